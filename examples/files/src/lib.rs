@@ -1,0 +1,1 @@
+//! A file server in a process of its own.

@@ -1,0 +1,1 @@
+//! Interfaces in WIT, compiled to layouts and stubs.

@@ -1,0 +1,1 @@
+//! Memory shared by two domains: regions, rings, A-stacks, blocks of values.

@@ -1,0 +1,1 @@
+//! User-level threads on virtual processors.

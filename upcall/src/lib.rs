@@ -1,0 +1,1 @@
+//! Calls between processes at memory speed.
