@@ -1,1 +1,25 @@
-//! The kernel, as Upcall uses it: memory files, bells, descriptors, processes, processors, clocks.
+//! The kernel, as Upcall uses it.
+//!
+//! What: sealed memory files and their mappings ([`memory`]), bells ([`bell`]), waiting on a word or on many bells
+//! ([`futex`], [`poll`]), the control socket that carries descriptors and the peer's identity ([`socket`]), processors
+//! ([`processor`]), and the atomics that a model checker can replace ([`atomic`]).
+//!
+//! What not: policy. Nothing here decides when to wait, whom to trust, or how long to spin; every call is one or
+//! a few system calls with a typed result. Nothing here logs.
+//!
+//! ```
+//! use upcall_os::memory::{Mapping, MemoryFile};
+//!
+//! let file = MemoryFile::create("example", 4096)?;
+//! let map = Mapping::shared(&file)?;
+//! assert_eq!(map.len(), 4096);
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+pub mod atomic;
+pub mod bell;
+pub mod futex;
+pub mod memory;
+pub mod poll;
+pub mod processor;
+pub mod socket;

@@ -1,0 +1,293 @@
+//! Memory files: anonymous memory that is handed over by descriptor, with a size that nobody can change any more.
+//!
+//! A peer that could shrink a file under our mapping would kill us with SIGBUS. So a file is sealed against
+//! growing and shrinking before it is handed over, and [`MemoryFile::adopt`] checks the seals again on receipt. Nothing appears
+//! in any directory, and the kernel frees the pages with the last descriptor and mapping, also after `kill -9`.
+
+use rustix::fs::{self, MemfdFlags, SealFlags};
+use rustix::mm::{self, MapFlags, ProtFlags};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+/// The seals that a file with two writers must carry, no more and no fewer.
+const BOTH_WRITE: SealFlags = SealFlags::SEAL.union(SealFlags::SHRINK).union(SealFlags::GROW);
+
+/// The seals of a file that only its maker may write.
+const ONE_WRITES: SealFlags = BOTH_WRITE.union(SealFlags::FUTURE_WRITE);
+
+/// A sealed memory file. Its length is fixed and at least one byte.
+#[derive(Debug)]
+pub struct MemoryFile {
+    fd: OwnedFd,
+    len: usize,
+}
+
+/// Why a descriptor that a peer sent is not a memory file that we can map.
+#[derive(Debug)]
+pub enum AdoptError {
+    /// The seals are not exactly the agreed ones: the peer could still resize the file and kill us.
+    Seals {
+        /// What the descriptor carries, as `F_SEAL_*` bits.
+        found: u32,
+        /// What it must carry.
+        expected: u32,
+    },
+    /// The file is shorter than the peer said.
+    Short {
+        /// Its length in bytes.
+        found: u64,
+        /// The length in bytes that it must have at least.
+        expected: u64,
+    },
+    /// The descriptor is no memory file, or the kernel refused to look at it.
+    Kernel(io::Error),
+}
+
+impl fmt::Display for AdoptError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Seals { found, expected } => {
+                write!(f, "the memory file carries the seals {found:#x}, not {expected:#x}: its owner could resize it")
+            }
+            Self::Short { found, expected } => {
+                write!(f, "the memory file has {found} bytes, fewer than the {expected} announced")
+            }
+            Self::Kernel(error) => write!(f, "the descriptor is not a memory file: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for AdoptError {}
+
+impl MemoryFile {
+    /// Makes a file of `len` zero bytes that both sides may write and nobody may resize. `name` shows in `/proc/PID/maps`.
+    ///
+    /// # Errors
+    /// No descriptor or no memory left (`EMFILE`, `ENFILE`, `ENOMEM`), as the kernel says it.
+    pub fn create(name: &str, len: usize) -> io::Result<Self> {
+        let file = Self::unsealed(name, len)?;
+        fs::fcntl_add_seals(&file.fd, BOTH_WRITE)?;
+        Ok(file)
+    }
+
+    /// Makes a file of `len` bytes and maps it, then seals it so that no later mapping, by anyone, can write.
+    /// The returned mapping is the only one that ever can.
+    ///
+    /// # Errors
+    /// As [`MemoryFile::create`]; also `EINVAL` before Linux 5.1, which lacks the seal.
+    pub fn create_for_one_writer(name: &str, len: usize) -> io::Result<(Self, Mapping)> {
+        let file = Self::unsealed(name, len)?;
+        let map = Mapping::map(&file, ProtFlags::READ | ProtFlags::WRITE)?;
+        fs::fcntl_add_seals(&file.fd, ONE_WRITES)?;
+        Ok((file, map))
+    }
+
+    /// Makes a sealed file with these bytes that nobody can write any more.
+    ///
+    /// # Errors
+    /// As [`MemoryFile::create`].
+    pub fn frozen(name: &str, bytes: &[u8]) -> io::Result<Self> {
+        let file = Self::unsealed(name, bytes.len().max(1))?;
+        let mut done = 0;
+        while done < bytes.len() {
+            done += rustix::io::pwrite(&file.fd, &bytes[done..], done as u64)?;
+        }
+        fs::fcntl_add_seals(&file.fd, BOTH_WRITE | SealFlags::WRITE)?;
+        Ok(file)
+    }
+
+    fn unsealed(name: &str, len: usize) -> io::Result<Self> {
+        let fd = fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        fs::ftruncate(&fd, len as u64)?;
+        Ok(Self { fd, len })
+    }
+
+    /// Takes a descriptor from a peer: checks the seals (both sides write), and that it has at least `len` bytes; only these are used.
+    ///
+    /// # Errors
+    /// See [`AdoptError`].
+    pub fn adopt(fd: OwnedFd, len: usize) -> Result<Self, AdoptError> {
+        Self::adopt_with(fd, len, BOTH_WRITE)
+    }
+
+    /// The same for a file that only its maker writes.
+    ///
+    /// # Errors
+    /// See [`AdoptError`].
+    pub fn adopt_read_only(fd: OwnedFd, len: usize) -> Result<Self, AdoptError> {
+        Self::adopt_with(fd, len, ONE_WRITES)
+    }
+
+    fn adopt_with(fd: OwnedFd, len: usize, expected: SealFlags) -> Result<Self, AdoptError> {
+        let kernel = |error: rustix::io::Errno| AdoptError::Kernel(error.into());
+        let found = fs::fcntl_get_seals(&fd).map_err(kernel)?;
+        // EXEC is set by the kernel itself where the administrator asks for memory files without execution.
+        if found.difference(SealFlags::from_bits_retain(0x20)) != expected {
+            return Err(AdoptError::Seals { found: found.bits(), expected: expected.bits() });
+        }
+        // Sealed first, measured then: the other order would leave a moment for shrinking.
+        let found = fs::fstat(&fd).map_err(kernel)?.st_size as u64;
+        if found < len as u64 || len == 0 {
+            return Err(AdoptError::Short { found, expected: len as u64 });
+        }
+        Ok(Self { fd, len })
+    }
+
+    /// Reads a whole frozen file that a peer sent, at most `limit` bytes. The bytes are a private copy.
+    ///
+    /// # Errors
+    /// Too long, or the kernel's refusal.
+    pub fn read_all(fd: &OwnedFd, limit: usize) -> io::Result<Vec<u8>> {
+        let size = fs::fstat(fd)?.st_size as usize;
+        if size > limit {
+            return Err(io::Error::other(format!("{size} bytes, more than the {limit} allowed")));
+        }
+        let mut bytes = vec![0; size];
+        let mut done = 0;
+        while done < size {
+            match rustix::io::pread(fd, &mut bytes[done..], done as u64)? {
+                0 => break,
+                n => done += n,
+            }
+        }
+        bytes.truncate(done);
+        Ok(bytes)
+    }
+
+    /// The length in bytes; fixed.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Never: a memory file has at least one byte.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+impl AsFd for MemoryFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A shared mapping of a memory file. It gives out no references: what lies in it may change at any time, and the layer above
+/// (`shm`) says how it may be touched.
+#[derive(Debug)]
+pub struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+    writable: bool,
+}
+
+// SAFETY: a mapping is an address range that belongs to the process, not to a thread.
+unsafe impl Send for Mapping {}
+// SAFETY: its methods only report the range; access through it is the caller's, under `shm`'s rules.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the whole file for reading and writing.
+    ///
+    /// # Errors
+    /// `ENOMEM`: no address space, or too many mappings (`vm.max_map_count`); `EPERM`: the file is sealed against writing.
+    pub fn shared(file: &MemoryFile) -> io::Result<Self> {
+        Self::map(file, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    /// Maps the whole file for reading.
+    ///
+    /// # Errors
+    /// As [`Mapping::shared`].
+    pub fn read_only(file: &MemoryFile) -> io::Result<Self> {
+        Self::map(file, ProtFlags::READ)
+    }
+
+    fn map(file: &MemoryFile, prot: ProtFlags) -> io::Result<Self> {
+        // SAFETY: no address is asked for, so no existing mapping is replaced; the file outlives the call, and the kernel keeps
+        // its pages for the mapping.
+        let start = unsafe { mm::mmap(std::ptr::null_mut(), file.len, prot, MapFlags::SHARED, &file.fd, 0) }?;
+        let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mmap gave a null address"))?;
+        Ok(Self { start, len: file.len, writable: prot.contains(ProtFlags::WRITE) })
+    }
+
+    /// Where it starts; page-aligned; valid for [`Mapping::len`] bytes while `self` lives.
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Its length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Never: a mapping has at least one byte.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Whether stores to it are permitted; one to a read-only mapping ends the process.
+    pub fn writable(&self) -> bool {
+        self.writable
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `map`, and no view of it outlives `self` (shm ties every view to the mapping's lifetime).
+        let _ = unsafe { mm::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unsealed_file_is_refused() {
+        let fd = fs::memfd_create("t", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        fs::ftruncate(&fd, 4096).unwrap();
+        assert!(matches!(MemoryFile::adopt(fd, 4096), Err(AdoptError::Seals { found: 0, .. })));
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_written_is_refused_where_both_write() {
+        let file = MemoryFile::frozen("t", b"abc").unwrap();
+        assert!(matches!(MemoryFile::adopt(file.fd, 3), Err(AdoptError::Seals { .. })));
+    }
+
+    #[test]
+    fn a_short_file_is_refused() {
+        let file = MemoryFile::create("t", 4096).unwrap();
+        assert!(matches!(MemoryFile::adopt(file.fd, 4097), Err(AdoptError::Short { found: 4096, expected: 4097 })));
+    }
+
+    #[test]
+    fn something_else_is_refused() {
+        let fd = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        assert!(matches!(MemoryFile::adopt(fd, 1), Err(AdoptError::Kernel(_))));
+    }
+
+    #[test]
+    fn a_sealed_file_keeps_its_size() {
+        let file = MemoryFile::create("t", 4096).unwrap();
+        assert!(fs::ftruncate(&file.fd, 0).is_err());
+        assert!(fs::ftruncate(&file.fd, 8192).is_err());
+    }
+
+    #[test]
+    fn only_the_maker_writes_a_one_writer_file() {
+        let (file, map) = MemoryFile::create_for_one_writer("t", 4096).unwrap();
+        assert!(map.writable());
+        assert!(Mapping::shared(&file).is_err());
+        assert!(!Mapping::read_only(&file).unwrap().writable());
+    }
+
+    #[test]
+    fn frozen_bytes_come_back() {
+        let file = MemoryFile::frozen("t", b"hello").unwrap();
+        assert_eq!(MemoryFile::read_all(&file.fd, 100).unwrap(), b"hello");
+        assert!(MemoryFile::read_all(&file.fd, 4).is_err());
+    }
+}

@@ -1,0 +1,287 @@
+//! The control socket: a Unix socket that keeps message boundaries, carries descriptors, and tells who is at the other end.
+//!
+//! It is used to bind and for rare events only; no call passes through it. The identity comes from the kernel
+//! (`SO_PEERCRED`, `SO_PEERPIDFD`), so a peer cannot choose it, and the pidfd stays right when the process number is reused.
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::net::{
+    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The longest message, in bytes. It fits the kernel's default socket buffer.
+pub const LONGEST: usize = 160 * 1024;
+
+/// The most descriptors that one message carries.
+pub const MOST_DESCRIPTORS: usize = 8;
+
+/// Who is at the other end, as the kernel says.
+#[derive(Debug)]
+pub struct Peer {
+    /// Its process, as numbered in our namespace; 0 if it is not visible there.
+    pub pid: u32,
+    /// Its effective user when it connected or listened.
+    pub uid: u32,
+    /// Its effective group likewise.
+    pub gid: u32,
+    /// Becomes readable when the process ends. `None` on kernels before 6.5, or where it could not be had.
+    pub pidfd: Option<OwnedFd>,
+}
+
+/// A received message: bytes that the peer chose, and descriptors of unknown kind.
+#[derive(Debug, Default)]
+pub struct Message {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// The descriptors, closed on drop.
+    pub descriptors: Vec<OwnedFd>,
+}
+
+/// What a look for a message found.
+#[derive(Debug)]
+pub enum Received {
+    /// A message.
+    Message(Message),
+    /// Nothing yet.
+    Nothing,
+    /// The other end is closed.
+    Closed,
+}
+
+/// A socket that waits for connections under a path.
+#[derive(Debug)]
+pub struct Listener(OwnedFd);
+
+impl Listener {
+    /// Listens at `path`, which must not exist. The file stays behind when the process is killed; whoever finds it and is refused may remove it.
+    ///
+    /// # Errors
+    /// It exists (`EADDRINUSE`), it is too long for a socket address (more than 107 bytes, `ENAMETOOLONG`), or the folder cannot be written.
+    pub fn bind(path: &Path) -> io::Result<Self> {
+        let socket = seqpacket()?;
+        net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+        net::listen(&socket, 1024)?;
+        Ok(Self(socket))
+    }
+
+    /// Takes the next connection, if one waits. Never blocks.
+    ///
+    /// # Errors
+    /// No descriptor left (`EMFILE`, `ENFILE`): the connection stays in the queue.
+    pub fn accept(&self) -> io::Result<Option<Connection>> {
+        match net::accept_with(&self.0, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            Ok(fd) => Ok(Some(Connection(fd))),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::CONNABORTED | rustix::io::Errno::INTR) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// One end of a control connection. All operations are non-blocking but [`Connection::receive_within`].
+#[derive(Debug)]
+pub struct Connection(OwnedFd);
+
+fn seqpacket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
+impl Connection {
+    /// Connects to whoever listens at `path`.
+    ///
+    /// # Errors
+    /// `ENOENT`: nobody ever did; `ECONNREFUSED`: who did is gone, and the file is stale; `EAGAIN`: its queue is full; `EACCES`: not ours to use.
+    pub fn connect(path: &Path) -> io::Result<Self> {
+        let socket = seqpacket()?;
+        net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+        Ok(Self(socket))
+    }
+
+    /// Two connected ends, for tests.
+    ///
+    /// # Errors
+    /// No descriptor left.
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (a, b) = net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        Ok((Self(a), Self(b)))
+    }
+
+    /// Sends one message, whole or not at all.
+    ///
+    /// # Errors
+    /// `EPIPE` or `ECONNRESET`: the other end is closed; `EAGAIN`: its buffer is full; `EMSGSIZE`: longer than the buffer.
+    pub fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+            return Err(io::Error::other(format!("more than {MOST_DESCRIPTORS} descriptors in one message")));
+        }
+        net::sendmsg(&self.0, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// Looks for a message. Never blocks.
+    ///
+    /// # Errors
+    /// A message longer than [`LONGEST`], or with descriptors that did not all arrive (too many, or our own table is full): it is lost, and
+    /// the connection is of no more use.
+    pub fn receive(&self) -> io::Result<Received> {
+        let mut bytes = vec![0; LONGEST];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let got = {
+            let mut parts = [IoSliceMut::new(&mut bytes)];
+            match net::recvmsg(&self.0, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
+                Ok(got) => got,
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(Received::Nothing),
+                Err(rustix::io::Errno::CONNRESET) => return Ok(Received::Closed),
+                Err(error) => return Err(error.into()),
+            }
+        };
+        let mut descriptors = Vec::new();
+        for part in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(fds) = part {
+                descriptors.extend(fds);
+            }
+        }
+        if got.flags.contains(ReturnFlags::TRUNC) {
+            return Err(io::Error::other(format!("a control message of more than {LONGEST} bytes")));
+        }
+        if got.flags.contains(ReturnFlags::CTRUNC) {
+            return Err(io::Error::other(
+                "descriptors were lost on the way: too many in one message, or the descriptor table is full",
+            ));
+        }
+        if got.bytes == 0 {
+            return Ok(Received::Closed);
+        }
+        bytes.truncate(got.bytes);
+        Ok(Received::Message(Message { bytes, descriptors }))
+    }
+
+    /// Waits for a message: looks again and again for `eager`, then blocks the kernel thread, until `limit` has passed in all.
+    ///
+    /// # Errors
+    /// As [`Connection::receive`].
+    pub fn receive_within(&self, eager: Duration, limit: Duration) -> io::Result<Received> {
+        let start = Instant::now();
+        loop {
+            match self.receive()? {
+                Received::Nothing => {}
+                found => return Ok(found),
+            }
+            let spent = start.elapsed();
+            if spent >= limit {
+                return Ok(Received::Nothing);
+            }
+            if spent >= eager {
+                let rest = rustix::time::Timespec::try_from(limit - spent).map_err(io::Error::other)?;
+                let _ = rustix::event::poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&rest));
+            }
+        }
+    }
+
+    /// Who is at the other end.
+    ///
+    /// # Errors
+    /// The peer has ended already (`EINVAL` of `SO_PEERPIDFD`), or the kernel's refusal.
+    pub fn peer(&self) -> io::Result<Peer> {
+        let credentials = net::sockopt::socket_peercred(&self.0)?;
+        let pidfd = match self.peer_pidfd() {
+            Ok(fd) => Some(fd),
+            // Linux before 6.5. Without the pidfd, the closing of the socket alone tells of the peer's end.
+            Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => None,
+            // The other end of a pair made by `pair` is ourselves and has no recorded process.
+            Err(error) if error.raw_os_error() == Some(libc::ENODATA) => None,
+            Err(error) => return Err(error),
+        };
+        Ok(Peer {
+            pid: credentials.pid.as_raw_nonzero().get().unsigned_abs(),
+            uid: credentials.uid.as_raw(),
+            gid: credentials.gid.as_raw(),
+            pidfd,
+        })
+    }
+
+    fn peer_pidfd(&self) -> io::Result<OwnedFd> {
+        const SO_PEERPIDFD: libc::c_int = 77;
+        let mut fd: libc::c_int = -1;
+        let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: `fd` and `len` are valid for writes of the sizes that are passed, and the socket is open.
+        let done =
+            unsafe { libc::getsockopt(self.0.as_raw_fd(), libc::SOL_SOCKET, SO_PEERPIDFD, (&raw mut fd).cast(), &raw mut len) };
+        if done != 0 || fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just made this descriptor for us, and nobody else owns it.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The effective user of this process.
+pub fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Whether the process behind a pidfd has ended. Never blocks.
+pub fn has_ended(pidfd: impl AsFd) -> bool {
+    let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
+    matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(n) if n > 0)
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::memory::MemoryFile;
+
+    #[test]
+    fn bytes_and_descriptors_arrive_together() {
+        let (a, b) = Connection::pair().unwrap();
+        let file = MemoryFile::create("t", 4096).unwrap();
+        a.send(b"hello", &[file.as_fd()]).unwrap();
+        let Received::Message(message) = b.receive().unwrap() else { panic!("no message") };
+        assert_eq!(message.bytes, b"hello");
+        let [fd] = <[_; 1]>::try_from(message.descriptors).unwrap();
+        assert_eq!(MemoryFile::adopt(fd, 4096).unwrap().len(), 4096);
+        assert!(matches!(b.receive().unwrap(), Received::Nothing));
+        drop(a);
+        assert!(matches!(b.receive().unwrap(), Received::Closed));
+    }
+
+    #[test]
+    fn the_peer_is_known() {
+        let folder = std::env::temp_dir().join(format!("upcall-os-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("s");
+        let listener = Listener::bind(&path).unwrap();
+        assert!(Listener::bind(&path).is_err());
+        let client = Connection::connect(&path).unwrap();
+        let server = listener.accept().unwrap().unwrap();
+        assert_eq!(client.peer().unwrap().pid, std::process::id());
+        let peer = server.peer().unwrap();
+        assert_eq!(peer.uid, own_user());
+        assert!(!has_ended(peer.pidfd.unwrap()));
+        drop(listener);
+        assert_eq!(Connection::connect(&path).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
