@@ -1,1 +1,31 @@
-//! Memory shared by two domains: regions, rings, A-stacks, blocks of values.
+//! Memory shared by two domains.
+//!
+//! What: typed views of words that both sides change ([`region`]), bytes that nobody interprets ([`span`]), the rings of a lane
+//! ([`slot`], [`ring`]), the layout of a channel ([`channel`]) and of A-stacks ([`astack`]), and the page on which a domain tells its
+//! peers what its processors do ([`station`]).
+//!
+//! What not: waiting, waking, threads, calls. Nothing here blocks or makes a system call after the mapping is made.
+//!
+//! The rule of this crate, and the reason why it exists: **memory that a peer can write is never seen through a plain
+//! reference.** Control words are atomics; values are copied out with relaxed loads, and only the copy is checked and used; bytes
+//! that nobody interprets are copied by instructions that the compiler cannot look into. A peer that scribbles over everything it can reach
+//! makes values wrong, never the program.
+//!
+//! ```
+//! use upcall_shm::ring::{Receiver, Sender};
+//! use upcall_shm::slot::{Image, Slot};
+//!
+//! let ring: std::sync::Arc<[Slot]> = (0..4).map(|_| Slot::default()).collect();
+//! let (sender, receiver) = (Sender::new(ring.clone()), Receiver::new(ring));
+//! assert!(receiver.take().is_none());
+//! sender.send(&Image::new(7, 0, 0));
+//! assert_eq!(receiver.take().unwrap().call(), 7);
+//! ```
+
+pub mod astack;
+pub mod channel;
+pub mod region;
+pub mod ring;
+pub mod slot;
+pub mod span;
+pub mod station;

@@ -1,0 +1,130 @@
+//! A region: mapped shared memory, and typed views of the words in it.
+
+use crate::span::Span;
+use std::fmt;
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use upcall_os::memory::Mapping;
+
+/// Types that may be viewed in memory that a peer writes at the same time.
+///
+/// # Safety
+/// The type consists of the crate's atomics and padding only, every bit pattern is valid, it is `repr(C)` and it needs no drop.
+pub unsafe trait Cells: Sync + 'static {}
+
+/// Shared memory that this side may write. Views keep it mapped.
+#[derive(Debug)]
+pub struct Region(Mapping);
+
+impl Region {
+    /// Takes over a writable mapping; `None` if it is read-only.
+    pub fn new(mapping: Mapping) -> Option<Arc<Self>> {
+        mapping.writable().then(|| Arc::new(Self(mapping)))
+    }
+
+    /// Its length in bytes.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Never: a region has at least one byte.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// The bytes from `at`, `len` of them; `None` if they do not lie within.
+    #[inline]
+    pub fn span(&self, at: usize, len: usize) -> Option<Span<'_>> {
+        let end = at.checked_add(len)?;
+        if end > self.0.len() {
+            return None;
+        }
+        // SAFETY: `at <= len()`, so the address stays within the mapping or one past its end.
+        let start = unsafe { self.0.start().add(at) };
+        // SAFETY: the range lies within a writable mapping that lives as long as `self`, and shared memory is only
+        // ever touched through this crate's atomic or opaque accesses.
+        Some(unsafe { Span::new(start, len) })
+    }
+
+    /// Views one `T` at `at`; `None` if it does not lie within, or is not aligned.
+    pub fn view<T: Cells>(self: &Arc<Self>, at: usize) -> Option<Shared<T>> {
+        let start = self.cells::<T>(at, 1)?;
+        Some(Shared { cells: start, region: self.clone() })
+    }
+
+    /// Views `count` of them.
+    pub fn view_slice<T: Cells>(self: &Arc<Self>, at: usize, count: usize) -> Option<Shared<[T]>> {
+        let start = self.cells::<T>(at, count)?;
+        Some(Shared { cells: NonNull::slice_from_raw_parts(start, count), region: self.clone() })
+    }
+
+    fn cells<T: Cells>(&self, at: usize, count: usize) -> Option<NonNull<T>> {
+        let bytes = size_of::<T>().checked_mul(count)?;
+        let start = self.span(at, bytes)?.start().cast::<T>();
+        start.is_aligned().then_some(start)
+    }
+}
+
+/// A view of `T` in a region; keeps the region mapped.
+pub struct Shared<T: ?Sized> {
+    cells: NonNull<T>,
+    region: Arc<Region>,
+}
+
+// SAFETY: `T` is `Cells`, hence `Sync`, and the mapping belongs to the process.
+unsafe impl<T: ?Sized + Sync> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T: ?Sized + Sync> Sync for Shared<T> {}
+
+impl<T: ?Sized> Deref for Shared<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the constructor checked bounds and alignment, `region` keeps it mapped, and `T: Cells` permits writes by others.
+        unsafe { self.cells.as_ref() }
+    }
+}
+
+impl<T: ?Sized> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        Self { cells: self.cells, region: self.region.clone() }
+    }
+}
+
+impl<T: ?Sized> fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Shared({:p})", self.cells)
+    }
+}
+
+#[cfg(all(test, not(miri), not(loom)))]
+mod tests {
+    use super::*;
+    use crate::slot::Slot;
+    use upcall_os::memory::MemoryFile;
+
+    fn region(len: usize) -> Arc<Region> {
+        Region::new(Mapping::shared(&MemoryFile::create("t", len).unwrap()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn views_stay_within_and_aligned() {
+        let region = region(4096);
+        assert!(region.view::<Slot>(0).is_some());
+        assert!(region.view::<Slot>(4096 - 64).is_some());
+        assert!(region.view::<Slot>(4096 - 63).is_none());
+        assert!(region.view::<Slot>(8).is_none());
+        assert!(region.view_slice::<Slot>(64, 63).is_some());
+        assert!(region.view_slice::<Slot>(64, 64).is_none());
+        assert!(region.view_slice::<Slot>(0, usize::MAX / 2).is_none());
+        assert!(region.span(usize::MAX, 2).is_none());
+    }
+
+    #[test]
+    fn a_read_only_mapping_is_no_region() {
+        let file = MemoryFile::create("t", 4096).unwrap();
+        assert!(Region::new(Mapping::read_only(&file).unwrap()).is_none());
+    }
+}

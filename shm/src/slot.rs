@@ -1,0 +1,193 @@
+//! A slot: one message in one cache line.
+//!
+//! ```text
+//!           63      48 47      32 31      16 15       0
+//!  word 0  |   lap    |   call   |    tag   |  astack  |   the control word: stored last, with release
+//!  word 1  |   kind   |  segment |        length       |   where the values are and how long they are
+//!  words 2 to 7   the values themselves, when they fit in 48 bytes
+//! ```
+//!
+//! `lap` says how often the ring has gone round, which makes the slot valid: the reader knows which lap it expects, so no index is shared. `call` is
+//! the caller's number of the call, echoed in the reply. `tag` is the procedure in a request and the outcome in a reply. A null call moves this one line
+//! to the server and one back, which is the least that two processors can do.
+
+use crate::region::Cells;
+use upcall_os::atomic::{AtomicU64, Ordering};
+
+/// Bytes of values that a slot carries itself.
+pub const INLINE: usize = 48;
+
+const INLINE_WORDS: usize = INLINE / 8;
+
+/// One message in one cache line; see the module.
+#[repr(C, align(64))]
+#[derive(Debug, Default)]
+pub struct Slot {
+    control: AtomicU64,
+    rest: [AtomicU64; 7],
+}
+
+// SAFETY: atomics only, `repr(C)`, every bit pattern valid, no drop.
+unsafe impl Cells for Slot {}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Slot>() == 64 && align_of::<Slot>() == 64);
+
+/// Where the values of a message are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Place {
+    /// In the slot.
+    Inline = 0,
+    /// In the A-stack that the control word names.
+    AStack = 1,
+    /// At the start of the segment that word 1 names; word 2 has their length.
+    Segment = 2,
+}
+
+/// A private copy of a slot: read once, and what is checked is what is used.
+#[derive(Clone, Copy, Debug)]
+pub struct Image {
+    control: u64,
+    extent: u64,
+    /// The values, when their place is the slot itself.
+    pub values: [u64; INLINE_WORDS],
+}
+
+/// The A-stack number that means: none.
+pub const NO_ASTACK: u16 = u16::MAX;
+
+impl Image {
+    /// A message without values.
+    #[inline]
+    pub const fn new(call: u16, tag: u16, astack: u16) -> Self {
+        let control = (call as u64) << 32 | (tag as u64) << 16 | astack as u64;
+        Self { control, extent: 0, values: [0; INLINE_WORDS] }
+    }
+
+    /// Says where its values are, how many bytes they have, and which segment goes with it (0: none).
+    #[inline]
+    pub const fn place(&mut self, place: Place, segment: u16, len: u32) {
+        self.extent = (place as u64) << 48 | (segment as u64) << 32 | len as u64;
+    }
+
+    /// The caller's number of the call.
+    #[inline]
+    pub const fn call(&self) -> u16 {
+        (self.control >> 32) as u16
+    }
+
+    /// The procedure (request), or the outcome (reply).
+    #[inline]
+    pub const fn tag(&self) -> u16 {
+        (self.control >> 16) as u16
+    }
+
+    /// The A-stack, or [`NO_ASTACK`].
+    #[inline]
+    pub const fn astack(&self) -> u16 {
+        self.control as u16
+    }
+
+    /// Where the values are; `None` for a place that does not exist.
+    #[inline]
+    pub const fn values_in(&self) -> Option<Place> {
+        match self.extent >> 48 {
+            0 => Some(Place::Inline),
+            1 => Some(Place::AStack),
+            2 => Some(Place::Segment),
+            _ => None,
+        }
+    }
+
+    /// The segment that goes with the message, 0 if none.
+    #[inline]
+    pub const fn segment(&self) -> u16 {
+        (self.extent >> 32) as u16
+    }
+
+    /// How many bytes of values there are, in the slot or the A-stack.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.extent as u32 as usize
+    }
+
+    /// Whether there are no values.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Slot {
+    /// Whether it holds the message of this lap; acquires it if so.
+    #[inline]
+    pub(crate) fn holds(&self, lap: u16) -> bool {
+        (self.control.load(Ordering::Acquire) >> 48) as u16 == lap
+    }
+
+    /// Copies the message of this lap out; `None` if it is not there yet.
+    #[inline]
+    pub(crate) fn read(&self, lap: u16) -> Option<Image> {
+        let control = self.control.load(Ordering::Acquire);
+        if (control >> 48) as u16 != lap {
+            return None;
+        }
+        let extent = self.rest[0].load(Ordering::Relaxed);
+        let mut image = Image { control: control & 0xffff_ffff_ffff, extent, values: [0; INLINE_WORDS] };
+        if extent != 0 {
+            for (value, word) in image.values.iter_mut().zip(&self.rest[1..]) {
+                *value = word.load(Ordering::Relaxed);
+            }
+        }
+        Some(image)
+    }
+
+    /// Writes the message and publishes it for this lap.
+    #[inline]
+    pub(crate) fn write(&self, image: &Image, lap: u16) {
+        self.rest[0].store(image.extent, Ordering::Relaxed);
+        if image.extent != 0 {
+            for (word, value) in self.rest[1..].iter().zip(&image.values) {
+                word.store(*value, Ordering::Relaxed);
+            }
+        }
+        self.control.store(image.control | (lap as u64) << 48, Ordering::Release);
+    }
+
+    /// Where the control word is, for asking that its line be brought near.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+        // SAFETY: a prefetch has no effect that a program can see, whatever the address.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>((&raw const self.control).cast());
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_keeps_its_parts() {
+        let slot = Slot::default();
+        let mut image = Image::new(7, 8, 9);
+        image.place(Place::AStack, 10, 200);
+        image.values[5] = 11;
+        slot.write(&image, 3);
+        assert!(slot.read(2).is_none() && !slot.holds(4) && slot.holds(3));
+        let read = slot.read(3).unwrap();
+        assert_eq!((read.call(), read.tag(), read.astack(), read.segment(), read.len()), (7, 8, 9, 10, 200));
+        assert_eq!(read.values_in(), Some(Place::AStack));
+        assert_eq!(read.values, image.values);
+    }
+
+    #[test]
+    fn an_unknown_place_is_none() {
+        let mut image = Image::new(0, 0, 0);
+        image.extent = 3 << 48;
+        assert_eq!(image.values_in(), None);
+    }
+}

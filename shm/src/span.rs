@@ -1,0 +1,277 @@
+//! Bytes that a peer may change while we look: uninterpreted until they are copied.
+//!
+//! Numbers are read and written with relaxed atomics of their own size: one access, so a value is checked and used as it was
+//! read once. Runs of bytes are moved by [`copy_out`](Span::copy_out) and [`copy_in`](Span::copy_in): short ones word by word, long ones
+//! by `rep movsb` in an assembly block, which to the compiler is an effect that it knows nothing of, so that a peer's
+//! concurrent stores cannot contradict any assumption of its.
+
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// From this length on, copies use the processor's string instruction. Below, its start-up costs more than it saves.
+const STRING_COPY: usize = 384;
+
+/// A run of bytes that others may change; see the module. Copying it copies the view, not the bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Span<'a> {
+    start: NonNull<u8>,
+    len: usize,
+    life: PhantomData<&'a AtomicU8>,
+}
+
+// SAFETY: a span is a view of atomics, which may be sent and shared.
+unsafe impl Send for Span<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Span<'_> {}
+
+macro_rules! number {
+    ($load:ident, $store:ident, $atomic:ty, $plain:ty) => {
+        /// Reads a number at `at`, once; `None` if it does not lie within or is not aligned.
+        #[inline(always)]
+        pub fn $load(&self, at: usize) -> Option<$plain> {
+            let cell = self.cell::<$atomic>(at)?;
+            // SAFETY: `cell` checked bounds and alignment, and nobody holds a plain reference to the bytes of a span.
+            Some(unsafe { cell.as_ref() }.load(Relaxed))
+        }
+
+        /// Writes a number at `at`; `None` if it does not lie within or is not aligned.
+        #[inline(always)]
+        pub fn $store(&self, at: usize, value: $plain) -> Option<()> {
+            let cell = self.cell::<$atomic>(at)?;
+            // SAFETY: as for the load; a span is writable by construction.
+            unsafe { cell.as_ref() }.store(value, Relaxed);
+            Some(())
+        }
+    };
+}
+
+impl<'a> Span<'a> {
+    /// A view of `len` bytes at `start`.
+    ///
+    /// # Safety
+    /// The range is mapped, writable and stays so for `'a`, and for `'a` it is accessed by atomics or by opaque copies only: nobody holds a plain
+    /// reference to it.
+    #[inline]
+    pub const unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
+        Self { start, len, life: PhantomData }
+    }
+
+    /// A view of private words, which nobody else can touch while it lives.
+    #[inline]
+    pub const fn of_words(words: &'a mut [u64]) -> Self {
+        let len = words.len() * 8;
+        // SAFETY: a reference is not null.
+        let start = unsafe { NonNull::new_unchecked(words.as_mut_ptr().cast()) };
+        // SAFETY: the exclusive borrow for `'a` makes every access but ours impossible.
+        unsafe { Self::new(start, len) }
+    }
+
+    /// A view of private bytes, which nobody else can touch while it lives. Number accesses in it may be unaligned and then fail; byte copies always work.
+    #[inline]
+    pub const fn of_bytes(bytes: &'a mut [u8]) -> Self {
+        let len = bytes.len();
+        // SAFETY: a reference is not null.
+        let start = unsafe { NonNull::new_unchecked(bytes.as_mut_ptr()) };
+        // SAFETY: the exclusive borrow for `'a` makes every access but ours impossible.
+        unsafe { Self::new(start, len) }
+    }
+
+    /// Its length in bytes.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    #[inline]
+    pub(crate) const fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// A part of it; `None` if it does not lie within.
+    #[inline]
+    pub fn part(&self, at: usize, len: usize) -> Option<Self> {
+        if at > self.len || len > self.len - at {
+            return None;
+        }
+        // SAFETY: `at <= self.len`, within the range or one past its end.
+        let start = unsafe { self.start.add(at) };
+        Some(Self { start, len, life: PhantomData })
+    }
+
+    #[inline(always)]
+    fn cell<T>(&self, at: usize) -> Option<NonNull<T>> {
+        let size = size_of::<T>();
+        if self.len < size || at > self.len - size {
+            return None;
+        }
+        // SAFETY: `at + size <= len`.
+        let cell = unsafe { self.start.add(at) }.cast::<T>();
+        cell.is_aligned().then_some(cell)
+    }
+
+    number!(u8, put_u8, AtomicU8, u8);
+    number!(u16, put_u16, AtomicU16, u16);
+    number!(u32, put_u32, AtomicU32, u32);
+    number!(u64, put_u64, AtomicU64, u64);
+
+    /// Copies the bytes from `at` on into `to`; `None`, and nothing done, if they do not lie within.
+    #[inline]
+    pub fn copy_out(&self, at: usize, to: &mut [u8]) -> Option<()> {
+        let from = self.part(at, to.len())?;
+        // SAFETY: a slice's pointer is not null.
+        let target = unsafe { NonNull::new_unchecked(to.as_mut_ptr()) };
+        // SAFETY: both ranges have `to.len()` valid bytes, and `to` is ours alone, so they do not overlap.
+        unsafe { move_bytes(from.start, target, to.len()) };
+        Some(())
+    }
+
+    /// Appends all its bytes to `to`. The only copy of a variable-sized value on its way to its owner.
+    pub fn append_to(&self, to: &mut Vec<u8>) {
+        to.reserve(self.len);
+        let room = to.spare_capacity_mut().as_mut_ptr().cast::<u8>();
+        // SAFETY: the spare capacity's pointer is not null, even if it is empty.
+        let target = unsafe { NonNull::new_unchecked(room) };
+        // SAFETY: `reserve` made room for `len` bytes that nobody else sees.
+        unsafe { move_bytes(self.start, target, self.len) };
+        let len = to.len() + self.len;
+        // SAFETY: these bytes have just been written.
+        unsafe { to.set_len(len) };
+    }
+
+    /// Copies `from` to the bytes from `at` on; `None`, and nothing done, if they do not lie within.
+    #[inline]
+    pub fn copy_in(&self, at: usize, from: &[u8]) -> Option<()> {
+        let to = self.part(at, from.len())?;
+        let source = NonNull::from(from).cast::<u8>();
+        // SAFETY: both ranges have `from.len()` valid bytes; `from` is immutable, so the writable span cannot overlap it.
+        unsafe { move_bytes(source, to.start, from.len()) };
+        Some(())
+    }
+
+    /// Copies all of it to the start of `to`; `None`, and nothing done, if `to` is shorter.
+    pub fn copy_to(&self, to: Span<'_>) -> Option<()> {
+        let to = to.part(0, self.len)?;
+        // SAFETY: both ranges have `len` valid bytes. Two spans may overlap, and then the result is some mixture of their
+        // bytes, which is what uninterpreted bytes may be.
+        unsafe { move_bytes(self.start, to.start, self.len) };
+        Some(())
+    }
+}
+
+/// Copies `len` bytes between ranges that a peer may be writing or reading.
+///
+/// # Safety
+/// Both ranges are valid for `len` bytes, and each is either private to the caller or a span's.
+#[inline]
+unsafe fn move_bytes(from: NonNull<u8>, to: NonNull<u8>, len: usize) {
+    if len >= STRING_COPY && cfg!(not(miri)) {
+        // SAFETY: passed on from the caller.
+        unsafe { string_copy(from, to, len) }
+    } else {
+        // SAFETY: passed on from the caller.
+        unsafe { word_copy(from, to, len) }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline]
+unsafe fn string_copy(from: NonNull<u8>, to: NonNull<u8>, len: usize) {
+    // SAFETY: the caller vouches for both ranges; the direction flag is clear by the calling convention.
+    unsafe {
+        std::arch::asm!("rep movsb", inout("rcx") len => _, inout("rsi") from.as_ptr() => _, inout("rdi") to.as_ptr() => _,
+            options(nostack, preserves_flags));
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn string_copy(from: NonNull<u8>, to: NonNull<u8>, len: usize) {
+    // SAFETY: passed on from the caller.
+    unsafe { word_copy(from, to, len) }
+}
+
+/// Eight bytes at a time where both ends are aligned alike at eight, byte by byte otherwise.
+#[inline]
+unsafe fn word_copy(from: NonNull<u8>, to: NonNull<u8>, len: usize) {
+    let mut done = 0;
+    if (from.as_ptr().addr() | to.as_ptr().addr()) & 7 == 0 {
+        while done + 8 <= len {
+            // SAFETY: `done + 8 <= len`.
+            let from = unsafe { from.add(done) }.cast::<AtomicU64>();
+            // SAFETY: `done + 8 <= len`.
+            let to = unsafe { to.add(done) }.cast::<AtomicU64>();
+            // SAFETY: aligned and within; private memory may be read atomically too.
+            let word = unsafe { from.as_ref() }.load(Relaxed);
+            // SAFETY: aligned, within and writable.
+            unsafe { to.as_ref() }.store(word, Relaxed);
+            done += 8;
+        }
+    }
+    while done < len {
+        // SAFETY: `done < len`.
+        let from = unsafe { from.add(done) }.cast::<AtomicU8>();
+        // SAFETY: `done < len`.
+        let to = unsafe { to.add(done) }.cast::<AtomicU8>();
+        // SAFETY: within; bytes are always aligned.
+        let byte = unsafe { from.as_ref() }.load(Relaxed);
+        // SAFETY: within and writable.
+        unsafe { to.as_ref() }.store(byte, Relaxed);
+        done += 1;
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_stay_within_and_aligned() {
+        let mut words = [0; 2];
+        let span = Span::of_words(&mut words);
+        assert_eq!(span.put_u64(8, 0x0102_0304_0506_0708), Some(()));
+        assert_eq!(span.u64(8), Some(0x0102_0304_0506_0708));
+        assert_eq!(span.u8(15), Some(1));
+        assert_eq!(span.u8(16), None);
+        assert_eq!(span.u16(15), None);
+        assert_eq!(span.u32(2), None);
+        assert_eq!(span.u64(9), None);
+        assert_eq!(span.u64(usize::MAX), None);
+        assert_eq!(span.put_u32(13, 0), None);
+    }
+
+    #[test]
+    fn copies_of_every_length_and_alignment() {
+        let long = if cfg!(miri) { 40 } else { 3 * STRING_COPY };
+        let source: Vec<u8> = (0..long + 8).map(|i| i as u8).collect();
+        for len in (0..40).chain([STRING_COPY - 1, STRING_COPY, long].into_iter().filter(|&n| n <= long)) {
+            for shift in 0..8 {
+                let mut words = vec![0u64; len / 8 + 3];
+                let span = Span::of_words(&mut words);
+                span.copy_in(shift, &source[shift..shift + len]).unwrap();
+                let mut back = vec![0; len];
+                span.copy_out(shift, &mut back).unwrap();
+                assert_eq!(back, source[shift..shift + len]);
+                let mut more = vec![1];
+                span.part(shift, len).unwrap().append_to(&mut more);
+                assert_eq!(more[1..], source[shift..shift + len]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_copy_that_does_not_fit_does_nothing() {
+        let mut words = [0; 1];
+        let span = Span::of_words(&mut words);
+        assert_eq!(span.copy_in(1, &[1; 8]), None);
+        assert_eq!(span.copy_out(9, &mut []), None);
+        assert_eq!(span.u64(0), Some(0));
+        let mut other = [0; 1];
+        assert_eq!(Span::of_words(&mut [0; 2]).copy_to(Span::of_words(&mut other)), None);
+    }
+}

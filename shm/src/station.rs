@@ -1,0 +1,194 @@
+//! The station page: what a domain's virtual processors are doing, for its peers to read and for nobody else to write.
+//!
+//! Source: URPC, sections 3.1 and 3.1.2: who decides on a processor reallocation has to know whether the other domain has a
+//! processor, and may not ask the kernel each time. One line for each virtual processor. The page is sealed so that only its
+//! domain can ever write it; a peer that could write it could make others believe that a sleeping processor is awake, and
+//! so silence every bell.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use upcall_os::memory::{AdoptError, Mapping, MemoryFile};
+
+/// The most virtual processors of a domain.
+pub const MOST: u16 = 63;
+
+const BYTES: usize = 4096;
+
+/// "STATION" and the version of this layout.
+const MAGIC: u64 = u64::from_le_bytes(*b"STATION\x01");
+
+/// What one virtual processor does. Written by itself, read by everybody.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Line {
+    /// 0 awake, 1 asleep or about to sleep.
+    pub asleep: AtomicU32,
+    /// The processor it last ran on.
+    pub cpu: AtomicU32,
+    /// Its kernel thread's number; 0 if it may not be moved by others.
+    pub tid: AtomicU32,
+}
+
+#[repr(C, align(64))]
+struct Page {
+    magic: AtomicU64,
+    lines: [Line; MOST as usize],
+}
+
+const _: () = assert!(size_of::<Page>() == BYTES && size_of::<Line>() == 64);
+
+/// Our own station.
+pub struct Station {
+    file: MemoryFile,
+    page: NonNull<Page>,
+    _map: Mapping,
+}
+
+/// A peer's station.
+pub struct PeerStation {
+    page: NonNull<Page>,
+    _map: Mapping,
+}
+
+// SAFETY: atomics in a mapping that lives as long as the value.
+unsafe impl Send for Station {}
+// SAFETY: as above.
+unsafe impl Sync for Station {}
+// SAFETY: as above.
+unsafe impl Send for PeerStation {}
+// SAFETY: as above.
+unsafe impl Sync for PeerStation {}
+
+impl Station {
+    /// Makes a station whose processors all are awake.
+    ///
+    /// # Errors
+    /// No descriptor or no memory left.
+    pub fn new() -> io::Result<Self> {
+        let (file, map) = MemoryFile::create_for_one_writer("upcall-station", BYTES)?;
+        let station = Self { file, page: map.start().cast(), _map: map };
+        station.page().magic.store(MAGIC, Ordering::Release);
+        Ok(station)
+    }
+
+    fn page(&self) -> &Page {
+        // SAFETY: the mapping is a page long, page-aligned, zeroed, writable, and lives as long as `self`; `Page` is atomics only.
+        unsafe { self.page.as_ref() }
+    }
+
+    /// The line of a virtual processor.
+    ///
+    /// # Panics
+    /// There is no such line: more than [`MOST`].
+    #[inline]
+    pub fn line(&self, vp: usize) -> &Line {
+        &self.page().lines[vp]
+    }
+}
+
+impl AsFd for Station {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl fmt::Debug for Station {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Station({:p})", self.page)
+    }
+}
+
+/// Why a descriptor that a peer sent is not a station.
+#[derive(Debug)]
+pub enum NotAStation {
+    /// Not a file that its owner alone can write.
+    File(AdoptError),
+    /// It cannot be mapped.
+    Map(io::Error),
+    /// It begins with another word: another version of Upcall, or something else.
+    Magic(u64),
+}
+
+impl fmt::Display for NotAStation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(error) => write!(f, "{error}"),
+            Self::Map(error) => write!(f, "it cannot be mapped: {error}"),
+            Self::Magic(found) => {
+                write!(f, "a station begins with {MAGIC:#x}, found {found:#x}: use the same version on both sides")
+            }
+        }
+    }
+}
+
+impl std::error::Error for NotAStation {}
+
+impl PeerStation {
+    /// Maps a station that a peer sent, for reading.
+    ///
+    /// # Errors
+    /// See [`NotAStation`].
+    pub fn join(fd: OwnedFd) -> Result<Self, NotAStation> {
+        let file = MemoryFile::adopt_read_only(fd, BYTES).map_err(NotAStation::File)?;
+        let map = Mapping::read_only(&file).map_err(NotAStation::Map)?;
+        let station = Self { page: map.start().cast(), _map: map };
+        match station.page().magic.load(Ordering::Acquire) {
+            MAGIC => Ok(station),
+            found => Err(NotAStation::Magic(found)),
+        }
+    }
+
+    fn page(&self) -> &Page {
+        // SAFETY: the mapping is a page long, page-aligned and lives as long as `self`; `Page` is atomics only, and this type
+        // only ever loads from them (a store would fault).
+        unsafe { self.page.as_ref() }
+    }
+
+    /// Whether the processor sleeps or is about to. A processor that does not exist is awake: nobody rings for it.
+    #[inline]
+    pub fn asleep(&self, vp: u16) -> bool {
+        self.page().lines.get(usize::from(vp)).is_some_and(|line| line.asleep.load(Ordering::Acquire) != 0)
+    }
+
+    /// The processor that it last ran on, by the peer's word.
+    #[inline]
+    pub fn cpu(&self, vp: u16) -> Option<u32> {
+        Some(self.page().lines.get(usize::from(vp))?.cpu.load(Ordering::Relaxed))
+    }
+
+    /// Its kernel thread by the peer's word, to be checked against the peer's process before use; `None` if it may not be moved.
+    pub fn tid(&self, vp: u16) -> Option<u32> {
+        Some(self.page().lines.get(usize::from(vp))?.tid.load(Ordering::Relaxed)).filter(|&tid| tid != 0)
+    }
+}
+
+impl fmt::Debug for PeerStation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PeerStation({:p})", self.page)
+    }
+}
+
+#[cfg(all(test, not(miri), not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_reads_what_the_owner_writes() {
+        let station = Station::new().unwrap();
+        let peer = PeerStation::join(station.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        assert!(!peer.asleep(0) && !peer.asleep(u16::MAX) && peer.tid(0).is_none() && peer.cpu(MOST).is_none());
+        station.line(62).asleep.store(1, Ordering::Release);
+        station.line(62).tid.store(9, Ordering::Relaxed);
+        assert!(peer.asleep(62) && peer.tid(62) == Some(9));
+    }
+
+    #[test]
+    fn memory_that_others_can_write_is_no_station() {
+        let file = MemoryFile::create("t", BYTES).unwrap();
+        let fd = file.as_fd().try_clone_to_owned().unwrap();
+        assert!(matches!(PeerStation::join(fd), Err(NotAStation::File(AdoptError::Seals { .. }))));
+    }
+}
