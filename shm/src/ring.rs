@@ -84,6 +84,12 @@ impl<S: Deref<Target = [Slot]>> SharedSender<S> {
         let position = self.next.fetch_add(1, Ordering::Relaxed);
         slot(&self.slots, position).write(image, lap(position, self.slots.len()));
     }
+
+    /// How many messages were sent, or are about to be.
+    #[inline]
+    pub fn sent(&self) -> u64 {
+        self.next.load(Ordering::Relaxed)
+    }
 }
 
 /// The receiving end.
@@ -119,11 +125,50 @@ impl<S: Deref<Target = [Slot]>> Receiver<S> {
         slot(&self.slots, position + 2).prefetch();
         Some(image)
     }
+}
 
-    /// How many messages were taken so far.
+/// The receiving end, for several processors of one domain. None waits for another: who loses the race for a message goes on to
+/// something else.
+#[derive(Debug)]
+pub struct SharedReceiver<S> {
+    slots: S,
+    next: AtomicU64,
+}
+
+impl<S: Deref<Target = [Slot]>> SharedReceiver<S> {
+    /// The receiving end of a ring that nothing was taken from yet.
+    ///
+    /// # Panics
+    /// The number of slots is not a power of two.
+    pub fn new(slots: S) -> Self {
+        Self { slots: checked(slots), next: AtomicU64::new(0) }
+    }
+
+    /// Whether a message waits. One load of a line that stays in this processor's cache until the sender writes it.
+    #[inline]
+    pub fn waits(&self) -> bool {
+        let position = self.next.load(Ordering::Relaxed);
+        slot(&self.slots, position).holds(lap(position, self.slots.len()))
+    }
+
+    /// Takes the next message; `None` if there is none, or another processor was faster.
+    ///
+    /// The copy is made first and claimed then. The sender writes the slot again only after this message's reply, hence only after somebody claimed it; so a
+    /// copy that could be torn is one whose claim fails.
+    #[inline]
+    pub fn take(&self) -> Option<Image> {
+        let position = self.next.load(Ordering::Relaxed);
+        let image = slot(&self.slots, position).read(lap(position, self.slots.len()))?;
+        slot(&self.slots, position + 2).prefetch();
+        // Acquire, release: what the winner of position n did to private state happens before the winner of n + 1.
+        let claim = self.next.compare_exchange(position, position + 1, Ordering::AcqRel, Ordering::Relaxed);
+        claim.is_ok().then_some(image)
+    }
+
+    /// How many messages were taken.
     #[inline]
     pub fn taken(&self) -> u64 {
-        self.next.get()
+        self.next.load(Ordering::Relaxed)
     }
 }
 

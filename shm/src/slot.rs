@@ -3,7 +3,7 @@
 //! ```text
 //!           63      48 47      32 31      16 15       0
 //!  word 0  |   lap    |   call   |    tag   |  astack  |   the control word: stored last, with release
-//!  word 1  |   kind   |  segment |        length       |   where the values are and how long they are
+//!  word 1  | flag place| segment |        length       |   where the values are and how long they are
 //!  words 2 to 7   the values themselves, when they fit in 48 bytes
 //! ```
 //!
@@ -54,6 +54,8 @@ pub struct Image {
     pub values: [u64; INLINE_WORDS],
 }
 
+const DONATED: u64 = 1 << 63;
+
 /// The A-stack number that means: none.
 pub const NO_ASTACK: u16 = u16::MAX;
 
@@ -69,6 +71,24 @@ impl Image {
     #[inline]
     pub const fn place(&mut self, place: Place, segment: u16, len: u32) {
         self.extent = (place as u64) << 48 | (segment as u64) << 32 | len as u64;
+    }
+
+    /// Gives it the caller's number of the call.
+    #[inline]
+    pub const fn set_call(&mut self, call: u16) {
+        self.control = self.control & !(0xffff << 32) | (call as u64) << 32;
+    }
+
+    /// Says that the sender brought the receiver to its own processor and sleeps until it is answered.
+    #[inline]
+    pub const fn donate(&mut self) {
+        self.extent |= DONATED;
+    }
+
+    /// Whether the sender's processor came with it.
+    #[inline]
+    pub const fn donated(&self) -> bool {
+        self.extent & DONATED != 0
     }
 
     /// The caller's number of the call.
@@ -92,7 +112,7 @@ impl Image {
     /// Where the values are; `None` for a place that does not exist.
     #[inline]
     pub const fn values_in(&self) -> Option<Place> {
-        match self.extent >> 48 {
+        match (self.extent & !DONATED) >> 48 {
             0 => Some(Place::Inline),
             1 => Some(Place::AStack),
             2 => Some(Place::Segment),

@@ -9,7 +9,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use upcall_os::atomic::{AtomicU32, AtomicU64, Ordering};
 use upcall_os::memory::{AdoptError, Mapping, MemoryFile};
 
 /// The most virtual processors of a domain.
@@ -38,6 +38,7 @@ struct Page {
     lines: [Line; MOST as usize],
 }
 
+#[cfg(not(loom))]
 const _: () = assert!(size_of::<Page>() == BYTES && size_of::<Line>() == 64);
 
 /// Our own station.

@@ -4,7 +4,7 @@
 use loom::sync::Arc;
 use loom::thread;
 use upcall_shm::astack::Numbers;
-use upcall_shm::ring::{Receiver, Sender, SharedSender};
+use upcall_shm::ring::{Receiver, Sender, SharedReceiver, SharedSender};
 use upcall_shm::slot::{Image, Place, Slot};
 
 /// loom's `Arc` is not made of a slice; this is the same for a ring of two.
@@ -110,5 +110,24 @@ fn a_number_is_held_by_one() {
         let theirs = taker.join().unwrap();
         assert_ne!(mine, theirs);
         assert_eq!(numbers.take(), None);
+    });
+}
+
+#[test]
+fn each_message_is_taken_by_one_processor() {
+    loom::model(|| {
+        let ring = ring();
+        let sender = Sender::new(ring.clone());
+        sender.send(&message(1, 11));
+        sender.send(&message(2, 22));
+        let receiver = Arc::new(SharedReceiver::new(ring));
+        let other = receiver.clone();
+        let take = |receiver: &SharedReceiver<Ring>| receiver.take().map(|image| (image.call(), image.values[0]));
+        let processor = thread::spawn(move || take(&other));
+        let mut seen: Vec<_> = [take(&receiver), processor.join().unwrap()].into_iter().flatten().collect();
+        seen.extend(take(&receiver));
+        seen.extend(take(&receiver));
+        seen.sort_unstable();
+        assert_eq!(seen, [(1, 11), (2, 22)]);
     });
 }

@@ -1,1 +1,42 @@
-//! Who runs next: polling, parking, hand-off.
+//! Who runs next: user-level, or by hand-off of a processor.
+//!
+//! What: the two ends of a channel ([`caller`], [`server`]); what a virtual processor does when none of its threads is ready ([`idle`]): poll its
+//! channels, spin for a bounded time, sleep; when a sleeper is woken, and on which processor ([`handoff`], [`sleep`], [`pacer`]).
+//!
+//! What not: names, interfaces, values. A message here is a line with a number of a procedure; `rpc` says what it means.
+//!
+//! # How a call travels
+//!
+//! *User-level* (URPC, section 3): the caller writes one line; the server, polling, takes it, runs it and writes one line back; the
+//! caller, spinning or running other threads, takes that. No system call on either side.
+//!
+//! *Hand-off* (LRPC, section 3.2; URPC's processor donation, section 3.1.2): the server sleeps. The caller moves the server's sleeping
+//! kernel thread to its own processor, wakes it and sleeps itself; the server runs on that processor and gives it back by waking the caller and
+//! sleeping again. On this generation of machines that is ten times cheaper than waking it on another processor.
+//!
+//! Which of the two is decided by a word that the server publishes ([`upcall_shm::station`]), never by asking the kernel.
+#![forbid(unsafe_code)]
+
+#[cfg(not(loom))]
+pub mod caller;
+#[cfg(not(loom))]
+pub mod domain;
+#[cfg(not(loom))]
+pub mod handoff;
+#[cfg(not(loom))]
+pub mod idle;
+pub mod gate;
+pub mod pacer;
+#[cfg(not(loom))]
+pub mod server;
+pub mod sleep;
+
+#[cfg(not(loom))]
+pub use caller::{CallerChannel, Closed};
+#[cfg(not(loom))]
+pub use domain::Domain;
+#[cfg(not(loom))]
+pub use idle::Processors;
+pub use pacer::Pacing;
+#[cfg(not(loom))]
+pub use server::{Request, Serve, ServerChannel};

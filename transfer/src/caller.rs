@@ -1,0 +1,506 @@
+//! The calling end of a channel.
+//!
+//! A kernel thread that calls takes a lane for the time of the call, spins a little, and then sleeps on the lane's word. A user-level thread's
+//! virtual processor has a lane of its own: the thread sends, blocks, and its processor runs other threads; when none is ready, the
+//! idle loop polls for the replies of all of them (URPC, section 2; U6 and U7).
+//!
+//! When the server dies the channel is closed: every waiting call returns [`Closed`], and so does every later one, at once.
+
+use crate::domain::Domain;
+use crate::handoff::Donor;
+use crate::pacer::{Pacer, Pacing};
+use crate::sleep;
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+use upcall_os::bell::Bell;
+use upcall_os::futex::{self, Scope};
+use upcall_os::poll::Report;
+use upcall_os::processor;
+use upcall_shm::channel::{Channel, DEPTH, Lane, LaneControl};
+use upcall_shm::region::Shared;
+use upcall_shm::ring::{Receiver, Sender};
+use upcall_shm::slot::{Image, Slot};
+use upcall_shm::station::PeerStation;
+use upcall_thread::Waiter;
+
+/// Lanes for kernel threads come first, one for each that calls at the same time; more have to wait for each other.
+const KERNEL_LANES: usize = 32;
+
+/// Why no call goes through a channel any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Closed {
+    /// The server's process has ended, or has closed the connection.
+    PeerEnded,
+    /// The server broke the protocol, in this way.
+    Violation(&'static str),
+    /// This side closed it.
+    Here,
+    /// The server could not be told of a new lane.
+    Lane(String),
+}
+
+impl fmt::Display for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PeerEnded => write!(f, "the server's process has ended"),
+            Self::Violation(what) => write!(f, "the server broke the protocol: {what}"),
+            Self::Here => write!(f, "the binding was closed on this side"),
+            Self::Lane(error) => write!(f, "the server could not be told of a new lane: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Closed {}
+
+/// Tells the server of a lane: its number, and for a virtual processor's lane its number and the bell that wakes it.
+pub type OpenLane = Box<dyn Fn(u16, Option<(u16, &Bell)>) -> io::Result<()> + Send + Sync>;
+
+/// What is known of the server, shared by the lanes.
+struct Far {
+    station: PeerStation,
+    /// The server's virtual processor that is woken for this channel, and its bell.
+    home: u16,
+    bell: Bell,
+    donor: Donor,
+    pacer: Pacer,
+    closed: AtomicBool,
+    reason: OnceLock<Closed>,
+}
+
+/// The calling end of a channel; see the module.
+pub struct CallerChannel {
+    far: Arc<Far>,
+    channel: Channel,
+    open_lane: OpenLane,
+    pacing: AtomicU8,
+    kernel: [OnceLock<KernelSeat>; KERNEL_LANES],
+    seats: [OnceLock<Arc<VpSeat>>; crate::domain::MOST_PROCESSORS],
+}
+
+struct KernelSeat {
+    control: Shared<LaneControl>,
+    lane: Mutex<KernelLane>,
+}
+
+struct KernelLane {
+    requests: Sender<Shared<[Slot]>>,
+    replies: Receiver<Shared<[Slot]>>,
+    calls: u16,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Debug for CallerChannel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallerChannel").field("home", &self.far.home).field("closed", &self.closed()).finish_non_exhaustive()
+    }
+}
+
+impl CallerChannel {
+    /// The calling end of `channel`, to a server in process `pid` that is rung for by `bell` on its virtual processor `home`.
+    pub fn new(channel: Channel, station: PeerStation, pid: u32, home: u16, bell: Bell, open_lane: OpenLane) -> Arc<Self> {
+        let far = Far {
+            station,
+            home,
+            bell,
+            donor: Donor::new(pid),
+            pacer: Pacer::default(),
+            closed: AtomicBool::new(false),
+            reason: OnceLock::new(),
+        };
+        Arc::new(Self {
+            far: Arc::new(far),
+            channel,
+            open_lane,
+            pacing: AtomicU8::new(0),
+            kernel: [const { OnceLock::new() }; KERNEL_LANES],
+            seats: [const { OnceLock::new() }; crate::domain::MOST_PROCESSORS],
+        })
+    }
+
+    /// How kernel threads that call spend the wait. Virtual processors follow the pacing that they were started with.
+    pub fn set_pacing(&self, pacing: Pacing) {
+        self.pacing.store(pacing as u8, Ordering::Relaxed);
+    }
+
+    fn pacing(&self) -> Pacing {
+        match self.pacing.load(Ordering::Relaxed) {
+            0 => Pacing::Adaptive,
+            1 => Pacing::Poll,
+            _ => Pacing::Sleep,
+        }
+    }
+
+    /// Why it is closed; `None` while it is open.
+    pub fn closed(&self) -> Option<Closed> {
+        self.far.closed()
+    }
+
+    /// Closes it. Every call that waits returns with the reason, on whatever thread it waits. The first reason stays.
+    pub fn close(&self, reason: Closed) {
+        let _ = self.far.reason.set(reason);
+        self.far.closed.store(true, Ordering::SeqCst);
+        // A caller that announces itself after this fence sees `closed`; one that did before is found asleep below.
+        upcall_os::atomic::fence(upcall_os::atomic::Ordering::SeqCst);
+        for seat in self.kernel.iter().filter_map(OnceLock::get) {
+            sleep::retract(&seat.control.sleeper);
+            futex::wake(&seat.control.sleeper, u32::MAX, Scope::Shared);
+        }
+        if let Ok(domain) = Domain::current() {
+            domain.changed();
+        }
+    }
+
+    /// Sends a request and waits for its reply. On a virtual processor the calling thread blocks and others run; elsewhere the kernel thread waits.
+    ///
+    /// # Errors
+    /// The channel is closed, or is being closed while the call waits. Whether the procedure ran is then unknown.
+    #[inline]
+    pub fn call(&self, request: Image) -> Result<Image, Closed> {
+        match upcall_thread::processor() {
+            None => self.call_from_kernel_thread(request),
+            Some(vp) => self.call_from_thread(vp, request),
+        }
+    }
+
+    fn call_from_kernel_thread(&self, mut request: Image) -> Result<Image, Closed> {
+        let (seat, mut lane) = self.kernel_lane()?;
+        self.far.check()?;
+        lane.calls = lane.calls.wrapping_add(1);
+        let call = lane.calls;
+        request.set_call(call);
+        let asleep = self.far.station.asleep(self.far.home);
+        if asleep && self.pacing() != Pacing::Poll && self.far.donor.bring(&self.far.station, self.far.home) {
+            request.donate();
+        }
+        lane.requests.send(&request);
+        let reply = if asleep {
+            self.far.bell.ring();
+            self.sleep_for_reply(seat, &lane)?
+        } else {
+            match self.spin_for_reply(&lane)? {
+                Some(reply) => reply,
+                None => self.sleep_for_reply(seat, &lane)?,
+            }
+        };
+        if reply.call() != call {
+            let reason = Closed::Violation("a reply to a call that was not made");
+            self.close(reason.clone());
+            return Err(reason);
+        }
+        Ok(reply)
+    }
+
+    /// A free lane for a kernel thread: lowest first, opened when needed.
+    #[inline]
+    fn kernel_lane(&self) -> Result<(&KernelSeat, MutexGuard<'_, KernelLane>), Closed> {
+        for (number, cell) in self.kernel.iter().enumerate() {
+            let seat = match cell.get() {
+                Some(seat) => seat,
+                None => self.open_kernel_lane(number, cell)?,
+            };
+            if let Ok(lane) = seat.lane.try_lock() {
+                return Ok((seat, lane));
+            }
+        }
+        // All taken: wait for the one that our number in line falls on.
+        static TURN: AtomicUsize = AtomicUsize::new(0);
+        let seat = &self.kernel[TURN.fetch_add(1, Ordering::Relaxed) % KERNEL_LANES];
+        match seat.get() {
+            Some(seat) => Ok((seat, locked(&seat.lane))),
+            None => Err(Closed::Here),
+        }
+    }
+
+    #[cold]
+    fn open_kernel_lane<'a>(&self, number: usize, cell: &'a OnceLock<KernelSeat>) -> Result<&'a KernelSeat, Closed> {
+        let mut failed = None;
+        let seat = cell.get_or_init(|| {
+            let lane = lane_of(&self.channel, number);
+            if let Err(error) = (self.open_lane)(number as u16, None) {
+                failed = Some(Closed::Lane(error.to_string()));
+            }
+            let calling = KernelLane { requests: Sender::new(lane.requests), replies: Receiver::new(lane.replies), calls: 0 };
+            KernelSeat { control: lane.control, lane: Mutex::new(calling) }
+        });
+        match failed {
+            None => Ok(seat),
+            Some(reason) => {
+                self.close(reason.clone());
+                Err(reason)
+            }
+        }
+    }
+
+    /// Spins as long as that is cheaper than sleeping. `None`: not any more.
+    #[inline]
+    fn spin_for_reply(&self, lane: &KernelLane) -> Result<Option<Image>, Closed> {
+        // A reply of a polling server is there within one cache-line round trip; the clock is not read before that.
+        for _ in 0..256 {
+            if let Some(reply) = lane.replies.take() {
+                return Ok(Some(reply));
+            }
+            upcall_os::atomic::spin_loop();
+        }
+        self.spin_long(lane)
+    }
+
+    #[cold]
+    fn spin_long(&self, lane: &KernelLane) -> Result<Option<Image>, Closed> {
+        let (pacing, start) = (self.pacing(), Instant::now());
+        let budget = self.far.pacer.budget(pacing);
+        loop {
+            // The server's processor is ours: spinning would keep it from working.
+            let shared = self.far.station.cpu(self.far.home) == Some(processor::current() as u32);
+            for _ in 0..32 {
+                if let Some(reply) = lane.replies.take() {
+                    self.far.pacer.fruitful();
+                    return Ok(Some(reply));
+                }
+                if shared && pacing == Pacing::Poll {
+                    processor::give_way();
+                }
+                upcall_os::atomic::spin_loop();
+            }
+            self.far.check()?;
+            let asleep = self.far.station.asleep(self.far.home);
+            if asleep && pacing == Pacing::Poll {
+                self.far.bell.ring();
+            } else if asleep || (shared && pacing != Pacing::Poll) || start.elapsed() >= budget {
+                self.far.pacer.fruitless();
+                return Ok(None);
+            }
+        }
+    }
+
+    fn sleep_for_reply(&self, seat: &KernelSeat, lane: &KernelLane) -> Result<Image, Closed> {
+        let sleeper = &seat.control.sleeper;
+        loop {
+            sleep::announce(sleeper);
+            if let Some(reply) = lane.replies.take() {
+                sleep::retract(sleeper);
+                return Ok(reply);
+            }
+            if let Err(reason) = self.far.check() {
+                sleep::retract(sleeper);
+                return Err(reason);
+            }
+            // The fence of `announce` makes this the exact look that a waker owes (sleep.rs).
+            if self.far.station.asleep(self.far.home) {
+                self.far.donor.bring(&self.far.station, self.far.home);
+                self.far.bell.ring();
+            }
+            futex::wait(sleeper, 1, Scope::Shared, None);
+            if let Some(reply) = lane.replies.take() {
+                sleep::retract(sleeper);
+                return Ok(reply);
+            }
+        }
+    }
+
+    fn call_from_thread(&self, vp: usize, request: Image) -> Result<Image, Closed> {
+        let seat = match self.seats.get(vp).and_then(OnceLock::get) {
+            Some(seat) => seat,
+            None => self.open_seat(vp)?,
+        };
+        seat.call(request).inspect_err(|reason| {
+            if matches!(reason, Closed::Violation(_)) {
+                self.close(reason.clone());
+            }
+        })
+    }
+
+    #[cold]
+    fn open_seat(&self, vp: usize) -> Result<&Arc<VpSeat>, Closed> {
+        let unable = |error: io::Error| Closed::Lane(error.to_string());
+        let domain = Domain::current().map_err(unable)?;
+        let bed = domain.bed(vp).map_err(unable)?;
+        let bell = Bell::new().map_err(unable)?;
+        bed.set.add(&bell, 1, Report::EachRing).map_err(unable)?;
+        let number = KERNEL_LANES + vp;
+        (self.open_lane)(number as u16, Some((vp as u16, &bell))).map_err(unable)?;
+        let seat = Arc::new(VpSeat::new(vp, self.far.clone(), bell, lane_of(&self.channel, number)));
+        domain.add_seat(seat.clone());
+        // Only this virtual processor's own kernel thread opens its seat, so it is still empty.
+        Ok(self.seats[vp].get_or_init(|| seat))
+    }
+}
+
+fn lane_of(channel: &Channel, number: usize) -> Lane {
+    channel.lane(number as u16).unwrap_or_else(|| unreachable!("lane {number} is within a channel's lanes"))
+}
+
+impl Drop for CallerChannel {
+    fn drop(&mut self) {
+        if self.seats.iter().any(|seat| seat.get().is_some())
+            && let Ok(domain) = Domain::current()
+        {
+            domain.remove_seats(|seat| Arc::ptr_eq(&seat.far, &self.far));
+        }
+    }
+}
+
+impl Far {
+    #[inline]
+    fn check(&self) -> Result<(), Closed> {
+        if self.closed.load(Ordering::Acquire) { Err(self.closed().unwrap_or(Closed::Here)) } else { Ok(()) }
+    }
+
+    fn closed(&self) -> Option<Closed> {
+        self.closed.load(Ordering::Acquire).then(|| self.reason.get().cloned().unwrap_or(Closed::Here))
+    }
+}
+
+/// A virtual processor's lane of a channel, and the calls of its threads that are under way on it.
+pub(crate) struct VpSeat {
+    vp: usize,
+    far: Arc<Far>,
+    /// Rung by the server. Held so that it stays in the bed's set.
+    _bell: Bell,
+    under_way: AtomicUsize,
+    /// Requests were sent and it was not yet looked, with a fence, whether the server sleeps.
+    owes_look: AtomicBool,
+    calling: Mutex<Calling>,
+}
+
+struct Calling {
+    requests: Sender<Shared<[Slot]>>,
+    replies: Receiver<Shared<[Slot]>>,
+    calls: Vec<Call>,
+    free: Vec<u16>,
+    /// Threads that wait for a free call number.
+    queue: VecDeque<Waiter>,
+}
+
+enum Call {
+    Free,
+    Waiting(Waiter),
+    Done(Image),
+    Failed(Closed),
+}
+
+impl fmt::Debug for VpSeat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VpSeat").field("vp", &self.vp).field("under_way", &self.under_way).finish_non_exhaustive()
+    }
+}
+
+impl VpSeat {
+    fn new(vp: usize, far: Arc<Far>, bell: Bell, lane: Lane) -> Self {
+        let calling = Calling {
+            requests: Sender::new(lane.requests),
+            replies: Receiver::new(lane.replies),
+            calls: (0..DEPTH).map(|_| Call::Free).collect(),
+            free: (0..DEPTH as u16).rev().collect(),
+            queue: VecDeque::new(),
+        };
+        Self {
+            vp,
+            far,
+            _bell: bell,
+            under_way: AtomicUsize::new(0),
+            owes_look: AtomicBool::new(false),
+            calling: Mutex::new(calling),
+        }
+    }
+
+    pub(crate) fn vp(&self) -> usize {
+        self.vp
+    }
+
+    fn call(&self, mut request: Image) -> Result<Image, Closed> {
+        loop {
+            self.far.check()?;
+            if let Some(number) = locked(&self.calling).free.pop() {
+                request.set_call(number);
+                upcall_thread::block(|waiter| {
+                    let mut calling = locked(&self.calling);
+                    calling.calls[usize::from(number)] = Call::Waiting(waiter);
+                    calling.requests.send(&request);
+                    self.under_way.store(DEPTH - calling.free.len(), Ordering::Relaxed);
+                    self.owes_look.store(true, Ordering::Relaxed);
+                });
+                return self.finish(number);
+            }
+            upcall_thread::block(|waiter| locked(&self.calling).queue.push_back(waiter));
+        }
+    }
+
+    fn finish(&self, number: u16) -> Result<Image, Closed> {
+        let mut calling = locked(&self.calling);
+        let outcome = match std::mem::replace(&mut calling.calls[usize::from(number)], Call::Free) {
+            Call::Done(reply) => Ok(reply),
+            Call::Failed(reason) => Err(reason),
+            Call::Free | Call::Waiting(_) => Err(Closed::Violation("a thread was woken before its reply")),
+        };
+        calling.free.push(number);
+        self.under_way.store(DEPTH - calling.free.len(), Ordering::Relaxed);
+        let next = calling.queue.pop_front();
+        drop(calling);
+        if let Some(waiter) = next {
+            waiter.wake();
+        }
+        outcome
+    }
+
+    /// Takes the replies that have come and makes their threads ready. Called by the idle loop of its own virtual processor.
+    pub(crate) fn collect(&self) -> bool {
+        if self.under_way.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let mut woke = false;
+        let mut calling = locked(&self.calling);
+        while let Some(reply) = calling.replies.take() {
+            let call = calling.calls.get_mut(usize::from(reply.call()));
+            match call {
+                Some(call @ Call::Waiting(_)) => {
+                    if let Call::Waiting(waiter) = std::mem::replace(call, Call::Done(reply)) {
+                        waiter.wake();
+                        woke = true;
+                    }
+                }
+                _ => {
+                    let _ = self.far.reason.set(Closed::Violation("a reply to a call that was not made"));
+                    self.far.closed.store(true, Ordering::SeqCst);
+                    break;
+                }
+            }
+        }
+        if let Some(reason) = self.far.closed() {
+            for call in &mut calling.calls {
+                if matches!(call, Call::Waiting(_))
+                    && let Call::Waiting(waiter) = std::mem::replace(call, Call::Failed(reason.clone()))
+                {
+                    waiter.wake();
+                    woke = true;
+                }
+            }
+            for waiter in calling.queue.drain(..) {
+                waiter.wake();
+                woke = true;
+            }
+        }
+        woke
+    }
+
+    /// Whether `collect` would find something: the sleeper's second look.
+    pub(crate) fn waits(&self) -> bool {
+        self.under_way.load(Ordering::Relaxed) != 0
+            && (self.far.closed.load(Ordering::Acquire) || locked(&self.calling).replies.waits())
+    }
+
+    /// The look at the server that was put off, to be made after a fence: wakes it on this processor if it sleeps. The caller has nothing
+    /// else to do, so its processor is free to be given.
+    pub(crate) fn look(&self) {
+        if self.owes_look.swap(false, Ordering::Relaxed) && self.far.station.asleep(self.far.home) {
+            self.far.donor.bring(&self.far.station, self.far.home);
+            self.far.bell.ring();
+        }
+    }
+}

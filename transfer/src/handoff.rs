@@ -1,0 +1,45 @@
+//! Hand-off: the sleeping server's kernel thread is brought to the caller's processor and woken there.
+//!
+//! Source: LRPC's direct context switch (section 3.2) and URPC's Processor.Donate (section 3.1.2). Linux has no call that gives a processor to a named
+//! thread; what comes nearest without privilege is to confine the sleeper to the caller's own processor (allowed between processes of one
+//! user), wake it, and sleep. The confining is paid once and remembered. The server undoes it when it prefers a processor of its own.
+
+use upcall_os::atomic::{AtomicU64, Ordering};
+use upcall_os::processor::{self, Processors};
+use upcall_shm::station::PeerStation;
+
+/// Brings one peer's processors to us; remembers what was done.
+#[derive(Debug)]
+pub struct Donor {
+    /// The peer's process, as the kernel named it; 0: not visible from here, so nothing can be donated.
+    pid: u32,
+    /// The last thread that was moved and where to: `tid << 32 | cpu + 1`.
+    moved: AtomicU64,
+}
+
+impl Donor {
+    /// For a peer in the process `pid`.
+    pub fn new(pid: u32) -> Self {
+        Self { pid, moved: AtomicU64::new(0) }
+    }
+
+    /// Confines the peer's sleeping virtual processor to the caller's processor. Returns whether it will run there. At most a few system calls the first
+    /// time, one or none later. Harmless if the peer lies about its thread: only a thread of its own process is moved.
+    pub fn bring(&self, station: &PeerStation, vp: u16) -> bool {
+        let Some(tid) = station.tid(vp) else { return false };
+        let cpu = processor::current();
+        let wish = u64::from(tid) << 32 | (cpu as u64 + 1);
+        let last = self.moved.load(Ordering::Relaxed);
+        // The peer may have moved itself since; it says where it last ran.
+        if last == wish && station.cpu(vp) == Some(cpu as u32) {
+            return true;
+        }
+        let known = last >> 32 == u64::from(tid);
+        if self.pid == 0 || !(known || processor::thread_belongs_to(tid, self.pid)) {
+            return false;
+        }
+        let moved = Processors::only(cpu).confine_thread(tid).is_ok();
+        self.moved.store(if moved { wish } else { 0 }, Ordering::Relaxed);
+        moved
+    }
+}

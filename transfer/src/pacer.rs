@@ -1,0 +1,96 @@
+//! How long to spin before sleeping: never longer than sleeping and being woken costs, and less where it did not help lately.
+//!
+//! Source: spin-then-block with a budget equal to the cost of blocking is at most twice as bad as knowing the future (Karlin and others, 1991, whom
+//! URPC's section 3.1 follows in spirit); the adaptation is ours: a fruitful spin doubles the budget, a fruitless one halves it, and now
+//! and then the full budget is tried again, so that a change of habits is noticed.
+
+use std::time::Duration;
+use upcall_os::atomic::{AtomicU32, Ordering};
+
+/// What to do while nothing is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Pacing {
+    /// Spin for a bounded time that adapts, at most [`LONGEST`], then sleep. An idle domain takes no processor time.
+    #[default]
+    Adaptive,
+    /// Poll for ever. The lowest latency, for a processor that has nothing else to do; it is busy all the time.
+    Poll,
+    /// Sleep at once.
+    Sleep,
+}
+
+/// The longest spin: about what it costs to wake a sleeper on another processor.
+pub const LONGEST: Duration = Duration::from_micros(50);
+
+const LONGEST_NS: u32 = LONGEST.as_nanos() as u32;
+const SHORTEST_NS: u32 = 500;
+/// Every so many fruitless spins the full budget is tried.
+const RETRY: u32 = 32;
+
+/// A budget for spinning that adapts; see the module. Races between its users only blur it.
+#[derive(Debug)]
+pub struct Pacer {
+    budget_ns: AtomicU32,
+    fruitless: AtomicU32,
+}
+
+impl Default for Pacer {
+    fn default() -> Self {
+        Self { budget_ns: AtomicU32::new(LONGEST_NS), fruitless: AtomicU32::new(0) }
+    }
+}
+
+impl Pacer {
+    /// How long the next spin may last.
+    pub fn budget(&self, pacing: Pacing) -> Duration {
+        match pacing {
+            Pacing::Poll => Duration::MAX,
+            Pacing::Sleep => Duration::ZERO,
+            Pacing::Adaptive if self.fruitless.load(Ordering::Relaxed) % RETRY == RETRY - 1 => LONGEST,
+            Pacing::Adaptive => Duration::from_nanos(u64::from(self.budget_ns.load(Ordering::Relaxed))),
+        }
+    }
+
+    /// The spin brought what it waited for.
+    pub fn fruitful(&self) {
+        let budget = self.budget_ns.load(Ordering::Relaxed);
+        if budget < LONGEST_NS {
+            self.budget_ns.store((budget * 2).min(LONGEST_NS), Ordering::Relaxed);
+        }
+    }
+
+    /// It did not.
+    pub fn fruitless(&self) {
+        let budget = self.budget_ns.load(Ordering::Relaxed);
+        self.budget_ns.store((budget / 2).max(SHORTEST_NS), Ordering::Relaxed);
+        self.fruitless.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fruitless_spins_shrink_and_full_ones_are_tried_again() {
+        let pacer = Pacer::default();
+        assert_eq!(pacer.budget(Pacing::Adaptive), LONGEST);
+        let full = (0..2 * RETRY).filter(|_| {
+            pacer.fruitless();
+            pacer.budget(Pacing::Adaptive) == LONGEST
+        });
+        assert_eq!(full.count(), 2);
+        assert_eq!(pacer.budget(Pacing::Adaptive), Duration::from_nanos(u64::from(SHORTEST_NS)));
+        for _ in 0..10 {
+            pacer.fruitful();
+        }
+        assert_eq!(pacer.budget(Pacing::Adaptive), LONGEST);
+    }
+
+    #[test]
+    fn the_fixed_ones_are_fixed() {
+        let pacer = Pacer::default();
+        assert_eq!(pacer.budget(Pacing::Sleep), Duration::ZERO);
+        assert_eq!(pacer.budget(Pacing::Poll), Duration::MAX);
+    }
+}

@@ -1,0 +1,243 @@
+//! The serving end of a channel.
+//!
+//! A request is taken by whichever virtual processor finds it, as a thread that has not started, and runs on a worker's stack in
+//! place (URPC, section 2; LRPC's execution stacks, section 3.2). Everything in it is the client's word: this module believes
+//! the count of requests, and only against a limit; `rpc` checks the rest.
+
+use crate::domain::Domain;
+use crate::sleep;
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use upcall_os::bell::Bell;
+use upcall_os::futex::{self, Scope};
+use upcall_os::poll::Report;
+use upcall_shm::channel::{Channel, LANES, LaneControl};
+use upcall_shm::region::Shared;
+use upcall_shm::ring::{SharedReceiver, SharedSender};
+use upcall_shm::slot::{Image, Slot};
+use upcall_shm::station::PeerStation;
+
+/// Runs requests. Called on a thread that may block; must answer through the request exactly once.
+pub trait Serve: Send + Sync {
+    /// Runs one request.
+    fn serve(&self, request: Request<'_>);
+
+    /// The client broke the protocol in this way; its channel was closed and its connection should be.
+    fn violation(&self, what: &'static str);
+}
+
+/// The serving end of a channel; see the module.
+pub struct ServerChannel {
+    channel: Channel,
+    station: PeerStation,
+    serve: Box<dyn Serve>,
+    home: u16,
+    /// Rung by the client; in the set of the home processor's bed.
+    bell: Bell,
+    lanes: [OnceLock<Arc<ServerLane>>; LANES as usize],
+    closed: AtomicBool,
+}
+
+/// How the caller on a lane is woken.
+#[derive(Debug)]
+pub enum Caller {
+    /// A kernel thread: it sleeps on the lane's word.
+    KernelThread,
+    /// A virtual processor: its station tells whether it sleeps, and this bell wakes it.
+    Processor {
+        /// Its number in the client's domain.
+        vp: u16,
+        /// Its bell for this lane.
+        bell: Bell,
+    },
+}
+
+/// One lane, as the server sees it.
+pub(crate) struct ServerLane {
+    requests: SharedReceiver<Shared<[Slot]>>,
+    replies: SharedSender<Shared<[Slot]>>,
+    control: Shared<LaneControl>,
+    caller: Caller,
+    channel: Arc<ServerChannel>,
+    owes_look: AtomicBool,
+}
+
+impl fmt::Debug for ServerChannel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerChannel").field("home", &self.home).field("closed", &self.closed).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ServerLane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerLane").field("caller", &self.caller).finish_non_exhaustive()
+    }
+}
+
+impl ServerChannel {
+    /// The serving end of `channel`, whose client has `station`, to be polled by this domain's virtual processors, and woken for on the processor
+    /// `home` by `bell`. `serve` is made with a weak reference to the channel, so that it can close it.
+    ///
+    /// # Errors
+    /// The home processor's set cannot take the bell.
+    pub fn new(
+        channel: Channel,
+        station: PeerStation,
+        home: u16,
+        bell: Bell,
+        serve: impl FnOnce(&Weak<Self>) -> Box<dyn Serve>,
+    ) -> io::Result<Arc<Self>> {
+        let bed = Domain::current()?.bed(usize::from(home))?;
+        bed.set.add(&bell, 2, Report::EachRing)?;
+        Ok(Arc::new_cyclic(|this| Self {
+            channel,
+            station,
+            serve: serve(this),
+            home,
+            bell,
+            lanes: [const { OnceLock::new() }; LANES as usize],
+            closed: AtomicBool::new(false),
+        }))
+    }
+
+    /// Starts to poll a lane.
+    ///
+    /// # Errors
+    /// There is no such lane, or it is open already: the client broke the protocol.
+    pub fn open_lane(self: &Arc<Self>, number: u16, caller: Caller) -> Result<(), &'static str> {
+        let lane = self.channel.lane(number).ok_or("a lane that does not exist was opened")?;
+        let lane = Arc::new(ServerLane {
+            requests: SharedReceiver::new(lane.requests),
+            replies: SharedSender::new(lane.replies),
+            control: lane.control,
+            caller,
+            channel: self.clone(),
+            owes_look: AtomicBool::new(false),
+        });
+        self.lanes[usize::from(number)].set(lane.clone()).map_err(|_| "a lane was opened twice")?;
+        Domain::current().map_err(|_| "no domain")?.add_lane(lane);
+        Ok(())
+    }
+
+    /// Takes no more requests. Those that run go on to their end; their replies reach nobody.
+    pub fn close(&self) {
+        if self.closed.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        if let Ok(domain) = Domain::current() {
+            if let Ok(bed) = domain.bed(usize::from(self.home)) {
+                bed.set.remove(&self.bell);
+            }
+            domain.remove_lanes(|lane| std::ptr::eq(&*lane.channel, self));
+        }
+    }
+}
+
+impl ServerLane {
+    #[inline]
+    pub(crate) fn waits(&self) -> bool {
+        self.requests.waits()
+    }
+
+    /// Takes a request and runs it. Returns whether there was one, and whether the caller's processor came with it.
+    #[inline]
+    pub(crate) fn serve_one(self: &Arc<Self>) -> Option<Served> {
+        let image = self.requests.take()?;
+        if self.channel.closed.load(Ordering::Relaxed) {
+            return None;
+        }
+        // A client that keeps to the protocol has at most as many calls outstanding as fit into a ring (ring.rs).
+        if self.requests.taken().wrapping_sub(self.replies.sent()) > upcall_shm::channel::DEPTH as u64 {
+            self.channel.close();
+            self.channel.serve.violation("more calls outstanding than a lane has slots");
+            return None;
+        }
+        let donated = image.donated();
+        self.channel.serve.serve(Request { image, lane: self, answered: false });
+        Some(Served { donated })
+    }
+
+    fn reply(&self, image: &Image) {
+        self.replies.send(image);
+        if self.requests.waits() {
+            // More to do here: the fence can be shared with the next reply. The idle loop pays what is owed.
+            self.owes_look.store(true, Ordering::Relaxed);
+        } else {
+            upcall_os::atomic::fence(upcall_os::atomic::Ordering::SeqCst);
+            self.wake_caller();
+        }
+    }
+
+    /// To be called after a fence.
+    #[inline]
+    fn wake_caller(&self) {
+        self.owes_look.store(false, Ordering::Relaxed);
+        match &self.caller {
+            Caller::KernelThread => {
+                if sleep::seems_asleep(&self.control.sleeper) {
+                    sleep::retract(&self.control.sleeper);
+                    futex::wake(&self.control.sleeper, 1, Scope::Shared);
+                }
+            }
+            Caller::Processor { vp, bell } => {
+                if self.channel.station.asleep(*vp) {
+                    bell.ring();
+                }
+            }
+        }
+    }
+
+    /// The look at the caller that was put off, to be made after a fence.
+    #[inline]
+    pub(crate) fn look(&self) {
+        if self.owes_look.load(Ordering::Relaxed) {
+            self.wake_caller();
+        }
+    }
+
+    #[inline]
+    pub(crate) fn owes_look(&self) -> bool {
+        self.owes_look.load(Ordering::Relaxed)
+    }
+}
+
+/// What serving a request told.
+pub(crate) struct Served {
+    pub(crate) donated: bool,
+}
+
+/// A request under way.
+#[derive(Debug)]
+pub struct Request<'a> {
+    image: Image,
+    lane: &'a ServerLane,
+    answered: bool,
+}
+
+/// The outcome of a call whose server did not answer it: a fault of the server's code.
+pub const UNANSWERED: u16 = u16::MAX;
+
+impl Request<'_> {
+    /// The private copy of the message.
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// Answers it: sends the reply and wakes the caller if it sleeps. The call number is filled in.
+    pub fn reply(mut self, mut reply: Image) {
+        reply.set_call(self.image.call());
+        self.answered = true;
+        self.lane.reply(&reply);
+    }
+}
+
+impl Drop for Request<'_> {
+    fn drop(&mut self) {
+        if !self.answered {
+            let reply = Image::new(self.image.call(), UNANSWERED, upcall_shm::slot::NO_ASTACK);
+            self.lane.reply(&reply);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Models of the sleep and wake protocol: `RUSTFLAGS="--cfg loom" cargo test -p upcall-transfer --release --test loom_sleep`.
+#![cfg(loom)]
+
+use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+use upcall_transfer::sleep;
+
+/// A futex: compares and sleeps in one step, as the kernel does under its bucket lock.
+struct Futex {
+    lock: Mutex<()>,
+    woken: Condvar,
+}
+
+impl Futex {
+    fn wait(&self, word: &AtomicU32, expected: u32) {
+        let mut guard = self.lock.lock().unwrap();
+        if word.load(Ordering::SeqCst) == expected {
+            guard = self.woken.wait(guard).unwrap();
+        }
+        drop(guard);
+    }
+
+    fn wake(&self) {
+        let _guard = self.lock.lock().unwrap();
+        self.woken.notify_all();
+    }
+}
+
+struct Scene {
+    message: AtomicU32,
+    asleep: AtomicU32,
+    futex: Futex,
+}
+
+fn scene() -> Arc<Scene> {
+    Arc::new(Scene {
+        message: AtomicU32::new(0),
+        asleep: AtomicU32::new(0),
+        futex: Futex { lock: Mutex::new(()), woken: Condvar::new() },
+    })
+}
+
+fn receive(scene: &Scene) {
+    loop {
+        sleep::announce(&scene.asleep);
+        if scene.message.load(Ordering::Acquire) != 0 {
+            sleep::retract(&scene.asleep);
+            return;
+        }
+        scene.futex.wait(&scene.asleep, 1);
+        if scene.message.load(Ordering::Acquire) != 0 {
+            return;
+        }
+    }
+}
+
+fn wake(scene: &Scene) {
+    sleep::retract(&scene.asleep);
+    scene.futex.wake();
+}
+
+/// loom reports a deadlock if a wake can be lost.
+#[test]
+fn a_message_wakes_a_kernel_thread() {
+    loom::model(|| {
+        let scene = scene();
+        let sender = scene.clone();
+        let sending = thread::spawn(move || {
+            sender.message.store(1, Ordering::Release);
+            if sleep::must_wake(&sender.asleep) {
+                wake(&sender);
+            }
+        });
+        receive(&scene);
+        sending.join().unwrap();
+    });
+}
+
+/// The look without the fence, paid for later by one with it.
+#[test]
+fn a_look_put_off_is_made_up_for() {
+    loom::model(|| {
+        let scene = scene();
+        let sender = scene.clone();
+        let sending = thread::spawn(move || {
+            sender.message.store(1, Ordering::Release);
+            if sleep::seems_asleep(&sender.asleep) {
+                wake(&sender);
+            }
+            if sleep::must_wake(&sender.asleep) {
+                wake(&sender);
+            }
+        });
+        receive(&scene);
+        sending.join().unwrap();
+    });
+}
+
+/// A closing channel: the flag, a fence, and the wake, against a caller that looks for the flag after announcing itself.
+#[test]
+fn closing_wakes_every_caller() {
+    loom::model(|| {
+        let scene = scene();
+        let closer = scene.clone();
+        let closing = thread::spawn(move || {
+            closer.message.store(1, Ordering::SeqCst);
+            loom::sync::atomic::fence(Ordering::SeqCst);
+            wake(&closer);
+        });
+        receive(&scene);
+        closing.join().unwrap();
+    });
+}
