@@ -1,1 +1,56 @@
-//! The benchmark harness.
+//! The benchmark harness: Upcall, its peers and the limits of the machine, measured alike and in the same run.
+//!
+//! What it does: starts each system as a server and a client process, pinned; has them make the same calls with the same
+//! payloads, written afresh and checked on each call; interleaves the systems round by round; probes the cache line
+//! beside each turn; and reports medians over rounds as a table and as JSON records. What it does not do: tune a peer
+//! beyond its documentation, or depend on one (they live in `bench/peers`, a workspace of its own).
+//!
+//! A program that runs the benchmark is also the program that its children run:
+//!
+//! ```no_run
+//! use std::process::ExitCode;
+//! use upcall_bench::{child, rpc};
+//!
+//! fn main() -> ExitCode {
+//!     let args: Vec<_> = std::env::args_os().skip(1).collect();
+//!     if args.first().is_some_and(|first| first == "bench-child") {
+//!         return child::child_main(args.into_iter().skip(1), &rpc::SYSTEMS);
+//!     }
+//!     let options = rpc::Options {
+//!         exe: std::env::current_exe().expect("this program's own path"),
+//!         peers: rpc::Peers::None,
+//!         json: None,
+//!         quick: true,
+//!         only: rpc::Only::default(),
+//!     };
+//!     match rpc::run(&options) {
+//!         Ok(report) if report.failures.is_empty() => ExitCode::SUCCESS,
+//!         Ok(_) => ExitCode::FAILURE,
+//!         Err(error) => {
+//!             eprintln!("{error}");
+//!             ExitCode::FAILURE
+//!         }
+//!     }
+//! }
+//! ```
+//! Reading order: [`case`], [`payload`], [`child`], then `limits` and `socket` as examples of systems, then `pair` and
+//! [`rpc`].
+#![deny(unsafe_code)]
+
+pub mod bytes;
+pub mod case;
+pub mod child;
+mod contender;
+mod limits;
+mod line;
+mod pair;
+pub mod payload;
+mod peers;
+mod place;
+#[allow(unsafe_code)]
+mod raw;
+pub mod record;
+pub mod rpc;
+mod socket;
+pub mod stats;
+mod table;

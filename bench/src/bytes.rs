@@ -1,0 +1,118 @@
+//! Calls over systems that carry only bytes (sockets, ZeroMQ): a request is one byte of procedure and its arguments, a
+//! reply is the result. As little as will do, so that what is measured is the system and not this.
+
+use crate::case::BIG;
+use crate::child::{ClientSide, Outcome};
+use crate::payload::answer;
+
+const NULL: u8 = 0;
+const ADD: u8 = 1;
+const BYTES_IN: u8 = 2;
+const BIG_IN_OUT: u8 = 3;
+
+/// Carries a request over and the reply back.
+pub trait Exchange {
+    /// Sends the concatenation of `head` and `body`, waits for the reply and puts it into `reply` (empty before).
+    ///
+    /// # Errors
+    /// When the other side is gone, or the system fails.
+    fn exchange(&mut self, head: &[u8], body: &[u8], reply: &mut Vec<u8>) -> Outcome<()>;
+}
+
+/// A client's side made of an [`Exchange`].
+#[derive(Debug, Default)]
+pub struct Bytes<E> {
+    /// The system.
+    pub exchange: E,
+    reply: Vec<u8>,
+}
+
+impl<E: Exchange> Bytes<E> {
+    /// Calls over `exchange`.
+    pub fn new(exchange: E) -> Bytes<E> {
+        Bytes { exchange, reply: Vec::new() }
+    }
+
+    fn call<const N: usize>(&mut self, head: &[u8], body: &[u8]) -> Outcome<[u8; N]> {
+        self.reply.clear();
+        self.exchange.exchange(head, body, &mut self.reply)?;
+        <[u8; N]>::try_from(&self.reply[..])
+            .map_err(|_| format!("a reply of {} bytes where {N} are right", self.reply.len()).into())
+    }
+}
+
+impl<E: Exchange> ClientSide for Bytes<E> {
+    fn null(&mut self) -> Outcome<()> {
+        self.call::<1>(&[NULL], &[])?;
+        Ok(())
+    }
+
+    fn add(&mut self, a: i32, b: i32) -> Outcome<i32> {
+        let mut request = [ADD; 9];
+        request[1..5].copy_from_slice(&a.to_le_bytes());
+        request[5..].copy_from_slice(&b.to_le_bytes());
+        self.call(&request, &[]).map(i32::from_le_bytes)
+    }
+
+    fn big_in(&mut self, data: &[u8; BIG]) -> Outcome<u64> {
+        self.bytes_in(data)
+    }
+
+    fn big_in_out(&mut self, data: &[u8; BIG]) -> Outcome<[u8; BIG]> {
+        self.call(&[BIG_IN_OUT], data)
+    }
+
+    fn bytes_in(&mut self, data: &[u8]) -> Outcome<u64> {
+        self.call(&[BYTES_IN], data).map(u64::from_le_bytes)
+    }
+}
+
+/// The server's answer to `request`, put into `reply` (empty before). A null call is answered by one byte, because a
+/// message of none cannot be told from none.
+///
+/// # Errors
+/// When the request is no such call.
+pub fn serve(request: &[u8], reply: &mut Vec<u8>) -> Outcome<()> {
+    match *request {
+        [NULL] => reply.push(NULL),
+        [ADD, a0, a1, a2, a3, b0, b1, b2, b3] => {
+            let (a, b) = (i32::from_le_bytes([a0, a1, a2, a3]), i32::from_le_bytes([b0, b1, b2, b3]));
+            reply.extend_from_slice(&answer::add(a, b).to_le_bytes());
+        }
+        [BYTES_IN, ref data @ ..] => reply.extend_from_slice(&answer::bytes_in(data).to_le_bytes()),
+        [BIG_IN_OUT, ref data @ ..] => reply.extend_from_slice(&answer::big_in_out(data)),
+        _ => return Err(format!("a request of {} bytes that is no call", request.len()).into()),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::payload::checksum;
+
+    /// The server's answer without a system in between.
+    struct Direct;
+
+    impl Exchange for Direct {
+        fn exchange(&mut self, head: &[u8], body: &[u8], reply: &mut Vec<u8>) -> Outcome<()> {
+            serve(&[head, body].concat(), reply)
+        }
+    }
+
+    #[test]
+    fn calls_come_through() {
+        let mut client = Bytes::new(Direct);
+        client.null().unwrap();
+        assert_eq!(client.add(i32::MAX, 1).unwrap(), i32::MIN);
+        assert_eq!(client.bytes_in(&[1; 9]).unwrap(), checksum(&[1; 9]));
+        assert_eq!(client.big_in_out(&[3; BIG]).unwrap(), answer::big_in_out(&[3; BIG]));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        assert!(serve(&[], &mut Vec::new()).is_err());
+        assert!(serve(&[ADD, 1], &mut Vec::new()).is_err());
+        assert!(serve(&[77], &mut Vec::new()).is_err());
+    }
+}

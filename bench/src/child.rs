@@ -1,0 +1,489 @@
+//! The child's side: what a system under test has to provide, and the protocol that all of them speak.
+//!
+//! ```text
+//! EXE bench-child SYSTEM server|client --cpu N --placement two-cores|one-core --mode polling|parked --dir DIR
+//! ```
+//! Each child pins itself to its processor, connects or serves through files in DIR only, and prints `ready`. The server
+//! then serves until its standard input ends. The client reads commands, one a line, and answers each with one line:
+//!
+//! | command | answer |
+//! |---|---|
+//! | `latency CASE COUNT` | `{"p50_ns":…,"p99_ns":…,"p999_ns":…,"mean_ns":…,"count":…}` |
+//! | `throughput null CALLERS MILLIS` | `{"calls":…,"elapsed_ns":…}`, or `{"unsupported":true}` |
+//! | `quit` | none; the client ends |
+//!
+//! Any command may be answered `{"error":"…"}`. A child dies with the harness, whatever happens to the harness.
+
+use std::error::Error;
+use std::ffi::OsString;
+use std::io::{self, BufRead, Read, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+use serde::{Deserialize, Serialize};
+
+use crate::case::{BIG, Case, Mode, Placement};
+use crate::payload::{checksum, expected, fill};
+use crate::place::pin;
+use crate::stats::{self, Summary};
+
+/// What a system's functions return. The message reaches the person who runs the benchmark.
+pub type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// Where and how this child runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The processor that this child is pinned to.
+    pub cpu: usize,
+    /// Where the two run.
+    pub placement: Placement,
+    /// How the server waits.
+    pub mode: Mode,
+    /// A directory of this pair alone, empty at the start and removed by the harness: sockets and the like go here.
+    pub dir: PathBuf,
+}
+
+/// A system under test. One value of `Entry` for each goes into the table given to [`child_main`].
+pub trait System {
+    /// The name in records and on the command line.
+    const NAME: &'static str;
+    /// The client's side.
+    type Client: ClientSide;
+
+    /// Serves. Announces itself by `ready` when clients may connect. Ends when [`Stop`] says so, or never.
+    ///
+    /// # Errors
+    /// Whatever prevents serving.
+    fn serve(place: &Place, ready: Ready) -> Outcome<()>;
+
+    /// Connects to the server, which has announced itself in `place.dir`'s pair.
+    ///
+    /// # Errors
+    /// Whatever prevents connecting.
+    fn connect(place: &Place) -> Outcome<Self::Client>;
+}
+
+/// The calls that every system makes. The server's answers are in [`crate::payload::answer`].
+pub trait ClientSide {
+    /// `null`.
+    ///
+    /// # Errors
+    /// A failed call, as for the rest of these.
+    fn null(&mut self) -> Outcome<()>;
+    /// `add`.
+    fn add(&mut self, a: i32, b: i32) -> Outcome<i32>;
+    /// `bigin`: returns the checksum.
+    fn big_in(&mut self, data: &[u8; BIG]) -> Outcome<u64>;
+    /// `biginout`.
+    fn big_in_out(&mut self, data: &[u8; BIG]) -> Outcome<[u8; BIG]>;
+    /// `in-4k`, `in-64k`, `in-1m`: returns the checksum.
+    fn bytes_in(&mut self, data: &[u8]) -> Outcome<u64>;
+
+    /// Null calls by `callers` callers for about `time`, all on this child's processor; None if the system cannot have
+    /// that many calls outstanding.
+    fn throughput(&mut self, callers: usize, time: Duration) -> Option<Outcome<Throughput>>
+    where
+        Self: Sized,
+    {
+        (callers == 1).then(|| Throughput::one_caller(self, time))
+    }
+}
+
+/// Calls made in a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Throughput {
+    /// Calls that came back.
+    pub calls: u64,
+    /// From the first call's start to the last one's end, nanoseconds.
+    pub elapsed_ns: u64,
+}
+
+impl Throughput {
+    /// `calls` calls in `elapsed`.
+    pub fn new(calls: u64, elapsed: Duration) -> Throughput {
+        Throughput { calls, elapsed_ns: elapsed.as_nanos() as u64 }
+    }
+
+    /// One caller, one call at a time.
+    ///
+    /// # Errors
+    /// The first failed call.
+    pub fn one_caller(client: &mut impl ClientSide, time: Duration) -> Outcome<Throughput> {
+        let (begun, mut calls) = (Instant::now(), 0);
+        while begun.elapsed() < time {
+            for _ in 0..16 {
+                client.null()?;
+            }
+            calls += 16;
+        }
+        Ok(Throughput::new(calls, begun.elapsed()))
+    }
+
+    /// `callers` kernel threads on this processor, each with a client of its own from `connect`. The clients are
+    /// connected before the time begins.
+    ///
+    /// # Errors
+    /// The first failed connection or call.
+    pub fn kernel_threads<C: ClientSide + Send>(
+        callers: usize,
+        time: Duration,
+        mut connect: impl FnMut() -> Outcome<C>,
+    ) -> Outcome<Throughput> {
+        let clients = (0..callers).map(|_| connect()).collect::<Outcome<Vec<C>>>()?;
+        let stop = AtomicBool::new(false);
+        let begun = Instant::now();
+        let calls: Outcome<u64> = thread::scope(|scope| {
+            let run = |mut client: C| {
+                let mut calls = 0;
+                while !stop.load(Relaxed) {
+                    client.null()?;
+                    calls += 1;
+                }
+                Ok(calls)
+            };
+            let threads: Vec<_> = clients.into_iter().map(|client| scope.spawn(move || run(client))).collect();
+            thread::sleep(time);
+            stop.store(true, Relaxed);
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("a caller panicked".into()))).sum()
+        });
+        Ok(Throughput::new(calls?, begun.elapsed()))
+    }
+}
+
+/// Tells the harness that clients may connect.
+#[derive(Debug)]
+pub struct Ready(());
+
+/// Says when to stop serving.
+#[derive(Debug, Clone)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Whether the harness has asked the server to end. Cheap enough for a polling loop.
+    #[inline]
+    pub fn requested(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+}
+
+/// How long a stoppable server has to end by itself.
+const GRACE: Duration = Duration::from_millis(1500);
+
+impl Ready {
+    /// Announces a server that has nothing to clean up: the process exits when its standard input ends.
+    pub fn announce(self) {
+        announce();
+        thread::spawn(|| {
+            until_end_of_input();
+            std::process::exit(0);
+        });
+    }
+
+    /// Announces a server that must clean up: when its standard input ends, it has 1.5 s to see `Stop` and return.
+    pub fn announce_stoppable(self) -> Stop {
+        announce();
+        let stop = Stop(Arc::new(AtomicBool::new(false)));
+        let asked = stop.clone();
+        thread::spawn(move || {
+            until_end_of_input();
+            asked.0.store(true, Relaxed);
+            thread::sleep(GRACE);
+            std::process::exit(0);
+        });
+        stop
+    }
+}
+
+fn announce() {
+    println!("ready");
+}
+
+fn until_end_of_input() {
+    let mut bytes = [0; 64];
+    while matches!(io::stdin().read(&mut bytes), Ok(1..)) {}
+}
+
+/// A row of the table of systems.
+#[derive(Clone, Copy)]
+pub struct Entry {
+    name: &'static str,
+    serve: fn(&Place, Ready) -> Outcome<()>,
+    client: fn(&Place) -> Outcome<()>,
+}
+
+impl Entry {
+    /// The row of system `S`.
+    pub const fn of<S: System>() -> Entry {
+        Entry { name: S::NAME, serve: S::serve, client: client::<S> }
+    }
+}
+
+/// Runs this process as a child of the harness. `args` are those after `bench-child`; `systems` is what this program
+/// can be. Errors go to standard error, which the harness shows.
+pub fn child_main(args: impl IntoIterator<Item = OsString>, systems: &[Entry]) -> ExitCode {
+    match run(args, systems) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: impl IntoIterator<Item = OsString>, systems: &[Entry]) -> Outcome<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    let args = Args::parse(args)?;
+    let system = systems.iter().find(|system| system.name == args.system).ok_or_else(|| {
+        let known: Vec<_> = systems.iter().map(|system| system.name).collect();
+        format!("this program is no system `{}`; it can be: {}", args.system, known.join(", "))
+    })?;
+    pin(args.place.cpu)?;
+    match args.role {
+        Role::Server => (system.serve)(&args.place, Ready(())),
+        Role::Client => (system.client)(&args.place),
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Role {
+    Server,
+    Client,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Args {
+    system: String,
+    role: Role,
+    place: Place,
+}
+
+const USAGE: &str = "bench-child SYSTEM server|client --cpu N --mode polling|parked --dir DIR [--placement two-cores|one-core]";
+
+impl Args {
+    fn parse(args: impl IntoIterator<Item = OsString>) -> Outcome<Args> {
+        let mut args = args.into_iter();
+        let mut next = |what: &str| {
+            let arg: OsString = args.next().ok_or_else(|| format!("{what} is missing; usage: {USAGE}"))?;
+            arg.into_string().map_err(|arg| format!("{}: {what} is not text", arg.display()))
+        };
+        let system = next("SYSTEM")?;
+        let role = match next("server|client")?.as_str() {
+            "server" => Role::Server,
+            "client" => Role::Client,
+            other => return Err(format!("`{other}` is neither server nor client; usage: {USAGE}").into()),
+        };
+        let (mut cpu, mut mode, mut dir, mut placement) = (None, None, None, Placement::TwoCores);
+        while let Ok(flag) = next("") {
+            let value = next(&flag)?;
+            match flag.as_str() {
+                "--cpu" => cpu = Some(value.parse().map_err(|_| format!("--cpu {value}: not a number"))?),
+                "--mode" => mode = Some(value.parse()?),
+                "--placement" => placement = value.parse()?,
+                "--dir" => dir = Some(PathBuf::from(value)),
+                _ => return Err(format!("unknown option {flag}; usage: {USAGE}").into()),
+            }
+        }
+        let missing = |what: &str| format!("{what} is missing; usage: {USAGE}");
+        let place = Place {
+            cpu: cpu.ok_or_else(|| missing("--cpu"))?,
+            placement,
+            mode: mode.ok_or_else(|| missing("--mode"))?,
+            dir: dir.ok_or_else(|| missing("--dir"))?,
+        };
+        Ok(Args { system, role, place })
+    }
+}
+
+fn client<S: System>(place: &Place) -> Outcome<()> {
+    let mut driver = Driver { client: S::connect(place)?, clock_ns: stats::clock_ns(), seed: 1, payload: Vec::new() };
+    announce();
+    for line in io::stdin().lock().lines() {
+        let line = line?;
+        if line == "quit" {
+            break;
+        }
+        let answer = driver.command(&line).unwrap_or_else(|error| {
+            serde_json::json!({ "error": format!("{line}: {error}") }).to_string()
+        });
+        writeln!(io::stdout(), "{answer}")?;
+    }
+    Ok(())
+}
+
+/// A client and what it needs to measure.
+struct Driver<C> {
+    client: C,
+    clock_ns: u64,
+    seed: u64,
+    payload: Vec<u8>,
+}
+
+impl<C: ClientSide> Driver<C> {
+    fn command(&mut self, line: &str) -> Outcome<String> {
+        let words: Vec<_> = line.split_ascii_whitespace().collect();
+        match words[..] {
+            ["latency", case, count] => Ok(serde_json::to_string(&self.latency(case.parse()?, count.parse()?)?)?),
+            ["throughput", "null", callers, millis] => {
+                let time = Duration::from_millis(millis.parse()?);
+                match self.client.throughput(callers.parse()?, time) {
+                    Some(done) => Ok(serde_json::to_string(&done?)?),
+                    None => Ok(r#"{"unsupported":true}"#.to_owned()),
+                }
+            }
+            _ => Err("not a command".into()),
+        }
+    }
+
+    /// `count` calls with a time stamp each, then as many without. Filling and checking are inside the measured time:
+    /// they are part of the exchange, and the same in every system.
+    fn latency(&mut self, case: Case, count: usize) -> Outcome<Summary> {
+        self.payload.clear();
+        self.payload.resize(case.bytes(), 0);
+        match case {
+            Case::Null => self.measure(count, |client, _, _| client.null()),
+            Case::Add => self.measure(count, |client, _, seed| {
+                let (a, b) = (seed as i32, (seed >> 7) as i32);
+                check(client.add(a, b)?, a.wrapping_add(b))
+            }),
+            Case::BigIn => self.measure(count, |client, data, seed| {
+                fill(data, seed);
+                check(client.big_in(big(data)?)?, expected(BIG, seed))
+            }),
+            Case::BigInOut => self.measure(count, |client, data, seed| {
+                fill(data, seed);
+                let out = client.big_in_out(big(data)?)?;
+                check(checksum(&out), expected(BIG, expected(BIG, seed)))
+            }),
+            Case::In4k | Case::In64k | Case::In1m => self.measure(count, |client, data, seed| {
+                fill(data, seed);
+                check(client.bytes_in(data)?, expected(data.len(), seed))
+            }),
+        }
+    }
+
+    #[inline(always)]
+    fn measure(
+        &mut self,
+        count: usize,
+        mut call: impl FnMut(&mut C, &mut [u8], u64) -> Outcome<()>,
+    ) -> Outcome<Summary> {
+        if count == 0 {
+            return Err("a count of 0 has no percentiles".into());
+        }
+        let Driver { client, seed, payload, .. } = self;
+        let mut one = || {
+            *seed = seed.wrapping_mul(5).wrapping_add(1);
+            call(client, payload, *seed)
+        };
+        let mut samples = vec![1; count]; // not zero: the pages must be there before the time begins
+        stats::time_each(&mut samples, &mut one)?;
+        let begun = Instant::now();
+        for _ in 0..count {
+            one()?;
+        }
+        let mean_ns = begun.elapsed().as_nanos() as f64 / count as f64;
+        Ok(Summary::of(&mut samples, self.clock_ns, mean_ns))
+    }
+}
+
+fn big(data: &[u8]) -> Outcome<&[u8; BIG]> {
+    Ok(data.try_into()?)
+}
+
+fn check<T: PartialEq + std::fmt::Debug>(found: T, right: T) -> Outcome<()> {
+    if found == right { Ok(()) } else { Err(format!("a wrong answer: {found:?} where {right:?} is right").into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::payload::answer;
+
+    fn parse(line: &str) -> Result<Args, String> {
+        Args::parse(line.split(' ').map(OsString::from)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn arguments_are_read() {
+        let args = parse("limit server --cpu 3 --mode parked --dir /tmp/x --placement one-core").unwrap();
+        assert_eq!((args.system.as_str(), args.role), ("limit", Role::Server));
+        let place =
+            Place { cpu: 3, placement: Placement::OneCore, mode: Mode::Parked, dir: PathBuf::from("/tmp/x") };
+        assert_eq!(args.place, place);
+        assert_eq!(parse("a client --cpu 0 --mode polling --dir d").unwrap().place.placement, Placement::TwoCores);
+    }
+
+    #[test]
+    fn bad_arguments_say_what_is_wrong() {
+        for (line, says) in [
+            ("limit", "server|client is missing"),
+            ("limit queen", "`queen` is neither"),
+            ("limit server --cpu x", "--cpu x: not a number"),
+            ("limit server --cpu", "--cpu is missing"),
+            ("limit server --cpu 0 --mode idle", "no mode `idle`; known: polling, parked"),
+            ("limit server --cpu 0 --mode polling", "--dir is missing"),
+            ("limit server --color red", "unknown option --color"),
+        ] {
+            let error = parse(line).unwrap_err();
+            assert!(error.contains(says), "{line}: {error}");
+        }
+    }
+
+    /// A system in the same process, right or wrong.
+    struct Direct {
+        error: u64,
+    }
+
+    impl ClientSide for Direct {
+        fn null(&mut self) -> Outcome<()> {
+            Ok(())
+        }
+        fn add(&mut self, a: i32, b: i32) -> Outcome<i32> {
+            Ok(answer::add(a, b))
+        }
+        fn big_in(&mut self, data: &[u8; BIG]) -> Outcome<u64> {
+            Ok(answer::bytes_in(data) + self.error)
+        }
+        fn big_in_out(&mut self, data: &[u8; BIG]) -> Outcome<[u8; BIG]> {
+            Ok(answer::big_in_out(data))
+        }
+        fn bytes_in(&mut self, data: &[u8]) -> Outcome<u64> {
+            Ok(answer::bytes_in(data))
+        }
+    }
+
+    fn driver(error: u64) -> Driver<Direct> {
+        Driver { client: Direct { error }, clock_ns: 0, seed: 1, payload: Vec::new() }
+    }
+
+    #[test]
+    fn every_case_is_measured_and_checked() {
+        for case in Case::ALL {
+            let answer = driver(0).command(&format!("latency {case} 10")).unwrap();
+            let summary: Summary = serde_json::from_str(&answer).unwrap();
+            assert_eq!(summary.count, 10);
+        }
+        let error = driver(1).command("latency bigin 10").unwrap_err().to_string();
+        assert!(error.contains("a wrong answer"), "{error}");
+    }
+
+    #[test]
+    fn throughput_of_one_caller_is_the_default() {
+        let answer = driver(0).command("throughput null 1 2").unwrap();
+        let done: Throughput = serde_json::from_str(&answer).unwrap();
+        assert!(done.calls > 0 && done.elapsed_ns >= 2_000_000);
+        assert_eq!(driver(0).command("throughput null 2 2").unwrap(), r#"{"unsupported":true}"#);
+    }
+
+    #[test]
+    fn nonsense_is_an_error() {
+        for line in ["", "latency", "latency null", "latency null 0", "latency none 1", "throughput add 1 1", "stop"] {
+            assert!(driver(0).command(line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! The floors: what the machine charges for the same exchange with no system in between.
+//!
+//! * `limit` on two processors, polling: both sides look at one line of shared memory. Larger arguments are copied in by
+//!   the client and read in place by the server.
+//! * `limit` on one processor, polling: the same, with `sched_yield` after each look.
+//! * parked: a bare hand-off on one processor by the primitives that the kernel has for it: `limit-futex`,
+//!   `limit-eventfd`, `limit-pipe`. The harness takes the best of them as `limit`, in both placements, because bringing
+//!   the server's processor to the caller is open to everyone.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::{read, write};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
+use rustix::pipe::pipe;
+use rustix::thread::{futex, sched_yield};
+
+use crate::case::{BIG, Placement};
+use crate::child::{ClientSide, Outcome, Place, Ready, System, Throughput};
+use crate::payload::answer;
+use crate::raw::{Call, Memory, SLOTS};
+
+const NULL: u32 = 0;
+const ADD: u32 = 1;
+const BYTES_IN: u32 = 2;
+const BIG_IN_OUT: u32 = 3;
+const NOTHING: Call = Call { op: NULL, a: 0, b: 0, len: 0, sum: 0 };
+
+/// How one side gives the processor to the other and gets it back.
+pub trait HandOff: Sized + Send + 'static {
+    /// The system's name.
+    const NAME: &'static str;
+    /// Made by the server; the descriptors go to the client.
+    fn create(place: &Place) -> Outcome<(Self, Vec<OwnedFd>)>;
+    /// The client's half, from the server's descriptors.
+    fn open(place: &Place, descriptors: Vec<OwnedFd>) -> Outcome<Self>;
+    /// Tells the other side that the turn is its own.
+    fn wake(&mut self, turn: &AtomicU32) -> Outcome<()>;
+    /// Waits until the turn is `own`. May return early.
+    fn wait(&mut self, turn: &AtomicU32, own: u32) -> Outcome<()>;
+    /// Nothing was found among several slots: lets the other side run if it needs this processor.
+    fn pause(&mut self) {}
+}
+
+/// Looking at the line; on one processor, yielding between looks.
+pub struct Look {
+    yields: bool,
+}
+
+impl HandOff for Look {
+    const NAME: &'static str = "limit";
+
+    fn create(place: &Place) -> Outcome<(Self, Vec<OwnedFd>)> {
+        Ok((Look { yields: place.placement == Placement::OneCore }, Vec::new()))
+    }
+
+    fn open(place: &Place, _: Vec<OwnedFd>) -> Outcome<Self> {
+        Ok(Look { yields: place.placement == Placement::OneCore })
+    }
+
+    #[inline]
+    fn wake(&mut self, _: &AtomicU32) -> Outcome<()> {
+        Ok(())
+    }
+
+    #[inline]
+    fn wait(&mut self, turn: &AtomicU32, own: u32) -> Outcome<()> {
+        while turn.load(Relaxed) != own {
+            self.pause();
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn pause(&mut self) {
+        if self.yields {
+            sched_yield();
+        }
+    }
+}
+
+/// FUTEX_WAKE and FUTEX_WAIT on the turn itself.
+pub struct Futex;
+
+impl HandOff for Futex {
+    const NAME: &'static str = "limit-futex";
+
+    fn create(_: &Place) -> Outcome<(Self, Vec<OwnedFd>)> {
+        Ok((Futex, Vec::new()))
+    }
+
+    fn open(_: &Place, _: Vec<OwnedFd>) -> Outcome<Self> {
+        Ok(Futex)
+    }
+
+    fn wake(&mut self, turn: &AtomicU32) -> Outcome<()> {
+        futex::wake(turn, futex::Flags::empty(), 1)?;
+        Ok(())
+    }
+
+    fn wait(&mut self, turn: &AtomicU32, own: u32) -> Outcome<()> {
+        match futex::wait(turn, futex::Flags::empty(), own.wrapping_sub(1), None) {
+            Ok(()) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// A descriptor each way; `N` bytes say "your turn".
+pub struct Descriptors<const N: usize> {
+    theirs: OwnedFd,
+    own: OwnedFd,
+}
+
+/// Two event counters.
+pub type Eventfd = Descriptors<8>;
+/// Two pipes.
+pub type Pipe = Descriptors<1>;
+
+impl<const N: usize> Descriptors<N> {
+    const WORD: [u8; N] = {
+        let mut word = [0; N];
+        word[0] = 1;
+        word
+    };
+
+    fn from(descriptors: Vec<OwnedFd>) -> Outcome<Self> {
+        let [theirs, own] = <[OwnedFd; 2]>::try_from(descriptors)
+            .map_err(|found| format!("{} descriptors came where 2 were expected", found.len()))?;
+        Ok(Descriptors { theirs, own })
+    }
+}
+
+impl<const N: usize> HandOff for Descriptors<N> {
+    const NAME: &'static str = if N == 8 { "limit-eventfd" } else { "limit-pipe" };
+
+    fn create(_: &Place) -> Outcome<(Self, Vec<OwnedFd>)> {
+        if N == 8 {
+            let (to_client, to_server) = (eventfd(0, EventfdFlags::CLOEXEC)?, eventfd(0, EventfdFlags::CLOEXEC)?);
+            let given = vec![to_server.try_clone()?, to_client.try_clone()?];
+            Ok((Descriptors { theirs: to_client, own: to_server }, given))
+        } else {
+            let ((client_own, to_client), (server_own, to_server)) = (pipe()?, pipe()?);
+            Ok((Descriptors { theirs: to_client, own: server_own }, vec![to_server, client_own]))
+        }
+    }
+
+    fn open(_: &Place, descriptors: Vec<OwnedFd>) -> Outcome<Self> {
+        Self::from(descriptors)
+    }
+
+    fn wake(&mut self, _: &AtomicU32) -> Outcome<()> {
+        write(&self.theirs, &Self::WORD)?;
+        Ok(())
+    }
+
+    fn wait(&mut self, _: &AtomicU32, _: u32) -> Outcome<()> {
+        let mut word = [0; N];
+        match read(&self.own, &mut word)? {
+            0 => Err("the other side is gone".into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A floor as a system: bare shared memory and one way to hand over the processor.
+pub struct Limit<H>(std::marker::PhantomData<H>);
+
+impl<H: HandOff> System for Limit<H> {
+    const NAME: &'static str = H::NAME;
+    type Client = Client<H>;
+
+    fn serve(place: &Place, ready: Ready) -> Outcome<()> {
+        let listener = UnixListener::bind(place.dir.join("limit.sock"))?;
+        let (mut memory, file) = Memory::create()?;
+        let (mut hand_off, descriptors) = H::create(place)?;
+        ready.announce();
+        let (stream, _) = listener.accept()?;
+        send(&stream, std::iter::once(&file).chain(&descriptors).map(AsFd::as_fd).collect())?;
+        drop(descriptors);
+
+        let mut turns = [1; SLOTS];
+        let mut slots = 1;
+        loop {
+            let mut calls = 0;
+            for slot in 0..slots {
+                if let Some(call) = memory.take(slot, turns[slot]) {
+                    // A call in slot 0 says how many slots are in use.
+                    if slot == 0 && call.op == NULL {
+                        slots = SLOTS.min(call.a.max(1) as usize);
+                    }
+                    let reply = serve(&mut memory, call);
+                    memory.give(slot, turns[slot], reply);
+                    turns[slot] = turns[slot].wrapping_add(2);
+                    calls += 1;
+                }
+            }
+            if slots > 1 && calls == 0 {
+                hand_off.pause();
+            }
+            if slots == 1 {
+                if calls > 0 {
+                    hand_off.wake(memory.turn(0))?;
+                }
+                hand_off.wait(memory.turn(0), turns[0])?;
+            }
+        }
+    }
+
+    fn connect(place: &Place) -> Outcome<Client<H>> {
+        let stream = UnixStream::connect(place.dir.join("limit.sock"))?;
+        let mut descriptors = receive(&stream)?;
+        if descriptors.is_empty() {
+            return Err("the server sent no memory".into());
+        }
+        let memory = Memory::open(descriptors.remove(0))?;
+        Ok(Client { memory, hand_off: H::open(place, descriptors)?, turns: [0; SLOTS], several: H::NAME == Look::NAME })
+    }
+}
+
+#[inline]
+fn serve(memory: &mut Memory, call: Call) -> Call {
+    match call.op {
+        ADD => Call { a: answer::add(call.a, call.b), ..call },
+        BYTES_IN => Call { sum: answer::bytes_in(memory.argument(call.len)), ..call },
+        BIG_IN_OUT => {
+            let out = answer::big_in_out(memory.argument(call.len));
+            memory.result(BIG).copy_from_slice(&out);
+            call
+        }
+        _ => call,
+    }
+}
+
+/// The client's side of a floor.
+pub struct Client<H> {
+    memory: Memory,
+    hand_off: H,
+    turns: [u32; SLOTS],
+    /// Whether several calls may be outstanding: with looking only, as a wake stands for one turn.
+    several: bool,
+}
+
+impl<H: HandOff> Client<H> {
+    #[inline]
+    fn call(&mut self, call: Call) -> Outcome<Call> {
+        self.memory.give(0, self.turns[0], call);
+        self.turns[0] = self.turns[0].wrapping_add(2);
+        self.hand_off.wake(self.memory.turn(0))?;
+        loop {
+            self.hand_off.wait(self.memory.turn(0), self.turns[0])?;
+            if let Some(reply) = self.memory.take(0, self.turns[0]) {
+                return Ok(reply);
+            }
+        }
+    }
+}
+
+impl<H: HandOff> ClientSide for Client<H> {
+    #[inline]
+    fn null(&mut self) -> Outcome<()> {
+        self.call(NOTHING)?;
+        Ok(())
+    }
+
+    #[inline]
+    fn add(&mut self, a: i32, b: i32) -> Outcome<i32> {
+        Ok(self.call(Call { op: ADD, a, b, ..NOTHING })?.a)
+    }
+
+    #[inline]
+    fn big_in(&mut self, data: &[u8; BIG]) -> Outcome<u64> {
+        self.bytes_in(data)
+    }
+
+    #[inline]
+    fn big_in_out(&mut self, data: &[u8; BIG]) -> Outcome<[u8; BIG]> {
+        self.memory.put_argument(data);
+        self.call(Call { op: BIG_IN_OUT, len: BIG as u64, ..NOTHING })?;
+        let mut out = [0; BIG];
+        out.copy_from_slice(self.memory.result(BIG));
+        Ok(out)
+    }
+
+    #[inline]
+    fn bytes_in(&mut self, data: &[u8]) -> Outcome<u64> {
+        self.memory.put_argument(data);
+        Ok(self.call(Call { op: BYTES_IN, len: data.len() as u64, ..NOTHING })?.sum)
+    }
+
+    /// `calls` slots, refilled as they come back: what a client with that many callers could reach.
+    fn throughput(&mut self, calls: usize, time: Duration) -> Option<Outcome<Throughput>> {
+        if calls == 1 {
+            return Some(Throughput::one_caller(self, time));
+        }
+        if !self.several || calls > SLOTS {
+            return None;
+        }
+        Some(self.sweep(calls, time))
+    }
+}
+
+impl<H: HandOff> Client<H> {
+    fn sweep(&mut self, calls: usize, time: Duration) -> Outcome<Throughput> {
+        let call = Call { a: calls as i32, ..NOTHING };
+        self.call(call)?; // tells the server how many slots to look at
+        let mut turns = self.turns;
+        let begun = Instant::now();
+        for (slot, turn) in turns.iter_mut().enumerate().take(calls) {
+            self.memory.give(slot, *turn, call);
+            *turn = turn.wrapping_add(2);
+        }
+        let (mut done, mut sweeps) = (0, 0u32);
+        loop {
+            let before = done;
+            for (slot, turn) in turns.iter_mut().enumerate().take(calls) {
+                if self.memory.take(slot, *turn).is_some() {
+                    done += 1;
+                    self.memory.give(slot, *turn, call);
+                    *turn = turn.wrapping_add(2);
+                }
+            }
+            if done == before {
+                self.hand_off.pause();
+            }
+            sweeps = sweeps.wrapping_add(1);
+            if sweeps.is_multiple_of(64) && begun.elapsed() >= time {
+                break;
+            }
+        }
+        let elapsed = begun.elapsed();
+        for (slot, turn) in turns.iter().enumerate().take(calls) {
+            while self.memory.take(slot, *turn).is_none() {
+                self.hand_off.pause();
+            }
+        }
+        self.turns = turns;
+        Ok(Throughput::new(done, elapsed))
+    }
+}
+
+/// Descriptors that one message may carry here.
+const MOST: usize = 3;
+
+fn send(stream: &UnixStream, descriptors: Vec<BorrowedFd<'_>>) -> Outcome<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+        return Err(format!("{} descriptors do not fit in one message", descriptors.len()).into());
+    }
+    sendmsg(stream, &[IoSlice::new(&[0])], &mut control, SendFlags::empty())?;
+    Ok(())
+}
+
+fn receive(stream: &UnixStream) -> Outcome<Vec<OwnedFd>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    recvmsg(stream, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let rights = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(rights) => Some(rights),
+        _ => None,
+    });
+    Ok(rights.flatten().collect())
+}

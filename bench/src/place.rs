@@ -1,0 +1,41 @@
+//! Processors: which two are used, and staying on one.
+
+use std::io;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// The processors of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cpus {
+    /// The client's, and the server's in `one-core`.
+    pub first: usize,
+    /// The server's in `two-cores`; none on a machine (or in a container) with one processor.
+    pub second: Option<usize>,
+}
+
+impl Cpus {
+    /// The first two processors that this process may run on.
+    ///
+    /// # Errors
+    /// When the kernel does not tell, or names none.
+    pub fn allowed() -> io::Result<Cpus> {
+        let set = sched_getaffinity(None)?;
+        let mut cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu));
+        let first = cpus.next().ok_or_else(|| io::Error::other("this process may run on no processor"))?;
+        Ok(Cpus { first, second: cpus.next() })
+    }
+}
+
+/// Keeps the calling thread, and the threads and processes that it starts, on processor `cpu`.
+///
+/// # Errors
+/// When there is no such processor or this process may not use it.
+pub fn pin(cpu: usize) -> io::Result<()> {
+    let refused = |why: &str| io::Error::other(format!("processor {cpu}: {why}; see `taskset -p $$` for those allowed"));
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(refused("no such processor"));
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).map_err(|error| refused(&error.to_string()))
+}

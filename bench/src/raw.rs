@@ -1,0 +1,243 @@
+//! Bare shared memory between two processes that trust each other: the floor that calls are compared with.
+//!
+//! This is the only module of the crate with `unsafe`, and it is here because a floor must stand on nothing else. Both
+//! sides are this program; nothing here defends against a hostile peer, and nothing but the floors may use it.
+//!
+//! ```text
+//! 0        slot 0: turn u32 | op u32 | a i32 | b i32 | len u64 | result u64     one line of 64 bytes
+//! 64 i     slot i
+//! 16 KiB   argument of slot 0, 1 MiB
+//! then     result of slot 0, one page
+//! ```
+//! A slot belongs to the client while its `turn` is even and to the server while it is odd. Whoever has it may read
+//! and write the rest of the slot and its data, and gives it up by a Release store of the next turn, which the other's
+//! Acquire load sees. Every access below checks the turn first (a load of a line that is the caller's anyway); that
+//! check, made by both sides, is the invariant which the blocks rest on.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering::*};
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// Slots of one memory.
+pub const SLOTS: usize = 256;
+const LINE: usize = 64;
+const ARGUMENT: usize = SLOTS * LINE;
+const ARGUMENT_LEN: usize = 1 << 20;
+const RESULT: usize = ARGUMENT + ARGUMENT_LEN;
+const RESULT_LEN: usize = 4096;
+const LEN: usize = RESULT + RESULT_LEN;
+
+/// The first line of a slot.
+#[repr(C, align(64))]
+struct Slot {
+    turn: AtomicU32,
+    call: Call,
+}
+
+/// What a call says besides its data.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Call {
+    /// Which procedure.
+    pub op: u32,
+    /// First number; on return, the small result.
+    pub a: i32,
+    /// Second number.
+    pub b: i32,
+    /// Bytes of argument; on return, bytes of result.
+    pub len: u64,
+    /// On return, the large result.
+    pub sum: u64,
+}
+
+const _: () = assert!(size_of::<Slot>() == LINE);
+
+/// A mapping of the memory, held by one of the two sides.
+pub struct Memory {
+    base: NonNull<u8>,
+    /// Which turns are this side's: 0 the even ones (client), 1 the odd ones (server).
+    own: u32,
+}
+
+impl Memory {
+    /// Makes a memory and maps it for the server. The descriptor is for the other side.
+    ///
+    /// # Errors
+    /// When the kernel has no memory or descriptors left.
+    pub fn create() -> io::Result<(Memory, OwnedFd)> {
+        let fd = memfd_create("upcall-bench", MemfdFlags::CLOEXEC)?;
+        ftruncate(&fd, LEN as u64)?;
+        Ok((Memory::map(&fd, 1)?, fd))
+    }
+
+    /// Maps a memory that the server made, for its one client.
+    ///
+    /// # Errors
+    /// When it has the wrong size or cannot be mapped.
+    pub fn open(fd: OwnedFd) -> io::Result<Memory> {
+        let file = File::from(fd);
+        let found = file.metadata()?.len();
+        if found != LEN as u64 {
+            return Err(io::Error::other(format!("shared memory of {found} bytes where {LEN} were expected")));
+        }
+        Memory::map(&file, 0)
+    }
+
+    fn map(fd: &impl AsFd, own: u32) -> io::Result<Memory> {
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        // SAFETY: no address is asked for, so no mapping in use is replaced; the mapping lives until drop.
+        let base = unsafe { mmap(std::ptr::null_mut(), LEN, ProtFlags::READ | ProtFlags::WRITE, flags, fd, 0) }?;
+        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
+        Ok(Memory { base, own })
+    }
+
+    fn slot(&self, slot: usize) -> NonNull<Slot> {
+        assert!(slot < SLOTS);
+        // SAFETY: SLOTS lines lie at the start of the mapping.
+        unsafe { self.base.cast::<Slot>().add(slot) }
+    }
+
+    /// The word that says whose turn it is. Safe to look at and wait on at any time.
+    #[inline]
+    pub fn turn(&self, slot: usize) -> &AtomicU32 {
+        // SAFETY: the slot is inside the mapping, aligned (a line of a page-aligned mapping), and the memory is zero or
+        // holds a turn; it lives as long as `self`.
+        let turn = unsafe { &raw const (*self.slot(slot).as_ptr()).turn };
+        // SAFETY: as above; both sides access this word by atomics only.
+        unsafe { &*turn }
+    }
+
+    #[inline]
+    fn check_own(&self, slot: usize) {
+        assert!(self.turn(slot).load(Acquire) % 2 == self.own, "slot {slot} is the other side's");
+    }
+
+    /// The call in `slot`, if its turn is `turn`, the caller's own; else None.
+    #[inline]
+    pub fn take(&mut self, slot: usize, turn: u32) -> Option<Call> {
+        debug_assert_eq!(turn % 2, self.own);
+        if self.turn(slot).load(Acquire) != turn {
+            return None;
+        }
+        // SAFETY: inside the mapping and aligned, as in `turn`.
+        let call = unsafe { &raw const (*self.slot(slot).as_ptr()).call };
+        // SAFETY: the slot is the caller's by its turn, so the other side does not write it; any bits are a Call.
+        Some(unsafe { call.read() })
+    }
+
+    /// Writes the call into `slot`, whose turn must be `turn`, the caller's own, and gives the slot to the other side.
+    ///
+    /// # Panics
+    /// If it is not the caller's turn.
+    #[inline]
+    pub fn give(&mut self, slot: usize, turn: u32, call: Call) {
+        self.check_own(slot);
+        // SAFETY: inside the mapping and aligned, as in `turn`.
+        let place = unsafe { &raw mut (*self.slot(slot).as_ptr()).call };
+        // SAFETY: the slot is the caller's by its turn.
+        unsafe { place.write(call) };
+        self.turn(slot).store(turn.wrapping_add(1), Release);
+    }
+
+    /// Copies `data` to the argument of slot 0, which must be the caller's. This is the one copy of the floor.
+    ///
+    /// # Panics
+    /// If `data` is larger than 1 MiB, or slot 0 is not the caller's.
+    #[inline]
+    pub fn put_argument(&mut self, data: &[u8]) {
+        assert!(data.len() <= ARGUMENT_LEN);
+        self.check_own(0);
+        // SAFETY: ARGUMENT lies inside the mapping.
+        let place = unsafe { self.base.add(ARGUMENT) };
+        // SAFETY: the length was checked; `data` is private memory, so the two do not overlap; slot 0 is the caller's.
+        unsafe { place.copy_from_nonoverlapping(NonNull::from(data).cast(), data.len()) };
+    }
+
+    /// The argument of slot 0, which must be the caller's, in place.
+    ///
+    /// # Panics
+    /// If `len` is more than 1 MiB, or slot 0 is not the caller's.
+    #[inline]
+    pub fn argument(&mut self, len: u64) -> &[u8] {
+        assert!(len <= ARGUMENT_LEN as u64);
+        self.check_own(0);
+        // SAFETY: ARGUMENT lies inside the mapping.
+        let place = unsafe { self.base.add(ARGUMENT) };
+        // SAFETY: the length was checked, and the other side does not write while slot 0 is the caller's, which it
+        // stays until `give`, for which the borrow must have ended.
+        unsafe { NonNull::slice_from_raw_parts(place, len as usize).as_ref() }
+    }
+
+    /// The result of slot 0, which must be the caller's, in place.
+    ///
+    /// # Panics
+    /// If `len` is more than a page, or slot 0 is not the caller's.
+    #[inline]
+    pub fn result(&mut self, len: usize) -> &mut [u8] {
+        assert!(len <= RESULT_LEN);
+        self.check_own(0);
+        // SAFETY: RESULT lies inside the mapping.
+        let place = unsafe { self.base.add(RESULT) };
+        // SAFETY: as in `argument`.
+        unsafe { NonNull::slice_from_raw_parts(place, len).as_mut() }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map` with this length; every borrow of it has ended.
+        unsafe { munmap(self.base.as_ptr().cast(), LEN) }.ok();
+    }
+}
+
+// SAFETY: the mapping is not bound to a thread, and all access goes through `&self` atomics or `&mut self`.
+unsafe impl Send for Memory {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CALL: Call = Call { op: 1, a: 2, b: 3, len: 200, sum: 4 };
+
+    #[test]
+    fn a_call_goes_over_and_comes_back() {
+        let (mut server, fd) = Memory::create().unwrap();
+        let mut client = Memory::open(fd).unwrap();
+        assert_eq!(server.take(0, 1), None);
+        client.put_argument(&[7; 200]);
+        client.give(0, 0, CALL);
+        assert_eq!(server.take(0, 1), Some(CALL));
+        assert_eq!(server.argument(200), [7; 200]);
+        server.result(200).fill(8);
+        server.give(0, 1, Call { a: 5, ..CALL });
+        assert_eq!(client.take(0, 2).unwrap().a, 5);
+        assert_eq!(client.result(200), [8; 200]);
+    }
+
+    #[test]
+    fn slots_do_not_meet() {
+        let (mut server, fd) = Memory::create().unwrap();
+        Memory::open(fd).unwrap().give(SLOTS - 1, 0, CALL);
+        assert_eq!(server.take(SLOTS - 2, 1), None);
+        assert_eq!(server.take(SLOTS - 1, 1), Some(CALL));
+    }
+
+    #[test]
+    #[should_panic(expected = "the other side's")]
+    fn memory_is_touched_in_turn() {
+        let (mut server, _fd) = Memory::create().unwrap();
+        server.argument(8);
+    }
+
+    #[test]
+    fn another_size_is_refused() {
+        let fd = memfd_create("small", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&fd, 4096).unwrap();
+        assert!(Memory::open(fd).is_err_and(|e| e.to_string().contains("4096 bytes")));
+    }
+}

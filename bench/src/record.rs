@@ -1,0 +1,206 @@
+//! The record: one JSON object for each case, system, placement and mode.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::case::{Mode, Placement};
+use crate::stats::{Summary, median};
+
+/// One figure of the report: medians over the rounds.
+///
+/// In the throughput cases `null-tN`, no call is timed by itself: `mean_ns` is the mean time that one of the N calls is
+/// outstanding (N × time ÷ calls), `p50_ns` the median of that over the rounds, and `p99_ns` its worst round.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Which benchmark: `rpc`.
+    pub suite: String,
+    /// Which call.
+    pub case: String,
+    /// Who made it: `upcall`, `limit`, or a peer.
+    pub system: String,
+    /// Where the two processes ran.
+    pub placement: Placement,
+    /// How the server waited.
+    pub mode: Mode,
+    /// Median time of a call.
+    pub p50_ns: f64,
+    /// 99th percentile.
+    pub p99_ns: f64,
+    /// 99.9th percentile; absent in throughput cases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p999_ns: Option<f64>,
+    /// Mean.
+    pub mean_ns: f64,
+    /// Calls a second.
+    pub per_s: f64,
+    /// Calls measured, in all rounds.
+    pub samples: u64,
+    /// Cache-line round trip between the two processors, probed before and after each turn; null on a machine with one.
+    pub line_ns: Option<f64>,
+}
+
+/// One turn of one system: what was measured, and the line before and after.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Turn<T> {
+    /// The measurement.
+    pub found: T,
+    /// `line_ns` before and after; NaN on a machine with one processor.
+    pub lines: (f64, f64),
+}
+
+/// The name and setting of a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Label<'a> {
+    /// Which call.
+    pub case: &'a str,
+    /// Who.
+    pub system: &'a str,
+    /// Where.
+    pub placement: Placement,
+    /// How the server waits.
+    pub mode: Mode,
+}
+
+impl Label<'_> {
+    /// The record of a latency case.
+    pub fn latency(&self, turns: &[Turn<Summary>]) -> Record {
+        let over = |figure: fn(&Summary) -> f64| median(&turns.iter().map(|t| figure(&t.found)).collect::<Vec<_>>());
+        let mean_ns = over(|s| s.mean_ns);
+        self.record(
+            [over(|s| s.p50_ns), over(|s| s.p99_ns), mean_ns],
+            Some(tenths(over(|s| s.p999_ns))),
+            1e9 / mean_ns,
+            turns.iter().map(|t| t.found.count).sum(),
+            &turns.iter().map(|t| t.lines).collect::<Vec<_>>(),
+        )
+    }
+
+    /// The record of a throughput case of `callers` callers.
+    pub fn throughput(&self, callers: usize, turns: &[Turn<crate::child::Throughput>]) -> Record {
+        let each: Vec<f64> =
+            turns.iter().map(|t| t.found.elapsed_ns as f64 / t.found.calls.max(1) as f64).collect();
+        let outstanding: Vec<f64> = each.iter().map(|ns| ns * callers as f64).collect();
+        let mean = outstanding.iter().sum::<f64>() / outstanding.len() as f64;
+        let worst = outstanding.iter().copied().fold(0.0, f64::max);
+        self.record(
+            [median(&outstanding), worst, mean],
+            None,
+            1e9 / median(&each),
+            turns.iter().map(|t| t.found.calls).sum(),
+            &turns.iter().map(|t| t.lines).collect::<Vec<_>>(),
+        )
+    }
+
+    fn record(
+        &self,
+        [p50_ns, p99_ns, mean_ns]: [f64; 3],
+        p999_ns: Option<f64>,
+        per_s: f64,
+        samples: u64,
+        lines: &[(f64, f64)],
+    ) -> Record {
+        let lines: Vec<f64> = lines.iter().flat_map(|&(before, after)| [before, after]).collect();
+        let line_ns = median(&lines);
+        Record {
+            suite: "rpc".to_owned(),
+            case: self.case.to_owned(),
+            system: self.system.to_owned(),
+            placement: self.placement,
+            mode: self.mode,
+            p50_ns: tenths(p50_ns),
+            p99_ns: tenths(p99_ns),
+            p999_ns,
+            mean_ns: tenths(mean_ns),
+            per_s: tenths(per_s),
+            samples,
+            line_ns: line_ns.is_finite().then(|| tenths(line_ns)),
+        }
+    }
+}
+
+fn tenths(x: f64) -> f64 {
+    (x * 10.0).round() / 10.0
+}
+
+/// In settings of parked servers the floor is the best hand-off: copies the `limit-*` record with the lowest median of
+/// each case under the name `limit`, where there is none yet.
+pub fn name_best_limits(records: &mut Vec<Record>) {
+    let mut best: BTreeMap<(String, Placement, Mode), &Record> = BTreeMap::new();
+    for record in records.iter().filter(|record| record.system.starts_with("limit")) {
+        let key = (record.case.clone(), record.placement, record.mode);
+        let held = best.entry(key).or_insert(record);
+        if held.system != "limit" && (record.system == "limit" || record.p50_ns < held.p50_ns) {
+            *held = record;
+        }
+    }
+    let named: Vec<Record> = best
+        .into_values()
+        .filter(|record| record.system != "limit")
+        .map(|record| Record { system: "limit".to_owned(), ..record.clone() })
+        .collect();
+    records.extend(named);
+}
+
+/// Writes the records as a JSON array, one record a line; `-` is standard output.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write(records: &[Record], path: &Path) -> io::Result<()> {
+    let lines: Result<Vec<_>, _> = records.iter().map(serde_json::to_string).collect();
+    let text = format!("[\n{}\n]\n", lines?.join(",\n"));
+    if path == Path::new("-") {
+        io::stdout().write_all(text.as_bytes())
+    } else {
+        fs::write(path, text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::child::Throughput;
+
+    const LABEL: Label<'static> =
+        Label { case: "null", system: "limit", placement: Placement::TwoCores, mode: Mode::Polling };
+
+    fn turn(p50_ns: f64, line: f64) -> Turn<Summary> {
+        let found = Summary { p50_ns, p99_ns: 2.0 * p50_ns, p999_ns: 3.0 * p50_ns, mean_ns: p50_ns + 1.0, count: 10 };
+        Turn { found, lines: (line, line) }
+    }
+
+    #[test]
+    fn the_form_is_the_agreed_one() {
+        let record = LABEL.latency(&[turn(99.0, 140.0), turn(199.0, 150.0), turn(149.0, 145.0)]);
+        let json = serde_json::to_string(&record).unwrap();
+        assert_eq!(
+            json,
+            "{\"suite\":\"rpc\",\"case\":\"null\",\"system\":\"limit\",\"placement\":\"two-cores\",\"mode\":\"polling\",\
+             \"p50_ns\":149.0,\"p99_ns\":298.0,\"p999_ns\":447.0,\"mean_ns\":150.0,\"per_s\":6666666.7,\"samples\":30,\
+             \"line_ns\":145.0}"
+        );
+        assert_eq!(serde_json::from_str::<Record>(&json).unwrap(), record);
+    }
+
+    #[test]
+    fn throughput_counts_outstanding_time() {
+        let turn = |calls| Turn { found: Throughput { calls, elapsed_ns: 1_000_000 }, lines: (140.0, 140.0) };
+        let record = LABEL.throughput(4, &[turn(1000), turn(2000), turn(1250)]);
+        assert_eq!((record.p50_ns, record.p99_ns, record.per_s), (3200.0, 4000.0, 1_250_000.0));
+        assert_eq!((record.samples, record.p999_ns), (4250, None));
+    }
+
+    #[test]
+    fn the_best_hand_off_is_the_limit() {
+        let of = |system: &'static str, p50| Label { system, mode: Mode::Parked, ..LABEL }.latency(&[turn(p50, 1.0)]);
+        let mut records = vec![of("limit-futex", 7.0), of("limit-pipe", 5.0), of("limit-eventfd", 6.0), of("upcall", 1.0)];
+        name_best_limits(&mut records);
+        let limits: Vec<_> = records.iter().filter(|r| r.system == "limit").map(|r| r.p50_ns).collect();
+        assert_eq!(limits, [5.0]);
+        name_best_limits(&mut records);
+        assert_eq!(records.len(), 5);
+    }
+}

@@ -1,0 +1,584 @@
+//! The suite `rpc`: calls between two processes.
+//!
+//! For each setting (placement and mode) and case, the contenders take turns, A B C A B C …, each turn with a fresh
+//! server and client, and the cache line is probed between turns. What counts are medians over the rounds, so that a
+//! move of the processors by the host, or one unlucky layout of a process, decides nothing. Rounds go on until the
+//! case's share of the time is used.
+
+use std::env;
+use std::fmt;
+use std::fs;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use crate::case::{Case, Mode, Placement, SETTINGS, THREADS};
+use crate::child::{Entry, Throughput};
+use crate::contender::{Contender, LIMITS, Program, UPCALL};
+pub use crate::contender::{Peers, UnknownPeer};
+use crate::limits::{Eventfd, Futex, Limit, Look, Pipe};
+use crate::line;
+use crate::pair::{Pair, PairError, Spec};
+use crate::peers::{self, PeersError};
+use crate::place::Cpus;
+use crate::record::{self, Label, Record, Turn};
+use crate::socket::UnixSocket;
+use crate::stats::Summary;
+use crate::table;
+
+/// The systems of this crate, for the table of the program that runs the benchmark (see [`crate::child::child_main`]).
+pub const SYSTEMS: [Entry; 5] = [
+    Entry::of::<Limit<Look>>(),
+    Entry::of::<Limit<Futex>>(),
+    Entry::of::<Limit<Eventfd>>(),
+    Entry::of::<Limit<Pipe>>(),
+    Entry::of::<UnixSocket>(),
+];
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The program that answers to `bench-child` for `upcall`, the limits and `unix-socket`: normally this one.
+    pub exe: PathBuf,
+    /// Who else takes part.
+    pub peers: Peers,
+    /// Where the records go as a JSON array; `-` is standard output, which then has no table.
+    pub json: Option<PathBuf>,
+    /// Less time: for trying out, not for numbers.
+    pub quick: bool,
+    /// A part of the suite.
+    pub only: Only,
+}
+
+/// A part of the suite. An empty list stands for everything.
+#[derive(Debug, Clone, Default)]
+pub struct Only {
+    /// Contenders by name (the limits in `parked` are `limit-futex` and so on).
+    pub systems: Vec<String>,
+    /// Cases by name, `null-t32` and the like included.
+    pub cases: Vec<String>,
+    /// Placements.
+    pub placements: Vec<Placement>,
+    /// Modes.
+    pub modes: Vec<Mode>,
+}
+
+impl Only {
+    fn system(&self, name: &str) -> bool {
+        self.systems.is_empty() || self.systems.iter().any(|s| s == name)
+    }
+
+    fn case(&self, name: &str) -> bool {
+        self.cases.is_empty() || self.cases.iter().any(|c| c == name)
+    }
+
+    fn setting(&self, placement: Placement, mode: Mode) -> bool {
+        (self.placements.is_empty() || self.placements.contains(&placement))
+            && (self.modes.is_empty() || self.modes.contains(&mode))
+    }
+
+    fn is_all(&self) -> bool {
+        self.systems.is_empty() && self.cases.is_empty() && self.placements.is_empty() && self.modes.is_empty()
+    }
+}
+
+/// What was found.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// One record for each case, contender and setting.
+    pub records: Vec<Record>,
+    /// What servers cost while nobody calls.
+    pub idle: Vec<Idle>,
+    /// What a reader of the numbers should know: moved processors, absent settings.
+    pub notes: Vec<String>,
+    /// What could not be measured, and why.
+    pub failures: Vec<String>,
+}
+
+/// A bound server at rest.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Idle {
+    /// Who.
+    pub system: &'static str,
+    /// How its server waits.
+    pub mode: Mode,
+    /// CPU time of the server, nanoseconds per second.
+    pub cpu_ns_per_s: f64,
+    /// Memory of server and client, KiB (proportional set size).
+    pub memory_kib: (u64, u64),
+}
+
+/// Why there is no report.
+#[derive(Debug)]
+pub enum RunError {
+    /// SIGINT or SIGTERM; everything has been cleared away.
+    Interrupted,
+    /// The peers' program is missing.
+    Peers(PeersError),
+    /// Nothing is left of the suite.
+    Nothing,
+    /// A file or directory.
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What was tried and what the kernel said.
+        error: io::Error,
+    },
+    /// The processors that may be used cannot be told, or signals not be handled.
+    System(io::Error),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RunError::Interrupted => write!(f, "interrupted"),
+            RunError::Peers(error) => error.fmt(f),
+            RunError::Nothing => write!(f, "nothing to measure: no contender runs that part of the suite"),
+            RunError::File { path, error } => write!(f, "{}: {error}", path.display()),
+            RunError::System(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+impl From<PeersError> for RunError {
+    fn from(error: PeersError) -> Self {
+        RunError::Peers(error)
+    }
+}
+
+/// Times of a run.
+struct Plan {
+    /// For the whole run, building excluded.
+    total: Duration,
+    /// Of measuring in one turn, and of warming up before.
+    turn: Duration,
+    warm_up: Duration,
+    idle: Duration,
+    most_rounds: usize,
+}
+
+impl Plan {
+    fn of(options: &Options, peers: usize) -> Plan {
+        let ms = Duration::from_millis;
+        if options.quick {
+            let total = ms(10_000) + ms(6_000) * peers as u32;
+            Plan { total, turn: ms(12), warm_up: ms(3), idle: ms(200), most_rounds: 3 }
+        } else {
+            let total = ms(48_000) + ms(30_000) * peers as u32;
+            Plan { total, turn: ms(50), warm_up: ms(10), idle: ms(1000), most_rounds: 9 }
+        }
+    }
+}
+
+/// What a group of turns measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Measure {
+    Latency(Case),
+    Throughput(usize),
+}
+
+impl Measure {
+    fn all() -> impl Iterator<Item = Measure> {
+        let latency = Case::ALL.into_iter().map(Measure::Latency);
+        latency.chain(THREADS.into_iter().map(Measure::Throughput))
+    }
+
+    fn name(self) -> String {
+        match self {
+            Measure::Latency(case) => case.name().to_owned(),
+            Measure::Throughput(callers) => format!("null-t{callers}"),
+        }
+    }
+}
+
+enum Found {
+    Latency(Summary),
+    Throughput(Throughput),
+}
+
+/// Runs the suite, shows progress on standard error, prints a table on standard output and writes the records where
+/// `options` say. Takes at most about a minute without peers, and half a minute more for each peer; busies two
+/// processors meanwhile. Leaves no process and no file behind.
+///
+/// # Errors
+/// [`RunError`]. A contender that fails is in the report's `failures` and does not stop the others.
+pub fn run(options: &Options) -> Result<Report, RunError> {
+    let cpus = Cpus::allowed().map_err(RunError::System)?;
+    let wanted = |c: &Contender| options.only.system(c.name);
+    let peers = options.peers.contenders();
+    let contenders: Vec<Contender> =
+        LIMITS.into_iter().chain([UPCALL]).chain(peers.iter().copied()).filter(wanted).collect();
+    let peers_exe = match contenders.iter().any(|c| c.program == Program::Peers) {
+        true => peers::program(&options.exe)?,
+        false => PathBuf::new(),
+    };
+    let mut groups = Vec::new();
+    for (placement, mode) in SETTINGS {
+        if !options.only.setting(placement, mode) {
+            continue;
+        }
+        groups.extend(Measure::all().filter(|m| options.only.case(&m.name())).map(|m| (placement, mode, m)));
+    }
+
+    let interrupted = Interrupted::watch().map_err(RunError::System)?;
+    let scratch = Scratch::make()?;
+    let plan = Plan::of(options, peers.len());
+    let mut runner = Runner {
+        cpus,
+        contenders,
+        exe: &options.exe,
+        peers_exe: &peers_exe,
+        scratch: &scratch,
+        interrupted: &interrupted.flag,
+        plan: &plan,
+        report: Report::default(),
+        line_ns: f64::NAN,
+        pairs: 0,
+        progress: Progress::new(),
+    };
+    runner.suite(&groups, options.only.is_all())?;
+    runner.progress.clear();
+    let mut report = runner.report;
+    if report.records.is_empty() && report.failures.is_empty() {
+        return Err(RunError::Nothing);
+    }
+    record::name_best_limits(&mut report.records);
+
+    let to_stdout = options.json.as_deref() == Some(Path::new("-"));
+    if !to_stdout {
+        let out = io::stdout();
+        let colour = out.is_terminal() && env::var_os("NO_COLOR").is_none();
+        table::print(&report, &mut out.lock(), colour)
+            .map_err(|error| RunError::File { path: PathBuf::from("standard output"), error })?;
+    }
+    if let Some(path) = &options.json {
+        record::write(&report.records, path).map_err(|error| RunError::File { path: path.clone(), error })?;
+    }
+    Ok(report)
+}
+
+/// A run under way.
+struct Runner<'a> {
+    cpus: Cpus,
+    contenders: Vec<Contender>,
+    exe: &'a Path,
+    peers_exe: &'a Path,
+    scratch: &'a Scratch,
+    interrupted: &'a AtomicBool,
+    plan: &'a Plan,
+    report: Report,
+    /// The latest probe.
+    line_ns: f64,
+    pairs: u32,
+    progress: Progress,
+}
+
+impl<'a> Runner<'a> {
+    fn suite(&mut self, groups: &[(Placement, Mode, Measure)], with_idle: bool) -> Result<(), RunError> {
+        let begun = Instant::now();
+        let weight = |(_, mode, measure): &(Placement, Mode, Measure)| {
+            let running = self.contenders.iter().filter(|c| c.runs(*mode)).count() as f64;
+            running * if matches!(measure, Measure::Latency(_)) { 1.0 } else { 0.6 }
+        };
+        let weights: Vec<f64> = groups.iter().map(weight).collect();
+        let mut left: f64 = weights.iter().sum();
+        self.line_ns = line::round_trip_ns(&self.cpus);
+        if with_idle {
+            self.idle()?;
+        }
+        for (&(placement, mode, measure), weight) in groups.iter().zip(weights) {
+            if placement == Placement::TwoCores && self.cpus.second.is_none() {
+                let note = "this process may use one processor only: nothing of two-cores was measured";
+                if !self.report.notes.iter().any(|n| n == note) {
+                    self.report.notes.push(note.to_owned());
+                }
+                continue;
+            }
+            let time = self.plan.total.saturating_sub(begun.elapsed()).mul_f64(weight / left.max(weight).max(1e-9));
+            left -= weight;
+            let percent = 100 * begun.elapsed().as_millis() / self.plan.total.as_millis();
+            self.progress.percent = percent.min(99) as u32;
+            self.group(placement, mode, measure, time)?;
+        }
+        Ok(())
+    }
+
+    /// The contenders of one group in turn, round by round, for about `time`.
+    fn group(&mut self, placement: Placement, mode: Mode, measure: Measure, time: Duration) -> Result<(), RunError> {
+        let case = measure.name();
+        let mut contenders = self.in_group(placement, mode, measure);
+        let mut latency: Vec<Vec<Turn<Summary>>> = vec![Vec::new(); contenders.len()];
+        let mut throughput: Vec<Vec<Turn<Throughput>>> = vec![Vec::new(); contenders.len()];
+        let mut lines = vec![self.line_ns];
+        let begun = Instant::now();
+        for round in 0..self.plan.most_rounds {
+            for (at, place) in contenders.iter_mut().enumerate() {
+                let Some(contender) = *place else { continue };
+                self.progress.say(&format!("{placement}, {mode}: {case}"), &format!("round {} {}", round + 1, contender.name));
+                let before = self.line_ns;
+                let found = self.turn(&contender, placement, mode, measure);
+                self.line_ns = line::round_trip_ns(&self.cpus);
+                lines.push(self.line_ns);
+                let lines = (before, self.line_ns);
+                match found {
+                    Ok(Some(Found::Latency(found))) => latency[at].push(Turn { found, lines }),
+                    Ok(Some(Found::Throughput(found))) => throughput[at].push(Turn { found, lines }),
+                    Ok(None) => *place = None,
+                    Err(PairError::Interrupted) => return Err(RunError::Interrupted),
+                    Err(error) => {
+                        self.report.failures.push(format!("{case}: {error}"));
+                        *place = None;
+                    }
+                }
+            }
+            let spent = begun.elapsed();
+            if spent + spent / (round as u32 + 1) > time {
+                break;
+            }
+        }
+        self.note_moves(placement, mode, &case, &lines);
+        let label = |system| Label { case: &case, system, placement, mode };
+        let names = self.in_group(placement, mode, measure);
+        for (at, contender) in names.into_iter().flatten().enumerate() {
+            if !latency[at].is_empty() {
+                self.report.records.push(label(contender.name).latency(&latency[at]));
+            }
+            if let (Measure::Throughput(callers), false) = (measure, throughput[at].is_empty()) {
+                self.report.records.push(label(contender.name).throughput(callers, &throughput[at]));
+            }
+        }
+        Ok(())
+    }
+
+    /// Who takes part in a group. The bare hand-offs all run `null`; later only the best of them does.
+    fn in_group(&self, placement: Placement, mode: Mode, measure: Measure) -> Vec<Option<Contender>> {
+        let best = self
+            .report
+            .records
+            .iter()
+            .filter(|r| (r.placement, r.mode, r.case.as_str()) == (placement, mode, "null"))
+            .filter(|r| r.system.starts_with("limit-"))
+            .min_by(|a, b| a.p50_ns.total_cmp(&b.p50_ns));
+        let runs = |c: &&Contender| {
+            let several = match measure {
+                Measure::Throughput(callers) => callers,
+                Measure::Latency(_) => 1,
+            };
+            let beaten = c.hand_off
+                && measure != Measure::Latency(Case::Null)
+                && best.is_some_and(|best| best.system != c.name);
+            c.runs(mode) && several <= c.outstanding && !beaten
+        };
+        self.contenders.iter().filter(runs).copied().map(Some).collect()
+    }
+
+    fn turn(
+        &mut self,
+        contender: &Contender,
+        placement: Placement,
+        mode: Mode,
+        measure: Measure,
+    ) -> Result<Option<Found>, PairError> {
+        let mut pair = self.pair(contender, placement, mode)?;
+        let found = match measure {
+            Measure::Latency(case) => {
+                // The first calls bind, fault pages in and so on; the second few warm up and say how long a call is.
+                let first = pair.latency(case, 4)?.mean_ns;
+                let warm = pair.latency(case, calls_in(self.plan.warm_up, first, 4, 2_000))?.mean_ns;
+                Found::Latency(pair.latency(case, calls_in(self.plan.turn, warm, 50, 300_000))?)
+            }
+            Measure::Throughput(callers) => {
+                let warm = pair.throughput(callers, self.plan.warm_up)?;
+                match warm {
+                    None => return pair.end().map(|()| None),
+                    Some(_) => match pair.throughput(callers, self.plan.turn)? {
+                        None => return pair.end().map(|()| None),
+                        Some(found) => Found::Throughput(found),
+                    },
+                }
+            }
+        };
+        pair.end()?;
+        Ok(Some(found))
+    }
+
+    /// What each server costs while a client is bound and nobody calls.
+    fn idle(&mut self) -> Result<(), RunError> {
+        let contenders: Vec<_> = self.contenders.iter().filter(|c| !c.name.starts_with("limit")).copied().collect();
+        for contender in contenders {
+            for mode in [Mode::Polling, Mode::Parked] {
+                if !contender.runs(mode) {
+                    continue;
+                }
+                self.progress.say("idle", contender.name);
+                match self.rest(&contender, mode) {
+                    Ok(idle) => self.report.idle.push(idle),
+                    Err(PairError::Interrupted) => return Err(RunError::Interrupted),
+                    Err(error) => self.report.failures.push(format!("idle: {error}")),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn rest(&mut self, contender: &Contender, mode: Mode) -> Result<Idle, PairError> {
+        let placement = if self.cpus.second.is_some() { Placement::TwoCores } else { Placement::OneCore };
+        let mut pair = self.pair(contender, placement, mode)?;
+        pair.latency(Case::Null, 100)?;
+        let memory_kib = pair.memory_kib()?;
+        std::thread::sleep(self.plan.idle / 4); // time to go to rest
+        let cpu_ns_per_s = pair.idle_ns_per_s(self.plan.idle)?;
+        pair.end()?;
+        Ok(Idle { system: contender.name, mode, cpu_ns_per_s, memory_kib })
+    }
+
+    fn pair(&mut self, contender: &Contender, placement: Placement, mode: Mode) -> Result<Pair<'a>, PairError> {
+        self.pairs += 1;
+        let second = self.cpus.second.unwrap_or(self.cpus.first);
+        let spec = Spec {
+            exe: if contender.program == Program::Own { self.exe } else { self.peers_exe },
+            system: contender.name,
+            placement,
+            mode,
+            cpus: contender.processors(placement, self.cpus.first, second),
+            dir: self.scratch.dir.join(self.pairs.to_string()),
+        };
+        Pair::start(&spec, self.interrupted)
+    }
+
+    fn note_moves(&mut self, placement: Placement, mode: Mode, case: &str, lines: &[f64]) {
+        let (least, most) = lines.iter().fold((f64::MAX, 0.0f64), |(l, m), &x| (l.min(x), m.max(x)));
+        if most > 1.5 * least {
+            self.report.notes.push(format!(
+                "{placement}, {mode}, {case}: the line moved between {least:.0} and {most:.0} ns; trust ratios, not times"
+            ));
+        }
+    }
+}
+
+/// Calls that fill `time` at `ns` each, half of them timed, within limits.
+fn calls_in(time: Duration, ns: f64, least: u64, most: u64) -> u64 {
+    ((time.as_nanos() as f64 / 2.0 / ns.max(1.0)) as u64).clamp(least, most)
+}
+
+/// A directory for the pairs, removed at the end. Its name carries this process's id, so that what a killed run has
+/// left is found and removed by the next. A system that cannot but put files elsewhere names them after it.
+struct Scratch {
+    dir: PathBuf,
+}
+
+const SCRATCH: &str = "upcall-bench-";
+
+impl Scratch {
+    fn make() -> Result<Scratch, RunError> {
+        let within = env::temp_dir();
+        for name in names(&within) {
+            let id = name.strip_prefix(SCRATCH).and_then(|id| id.parse::<u32>().ok());
+            if id.is_some_and(|id| !Path::new("/proc").join(id.to_string()).exists()) {
+                remove(&within.join(name));
+            }
+        }
+        let dir = within.join(format!("{SCRATCH}{}", std::process::id()));
+        fs::create_dir(&dir).map_err(|error| RunError::File { path: dir.clone(), error })?;
+        Ok(Scratch { dir })
+    }
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+/// Removes a scratch directory, and shared memory files that carry its name (iceoryx2 has no other place for them).
+fn remove(dir: &Path) {
+    fs::remove_dir_all(dir).ok();
+    let Some(name) = dir.file_name().and_then(|name| name.to_str()) else { return };
+    let own = format!("{name}-");
+    let shared = Path::new("/dev/shm");
+    for file in names(shared).into_iter().filter(|file| file.starts_with(&own)) {
+        fs::remove_file(shared.join(file)).ok();
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        remove(&self.dir);
+    }
+}
+
+/// SIGINT and SIGTERM as a flag, while it lives.
+struct Interrupted {
+    flag: Arc<AtomicBool>,
+    handlers: Vec<signal_hook::SigId>,
+}
+
+impl Interrupted {
+    fn watch() -> io::Result<Interrupted> {
+        let flag = Arc::new(AtomicBool::new(false));
+        let signals = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
+        let handlers = signals.into_iter().map(|signal| signal_hook::flag::register(signal, flag.clone()));
+        Ok(Interrupted { handlers: handlers.collect::<io::Result<_>>()?, flag })
+    }
+}
+
+impl Drop for Interrupted {
+    fn drop(&mut self) {
+        for &handler in &self.handlers {
+            signal_hook::low_level::unregister(handler);
+        }
+    }
+}
+
+/// Progress on standard error: one changing line on a terminal, else one line a case.
+struct Progress {
+    terminal: bool,
+    percent: u32,
+    last: String,
+}
+
+impl Progress {
+    fn new() -> Progress {
+        Progress { terminal: io::stderr().is_terminal(), percent: 0, last: String::new() }
+    }
+
+    fn say(&mut self, what: &str, detail: &str) {
+        if self.terminal {
+            eprint!("\r\x1b[K{:3} %  {what}, {detail}", self.percent);
+            io::stderr().flush().ok();
+        } else if self.last != what {
+            eprintln!("{:3} %  {what}", self.percent);
+            self.last = what.to_owned();
+        }
+    }
+
+    fn clear(&self) {
+        if self.terminal {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_fill_the_time_within_limits() {
+        let ms = Duration::from_millis;
+        assert_eq!(calls_in(ms(50), 250.0, 50, 300_000), 100_000);
+        assert_eq!(calls_in(ms(50), 5e6, 50, 300_000), 50);
+        assert_eq!(calls_in(ms(50), 0.0, 50, 300_000), 300_000);
+    }
+
+    #[test]
+    fn a_part_of_the_suite() {
+        let only = Only { cases: vec!["null-t32".into()], modes: vec![Mode::Parked], ..Only::default() };
+        assert!(only.system("anyone") && only.case("null-t32") && !only.case("null"));
+        assert!(only.setting(Placement::OneCore, Mode::Parked) && !only.setting(Placement::OneCore, Mode::Polling));
+        assert!(!only.is_all() && Only::default().is_all());
+    }
+}

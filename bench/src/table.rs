@@ -1,0 +1,201 @@
+//! The report for people: aligned tables, colours on a terminal only.
+
+use std::io::{self, Write};
+
+use crate::case::{Case, SETTINGS, THREADS};
+use crate::record::Record;
+use crate::rpc::Report;
+
+const BOLD: &str = "\x1b[1m";
+const DIM: &str = "\x1b[2m";
+const GREEN: &str = "\x1b[32m";
+const RED: &str = "\x1b[31m";
+const PLAIN: &str = "\x1b[0m";
+
+/// Prints everything that `report` holds.
+///
+/// # Errors
+/// When `out` cannot be written.
+pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<()> {
+    let paint = Paint { colour };
+    for (placement, mode) in SETTINGS {
+        let records: Vec<&Record> =
+            report.records.iter().filter(|r| (r.placement, r.mode) == (placement, mode)).collect();
+        if records.is_empty() {
+            continue;
+        }
+        writeln!(out, "\n{}", paint.text(BOLD, &format!("{placement}, server {mode}")))?;
+        latency(&records, out, &paint)?;
+        throughput(&records, out, &paint)?;
+    }
+    idle(report, out, &paint)?;
+    for note in &report.notes {
+        writeln!(out, "note: {note}")?;
+    }
+    for failure in &report.failures {
+        writeln!(out, "{}", paint.text(RED, &format!("not measured: {failure}")))?;
+    }
+    Ok(())
+}
+
+struct Paint {
+    colour: bool,
+}
+
+impl Paint {
+    fn text(&self, style: &str, text: &str) -> String {
+        if self.colour { format!("{style}{text}{PLAIN}") } else { text.to_owned() }
+    }
+
+    fn row(&self, system: &str, text: &str) -> String {
+        match system {
+            "upcall" => self.text(GREEN, text),
+            limit if limit.starts_with("limit") => self.text(DIM, text),
+            _ => text.to_owned(),
+        }
+    }
+}
+
+fn latency(records: &[&Record], out: &mut impl Write, paint: &Paint) -> io::Result<()> {
+    let heads = ["p50 ns", "p99 ns", "p99.9 ns", "mean ns", "/ limit", "/ upcall", "line ns"];
+    let heads: String = heads.iter().map(|head| format!("{head:>11}")).collect();
+    let mut headed = false;
+    for case in Case::ALL.map(Case::name) {
+        let of_case: Vec<&&Record> = records.iter().filter(|r| r.case == case).collect();
+        let p50 = |name: &str| of_case.iter().find(|r| r.system == name).map(|r| r.p50_ns);
+        let (limit, upcall) = (p50("limit"), p50("upcall"));
+        let mut name = case;
+        for record in ordered(&of_case) {
+            if !headed {
+                writeln!(out, "{}", paint.text(DIM, &format!("{:<10}{:<14}{heads}", "call", "system")))?;
+                headed = true;
+            }
+            let times = [record.p50_ns, record.p99_ns, record.p999_ns.unwrap_or(f64::NAN), record.mean_ns];
+            let times: String = times.iter().map(|&ns| format!("{:>11}", thousands(ns))).collect();
+            let ratios = [limit, upcall].map(|to| format!("{:>11}", ratio(record.p50_ns, to)));
+            let line = thousands(record.line_ns.unwrap_or(f64::NAN));
+            let row = format!("{name:<10}{:<14}{times}{}{}{line:>11}", record.system, ratios[0], ratios[1]);
+            writeln!(out, "{}", paint.row(&record.system, &row))?;
+            name = "";
+        }
+    }
+    Ok(())
+}
+
+/// The limit first; a hand-off that is the limit is not shown twice.
+fn ordered<'a>(records: &[&'a &Record]) -> Vec<&'a Record> {
+    let limit = records.iter().find(|r| r.system == "limit");
+    let same = |r: &Record| r.system.starts_with("limit-") && limit.is_some_and(|l| l.p50_ns == r.p50_ns && l.samples == r.samples);
+    let rest = records.iter().filter(|r| r.system != "limit");
+    let mut shown: Vec<&Record> = limit.iter().map(|r| ***r).collect();
+    shown.extend(rest.map(|r| **r).filter(|r| records.len() > 4 || !same(r)));
+    shown
+}
+
+fn throughput(records: &[&Record], out: &mut impl Write, paint: &Paint) -> io::Result<()> {
+    let find = |system: &str, callers: usize| {
+        let case = format!("null-t{callers}");
+        records.iter().find(|r| r.system == system && r.case == case).map(|r| r.per_s / 1e3)
+    };
+    let mut systems: Vec<&str> = Vec::new();
+    for record in records.iter().filter(|r| r.case.starts_with("null-t") && !r.system.starts_with("limit-")) {
+        if !systems.contains(&record.system.as_str()) {
+            systems.push(&record.system);
+        }
+    }
+    systems.sort_by_key(|&system| system != "limit");
+    if systems.is_empty() {
+        return Ok(());
+    }
+    let heads: String = THREADS.iter().map(|n| format!("{:>9}", format!("t{n}"))).collect();
+    writeln!(out, "{}", paint.text(DIM, &format!("{:<24}{heads}", "thousand null calls a second")))?;
+    for system in systems {
+        let figures: String = THREADS
+            .iter()
+            .map(|&n| format!("{:>9}", find(system, n).map_or("-".to_owned(), thousands)))
+            .collect();
+        writeln!(out, "{}", paint.row(system, &format!("{:<10}{system:<18}{figures}", "")))?;
+    }
+    Ok(())
+}
+
+fn idle(report: &Report, out: &mut impl Write, paint: &Paint) -> io::Result<()> {
+    if report.idle.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n{}", paint.text(BOLD, "one client bound, nobody calls"))?;
+    let heads = format!("{:<14}{:<10}{:>16}{:>16}{:>16}", "system", "server", "CPU µs/s", "server KiB", "client KiB");
+    writeln!(out, "{}", paint.text(DIM, &heads))?;
+    for idle in &report.idle {
+        let cpu = format!("{:.1}", idle.cpu_ns_per_s / 1e3);
+        let (server, client) = idle.memory_kib;
+        let row = format!("{:<14}{:<10}{cpu:>16}{server:>16}{client:>16}", idle.system, idle.mode);
+        writeln!(out, "{}", paint.row(idle.system, &row))?;
+    }
+    writeln!(out)
+}
+
+fn ratio(ns: f64, to: Option<f64>) -> String {
+    to.filter(|&to| to > 0.0).map_or("-".to_owned(), |to| format!("{:.2}", ns / to))
+}
+
+/// A number with its thousands apart; a small one with a decimal.
+fn thousands(x: f64) -> String {
+    if !x.is_finite() {
+        return "-".to_owned();
+    }
+    if x < 100.0 {
+        return format!("{x:.1}");
+    }
+    let digits = format!("{x:.0}");
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(' ');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::{Mode, Placement};
+    use crate::record::{Label, Turn};
+    use crate::stats::Summary;
+
+    #[test]
+    fn numbers_are_readable() {
+        assert_eq!(thousands(12.345), "12.3");
+        assert_eq!(thousands(123.4), "123");
+        assert_eq!(thousands(1_234_567.0), "1 234 567");
+        assert_eq!(thousands(f64::NAN), "-");
+        assert_eq!(ratio(150.0, Some(100.0)), "1.50");
+        assert_eq!(ratio(150.0, None), "-");
+    }
+
+    fn record(system: &str, p50_ns: f64) -> Record {
+        let found = Summary { p50_ns, p99_ns: p50_ns, p999_ns: p50_ns, mean_ns: p50_ns, count: 5 };
+        Label { case: "null", system, placement: Placement::TwoCores, mode: Mode::Polling }
+            .latency(&[Turn { found, lines: (140.0, 140.0) }])
+    }
+
+    #[test]
+    fn the_table_compares_with_limit_and_upcall() {
+        let report = Report {
+            records: vec![record("upcall", 150.0), record("limit", 100.0), record("iceoryx2", 1500.0)],
+            failures: vec!["something".to_owned()],
+            ..Report::default()
+        };
+        let mut out = Vec::new();
+        print(&report, &mut out, false).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[1], "two-cores, server polling");
+        assert!(lines[3].starts_with("null      limit"), "{text}");
+        assert!(lines[4].contains("upcall") && lines[4].contains("1.50"), "{text}");
+        assert!(lines[5].contains("15.00") && lines[5].contains("10.00"), "{text}");
+        assert!(lines[6].contains("not measured: something") && !text.contains('\x1b'), "{text}");
+    }
+}
