@@ -1,6 +1,6 @@
 //! A region: mapped shared memory, and typed views of the words in it.
 
-use crate::span::Span;
+use crate::span::Room;
 use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -35,7 +35,7 @@ impl Region {
 
     /// The bytes from `at`, `len` of them; `None` if they do not lie within.
     #[inline]
-    pub fn span(&self, at: usize, len: usize) -> Option<Span<'_>> {
+    pub fn room(&self, at: usize, len: usize) -> Option<Room<'_>> {
         let end = at.checked_add(len)?;
         if end > self.0.len() {
             return None;
@@ -44,7 +44,7 @@ impl Region {
         let start = unsafe { self.0.start().add(at) };
         // SAFETY: the range lies within a writable mapping that lives as long as `self`, and shared memory is only
         // ever touched through this crate's atomic or opaque accesses.
-        Some(unsafe { Span::new(start, len) })
+        Some(unsafe { Room::new(start, len) })
     }
 
     /// Views one `T` at `at`; `None` if it does not lie within, or is not aligned.
@@ -61,7 +61,7 @@ impl Region {
 
     fn cells<T: Cells>(&self, at: usize, count: usize) -> Option<NonNull<T>> {
         let bytes = size_of::<T>().checked_mul(count)?;
-        let start = self.span(at, bytes)?.start().cast::<T>();
+        let start = self.room(at, bytes)?.start().cast::<T>();
         start.is_aligned().then_some(start)
     }
 }
@@ -119,7 +119,7 @@ mod tests {
         assert!(region.view_slice::<Slot>(64, 63).is_some());
         assert!(region.view_slice::<Slot>(64, 64).is_none());
         assert!(region.view_slice::<Slot>(0, usize::MAX / 2).is_none());
-        assert!(region.span(usize::MAX, 2).is_none());
+        assert!(region.room(usize::MAX, 2).is_none());
     }
 
     #[test]

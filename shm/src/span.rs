@@ -5,7 +5,10 @@
 //! by `rep movsb` in an assembly block, which to the compiler is an effect that it knows nothing of, so that a peer's
 //! concurrent stores cannot contradict any assumption of its.
 
+use std::io;
 use std::marker::PhantomData;
+use std::ops::Deref;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -25,8 +28,8 @@ unsafe impl Send for Span<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Span<'_> {}
 
-macro_rules! number {
-    ($load:ident, $store:ident, $atomic:ty, $plain:ty) => {
+macro_rules! load {
+    ($load:ident, $atomic:ty, $plain:ty) => {
         /// Reads a number at `at`, once; `None` if it does not lie within or is not aligned.
         #[inline(always)]
         pub fn $load(&self, at: usize) -> Option<$plain> {
@@ -34,12 +37,16 @@ macro_rules! number {
             // SAFETY: `cell` checked bounds and alignment, and nobody holds a plain reference to the bytes of a span.
             Some(unsafe { cell.as_ref() }.load(Relaxed))
         }
+    };
+}
 
+macro_rules! store {
+    ($store:ident, $atomic:ty, $plain:ty) => {
         /// Writes a number at `at`; `None` if it does not lie within or is not aligned.
         #[inline(always)]
         pub fn $store(&self, at: usize, value: $plain) -> Option<()> {
-            let cell = self.cell::<$atomic>(at)?;
-            // SAFETY: as for the load; a span is writable by construction.
+            let cell = self.0.cell::<$atomic>(at)?;
+            // SAFETY: as for the load; a room is writable by construction.
             unsafe { cell.as_ref() }.store(value, Relaxed);
             Some(())
         }
@@ -50,31 +57,19 @@ impl<'a> Span<'a> {
     /// A view of `len` bytes at `start`.
     ///
     /// # Safety
-    /// The range is mapped, writable and stays so for `'a`, and for `'a` it is accessed by atomics or by opaque copies only: nobody holds a plain
-    /// reference to it.
+    /// The range is mapped and stays so for `'a`, and whoever writes to it meanwhile does so by atomics or opaque copies, or is another process.
     #[inline]
     pub const unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
         Self { start, len, life: PhantomData }
     }
 
-    /// A view of private words, which nobody else can touch while it lives.
+    /// A view of private bytes, which nobody changes while it lives. Number accesses in it may be unaligned and then fail; byte copies always work.
     #[inline]
-    pub const fn of_words(words: &'a mut [u64]) -> Self {
-        let len = words.len() * 8;
+    pub const fn of_bytes(bytes: &'a [u8]) -> Self {
         // SAFETY: a reference is not null.
-        let start = unsafe { NonNull::new_unchecked(words.as_mut_ptr().cast()) };
-        // SAFETY: the exclusive borrow for `'a` makes every access but ours impossible.
-        unsafe { Self::new(start, len) }
-    }
-
-    /// A view of private bytes, which nobody else can touch while it lives. Number accesses in it may be unaligned and then fail; byte copies always work.
-    #[inline]
-    pub const fn of_bytes(bytes: &'a mut [u8]) -> Self {
-        let len = bytes.len();
-        // SAFETY: a reference is not null.
-        let start = unsafe { NonNull::new_unchecked(bytes.as_mut_ptr()) };
-        // SAFETY: the exclusive borrow for `'a` makes every access but ours impossible.
-        unsafe { Self::new(start, len) }
+        let start = unsafe { NonNull::new_unchecked(bytes.as_ptr().cast_mut()) };
+        // SAFETY: the shared borrow keeps the bytes valid for `'a`; a span only reads.
+        unsafe { Self::new(start, bytes.len()) }
     }
 
     /// Its length in bytes.
@@ -116,10 +111,10 @@ impl<'a> Span<'a> {
         cell.is_aligned().then_some(cell)
     }
 
-    number!(u8, put_u8, AtomicU8, u8);
-    number!(u16, put_u16, AtomicU16, u16);
-    number!(u32, put_u32, AtomicU32, u32);
-    number!(u64, put_u64, AtomicU64, u64);
+    load!(u8, AtomicU8, u8);
+    load!(u16, AtomicU16, u16);
+    load!(u32, AtomicU32, u32);
+    load!(u64, AtomicU64, u64);
 
     /// Copies the bytes from `at` on into `to`; `None`, and nothing done, if they do not lie within.
     #[inline]
@@ -145,22 +140,80 @@ impl<'a> Span<'a> {
         unsafe { to.set_len(len) };
     }
 
+    /// Copies all of it to the start of `to`; `None`, and nothing done, if `to` is shorter.
+    pub fn copy_to(&self, to: Room<'_>) -> Option<()> {
+        let to = to.part(0, self.len)?;
+        // SAFETY: both ranges have `len` valid bytes. A span and a room may overlap, and then the result is some mixture of their
+        // bytes, which is what uninterpreted bytes may be.
+        unsafe { move_bytes(self.start, to.start, self.len) };
+        Some(())
+    }
+
+    /// Gives the bytes to the kernel to write to a descriptor, from where they are. Returns how many it took.
+    ///
+    /// # Errors
+    /// The kernel's, of `write`; an interrupted one is tried again.
+    pub fn write_to(&self, fd: BorrowedFd<'_>) -> io::Result<usize> {
+        loop {
+            // SAFETY: the range is mapped for `'a`; the kernel copies it as it finds it, whoever writes meanwhile.
+            let done = unsafe { libc::write(fd.as_raw_fd(), self.start.as_ptr().cast(), self.len) };
+            if let Ok(done) = usize::try_from(done) {
+                return Ok(done);
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// A [`Span`] that this side may also write.
+#[derive(Clone, Copy, Debug)]
+pub struct Room<'a>(Span<'a>);
+
+impl<'a> Deref for Room<'a> {
+    type Target = Span<'a>;
+
+    #[inline]
+    fn deref(&self) -> &Span<'a> {
+        &self.0
+    }
+}
+
+impl<'a> Room<'a> {
+    /// A writable view of `len` bytes at `start`.
+    ///
+    /// # Safety
+    /// As [`Span::new`]; also the range is writable, and for `'a` nobody in this process holds a plain reference to it.
+    #[inline]
+    pub const unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
+        // SAFETY: passed on to the caller.
+        Self(unsafe { Span::new(start, len) })
+    }
+
+    /// A view of private words, which nobody else can touch while it lives.
+    #[inline]
+    pub const fn of_words(words: &'a mut [u64]) -> Self {
+        let len = words.len() * 8;
+        // SAFETY: a reference is not null.
+        let start = unsafe { NonNull::new_unchecked(words.as_mut_ptr().cast()) };
+        // SAFETY: the exclusive borrow for `'a` makes every access but ours impossible.
+        unsafe { Self::new(start, len) }
+    }
+
+    store!(put_u8, AtomicU8, u8);
+    store!(put_u16, AtomicU16, u16);
+    store!(put_u32, AtomicU32, u32);
+    store!(put_u64, AtomicU64, u64);
+
     /// Copies `from` to the bytes from `at` on; `None`, and nothing done, if they do not lie within.
     #[inline]
     pub fn copy_in(&self, at: usize, from: &[u8]) -> Option<()> {
         let to = self.part(at, from.len())?;
         let source = NonNull::from(from).cast::<u8>();
-        // SAFETY: both ranges have `from.len()` valid bytes; `from` is immutable, so the writable span cannot overlap it.
+        // SAFETY: both ranges have `from.len()` valid bytes; `from` is immutable, so the writable room cannot overlap it.
         unsafe { move_bytes(source, to.start, from.len()) };
-        Some(())
-    }
-
-    /// Copies all of it to the start of `to`; `None`, and nothing done, if `to` is shorter.
-    pub fn copy_to(&self, to: Span<'_>) -> Option<()> {
-        let to = to.part(0, self.len)?;
-        // SAFETY: both ranges have `len` valid bytes. Two spans may overlap, and then the result is some mixture of their
-        // bytes, which is what uninterpreted bytes may be.
-        unsafe { move_bytes(self.start, to.start, self.len) };
         Some(())
     }
 }
@@ -233,7 +286,7 @@ mod tests {
     #[test]
     fn numbers_stay_within_and_aligned() {
         let mut words = [0; 2];
-        let span = Span::of_words(&mut words);
+        let span = Room::of_words(&mut words);
         assert_eq!(span.put_u64(8, 0x0102_0304_0506_0708), Some(()));
         assert_eq!(span.u64(8), Some(0x0102_0304_0506_0708));
         assert_eq!(span.u8(15), Some(1));
@@ -252,7 +305,7 @@ mod tests {
         for len in (0..40).chain([STRING_COPY - 1, STRING_COPY, long].into_iter().filter(|&n| n <= long)) {
             for shift in 0..8 {
                 let mut words = vec![0u64; len / 8 + 3];
-                let span = Span::of_words(&mut words);
+                let span = Room::of_words(&mut words);
                 span.copy_in(shift, &source[shift..shift + len]).unwrap();
                 let mut back = vec![0; len];
                 span.copy_out(shift, &mut back).unwrap();
@@ -267,11 +320,11 @@ mod tests {
     #[test]
     fn a_copy_that_does_not_fit_does_nothing() {
         let mut words = [0; 1];
-        let span = Span::of_words(&mut words);
+        let span = Room::of_words(&mut words);
         assert_eq!(span.copy_in(1, &[1; 8]), None);
         assert_eq!(span.copy_out(9, &mut []), None);
         assert_eq!(span.u64(0), Some(0));
         let mut other = [0; 1];
-        assert_eq!(Span::of_words(&mut [0; 2]).copy_to(Span::of_words(&mut other)), None);
+        assert_eq!(Room::of_words(&mut [0; 2]).copy_to(Room::of_words(&mut other)), None);
     }
 }
