@@ -1,1 +1,106 @@
 //! User-level threads on virtual processors.
+//!
+//! A *virtual processor* is a kernel thread that runs *threads*: stacks of their own, switched in user space, by
+//! co-operation. Threads block ([`JoinHandle::join`], [`Mutex`], [`Condvar`], [`sleep`], [`park`], [`block`]); processors
+//! do not: they run another thread, and when none is ready, look for outside work as their [`Idle`] says, then sleep.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use upcall_thread as thread;
+//!
+//! let total = thread::run(|| {
+//!     let total = Arc::new(thread::Mutex::new(0_u64));
+//!     let adders: Vec<_> = (1..=1000)
+//!         .map(|n| {
+//!             let total = Arc::clone(&total);
+//!             thread::spawn(move || *total.lock() += n)
+//!         })
+//!         .collect();
+//!     for adder in adders {
+//!         adder.join().unwrap();
+//!     }
+//!     *total.lock()
+//! });
+//! assert_eq!(total, 500_500);
+//! ```
+//!
+//! **What it is for.** Many threads that wait for each other or for messages: a thread costs a page of memory and tens of
+//! nanoseconds to start and end (`examples/cost.rs` measures it), 100 000 alive are nothing special. Source: URPC (Bershad,
+//! Anderson, Lazowska, Levy, 1991), sections 2 and 3; the primitives are one scheduler for local synchronisation and for
+//! messages, which arrive by way of [`Idle`].
+//!
+//! **Rules.**
+//! * A thread that has not started may be taken by a processor that has nothing to do; one that has started stays on its
+//!   processor, since the compiler may keep addresses of thread-locals across a switch.
+//! * Nothing is preempted: a thread that computes for long holds its processor, so let it [`yield_now`] now and then. A
+//!   blocking system call, or a lock of `std`, blocks the processor with all its threads.
+//! * `std`'s thread-locals and `std::thread::panicking` belong to the processor. A `RefCell` in one that stays borrowed across
+//!   a switch is borrowed for the other threads too.
+//! * Stacks are 64 KiB by default and do not grow. Overflow hits a guard page: SIGSEGV, never silent corruption.
+//! * [`Mutex`], [`Condvar`], `join`, `park`, `sleep` also work on an ordinary kernel thread, and block it; so both kinds
+//!   may share data. [`spawn`] needs a virtual processor.
+//!
+//! **What it is not.** No preemption, no asynchronous I/O, no `async`. x86-64 Linux only so far.
+
+#![cfg_attr(loom, allow(dead_code, missing_docs))]
+
+mod fresh;
+mod inbox;
+mod link;
+mod lock;
+mod parker;
+mod sync;
+
+/// The lock-free pieces by themselves, for the models under `tests/loom_*.rs`. Not an interface for anybody else.
+#[cfg(loom)]
+pub mod model {
+    pub use crate::fresh::{Fresh, Pop};
+    pub use crate::inbox::Inbox;
+    pub use crate::link::Linked;
+    pub use crate::lock::{Entry, RawLock};
+    pub use crate::parker::Parker;
+    pub use crate::sync::Fences;
+}
+
+#[cfg(not(loom))]
+mod arch;
+#[cfg(not(loom))]
+mod condvar;
+#[cfg(not(loom))]
+mod idle;
+#[cfg(not(loom))]
+mod kernel;
+#[cfg(not(loom))]
+mod mutex;
+#[cfg(not(loom))]
+mod os;
+#[cfg(not(loom))]
+mod record;
+#[cfg(not(loom))]
+mod run;
+#[cfg(not(loom))]
+mod shared;
+#[cfg(not(loom))]
+mod spawn;
+#[cfg(not(loom))]
+mod stack;
+#[cfg(not(loom))]
+mod thread;
+#[cfg(not(loom))]
+mod vp;
+#[cfg(not(loom))]
+mod waiter;
+
+#[cfg(not(loom))]
+pub use self::{
+    condvar::Condvar,
+    idle::{Found, Idle, SpinThenPark},
+    mutex::{Mutex, MutexGuard},
+    parker::Parker,
+    run::{Processors, run},
+    spawn::{Builder, JoinHandle, spawn},
+    stack::DEFAULT_STACK_SIZE,
+    thread::{Thread, ThreadId, current, park, park_timeout, sleep, sleep_until, yield_now},
+    vp::{Vp, on_virtual_processor},
+    waiter::{Ticket, Waited, Waiter, block, block_unless, block_until},
+};

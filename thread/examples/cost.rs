@@ -1,0 +1,94 @@
+//! What the basic operations cost on one processor: `cargo run --release -p upcall-thread --example cost [CPU]`.
+//!
+//! Prints nanoseconds, the least of several short runs (the run that was disturbed least), as in the rows of URPC's Table I.
+
+use std::sync::Arc;
+use std::time::Instant;
+use upcall_thread as thread;
+
+const RUNS: usize = 15;
+
+fn least(operations: u32, mut run: impl FnMut(u32)) -> f64 {
+    (0..RUNS)
+        .map(|_| {
+            let start = Instant::now();
+            run(operations);
+            start.elapsed().as_nanos() as f64 / f64::from(operations)
+        })
+        .fold(f64::INFINITY, f64::min)
+}
+
+fn fork_join(n: u32) {
+    for _ in 0..n {
+        thread::spawn(|| {}).join().unwrap();
+    }
+}
+
+fn yield_between_two(n: u32) {
+    let other = thread::spawn(move || (0..n / 2).for_each(|_| thread::yield_now()));
+    (0..n / 2).for_each(|_| thread::yield_now());
+    other.join().unwrap();
+}
+
+fn lock_unlock(n: u32) {
+    let mutex = std::hint::black_box(thread::Mutex::new(0_u32));
+    for _ in 0..n {
+        *mutex.lock() += 1;
+    }
+}
+
+/// One round trip per `n`: each side signals the other and waits.
+fn ping_pong(n: u32) {
+    let shared = Arc::new((thread::Mutex::new(false), thread::Condvar::new()));
+    let play = move |shared: &(thread::Mutex<bool>, thread::Condvar), mine: bool| {
+        let mut turn = shared.0.lock();
+        for _ in 0..n {
+            while *turn != mine {
+                turn = shared.1.wait(turn);
+            }
+            *turn = !mine;
+            shared.1.notify_one();
+        }
+    };
+    let theirs = Arc::clone(&shared);
+    let other = thread::spawn(move || play(&theirs, true));
+    play(&shared, false);
+    other.join().unwrap();
+}
+
+/// Time to start and end each of 100 000 threads that are alive together.
+fn alive(n: u32) {
+    let gate = Arc::new((thread::Mutex::new(0_u32), thread::Condvar::new()));
+    let threads: Vec<_> = (0..n)
+        .map(|_| {
+            let gate = Arc::clone(&gate);
+            thread::spawn(move || {
+                let mut arrived = gate.0.lock();
+                *arrived += 1;
+                if *arrived == n {
+                    gate.1.notify_all();
+                }
+                while *arrived < n {
+                    arrived = gate.1.wait(arrived);
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|t| t.join().unwrap());
+}
+
+fn main() -> std::io::Result<()> {
+    let cpu = std::env::args().nth(1).and_then(|a| a.parse().ok()).unwrap_or(0);
+    thread::Processors::new().count(1).pin([cpu]).run(|| {
+        println!("fork+join            {:8.1} ns", least(100_000, fork_join));
+        println!("yield                {:8.1} ns", least(200_000, yield_between_two));
+        println!("lock+unlock          {:8.1} ns", least(1_000_000, lock_unlock));
+        println!("ping-pong round trip {:8.1} ns", least(50_000, ping_pong));
+        let start = Instant::now();
+        alive(100_000);
+        println!("100 000 alive, each  {:8.1} ns (first time)", start.elapsed().as_nanos() as f64 / 1e5);
+        let start = Instant::now();
+        alive(100_000);
+        println!("100 000 alive, each  {:8.1} ns (again)", start.elapsed().as_nanos() as f64 / 1e5);
+    })
+}

@@ -1,0 +1,142 @@
+//! The threads of a virtual processor that have not started: the only ones that another processor may take.
+//!
+//! The owner pushes and pops many million times a second; a thief comes when it has nothing else to do. So the list is
+//! guarded by a lock that is biased towards its owner: entering costs the owner one plain store and one plain load, with
+//! no locked operation, and the thief pays for both with a `membarrier`. Source: the asymmetric Dekker algorithm (see
+//! `sync`); the idea of a lock biased to one thread is K. Kawachiya et al., "Lock reservation", OOPSLA 2002.
+//!
+//! # Why at most one side is in
+//! Each side announces itself, fences, and looks at the other's word; the thief leaves if it sees the owner, the owner
+//! leaves if it sees the thief. With the heavy fence on the thief's side, the two announcements are ordered: at least
+//! one of the looks sees the other's announcement (Dekker). So both are never in. Neither waits: a busy list is left and
+//! the processor does something else (U2). A release store on leaving and an acquire load on looking hand the list over.
+
+use crate::link::{Fifo, Linked};
+use crate::sync::{Apart, AtomicBool, AtomicUsize, Fences, Ordering};
+
+/// What an owner found.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Pop<T> {
+    /// The oldest.
+    Got(T),
+    /// Nothing is there.
+    Empty,
+    /// A thief is in; it leaves within a few instructions.
+    Busy,
+}
+
+/// A first-in first-out list with one owner and occasional thieves.
+#[derive(Debug)]
+pub struct Fresh<T: Linked> {
+    /// Written by the owner.
+    owner: Apart<Owner<T>>,
+    /// Written by thieves.
+    thief_in: Apart<AtomicBool>,
+    fences: Fences,
+}
+
+#[derive(Debug)]
+struct Owner<T: Linked> {
+    owner_in: AtomicBool,
+    /// How many are there. A hint to everyone outside of the lock.
+    length: AtomicUsize,
+    list: Fifo<T>,
+}
+
+// SAFETY: `list` is touched only by a side that is in, of which there is one at a time (module comment); the rest is
+// atomic. The things themselves cross threads, hence the bound.
+unsafe impl<T: Linked + Sync> Sync for Fresh<T> {}
+// SAFETY: as for `Sync`; nothing in the list is bound to a kernel thread.
+unsafe impl<T: Linked + Sync> Send for Fresh<T> {}
+
+impl<T: Linked> Fresh<T> {
+    /// An empty list.
+    pub fn new(fences: Fences) -> Self {
+        let owner = Owner { owner_in: AtomicBool::new(false), length: AtomicUsize::new(0), list: Fifo::new() };
+        Self { owner: Apart(owner), thief_in: Apart(AtomicBool::new(false)), fences }
+    }
+
+    #[inline(always)]
+    fn enter(&self) -> bool {
+        self.owner.owner_in.store(true, Ordering::Relaxed);
+        self.fences.light();
+        if self.thief_in.load(Ordering::Acquire) {
+            self.leave();
+            return false;
+        }
+        true
+    }
+
+    #[inline(always)]
+    fn leave(&self) {
+        self.owner.owner_in.store(false, Ordering::Release);
+    }
+
+    /// Owner: adds to the end. `false`: a thief is in, and the thing was not taken.
+    #[inline(always)]
+    #[must_use]
+    pub fn push(&self, thing: &'static T) -> bool {
+        if !self.enter() {
+            return false;
+        }
+        self.owner.list.push(thing);
+        self.count(|n| n + 1);
+        self.leave();
+        true
+    }
+
+    /// Owner: takes the oldest.
+    #[inline(always)]
+    pub fn pop(&self) -> Pop<&'static T> {
+        if self.is_empty() {
+            return Pop::Empty;
+        }
+        if !self.enter() {
+            return Pop::Busy;
+        }
+        let first = self.owner.list.pop();
+        if first.is_some() {
+            self.count(|n| n - 1);
+        }
+        self.leave();
+        first.map_or(Pop::Empty, Pop::Got)
+    }
+
+    /// A thief: takes the older half, at most `most`, and gives them to `each`. Returns how many.
+    pub fn steal(&self, most: usize, mut each: impl FnMut(&'static T)) -> usize {
+        if self.is_empty() || self.thief_in.swap(true, Ordering::AcqRel) {
+            return 0;
+        }
+        self.fences.heavy();
+        let mut stolen = 0;
+        if !self.owner.owner_in.load(Ordering::Acquire) {
+            let share = self.len().div_ceil(2).min(most);
+            while stolen < share {
+                let Some(thing) = self.owner.list.pop() else { break };
+                stolen += 1;
+                each(thing);
+            }
+            self.count(|n| n - stolen);
+        }
+        self.thief_in.store(false, Ordering::Release);
+        stolen
+    }
+
+    /// Whoever is in: the length is written by one side at a time, so that no locked operation is needed.
+    #[inline(always)]
+    fn count(&self, change: impl FnOnce(usize) -> usize) {
+        self.owner.length.store(change(self.len()), Ordering::Relaxed);
+    }
+
+    /// How many there are: exact for the side that is in, a hint for everyone else.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.owner.length.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing is there; see `len`.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

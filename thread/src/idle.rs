@@ -1,0 +1,86 @@
+//! What a virtual processor does when none of its threads is ready.
+//!
+//! URPC, section 3.1 (U7 here): channels are polled by lowest-priority work, so that only a processor which would
+//! otherwise idle looks for messages; and where the ready queue is empty the idle loop runs in the blocked thread's own
+//! context, so that its own wake-up returns without a switch.
+
+use crate::parker::Parker;
+use crate::sync::Apart;
+use crate::vp::Vp;
+use std::time::Instant;
+
+/// What one look for outside work found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// Nothing.
+    Nothing,
+    /// Threads of this processor were made ready, by [`Waiter::wake`](crate::Waiter::wake) or [`spawn`](crate::spawn).
+    Woke,
+    /// Work that wants a thread: [`Idle::work`] will be called once.
+    Work,
+}
+
+/// What a virtual processor does when no thread is ready.
+///
+/// `poll` and `rest` run on the stack of whichever thread blocked last. They must not block through this crate, nor
+/// yield, nor panic: any of these aborts the process, since the thread under them is half suspended.
+pub trait Idle: Send + Sync + 'static {
+    /// One look for outside work. Never blocks. May make threads ready, by waking or by spawning.
+    fn poll(&self, vp: &Vp) -> Found;
+
+    /// Runs one piece of work that `poll` announced, on a thread of its own that may block, yield and spawn.
+    ///
+    /// A panic ends this piece of work only: it is reported by the panic hook and then dropped.
+    fn work(&self, vp: &Vp);
+
+    /// Nothing was found `round` times in a row (1, 2, 3, …): spin a little, or block the kernel thread until
+    /// [`unpark`](Self::unpark), an arrival, or `deadline` (the earliest sleeping thread). May return early at any time.
+    ///
+    /// Before it blocks it announces that it is parked, issues a SeqCst fence, and looks once more at
+    /// [`Vp::has_work`] and at its own sources; [`Parker`] does the first two and calls back for the third.
+    fn rest(&self, vp: &Vp, round: u32, deadline: Option<Instant>);
+
+    /// Something was put where processor `vp` finds it, and a SeqCst fence issued: if it is parked or about to be, wake it.
+    /// Called by any kernel thread.
+    fn unpark(&self, vp: usize);
+}
+
+/// An [`Idle`] without calls: spins for a bounded time, then parks on a futex. An idle process uses no processor time.
+#[derive(Debug)]
+pub struct SpinThenPark {
+    parkers: Vec<Apart<Parker>>,
+    spins: u32,
+}
+
+impl SpinThenPark {
+    /// For `processors` virtual processors. Spins for about 5 µs, a tenth of what a wake on another processor costs.
+    pub fn new(processors: usize) -> Self {
+        Self::with_spins(processors, 100)
+    }
+
+    /// As [`new`](Self::new), with `spins` looks (some 50 ns each) before it parks.
+    pub fn with_spins(processors: usize, spins: u32) -> Self {
+        Self { parkers: (0..processors).map(|_| Apart::default()).collect(), spins }
+    }
+}
+
+impl Idle for SpinThenPark {
+    #[inline]
+    fn poll(&self, _: &Vp) -> Found {
+        Found::Nothing
+    }
+
+    fn work(&self, _: &Vp) {}
+
+    fn rest(&self, vp: &Vp, round: u32, deadline: Option<Instant>) {
+        if round <= self.spins {
+            std::hint::spin_loop();
+        } else {
+            self.parkers[vp.index()].park(deadline, || vp.has_work());
+        }
+    }
+
+    fn unpark(&self, vp: usize) {
+        self.parkers[vp].unpark();
+    }
+}

@@ -1,0 +1,147 @@
+//! Intrusive lists of things that are never unmapped.
+//!
+//! Every queue in this crate links thread records through one word inside the record. A record is in at most one queue
+//! at a time (see `record`), so one link serves the ready queue, the inbox, the queue of fresh threads, and the queue of
+//! a mutex. All lists hold `&'static T`, which is what lets them be safe code but for one cast.
+
+use crate::sync::{AtomicPtr, Ordering};
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::ptr;
+
+/// Something with room for one link. The link is written only by whoever holds the thing's place in a queue.
+pub trait Linked: Sized + 'static {
+    /// The word that points to the next thing in the same queue.
+    fn link(&self) -> &AtomicPtr<Self>;
+}
+
+/// The pointer under which a queue stores `thing`.
+#[inline(always)]
+pub(crate) fn to_raw<T>(thing: &'static T) -> *mut T {
+    ptr::from_ref(thing).cast_mut()
+}
+
+/// What `to_raw` was given, or nothing for null.
+///
+/// # Safety
+/// `raw` is null or was made by [`to_raw`].
+#[inline(always)]
+pub(crate) unsafe fn from_raw<T>(raw: *mut T) -> Option<&'static T> {
+    // SAFETY: by the caller's promise `raw` is null or came from a `&'static T`, and no `&mut T` is ever made of one.
+    unsafe { raw.as_ref() }
+}
+
+/// A first-in first-out list with one owner.
+#[derive(Debug)]
+pub(crate) struct Fifo<T: Linked> {
+    head: Cell<*mut T>,
+    tail: Cell<*mut T>,
+    holds: PhantomData<&'static T>,
+}
+
+impl<T: Linked> Fifo<T> {
+    pub(crate) const fn new() -> Self {
+        Self { head: Cell::new(ptr::null_mut()), tail: Cell::new(ptr::null_mut()), holds: PhantomData }
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head.get().is_null()
+    }
+
+    #[inline(always)]
+    pub(crate) fn push(&self, thing: &'static T) {
+        thing.link().store(ptr::null_mut(), Ordering::Relaxed);
+        let raw = to_raw(thing);
+        // SAFETY: `tail` holds only what `push` and `append` stored there, both by `to_raw`.
+        match unsafe { from_raw(self.tail.replace(raw)) } {
+            Some(last) => last.link().store(raw, Ordering::Relaxed),
+            None => self.head.set(raw),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn pop(&self) -> Option<&'static T> {
+        // SAFETY: `head` and every link of the list hold only what `push` and `append` stored there, both by `to_raw`.
+        let first = unsafe { from_raw(self.head.get()) }?;
+        let next = first.link().load(Ordering::Relaxed);
+        self.head.set(next);
+        if next.is_null() {
+            self.tail.set(ptr::null_mut());
+        }
+        Some(first)
+    }
+
+    /// Takes a chain that runs from the newest to the oldest and appends it oldest first.
+    pub(crate) fn append_reversed(&self, mut chain: Chain<T>) {
+        let reversed = Self::new();
+        while let Some(thing) = chain.next() {
+            let raw = to_raw(thing);
+            thing.link().store(reversed.head.replace(raw), Ordering::Relaxed);
+            if reversed.tail.get().is_null() {
+                reversed.tail.set(raw);
+            }
+        }
+        while let Some(thing) = reversed.pop() {
+            self.push(thing);
+        }
+    }
+}
+
+/// A chain of linked things, taken off a stack that several processors push to: newest first.
+#[derive(Debug)]
+pub(crate) struct Chain<T: Linked> {
+    head: *mut T,
+}
+
+impl<T: Linked> Chain<T> {
+    /// # Safety
+    /// `head`, and each link from there on, is null or was made by [`to_raw`], and the caller owns the whole chain.
+    pub(crate) unsafe fn new(head: *mut T) -> Self {
+        Self { head }
+    }
+}
+
+impl<T: Linked> Iterator for Chain<T> {
+    type Item = &'static T;
+
+    fn next(&mut self) -> Option<&'static T> {
+        // SAFETY: the promise made to `Chain::new`.
+        let first = unsafe { from_raw(self.head) }?;
+        self.head = first.link().load(Ordering::Relaxed);
+        Some(first)
+    }
+}
+
+/// A last-in first-out list with one owner.
+#[derive(Debug)]
+pub(crate) struct Lifo<T: Linked> {
+    head: Cell<*mut T>,
+    length: Cell<usize>,
+}
+
+impl<T: Linked> Lifo<T> {
+    pub(crate) const fn new() -> Self {
+        Self { head: Cell::new(ptr::null_mut()), length: Cell::new(0) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn len(&self) -> usize {
+        self.length.get()
+    }
+
+    #[inline(always)]
+    pub(crate) fn push(&self, thing: &'static T) {
+        thing.link().store(self.head.replace(to_raw(thing)), Ordering::Relaxed);
+        self.length.set(self.length.get() + 1);
+    }
+
+    #[inline(always)]
+    pub(crate) fn pop(&self) -> Option<&'static T> {
+        // SAFETY: `head` and every link of the list hold only what `push` stored there, by `to_raw`.
+        let first = unsafe { from_raw(self.head.get()) }?;
+        self.head.set(first.link().load(Ordering::Relaxed));
+        self.length.set(self.length.get() - 1);
+        Some(first)
+    }
+}

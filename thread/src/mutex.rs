@@ -1,0 +1,145 @@
+//! A mutex that blocks the thread and never its processor.
+//!
+//! # Why no poisoning
+//! The only way to learn whether a guard is dropped by a panic is `std::thread::panicking`, which counts per kernel
+//! thread. Here many threads share one, and a thread may block while it unwinds; others would then poison whatever they
+//! unlock. So a panic releases the lock, as in parking_lot, and data that a panic may leave half changed needs its own mark.
+
+use crate::lock::{Entry, RawLock};
+use crate::record::Record;
+use crate::waiter::{block_unless, wake};
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+
+/// Mutual exclusion between threads, on the same virtual processor or on different ones; kernel threads may take part and
+/// block as such.
+///
+/// First come, first served: the lock passes to the thread that has waited longest without becoming free in between.
+/// Locking it again in the thread that holds it blocks for ever, as with `std`.
+pub struct Mutex<T: ?Sized> {
+    lock: RawLock<Record>,
+    data: UnsafeCell<T>,
+}
+
+// SAFETY: the data goes from one thread to another with the lock, one at a time.
+unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
+// SAFETY: a mutex that is moved is not locked, and holds the data by value.
+unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
+
+impl<T> Mutex<T> {
+    /// An unlocked mutex.
+    pub const fn new(data: T) -> Self {
+        Self { lock: RawLock::new(), data: UnsafeCell::new(data) }
+    }
+
+    /// The data.
+    pub fn into_inner(self) -> T {
+        self.data.into_inner()
+    }
+}
+
+impl<T: ?Sized> Mutex<T> {
+    /// Locks, blocking the calling thread while another holds it.
+    #[inline(always)]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        if !self.lock.try_acquire() {
+            self.wait();
+        }
+        MutexGuard { mutex: self, not_send: PhantomData }
+    }
+
+    /// Locks if that needs no wait.
+    #[inline(always)]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.lock.try_acquire().then(|| MutexGuard { mutex: self, not_send: PhantomData })
+    }
+
+    /// The data; the borrow shows that nobody holds the lock.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.data.get_mut()
+    }
+
+    #[cold]
+    fn wait(&self) {
+        block_unless(|waiter| {
+            let me = waiter.into_record();
+            match self.lock.enter(me) {
+                Entry::Acquired => Some(me.again()),
+                Entry::Queued => None,
+            }
+        });
+    }
+
+    #[inline(always)]
+    fn unlock(&self) {
+        if let Some(next) = self.lock.release() {
+            wake(next);
+        }
+    }
+}
+
+impl<T: Default> Default for Mutex<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Mutex");
+        match self.try_lock() {
+            Some(guard) => shown.field("data", &&*guard),
+            None => shown.field("data", &"<locked>"),
+        };
+        shown.finish()
+    }
+}
+
+/// Access to a locked mutex's data; dropping it unlocks.
+#[must_use = "dropping the guard unlocks at once"]
+pub struct MutexGuard<'a, T: ?Sized> {
+    mutex: &'a Mutex<T>,
+    not_send: PhantomData<*const ()>,
+}
+
+// SAFETY: a shared guard gives a shared reference to the data, nothing else.
+unsafe impl<T: ?Sized + Sync> Sync for MutexGuard<'_, T> {}
+
+impl<'a, T: ?Sized> MutexGuard<'a, T> {
+    #[inline(always)]
+    pub(crate) fn mutex(&self) -> &'a Mutex<T> {
+        self.mutex
+    }
+}
+
+impl<T: ?Sized> Deref for MutexGuard<'_, T> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard's existence means that this thread holds the lock.
+        unsafe { &*self.mutex.data.get() }
+    }
+}
+
+impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the guard's existence means that this thread holds the lock, and the guard is borrowed uniquely.
+        unsafe { &mut *self.mutex.data.get() }
+    }
+}
+
+impl<T: ?Sized> Drop for MutexGuard<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.mutex.unlock();
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}

@@ -1,0 +1,59 @@
+//! One kernel thread's place to sleep, and the argument that no wake is lost.
+//!
+//! # Protocol
+//! ```text
+//! sleeper (the virtual processor)          waker (any kernel thread)
+//! 1  state := PARKED                       a  put the work where the sleeper looks (inbox, bell, …)
+//! 2  SeqCst fence                          b  SeqCst fence
+//! 3  last look at all sources of work      c  if state = PARKED: state := RUNNING, and wake the futex
+//! 4  nothing: wait while state = PARKED
+//! 5  state := RUNNING
+//! ```
+//! # Why no wake is lost
+//! The two fences are totally ordered. If 2 comes before b, then c sees the store of 1 (or a later one): it wakes. The
+//! kernel compares the word and goes to sleep in one step, so a wake between 3 and 4 makes 4 return at once. If b comes
+//! before 2, then 3 sees the store of a. So either the waker wakes or the sleeper does not sleep. A wake that comes
+//! after 5 finds RUNNING and costs one load; its work was seen at 3, or will be by the look that follows 5.
+//! A wake for a sleeper that has just left is spurious, which the loop around it permits.
+//!
+//! `tests/loom_park.rs` runs this with the inbox under loom.
+
+use crate::sync::{Futex, Ordering, fence};
+use std::time::Instant;
+
+const RUNNING: u32 = 0;
+const PARKED: u32 = 1;
+
+/// A place for one kernel thread to sleep until another wakes it.
+#[derive(Debug)]
+pub struct Parker {
+    state: Futex,
+}
+
+impl Default for Parker {
+    fn default() -> Self {
+        Self { state: Futex::new(RUNNING) }
+    }
+}
+
+impl Parker {
+    /// Blocks the calling kernel thread until [`unpark`](Self::unpark) or `deadline`, unless `last_look` finds work.
+    pub fn park(&self, deadline: Option<Instant>, last_look: impl FnOnce() -> bool) {
+        self.state.word.store(PARKED, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if !last_look() {
+            self.state.wait(PARKED, deadline);
+        }
+        self.state.word.store(RUNNING, Ordering::Relaxed);
+    }
+
+    /// Wakes the sleeper if it sleeps or is about to. The work was put in place before; see the module comment.
+    pub fn unpark(&self) {
+        fence(Ordering::SeqCst);
+        if self.state.word.load(Ordering::Relaxed) == PARKED
+            && self.state.word.swap(RUNNING, Ordering::Relaxed) == PARKED
+        {
+            self.state.wake();
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Starting and joining threads.
+//!
+//! A spawn writes the closure and a few words below the record of a pooled stack and queues it: no allocation. The
+//! result takes its place beside the closure, and the joiner reads it there, so a stack is free again when its thread
+//! has ended, has been joined or detached, and no [`Thread`] names it any more. Two locked operations in the life of a
+//! thread that is joined: the joiner says that it waits, the thread says that it is done.
+
+use crate::arch;
+use crate::kernel;
+use crate::record::{DETACHED, DONE, JOINING, REF, Rec};
+use crate::stack;
+use crate::thread::Thread;
+use crate::vp::{self, Vp, here};
+use crate::waiter::{block_unless, wake};
+use std::io;
+use std::marker::PhantomData;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+
+/// What a thread gets from its spawner and leaves for its joiner. The result comes first: its place does not depend on
+/// `F`, which the joiner does not know.
+#[repr(C)]
+struct Packet<F, T> {
+    result: MaybeUninit<std::thread::Result<T>>,
+    body: ManuallyDrop<F>,
+}
+
+impl<F, T> Packet<F, T> {
+    const ALIGN: usize = if align_of::<Self>() > 64 { align_of::<Self>() } else { 64 };
+    /// What it may take of a stack, lost alignment included.
+    const SIZE: usize = size_of::<Self>() + Self::ALIGN - 64;
+}
+
+/// Starts a thread with the default name and stack size; see [`Builder`].
+///
+/// # Panics
+/// Off a virtual processor, and when there is no memory for its stack.
+#[inline]
+pub fn spawn<F, T>(body: F) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    match spawn_with(None, None, body) {
+        Ok(handle) => handle,
+        Err(error) => panic!("upcall-thread: cannot spawn a thread: {error}"),
+    }
+}
+
+/// Starts a thread with a name or a stack size.
+#[derive(Debug, Default, Clone)]
+#[must_use = "nothing starts before spawn"]
+pub struct Builder {
+    name: Option<Box<str>>,
+    stack_size: Option<usize>,
+}
+
+impl Builder {
+    /// No name, and the processors' default stack size.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Names the thread.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into().into_boxed_str());
+        self
+    }
+
+    /// Asks for at least about `bytes` of stack, rounded up to 16 KiB times a power of two, at most 256 MiB. Some 1.5 KiB
+    /// of it hold the thread's record. Memory is committed page by page as the thread touches it; going beyond the end
+    /// faults (SIGSEGV).
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.stack_size = Some(bytes);
+        self
+    }
+
+    /// Starts the thread on the caller's virtual processor, or on another one that has nothing to do. Never blocks.
+    ///
+    /// # Errors
+    /// `Unsupported` off a virtual processor; `InvalidInput` for a stack size above 256 MiB; what the kernel says when there
+    /// is no memory for a stack or its guard. The closure is dropped then.
+    pub fn spawn<F, T>(self, body: F) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        spawn_with(self.name, self.stack_size, body)
+    }
+}
+
+#[inline(always)]
+fn spawn_with<F, T>(name: Option<Box<str>>, size: Option<usize>, body: F) -> io::Result<JoinHandle<T>>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    let Some(vp) = here() else { return Err(off_processor()) };
+    let class = match size {
+        None if Packet::<F, T>::SIZE <= stack::ORDINARY_PACKET => vp.group.default_class,
+        None => stack::class_for(vp.group.stack_size, Packet::<F, T>::SIZE)?,
+        Some(size) => stack::class_for(size, Packet::<F, T>::SIZE)?,
+    };
+    let rec = vp.stacks.take(class)?;
+    let packet = place::<Packet<F, T>>(rec, Packet::<F, T>::ALIGN);
+    // SAFETY: `place` gave room for a packet inside of this free stack.
+    let slot = unsafe { &raw mut (*packet).body };
+    // SAFETY: as above; the place holds nothing that would have to be dropped.
+    unsafe { slot.write(ManuallyDrop::new(body)) };
+    rec.packet.set(packet.cast());
+    rec.run.set(Some(run_packet::<F, T>));
+    rec.drop_result.set(Some(drop_result::<T>));
+    if name.is_some() {
+        // SAFETY: nobody knows this record yet.
+        unsafe { rec.name.get().write(name) };
+    }
+    begin(vp, rec, 2 * REF);
+    vp.add_fresh(rec);
+    Ok(JoinHandle { rec, returns: PhantomData })
+}
+
+#[cold]
+fn off_processor() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::Unsupported,
+        "this kernel thread is not a virtual processor; spawn from inside of upcall_thread::run",
+    )
+}
+
+/// Room for a `P` below the record.
+#[inline(always)]
+fn place<P>(rec: Rec, align: usize) -> *mut P {
+    stack::top(rec).wrapping_sub(size_of::<P>()).map_addr(|a| a & !(align - 1)).cast()
+}
+
+/// Fills what every thread's record needs before it starts.
+#[inline(always)]
+fn begin(vp: &Vp, rec: Rec, word: u64) {
+    rec.word.store(word, Ordering::Relaxed);
+    rec.token.store(0, Ordering::Relaxed);
+    rec.set_home(None);
+    rec.blocking.set(false);
+    rec.has_result.set(false);
+    rec.id.set(vp.number());
+    // SAFETY: the packet is aligned to 64 and everything below it, down to the guard, is this thread's free stack.
+    rec.sp.set(unsafe { arch::prepare(rec.packet.get(), enter, rec.as_raw()) });
+}
+
+/// The first frame of every thread. No panic leaves it: `run_packet` catches those of the body, and any other aborts at
+/// this function's C boundary.
+unsafe extern "C" fn enter(argument: *const (), gift: *const ()) -> ! {
+    let vp = here().expect("threads start on virtual processors only");
+    vp.bury(gift);
+    // SAFETY: the argument is what `begin` passed: `Record::as_raw`.
+    let me: Rec = unsafe { &*argument.cast() };
+    let run = me.run.get().expect("the spawner sets what to run");
+    // SAFETY: spawner and runner agree on the packet's type; it is run once, here.
+    unsafe { run(me.packet.get()) };
+    finish(vp, me)
+}
+
+/// # Safety
+/// `packet` holds a `Packet<F, T>` whose body has not run.
+unsafe fn run_packet<F: FnOnce() -> T, T>(packet: *mut u8) {
+    let packet = packet.cast::<Packet<F, T>>();
+    // SAFETY: the packet is live and ours.
+    let slot = unsafe { &raw const (*packet).body };
+    // SAFETY: the body is there and is read once: the thread runs once.
+    let body = ManuallyDrop::into_inner(unsafe { slot.read() });
+    let result = catch_unwind(AssertUnwindSafe(body));
+    // SAFETY: the packet is live and ours.
+    let slot = unsafe { &raw mut (*packet).result };
+    // SAFETY: as above; nobody reads the result before `DONE`.
+    unsafe { slot.write(MaybeUninit::new(result)) };
+}
+
+/// # Safety
+/// `packet` holds a result of type `T` that nobody has taken.
+unsafe fn drop_result<T>(packet: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe { packet.cast::<std::thread::Result<T>>().drop_in_place() };
+}
+
+#[inline(always)]
+fn finish(vp: &Vp, me: Rec) -> ! {
+    me.has_result.set(true);
+    if me.word.load(Ordering::Acquire) & JOINING != 0 {
+        let joiner = me.joiner.get().expect("the joiner names itself before it sets JOINING");
+        if joiner.lives_on(vp.shared) {
+            // The joiner cannot run before this processor switches to it, and its own reference outlives that; so
+            // "done" and giving up our reference are one step.
+            me.word.fetch_sub(REF - DONE, Ordering::AcqRel);
+            vp.end_with(me, joiner);
+        }
+    }
+    let before = me.word.fetch_or(DONE, Ordering::AcqRel);
+    if before & JOINING != 0 {
+        wake(me.joiner.get().expect("the joiner names itself before it sets JOINING"));
+    } else if before & DETACHED != 0 {
+        discard_result(me);
+    }
+    vp.end(me)
+}
+
+fn discard_result(rec: Rec) {
+    if rec.has_result.replace(false) {
+        let discard = rec.drop_result.get().expect("the spawner sets how to drop the result");
+        // SAFETY: the flag said that the result is there, and says so no more.
+        unsafe { discard(rec.packet.get()) };
+    }
+}
+
+/// The last reference to a thread's record is gone.
+#[inline(always)]
+pub(crate) fn reuse(rec: Rec) {
+    // SAFETY: nobody else has a reference, so nobody reads the name.
+    let name = unsafe { &mut *rec.name.get() };
+    if name.is_some() {
+        *name = None;
+    }
+    if rec.bottom.get().is_null() {
+        kernel::reuse(rec);
+    } else if let Some(vp) = here() {
+        vp.stacks.give(rec);
+    } else {
+        stack::give_from_outside(rec);
+    }
+}
+
+/// A worker that has not begun: its body is the idle loop.
+#[cold]
+pub(crate) fn new_worker(vp: &Vp) -> Rec {
+    unsafe fn serve(_: *mut u8) {
+        here().expect("workers run on virtual processors only").serve()
+    }
+    let rec = vp::without_panic("no stack for a worker", || {
+        vp.stacks.take(vp.group.default_class).expect("no memory for the stack of a worker")
+    });
+    rec.packet.set(place::<u64>(rec, 64).cast());
+    rec.run.set(Some(serve));
+    begin(vp, rec, REF);
+    rec
+}
+
+/// The right to join a thread. Dropping it detaches the thread, which runs on.
+pub struct JoinHandle<T> {
+    rec: Rec,
+    returns: PhantomData<T>,
+}
+
+// SAFETY: the handle gives access to the result, a `T`, and to the record, which is shared between kernel threads anyway.
+unsafe impl<T: Send> Send for JoinHandle<T> {}
+// SAFETY: as above; a shared handle gives no access to the result.
+unsafe impl<T: Send> Sync for JoinHandle<T> {}
+
+impl<T> JoinHandle<T> {
+    /// Waits for the thread to end and returns what it returned, or what it panicked with.
+    ///
+    /// Blocks the calling thread only; on an ordinary kernel thread, that.
+    #[inline]
+    pub fn join(self) -> std::thread::Result<T> {
+        let rec = self.rec;
+        std::mem::forget(self);
+        if rec.word.load(Ordering::Acquire) & DONE == 0 {
+            block_unless(|waiter| {
+                let me = waiter.into_record();
+                rec.joiner.set(Some(me));
+                if rec.word.fetch_or(JOINING, Ordering::AcqRel) & DONE == 0 {
+                    return None;
+                }
+                Some(me.again())
+            });
+        }
+        rec.has_result.set(false);
+        // SAFETY: `DONE` was seen, or the wake that follows it; the result is the packet's first field, of this type by
+        // the type of the handle, and there is one handle, used up here.
+        let result = unsafe { rec.packet.get().cast::<std::thread::Result<T>>().read() };
+        if rec.release() {
+            reuse(rec);
+        }
+        result
+    }
+
+    /// Whether the thread has ended, so that `join` would not wait.
+    pub fn is_finished(&self) -> bool {
+        self.rec.word.load(Ordering::Acquire) & DONE != 0
+    }
+
+    /// The thread.
+    pub fn thread(&self) -> Thread {
+        Thread::of(self.rec)
+    }
+}
+
+impl<T> Drop for JoinHandle<T> {
+    fn drop(&mut self) {
+        if self.rec.word.fetch_or(DETACHED, Ordering::AcqRel) & DONE != 0 {
+            discard_result(self.rec);
+        }
+        if self.rec.release() {
+            reuse(self.rec);
+        }
+    }
+}
+
+impl<T> std::fmt::Debug for JoinHandle<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JoinHandle").field("thread", &self.thread()).finish()
+    }
+}

@@ -1,0 +1,270 @@
+//! Stacks: where they come from, how they are guarded, and where they wait to be used again.
+//!
+//! ```text
+//! one slot                                                              (addresses grow to the right)
+//! ┌────────────┬──────────────────────────────────────┬──────────┬────────┬──────────────┐
+//! │ guard page │ stack, growing down ◄────────────────│ closure  │ record │ colour       │
+//! │ (faults)   │                                      │ + result │ 128 B  │ 0..960 B     │
+//! └────────────┴──────────────────────────────────────┴──────────┴────────┴──────────────┘
+//!  4 KiB         16 KiB << class, 64 KiB by default
+//! ```
+//! **Slabs.** Slots are carved from slabs of at least 16 MiB, so the number of kernel mappings stays small: adjoining
+//! slabs merge into one. Slabs are reserved without commitment; a thread that has run a little costs the one page at
+//! the top of its slot, 4 KiB. Slabs are never unmapped, which is what makes records type-stable (see `record`).
+//!
+//! **Guards.** `MADV_GUARD_INSTALL` (Linux 6.13) makes the lowest page fault without splitting the mapping. An older
+//! kernel gets `mprotect`, which splits it: two map entries a stack, so that the default `vm.max_map_count` of 65 530
+//! ends at some 32 700 stacks; spawning more is an error that says so.
+//!
+//! **Colour.** The tops of equal slots would fall on the same few cache sets, so records are shifted by a multiple of
+//! 64 bytes. For the same reason with the address cache, a slot is an odd number of pages (its guard makes it so).
+//!
+//! **Pools.** A processor keeps up to 256 free slots of each small class, last used first; beyond that half go to the
+//! process, in one step, and come back the same way. The process keeps 1024 of them as they are, so a stack that was
+//! used deeply may keep its memory for the next thread; all others, and every slot above 256 KiB, are given back to
+//! the kernel (`MADV_DONTNEED`) and cost address space only.
+
+use crate::link::Lifo;
+use crate::os::{self, PAGE};
+use crate::record::{Rec, Record};
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The usable bytes of the smallest class.
+const SMALLEST: usize = 16 * 1024;
+/// Sizes are `SMALLEST << class`, up to 256 MiB.
+const CLASSES: usize = 15;
+/// The classes that are kept warm.
+const SMALL_CLASSES: usize = 5;
+const SLAB: usize = 16 * 1024 * 1024;
+const COLOURS: usize = 16;
+const COLOUR_STEP: usize = 64;
+/// What of a stack the record, its colour, and an ordinary closure with its result may take.
+const OVERHEAD: usize = 2048;
+/// What closure and result may take without the thread getting a larger stack for it.
+pub(crate) const ORDINARY_PACKET: usize = 512;
+const LOCAL_MOST: usize = 256;
+const BATCH: usize = 128;
+const COLD_BATCH: usize = 16;
+const WARM_MOST: usize = 1024;
+
+/// The default size of a stack in bytes.
+pub const DEFAULT_STACK_SIZE: usize = 64 * 1024;
+
+const _: () = assert!(size_of::<Record>() + COLOURS * COLOUR_STEP <= OVERHEAD);
+
+/// The class for a stack of `size` bytes with `packet` bytes of closure and result.
+#[inline(always)]
+pub(crate) fn class_for(size: usize, packet: usize) -> io::Result<u8> {
+    let bytes = size.saturating_add(packet.saturating_sub(ORDINARY_PACKET));
+    (0..CLASSES).find(|&class| bytes <= SMALLEST << class).map(|class| class as u8).ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("a stack of {bytes} bytes was asked for; the largest is {} bytes", SMALLEST << (CLASSES - 1)),
+        )
+    })
+}
+
+/// The free stacks of one virtual processor.
+pub(crate) struct Cache {
+    free: [Lifo<Record>; SMALL_CLASSES],
+}
+
+impl Cache {
+    pub(crate) fn new() -> Self {
+        Self { free: [const { Lifo::new() }; SMALL_CLASSES] }
+    }
+
+    #[inline(always)]
+    pub(crate) fn take(&self, class: u8) -> io::Result<Rec> {
+        if let Some(rec) = self.free.get(usize::from(class)).and_then(Lifo::pop) {
+            return Ok(rec);
+        }
+        self.refill(class)
+    }
+
+    #[cold]
+    fn refill(&self, class: u8) -> io::Result<Rec> {
+        let Some(free) = self.free.get(usize::from(class)) else {
+            return pool().take(class);
+        };
+        let mut pool = pool();
+        let first = pool.take(class)?;
+        for _ in 0..pool.worth_taking(class) {
+            let Ok(rec) = pool.take(class) else { break };
+            free.push(rec);
+        }
+        Ok(first)
+    }
+
+    #[inline(always)]
+    pub(crate) fn give(&self, rec: Rec) {
+        let Some(free) = self.free.get(usize::from(rec.class.get())) else {
+            return pool().give(rec);
+        };
+        free.push(rec);
+        if free.len() > LOCAL_MOST {
+            Self::spill(free, BATCH);
+        }
+    }
+
+    #[cold]
+    fn spill(free: &Lifo<Record>, count: usize) {
+        let mut pool = pool();
+        for rec in std::iter::from_fn(|| free.pop()).take(count) {
+            pool.give(rec);
+        }
+    }
+
+    /// Gives everything to the process: the processor ends.
+    pub(crate) fn empty(&self) {
+        for free in &self.free {
+            Self::spill(free, usize::MAX);
+        }
+    }
+}
+
+/// Returns a stack from a kernel thread that has no cache.
+pub(crate) fn give_from_outside(rec: Rec) {
+    pool().give(rec);
+}
+
+/// The free stacks of the process.
+struct Pool {
+    classes: [Class; CLASSES],
+}
+
+struct Class {
+    /// With a record and with their memory.
+    warm: Vec<Rec>,
+    /// The lowest usable address of slots without memory, and their colour.
+    cold: Vec<(Bottom, u8)>,
+    /// The rest of the newest slab.
+    uncarved: Vec<(Bottom, u8)>,
+}
+
+/// The lowest usable address of a slot.
+#[derive(Clone, Copy)]
+struct Bottom(*mut u8);
+// SAFETY: a plain address of memory that belongs to the pool.
+unsafe impl Send for Bottom {}
+
+static POOL: Mutex<Pool> = Mutex::new(Pool {
+    classes: [const { Class { warm: Vec::new(), cold: Vec::new(), uncarved: Vec::new() } }; CLASSES],
+});
+
+/// Whether this kernel has refused `MADV_GUARD_INSTALL`.
+static OLD_KERNEL: AtomicBool = AtomicBool::new(false);
+
+fn pool() -> std::sync::MutexGuard<'static, Pool> {
+    // A panic inside of the pool's few lines leaves its lists whole.
+    POOL.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+const fn usable(class: u8) -> usize {
+    SMALLEST << class as usize
+}
+
+impl Pool {
+    fn take(&mut self, class: u8) -> io::Result<Rec> {
+        let index = usize::from(class);
+        let known = &mut self.classes[index];
+        if let Some(rec) = known.warm.pop() {
+            return Ok(rec);
+        }
+        if let Some((bottom, colour)) = known.cold.pop() {
+            return Ok(inscribe(bottom, colour, class));
+        }
+        if known.uncarved.is_empty() {
+            known.map_slab(class)?;
+        }
+        let (bottom, colour) = known.uncarved.pop().expect("a slab holds at least one slot");
+        if let Err(error) = guard(bottom) {
+            known.uncarved.push((bottom, colour));
+            return Err(error);
+        }
+        Ok(inscribe(bottom, colour, class))
+    }
+
+    /// How many more a cache should take along: many that are ready for use, few that have to be made.
+    fn worth_taking(&self, class: u8) -> usize {
+        let known = &self.classes[usize::from(class)];
+        let makeable = known.cold.len() + known.uncarved.len();
+        if known.warm.is_empty() { makeable.min(COLD_BATCH) } else { known.warm.len().min(BATCH) }
+    }
+
+    fn give(&mut self, rec: Rec) {
+        let index = usize::from(rec.class.get());
+        let known = &mut self.classes[index];
+        if index < SMALL_CLASSES && known.warm.len() < WARM_MOST {
+            known.warm.push(rec);
+            return;
+        }
+        let (bottom, colour) = (rec.bottom.get(), rec.colour.get());
+        // SAFETY: the slot is free, so nobody relies on what its stack or its record holds; a stale ticket finds zero.
+        unsafe { os::discard(bottom, usable(rec.class.get())) };
+        known.cold.push((Bottom(bottom), colour));
+    }
+}
+
+impl Class {
+    fn map_slab(&mut self, class: u8) -> io::Result<()> {
+        let slot = PAGE + usable(class);
+        let count = (SLAB / slot).max(1);
+        let base = os::map(count * slot).map_err(|error| {
+            io::Error::new(error.kind(), format!("no address space for {count} stacks of {} bytes: {error}", usable(class)))
+        })?;
+        // Popped from the back: the lowest slot first, so that neighbours are used together.
+        for at in (0..count).rev() {
+            let bottom = base.as_ptr().wrapping_add(at * slot + PAGE);
+            self.uncarved.push((Bottom(bottom), (at % COLOURS) as u8));
+        }
+        Ok(())
+    }
+}
+
+fn guard(bottom: Bottom) -> io::Result<()> {
+    let page = bottom.0.wrapping_sub(PAGE);
+    if !OLD_KERNEL.load(Ordering::Relaxed) {
+        // SAFETY: the page below a slot's usable part is the slot's own and used by nothing.
+        match unsafe { os::install_guard(page) } {
+            Ok(()) => return Ok(()),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => OLD_KERNEL.store(true, Ordering::Relaxed),
+            Err(error) => return Err(error),
+        }
+    }
+    // SAFETY: as above.
+    unsafe { os::protect(page) }.map_err(|error| {
+        io::Error::new(
+            error.kind(),
+            format!(
+                "no guard page for another stack: {error}. This kernel lacks MADV_GUARD_INSTALL (Linux 6.13), so each \
+                 stack takes two entries of the memory map; raise vm.max_map_count, or keep fewer threads alive"
+            ),
+        )
+    })
+}
+
+/// Writes what the pool knows into the record of a slot whose memory is zero.
+fn inscribe(bottom: Bottom, colour: u8, class: u8) -> Rec {
+    let at = record_at(bottom, colour, class).cast::<Record>();
+    // SAFETY: the address is inside of the slot, aligned to 64 by construction, never unmapped, and zero bytes are a
+    // valid record; every later access goes through this same shared reference's cells and atomics.
+    let rec: Rec = unsafe { &*at };
+    rec.class.set(class);
+    rec.colour.set(colour);
+    rec.bottom.set(bottom.0);
+    rec
+}
+
+#[inline(always)]
+fn record_at(bottom: Bottom, colour: u8, class: u8) -> *mut u8 {
+    bottom.0.wrapping_add(usable(class) - size_of::<Record>() - usize::from(colour) * COLOUR_STEP)
+}
+
+/// Where the stack below the record begins: aligned to 64.
+#[inline(always)]
+pub(crate) fn top(rec: Rec) -> *mut u8 {
+    record_at(Bottom(rec.bottom.get()), rec.colour.get(), rec.class.get())
+}

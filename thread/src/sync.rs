@@ -1,0 +1,100 @@
+//! The shim that swaps the standard library's atomics for loom's, and the two halves of an asymmetric fence.
+//!
+//! An asymmetric fence moves the whole price of a store-load barrier to the side that runs seldom: the *heavy* side
+//! asks the kernel (`membarrier`) to run a barrier on every processor that runs this process, so that the *light* side
+//! needs only to stop the compiler from reordering. Source: D. Dice, H. Huang, M. Yang, "Asymmetric Dekker
+//! synchronization", 2001. Where the kernel refuses, and under loom, both sides are ordinary SeqCst fences.
+
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
+
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
+
+/// How this process orders a store before a later load on its frequent side.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fences {
+    /// Light side: compiler fence only. Heavy side: `membarrier`.
+    Asymmetric,
+    /// Both sides: a SeqCst fence.
+    Symmetric,
+}
+
+impl Fences {
+    /// The frequent side: orders stores before it against loads after it.
+    #[inline(always)]
+    pub(crate) fn light(self) {
+        match self {
+            #[cfg(not(loom))]
+            Fences::Asymmetric => std::sync::atomic::compiler_fence(Ordering::SeqCst),
+            _ => fence(Ordering::SeqCst),
+        }
+    }
+
+    /// The rare side: as `light`, and makes every light fence of the process count as a full one.
+    pub(crate) fn heavy(self) {
+        fence(Ordering::SeqCst);
+        #[cfg(not(loom))]
+        if self == Fences::Asymmetric {
+            crate::os::membarrier();
+        }
+    }
+}
+
+/// A word that a kernel thread can wait on. Under loom a lock and a condition variable stand in for the kernel.
+#[derive(Debug)]
+pub(crate) struct Futex {
+    pub(crate) word: AtomicU32,
+    #[cfg(loom)]
+    kernel: (loom::sync::Mutex<()>, loom::sync::Condvar),
+}
+
+#[cfg(not(loom))]
+impl Futex {
+    pub(crate) const fn new(value: u32) -> Self {
+        Self { word: AtomicU32::new(value) }
+    }
+
+    /// Blocks the kernel thread while the word holds `expected`, at most until `deadline`. May return early.
+    pub(crate) fn wait(&self, expected: u32, deadline: Option<std::time::Instant>) {
+        crate::os::futex_wait(&self.word, expected, deadline);
+    }
+
+    /// Wakes the kernel thread that waits on the word, if one does.
+    pub(crate) fn wake(&self) {
+        crate::os::futex_wake(&self.word);
+    }
+}
+
+#[cfg(loom)]
+impl Futex {
+    pub(crate) fn new(value: u32) -> Self {
+        Self { word: AtomicU32::new(value), kernel: (loom::sync::Mutex::new(()), loom::sync::Condvar::new()) }
+    }
+
+    pub(crate) fn wait(&self, expected: u32, _deadline: Option<std::time::Instant>) {
+        let held = self.kernel.0.lock().unwrap();
+        // As the kernel does: the comparison and the going to sleep are one step with respect to `wake`.
+        if self.word.load(Ordering::SeqCst) == expected {
+            drop(self.kernel.1.wait(held).unwrap());
+        }
+    }
+
+    pub(crate) fn wake(&self) {
+        drop(self.kernel.0.lock().unwrap());
+        self.kernel.1.notify_one();
+    }
+}
+
+/// Keeps what different processors write on different pairs of cache lines (the hardware prefetches pairs).
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Apart<T>(pub(crate) T);
+
+impl<T> std::ops::Deref for Apart<T> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}

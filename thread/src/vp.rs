@@ -1,0 +1,502 @@
+//! A virtual processor: the kernel thread that runs user-level threads, its queues, and the choice of who runs next.
+//!
+//! # Who runs next
+//! Threads that others have made ready come over from the inbox first (one plain load when there are none). Then the
+//! ready queue (threads that have started) and the queue of fresh threads take turns, each first come, first served.
+//! Every 64th choice, and whenever nothing is ready, deadlines are checked. If nothing is ready, the thread that blocks
+//! runs the idle loop itself (`find`), on its own stack.
+//!
+//! # Why addresses of thread-locals may be cached
+//! A thread that has started runs on one kernel thread for its whole life (`switch` is called only by the processor
+//! that the record's `home` names). So `here()` may be inlined, and its result kept across a switch.
+//!
+//! # Why a wake before the block is not lost
+//! A thread publishes its waiter while it still runs, and a wake may come before it has switched away. A wake is nothing
+//! but one push, onto the ready queue if the waker runs on the same processor, else into the inbox; and only the home
+//! processor takes threads from either, which it cannot do before the thread has switched away, or has itself begun to
+//! look for the next thread and finds itself. So there is no state in which a wake can be missed, and no word that both
+//! sides must change. What remains is that the processor may be going to sleep: see `parker`.
+
+use crate::arch;
+use crate::idle::{Found, Idle};
+use crate::link::{Fifo, Lifo};
+use crate::fresh::Pop;
+use crate::record::{Rec, Record};
+use crate::shared::{self, Group, Shared};
+use crate::spawn;
+use crate::stack;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::ptr;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+thread_local! {
+    static HERE: Cell<Option<&'static Vp>> = const { Cell::new(None) };
+}
+
+/// The virtual processor that this code runs on, if it runs on one.
+#[inline(always)]
+pub(crate) fn here() -> Option<&'static Vp> {
+    HERE.get()
+}
+
+/// The index of the virtual processor that the caller runs on; `None` on an ordinary kernel thread.
+///
+/// Costs one thread-local load. A thread's answer never changes.
+#[inline]
+pub fn on_virtual_processor() -> Option<usize> {
+    here().map(Vp::index)
+}
+
+/// A virtual processor. Handed to an [`Idle`] implementation; there is no other way to get one.
+pub struct Vp {
+    pub(crate) shared: &'static Shared,
+    pub(crate) group: &'static Group,
+    current: Cell<Rec>,
+    ready: Fifo<Record>,
+    choices: Cell<u32>,
+    pub(crate) stacks: stack::Cache,
+    numbers: Cell<(u64, u64)>,
+    timers: RefCell<BTreeMap<(Instant, u64), Rec>>,
+    /// Workers with nothing to do, the last used first.
+    workers: Lifo<Record>,
+    /// `poll` has announced work that no worker has begun.
+    announced: Cell<bool>,
+    hunger: Hunger,
+    not_send: PhantomData<*const ()>,
+}
+
+/// How a processor looks for fresh threads of others.
+struct Hunger {
+    /// Our bit in the group's `hungry` was set and we have not taken it back.
+    announced: Cell<bool>,
+    /// How often in a row we were called and found nothing.
+    fruitless: Cell<u32>,
+    /// Until when we do not ask to be called.
+    quiet_until: Cell<Option<Instant>>,
+    /// For how many looks a lone fresh thread of another processor has waited.
+    patience: Cell<u32>,
+}
+
+/// At most this many threads are stolen at once.
+const STEAL_MOST: usize = 64;
+/// A lone fresh thread is left to its owner for this many looks: most likely its owner is about to run it.
+const PATIENCE: u32 = 4;
+/// A processor called in vain does not ask again for this long, doubled each time up to 64 times.
+const QUIET: Duration = Duration::from_micros(100);
+
+/// Ends the process if dropped by a panic.
+pub(crate) struct Abort(&'static str);
+
+impl Drop for Abort {
+    fn drop(&mut self) {
+        eprintln!("upcall-thread: {}; the process ends, because the thread below is half suspended", self.0);
+        std::process::abort();
+    }
+}
+
+pub(crate) fn without_panic<R>(what: &'static str, run: impl FnOnce() -> R) -> R {
+    let guard = Abort(what);
+    let result = run();
+    std::mem::forget(guard);
+    result
+}
+
+impl Vp {
+    /// Makes the calling kernel thread a virtual processor, with `root` as the thread that it is running.
+    pub(crate) fn enter(group: &'static Group, index: usize, root: Rec) -> &'static Vp {
+        let shared = &group.members[index];
+        let vp: &'static Vp = Box::leak(Box::new(Vp {
+            shared,
+            group,
+            current: Cell::new(root),
+            ready: Fifo::new(),
+            choices: Cell::new(0),
+            stacks: stack::Cache::new(),
+            numbers: Cell::new((0, 0)),
+            timers: RefCell::default(),
+            workers: Lifo::new(),
+            announced: Cell::new(false),
+            hunger: Hunger {
+                announced: Cell::new(false),
+                fruitless: Cell::new(0),
+                quiet_until: Cell::new(None),
+                patience: Cell::new(0),
+            },
+            not_send: PhantomData,
+        }));
+        root.set_home(Some(shared));
+        HERE.set(Some(vp));
+        vp
+    }
+
+    /// The calling kernel thread is an ordinary one again. Its threads that have not ended never run again.
+    pub(crate) fn leave(&self) {
+        self.stop_hunger();
+        // A worker in the pool holds nothing but frames of this module, which have nothing to drop.
+        while let Some(worker) = self.workers.pop() {
+            self.stacks.give(worker);
+        }
+        self.stacks.empty();
+        self.current.get().set_home(None);
+        HERE.set(None);
+    }
+
+    /// Which processor this is, from 0.
+    #[inline(always)]
+    pub fn index(&self) -> usize {
+        self.shared.index
+    }
+
+    /// How many processors run together with this one, itself included.
+    pub fn count(&self) -> usize {
+        self.group.members.len()
+    }
+
+    /// The last look before the kernel thread blocks: whether a thread is ready here, or may be had from another
+    /// processor. Call it after announcing that this processor is parked and a SeqCst fence; see [`Idle::rest`].
+    ///
+    /// With several processors the first call of an idle spell costs a `membarrier` (about 1 µs), so do not call it
+    /// while spinning: the loop around `rest` looks at the cheap sources anyway.
+    pub fn has_work(&self) -> bool {
+        let here = !self.ready.is_empty() || !self.shared.inbox.is_empty() || !self.shared.fresh.is_empty();
+        here || (self.group.members.len() > 1 && self.called_or_calls())
+    }
+
+    #[inline(always)]
+    pub(crate) fn current(&self) -> Rec {
+        self.current.get()
+    }
+
+    /// A number that is never used twice in the process.
+    #[inline(always)]
+    pub(crate) fn number(&self) -> u64 {
+        let (next, end) = self.numbers.get();
+        let (next, end) = if next == end { self.more_numbers() } else { (next, end) };
+        self.numbers.set((next + 1, end));
+        next
+    }
+
+    #[cold]
+    fn more_numbers(&self) -> (u64, u64) {
+        let first = shared::draw_numbers(shared::NUMBER_BLOCK);
+        (first, first + shared::NUMBER_BLOCK)
+    }
+
+    /// Makes a thread of this processor ready.
+    #[inline(always)]
+    pub(crate) fn make_ready(&self, rec: Rec) {
+        self.ready.push(rec);
+    }
+
+    /// Adds a thread that has not started.
+    #[inline(always)]
+    pub(crate) fn add_fresh(&self, rec: Rec) {
+        if !self.shared.fresh.push(rec) {
+            // A thief is in the queue. Nobody waits for anybody: this one thread cannot be stolen, that is all.
+            self.ready.push(rec);
+        }
+        // Orders the push before the look. The hungry side sets its bit, fences heavily, then looks at our queue: so it
+        // sees the thread or we see the bit (Dekker, as in `fresh`).
+        self.group.fences.light();
+        if self.group.hungry.load(Ordering::Relaxed) != 0 {
+            self.group.call_one();
+        }
+    }
+
+    /// The next thread to run, if one is ready.
+    #[inline(always)]
+    fn pick(&self) -> Option<Rec> {
+        if !self.shared.inbox.is_empty() {
+            self.ready.append_reversed(self.shared.inbox.take());
+        }
+        let choice = self.choices.get().wrapping_add(1);
+        self.choices.set(choice);
+        if choice.is_multiple_of(64) {
+            self.expire();
+        }
+        let chosen = if choice.is_multiple_of(2) {
+            self.pick_fresh().or_else(|| self.ready.pop())
+        } else {
+            self.ready.pop().or_else(|| self.pick_fresh())
+        }?;
+        // A fresh thread has no home yet; for the others this stores what is there.
+        Some(chosen)
+    }
+
+    #[inline(always)]
+    fn pick_fresh(&self) -> Option<Rec> {
+        match self.shared.fresh.pop() {
+            Pop::Got(rec) => Some(rec),
+            Pop::Empty | Pop::Busy => None,
+        }
+    }
+
+    /// Runs `to` instead of `from`, which is the running thread; returns when `from` runs again.
+    ///
+    /// `dead` is a thread whose stack may be reused once it is no longer running, that is `from` or nothing.
+    #[inline(always)]
+    fn switch(&self, from: Rec, to: Rec, dead: Option<Rec>) {
+        self.current.set(to);
+        // A fresh thread gets its home here; for any other this stores what is there already.
+        to.set_home(Some(self.shared));
+        let gift = dead.map_or(ptr::null(), |rec| rec.as_raw());
+        // SAFETY: `to` came from this processor's queues, so it is suspended (or fresh), by its own last switch (or by
+        // `prepare`), and, having been taken from its queue, it is resumed once. If it has started, it did so here.
+        let buried = unsafe { arch::switch(from.sp.as_ptr(), to.sp.get(), gift) };
+        self.bury(buried);
+    }
+
+    /// The thread that has just been switched away from for the last time gives up its own reference.
+    #[inline(always)]
+    pub(crate) fn bury(&self, gift: *const ()) {
+        // SAFETY: a gift is null or comes from `Record::as_raw`.
+        if let Some(dead) = unsafe { gift.cast::<Record>().as_ref() }
+            && dead.release()
+        {
+            spawn::reuse(dead);
+        }
+    }
+
+    /// Suspends the running thread until it is made ready. Its waiter has been published.
+    #[inline(always)]
+    pub(crate) fn deschedule(&self, me: Rec) {
+        let next = match self.pick() {
+            Some(next) => next,
+            None => match self.find() {
+                Step::Run(next) => next,
+                Step::Work => {
+                    self.announced.set(true);
+                    self.worker()
+                }
+            },
+        };
+        if !ptr::eq(next, me) {
+            self.switch(me, next, None);
+        }
+    }
+
+    /// Lets every other ready thread have a turn.
+    #[inline(always)]
+    pub(crate) fn yield_now(&self) {
+        let me = self.current();
+        assert!(!me.blocking.get(), "{NESTED}");
+        self.ready.push(me);
+        match self.pick() {
+            Some(next) if !ptr::eq(next, me) => self.switch(me, next, None),
+            Some(_) => {}
+            None => unreachable!("the running thread was pushed onto a queue that is now empty"),
+        }
+    }
+
+    /// The running thread has ended; `next` was ready already or `None`. Its reference goes with the switch.
+    #[inline(always)]
+    pub(crate) fn end(&self, me: Rec) -> ! {
+        let next = self.pick().unwrap_or_else(|| self.worker());
+        self.switch(me, next, Some(me));
+        unreachable!("a thread that had ended was resumed")
+    }
+
+    /// As `end`, for a thread whose reference is settled already: its joiner runs next.
+    #[inline(always)]
+    pub(crate) fn end_with(&self, me: Rec, joiner: Rec) -> ! {
+        self.switch(me, joiner, None);
+        unreachable!("a thread that had ended was resumed")
+    }
+
+    /// The idle loop: looks until there is something to run. Runs on the stack of whoever has nothing to do.
+    #[cold]
+    #[inline(never)]
+    fn find(&self) -> Step {
+        let idle: &dyn Idle = &*self.shared.idle;
+        let mut round = 0_u32;
+        let step = loop {
+            match without_panic("an Idle implementation panicked in poll", || idle.poll(self)) {
+                Found::Work => break Step::Work,
+                Found::Woke => round = 0,
+                Found::Nothing => {
+                    self.expire();
+                    self.steal();
+                    round = round.saturating_add(1);
+                }
+            }
+            if let Some(next) = self.pick() {
+                break Step::Run(next);
+            }
+            if round > 0 {
+                let deadline = self.deadline();
+                without_panic("an Idle implementation panicked in rest", || idle.rest(self, round, deadline));
+                if let Some(next) = self.pick() {
+                    break Step::Run(next);
+                }
+            }
+        };
+        self.stop_hunger();
+        step
+    }
+
+    /// A worker to run next.
+    fn worker(&self) -> Rec {
+        self.workers.pop().unwrap_or_else(|| spawn::new_worker(self))
+    }
+
+    /// The body of a worker.
+    pub(crate) fn serve(&self) -> ! {
+        let me = self.current();
+        loop {
+            if self.announced.replace(false) {
+                let idle: &dyn Idle = &*self.shared.idle;
+                // The hook has reported the panic; what it interrupted was one piece of work.
+                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| idle.work(self)));
+            }
+            // Ready threads come before outside work (U7).
+            let next = match self.pick() {
+                Some(next) => next,
+                None => {
+                    // Like a blocked thread, an idle worker must not block or yield from inside of `poll` or `rest`.
+                    me.blocking.set(true);
+                    let step = self.find();
+                    me.blocking.set(false);
+                    match step {
+                        Step::Run(next) => next,
+                        Step::Work => {
+                            self.announced.set(true);
+                            continue;
+                        }
+                    }
+                }
+            };
+            self.workers.push(me);
+            self.switch(me, next, None);
+        }
+    }
+
+    // Deadlines.
+
+    /// Makes `rec` ready at `deadline` unless the wait called `number` is over by then.
+    pub(crate) fn add_timer(&self, deadline: Instant, number: u64, rec: Rec) {
+        self.timers.borrow_mut().insert((deadline, number), rec);
+    }
+
+    pub(crate) fn remove_timer(&self, deadline: Instant, number: u64) {
+        self.timers.borrow_mut().remove(&(deadline, number));
+    }
+
+    #[inline(always)]
+    fn expire(&self) {
+        if !self.timers.borrow().is_empty() {
+            self.expire_until(Instant::now());
+        }
+    }
+
+    #[cold]
+    fn expire_until(&self, now: Instant) {
+        let mut timers = self.timers.borrow_mut();
+        while let Some(entry) = timers.first_entry() {
+            let (deadline, number) = *entry.key();
+            if deadline > now {
+                break;
+            }
+            let rec = entry.remove();
+            if rec.ticket.compare_exchange(number, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                rec.timed_out.set(true);
+                self.make_ready(rec);
+            }
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let timer = self.timers.borrow().first_key_value().map(|(&(at, _), _)| at);
+        let quiet = self.hunger.quiet_until.get();
+        timer.into_iter().chain(quiet).min()
+    }
+
+    // Fresh threads of other processors.
+
+    fn others(&self) -> impl Iterator<Item = &'static Shared> {
+        let me = self.index();
+        let members = &self.group.members;
+        (1..members.len()).map(move |step| &members[(me + step) % members.len()])
+    }
+
+    /// Takes fresh threads from another processor that has more than it is about to start.
+    fn steal(&self) {
+        if self.group.members.len() == 1 {
+            return;
+        }
+        let patience = self.hunger.patience.get();
+        let mut waiting = false;
+        for other in self.others() {
+            let there = other.fresh.len();
+            waiting |= there > 0;
+            if there > 1 || (there == 1 && patience >= PATIENCE) {
+                let stolen = other.fresh.steal(STEAL_MOST, |rec| {
+                    if !self.shared.fresh.push(rec) {
+                        self.ready.push(rec);
+                    }
+                });
+                if stolen > 0 {
+                    self.hunger.fruitless.set(0);
+                    self.hunger.patience.set(0);
+                    return;
+                }
+            }
+        }
+        self.hunger.patience.set(if waiting { patience.saturating_add(1) } else { 0 });
+    }
+
+    /// Asks to be called when a thread is spawned; `true`: one was, or we were called since we asked.
+    #[cold]
+    fn called_or_calls(&self) -> bool {
+        let hunger = &self.hunger;
+        if let Some(until) = hunger.quiet_until.get() {
+            if Instant::now() < until {
+                return false;
+            }
+            hunger.quiet_until.set(None);
+        }
+        let bit = 1_u64 << self.index();
+        if hunger.announced.get() {
+            if self.group.hungry.load(Ordering::SeqCst) & bit != 0 {
+                return false;
+            }
+            // Called. If nothing is left to steal by now, the spawner starts its threads faster than we come.
+            hunger.announced.set(false);
+            if self.others().all(|other| other.fresh.is_empty()) {
+                let times = hunger.fruitless.get();
+                hunger.fruitless.set(times.saturating_add(1));
+                hunger.quiet_until.set(Some(Instant::now() + QUIET * (1 << times.min(6))));
+            }
+            return true;
+        }
+        self.group.hungry.fetch_or(bit, Ordering::SeqCst);
+        hunger.announced.set(true);
+        self.group.fences.heavy();
+        self.others().any(|other| !other.fresh.is_empty())
+    }
+
+    fn stop_hunger(&self) {
+        if self.hunger.announced.replace(false) {
+            self.group.hungry.fetch_and(!(1 << self.index()), Ordering::Relaxed);
+        }
+    }
+}
+
+/// What the idle loop found.
+enum Step {
+    /// A thread that is ready.
+    Run(Rec),
+    /// Work for a worker.
+    Work,
+}
+
+pub(crate) const NESTED: &str = "upcall-thread: a thread that has published its waiter must not block or yield before \
+    the wake; neither may Idle::poll or Idle::rest";
+
+impl std::fmt::Debug for Vp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Vp").field("index", &self.index()).field("of", &self.count()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,202 @@
+//! Blocking a thread and making it ready again: the one primitive under join, mutex, condition variable, and calls.
+//!
+//! A wake is one push (see `vp` for why one that comes early is not lost), so it must come exactly once for each block.
+//! [`Waiter`] ensures that by ownership: it exists once, and is used up by the wake. Where two parties may wake, one of
+//! which is a deadline, [`Ticket`] ensures it by a number: whoever exchanges the thread's number for 0 does the wake.
+//!
+//! On an ordinary kernel thread the same functions block the kernel thread by futex.
+
+use crate::kernel;
+use crate::record::{Rec, Record};
+use crate::vp::{NESTED, Vp, here};
+use std::ptr;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// The right to wake one blocked thread, once.
+///
+/// Any kernel thread may use it, on a virtual processor or not; not a signal handler. On the thread's own virtual
+/// processor a wake costs a few nanoseconds and no locked operation; elsewhere a compare-and-swap and, if the thread's
+/// processor sleeps, what it costs to wake that. Dropping a waiter wakes too, so that an error on some path leaves
+/// nobody asleep; forgetting it (`std::mem::forget`) leaves the thread blocked for ever.
+#[must_use = "dropping a waiter wakes the thread at once"]
+pub struct Waiter {
+    rec: Rec,
+}
+
+impl Waiter {
+    /// Makes the thread ready.
+    #[inline(always)]
+    pub fn wake(self) {
+        drop(self);
+    }
+
+    /// The thread itself, for the queues of this crate; they wake it by [`wake`].
+    #[inline(always)]
+    pub(crate) fn into_record(self) -> Rec {
+        let rec = self.rec;
+        std::mem::forget(self);
+        rec
+    }
+}
+
+impl Drop for Waiter {
+    #[inline(always)]
+    fn drop(&mut self) {
+        wake(self.rec);
+    }
+}
+
+impl std::fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Waiter").field(&self.rec.id.get()).finish()
+    }
+}
+
+/// A chance to wake one wait of one thread. The first of all its copies, and of the deadline, succeeds.
+///
+/// It may be kept for as long as one likes: once the wait is over it does nothing.
+#[derive(Clone, Copy)]
+pub struct Ticket {
+    pub(crate) rec: Rec,
+    pub(crate) number: u64,
+}
+
+impl Ticket {
+    /// Makes the thread ready, if its wait is not over. `true`: this call did it.
+    #[inline]
+    pub fn wake(self) -> bool {
+        let won = self.draw();
+        if won {
+            wake(self.rec);
+        }
+        won
+    }
+
+    /// Wins the right to wake.
+    #[inline]
+    pub(crate) fn draw(self) -> bool {
+        // AcqRel: what the winner did before is seen by the thread; and the thread's preparations by the winner.
+        self.rec.ticket.compare_exchange(self.number, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}
+
+impl std::fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Ticket").field(&self.number).finish()
+    }
+}
+
+/// How a wait with a deadline ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Waited {
+    /// By a wake.
+    Woken,
+    /// By the deadline.
+    TimedOut,
+}
+
+/// Makes a blocked thread ready. The caller has the right to it, which it thereby uses up.
+#[inline(always)]
+pub(crate) fn wake(rec: Rec) {
+    let Some(home) = rec.home() else {
+        return kernel::wake(rec);
+    };
+    match here() {
+        Some(vp) if ptr::eq(vp.shared, home) => vp.make_ready(rec),
+        _ => home.post(rec),
+    }
+}
+
+/// Blocks the calling thread until its waiter wakes it.
+///
+/// `publish` puts the waiter where the waker will find it. A wake from then on counts, even before `publish` returns.
+/// `publish` must not block or yield: doing so, or panicking, aborts the process, since the waiter may be out already.
+///
+/// On a virtual processor the other threads go on; on an ordinary kernel thread the kernel thread blocks.
+#[inline(always)]
+pub fn block(publish: impl FnOnce(Waiter)) {
+    block_unless(|waiter| {
+        publish(waiter);
+        None
+    });
+}
+
+/// As [`block`], but `publish` may hand the waiter back, and then there is no wait.
+#[inline(always)]
+pub fn block_unless(publish: impl FnOnce(Waiter) -> Option<Waiter>) {
+    match here() {
+        Some(vp) => vp.block_unless(publish),
+        None => kernel::block_unless(publish),
+    }
+}
+
+/// Blocks the calling thread until a wake or until `deadline`, whichever comes first. Otherwise as [`block`].
+pub fn block_until(deadline: Option<Instant>, publish: impl FnOnce(Ticket)) -> Waited {
+    match here() {
+        Some(vp) => vp.block_until(deadline, publish),
+        None => kernel::block_until(deadline, publish),
+    }
+}
+
+/// Runs `publish`; whether the waiter came back.
+#[inline(always)]
+pub(crate) fn handed_back(me: Rec, publish: impl FnOnce(Waiter) -> Option<Waiter>) -> bool {
+    let returned = crate::vp::without_panic("a function that publishes a waiter panicked", || {
+        assert!(!me.blocking.replace(true), "{NESTED}");
+        publish(Waiter { rec: me })
+    });
+    match returned {
+        Some(waiter) if ptr::eq(waiter.rec, me) => {
+            waiter.into_record();
+            me.blocking.set(false);
+            true
+        }
+        // Somebody else's waiter: that thread wakes, and this one waits as if nothing had come back.
+        _ => false,
+    }
+}
+
+impl Record {
+    /// The waiter that `into_record` was called on.
+    #[inline(always)]
+    pub(crate) fn again(&'static self) -> Waiter {
+        Waiter { rec: self }
+    }
+}
+
+impl Vp {
+    #[inline(always)]
+    fn block_unless(&self, publish: impl FnOnce(Waiter) -> Option<Waiter>) {
+        let me = self.current();
+        if !handed_back(me, publish) {
+            self.deschedule(me);
+            me.blocking.set(false);
+        }
+    }
+
+    fn block_until(&self, deadline: Option<Instant>, publish: impl FnOnce(Ticket)) -> Waited {
+        let me = self.current();
+        let number = self.number();
+        me.timed_out.set(false);
+        me.ticket.store(number, Ordering::Release);
+        if let Some(at) = deadline {
+            self.add_timer(at, number, me);
+        }
+        let published = handed_back(me, |waiter| {
+            // From here the ticket stands for the waiter.
+            publish(Ticket { rec: waiter.into_record(), number });
+            None
+        });
+        debug_assert!(!published);
+        self.deschedule(me);
+        me.blocking.set(false);
+        if me.timed_out.get() {
+            return Waited::TimedOut;
+        }
+        if let Some(at) = deadline {
+            self.remove_timer(at, number);
+        }
+        Waited::Woken
+    }
+}
