@@ -1,1 +1,99 @@
 //! Interfaces in WIT, compiled to layouts and stubs.
+#![forbid(unsafe_code)]
+
+mod error;
+pub mod layout;
+mod limits;
+pub mod model;
+mod parse;
+mod print;
+mod rust;
+pub mod signature;
+
+pub use error::{Error, Location};
+pub use model::Model;
+use std::path::Path;
+
+/// Reads a `.wit` file, or a folder of them, with the limits beside it.
+///
+/// # Errors
+/// [`Error`]: files, syntax, what is not supported, limits; each with its place.
+pub fn load(path: impl AsRef<Path>) -> Result<Model, Error> {
+    let path = path.as_ref();
+    let (limits, file) = limits::Limits::beside(path)?;
+    let mut model = parse::parse(&parse::Source::Path(path), &limits)?;
+    model.files.extend(file);
+    Ok(model)
+}
+
+/// Generated code and what it was made from.
+#[derive(Clone, Debug)]
+pub struct Generated {
+    /// Rust source: one module per interface.
+    pub code: String,
+    /// Every file that was read. When one of them changes, the code must be generated again.
+    pub files: Vec<std::path::PathBuf>,
+    /// The checked model, for whoever wants to generate something else.
+    pub model: Model,
+}
+
+/// Generates the Rust stubs for a `.wit` file, or a folder of them.
+///
+/// # Errors
+/// As [`load`], and names that become the same in Rust.
+pub fn generate(path: impl AsRef<Path>) -> Result<Generated, Error> {
+    let path = path.as_ref();
+    let model = load(path)?;
+    let title = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let code = rust::generate(&model, &title)?;
+    Ok(Generated { code, files: model.files.clone(), model })
+}
+
+/// For a build script: generates the stubs and writes them to `OUT_DIR/<name>.rs`.
+///
+/// ```no_run
+/// // build.rs
+/// upcall_idl::build("wit/files.wit");
+/// ```
+///
+/// Cargo runs the script again when one of the files changes. An error is shown as Cargo shows a compiler's, and ends
+/// the script; [`try_build`] returns it instead.
+pub fn build(path: impl AsRef<Path>) {
+    if let Err(error) = try_build(path) {
+        for line in error.to_string().lines() {
+            println!("cargo::error={line}");
+        }
+        std::process::exit(1);
+    }
+}
+
+/// [`build`], with the error returned. Gives the file that was written.
+///
+/// # Errors
+/// As [`generate`], and if `OUT_DIR` is missing or cannot be written to.
+pub fn try_build(path: impl AsRef<Path>) -> Result<std::path::PathBuf, Error> {
+    let path = path.as_ref();
+    println!("cargo::rerun-if-changed={}", path.display());
+    // Also if it does not exist yet: then its appearance is the change.
+    println!("cargo::rerun-if-changed={}", limits::path_beside(path).display());
+    let generated = generate(path)?;
+    for file in &generated.files {
+        println!("cargo::rerun-if-changed={}", file.display());
+    }
+    let folder = std::env::var_os("OUT_DIR").ok_or_else(|| Error::File {
+        tried: "write to",
+        path: "$OUT_DIR".into(),
+        found: "the variable is not set".into(),
+        advice: "call this from a build script, or call generate() and write the code yourself",
+    })?;
+    let target = std::path::Path::new(&folder).join(format!("{}.rs", stem(path)));
+    std::fs::write(&target, &generated.code)
+        .map_err(|e| Error::file("write", &target, &e, "check the space and the rights in OUT_DIR"))?;
+    Ok(target)
+}
+
+/// `files` of `wit/files.wit` and of `wit/files`.
+fn stem(path: &Path) -> String {
+    let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
+    name.unwrap_or_default().to_string_lossy().into_owned()
+}

@@ -1,0 +1,276 @@
+//! How long, how many: the TOML file beside a `.wit` file.
+//!
+//! WIT has no place for such numbers, and no attributes of one's own. So they stand in a file of the same name with the
+//! ending `.toml` (for a folder `wit/store`, in `wit/store.toml`). All of it is optional:
+//!
+//! ```toml
+//! [limits]                  # for every interface of the package
+//! string = "64KiB"          # longest string, bytes; a number, or "KiB", "MiB", "GiB"
+//! list = 65536              # longest list, elements
+//! tail = 1024               # room in an A-stack for strings and lists of one call, bytes; longer ones go out of band
+//! calls = 5                 # calls that run at once before more A-stacks are made
+//!
+//! [files]                   # the same keys for the interface `files`
+//! calls = 8
+//!
+//! [files."file.read"]       # and for one procedure of it
+//! tail = "64KiB"
+//! ```
+//!
+//! The nearest one counts. A value longer than `string` or `list` is an error in the caller before anything is sent,
+//! and a refusal in the server if it is sent all the same.
+
+use crate::error::{Error, Location};
+use crate::layout::round_up;
+use crate::model::{Model, Type};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue};
+
+/// Longest string (bytes) and list (elements) unless the TOML says otherwise: enough for 1 GiB in one call.
+pub const DEFAULT_LENGTH: u64 = 1 << 30;
+/// Room for a tail unless the TOML says otherwise, in bytes.
+pub const DEFAULT_TAIL: u32 = 1024;
+/// Simultaneous calls first permitted unless the TOML says otherwise (LRPC, section 3.1, takes five as well).
+pub const DEFAULT_CALLS: u16 = 5;
+/// An A-stack with a longer tail than this is not a buffer but a mistake.
+pub const MAX_TAIL: u64 = 1 << 30;
+
+/// The numbers for one procedure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Chosen {
+    pub string: u64,
+    pub list: u64,
+    pub tail: u32,
+    pub calls: u16,
+}
+
+/// The file that holds the limits of `wit`, whether it exists or not.
+pub(crate) fn path_beside(wit: &Path) -> PathBuf {
+    if wit.is_dir() {
+        let mut name = wit.file_name().unwrap_or_default().to_owned();
+        name.push(".toml");
+        wit.with_file_name(name)
+    } else {
+        wit.with_extension("toml")
+    }
+}
+
+/// One table of the file. What is `None` is left to the table around it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Given {
+    string: Option<u64>,
+    list: Option<u64>,
+    tail: Option<u32>,
+    calls: Option<u16>,
+}
+
+/// A table of one interface.
+#[derive(Debug, Default)]
+struct Section {
+    at: Location,
+    given: Given,
+    procedures: BTreeMap<String, (Location, Given)>,
+}
+
+/// The file, read and checked except for the names in it, which need the model.
+#[derive(Debug, Default)]
+pub(crate) struct Limits {
+    text: String,
+    all: Given,
+    interfaces: BTreeMap<String, Section>,
+}
+
+impl Limits {
+    /// The file beside `wit`; nothing if there is none.
+    pub(crate) fn beside(wit: &Path) -> Result<(Self, Option<PathBuf>), Error> {
+        let path = path_beside(wit);
+        match std::fs::read_to_string(&path) {
+            Ok(text) => Ok((Self::parse(&path.display().to_string(), &text)?, Some(path))),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok((Self::default(), None)),
+            Err(e) => Err(Error::file("read", &path, &e, "make it a readable UTF-8 text, or remove it")),
+        }
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub(crate) fn parse(file: &str, text: &str) -> Result<Self, Error> {
+        let reader = Reader { file, text };
+        let table = DeTable::parse(text).map_err(|e| Error::Limits {
+            at: reader.at(e.span().map_or(0, |s| s.start)),
+            found: format!("this is not TOML: {}", e.message().lines().collect::<Vec<_>>().join(" ")),
+            advice: "write [limits], or [<interface>], and below it key = number".to_owned(),
+        })?;
+        let mut limits = Self { text: text.to_owned(), ..Self::default() };
+        for (name, value) in table.get_ref() {
+            let section = reader.section(name, value)?;
+            if name.get_ref() == "limits" {
+                if let Some((procedure, (at, _))) = section.procedures.first_key_value() {
+                    return Err(Error::Limits {
+                        at: at.clone(),
+                        found: format!("[limits] holds a table `{procedure}`"),
+                        advice: format!("name the interface: [<interface>.\"{procedure}\"]"),
+                    });
+                }
+                limits.all = section.given;
+            } else {
+                limits.interfaces.insert(name.get_ref().to_string(), section);
+            }
+        }
+        Ok(limits)
+    }
+
+    /// The numbers that count for a procedure.
+    pub(crate) fn of(&self, interface: &str, procedure: &str) -> Chosen {
+        let section = self.interfaces.get(interface);
+        let own = section.and_then(|s| s.procedures.get(procedure)).map(|(_, given)| *given).unwrap_or_default();
+        let around = section.map(|s| s.given).unwrap_or_default();
+        Chosen {
+            string: own.string.or(around.string).or(self.all.string).unwrap_or(DEFAULT_LENGTH),
+            list: own.list.or(around.list).or(self.all.list).unwrap_or(DEFAULT_LENGTH),
+            tail: own.tail.or(around.tail).or(self.all.tail).unwrap_or(DEFAULT_TAIL),
+            calls: own.calls.or(around.calls).or(self.all.calls).unwrap_or(DEFAULT_CALLS),
+        }
+    }
+
+    /// Refuses tables for interfaces and procedures that do not exist: a misspelt limit would hold for nothing.
+    pub(crate) fn check_names(&self, model: &Model) -> Result<(), Error> {
+        let own = || model.interfaces.iter().filter(|i| i.foreign.is_none());
+        for (name, section) in &self.interfaces {
+            let Some(interface) = own().find(|i| i.name == *name) else {
+                return Err(Error::Limits {
+                    at: section.at.clone(),
+                    found: format!("there is no interface `{name}`"),
+                    advice: format!("there is: limits (for all), {}", listed(own().map(|i| i.name.as_str()))),
+                });
+            };
+            for (procedure, (at, _)) in &section.procedures {
+                if !interface.procedures.iter().any(|p| p.name == *procedure) {
+                    return Err(Error::Limits {
+                        at: at.clone(),
+                        found: format!("interface `{name}` has no procedure `{procedure}`"),
+                        advice: format!("it has: {}", listed(interface.procedures.iter().map(|p| p.name.as_str()))),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// The tables with their places.
+struct Reader<'a> {
+    file: &'a str,
+    text: &'a str,
+}
+
+impl Reader<'_> {
+    fn at(&self, offset: usize) -> Location {
+        Location::of_offset(self.file, self.text, offset)
+    }
+
+    fn section(&self, name: &Spanned<DeString<'_>>, value: &Spanned<DeValue<'_>>) -> Result<Section, Error> {
+        let at = self.at(name.span().start);
+        let DeValue::Table(table) = value.get_ref() else {
+            return Err(Error::Limits {
+                at,
+                found: format!("`{}` stands outside of any table", name.get_ref()),
+                advice: "put it below [limits], or below [<interface>]".to_owned(),
+            });
+        };
+        let mut section = Section { at, ..Section::default() };
+        for (key, value) in table {
+            if let DeValue::Table(inner) = value.get_ref() {
+                let mut given = Given::default();
+                for (key, value) in inner {
+                    self.number(&mut given, key, value)?;
+                }
+                section.procedures.insert(key.get_ref().to_string(), (self.at(key.span().start), given));
+            } else {
+                self.number(&mut section.given, key, value)?;
+            }
+        }
+        Ok(section)
+    }
+
+    fn number(&self, given: &mut Given, key: &Spanned<DeString<'_>>, value: &Spanned<DeValue<'_>>) -> Result<(), Error> {
+        let bounded = |most: u64, unit: &str| {
+            let number = match value.get_ref() {
+                DeValue::Integer(n) => u64::from_str_radix(&n.as_str().replace('_', ""), n.radix()).ok(),
+                DeValue::String(text) => size(text),
+                _ => None,
+            };
+            number.filter(|n| (1..=most).contains(n)).ok_or_else(|| Error::Limits {
+                at: self.at(value.span().start),
+                found: format!("`{}` is not a number of {unit} from 1 to {most}", &self.text[value.span()]),
+                advice: format!("write {0} = 4096, or {0} = \"4KiB\"", key.get_ref()),
+            })
+        };
+        match key.get_ref().as_ref() {
+            "string" => given.string = Some(bounded(u64::MAX, "bytes")?),
+            "list" => given.list = Some(bounded(u64::MAX, "elements")?),
+            "tail" => given.tail = u32::try_from(round_up(bounded(MAX_TAIL, "bytes")?, 8)).ok(),
+            "calls" => given.calls = u16::try_from(bounded(u64::from(u16::MAX), "calls")?).ok(),
+            other => {
+                return Err(Error::Limits {
+                    at: self.at(key.span().start),
+                    found: format!("`{other}` is not a limit"),
+                    advice: "the limits are: string, list, tail, calls; a procedure is a table, [<interface>.\"<name>\"]"
+                        .to_owned(),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `"64KiB"`, `"1 MiB"`, `"512"`.
+fn size(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = match text[digits.len()..].trim() {
+        "" | "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+impl Model {
+    /// The bytes that a value of `ty` can take in the tail at most, under the limits. Each piece of a tail is rounded
+    /// up to 8.
+    pub(crate) fn longest_tail(&self, ty: &Type, limits: &Chosen) -> u64 {
+        use crate::model::Shape;
+        if self.layout(ty).fixed {
+            return 0;
+        }
+        let of = |t: &Type| self.longest_tail(t, limits);
+        let up = |n: u64| n.checked_next_multiple_of(8).unwrap_or(u64::MAX);
+        match ty {
+            Type::String => up(limits.string),
+            Type::List(t) => {
+                let each = self.layout(t).size;
+                up(limits.list.saturating_mul(each)).saturating_add(limits.list.saturating_mul(of(t)))
+            }
+            Type::FixedList(t, count) => of(t).saturating_mul(u64::from(*count)),
+            Type::Option(t) => of(t),
+            Type::Result(ok, err) => [ok, err].into_iter().flatten().map(|t| of(t)).max().unwrap_or(0),
+            Type::Tuple(types) => types.iter().fold(0, |sum, t| sum.saturating_add(of(t))),
+            Type::Named(id) => match &self.def(*id).shape {
+                Shape::Record(fields) => fields.iter().fold(0, |sum, f| sum.saturating_add(of(&f.ty))),
+                Shape::Variant(cases) => cases.iter().filter_map(|c| c.ty.as_ref()).map(of).max().unwrap_or(0),
+                Shape::Alias(t) => of(t),
+                Shape::Enum(_) | Shape::Flags(_) | Shape::Resource => 0,
+            },
+            _ => 0,
+        }
+    }
+}

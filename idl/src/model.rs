@@ -1,0 +1,273 @@
+//! The checked model: what the rest of this crate (layout, signatures, generators, the dynamic caller) works on.
+//!
+//! It holds only what Upcall compiles. Whatever else WIT allows was refused on the way in (`parse.rs`), so that
+//! nothing behind this module has a case for it. No type of the parser appears here.
+
+use crate::error::Location;
+use crate::layout::Layout;
+use std::path::PathBuf;
+
+/// A named type in [`Model::types`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TypeId(pub(crate) usize);
+
+/// One WIT package with what it uses of others.
+#[derive(Clone, Debug)]
+pub struct Model {
+    /// `namespace:name`.
+    pub package: String,
+    /// The version behind the `@`.
+    pub version: Option<String>,
+    /// The interfaces of the package in the order of the files; after them those of other packages, of which only
+    /// the types in use are present.
+    pub interfaces: Vec<Interface>,
+    /// All named types, each after the ones it is made of.
+    pub types: Vec<Def>,
+    /// Every file that was read, for `rerun-if-changed`.
+    pub files: Vec<PathBuf>,
+    /// The WIT text of the package as one self-contained document.
+    pub source: String,
+    /// The TOML text of the limits; empty if there was none.
+    pub limits: String,
+}
+
+impl Model {
+    /// A named type.
+    #[must_use]
+    pub fn def(&self, id: TypeId) -> &Def {
+        &self.types[id.0]
+    }
+
+    /// The type behind any number of aliases.
+    #[must_use]
+    pub fn resolve<'a>(&'a self, mut ty: &'a Type) -> &'a Type {
+        while let Type::Named(id) = ty {
+            match &self.def(*id).shape {
+                Shape::Alias(target) => ty = target,
+                _ => break,
+            }
+        }
+        ty
+    }
+
+    /// What handles occur in `ty`. Records and variants never hold one (`parse.rs` refuses it).
+    #[must_use]
+    pub fn holds(&self, ty: &Type) -> Holds {
+        match ty {
+            Type::Own(_) => Holds::Owned,
+            Type::Borrow(_) => Holds::Borrowed,
+            // Looked up and not walked: types that each use the last one twice make walks exponential.
+            Type::Named(id) => self.def(*id).holds,
+            Type::List(t) | Type::FixedList(t, _) | Type::Option(t) => self.holds(t),
+            Type::Result(ok, err) => [ok, err].into_iter().flatten().map(|t| self.holds(t)).max().unwrap_or(Holds::Nothing),
+            Type::Tuple(types) => types.iter().map(|t| self.holds(t)).max().unwrap_or(Holds::Nothing),
+            _ => Holds::Nothing,
+        }
+    }
+}
+
+/// What handles a type holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Holds {
+    /// None.
+    Nothing,
+    /// Handles that are given away, and none that is lent.
+    Owned,
+    /// At least one that is lent.
+    Borrowed,
+}
+
+/// One interface: the unit of binding.
+#[derive(Clone, Debug)]
+pub struct Interface {
+    /// `namespace:package/name@version`, the name under which it is exported.
+    pub id: String,
+    /// The name in WIT.
+    pub name: String,
+    /// `namespace:package` and version of the package it comes from, if that is not the package being compiled.
+    pub foreign: Option<String>,
+    /// The doc comment.
+    pub docs: Option<String>,
+    /// Where it stands.
+    pub at: Location,
+    /// Its types, in the order of the file.
+    pub types: Vec<TypeId>,
+    /// Its procedures: free functions, constructors, methods and statics, in the order of the file. The position is
+    /// the number that the generated code uses; binding maps it to the server's.
+    pub procedures: Vec<Procedure>,
+}
+
+/// A named type.
+#[derive(Clone, Debug)]
+pub struct Def {
+    /// The name in WIT.
+    pub name: String,
+    /// Index of its interface in [`Model::interfaces`].
+    pub interface: usize,
+    /// The doc comment.
+    pub docs: Option<String>,
+    /// Where it stands.
+    pub at: Location,
+    /// What it is.
+    pub shape: Shape,
+    /// Its layout in a block.
+    pub layout: Layout,
+    /// The handles in it; only an alias can have any.
+    pub holds: Holds,
+}
+
+/// What a named type is.
+#[derive(Clone, Debug)]
+pub enum Shape {
+    /// Named fields.
+    Record(Vec<Field>),
+    /// One of several cases, each with or without a value.
+    Variant(Vec<Case>),
+    /// One of several cases without values.
+    Enum(Vec<Label>),
+    /// Any subset of up to 64 names.
+    Flags(Vec<Label>),
+    /// An object that lives in the server.
+    Resource,
+    /// Another name for a type: `type a = b`, or `use other.{a}`.
+    Alias(Type),
+}
+
+/// A field of a record.
+#[derive(Clone, Debug)]
+pub struct Field {
+    /// The name in WIT.
+    pub name: String,
+    /// The type.
+    pub ty: Type,
+    /// The doc comment.
+    pub docs: Option<String>,
+}
+
+/// A case of a variant.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The name in WIT.
+    pub name: String,
+    /// The value it carries.
+    pub ty: Option<Type>,
+    /// The doc comment.
+    pub docs: Option<String>,
+}
+
+/// A case of an enum, or a flag.
+#[derive(Clone, Debug)]
+pub struct Label {
+    /// The name in WIT.
+    pub name: String,
+    /// The doc comment.
+    pub docs: Option<String>,
+}
+
+/// A use of a type.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // the names are WIT's
+pub enum Type {
+    Bool,
+    U8,
+    U16,
+    U32,
+    U64,
+    S8,
+    S16,
+    S32,
+    S64,
+    F32,
+    F64,
+    Char,
+    String,
+    List(Box<Type>),
+    FixedList(Box<Type>, u32),
+    Option(Box<Type>),
+    Result(Option<Box<Type>>, Option<Box<Type>>),
+    Tuple(Vec<Type>),
+    Named(TypeId),
+    /// A handle that is given away. The resource is behind no alias.
+    Own(TypeId),
+    /// A handle that is lent for one call. The resource is behind no alias.
+    Borrow(TypeId),
+}
+
+/// How a procedure belongs to its interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProcedureKind {
+    /// A function of the interface.
+    Free,
+    /// A function of an object; its first parameter, `self`, is borrowed.
+    Method(TypeId),
+    /// A function in a resource's name space.
+    Static(TypeId),
+    /// Makes an object.
+    Constructor(TypeId),
+}
+
+impl ProcedureKind {
+    /// The resource it is declared in.
+    #[must_use]
+    pub fn resource(self) -> Option<TypeId> {
+        match self {
+            Self::Free => None,
+            Self::Method(id) | Self::Static(id) | Self::Constructor(id) => Some(id),
+        }
+    }
+}
+
+/// One procedure.
+#[derive(Clone, Debug)]
+pub struct Procedure {
+    /// `open`, `file.read`, `file.constructor`.
+    pub name: String,
+    /// The last part of the name in WIT.
+    pub function: String,
+    /// How it belongs to its interface.
+    pub kind: ProcedureKind,
+    /// The parameters; a method's first one is `self`.
+    pub params: Vec<Param>,
+    /// The result.
+    pub result: Option<Type>,
+    /// The doc comment.
+    pub docs: Option<String>,
+    /// Where it stands.
+    pub at: Location,
+    /// The argument block: the tuple of the parameters.
+    pub args: Layout,
+    /// The result block.
+    pub results: Layout,
+    /// The canonical signature (`signature.rs`).
+    pub signature: String,
+    /// Its hash.
+    pub hash: u64,
+    /// What the TOML or the defaults say.
+    pub limits: ProcedureLimits,
+}
+
+/// A parameter.
+#[derive(Clone, Debug)]
+pub struct Param {
+    /// The name in WIT.
+    pub name: String,
+    /// The type.
+    pub ty: Type,
+    /// Its offset in the argument block, in bytes.
+    pub offset: u64,
+}
+
+/// The limits of one procedure, all of them decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcedureLimits {
+    /// The longest string, in bytes.
+    pub string: u64,
+    /// The longest list, in elements.
+    pub list: u64,
+    /// The room for the tail of the arguments in an A-stack, in bytes; longer ones go out of band.
+    pub args_tail: u32,
+    /// The same for the results.
+    pub results_tail: u32,
+    /// How many calls can run at once before more A-stacks are made.
+    pub calls: u16,
+}

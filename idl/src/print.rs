@@ -1,0 +1,227 @@
+//! The model as WIT text again: one self-contained document.
+//!
+//! A package may be spread over several files and use others from `deps`; what a server hands out with its interface
+//! is one text that means the same. Comments other than documentation are lost, and packages in use come along as far
+//! as they are used.
+
+use crate::model::{Interface, Model, Param, ProcedureKind, Shape, Type, TypeId};
+use std::fmt::Write;
+
+/// The whole package.
+pub(crate) fn print(model: &Model) -> String {
+    let mut out = Printer { model, text: String::new() };
+    let version = model.version.as_ref().map(|v| format!("@{v}")).unwrap_or_default();
+    out.line(0, &format!("package {}{version};", model.package));
+    for (index, interface) in model.interfaces.iter().enumerate().filter(|(_, i)| i.foreign.is_none()) {
+        out.text.push('\n');
+        out.interface(0, index, interface);
+    }
+    let mut packages: Vec<&String> = model.interfaces.iter().filter_map(|i| i.foreign.as_ref()).collect();
+    packages.sort();
+    packages.dedup();
+    for package in packages {
+        out.text.push('\n');
+        out.line(0, &format!("package {package} {{"));
+        for (index, interface) in model.interfaces.iter().enumerate() {
+            if interface.foreign.as_ref() == Some(package) {
+                out.interface(1, index, interface);
+            }
+        }
+        out.line(0, "}");
+    }
+    out.text
+}
+
+struct Printer<'a> {
+    model: &'a Model,
+    text: String,
+}
+
+/// A name, marked as one where it is also a keyword.
+fn name(name: &str) -> String {
+    const KEYWORDS: &[&str] = &[
+        "as",
+        "async",
+        "bool",
+        "borrow",
+        "char",
+        "constructor",
+        "enum",
+        "error-context",
+        "export",
+        "f32",
+        "f64",
+        "flags",
+        "from",
+        "func",
+        "future",
+        "get",
+        "import",
+        "include",
+        "interface",
+        "list",
+        "map",
+        "option",
+        "own",
+        "package",
+        "record",
+        "resource",
+        "result",
+        "s16",
+        "s32",
+        "s64",
+        "s8",
+        "set",
+        "static",
+        "stream",
+        "string",
+        "tuple",
+        "type",
+        "u16",
+        "u32",
+        "u64",
+        "u8",
+        "use",
+        "variant",
+        "with",
+        "world",
+    ];
+    if KEYWORDS.contains(&name) { format!("%{name}") } else { name.to_owned() }
+}
+
+impl Printer<'_> {
+    fn line(&mut self, depth: usize, line: &str) {
+        let _ = writeln!(self.text, "{:width$}{line}", "", width = depth * 4);
+    }
+
+    fn docs(&mut self, depth: usize, docs: Option<&String>) {
+        for line in docs.iter().flat_map(|d| d.lines()) {
+            self.line(depth, format!("/// {line}").trim_end());
+        }
+    }
+
+    fn interface(&mut self, depth: usize, index: usize, interface: &Interface) {
+        self.docs(depth, interface.docs.as_ref());
+        self.line(depth, &format!("interface {} {{", name(&interface.name)));
+        for id in &interface.types {
+            self.def(depth + 1, index, *id);
+        }
+        for procedure in interface.procedures.iter().filter(|p| p.kind == ProcedureKind::Free) {
+            self.docs(depth + 1, procedure.docs.as_ref());
+            let head = format!("{}: func", name(&procedure.function));
+            let line = self.function(&head, &procedure.params, procedure.result.as_ref());
+            self.line(depth + 1, &line);
+        }
+        self.line(depth, "}");
+    }
+
+    fn function(&self, head: &str, params: &[Param], result: Option<&Type>) -> String {
+        let params: Vec<String> = params.iter().map(|p| format!("{}: {}", name(&p.name), self.ty(&p.ty))).collect();
+        let result = result.map(|ty| format!(" -> {}", self.ty(ty))).unwrap_or_default();
+        format!("{head}({}){result};", params.join(", "))
+    }
+
+    fn def(&mut self, depth: usize, interface: usize, id: TypeId) {
+        let def = self.model.def(id);
+        let own = name(&def.name);
+        if let Shape::Alias(Type::Named(target)) = &def.shape {
+            let target = self.model.def(*target);
+            if target.interface != interface {
+                let from = &self.model.interfaces[target.interface];
+                let path = if from.foreign.is_some() { from.id.clone() } else { name(&from.name) };
+                let renamed = if target.name == def.name { String::new() } else { format!(" as {own}") };
+                self.line(depth, &format!("use {path}.{{{}{renamed}}};", name(&target.name)));
+                return;
+            }
+        }
+        self.docs(depth, def.docs.as_ref());
+        match &def.shape {
+            Shape::Alias(ty) => {
+                let line = format!("type {own} = {};", self.ty(ty));
+                self.line(depth, &line);
+            }
+            Shape::Record(fields) => {
+                self.line(depth, &format!("record {own} {{"));
+                for field in fields {
+                    self.docs(depth + 1, field.docs.as_ref());
+                    let line = format!("{}: {},", name(&field.name), self.ty(&field.ty));
+                    self.line(depth + 1, &line);
+                }
+                self.line(depth, "}");
+            }
+            Shape::Variant(cases) => {
+                self.line(depth, &format!("variant {own} {{"));
+                for case in cases {
+                    self.docs(depth + 1, case.docs.as_ref());
+                    let value = case.ty.as_ref().map(|ty| format!("({})", self.ty(ty))).unwrap_or_default();
+                    self.line(depth + 1, &format!("{}{value},", name(&case.name)));
+                }
+                self.line(depth, "}");
+            }
+            Shape::Enum(labels) | Shape::Flags(labels) => {
+                let word = if matches!(def.shape, Shape::Enum(_)) { "enum" } else { "flags" };
+                self.line(depth, &format!("{word} {own} {{"));
+                for label in labels {
+                    self.docs(depth + 1, label.docs.as_ref());
+                    self.line(depth + 1, &format!("{},", name(&label.name)));
+                }
+                self.line(depth, "}");
+            }
+            Shape::Resource => {
+                self.line(depth, &format!("resource {own} {{"));
+                for procedure in &self.model.interfaces[def.interface].procedures {
+                    let (head, skip, result) = match procedure.kind {
+                        ProcedureKind::Method(r) if r == id => (": func", 1, procedure.result.as_ref()),
+                        ProcedureKind::Static(r) if r == id => (": static func", 0, procedure.result.as_ref()),
+                        ProcedureKind::Constructor(r) if r == id => {
+                            // A constructor's result is implied, unless it can fail.
+                            let result = procedure.result.as_ref().filter(|ty| !matches!(ty, Type::Own(_)));
+                            self.docs(depth + 1, procedure.docs.as_ref());
+                            let line = self.function("constructor", &procedure.params, result);
+                            self.line(depth + 1, &line);
+                            continue;
+                        }
+                        _ => continue,
+                    };
+                    self.docs(depth + 1, procedure.docs.as_ref());
+                    let head = format!("{}{head}", name(&procedure.function));
+                    let line = self.function(&head, &procedure.params[skip..], result);
+                    self.line(depth + 1, &line);
+                }
+                self.line(depth, "}");
+            }
+        }
+    }
+
+    fn ty(&self, ty: &Type) -> String {
+        let maybe = |t: &Option<Box<Type>>| t.as_ref().map_or("_".to_owned(), |t| self.ty(t));
+        match ty {
+            Type::Bool => "bool".into(),
+            Type::U8 => "u8".into(),
+            Type::U16 => "u16".into(),
+            Type::U32 => "u32".into(),
+            Type::U64 => "u64".into(),
+            Type::S8 => "s8".into(),
+            Type::S16 => "s16".into(),
+            Type::S32 => "s32".into(),
+            Type::S64 => "s64".into(),
+            Type::F32 => "f32".into(),
+            Type::F64 => "f64".into(),
+            Type::Char => "char".into(),
+            Type::String => "string".into(),
+            Type::List(t) => format!("list<{}>", self.ty(t)),
+            Type::FixedList(t, n) => format!("list<{}, {n}>", self.ty(t)),
+            Type::Option(t) => format!("option<{}>", self.ty(t)),
+            Type::Result(None, None) => "result".into(),
+            Type::Result(ok, None) => format!("result<{}>", maybe(ok)),
+            Type::Result(ok, err) => format!("result<{}, {}>", maybe(ok), maybe(err)),
+            Type::Tuple(types) => {
+                format!("tuple<{}>", types.iter().map(|t| self.ty(t)).collect::<Vec<_>>().join(", "))
+            }
+            Type::Named(id) => name(&self.model.def(*id).name),
+            // The plain name means own<..>; the word is kept for the reader.
+            Type::Own(id) => format!("own<{}>", name(&self.model.def(*id).name)),
+            Type::Borrow(id) => format!("borrow<{}>", name(&self.model.def(*id).name)),
+        }
+    }
+}

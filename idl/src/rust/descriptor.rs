@@ -1,0 +1,33 @@
+//! The descriptor of an interface: what a clerk exports and what binding compares.
+
+use super::{Module, emit};
+use crate::layout::round_up;
+
+impl Module<'_> {
+    pub(super) fn descriptor(&mut self) {
+        let interface = self.interface();
+        emit!(self, "/// What both sides compare when they bind: names, signatures, sizes, limits, and the source.");
+        emit!(self, "pub static INTERFACE: stub::Interface = stub::Interface {{");
+        emit!(self, "id: ::std::borrow::Cow::Borrowed({:?}),", interface.id);
+        emit!(self, "procedures: ::std::borrow::Cow::Borrowed(&PROCEDURES),");
+        emit!(self, "source: ::std::borrow::Cow::Borrowed({:?}),", self.model.source);
+        emit!(self, "limits: ::std::borrow::Cow::Borrowed({:?}), }};", self.model.limits);
+        emit!(self, "static PROCEDURES: [stub::Procedure; {}] = [", interface.procedures.len());
+        for procedure in &interface.procedures {
+            let limits = procedure.limits;
+            emit!(self, "stub::Procedure {{");
+            emit!(self, "name: ::std::borrow::Cow::Borrowed({:?}),", procedure.name);
+            emit!(self, "signature: ::std::borrow::Cow::Borrowed({:?}),", procedure.signature);
+            emit!(self, "hash: {:#018x},", procedure.hash);
+            // Rounded up, so that the tail behind it starts at a multiple of 8.
+            for (what, layout, tail) in
+                [("args", procedure.args, limits.args_tail), ("results", procedure.results, limits.results_tail)]
+            {
+                emit!(self, "{what}: stub::Extent {{ fixed: {}, tail: {tail} }},", round_up(layout.size, 8));
+            }
+            emit!(self, "calls: {},", limits.calls);
+            emit!(self, "limits: stub::Limits {{ string: {}, list: {} }}, }},", limits.string, limits.list);
+        }
+        emit!(self, "];");
+    }
+}

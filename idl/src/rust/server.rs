@@ -1,0 +1,103 @@
+//! The server: the traits to implement, the dispatcher that takes calls apart, and `export`.
+
+use super::names::snake;
+use super::{Module, Pass, Side, emit};
+use crate::model::{Procedure, ProcedureKind, Type, TypeId};
+
+impl Module<'_> {
+    pub(super) fn server(&mut self) {
+        let id = &self.interface().id;
+        emit!(self, "/// A server of `{id}`. Calls come from many threads at once.");
+        emit!(self, "pub trait Serve: Send + Sync + 'static {{");
+        for (_, procedure) in self.procedures() {
+            if !matches!(procedure.kind, ProcedureKind::Method(_)) {
+                self.required_method(procedure);
+            }
+        }
+        emit!(self, "}}");
+        for id in self.resources() {
+            self.resource_trait(id);
+        }
+        emit!(self, "/// `server`, ready to be served under a name.");
+        emit!(self, "#[must_use] pub fn export(server: impl Serve) -> ::upcall::Export {{");
+        emit!(self, "::upcall::Export::new(&INTERFACE, link::Server(server)) }}");
+        self.dispatcher();
+    }
+
+    fn resource_trait(&mut self, id: TypeId) {
+        let def = self.model.def(id);
+        let name = self.trait_name(id);
+        emit!(self, "/// An object behind a handle to `{}`. It is dropped when the client drops the handle, or dies.", def.name);
+        emit!(self, "pub trait {name}: ::core::any::Any + Send + Sync {{");
+        for (_, procedure) in self.procedures() {
+            if procedure.kind == ProcedureKind::Method(id) {
+                self.required_method(procedure);
+            }
+        }
+        emit!(self, "}}");
+    }
+
+    fn required_method(&mut self, procedure: &Procedure) {
+        let mut params = vec!["&self".to_owned()];
+        for param in self.params(procedure) {
+            params.push(format!("{}: {}", snake(&param.name), self.param_ty(&param.ty, Side::Server)));
+        }
+        let output = procedure.result.as_ref().map(|ty| format!(" -> {}", self.ty(ty, Side::Server))).unwrap_or_default();
+        self.docs(procedure.docs.as_deref(), &format!("`{}`", procedure.signature));
+        let name = self.server_method(procedure);
+        emit!(self, "fn {name}({}){output};", params.join(", "));
+    }
+
+    fn dispatcher(&mut self) {
+        emit!(self, "impl<S: Serve> stub::Dispatch for link::Server<S> {{");
+        emit!(self, "fn dispatch(&self, call: stub::Call<'_>) -> stub::Replied {{");
+        emit!(self, "match call.procedure() {{");
+        for (number, procedure) in self.procedures() {
+            self.arm(number, procedure);
+        }
+        emit!(self, "_ => call.unknown(), }} }} }}");
+    }
+
+    fn arm(&mut self, number: usize, procedure: &Procedure) {
+        let args = if procedure.params.is_empty() { "_" } else { "args_" };
+        emit!(self, "{number} => call.respond(|{args}: &stub::Decoder<'_>| {{");
+        let mut object = "self.0".to_owned();
+        if let (ProcedureKind::Method(id), Some(this)) = (procedure.kind, procedure.params.first()) {
+            emit!(self, "let this_ = args_.borrow::<dyn {}>({})?;", self.trait_name(id), this.offset);
+            object = "this_".to_owned();
+        }
+        // What is given away is taken last: nothing is lost if a parameter behind it is malformed.
+        let (given, others): (Vec<_>, Vec<_>) =
+            self.params(procedure).iter().partition(|p| matches!(self.pass(&p.ty), Pass::Own(_)));
+        for param in others.into_iter().chain(given) {
+            let (name, at) = (snake(&param.name), param.offset);
+            match self.pass(&param.ty) {
+                Pass::Bytes => emit_let(self, &name, &format!("args_.bytes({at})?")),
+                Pass::Borrow(id) => {
+                    emit_let(self, &name, &format!("args_.borrow::<dyn {}>({at})?", self.trait_name(id)));
+                }
+                Pass::Own(id) => {
+                    emit_let(self, &name, &format!("args_.take::<dyn {}>({at})?", self.trait_name(id)));
+                }
+                _ => {
+                    let ty: &Type = &param.ty;
+                    emit_let(self, &name, &format!("args_.get::<{}>({at})?", self.ty(ty, Side::Server)));
+                }
+            }
+        }
+        let mut arguments = Vec::new();
+        for param in self.params(procedure) {
+            let name = snake(&param.name);
+            arguments.push(match self.pass(&param.ty) {
+                Pass::Value | Pass::Bytes | Pass::Own(_) => name,
+                Pass::Text | Pass::List | Pass::Reference => format!("&{name}"),
+                Pass::Borrow(_) => format!("&*{name}"),
+            });
+        }
+        emit!(self, "Ok({object}.{}({})) }}),", self.server_method(procedure), arguments.join(", "));
+    }
+}
+
+fn emit_let(module: &mut Module<'_>, name: &str, value: &str) {
+    emit!(module, "let {name} = {value};");
+}

@@ -1,0 +1,379 @@
+//! Types with their layout: what is written at which offset, and how it is read back from memory that a peer wrote.
+
+use super::names::{camel, snake, upper};
+use super::{Module, Side, emit, tuple};
+use crate::layout::{Layout, discriminant_size, flags_size};
+use crate::model::{Case, Def, Field, Holds, Label, Model, Shape, Type};
+use std::collections::BTreeMap;
+
+/// What a type can derive.
+#[derive(Clone, Copy)]
+pub(super) struct Properties {
+    copy: bool,
+    /// Eq and Hash: no float inside.
+    eq: bool,
+}
+
+/// Larger ones are better cloned visibly.
+const MAX_COPY: u64 = 64;
+
+/// One entry for each type of the model.
+pub(super) fn properties(model: &Model) -> Vec<Properties> {
+    let mut known: Vec<Properties> = Vec::new();
+    for def in &model.types {
+        let all = |types: &mut dyn Iterator<Item = &Type>| {
+            types
+                .map(|t| of_type(&known, t))
+                .fold(Properties { copy: true, eq: true }, |a, b| Properties { copy: a.copy && b.copy, eq: a.eq && b.eq })
+        };
+        let mut own = match &def.shape {
+            Shape::Record(fields) => all(&mut fields.iter().map(|f| &f.ty)),
+            Shape::Variant(cases) => all(&mut cases.iter().filter_map(|c| c.ty.as_ref())),
+            Shape::Alias(ty) => of_type(&known, ty),
+            Shape::Enum(_) | Shape::Flags(_) => Properties { copy: true, eq: true },
+            Shape::Resource => Properties { copy: false, eq: false },
+        };
+        own.copy &= def.layout.size <= MAX_COPY;
+        known.push(own);
+    }
+    known
+}
+
+fn of_type(known: &[Properties], ty: &Type) -> Properties {
+    let of = |t: &Type| of_type(known, t);
+    let both = |types: &mut dyn Iterator<Item = &Type>| {
+        types.map(of).fold(Properties { copy: true, eq: true }, |a, b| Properties { copy: a.copy && b.copy, eq: a.eq && b.eq })
+    };
+    match ty {
+        Type::F32 | Type::F64 => Properties { copy: true, eq: false },
+        Type::String => Properties { copy: false, eq: true },
+        Type::List(t) => Properties { copy: false, eq: of(t).eq },
+        Type::FixedList(t, _) | Type::Option(t) => of(t),
+        Type::Result(ok, err) => both(&mut [ok, err].into_iter().flatten().map(|t| &**t)),
+        Type::Tuple(types) => both(&mut types.iter()),
+        Type::Named(id) => known[id.0],
+        Type::Own(_) | Type::Borrow(_) => Properties { copy: false, eq: false },
+        _ => Properties { copy: true, eq: true },
+    }
+}
+
+impl Module<'_> {
+    pub(super) fn types(&mut self) {
+        let model = self.model;
+        for id in &self.interface().types {
+            let def = model.def(*id);
+            match &def.shape {
+                Shape::Alias(target) => self.alias(def, target),
+                Shape::Record(fields) => self.record(def, fields, self.properties[id.0]),
+                Shape::Variant(cases) => self.variant(def, cases, self.properties[id.0]),
+                Shape::Enum(labels) => self.enumeration(def, labels),
+                Shape::Flags(labels) => self.flags(def, labels),
+                Shape::Resource => {} // client.rs and server.rs
+            }
+        }
+        for name in self.error_types() {
+            emit!(self, "impl ::core::error::Error for {name} {{}}");
+        }
+    }
+
+    fn alias(&mut self, def: &Def, target: &Type) {
+        let name = camel(&def.name);
+        if self.model.holds(target) != Holds::Nothing {
+            return; // written out where it is used
+        }
+        if let Type::Named(id) = target
+            && self.model.def(*id).interface != self.index
+        {
+            let renamed = if camel(&self.model.def(*id).name) == name { String::new() } else { format!(" as {name}") };
+            emit!(self, "pub use {}{renamed};", self.path(*id));
+            return;
+        }
+        self.docs(def.docs.as_deref(), &format!("`{}`", def.name));
+        emit!(self, "pub type {name} = {};", self.ty(target, Side::Client));
+    }
+
+    fn derive(&mut self, properties: Properties) {
+        let copy = if properties.copy { ", Copy" } else { "" };
+        let eq = if properties.eq { ", Eq, Hash" } else { "" };
+        emit!(self, "#[derive(Debug, Clone{copy}, PartialEq{eq})]");
+    }
+
+    fn layout_impl(&mut self, name: &str, layout: Layout) {
+        emit!(self, "impl stub::Layout for {name} {{");
+        emit!(self, "const SIZE: usize = {};", layout.size);
+        emit!(self, "const ALIGN: usize = {};", layout.align);
+        emit!(self, "const FIXED: bool = {}; }}", layout.fixed);
+    }
+
+    /// `tail` of what has one.
+    fn tail_of<'t>(&self, parts: impl Iterator<Item = (String, &'t Type)>) -> String {
+        let parts: Vec<String> =
+            parts.filter(|(_, ty)| !self.model.layout(ty).fixed).map(|(place, _)| format!("stub::Put::tail({place})")).collect();
+        if parts.is_empty() { "0".into() } else { parts.join(" + ") }
+    }
+
+    fn record(&mut self, def: &Def, fields: &[Field], properties: Properties) {
+        let name = camel(&def.name);
+        let (offsets, layout) = self.model.record(fields);
+        self.docs(def.docs.as_deref(), &format!("`{}`", def.name));
+        self.derive(properties);
+        emit!(self, "pub struct {name} {{");
+        for field in fields {
+            self.docs(field.docs.as_deref(), &format!("`{}`", field.name));
+            emit!(self, "pub {}: {},", snake(&field.name), self.ty(&field.ty, Side::Client));
+        }
+        emit!(self, "}}");
+        self.layout_impl(&name, layout);
+        let tail = self.tail_of(fields.iter().map(|f| (format!("&self.{}", snake(&f.name)), &f.ty)));
+        emit!(self, "impl stub::Put for {name} {{ #[inline] fn tail(&self) -> usize {{ {tail} }}");
+        emit!(self, "#[inline] fn put(&self, e: &mut stub::Encoder<'_>, at: usize) {{");
+        for (field, offset) in fields.iter().zip(&offsets) {
+            emit!(self, "stub::Put::put(&self.{}, e, {});", snake(&field.name), at(*offset));
+        }
+        emit!(self, "}} }}");
+        self.open_get(&name);
+        emit!(self, "Ok({name} {{");
+        for (field, offset) in fields.iter().zip(&offsets) {
+            emit!(self, "{}: stub::Get::get(d, {})?,", snake(&field.name), at(*offset));
+        }
+        emit!(self, "}}) }} }}");
+        self.display_if_error(&name, None, &def.name);
+    }
+
+    fn open_get(&mut self, name: &str) {
+        let result = self.std("Result");
+        emit!(self, "impl stub::Get for {name} {{");
+        emit!(self, "#[inline] fn get(d: &stub::Decoder<'_>, at: usize) -> {result}<Self, stub::Malformed> {{");
+    }
+
+    fn variant(&mut self, def: &Def, cases: &[Case], properties: Properties) {
+        let name = camel(&def.name);
+        let (value, layout) = self.model.variant(cases);
+        let tag = discriminant_size(cases.len()) * 8;
+        self.docs(def.docs.as_deref(), &format!("`{}`", def.name));
+        self.derive(properties);
+        emit!(self, "pub enum {name} {{");
+        for case in cases {
+            self.docs(case.docs.as_deref(), &format!("`{}`", case.name));
+            let payload = case.ty.as_ref().map(|t| format!("({})", self.ty(t, Side::Client))).unwrap_or_default();
+            emit!(self, "{}{payload},", camel(&case.name));
+        }
+        emit!(self, "}}");
+        self.layout_impl(&name, layout);
+        emit!(self, "impl stub::Put for {name} {{ #[inline] fn tail(&self) -> usize {{");
+        if layout.fixed {
+            emit!(self, "0");
+        } else {
+            emit!(self, "match self {{");
+            let mut others = false;
+            for case in cases {
+                match &case.ty {
+                    Some(ty) if !self.model.layout(ty).fixed => {
+                        emit!(self, "{name}::{}(value) => stub::Put::tail(value),", camel(&case.name));
+                    }
+                    _ => others = true,
+                }
+            }
+            if others {
+                emit!(self, "_ => 0,");
+            }
+            emit!(self, "}}");
+        }
+        emit!(self, "}} #[inline] fn put(&self, e: &mut stub::Encoder<'_>, at: usize) {{ match self {{");
+        for (number, case) in cases.iter().enumerate() {
+            let rust = camel(&case.name);
+            if case.ty.is_some() {
+                emit!(self, "{name}::{rust}(value) => {{ e.u{tag}(at, {number});");
+                emit!(self, "stub::Put::put(value, e, {}); }}", at(value));
+            } else {
+                emit!(self, "{name}::{rust} => e.u{tag}(at, {number}),");
+            }
+        }
+        emit!(self, "}} }} }}");
+        self.open_get(&name);
+        emit!(self, "match d.u{tag}(at)? {{");
+        for (number, case) in cases.iter().enumerate() {
+            let payload = case.ty.as_ref().map(|_| format!("(stub::Get::get(d, {})?)", at(value))).unwrap_or_default();
+            emit!(self, "{number} => Ok({name}::{}{payload}),", camel(&case.name));
+        }
+        emit!(self, "found => Err(stub::Malformed::discriminant(at, found.into(), {})),", cases.len());
+        emit!(self, "}} }} }}");
+        let arms = cases.iter().map(|c| (c.name.as_str(), camel(&c.name), c.ty.is_some())).collect::<Vec<_>>();
+        self.display_if_error(&name, Some(&arms), &def.name);
+    }
+
+    fn enumeration(&mut self, def: &Def, labels: &[Label]) {
+        let name = camel(&def.name);
+        let bits = discriminant_size(labels.len()) * 8;
+        self.docs(def.docs.as_deref(), &format!("`{}`", def.name));
+        emit!(self, "#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]");
+        emit!(self, "#[repr(u{bits})]");
+        emit!(self, "pub enum {name} {{");
+        for (number, label) in labels.iter().enumerate() {
+            self.docs(label.docs.as_deref(), &format!("`{}`", label.name));
+            emit!(self, "{} = {number},", camel(&label.name));
+        }
+        emit!(self, "}}");
+        self.layout_impl(&name, def.layout);
+        emit!(self, "impl stub::Put for {name} {{ #[inline] fn tail(&self) -> usize {{ 0 }}");
+        emit!(self, "#[inline] fn put(&self, e: &mut stub::Encoder<'_>, at: usize) {{ e.u{bits}(at, *self as u{bits}); }} }}");
+        self.open_get(&name);
+        emit!(self, "match d.u{bits}(at)? {{");
+        for (number, label) in labels.iter().enumerate() {
+            emit!(self, "{number} => Ok({name}::{}),", camel(&label.name));
+        }
+        emit!(self, "found => Err(stub::Malformed::discriminant(at, found.into(), {})),", labels.len());
+        emit!(self, "}} }} }}");
+        let arms = labels.iter().map(|l| (l.name.as_str(), camel(&l.name), false)).collect::<Vec<_>>();
+        self.display_if_error(&name, Some(&arms), &def.name);
+    }
+
+    fn flags(&mut self, def: &Def, labels: &[Label]) {
+        let name = camel(&def.name);
+        let bits = flags_size(labels.len()).unwrap_or(8) * 8;
+        let all = if labels.len() == 64 { u64::MAX } else { (1_u64 << labels.len()) - 1 };
+        self.docs(def.docs.as_deref(), &format!("`{}`", def.name));
+        emit!(self, "#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]");
+        emit!(self, "pub struct {name} {{ bits: u{bits} }}");
+        emit!(self, "impl {name} {{");
+        for (number, label) in labels.iter().enumerate() {
+            self.docs(label.docs.as_deref(), &format!("`{}`", label.name));
+            emit!(self, "pub const {}: {name} = {name} {{ bits: 1 << {number} }};", upper(&label.name));
+        }
+        let option = self.std("Option");
+        emit!(self, "/// No flag.\n#[must_use] pub const fn empty() -> Self {{ Self {{ bits: 0 }} }}");
+        emit!(self, "/// Every flag.\n#[must_use] pub const fn all() -> Self {{ Self {{ bits: {all:#x} }} }}");
+        emit!(self, "/// The flags as a number, the first one as bit 0.");
+        emit!(self, "#[must_use] pub const fn bits(self) -> u{bits} {{ self.bits }}");
+        emit!(self, "/// The reverse of `bits`; `None` if a bit has no flag.");
+        emit!(self, "#[must_use] pub const fn from_bits(bits: u{bits}) -> {option}<Self> {{");
+        // A mask of all ones leaves nothing to test, and the compiler would say so.
+        if all == u64::MAX >> (64 - bits) {
+            emit!(self, "Some(Self {{ bits }}) }}");
+        } else {
+            emit!(self, "if bits & !{all:#x} == 0 {{ Some(Self {{ bits }}) }} else {{ None }} }}");
+        }
+        emit!(self, "/// Whether every flag of `other` is set here.");
+        emit!(self, "#[must_use] pub const fn contains(self, other: Self) -> bool {{ self.bits & other.bits == other.bits }}");
+        emit!(self, "/// Whether no flag is set.\n#[must_use] pub const fn is_empty(self) -> bool {{ self.bits == 0 }} }}");
+        for (operator, method, sign) in [("BitOr", "bitor", "|"), ("BitAnd", "bitand", "&"), ("BitXor", "bitxor", "^")] {
+            emit!(self, "impl ::core::ops::{operator} for {name} {{ type Output = Self;");
+            emit!(self, "fn {method}(self, other: Self) -> Self {{ Self {{ bits: self.bits {sign} other.bits }} }} }}");
+        }
+        emit!(self, "impl ::core::ops::BitOrAssign for {name} {{");
+        emit!(self, "fn bitor_assign(&mut self, other: Self) {{ self.bits |= other.bits; }} }}");
+        emit!(self, "impl ::core::ops::Not for {name} {{ type Output = Self;");
+        emit!(self, "fn not(self) -> Self {{ Self {{ bits: !self.bits & {all:#x} }} }} }}");
+        emit!(self, "impl ::core::fmt::Debug for {name} {{");
+        emit!(self, "fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {{");
+        emit!(self, "let mut set = f.debug_set();");
+        emit!(self, "for (number, name) in [{}].into_iter().enumerate() {{", quoted(labels));
+        emit!(self, "if self.bits >> number & 1 == 1 {{ set.entry(&::core::format_args!(\"{{name}}\")); }} }}");
+        emit!(self, "set.finish() }} }}");
+        self.layout_impl(&name, def.layout);
+        emit!(self, "impl stub::Put for {name} {{ #[inline] fn tail(&self) -> usize {{ 0 }}");
+        emit!(self, "#[inline] fn put(&self, e: &mut stub::Encoder<'_>, at: usize) {{ e.u{bits}(at, self.bits); }} }}");
+        self.open_get(&name);
+        emit!(self, "let bits = d.u{bits}(at)?;");
+        emit!(self, "match Self::from_bits(bits) {{ Some(flags) => Ok(flags),");
+        emit!(self, "None => Err(stub::Malformed::discriminant(at, bits.into(), {})) }}", labels.len());
+        emit!(self, "}} }}");
+        self.display_if_error(&name, None, &def.name);
+    }
+
+    /// The names of the types of this module that stand as the error of a result in one of its procedures.
+    fn error_types(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        let own = &self.model.interfaces;
+        for interface in own {
+            for procedure in &interface.procedures {
+                let Some(Type::Result(_, Some(err))) = procedure.result.as_ref().map(|t| self.model.resolve(t)) else {
+                    continue;
+                };
+                if let Type::Named(id) = self.model.resolve(err) {
+                    let def = self.model.def(*id);
+                    let name = camel(&def.name);
+                    if def.interface == self.index && !matches!(def.shape, Shape::Resource) && !names.contains(&name) {
+                        names.push(name);
+                    }
+                }
+            }
+        }
+        names
+    }
+
+    /// An error must be printable. Cases print as their WIT names, everything else as `Debug` has it.
+    fn display_if_error(&mut self, name: &str, arms: Option<&[(&str, String, bool)]>, wit: &str) {
+        if !self.error_types().iter().any(|n| n == name) {
+            return;
+        }
+        emit!(self, "impl ::core::fmt::Display for {name} {{");
+        emit!(self, "fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {{");
+        match arms {
+            Some(arms) => {
+                emit!(self, "match self {{");
+                for (wit, rust, payload) in arms {
+                    if *payload {
+                        emit!(self, "{name}::{rust}(value) => ::core::write!(f, \"{wit}: {{value:?}}\"),");
+                    } else {
+                        emit!(self, "{name}::{rust} => f.write_str({wit:?}),");
+                    }
+                }
+                emit!(self, "}}");
+            }
+            None => {
+                emit!(self, "::core::write!(f, \"{wit}: {{self:?}}\")");
+            }
+        }
+        emit!(self, "}} }}");
+    }
+
+    /// Numbers in the code above against the runtime's own, at compile time: two crates decide on the layout, and they
+    /// must not drift apart.
+    pub(super) fn assertions(&mut self) {
+        let mut facts: BTreeMap<String, Layout> = BTreeMap::new();
+        let model = self.model;
+        for id in &self.interface().types {
+            match &model.def(*id).shape {
+                Shape::Record(fields) => fields.iter().for_each(|f| self.fact(&mut facts, &f.ty)),
+                Shape::Variant(cases) => {
+                    cases.iter().filter_map(|c| c.ty.as_ref()).for_each(|t| self.fact(&mut facts, t));
+                }
+                _ => {}
+            }
+        }
+        for (_, procedure) in self.procedures() {
+            let args = tuple(procedure.params.iter().map(|p| match model.resolve(&p.ty) {
+                Type::Own(_) | Type::Borrow(_) => "stub::Handle".to_owned(),
+                _ => self.ty(&p.ty, Side::Client),
+            }));
+            facts.insert(args, procedure.args);
+            if let Some(ty) = &procedure.result {
+                self.fact(&mut facts, ty);
+            }
+        }
+        if facts.is_empty() {
+            return;
+        }
+        emit!(self, "const _: () = {{");
+        emit!(self, "const fn agree<T: stub::Layout + ?Sized>(size: usize, align: usize, fixed: bool) {{");
+        emit!(self, "assert!(T::SIZE == size && T::ALIGN == align && T::FIXED == fixed); }}");
+        for (ty, layout) in facts {
+            emit!(self, "agree::<{ty}>({}, {}, {});", layout.size, layout.align, layout.fixed);
+        }
+        emit!(self, "}};");
+    }
+
+    fn fact(&self, facts: &mut BTreeMap<String, Layout>, ty: &Type) {
+        facts.insert(self.ty(ty, Side::Client), self.model.layout(ty));
+    }
+}
+
+/// `at`, `at + 8`.
+fn at(offset: u64) -> String {
+    if offset == 0 { "at".into() } else { format!("at + {offset}") }
+}
+
+fn quoted(labels: &[Label]) -> String {
+    labels.iter().map(|l| format!("{:?}", l.name)).collect::<Vec<_>>().join(", ")
+}
