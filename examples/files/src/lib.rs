@@ -8,13 +8,18 @@
 #![forbid(unsafe_code)]
 
 pub mod calls;
+pub mod contest;
 pub mod direct;
 mod mock;
+pub mod progress;
 pub mod proof;
+pub mod report;
 pub mod serve;
+pub mod server;
 pub mod socket;
+pub mod started;
 pub mod timing;
 pub mod tree;
 pub mod walk;
 
-pub use mock::files;
+pub use mock::{files, publish};

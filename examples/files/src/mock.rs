@@ -106,3 +106,15 @@ pub mod files {
         }
     }
 }
+
+pub mod publish {
+    use crate::tree::Tree;
+    use std::sync::Arc;
+    pub fn publish(_name: &str, _tree: Arc<Tree>) -> Result<(), String> {
+        Ok(())
+    }
+    pub fn bind(name: &str) -> Result<super::files::Files, String> {
+        eprintln!("{name}: a mock in this process");
+        Ok(super::files::Files::local(Arc::new(Tree::open(std::path::Path::new("/usr/share/doc")).unwrap())))
+    }
+}

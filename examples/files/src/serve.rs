@@ -4,7 +4,7 @@ use crate::files::{Bytes, Entry, Error, Serve, ServeDirectory, ServeFile, Status
 use crate::tree::{Listing, OpenFile, Tree, bytes};
 use std::sync::Arc;
 
-impl Serve for Tree {
+impl Serve for Arc<Tree> {
     fn root(&self) -> Vec<u8> {
         bytes(self.path()).to_vec()
     }

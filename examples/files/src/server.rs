@@ -1,0 +1,65 @@
+//! The program `file-server`: one tree, served by Upcall under a name and, if wished, at a Unix socket.
+
+use crate::publish::publish;
+use crate::socket::listen;
+use crate::tree::Tree;
+use clap::Args;
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::{fs, thread};
+
+/// The line on standard output that says: from now on it is served.
+pub const READY: &str = "ready";
+
+/// The arguments of `file-server`.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    /// The directory whose files are served
+    #[arg(default_value = "/usr/share/doc")]
+    pub root: PathBuf,
+    /// The name to export under
+    #[arg(long, default_value = "files")]
+    pub name: String,
+    /// Also serve at a Unix socket, made at this path
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Stop when standard input is closed, that is, when whoever started this has ended
+    #[arg(long)]
+    pub until_stdin_closes: bool,
+}
+
+/// Serves until it is told to stop.
+///
+/// # Errors
+/// Why nothing can be served, in words.
+pub fn run(options: &Options) -> Result<(), String> {
+    let tree = Arc::new(Tree::open(&options.root).map_err(|e| e.to_string())?);
+    let _export = publish(&options.name, tree.clone())?;
+    if let Some(path) = &options.socket {
+        let server = listen(path, tree.clone()).map_err(|e| {
+            let advice = if e.kind() == io::ErrorKind::AddrInUse { "; remove it if no server runs there" } else { "" };
+            format!("cannot listen at {}: {e}{advice}", path.display())
+        })?;
+        let started = thread::Builder::new().name("listener".to_owned()).spawn(move || server.run());
+        started.map_err(|e| format!("cannot start a thread for the socket: {e}"))?;
+    }
+    if !options.until_stdin_closes {
+        eprintln!("file-server: {} is served under the name {:?}", tree.path().display(), options.name);
+    }
+    let mut out = io::stdout();
+    // Nobody may be reading there; the files are served all the same.
+    let _ = writeln!(out, "{READY}").and_then(|()| out.flush());
+    if options.until_stdin_closes {
+        let mut ignored = [0; 64];
+        while !matches!(io::stdin().read(&mut ignored), Ok(0) | Err(_)) {}
+        if let Some(path) = &options.socket {
+            // The client removes it as soon as it is connected; this is for one that did not come so far.
+            let _ = fs::remove_file(path);
+        }
+        return Ok(());
+    }
+    loop {
+        thread::park();
+    }
+}
