@@ -44,10 +44,19 @@ pub trait HandOff: Sized + Send + 'static {
     fn open(place: &Place, descriptors: Vec<OwnedFd>) -> Outcome<Self>;
     /// Tells the other side that the turn is its own.
     fn wake(&mut self, turn: &AtomicU32) -> Outcome<()>;
-    /// Waits until the turn is `own`. May return early.
-    fn wait(&mut self, turn: &AtomicU32, own: u32) -> Outcome<()>;
+    /// Waits until the turn is `own`.
+    fn wait(&mut self, turn: &AtomicU32, own: u32) -> Outcome<Waited>;
     /// Nothing was found among several slots: lets the other side run if it needs this processor.
     fn pause(&mut self) {}
+}
+
+/// How a wait ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waited {
+    /// It may be this side's turn; or not, as some waits end early.
+    Perhaps,
+    /// The other side has ended.
+    Alone,
 }
 
 /// Looking at the line; on one processor, yielding between looks.
@@ -72,11 +81,11 @@ impl HandOff for Look {
     }
 
     #[inline]
-    fn wait(&mut self, turn: &AtomicU32, own: u32) -> Outcome<()> {
+    fn wait(&mut self, turn: &AtomicU32, own: u32) -> Outcome<Waited> {
         while turn.load(Relaxed) != own {
             self.pause();
         }
-        Ok(())
+        Ok(Waited::Perhaps)
     }
 
     #[inline]
@@ -106,9 +115,9 @@ impl HandOff for Futex {
         Ok(())
     }
 
-    fn wait(&mut self, turn: &AtomicU32, own: u32) -> Outcome<()> {
+    fn wait(&mut self, turn: &AtomicU32, own: u32) -> Outcome<Waited> {
         match futex::wait(turn, futex::Flags::empty(), own.wrapping_sub(1), None) {
-            Ok(()) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(()),
+            Ok(()) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(Waited::Perhaps),
             Err(error) => Err(error.into()),
         }
     }
@@ -162,12 +171,9 @@ impl<const N: usize> HandOff for Descriptors<N> {
         Ok(())
     }
 
-    fn wait(&mut self, _: &AtomicU32, _: u32) -> Outcome<()> {
+    fn wait(&mut self, _: &AtomicU32, _: u32) -> Outcome<Waited> {
         let mut word = [0; N];
-        match read(&self.own, &mut word)? {
-            0 => Err("the other side is gone".into()),
-            _ => Ok(()),
-        }
+        Ok(if read(&self.own, &mut word)? == 0 { Waited::Alone } else { Waited::Perhaps })
     }
 }
 
@@ -210,7 +216,9 @@ impl<H: HandOff> System for Limit<H> {
                 if calls > 0 {
                     hand_off.wake(memory.turn(0))?;
                 }
-                hand_off.wait(memory.turn(0), turns[0])?;
+                if hand_off.wait(memory.turn(0), turns[0])? == Waited::Alone {
+                    return Ok(());
+                }
             }
         }
     }
@@ -256,7 +264,9 @@ impl<H: HandOff> Client<H> {
         self.turns[0] = self.turns[0].wrapping_add(2);
         self.hand_off.wake(self.memory.turn(0))?;
         loop {
-            self.hand_off.wait(self.memory.turn(0), self.turns[0])?;
+            if self.hand_off.wait(self.memory.turn(0), self.turns[0])? == Waited::Alone {
+                return Err("the server has ended".into());
+            }
             if let Some(reply) = self.memory.take(0, self.turns[0]) {
                 return Ok(reply);
             }

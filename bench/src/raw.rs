@@ -41,7 +41,7 @@ struct Slot {
 
 /// What a call says besides its data.
 #[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Call {
     /// Which procedure.
     pub op: u32,
@@ -62,6 +62,8 @@ pub struct Memory {
     base: NonNull<u8>,
     /// Which turns are this side's: 0 the even ones (client), 1 the odd ones (server).
     own: u32,
+    /// What each slot holds, as this side has last read or written it.
+    held: [Call; SLOTS],
 }
 
 impl Memory {
@@ -93,7 +95,7 @@ impl Memory {
         // SAFETY: no address is asked for, so no mapping in use is replaced; the mapping lives until drop.
         let base = unsafe { mmap(std::ptr::null_mut(), LEN, ProtFlags::READ | ProtFlags::WRITE, flags, fd, 0) }?;
         let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
-        Ok(Memory { base, own })
+        Ok(Memory { base, own, held: [Call::default(); SLOTS] })
     }
 
     fn slot(&self, slot: usize) -> NonNull<Slot> {
@@ -127,20 +129,27 @@ impl Memory {
         // SAFETY: inside the mapping and aligned, as in `turn`.
         let call = unsafe { &raw const (*self.slot(slot).as_ptr()).call };
         // SAFETY: the slot is the caller's by its turn, so the other side does not write it; any bits are a Call.
-        Some(unsafe { call.read() })
+        let call = unsafe { call.read() };
+        self.held[slot] = call;
+        Some(call)
     }
 
     /// Writes the call into `slot`, whose turn must be `turn`, the caller's own, and gives the slot to the other side.
+    /// A call like the one that the slot holds is not written again: a null call is the turn alone, because a line that the
+    /// other side is looking at should be written once.
     ///
     /// # Panics
     /// If it is not the caller's turn.
     #[inline]
     pub fn give(&mut self, slot: usize, turn: u32, call: Call) {
         self.check_own(slot);
-        // SAFETY: inside the mapping and aligned, as in `turn`.
-        let place = unsafe { &raw mut (*self.slot(slot).as_ptr()).call };
-        // SAFETY: the slot is the caller's by its turn.
-        unsafe { place.write(call) };
+        if call != self.held[slot] {
+            // SAFETY: inside the mapping and aligned, as in `turn`.
+            let place = unsafe { &raw mut (*self.slot(slot).as_ptr()).call };
+            // SAFETY: the slot is the caller's by its turn.
+            unsafe { place.write(call) };
+            self.held[slot] = call;
+        }
         self.turn(slot).store(turn.wrapping_add(1), Release);
     }
 

@@ -285,7 +285,8 @@ impl<'a> Runner<'a> {
             running * if matches!(measure, Measure::Latency(_)) { 1.0 } else { 0.6 }
         };
         let weights: Vec<f64> = groups.iter().map(weight).collect();
-        let mut left: f64 = weights.iter().sum();
+        let whole: f64 = weights.iter().sum();
+        let mut left = whole;
         self.line_ns = line::round_trip_ns(&self.cpus);
         if with_idle {
             self.idle()?;
@@ -299,9 +300,8 @@ impl<'a> Runner<'a> {
                 continue;
             }
             let time = self.plan.total.saturating_sub(begun.elapsed()).mul_f64(weight / left.max(weight).max(1e-9));
+            self.progress.percent = (100.0 * (1.0 - left / whole)) as u32;
             left -= weight;
-            let percent = 100 * begun.elapsed().as_millis() / self.plan.total.as_millis();
-            self.progress.percent = percent.min(99) as u32;
             self.group(placement, mode, measure, time)?;
         }
         Ok(())
