@@ -217,13 +217,11 @@ impl Vp {
         if choice.is_multiple_of(64) {
             self.expire();
         }
-        let chosen = if choice.is_multiple_of(2) {
+        if choice.is_multiple_of(2) {
             self.pick_fresh().or_else(|| self.ready.pop())
         } else {
             self.ready.pop().or_else(|| self.pick_fresh())
-        }?;
-        // A fresh thread has no home yet; for the others this stores what is there.
-        Some(chosen)
+        }
     }
 
     #[inline(always)]
@@ -283,11 +281,10 @@ impl Vp {
     pub(crate) fn yield_now(&self) {
         let me = self.current();
         assert!(!me.blocking.get(), "{NESTED}");
-        self.ready.push(me);
-        match self.pick() {
-            Some(next) if !ptr::eq(next, me) => self.switch(me, next, None),
-            Some(_) => {}
-            None => unreachable!("the running thread was pushed onto a queue that is now empty"),
+        // Choose before queueing, so that a lone fresh thread is not passed over for the caller itself.
+        if let Some(next) = self.pick() {
+            self.ready.push(me);
+            self.switch(me, next, None);
         }
     }
 
@@ -459,12 +456,13 @@ impl Vp {
         }
         let bit = 1_u64 << self.index();
         if hunger.announced.get() {
+            let nothing_there = self.others().all(|other| other.fresh.is_empty());
             if self.group.hungry.load(Ordering::SeqCst) & bit != 0 {
-                return false;
+                return !nothing_there;
             }
             // Called. If nothing is left to steal by now, the spawner starts its threads faster than we come.
             hunger.announced.set(false);
-            if self.others().all(|other| other.fresh.is_empty()) {
+            if nothing_there {
                 let times = hunger.fruitless.get();
                 hunger.fruitless.set(times.saturating_add(1));
                 hunger.quiet_until.set(Some(Instant::now() + QUIET * (1 << times.min(6))));
