@@ -1,6 +1,7 @@
 //! Interfaces in WIT, compiled to layouts and stubs.
 #![forbid(unsafe_code)]
 
+pub mod dynamic;
 mod error;
 pub mod layout;
 mod limits;
@@ -47,6 +48,16 @@ pub fn generate(path: impl AsRef<Path>) -> Result<Generated, Error> {
     let title = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let code = rust::generate(&model, &title)?;
     Ok(Generated { code, files: model.files.clone(), model })
+}
+
+/// The same for WIT text that stands in no file. `name` is what messages call it. There are no limits beside it.
+///
+/// # Errors
+/// As [`generate`].
+pub fn generate_text(name: &str, wit: &str) -> Result<Generated, Error> {
+    let model = parse::parse(&parse::Source::Text(name, wit), &limits::Limits::default())?;
+    let code = rust::generate(&model, name)?;
+    Ok(Generated { code, files: Vec::new(), model })
 }
 
 /// For a build script: generates the stubs and writes them to `OUT_DIR/<name>.rs`.

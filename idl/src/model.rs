@@ -90,7 +90,7 @@ pub struct Interface {
     pub docs: Option<String>,
     /// Where it stands.
     pub at: Location,
-    /// Its types, in the order of the file.
+    /// Its types, in the order of the file, except that what a type is made of comes before it.
     pub types: Vec<TypeId>,
     /// Its procedures: free functions, constructors, methods and statics, in the order of the file. The position is
     /// the number that the generated code uses; binding maps it to the server's.

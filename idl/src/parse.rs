@@ -23,6 +23,9 @@ pub const MAX_DEPTH: usize = 48;
 /// A procedure may have this many parameters, and a tuple this many members: as many as the runtime has tuples for.
 pub const MAX_MEMBERS: usize = 16;
 
+/// An interface may have this many procedures: as many as a binding numbers.
+pub const MAX_PROCEDURES: usize = 1000;
+
 /// Where the text comes from.
 pub(crate) enum Source<'a> {
     /// A `.wit` file, or a folder of them with an optional `deps` folder.
@@ -182,7 +185,12 @@ impl Lowering<'_> {
             for ty in resolve.interfaces[id].types.values() {
                 self.named(*ty, 0)?;
             }
-            for function in resolve.interfaces[id].functions.values() {
+            let functions = &resolve.interfaces[id].functions;
+            if functions.len() > MAX_PROCEDURES {
+                let construct = format!("an interface with more than {MAX_PROCEDURES} procedures");
+                return Err(Error::unsupported(&self.at(resolve.interfaces[id].span), construct, "split it"));
+            }
+            for function in functions.values() {
                 let procedure = self.procedure(index, function)?;
                 self.model.interfaces[index].procedures.push(procedure);
             }
@@ -202,8 +210,13 @@ impl Lowering<'_> {
                 WorldItem::Type { .. } => Some("a type declared inside a world"),
             };
             if let Some(construct) = inside {
+                let span = match item {
+                    WorldItem::Interface { id, span, .. } if !span.is_known() => self.resolve.interfaces[*id].span,
+                    _ => item.span(),
+                };
+                let at = self.at(if span.is_known() { span } else { world.span });
                 let advice = "move it into a named interface; domains bind to interfaces, not to worlds";
-                return Err(Error::unsupported(&self.at(item.span()), construct, advice));
+                return Err(Error::unsupported(&at, construct, advice));
             }
         }
         Ok(())
@@ -297,6 +310,7 @@ impl Lowering<'_> {
                 Shape::Enum(e.cases.iter().map(|c| Label { name: c.name.clone(), docs: c.docs.contents.clone() }).collect())
             }
             TypeDefKind::Flags(flags) => {
+                // The parser stops at 32 today; the layout has room for 64.
                 if flags_size(flags.flags.len()).is_none() {
                     let at = self.at(flags.flags[64].span);
                     let advice = "split them into two flags types, or use list<..> of an enum";

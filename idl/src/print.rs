@@ -7,6 +7,14 @@
 use crate::model::{Interface, Model, Param, ProcedureKind, Shape, Type, TypeId};
 use std::fmt::Write;
 
+impl Model {
+    /// A type in use, as WIT has it.
+    #[must_use]
+    pub fn wit(&self, ty: &Type) -> String {
+        Printer { model: self, text: String::new() }.ty(ty)
+    }
+}
+
 /// The whole package.
 pub(crate) fn print(model: &Model) -> String {
     let mut out = Printer { model, text: String::new() };

@@ -15,6 +15,15 @@ mod small {
     upcall_macros::interface!("../idl/tests/wit/files.wit");
 }
 
+mod inline {
+    upcall_macros::interface!(
+        r#"
+        package demo:greeter@1.0.0;
+        interface greeter { greet: func(name: string) -> string; }
+        "#
+    );
+}
+
 use generated::all::{self, All, Color, Deep, Many, Mode, Node, Numbers, Odd, Place, Serve, ServeNode, ServeToken, Shape, Token};
 use generated::types::Error;
 use std::sync::Arc;
@@ -153,5 +162,6 @@ fn descriptors_say_what_the_procedures_are() {
     let add = all::INTERFACE.procedures.iter().find(|p| p.name == "add").unwrap();
     assert_eq!((&*add.signature, add.args.fixed, add.results.fixed, add.calls), ("add: func(a: u32, b: u32) -> u32", 8, 8, 5));
     assert_eq!(small::files::INTERFACE.id, "demo:files/files@1.0.0");
+    assert_eq!(inline::greeter::INTERFACE.procedures[0].name, "greet");
     let _ = all::export(Server);
 }

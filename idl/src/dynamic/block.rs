@@ -1,0 +1,318 @@
+//! Values to blocks and back, by the layout rules of [`layout`](crate::layout).
+//!
+//! Compiled stubs do the same in straight-line code. This one walks the model, and serves as a second implementation to
+//! test them against.
+
+use super::ValueError;
+use super::value::Value;
+use super::wave::flags;
+use crate::layout::{choice, discriminant_size, flags_size, round_up, sequence};
+use crate::model::{Model, ProcedureLimits, Shape, Type};
+
+/// A block in the making. The tail grows behind the fixed part, each piece rounded up to 8 bytes.
+pub(super) struct Writer<'m> {
+    model: &'m Model,
+    limits: ProcedureLimits,
+    bytes: Vec<u8>,
+    fixed: usize,
+}
+
+impl<'m> Writer<'m> {
+    pub(super) fn new(model: &'m Model, fixed: u64, limits: ProcedureLimits) -> Self {
+        let fixed = fixed as usize;
+        Self { model, limits, bytes: vec![0; fixed], fixed }
+    }
+
+    pub(super) fn finish(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    fn store(&mut self, at: u64, bytes: &[u8]) {
+        self.bytes[at as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// A little-endian number of `size` bytes.
+    fn number(&mut self, at: u64, value: u64, size: u64) {
+        self.store(at, &value.to_le_bytes()[..size as usize]);
+    }
+
+    /// A piece of the tail with its descriptor at `at`; returns where it starts.
+    fn piece(&mut self, at: u64, count: usize, each: u64, limit: u64, what: &str) -> Result<u64, String> {
+        if count as u64 > limit {
+            return Err(format!("it has {count} {what}, more than the limit of {limit}"));
+        }
+        if self.bytes.len() == self.fixed {
+            self.bytes.resize(round_up(self.fixed as u64, 8) as usize, 0);
+        }
+        let start = self.bytes.len() as u64;
+        let len = round_up(count as u64 * each, 8);
+        self.bytes.resize((start + len) as usize, 0);
+        self.number(at, start, 8);
+        self.number(at + 8, count as u64, 8);
+        Ok(start)
+    }
+
+    /// Writes a value of `ty` at `at`. The values come from `wave.rs`, so that they fit the type.
+    pub(super) fn put(&mut self, ty: &Type, value: &Value<'_>, at: u64) -> Result<(), String> {
+        match (self.model.resolve(ty), value) {
+            (_, Value::Bool(v)) => self.number(at, u64::from(*v), 1),
+            (_, Value::U8(v)) => self.store(at, &v.to_le_bytes()),
+            (_, Value::U16(v)) => self.store(at, &v.to_le_bytes()),
+            (_, Value::U32(v)) => self.store(at, &v.to_le_bytes()),
+            (_, Value::U64(v) | Value::Handle(_, v)) => self.store(at, &v.to_le_bytes()),
+            (_, Value::S8(v)) => self.store(at, &v.to_le_bytes()),
+            (_, Value::S16(v)) => self.store(at, &v.to_le_bytes()),
+            (_, Value::S32(v)) => self.store(at, &v.to_le_bytes()),
+            (_, Value::S64(v)) => self.store(at, &v.to_le_bytes()),
+            (_, Value::F32(v)) => self.store(at, &v.to_le_bytes()),
+            (_, Value::F64(v)) => self.store(at, &v.to_le_bytes()),
+            (_, Value::Char(v)) => self.number(at, u64::from(u32::from(*v)), 4),
+            (_, Value::String(text)) => {
+                let start = self.piece(at, text.len(), 1, self.limits.string, "bytes")?;
+                self.store(start, text.as_bytes());
+            }
+            (_, Value::Bytes(bytes)) => {
+                let start = self.piece(at, bytes.len(), 1, self.limits.list, "elements")?;
+                self.store(start, bytes);
+            }
+            (Type::List(t), Value::List(values)) => {
+                let each = self.model.layout(t).size;
+                let start = self.piece(at, values.len(), each, self.limits.list, "elements")?;
+                self.run(t, values, start)?;
+            }
+            (Type::FixedList(t, _), Value::List(values)) => self.run(t, values, at)?,
+            (Type::Tuple(types), Value::Tuple(values)) => {
+                let (offsets, _) = sequence(types.iter().map(|t| self.model.layout(t)));
+                for ((t, v), offset) in types.iter().zip(values).zip(offsets) {
+                    self.put(t, v, at + offset)?;
+                }
+            }
+            (Type::Option(t), Value::Option(value)) => {
+                self.number(at, u64::from(value.is_some()), 1);
+                if let Some(value) = value {
+                    let (offset, _) = choice(2, [self.model.layout(t)]);
+                    self.put(t, value, at + offset)?;
+                }
+            }
+            (Type::Result(ok, err), Value::Result(value)) => {
+                self.number(at, u64::from(value.is_err()), 1);
+                let (offset, _) = choice(2, [ok, err].into_iter().flatten().map(|t| self.model.layout(t)));
+                let (ty, value) = match value {
+                    Ok(value) => (ok, value),
+                    Err(value) => (err, value),
+                };
+                if let (Some(ty), Some(value)) = (ty, value) {
+                    self.put(ty, value, at + offset)?;
+                }
+            }
+            (Type::Named(id), value) => self.shape(&self.model.def(*id).shape, value, at)?,
+            (ty, value) => unreachable!("{value:?} was made for {}", self.model.wit(ty)),
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, ty: &Type, values: &[Value<'_>], start: u64) -> Result<(), String> {
+        let each = self.model.layout(ty).size;
+        for (index, value) in (0_u64..).zip(values) {
+            self.put(ty, value, start + index * each)?;
+        }
+        Ok(())
+    }
+
+    fn shape(&mut self, shape: &Shape, value: &Value<'_>, at: u64) -> Result<(), String> {
+        match (shape, value) {
+            (Shape::Record(fields), Value::Record(values)) => {
+                let (offsets, _) = self.model.record(fields);
+                for ((field, (_, value)), offset) in fields.iter().zip(values).zip(offsets) {
+                    self.put(&field.ty, value, at + offset)?;
+                }
+            }
+            (Shape::Variant(cases), Value::Variant(number, _, value)) => {
+                self.number(at, *number as u64, discriminant_size(cases.len()));
+                if let (Some(ty), Some(value)) = (&cases[*number].ty, value) {
+                    let (offset, _) = self.model.variant(cases);
+                    self.put(ty, value, at + offset)?;
+                }
+            }
+            (Shape::Enum(labels), Value::Enum(number, _)) => {
+                self.number(at, *number as u64, discriminant_size(labels.len()));
+            }
+            (Shape::Flags(labels), Value::Flags(bits, _)) => {
+                self.number(at, *bits, flags_size(labels.len()).unwrap_or(8));
+            }
+            (_, value) => unreachable!("{value:?} was made for another shape"),
+        }
+        Ok(())
+    }
+}
+
+/// A block that somebody else made.
+pub(super) struct Reader<'m, 'b> {
+    model: &'m Model,
+    limits: ProcedureLimits,
+    bytes: &'b [u8],
+    /// Bytes of the tail not yet given out. Pieces of an honest block do not overlap; without this count, a short block
+    /// whose lists all point at each other would unfold without bound.
+    budget: u64,
+}
+
+fn malformed(at: u64, found: impl Into<String>) -> ValueError {
+    ValueError::Malformed { at, found: found.into() }
+}
+
+impl<'m, 'b> Reader<'m, 'b> {
+    pub(super) fn new(model: &'m Model, bytes: &'b [u8], fixed: u64, limits: ProcedureLimits) -> Result<Self, ValueError> {
+        let len = bytes.len() as u64;
+        let budget = len
+            .checked_sub(fixed)
+            .ok_or_else(|| malformed(len, format!("the block ends; its fixed part alone has {fixed} bytes")))?;
+        Ok(Self { model, limits, bytes, budget })
+    }
+
+    fn load<const N: usize>(&self, at: u64) -> Result<[u8; N], ValueError> {
+        let start = usize::try_from(at).ok();
+        let found = start.and_then(|start| self.bytes.get(start..)?.first_chunk::<N>());
+        found.copied().ok_or_else(|| malformed(at, "the block ends"))
+    }
+
+    fn number(&self, at: u64, size: u64) -> Result<u64, ValueError> {
+        Ok(match size {
+            1 => u64::from(u8::from_le_bytes(self.load(at)?)),
+            2 => u64::from(u16::from_le_bytes(self.load(at)?)),
+            4 => u64::from(u32::from_le_bytes(self.load(at)?)),
+            _ => u64::from_le_bytes(self.load(at)?),
+        })
+    }
+
+    fn case(&self, at: u64, cases: usize) -> Result<usize, ValueError> {
+        let found = self.number(at, discriminant_size(cases))?;
+        let number = usize::try_from(found).ok().filter(|n| *n < cases);
+        number.ok_or_else(|| malformed(at, format!("case {found} of {cases} cases")))
+    }
+
+    /// The piece of the tail that the descriptor at `at` points to: where, and how many elements.
+    fn piece(&mut self, at: u64, each: u64, limit: u64, what: &str) -> Result<(u64, u64), ValueError> {
+        let (start, count) = (self.number(at, 8)?, self.number(at + 8, 8)?);
+        if count > limit {
+            return Err(malformed(at, format!("{count} {what}, more than the limit of {limit}")));
+        }
+        if count == 0 {
+            return Ok((0, 0)); // the offset of nothing means nothing
+        }
+        let len = count.checked_mul(each);
+        let end = len.and_then(|len| start.checked_add(len));
+        match (len, end) {
+            (Some(len), Some(end)) if end <= self.bytes.len() as u64 && len <= self.budget => {
+                self.budget -= len;
+                Ok((start, count))
+            }
+            _ => Err(malformed(at, format!("{count} {what} at {start}, more than the block has left"))),
+        }
+    }
+
+    fn copy(&self, start: u64, len: u64) -> Vec<u8> {
+        self.bytes[start as usize..][..len as usize].to_vec()
+    }
+
+    /// The value of `ty` at `at`.
+    pub(super) fn get(&mut self, ty: &'m Type, at: u64) -> Result<Value<'m>, ValueError> {
+        Ok(match self.model.resolve(ty) {
+            Type::Bool => match self.number(at, 1)? {
+                0 => Value::Bool(false),
+                1 => Value::Bool(true),
+                other => return Err(malformed(at, format!("{other} for a bool"))),
+            },
+            Type::U8 => Value::U8(u8::from_le_bytes(self.load(at)?)),
+            Type::U16 => Value::U16(u16::from_le_bytes(self.load(at)?)),
+            Type::U32 => Value::U32(u32::from_le_bytes(self.load(at)?)),
+            Type::U64 => Value::U64(u64::from_le_bytes(self.load(at)?)),
+            Type::S8 => Value::S8(i8::from_le_bytes(self.load(at)?)),
+            Type::S16 => Value::S16(i16::from_le_bytes(self.load(at)?)),
+            Type::S32 => Value::S32(i32::from_le_bytes(self.load(at)?)),
+            Type::S64 => Value::S64(i64::from_le_bytes(self.load(at)?)),
+            Type::F32 => Value::F32(f32::from_le_bytes(self.load(at)?)),
+            Type::F64 => Value::F64(f64::from_le_bytes(self.load(at)?)),
+            Type::Char => {
+                let number = u32::from_le_bytes(self.load(at)?);
+                let c = char::from_u32(number);
+                Value::Char(c.ok_or_else(|| malformed(at, format!("{number:#x} for a character")))?)
+            }
+            Type::String => {
+                let (start, count) = self.piece(at, 1, self.limits.string, "bytes")?;
+                let text = String::from_utf8(self.copy(start, count));
+                Value::String(text.map_err(|_| malformed(start, "a string that is not UTF-8"))?)
+            }
+            Type::List(t) if *self.model.resolve(t) == Type::U8 => {
+                let (start, count) = self.piece(at, 1, self.limits.list, "elements")?;
+                Value::Bytes(self.copy(start, count))
+            }
+            Type::List(t) => {
+                let each = self.model.layout(t).size;
+                let (start, count) = self.piece(at, each, self.limits.list, "elements")?;
+                Value::List((0..count).map(|n| self.get(t, start + n * each)).collect::<Result<_, _>>()?)
+            }
+            Type::FixedList(t, count) => {
+                let each = self.model.layout(t).size;
+                let values = (0..u64::from(*count)).map(|n| self.get(t, at + n * each));
+                Value::List(values.collect::<Result<_, _>>()?)
+            }
+            Type::Tuple(types) => {
+                let (offsets, _) = sequence(types.iter().map(|t| self.model.layout(t)));
+                let values = types.iter().zip(offsets).map(|(t, offset)| self.get(t, at + offset));
+                Value::Tuple(values.collect::<Result<_, _>>()?)
+            }
+            Type::Option(t) => match self.case(at, 2)? {
+                0 => Value::Option(None),
+                _ => {
+                    let (offset, _) = choice(2, [self.model.layout(t)]);
+                    Value::Option(Some(Box::new(self.get(t, at + offset)?)))
+                }
+            },
+            Type::Result(ok, err) => {
+                let (offset, _) = choice(2, [ok, err].into_iter().flatten().map(|t| self.model.layout(t)));
+                match self.case(at, 2)? {
+                    0 => Value::Result(Ok(self.maybe(ok.as_deref(), at + offset)?)),
+                    _ => Value::Result(Err(self.maybe(err.as_deref(), at + offset)?)),
+                }
+            }
+            Type::Own(id) | Type::Borrow(id) => Value::Handle(&self.model.def(*id).name, self.number(at, 8)?),
+            Type::Named(id) => self.shape(&self.model.def(*id).shape, at)?,
+        })
+    }
+
+    fn maybe(&mut self, ty: Option<&'m Type>, at: u64) -> Result<Option<Box<Value<'m>>>, ValueError> {
+        ty.map(|ty| self.get(ty, at).map(Box::new)).transpose()
+    }
+
+    fn shape(&mut self, shape: &'m Shape, at: u64) -> Result<Value<'m>, ValueError> {
+        Ok(match shape {
+            Shape::Record(fields) => {
+                let (offsets, _) = self.model.record(fields);
+                let values = fields
+                    .iter()
+                    .zip(offsets)
+                    .map(|(field, offset)| self.get(&field.ty, at + offset).map(|value| (field.name.as_str(), value)));
+                Value::Record(values.collect::<Result<_, _>>()?)
+            }
+            Shape::Variant(cases) => {
+                let number = self.case(at, cases.len())?;
+                let (offset, _) = self.model.variant(cases);
+                let value = self.maybe(cases[number].ty.as_ref(), at + offset)?;
+                Value::Variant(number, &cases[number].name, value)
+            }
+            Shape::Enum(labels) => {
+                let number = self.case(at, labels.len())?;
+                Value::Enum(number, &labels[number].name)
+            }
+            Shape::Flags(labels) => {
+                let bits = self.number(at, flags_size(labels.len()).unwrap_or(8))?;
+                if labels.len() < 64 && bits >> labels.len() != 0 {
+                    return Err(malformed(at, format!("{bits:#x} for {} flags", labels.len())));
+                }
+                flags(labels, bits)
+            }
+            Shape::Alias(ty) => self.get(ty, at)?,
+            Shape::Resource => Value::Handle("", self.number(at, 8)?),
+        })
+    }
+}

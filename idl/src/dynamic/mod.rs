@@ -1,0 +1,230 @@
+//! Calls of interfaces that are known only at run time, with arguments and results as text.
+//!
+//! A server hands out the WIT source of what it exports. From that, a procedure's name, and arguments in WAVE (the text
+//! form that the component model defines for values), [`Interface`] makes the argument block that a compiled stub would
+//! have made, and turns the result block back into WAVE. This is what `upcall call` does.
+//!
+//! Neither the source nor the result is trusted: both come from another domain. The source is bounded in length and
+//! depth before it is parsed; in a result every length, discriminant, character and flag is checked, no byte of a tail
+//! counts twice, and what is too large to be read by a human is refused rather than printed.
+//!
+//! Handles print as `file(7)`: the resource's name and the number, the nearest thing that is valid WAVE. As an argument
+//! the number alone will do.
+
+mod block;
+#[cfg(test)]
+mod tests;
+mod value;
+mod wave;
+
+use crate::error::{Error, Location};
+use crate::limits::Limits;
+use crate::model::{Model, Procedure, ProcedureKind, Type};
+use crate::parse;
+use std::fmt;
+use value::Value;
+
+/// A source text may be this long, in bytes.
+pub const MAX_SOURCE: usize = 1 << 20;
+
+/// A result block may be this long to be turned into text, in bytes.
+pub const MAX_RESULT: usize = 16 << 20;
+
+/// An interface that was compiled from text a moment ago.
+///
+/// ```
+/// use upcall_idl::dynamic::Interface;
+///
+/// let source = "package demo:math; interface math { add: func(a: u32, b: u32) -> u32; }";
+/// let math = Interface::parse("demo:math/math", source, "")?;
+/// let add = math.procedure("add")?;
+///
+/// let arguments = math.encode(add, &["2", "3"])?;
+/// assert_eq!(arguments, [2, 0, 0, 0, 3, 0, 0, 0]);
+/// assert_eq!(math.decode(add, &5_u32.to_le_bytes())?, "5");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Interface {
+    model: Model,
+    index: usize,
+}
+
+impl Interface {
+    /// Compiles `source` and picks the interface `id` (`namespace:package/name@version`) out of it. `limits` is the text
+    /// of the TOML file, or empty.
+    ///
+    /// # Errors
+    /// As for [`load`](crate::load), and if there is no such interface in the source.
+    pub fn parse(id: &str, source: &str, limits: &str) -> Result<Self, Error> {
+        let whole = || Location { file: format!("source of {id}"), line: 0, column: 0 };
+        if source.len() > MAX_SOURCE || limits.len() > MAX_SOURCE {
+            let construct = format!("a source text of more than {MAX_SOURCE} bytes");
+            return Err(Error::unsupported(&whole(), construct, "the server should split its interfaces"));
+        }
+        let limits = Limits::parse(&format!("limits of {id}"), limits)?;
+        let model = parse::parse(&parse::Source::Text(&whole().file, source), &limits)?;
+        match model.interfaces.iter().position(|i| i.id == id && i.foreign.is_none()) {
+            Some(index) => Ok(Self { model, index }),
+            None => {
+                let there: Vec<&str> = model.interfaces.iter().map(|i| i.id.as_str()).collect();
+                Err(Error::Wit { at: whole(), message: format!("it has no interface `{id}`, only {}", there.join(", ")) })
+            }
+        }
+    }
+
+    /// The interface's entry in the model.
+    #[must_use]
+    pub fn interface(&self) -> &crate::model::Interface {
+        &self.model.interfaces[self.index]
+    }
+
+    /// The whole model.
+    #[must_use]
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The procedure `name`: `open`, `file.read`, `file.constructor`.
+    ///
+    /// # Errors
+    /// [`ValueError::NoProcedure`], with the names there are.
+    pub fn procedure(&self, name: &str) -> Result<&Procedure, ValueError> {
+        let all = &self.interface().procedures;
+        all.iter().find(|p| p.name == name).ok_or_else(|| ValueError::NoProcedure {
+            name: name.to_owned(),
+            interface: self.interface().id.clone(),
+            there: all.iter().map(|p| p.name.clone()).collect(),
+        })
+    }
+
+    /// One line that says how to call it: `file.read(self: file, offset: u64) -> list<u8>`.
+    #[must_use]
+    pub fn usage(&self, procedure: &Procedure) -> String {
+        let params: Vec<String> = procedure.params.iter().map(|p| format!("{}: {}", p.name, self.model.wit(&p.ty))).collect();
+        let result = procedure.result.as_ref().map(|ty| format!(" -> {}", self.model.wit(ty))).unwrap_or_default();
+        format!("{}({}){result}", procedure.name, params.join(", "))
+    }
+
+    /// The argument block for a call, from one WAVE text per parameter; a method's first is the handle. Options at the end
+    /// may be left out, and are `none` then, as WAVE has it.
+    ///
+    /// # Errors
+    /// A [`ValueError`] that names the parameter and its type.
+    pub fn encode(&self, procedure: &Procedure, arguments: &[&str]) -> Result<Vec<u8>, ValueError> {
+        if arguments.len() > procedure.params.len() {
+            return Err(self.wrong_number(procedure, arguments.len()));
+        }
+        let mut values = Vec::new();
+        for (index, param) in procedure.params.iter().enumerate() {
+            let value = match arguments.get(index) {
+                Some(text) => {
+                    wave::read(&self.model, &param.ty, text).map_err(|found| self.argument(&param.name, &param.ty, found))?
+                }
+                None if matches!(self.model.resolve(&param.ty), Type::Option(_)) => Value::Option(None),
+                None => return Err(self.wrong_number(procedure, arguments.len())),
+            };
+            values.push(value);
+        }
+        let mut block = block::Writer::new(&self.model, procedure.args.size, procedure.limits);
+        for (param, value) in procedure.params.iter().zip(&values) {
+            block.put(&param.ty, value, param.offset).map_err(|found| self.argument(&param.name, &param.ty, found))?;
+        }
+        Ok(block.finish())
+    }
+
+    /// The result in `block` as WAVE; an empty text if the procedure returns nothing.
+    ///
+    /// # Errors
+    /// [`ValueError::Malformed`]: the block is not what the interface says. The server is of another version or broken.
+    pub fn decode(&self, procedure: &Procedure, block: &[u8]) -> Result<String, ValueError> {
+        let Some(ty) = &procedure.result else { return Ok(String::new()) };
+        if block.len() > MAX_RESULT {
+            return Err(ValueError::TooLong { len: block.len(), limit: MAX_RESULT });
+        }
+        let mut reader = block::Reader::new(&self.model, block, procedure.results.size, procedure.limits)?;
+        let value = reader.get(ty, 0)?;
+        wasm_wave::to_string(&value).map_err(|e| ValueError::Malformed { at: 0, found: e.to_string() })
+    }
+
+    fn argument(&self, parameter: &str, ty: &Type, found: String) -> ValueError {
+        ValueError::Argument { parameter: parameter.to_owned(), expected: self.model.wit(ty), found }
+    }
+
+    fn wrong_number(&self, procedure: &Procedure, given: usize) -> ValueError {
+        let object = matches!(procedure.kind, ProcedureKind::Method(_));
+        ValueError::Count { given, usage: self.usage(procedure), object }
+    }
+}
+
+/// Why text did not become a block, or a block not text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ValueError {
+    /// The interface has no such procedure.
+    NoProcedure {
+        /// What was asked for.
+        name: String,
+        /// Of which interface.
+        interface: String,
+        /// What there is.
+        there: Vec<String>,
+    },
+    /// Too many or too few arguments.
+    Count {
+        /// How many were given.
+        given: usize,
+        /// How it is called.
+        usage: String,
+        /// It is a method, whose first argument is a handle.
+        object: bool,
+    },
+    /// An argument does not fit its parameter.
+    Argument {
+        /// The parameter.
+        parameter: String,
+        /// Its type.
+        expected: String,
+        /// What is wrong.
+        found: String,
+    },
+    /// The block breaks the rules of the layout at this offset.
+    Malformed {
+        /// The offset from the start of the block, in bytes.
+        at: u64,
+        /// What is there.
+        found: String,
+    },
+    /// The result is too long to be shown as text.
+    TooLong {
+        /// Its length in bytes.
+        len: usize,
+        /// What is shown at most.
+        limit: usize,
+    },
+}
+
+impl fmt::Display for ValueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoProcedure { name, interface, there } => {
+                write!(f, "{interface} has no procedure `{name}`; it has {}", there.join(", "))
+            }
+            Self::Count { given, usage, object } => {
+                let handle = if *object { "; the first argument is the number of the handle" } else { "" };
+                write!(f, "{given} arguments were given for {usage}{handle}")
+            }
+            Self::Argument { parameter, expected, found } => {
+                write!(f, "argument `{parameter}`: {found}; give a {expected} in WAVE")
+            }
+            Self::Malformed { at, found } => {
+                write!(f, "the result is malformed at byte {at}: {found}; the server does not keep to its interface")
+            }
+            Self::TooLong { len, limit } => {
+                write!(f, "the result has {len} bytes, more than the {limit} that are shown as text; use a compiled client")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ValueError {}

@@ -1,0 +1,217 @@
+//! Round trips: any value of any type through a block and through text, and any bytes as a block.
+
+use super::value::Value;
+use super::{Interface, block, wave};
+use crate::model::{Model, Shape, Type};
+use proptest::prelude::*;
+
+/// One type of each kind, nested in each other, as in a shop that sells everything.
+const WIT: &str = "
+package test:dynamic;
+interface i {
+    enum color { red, green, none }
+    flags mode { read, write, append-only, f3, f4, f5, f6, f7, some }
+    record small { a: u8, b: u64, c: option<u16> }
+    record all {
+        a: bool, b: u8, c: u16, d: u32, e: u64, f: s8, g: s16, h: s32, i: s64, j: f32, k: f64, l: char, m: string,
+        bytes: list<u8>, names: list<string>, fixed: list<list<u16, 2>, 3>, strings: list<string, 2>,
+        maybe: option<option<string>>, either: result<u8, string>, nothing: result, some-error: result<_, list<small>>,
+        pair: tuple<u8, string, small>, color: color, mode: mode, shape: shape, smalls: list<small>,
+    }
+    variant shape { dot, circle(f64), named(string), many(list<small>), inf(small), ok }
+    resource file { read: func(offset: u64) -> result<tuple<file, all>, shape>; }
+    f: func(x: all) -> all;
+    g: func(a: u8, b: option<string>, c: option<small>);
+    h: func(h: borrow<file>, given: file, s: shape) -> list<option<file>>;
+}";
+
+fn interface() -> Interface {
+    Interface::parse("test:dynamic/i", WIT, "").unwrap()
+}
+
+fn number<T>(make: fn(T) -> Value<'static>) -> BoxedStrategy<Value<'static>>
+where
+    T: Arbitrary + 'static,
+{
+    any::<T>().prop_map(make).boxed()
+}
+
+/// Any value of a type. Floats are finite, since NaN is not equal to itself; texts are what proptest thinks up.
+fn any_value<'m>(model: &'m Model, ty: &'m Type) -> BoxedStrategy<Value<'m>> {
+    let of = |t: &'m Type| any_value(model, t);
+    let maybe = |t: Option<&'m Type>| match t {
+        Some(t) => of(t).prop_map(|v| Some(Box::new(v))).boxed(),
+        None => Just(None).boxed(),
+    };
+    match model.resolve(ty) {
+        Type::Bool => number(Value::Bool),
+        Type::U8 => number(Value::U8),
+        Type::U16 => number(Value::U16),
+        Type::U32 => number(Value::U32),
+        Type::U64 => number(Value::U64),
+        Type::S8 => number(Value::S8),
+        Type::S16 => number(Value::S16),
+        Type::S32 => number(Value::S32),
+        Type::S64 => number(Value::S64),
+        Type::F32 => (prop::num::f32::NORMAL | prop::num::f32::ZERO | prop::num::f32::INFINITE).prop_map(Value::F32).boxed(),
+        Type::F64 => (prop::num::f64::NORMAL | prop::num::f64::SUBNORMAL | prop::num::f64::INFINITE).prop_map(Value::F64).boxed(),
+        Type::Char => number(Value::Char),
+        Type::String => number(Value::String),
+        Type::List(t) if **t == Type::U8 => prop::collection::vec(any::<u8>(), 0..20).prop_map(Value::Bytes).boxed(),
+        Type::List(t) => prop::collection::vec(of(t), 0..4).prop_map(Value::List).boxed(),
+        Type::FixedList(t, n) => prop::collection::vec(of(t), *n as usize).prop_map(Value::List).boxed(),
+        Type::Option(t) => prop::option::of(of(t)).prop_map(|v| Value::Option(v.map(Box::new))).boxed(),
+        Type::Result(ok, err) => (any::<bool>(), maybe(ok.as_deref()), maybe(err.as_deref()))
+            .prop_map(|(good, ok, err)| Value::Result(if good { Ok(ok) } else { Err(err) }))
+            .boxed(),
+        Type::Tuple(types) => types.iter().map(of).collect::<Vec<_>>().prop_map(Value::Tuple).boxed(),
+        Type::Own(id) | Type::Borrow(id) => {
+            let name = &model.def(*id).name;
+            any::<u64>().prop_map(move |n| Value::Handle(name, n)).boxed()
+        }
+        Type::Named(id) => match &model.def(*id).shape {
+            Shape::Record(fields) => {
+                let values: Vec<_> = fields.iter().map(|f| of(&f.ty).prop_map(move |v| (f.name.as_str(), v)).boxed()).collect();
+                values.prop_map(Value::Record).boxed()
+            }
+            Shape::Variant(cases) => {
+                let each = cases.iter().enumerate().map(|(number, case)| {
+                    maybe(case.ty.as_ref()).prop_map(move |v| Value::Variant(number, &case.name, v)).boxed()
+                });
+                prop::strategy::Union::new(each).boxed()
+            }
+            Shape::Enum(labels) => (0..labels.len()).prop_map(move |n| Value::Enum(n, &labels[n].name)).boxed(),
+            Shape::Flags(labels) => (0..1_u64 << labels.len()).prop_map(move |bits| wave::flags(labels, bits)).boxed(),
+            Shape::Alias(_) | Shape::Resource => unreachable!("resolved above"),
+        },
+    }
+}
+
+/// Tests with values of `f`'s parameter.
+fn with_values(cases: u32, test: impl Fn(&Interface, &Value<'_>) -> Result<(), TestCaseError>) {
+    let interface = interface();
+    let ty = &interface.procedure("f").unwrap().params[0].ty;
+    let mut runner =
+        proptest::test_runner::TestRunner::new(ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() });
+    let result = runner.run(&any_value(interface.model(), ty), |value| test(&interface, &value));
+    result.unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
+fn values_go_through_a_block_and_through_text() {
+    with_values(300, |i, value| {
+        let f = i.procedure("f").unwrap();
+        let ty = &f.params[0].ty;
+        let text = wasm_wave::to_string(value).unwrap();
+        let read = wave::read(i.model(), ty, &text).map_err(TestCaseError::fail)?;
+        prop_assert_eq!(&read, value, "{}", text);
+        let block = i.encode(f, &[&text]).unwrap();
+        prop_assert_eq!(block.len() % 8, 0);
+        let mut reader = block::Reader::new(i.model(), &block, f.args.size, f.limits).unwrap();
+        prop_assert_eq!(&reader.get(ty, 0).unwrap(), value);
+        // Arguments and result of `f` have one type, so that a block of one is a block of the other.
+        prop_assert_eq!(i.decode(f, &block).unwrap(), text);
+        Ok(())
+    });
+}
+
+/// A hostile server: a good block with one word replaced, cut short, or both. Whatever comes out, it comes out.
+#[test]
+fn a_damaged_block_is_an_error_or_a_value() {
+    with_values(200, |i, value| {
+        let f = i.procedure("f").unwrap();
+        let good = i.encode(f, &[&wasm_wave::to_string(value).unwrap()]).unwrap();
+        for at in (0..good.len()).step_by(8) {
+            for word in [u64::MAX, 1 << 63, good.len() as u64, 1, 0xd800] {
+                let mut bad = good.clone();
+                bad[at..at + 8].copy_from_slice(&word.to_le_bytes());
+                let _ = i.decode(f, &bad);
+            }
+            prop_assert!(i.decode(f, &good[..at]).is_err() || at as u64 >= f.results.size);
+        }
+        Ok(())
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
+
+    #[test]
+    fn any_bytes_are_an_error_or_a_value(bytes in prop::collection::vec(any::<u8>(), 0..1500)) {
+        let i = interface();
+        for name in ["f", "h", "file.read"] {
+            let _ = i.decode(i.procedure(name).unwrap(), &bytes);
+        }
+    }
+
+    #[test]
+    fn any_text_is_an_error_or_a_value(text in "[a-z0-9\"'({\\[%:,.)}\\]\\\\-]{0,40}") {
+        let i = interface();
+        let _ = i.encode(i.procedure("f").unwrap(), &[&text]);
+        let _ = i.encode(i.procedure("h").unwrap(), &[&text, &text, &text]);
+    }
+}
+
+/// Lists that all lie in the same place: a block of 64 KiB that would be 2^36 bytes of text.
+#[test]
+fn pieces_that_overlap_are_refused() {
+    let wit = "package a:b; interface i { f: func() -> list<list<list<u8>>>; }";
+    let i = Interface::parse("a:b/i", wit, "").unwrap();
+    let mut block = Vec::new();
+    for _ in 0..4096 {
+        block.extend(0_u64.to_le_bytes());
+        block.extend(4096_u64.to_le_bytes());
+    }
+    let error = i.decode(i.procedure("f").unwrap(), &block).unwrap_err();
+    assert!(error.to_string().contains("more than the block has left"), "{error}");
+}
+
+#[test]
+fn handles_and_options_may_be_short() {
+    let i = interface();
+    let h = i.procedure("h").unwrap();
+    let block = i.encode(h, &["7", "file(8)", "circle(1.5)"]).unwrap();
+    assert_eq!((block[0], block[8], block[16]), (7, 8, 1));
+    // Trailing options, a bare value for some(..), a field left out.
+    let g = i.procedure("g").unwrap();
+    assert_eq!(i.encode(g, &["1"]), i.encode(g, &["1", "none", "none"]));
+    assert_eq!(i.encode(g, &["1", "\"x\"", "{a: 1, b: 2}"]), i.encode(g, &["1", "some(\"x\")", "some({a: 1, b: 2, c: none})"]));
+    let mut result = vec![0; 16 + 16];
+    result[..8].copy_from_slice(&16_u64.to_le_bytes());
+    result[8] = 1;
+    (result[16], result[24]) = (1, 9);
+    assert_eq!(i.decode(h, &result).unwrap(), "[some(file(9))]");
+    assert_eq!(i.usage(h), "h(h: borrow<file>, given: own<file>, s: shape) -> list<option<own<file>>>");
+}
+
+#[test]
+fn errors_name_the_argument_and_what_is_wrong() {
+    let i = interface();
+    let error = |name: &str, arguments: &[&str]| i.encode(i.procedure(name).unwrap(), arguments).unwrap_err().to_string();
+    assert_eq!(error("g", &["300"]), "argument `a`: `300` is not a u8; give a u8 in WAVE");
+    assert_eq!(error("g", &["1", "2"]), "argument `b`: `2` is not a string; give a option<string> in WAVE");
+    assert_eq!(error("g", &["1", "none", "{a: 1}"]), "argument `c`: field `b` of small is missing; give a option<small> in WAVE");
+    assert_eq!(
+        error("g", &["1", "none", "{a: 1, b: 2, d: 3}"]),
+        "argument `c`: small has no field `d`; give a option<small> in WAVE"
+    );
+    assert!(error("g", &["(1"]).starts_with("argument `a`: `(1` is not WAVE: "));
+    assert_eq!(
+        error("h", &["1", "2", "square"]),
+        "argument `s`: there is no `square`, only dot, circle, named, many, inf, ok; give a shape in WAVE"
+    );
+    assert_eq!(
+        error("h", &["file(x)", "2", "dot"]),
+        "argument `h`: `file(x)` is not the number of a handle; give a borrow<file> in WAVE"
+    );
+    assert_eq!(error("g", &[]), "0 arguments were given for g(a: u8, b: option<string>, c: option<small>)");
+    assert!(error("file.read", &[]).ends_with("the first argument is the number of the handle"));
+    assert!(i.procedure("nope").unwrap_err().to_string().contains("has no procedure `nope`; it has file.read, f, g, h"));
+}
+
+#[test]
+fn what_is_over_the_limit_is_not_encoded() {
+    let i = Interface::parse("test:dynamic/i", WIT, "[limits]\nstring = 3\n").unwrap();
+    let error = i.encode(i.procedure("g").unwrap(), &["1", "\"four\""]).unwrap_err();
+    assert!(error.to_string().contains("it has 4 bytes, more than the limit of 3"), "{error}");
+}

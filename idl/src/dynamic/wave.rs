@@ -1,0 +1,178 @@
+//! WAVE text to values, by the model's types. (The other direction needs no types and is `wasm-wave`'s own.)
+//!
+//! `wasm-wave` parses the text into nodes; which value a node stands for depends on the type, and its own types know
+//! neither handles nor lists of fixed length.
+
+use super::value::Value;
+use crate::model::{Model, Shape, Type};
+use wasm_wave::ast::{Node, NodeType};
+use wasm_wave::parser::ParserError;
+use wasm_wave::untyped::UntypedValue;
+
+/// `text` as a value of `ty`; the error says what is wrong with it.
+pub(super) fn read<'m>(model: &'m Model, ty: &'m Type, text: &str) -> Result<Value<'m>, String> {
+    let untyped = UntypedValue::parse(text).map_err(|e| format!("`{text}` is not WAVE: {e}"))?;
+    Reader { model, text }.value(ty, untyped.node())
+}
+
+struct Reader<'m, 't> {
+    model: &'m Model,
+    text: &'t str,
+}
+
+impl<'m> Reader<'m, '_> {
+    fn slice(&self, node: &Node) -> &str {
+        self.text.get(node.span()).unwrap_or(self.text)
+    }
+
+    fn not(&self, node: &Node, ty: &Type) -> String {
+        format!("`{}` is not a {}", self.slice(node), self.model.wit(ty))
+    }
+
+    fn value(&self, ty: &'m Type, node: &Node) -> Result<Value<'m>, String> {
+        let ty = self.model.resolve(ty);
+        let text = self.text;
+        let no = |_: ParserError| self.not(node, ty);
+        Ok(match ty {
+            Type::Bool => Value::Bool(node.as_bool().map_err(no)?),
+            Type::U8 => Value::U8(node.as_number(text).map_err(no)?),
+            Type::U16 => Value::U16(node.as_number(text).map_err(no)?),
+            Type::U32 => Value::U32(node.as_number(text).map_err(no)?),
+            Type::U64 => Value::U64(node.as_number(text).map_err(no)?),
+            Type::S8 => Value::S8(node.as_number(text).map_err(no)?),
+            Type::S16 => Value::S16(node.as_number(text).map_err(no)?),
+            Type::S32 => Value::S32(node.as_number(text).map_err(no)?),
+            Type::S64 => Value::S64(node.as_number(text).map_err(no)?),
+            Type::F32 => Value::F32(node.as_number(text).map_err(no)?),
+            Type::F64 => Value::F64(node.as_number(text).map_err(no)?),
+            Type::Char => Value::Char(node.as_char(text).map_err(no)?),
+            Type::String => Value::String(node.as_str(text).map_err(no)?.into_owned()),
+            Type::List(t) if *self.model.resolve(t) == Type::U8 => {
+                let mut bytes = Vec::new();
+                for item in node.as_list().map_err(no)? {
+                    bytes.push(item.as_number(text).map_err(|_| self.not(item, t))?);
+                }
+                Value::Bytes(bytes)
+            }
+            Type::List(t) => Value::List(self.items(t, node.as_list().map_err(no)?)?),
+            Type::FixedList(t, count) => {
+                let items = self.items(t, node.as_list().map_err(no)?)?;
+                if items.len() != *count as usize {
+                    return Err(format!("{} elements are given for {}", items.len(), self.model.wit(ty)));
+                }
+                Value::List(items)
+            }
+            Type::Tuple(types) => {
+                let nodes = node.as_tuple().map_err(no)?;
+                if nodes.len() != types.len() {
+                    return Err(format!("{} members are given for {}", nodes.len(), self.model.wit(ty)));
+                }
+                Value::Tuple(types.iter().zip(nodes).map(|(t, n)| self.value(t, n)).collect::<Result<_, _>>()?)
+            }
+            Type::Option(t) => match node.ty() {
+                NodeType::OptionNone => Value::Option(None),
+                NodeType::OptionSome => match node.as_option().map_err(no)? {
+                    Some(some) => Value::Option(Some(Box::new(self.value(t, some)?))),
+                    None => return Err(self.not(node, ty)),
+                },
+                // A value alone means some(value), where that is unambiguous.
+                _ if self.flat(t) => Value::Option(Some(Box::new(self.value(t, node)?))),
+                _ => return Err(self.not(node, ty)),
+            },
+            Type::Result(ok, err) => match node.ty() {
+                NodeType::ResultOk | NodeType::ResultErr => match node.as_result().map_err(no)? {
+                    Ok(value) => Value::Result(Ok(self.payload(ok.as_deref(), value, node)?)),
+                    Err(value) => Value::Result(Err(self.payload(err.as_deref(), value, node)?)),
+                },
+                _ => match ok {
+                    Some(t) if self.flat(t) => Value::Result(Ok(Some(Box::new(self.value(t, node)?)))),
+                    _ => return Err(self.not(node, ty)),
+                },
+            },
+            Type::Own(id) | Type::Borrow(id) => {
+                let name = self.model.def(*id).name.as_str();
+                let number = match node.as_variant(text) {
+                    Ok((given, Some(number))) if given == name => number,
+                    _ => node,
+                };
+                let number = number.as_number(text);
+                let wanted = |_| format!("`{}` is not the number of a handle", self.slice(node));
+                Value::Handle(name, number.map_err(wanted)?)
+            }
+            Type::Named(id) => self.shape(&self.model.def(*id).shape, ty, node)?,
+        })
+    }
+
+    fn items<'n>(&self, ty: &'m Type, nodes: impl Iterator<Item = &'n Node>) -> Result<Vec<Value<'m>>, String> {
+        nodes.map(|node| self.value(ty, node)).collect()
+    }
+
+    /// Whether WAVE lets a bare value stand for `some(value)` or `ok(value)`.
+    fn flat(&self, ty: &Type) -> bool {
+        !matches!(self.model.resolve(ty), Type::Option(_) | Type::Result(..))
+    }
+
+    fn payload(&self, ty: Option<&'m Type>, value: Option<&Node>, node: &Node) -> Result<Option<Box<Value<'m>>>, String> {
+        match (ty, value) {
+            (Some(ty), Some(value)) => Ok(Some(Box::new(self.value(ty, value)?))),
+            (None, None) => Ok(None),
+            (Some(ty), None) => Err(format!("`{}` lacks its {}", self.slice(node), self.model.wit(ty))),
+            (None, Some(_)) => Err(format!("`{}` carries no value here", self.slice(node))),
+        }
+    }
+
+    fn shape(&self, shape: &'m Shape, ty: &Type, node: &Node) -> Result<Value<'m>, String> {
+        let text = self.text;
+        let no = |_: ParserError| self.not(node, ty);
+        match shape {
+            Shape::Record(fields) => {
+                let mut given: Vec<(&str, &Node)> = node.as_record(text).map_err(no)?.collect();
+                let mut values = Vec::new();
+                for field in fields {
+                    let value = match given.iter().position(|(name, _)| *name == field.name) {
+                        Some(at) => self.value(&field.ty, given.swap_remove(at).1)?,
+                        None if matches!(self.model.resolve(&field.ty), Type::Option(_)) => Value::Option(None),
+                        None => return Err(format!("field `{}` of {} is missing", field.name, self.model.wit(ty))),
+                    };
+                    values.push((field.name.as_str(), value));
+                }
+                match given.first() {
+                    Some((name, _)) => Err(format!("{} has no field `{name}`", self.model.wit(ty))),
+                    None => Ok(Value::Record(values)),
+                }
+            }
+            Shape::Variant(cases) => {
+                let (name, value) = node.as_variant(text).map_err(no)?;
+                let found = cases.iter().enumerate().find(|(_, case)| case.name == name);
+                let (number, case) = found.ok_or_else(|| self.no_case(name, cases.iter().map(|c| c.name.as_str())))?;
+                Ok(Value::Variant(number, &case.name, self.payload(case.ty.as_ref(), value, node)?))
+            }
+            Shape::Enum(labels) => {
+                let name = node.as_enum(text).map_err(no)?;
+                let found = labels.iter().enumerate().find(|(_, label)| label.name == name);
+                let (number, label) = found.ok_or_else(|| self.no_case(name, labels.iter().map(|l| l.name.as_str())))?;
+                Ok(Value::Enum(number, &label.name))
+            }
+            Shape::Flags(labels) => {
+                let mut bits = 0_u64;
+                for name in node.as_flags(text).map_err(no)? {
+                    let at = labels.iter().position(|label| label.name == name);
+                    bits |= 1 << at.ok_or_else(|| self.no_case(name, labels.iter().map(|l| l.name.as_str())))?;
+                }
+                Ok(flags(labels, bits))
+            }
+            Shape::Alias(ty) => self.value(ty, node),
+            Shape::Resource => Err(self.not(node, ty)),
+        }
+    }
+
+    fn no_case<'a>(&self, name: &str, there: impl Iterator<Item = &'a str>) -> String {
+        format!("there is no `{name}`, only {}", there.collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// Flags with the names of the bits that are set.
+pub(super) fn flags(labels: &[crate::model::Label], bits: u64) -> Value<'_> {
+    let set = labels.iter().enumerate().filter(|(at, _)| bits >> at & 1 == 1);
+    Value::Flags(bits, set.map(|(_, label)| label.name.as_str()).collect())
+}

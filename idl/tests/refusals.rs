@@ -1,0 +1,179 @@
+//! What is refused, with the place and the advice.
+
+use upcall_idl::dynamic::Interface;
+
+/// The message for a definition whose interface body is `body`, which stands on line 3 of the text.
+fn refusal(body: &str) -> String {
+    let wit = format!("package a:b;\ninterface i {{\n{body}\n}}");
+    match Interface::parse("a:b/i", &wit, "") {
+        Ok(_) => format!("accepted: {body}"),
+        Err(e) => e.to_string(),
+    }
+}
+
+#[test]
+fn constructs_are_refused_with_their_place() {
+    let cases: &[(&str, &str)] = &[
+        ("f: func() -> future<u8>;", "3:14: `future` is not supported: return the value"),
+        ("f: func() -> stream<u8>;", "3:14: `stream` is not supported: return a resource"),
+        ("f: func(a: stream);", "3:12: `stream` is not supported"),
+        ("f: func(a: map<string, u8>);", "3:12: `map` is not supported: use list<tuple<key, value>>"),
+        ("f: func() -> error-context;", "3:1: `error-context` is not supported: return a string"),
+        ("\nrecord r {\n  a: u8,\n  b: error-context,\n}", "6:3: `error-context`"),
+        ("f: async func();", "3:1: `async func` is not supported: leave `async` out"),
+        ("f: func(a: list<u8, 0>);", "3:12: a list of length 0 is not supported"),
+        ("resource r;\nrecord x { h: r }", "4:12: a handle inside a record is not supported: pass the handle"),
+        ("resource r;\nvariant x { a, b(list<borrow<r>>) }", "4:16: a handle inside a variant"),
+        ("resource r;\ntype h = option<r>;\nrecord x { a: h }", "5:12: a handle inside a record"),
+        ("resource r;\nf: func(a: list<borrow<r>>);", "4:9: a handle inside the type of a parameter"),
+        ("resource r;\nf: func(a: u8, b: option<r>);", "4:16: a handle inside the type of a parameter"),
+        ("resource r { f: func(a: tuple<r, u8>); }", "3:22: a handle inside the type of a parameter"),
+        ("type t = list<list<u64, 65536>, 65536>;", "3:6: a type of more than 268435456 bytes in place"),
+        ("record serve { a: u8 }\nf: func();", "accepted"), // only the generator minds
+    ];
+    for (body, expected) in cases {
+        let found = refusal(body);
+        assert!(found.contains(expected), "{body}\n  gave {found}\n  not  {expected}");
+    }
+}
+
+#[test]
+fn what_the_parser_refuses_has_a_place_too() {
+    let cases = [
+        ("f: func(", "4:1: "),
+        ("f: func(a: nothing);", "3:12: "),
+        ("record r { a: r }", "3:15: "),
+        ("use missing.{x};", "3:5: "),
+        ("resource r;\nf: func() -> borrow<r>;", "4:1: "),
+    ];
+    for (body, expected) in cases {
+        let found = refusal(body);
+        assert!(found.contains(&format!("source of a:b/i:{expected}")), "{body}\n  gave {found}\n  not {expected}");
+    }
+}
+
+#[test]
+fn too_many_of_something_is_refused() {
+    let params = |n: usize| (0..n).map(|i| format!("p{i}: u8")).collect::<Vec<_>>().join(", ");
+    assert!(refusal(&format!("f: func({});", params(16))).starts_with("accepted"));
+    assert!(refusal(&format!("f: func({});", params(17))).contains("3:1: a procedure with more than 16 parameters"));
+    assert!(refusal(&format!("resource r {{ f: func({}); }}", params(16))).contains("`self` counts"));
+    let tuple = format!("type t = tuple<{}>;", vec!["u8"; 17].join(", "));
+    assert!(refusal(&tuple).contains("3:6: a tuple of more than 16 members"), "{}", refusal(&tuple));
+    let flags = (0..65).map(|i| format!("c{i}")).collect::<Vec<_>>().join(", ");
+    // The parser is stricter than the layout, which has room for 64.
+    assert!(refusal(&format!("flags f {{ {flags} }}")).contains("cannot have more than 32 flags"));
+    let many = (0..1001).map(|i| format!("f{i}: func();")).collect::<String>();
+    assert!(refusal(&many).contains("more than 1000 procedures"), "{}", refusal(&many));
+}
+
+/// A definition that comes from another domain must not cost more than its length.
+#[test]
+fn hostile_definitions_end_quickly() {
+    let nested = format!("type t = {}u8{};", "list<".repeat(30_000), ">".repeat(30_000));
+    assert!(refusal(&nested).contains("nested more than 48 deep"));
+    // Without `<`: a chain of names.
+    let mut chain = "type t0 = u8;".to_owned();
+    for i in 1..20_000 {
+        chain.push_str(&format!("record t{i} {{ a: t{} }}", i - 1));
+    }
+    assert!(refusal(&chain).contains("nested more than 48 deep"));
+    // Each twice the last: exponential when written out.
+    let mut doubling = "type t0 = list<u8>;".to_owned();
+    for i in 1..15 {
+        doubling.push_str(&format!("type t{i} = tuple<list<t{0}>, list<t{0}>>;", i - 1));
+    }
+    doubling.push_str("f: func(a: t14);");
+    assert!(refusal(&doubling).contains("bytes to write out"), "{}", refusal(&doubling));
+    let long = "//".to_owned() + &"x".repeat(2 << 20);
+    assert!(refusal(&long).contains("a source text of more than"));
+}
+
+#[test]
+fn worlds_may_only_name_interfaces() {
+    let with = |world: &str| {
+        let wit = format!("package a:b;\ninterface i {{ f: func(); }}\nworld w {{\n{world}\n}}");
+        Interface::parse("a:b/i", &wit, "").map(|_| ()).map_err(|e| e.to_string())
+    };
+    assert_eq!(with("import i; export i;"), Ok(()));
+    assert!(with("import f: func();").unwrap_err().contains("4:8: a function declared inside a world"));
+    assert!(with("import x: interface { f: func(); }").unwrap_err().contains("4:8: an interface declared inside a world"));
+    assert!(with("record r { a: u8 }").unwrap_err().contains("4:8: a type declared inside a world"));
+}
+
+#[test]
+fn a_resource_stays_in_its_interface() {
+    let wit = "package a:b;\ninterface h { resource r; }\ninterface i {\n  use h.{r};\n  f: func(a: borrow<r>);\n}";
+    let error = Interface::parse("a:b/i", wit, "").unwrap_err().to_string();
+    assert!(error.contains("4:10: use of resource `r` of interface `h` is not supported"), "{error}");
+}
+
+#[test]
+fn the_generator_refuses_names_that_meet() {
+    let generate = |name: &str, body: &str| {
+        let folder = std::env::temp_dir().join(format!("upcall-idl-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("i.wit");
+        std::fs::write(&file, format!("package a:b;\ninterface i {{\n{body}\n}}")).unwrap();
+        let result = upcall_idl::generate(&file).map(|g| g.code).map_err(|e| e.to_string());
+        std::fs::remove_dir_all(&folder).unwrap();
+        result
+    };
+    let error = generate("trait", "record serve { a: u8 }\nf: func();").unwrap_err();
+    assert!(error.contains("i.wit:3:8: the name `serve` beside what else becomes `Serve`"), "{error}");
+    let error = generate("new", "resource r { constructor(); }\nnew-r: func();").unwrap_err();
+    assert!(error.contains("becomes `new_r`"), "{error}");
+    // An interface and a type of one name get along: the client is called otherwise.
+    let code = generate("client", "record i { a: u8 }\nf: func() -> i;").unwrap();
+    assert!(code.contains("pub struct IClient"), "{code}");
+}
+
+fn limits(toml: &str) -> Result<Interface, String> {
+    let wit = "package a:b; interface i { f: func(a: string) -> list<u8>; g: func(); resource r { h: func(a: string); } }";
+    Interface::parse("a:b/i", wit, toml).map_err(|e| e.to_string())
+}
+
+#[test]
+fn limits_are_taken_from_the_nearest_table() {
+    let i =
+        limits("[limits]\nstring = \"64KiB\"\ncalls = 7\n[i]\nlist = 0x10\n[i.\"r.h\"]\ntail = 4_096\nstring = 9000\n").unwrap();
+    let of = |name: &str| i.procedure(name).unwrap().limits;
+    assert_eq!((of("f").string, of("f").list, of("f").calls), (65536, 16, 7));
+    // No more room is made than the longest value can take: 16 elements.
+    assert_eq!((of("f").args_tail, of("f").results_tail), (1024, 16));
+    assert_eq!((of("r.h").string, of("r.h").args_tail, of("r.h").results_tail), (9000, 4096, 0));
+    assert_eq!((of("g").args_tail, of("g").calls), (0, 7));
+}
+
+#[test]
+fn limits_that_are_wrong_are_refused_with_their_place() {
+    let cases = [
+        ("[limits\n", "1:8: this is not TOML: "),
+        ("string = 1", "1:1: `string` stands outside of any table; put it below [limits]"),
+        ("[limits]\nstrin = 1", "2:1: `strin` is not a limit; the limits are: string, list, tail, calls"),
+        ("[limits]\nstring = 0", "2:10: `0` is not a number of bytes from 1 to"),
+        ("[limits]\nstring = -5", "2:10: `-5` is not a number"),
+        ("[limits]\n\ntail = \"2GiB\"", "3:8: `\"2GiB\"` is not a number of bytes from 1 to 1073741824; write tail = 4096"),
+        ("[limits]\ntail = \"64 kilobytes\"", "2:8: `\"64 kilobytes\"` is not a number"),
+        ("[limits]\ncalls = 70000", "2:9: `70000` is not a number of calls from 1 to 65535"),
+        ("[limits]\ncalls = 1.5", "2:9: `1.5` is not a number"),
+        ("[limits]\ncalls = 1\ncalls = 2", "3:1: this is not TOML: duplicate key"),
+        ("[limits.\"f\"]\ncalls = 1", "1:9: [limits] holds a table `f`; name the interface"),
+        ("[j]\ncalls = 1", "1:2: there is no interface `j`; there is: limits (for all), i"),
+        ("[i.x]\ncalls = 1", "1:4: interface `i` has no procedure `x`; it has: "),
+        ("[i.f]\nspeed = 1", "2:1: `speed` is not a limit"),
+    ];
+    for (toml, expected) in cases {
+        let found = limits(toml).map(|_| ()).unwrap_err();
+        assert!(found.contains(&format!("limits of a:b/i:{expected}")), "{toml}\n  gave {found}\n  not  {expected}");
+    }
+}
+
+#[test]
+fn files_that_are_not_there() {
+    let error = upcall_idl::load("/nowhere/x.wit").unwrap_err();
+    assert_eq!(
+        format!("{error:?}"),
+        "cannot read /nowhere/x.wit: No such file or directory (os error 2); name a .wit file, or a folder of them"
+    );
+}
