@@ -67,6 +67,11 @@ impl<E: Exchange> ClientSide for Bytes<E> {
     }
 }
 
+/// The request of a null call, for clients that keep several outstanding.
+pub fn null_request() -> [u8; 1] {
+    [NULL]
+}
+
 /// The server's answer to `request`, put into `reply` (empty before). A null call is answered by one byte, because a
 /// message of none cannot be told from none.
 ///

@@ -48,6 +48,14 @@ pub struct Place {
     pub dir: PathBuf,
 }
 
+impl Place {
+    /// With what the names of files in /dev/shm must begin, for a system that has no other place for its shared memory.
+    /// The harness removes them with `dir`.
+    pub fn shared_memory_prefix(&self) -> String {
+        crate::pair::shared_memory_prefix(&self.dir)
+    }
+}
+
 /// A system under test. One value of `Entry` for each goes into the table given to [`child_main`].
 pub trait System {
     /// The name in records and on the command line.

@@ -24,6 +24,21 @@ const END: Duration = Duration::from_secs(3);
 /// Longest time for a command, over what it was asked to take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// With what the names of a pair's files in /dev/shm begin: its directory's name and that of the run's.
+pub fn shared_memory_prefix(dir: &Path) -> String {
+    let name = |path: Option<&Path>| path.and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned();
+    format!("{}-{}-", name(dir.parent()), name(Some(dir)))
+}
+
+/// Removes what begins with `prefix` in /dev/shm.
+pub fn remove_shared_memory(prefix: &str) {
+    for file in fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
+        if file.file_name().to_string_lossy().starts_with(prefix) {
+            fs::remove_file(file.path()).ok();
+        }
+    }
+}
+
 /// Why a pair could not be measured.
 #[derive(Debug)]
 pub enum PairError {
@@ -194,6 +209,7 @@ impl Drop for Pair<'_> {
         self.client.kill();
         self.server.kill();
         fs::remove_dir_all(&self.dir).ok();
+        remove_shared_memory(&shared_memory_prefix(&self.dir));
     }
 }
 

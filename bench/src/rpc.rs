@@ -20,7 +20,7 @@ use crate::contender::{Contender, LIMITS, Program, UPCALL};
 pub use crate::contender::{Peers, UnknownPeer};
 use crate::limits::{Eventfd, Futex, Limit, Look, Pipe};
 use crate::line;
-use crate::pair::{Pair, PairError, Spec};
+use crate::pair::{self, Pair, PairError, Spec};
 use crate::peers::{self, PeersError};
 use crate::place::Cpus;
 use crate::record::{self, Label, Record, Turn};
@@ -493,14 +493,11 @@ fn names(dir: &Path) -> Vec<String> {
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
-/// Removes a scratch directory, and shared memory files that carry its name (iceoryx2 has no other place for them).
+/// Removes a scratch directory, and shared memory that carries its name (iceoryx2 has no other place for it).
 fn remove(dir: &Path) {
     fs::remove_dir_all(dir).ok();
-    let Some(name) = dir.file_name().and_then(|name| name.to_str()) else { return };
-    let own = format!("{name}-");
-    let shared = Path::new("/dev/shm");
-    for file in names(shared).into_iter().filter(|file| file.starts_with(&own)) {
-        fs::remove_file(shared.join(file)).ok();
+    if let Some(name) = dir.file_name().and_then(|name| name.to_str()) {
+        pair::remove_shared_memory(&format!("{name}-"));
     }
 }
 

@@ -1,1 +1,35 @@
-fn main() {}
+//! `upcall-peers`: other systems for calls between processes, each behind the child protocol of the benchmark harness
+//! (`upcall_bench::child`), each with its default configuration (README.md says which and why).
+
+mod callers;
+#[allow(clippy::all, clippy::pedantic, missing_docs, unused_qualifications)]
+#[rustfmt::skip]
+mod calls_capnp;
+mod capnproto;
+mod grpc;
+mod iceoryx;
+mod tarpc;
+mod zeromq;
+
+use std::process::ExitCode;
+
+use upcall_bench::child::{Entry, child_main};
+
+const SYSTEMS: [Entry; 5] = [
+    Entry::of::<iceoryx::Iceoryx2>(),
+    Entry::of::<capnproto::CapnProto>(),
+    Entry::of::<grpc::Grpc>(),
+    Entry::of::<zeromq::ZeroMq>(),
+    Entry::of::<tarpc::Tarpc>(),
+];
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os().skip(1);
+    match args.next() {
+        Some(first) if first == "bench-child" => child_main(args, &SYSTEMS),
+        _ => {
+            eprintln!("upcall-peers is run by `upcall bench rpc --peers all`");
+            ExitCode::FAILURE
+        }
+    }
+}
