@@ -62,11 +62,7 @@ impl Default for Condvar {
 impl Condvar {
     /// Nobody waits.
     pub const fn new() -> Self {
-        Self {
-            busy: AtomicBool::new(false),
-            oldest: AtomicPtr::new(ptr::null_mut()),
-            newest: Cell::new(ptr::null()),
-        }
+        Self { busy: AtomicBool::new(false), oldest: AtomicPtr::new(ptr::null_mut()), newest: Cell::new(ptr::null()) }
     }
 
     /// Unlocks, waits for a notification, locks again. May return without one, as every condition variable.
@@ -95,20 +91,12 @@ impl Condvar {
     }
 
     /// As [`wait`](Self::wait), for at most `timeout`; locking again may take longer.
-    pub fn wait_timeout<'a, T: ?Sized>(
-        &self,
-        guard: MutexGuard<'a, T>,
-        timeout: Duration,
-    ) -> (MutexGuard<'a, T>, Waited) {
+    pub fn wait_timeout<'a, T: ?Sized>(&self, guard: MutexGuard<'a, T>, timeout: Duration) -> (MutexGuard<'a, T>, Waited) {
         self.wait_until(guard, Instant::now() + timeout)
     }
 
     /// As [`wait`](Self::wait), at most until `deadline`; locking again may take longer.
-    pub fn wait_until<'a, T: ?Sized>(
-        &self,
-        guard: MutexGuard<'a, T>,
-        deadline: Instant,
-    ) -> (MutexGuard<'a, T>, Waited) {
+    pub fn wait_until<'a, T: ?Sized>(&self, guard: MutexGuard<'a, T>, deadline: Instant) -> (MutexGuard<'a, T>, Waited) {
         let mutex = guard.mutex();
         let mut mine = None;
         let waited = block_until(Some(deadline), |ticket| {

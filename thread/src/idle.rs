@@ -25,6 +25,16 @@ pub enum Found {
 /// `poll` and `rest` run on the stack of whichever thread blocked last. They must not block through this crate, nor
 /// yield, nor panic: any of these aborts the process, since the thread under them is half suspended.
 pub trait Idle: Send + Sync + 'static {
+    /// The calling kernel thread has become virtual processor `vp`; no thread has run on it yet.
+    fn begin(&self, vp: &Vp) {
+        let _ = vp;
+    }
+
+    /// It is about to stop being one; nothing more will run on it.
+    fn end(&self, vp: &Vp) {
+        let _ = vp;
+    }
+
     /// One look for outside work. Never blocks. May make threads ready, by waking or by spawning.
     fn poll(&self, vp: &Vp) -> Found;
 

@@ -16,6 +16,9 @@
 //! after 5 finds RUNNING and costs one load; its work was seen at 3, or will be by the look that follows 5.
 //! A wake for a sleeper that has just left is spurious, which the loop around it permits.
 //!
+//! The fences suffice for this. The accesses of `state` are SeqCst besides, because loom's model of relaxed accesses around
+//! fences finds a deadlock otherwise that we could not follow by hand, and on this path they cost nothing that counts.
+//!
 //! `tests/loom_park.rs` runs this with the inbox under loom.
 
 use crate::sync::{Futex, Ordering, fence};
@@ -39,20 +42,18 @@ impl Default for Parker {
 impl Parker {
     /// Blocks the calling kernel thread until [`unpark`](Self::unpark) or `deadline`, unless `last_look` finds work.
     pub fn park(&self, deadline: Option<Instant>, last_look: impl FnOnce() -> bool) {
-        self.state.word.store(PARKED, Ordering::Relaxed);
+        self.state.word.store(PARKED, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         if !last_look() {
             self.state.wait(PARKED, deadline);
         }
-        self.state.word.store(RUNNING, Ordering::Relaxed);
+        self.state.word.store(RUNNING, Ordering::SeqCst);
     }
 
     /// Wakes the sleeper if it sleeps or is about to. The work was put in place before; see the module comment.
     pub fn unpark(&self) {
         fence(Ordering::SeqCst);
-        if self.state.word.load(Ordering::Relaxed) == PARKED
-            && self.state.word.swap(RUNNING, Ordering::Relaxed) == PARKED
-        {
+        if self.state.word.load(Ordering::SeqCst) == PARKED && self.state.word.swap(RUNNING, Ordering::SeqCst) == PARKED {
             self.state.wake();
         }
     }

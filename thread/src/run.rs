@@ -115,12 +115,7 @@ impl Processors {
         let fences = if count > 1 { fences() } else { Fences::Asymmetric };
         let stack_size = self.stack_size.unwrap_or(stack::DEFAULT_STACK_SIZE);
         let default_class = stack::class_for(stack_size, 0)?;
-        let member = |index| Shared {
-            index,
-            idle: Arc::clone(&idle),
-            fresh: Fresh::new(fences),
-            inbox: Apart::default(),
-        };
+        let member = |index| Shared { index, idle: Arc::clone(&idle), fresh: Fresh::new(fences), inbox: Apart::default() };
         Ok(Box::leak(Box::new(Group {
             members: (0..count).map(member).collect(),
             fences,
@@ -137,17 +132,16 @@ impl Processors {
         for index in 1..group.members.len() {
             let (ready, is_ready) = mpsc::channel();
             let cpus = self.cpus.clone();
-            let processor =
-                std::thread::Builder::new().name(format!("upcall-vp-{index}")).spawn(move || {
-                    if let Err(error) = pin(&cpus, index) {
-                        let _ = ready.send(Err(error));
-                        return;
-                    }
-                    let vp = Vp::enter(group, index, kernel::mine());
-                    // The receiver waits for exactly this message.
-                    block(|stop| drop(ready.send(Ok(stop))));
-                    vp.leave();
-                })?;
+            let processor = std::thread::Builder::new().name(format!("upcall-vp-{index}")).spawn(move || {
+                if let Err(error) = pin(&cpus, index) {
+                    let _ = ready.send(Err(error));
+                    return;
+                }
+                let vp = Vp::enter(group, index, kernel::mine());
+                // The receiver waits for exactly this message.
+                block(|stop| drop(ready.send(Ok(stop))));
+                vp.leave();
+            })?;
             let stop = is_ready.recv().map_err(|_| io::Error::other("a virtual processor ended before it began"))??;
             started.push((stop, processor));
         }

@@ -151,9 +151,8 @@ struct Bottom(*mut u8);
 // SAFETY: a plain address of memory that belongs to the pool.
 unsafe impl Send for Bottom {}
 
-static POOL: Mutex<Pool> = Mutex::new(Pool {
-    classes: [const { Class { warm: Vec::new(), cold: Vec::new(), uncarved: Vec::new() } }; CLASSES],
-});
+static POOL: Mutex<Pool> =
+    Mutex::new(Pool { classes: [const { Class { warm: Vec::new(), cold: Vec::new(), uncarved: Vec::new() } }; CLASSES] });
 
 /// Whether this kernel has refused `MADV_GUARD_INSTALL`.
 static OLD_KERNEL: AtomicBool = AtomicBool::new(false);

@@ -18,9 +18,9 @@
 //! sides must change. What remains is that the processor may be going to sleep: see `parker`.
 
 use crate::arch;
+use crate::fresh::Pop;
 use crate::idle::{Found, Idle};
 use crate::link::{Fifo, Lifo};
-use crate::fresh::Pop;
 use crate::record::{Rec, Record};
 use crate::shared::{self, Group, Shared};
 use crate::spawn;
@@ -129,6 +129,7 @@ impl Vp {
         }));
         root.set_home(Some(shared));
         HERE.set(Some(vp));
+        vp.shared.idle.begin(vp);
         vp
     }
 
@@ -140,6 +141,7 @@ impl Vp {
             self.stacks.give(worker);
         }
         self.stacks.empty();
+        self.shared.idle.end(self);
         self.current.get().set_home(None);
         HERE.set(None);
     }

@@ -140,13 +140,5 @@ pub(crate) unsafe extern "C" fn switch(save: *mut *mut u8, load: *mut u8, gift: 
 /// Only `switch` comes here, by the picture that `prepare` wrote.
 #[unsafe(naked)]
 unsafe extern "C" fn trampoline() -> ! {
-    naked_asm!(
-        ".cfi_startproc",
-        ".cfi_undefined rip",
-        "mov rdi, r12",
-        "mov rsi, rax",
-        "call r13",
-        "ud2",
-        ".cfi_endproc",
-    )
+    naked_asm!(".cfi_startproc", ".cfi_undefined rip", "mov rdi, r12", "mov rsi, rax", "call r13", "ud2", ".cfi_endproc",)
 }

@@ -1,0 +1,275 @@
+//! The seam towards transfer: in whose context the idle loop runs, who runs the work, and what idling costs (U7, U8, U14).
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex as StdMutex};
+use std::time::{Duration, Instant};
+use upcall_thread as thread;
+use upcall_thread::{Found, Idle, Parker, Processors, SpinThenPark, ThreadId, Ticket, Vp, Waiter, block};
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Work comes from a list, and waiters that `poll` is to wake from another.
+struct Mock {
+    jobs: StdMutex<VecDeque<Job>>,
+    waiters: StdMutex<Vec<Waiter>>,
+    parkers: [Parker; 2],
+    polls: AtomicUsize,
+    worked_by: StdMutex<Vec<ThreadId>>,
+}
+
+impl Mock {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            jobs: StdMutex::default(),
+            waiters: StdMutex::default(),
+            parkers: Default::default(),
+            polls: AtomicUsize::new(0),
+            worked_by: StdMutex::default(),
+        })
+    }
+
+    fn add(&self, job: impl FnOnce() + Send + 'static) {
+        self.jobs.lock().unwrap().push_back(Box::new(job));
+        self.parkers.iter().for_each(Parker::unpark);
+    }
+}
+
+impl Idle for Mock {
+    fn poll(&self, _: &Vp) -> Found {
+        self.polls.fetch_add(1, Ordering::Relaxed);
+        let waiters = std::mem::take(&mut *self.waiters.lock().unwrap());
+        if !waiters.is_empty() {
+            waiters.into_iter().for_each(Waiter::wake);
+            return Found::Woke;
+        }
+        if self.jobs.lock().unwrap().is_empty() { Found::Nothing } else { Found::Work }
+    }
+
+    fn work(&self, _: &Vp) {
+        self.worked_by.lock().unwrap().push(thread::current().id());
+        let job = self.jobs.lock().unwrap().pop_front();
+        if let Some(job) = job {
+            job();
+        }
+    }
+
+    fn rest(&self, vp: &Vp, round: u32, deadline: Option<Instant>) {
+        if round > 10 {
+            let work = || vp.has_work() || !self.jobs.lock().unwrap().is_empty();
+            self.parkers[vp.index()].park(deadline, work);
+        }
+    }
+
+    fn unpark(&self, vp: usize) {
+        self.parkers[vp].unpark();
+    }
+}
+
+#[test]
+fn a_blocked_thread_polls_for_itself_and_returns_without_a_switch() {
+    let mock = Mock::new();
+    let inner = Arc::clone(&mock);
+    Processors::new()
+        .count(1)
+        .idle(Arc::clone(&mock) as _)
+        .run(|| {
+            for _ in 0..100 {
+                let before = inner.polls.load(Ordering::Relaxed);
+                block(|waiter| inner.waiters.lock().unwrap().push(waiter));
+                assert_eq!(inner.polls.load(Ordering::Relaxed), before + 1);
+            }
+        })
+        .unwrap();
+    assert!(mock.worked_by.lock().unwrap().is_empty(), "no worker was needed");
+}
+
+#[test]
+fn polling_is_for_idle_processors() {
+    let mock = Mock::new();
+    let inner = Arc::clone(&mock);
+    Processors::new()
+        .count(1)
+        .idle(Arc::clone(&mock) as _)
+        .run(|| {
+            let other = thread::spawn(|| (0..1000).for_each(|_| thread::yield_now()));
+            (0..1000).for_each(|_| thread::yield_now());
+            other.join().unwrap();
+            assert_eq!(inner.polls.load(Ordering::Relaxed), 0);
+        })
+        .unwrap();
+}
+
+#[test]
+fn one_worker_runs_all_work_that_does_not_block() {
+    let mock = Mock::new();
+    let inner = Arc::clone(&mock);
+    Processors::new()
+        .count(1)
+        .idle(Arc::clone(&mock) as _)
+        .run(|| {
+            let done = Arc::new(AtomicUsize::new(0));
+            for _ in 0..100 {
+                let done = Arc::clone(&done);
+                inner.add(move || {
+                    done.fetch_add(1, Ordering::Relaxed);
+                });
+            }
+            while done.load(Ordering::Relaxed) < 100 {
+                thread::sleep(Duration::from_millis(1));
+            }
+            let workers = inner.worked_by.lock().unwrap();
+            assert_eq!(workers.len(), 100);
+            assert!(workers.iter().all(|id| *id == workers[0]), "in place, by one worker");
+            assert_ne!(workers[0], thread::current().id());
+        })
+        .unwrap();
+}
+
+#[test]
+fn work_that_blocks_gets_another_worker_and_workers_are_reused() {
+    let mock = Mock::new();
+    let inner = Arc::clone(&mock);
+    Processors::new()
+        .count(1)
+        .idle(Arc::clone(&mock) as _)
+        .run(|| {
+            for _round in 0..3 {
+                let gate = Arc::new((thread::Mutex::new(0_usize), thread::Condvar::new()));
+                for _ in 0..10 {
+                    let gate = Arc::clone(&gate);
+                    inner.add(move || {
+                        let mut arrived = gate.0.lock();
+                        *arrived += 1;
+                        gate.1.notify_all();
+                        // All ten are inside of `work` at once.
+                        drop(gate.1.wait_while(arrived, |n| *n < 10));
+                    });
+                }
+                drop(gate.1.wait_while(gate.0.lock(), |n| *n < 10));
+            }
+            thread::sleep(Duration::from_millis(1));
+            let mut workers = inner.worked_by.lock().unwrap().clone();
+            assert_eq!(workers.len(), 30);
+            workers.sort();
+            workers.dedup();
+            assert!((10..=12).contains(&workers.len()), "{} workers", workers.len());
+        })
+        .unwrap();
+}
+
+#[test]
+fn a_panic_in_work_ends_that_work_only() {
+    let mock = Mock::new();
+    let inner = Arc::clone(&mock);
+    Processors::new()
+        .count(1)
+        .idle(Arc::clone(&mock) as _)
+        .run(|| {
+            let done = Arc::new(AtomicUsize::new(0));
+            inner.add(|| panic!("this piece of work"));
+            let set = Arc::clone(&done);
+            inner.add(move || {
+                set.fetch_add(1, Ordering::Relaxed);
+            });
+            while done.load(Ordering::Relaxed) == 0 {
+                thread::sleep(Duration::from_millis(1));
+            }
+        })
+        .unwrap();
+}
+
+#[test]
+fn work_that_arrives_while_parked_wakes_the_processor() {
+    let mock = Mock::new();
+    let inner = Arc::clone(&mock);
+    Processors::new()
+        .count(2)
+        .idle(Arc::clone(&mock) as _)
+        .run(|| {
+            for _ in 0..50 {
+                let outside = Arc::clone(&inner);
+                let (send, receive) = (Arc::new(StdMutex::new(None)), Arc::new(AtomicUsize::new(0)));
+                let (slot, got) = (Arc::clone(&send), Arc::clone(&receive));
+                let feeder = std::thread::spawn(move || {
+                    std::thread::sleep(Duration::from_micros(300));
+                    outside.add(move || {
+                        got.store(1, Ordering::SeqCst);
+                        // The waiter may not be there yet.
+                        loop {
+                            let waiter: Option<Waiter> = slot.lock().unwrap().take();
+                            match waiter {
+                                Some(waiter) => return waiter.wake(),
+                                None => thread::yield_now(),
+                            }
+                        }
+                    });
+                });
+                block(|waiter| *send.lock().unwrap() = Some(waiter));
+                assert_eq!(receive.load(Ordering::SeqCst), 1);
+                feeder.join().unwrap();
+            }
+        })
+        .unwrap();
+}
+
+#[test]
+fn wakes_from_kernel_threads_are_not_lost() {
+    // A lost wake hangs the test.
+    Processors::new()
+        .count(2)
+        .idle(Arc::new(SpinThenPark::with_spins(2, 0)))
+        .run(|| {
+            let (send, receive) = std::sync::mpsc::channel::<Waiter>();
+            let waker = std::thread::spawn(move || receive.into_iter().for_each(Waiter::wake));
+            let threads: Vec<_> = (0..4)
+                .map(|_| {
+                    let send = send.clone();
+                    thread::spawn(move || (0..2000).for_each(|_| block(|waiter| send.send(waiter).unwrap())))
+                })
+                .collect();
+            threads.into_iter().for_each(|t| t.join().unwrap());
+            drop(send);
+            waker.join().unwrap();
+        })
+        .unwrap();
+}
+
+#[test]
+fn a_stale_ticket_wakes_nobody() {
+    Processors::new()
+        .count(1)
+        .run(|| {
+            let mut kept: Option<Ticket> = None;
+            thread::block_until(Some(Instant::now() + Duration::from_millis(1)), |ticket| kept = Some(ticket));
+            assert!(!kept.unwrap().wake());
+            let mut early = None;
+            let woken = thread::block_until(None, |ticket| {
+                early = Some(ticket.wake());
+            });
+            assert_eq!((woken, early), (thread::Waited::Woken, Some(true)));
+        })
+        .unwrap();
+}
+
+#[test]
+fn an_idle_process_uses_no_processor_time() {
+    fn used() -> Duration {
+        // SAFETY: zero is a valid timespec.
+        let mut now: libc::timespec = unsafe { std::mem::zeroed() };
+        // SAFETY: the timespec is live.
+        unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
+        Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+    }
+    Processors::new()
+        .count(1)
+        .run(|| {
+            let before = used();
+            for _ in 0..10 {
+                thread::sleep(Duration::from_millis(100));
+            }
+            let spent = used() - before;
+            assert!(spent < Duration::from_millis(1), "one second of sleep cost {spent:?}");
+        })
+        .unwrap();
+}
