@@ -1,7 +1,8 @@
 //! The walk by calls of the interface: in the same process as plain function calls, or to another one. The code is the same.
 
-use crate::files::{CallError, Directory, Entry, Error, Failure, File, Files, Status};
+use crate::files::{Directory, Entry, Error, File, Files, Status};
 use crate::walk::{Problem, Transport};
+use upcall::{CallError, Failure};
 
 /// The interface as a transport.
 pub struct Calls {

@@ -27,8 +27,8 @@ pub struct Row {
     pub p99: Duration,
     /// Time against that of the first carrier in the same round: the median of the rounds.
     pub ratio: f64,
-    /// Median and count of each operation.
-    operations: Vec<(&'static str, usize, Duration)>,
+    /// For each operation: calls in one round, time inside them in one round (a mean), the median call.
+    operations: Vec<(&'static str, usize, Duration, Duration)>,
 }
 
 /// What the client found.
@@ -72,7 +72,8 @@ pub fn rows(records: &[Record]) -> Vec<Row> {
                 .iter()
                 .map(|(operation, name)| {
                     let calls = record.calls_of(*operation);
-                    (*name, calls.len() / record.walks.len(), quantile(&calls, 0.5))
+                    let rounds = record.walks.len();
+                    (*name, calls.len() / rounds, calls.iter().sum::<Duration>() / rounds as u32, quantile(&calls, 0.5))
                 })
                 .collect(),
         }
@@ -134,7 +135,9 @@ impl Row {
         let operations: serde_json::Map<String, Value> = self
             .operations
             .iter()
-            .map(|(name, calls, p50)| ((*name).to_owned(), json!({ "calls": calls, "p50_ns": nanos(*p50) })))
+            .map(|(name, calls, total, p50)| {
+                ((*name).to_owned(), json!({ "calls": calls, "seconds": total.as_secs_f64(), "p50_ns": nanos(*p50) }))
+            })
             .collect();
         json!({
             "work": self.work,

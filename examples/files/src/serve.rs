@@ -1,8 +1,9 @@
 //! The tree as a server of the interface: what the generated stubs call.
 
-use crate::files::{Bytes, Entry, Error, Serve, ServeDirectory, ServeFile, Status};
+use crate::files::{Entry, Error, Serve, ServeDirectory, ServeFile, Status};
 use crate::tree::{Listing, OpenFile, Tree, bytes};
 use std::sync::Arc;
+use upcall::Bytes;
 
 impl Serve for Arc<Tree> {
     fn root(&self) -> Vec<u8> {

@@ -1,6 +1,6 @@
 //! The program `file-server`: one tree, served by Upcall under a name and, if wished, at a Unix socket.
 
-use crate::publish::publish;
+use crate::files::export;
 use crate::socket::listen;
 use crate::tree::Tree;
 use clap::Args;
@@ -35,7 +35,7 @@ pub struct Options {
 /// Why nothing can be served, in words.
 pub fn run(options: &Options) -> Result<(), String> {
     let tree = Arc::new(Tree::open(&options.root).map_err(|e| e.to_string())?);
-    let _export = publish(&options.name, tree.clone())?;
+    let serving = upcall::Server::new().export(&options.name, export(tree.clone())).start().map_err(|e| e.to_string())?;
     if let Some(path) = &options.socket {
         let server = listen(path, tree.clone()).map_err(|e| {
             let advice = if e.kind() == io::ErrorKind::AddrInUse { "; remove it if no server runs there" } else { "" };
@@ -57,6 +57,7 @@ pub fn run(options: &Options) -> Result<(), String> {
             // The client removes it as soon as it is connected; this is for one that did not come so far.
             let _ = fs::remove_file(path);
         }
+        drop(serving);
         return Ok(());
     }
     loop {

@@ -183,8 +183,8 @@ fn the_root_stays_when_it_is_renamed() {
 fn unreadable_files_are_refused() {
     let (place, tree) = place();
     let served = place.path().join("served");
-    fs::set_permissions(served.join("plain"), fs::Permissions::from_mode(0)).unwrap();
-    fs::set_permissions(served.join("below"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(served.join("plain"), fs::Permissions::from_mode(0o000)).unwrap();
+    fs::set_permissions(served.join("below"), fs::Permissions::from_mode(0o000)).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             if rustix::process::geteuid().is_root() {

@@ -30,7 +30,7 @@ fn tree() -> (TempDir, PathBuf) {
     fs::write(root.join("one byte"), "1").unwrap();
     fs::write(root.join("a chunk"), [7; CHUNK as usize]).unwrap();
     fs::write(root.join("a chunk and one"), [8; CHUNK as usize + 1]).unwrap();
-    let long: Vec<u8> = (0..123_456_u32).map(|n| (n * 31 >> 3) as u8).collect();
+    let long: Vec<u8> = (0..123_456_u32).map(|n| ((n * 31) >> 3) as u8).collect();
     fs::write(root.join("a/b/c/long"), long).unwrap();
     fs::write(root.join("a.b"), "sorts before a/").unwrap();
     fs::write(root.join(OsStr::from_bytes(b"a/\xff\xfe not UTF-8\n")), "bytes").unwrap();

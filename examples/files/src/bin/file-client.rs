@@ -10,7 +10,6 @@ use upcall_files::calls::Calls;
 use upcall_files::contest::{self, Contender, Named, Plan};
 use upcall_files::progress::Stage;
 use upcall_files::proof::{Proof, hex};
-use upcall_files::publish::bind;
 use upcall_files::report::{Report, grouped, rows};
 use upcall_files::server;
 use upcall_files::socket::Socket;
@@ -88,7 +87,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
         None => Some(Started::start(&arguments.root.clone().unwrap_or_else(documentation))?),
     };
     let name = started.as_ref().map(|s| &s.name).or(arguments.server.as_ref()).map_or("files", String::as_str);
-    let files = bind(name)?;
+    let files = Files::bind(name).map_err(|e| e.to_string())?;
     let served = files.root().map_err(|e| format!("{name}: {e}"))?;
     let root = PathBuf::from(std::ffi::OsString::from_vec(served));
     if let Some(mine) = arguments.root.as_ref().filter(|mine| !direct::same_directory(mine, root.as_os_str().as_encoded_bytes()))
