@@ -156,6 +156,19 @@ impl MemoryFile {
         Ok(bytes)
     }
 
+    /// Allocates all its pages now: what the machine has no memory for is an error here, not a fault at the first touch.
+    ///
+    /// # Errors
+    /// `ENOSPC` or `ENOMEM`: not enough memory.
+    pub fn allocate(&self) -> io::Result<()> {
+        Ok(fs::fallocate(&self.fd, fs::FallocateFlags::empty(), 0, self.len as u64)?)
+    }
+
+    /// Whether all its pages exist.
+    pub fn is_allocated(&self) -> bool {
+        fs::fstat(&self.fd).is_ok_and(|stat| stat.st_blocks as u64 * 512 >= self.len as u64)
+    }
+
     /// The length in bytes; fixed.
     pub fn len(&self) -> usize {
         self.len
@@ -204,10 +217,23 @@ impl Mapping {
         Self::map(file, ProtFlags::READ)
     }
 
+    /// Maps the whole file for reading and writing and enters all its pages, so that no access faults later. Only for files whose pages exist
+    /// already ([`MemoryFile::allocate`], [`MemoryFile::is_allocated`]): otherwise this would allocate them.
+    ///
+    /// # Errors
+    /// As [`Mapping::shared`].
+    pub fn entered(file: &MemoryFile) -> io::Result<Self> {
+        Self::map_with(file, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE)
+    }
+
     fn map(file: &MemoryFile, prot: ProtFlags) -> io::Result<Self> {
+        Self::map_with(file, prot, MapFlags::SHARED)
+    }
+
+    fn map_with(file: &MemoryFile, prot: ProtFlags, flags: MapFlags) -> io::Result<Self> {
         // SAFETY: no address is asked for, so no existing mapping is replaced; the file outlives the call, and the kernel keeps
         // its pages for the mapping.
-        let start = unsafe { mm::mmap(std::ptr::null_mut(), file.len, prot, MapFlags::SHARED, &file.fd, 0) }?;
+        let start = unsafe { mm::mmap(std::ptr::null_mut(), file.len, prot, flags, &file.fd, 0) }?;
         let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mmap gave a null address"))?;
         Ok(Self { start, len: file.len, writable: prot.contains(ProtFlags::WRITE) })
     }

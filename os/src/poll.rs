@@ -13,6 +13,8 @@ pub enum Report {
     WhileReadable,
     /// Once for each new ring; nothing has to be read.
     EachRing,
+    /// Only when its other end is gone.
+    HangUp,
 }
 
 /// A descriptor that has something to say.
@@ -45,6 +47,7 @@ impl PollSet {
         let flags = match report {
             Report::WhileReadable => EventFlags::IN | EventFlags::RDHUP,
             Report::EachRing => EventFlags::IN | EventFlags::ET,
+            Report::HangUp => EventFlags::RDHUP,
         };
         Ok(epoll::add(&self.0, fd, EventData::new_u64(key), flags)?)
     }

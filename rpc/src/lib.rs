@@ -1,1 +1,35 @@
 //! Binding, calls and dispatch.
+//!
+//! What: a server exports interfaces under names ([`server`]); a client imports one ([`binding`]) and calls its procedures through generated stubs, which write values
+//! into A-stacks and read them back ([`value`], [`encode`], [`decode`]). Names are files in a folder of sockets ([`names`]); the clerk ([`clerk`]) is the one kernel
+//! thread of a domain that answers binders and notices the end of peers. No call passes through it.
+//!
+//! What not: threads, rings, waking (see `upcall-transfer`), and the compiling of interfaces (see `upcall-idl`).
+//!
+//! Source: LRPC, sections 3.1 to 3.5, for binding, A-stacks, stubs and termination; URPC, sections 2 and 3, for what lies beneath.
+#![forbid(unsafe_code)]
+
+pub mod binding;
+pub mod clerk;
+pub mod decode;
+pub mod encode;
+pub mod endpoint;
+pub mod error;
+pub mod interface;
+pub mod link;
+pub mod names;
+mod peer;
+pub mod server;
+pub mod session;
+pub mod value;
+mod wire;
+
+pub use binding::Binding;
+pub use decode::{Bytes, Decoder, Malformed};
+pub use encode::Encoder;
+pub use error::{BindError, CallError, Failure, ServeError};
+pub use interface::{Extent, Interface, Limits, Procedure};
+pub use server::{Call, Dispatch, Export, Replied, Running, Server};
+pub use upcall_transfer::Pacing;
+pub use value::{Get, Handle, Layout, Put};
+pub use wire::Exported;

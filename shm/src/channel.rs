@@ -5,9 +5,9 @@
 //!
 //! ```text
 //!      0   header: magic, version, lanes, depth                     client writes, once
-//!   1024   lane 0 control, lane 1 control, … one line each           both write, when somebody sleeps
-//!   4096   lane 0: requests (64 lines, client writes), replies (64 lines, server writes)
-//!  12288   lane 1: …
+//!   4096   lane 0 control, lane 1 control, … one line each           both write, when somebody sleeps
+//!   8192   lane 0: requests (64 lines, client writes), replies (64 lines, server writes)
+//!  16384   lane 1: …
 //! ```
 //! Pages of lanes that nobody uses are never touched and take no memory.
 
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use upcall_os::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The most lanes of a channel.
-pub const LANES: u16 = 16;
+pub const LANES: u16 = 64;
 
 /// Slots of each ring: the most calls outstanding on a lane. Small under a model checker.
 pub const DEPTH: usize = if cfg!(loom) { 2 } else { 64 };
@@ -26,8 +26,8 @@ pub const DEPTH: usize = if cfg!(loom) { 2 } else { 64 };
 /// Bytes of a channel's memory file.
 pub const BYTES: usize = RINGS + LANES as usize * LANE_BYTES;
 
-const CONTROLS: usize = 1024;
-const RINGS: usize = 4096;
+const CONTROLS: usize = 4096;
+const RINGS: usize = 8192;
 const LANE_BYTES: usize = 2 * 64 * 64;
 
 /// "UPCALL" and the version of this layout.

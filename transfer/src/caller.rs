@@ -163,7 +163,7 @@ impl CallerChannel {
     /// The channel is closed, or is being closed while the call waits. Whether the procedure ran is then unknown.
     #[inline]
     pub fn call(&self, request: Image) -> Result<Image, Closed> {
-        match upcall_thread::processor() {
+        match crate::idle::number() {
             None => self.call_from_kernel_thread(request),
             Some(vp) => self.call_from_thread(vp, request),
         }
@@ -327,7 +327,7 @@ impl CallerChannel {
         (self.open_lane)(number as u16, Some((vp as u16, &bell))).map_err(unable)?;
         let seat = Arc::new(VpSeat::new(vp, self.far.clone(), bell, lane_of(&self.channel, number)));
         domain.add_seat(seat.clone());
-        // Only this virtual processor's own kernel thread opens its seat, so it is still empty.
+        // A number belongs to one kernel thread at a time, and only that opens its seat.
         Ok(self.seats[vp].get_or_init(|| seat))
     }
 }

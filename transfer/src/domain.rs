@@ -1,15 +1,18 @@
-//! This process as a domain: its station, and the lanes that its virtual processors poll.
+//! This process as a domain: its station, and its virtual processors by number.
+//!
+//! A program may have several schedulers, one after the other or at once; each virtual processor of each takes a number here while it
+//! lives, which is its line on the station page, its lane in every channel, and its bed.
 
 use crate::caller::VpSeat;
-use crate::server::ServerLane;
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use upcall_os::atomic::{AtomicU64, Ordering};
 use upcall_os::bell::Bell;
 use upcall_os::poll::{PollSet, Report};
+use upcall_shm::astack::Numbers;
 use upcall_shm::station::Station;
 
-/// The most virtual processors of a domain that makes or serves calls: each has lanes of its own in every channel.
+/// The most virtual processors of a domain that make or serve calls at the same time: each has a lane of its own in every channel.
 pub const MOST_PROCESSORS: usize = 32;
 
 /// The one domain of this process.
@@ -17,13 +20,10 @@ pub const MOST_PROCESSORS: usize = 32;
 pub struct Domain {
     station: Station,
     beds: [OnceLock<Bed>; MOST_PROCESSORS],
-    lanes: Mutex<Vec<Arc<ServerLane>>>,
     seats: Mutex<Vec<Arc<VpSeat>>>,
-    /// Goes up whenever one of the two lists changes.
+    numbers: Numbers,
+    /// Goes up whenever what some processor polls changes.
     generation: AtomicU64,
-    /// How many virtual processors have started to poll; channels are spread over them.
-    started: AtomicU64,
-    homes: AtomicU64,
 }
 
 /// Where a virtual processor sleeps: everything that may wake it rings a bell in this set.
@@ -50,11 +50,9 @@ impl Domain {
         let domain = Self {
             station: Station::new()?,
             beds: [const { OnceLock::new() }; MOST_PROCESSORS],
-            lanes: Mutex::default(),
             seats: Mutex::default(),
+            numbers: Numbers::new(MOST_PROCESSORS as u16),
             generation: AtomicU64::new(1),
-            started: AtomicU64::new(0),
-            homes: AtomicU64::new(0),
         };
         Ok(DOMAIN.get_or_init(|| domain))
     }
@@ -66,7 +64,7 @@ impl Domain {
 
     pub(crate) fn bed(&self, vp: usize) -> io::Result<&Bed> {
         let cell = self.beds.get(vp).ok_or_else(|| {
-            io::Error::other(format!("virtual processor {vp}: a domain that calls or serves has at most {MOST_PROCESSORS}"))
+            io::Error::other(format!("virtual processor {vp}: at most {MOST_PROCESSORS} of a domain can call or serve at once"))
         })?;
         if let Some(bed) = cell.get() {
             return Ok(bed);
@@ -90,24 +88,17 @@ impl Domain {
         }
     }
 
-    /// The virtual processor that the next channel is to be served from first.
-    pub fn next_home(&self) -> u16 {
-        let started = self.started.load(Ordering::Relaxed).clamp(1, MOST_PROCESSORS as u64);
-        (self.homes.fetch_add(1, Ordering::Relaxed) % started) as u16
+    /// A number for a virtual processor that begins; `None` if all are taken.
+    pub(crate) fn take_number(&self) -> Option<usize> {
+        self.numbers.take().map(usize::from)
     }
 
-    pub(crate) fn processor_started(&self, vp: usize) {
-        self.started.fetch_max(vp as u64 + 1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn add_lane(&self, lane: Arc<ServerLane>) {
-        locked(&self.lanes).push(lane);
-        self.changed();
-    }
-
-    pub(crate) fn remove_lanes(&self, gone: impl Fn(&ServerLane) -> bool) {
-        locked(&self.lanes).retain(|lane| !gone(lane));
-        self.changed();
+    /// It has ended. Peers see it awake, so that nobody rings for it.
+    pub(crate) fn give_number(&self, number: usize) {
+        let line = self.station.line(number);
+        line.tid.store(0, Ordering::Relaxed);
+        line.asleep.store(0, Ordering::Release);
+        self.numbers.give(number as u16);
     }
 
     pub(crate) fn add_seat(&self, seat: Arc<VpSeat>) {
@@ -129,10 +120,6 @@ impl Domain {
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn lanes(&self) -> Vec<Arc<ServerLane>> {
-        locked(&self.lanes).clone()
     }
 
     pub(crate) fn seats(&self, vp: usize) -> Vec<Arc<VpSeat>> {

@@ -4,14 +4,15 @@
 //! nothing. The order of a look: replies for our own threads first (they end somebody's wait), then requests of clients.
 
 use crate::caller::VpSeat;
-use crate::domain::Domain;
+use crate::domain::{Domain, MOST_PROCESSORS};
 use crate::pacer::{LONGEST, Pacer, Pacing};
 use crate::server::ServerLane;
 use crate::sleep;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use upcall_os::atomic::{Ordering, fence};
 use upcall_os::processor;
@@ -20,11 +21,19 @@ use upcall_thread::{Found, Idle, Vp};
 /// How many requests of one lane are run before the others are looked at again.
 const BATCH: usize = 32;
 
-/// The idle behaviour of all virtual processors of this domain: give it to the scheduler.
+/// The idle behaviour of the virtual processors of one scheduler: give it to the scheduler, and to the channels that they are to serve.
+#[derive(Clone, Debug)]
+pub struct Processors(Arc<Crew>);
+
 #[derive(Debug)]
-pub struct Processors {
+struct Crew {
     domain: &'static Domain,
     pacing: Pacing,
+    /// The lanes that this crew serves.
+    lanes: Mutex<Vec<Arc<ServerLane>>>,
+    /// By the scheduler's own numbering: the domain's number of each processor, plus one; 0 while it does not run.
+    members: [AtomicUsize; MOST_PROCESSORS],
+    homes: AtomicUsize,
 }
 
 impl Processors {
@@ -33,12 +42,47 @@ impl Processors {
     /// # Errors
     /// No descriptor or no memory left.
     pub fn new(pacing: Pacing) -> io::Result<Self> {
-        Ok(Self { domain: Domain::current()?, pacing })
+        Ok(Self(Arc::new(Crew {
+            domain: Domain::current()?,
+            pacing,
+            lanes: Mutex::default(),
+            members: [const { AtomicUsize::new(0) }; MOST_PROCESSORS],
+            homes: AtomicUsize::new(0),
+        })))
     }
+
+    /// The processor that the next channel is to be woken for, by its number in the domain. They take turns. `None` before any has begun.
+    pub fn next_home(&self) -> Option<u16> {
+        let running = || self.0.members.iter().map(|member| member.load(Relaxed)).filter(|&member| member != 0);
+        let turn = self.0.homes.fetch_add(1, Relaxed) % running().count().max(1);
+        running().nth(turn).map(|member| (member - 1) as u16)
+    }
+
+    pub(crate) fn add_lane(&self, lane: Arc<ServerLane>) {
+        self.lanes().push(lane);
+        self.0.domain.changed();
+    }
+
+    pub(crate) fn remove_lanes(&self, gone: impl Fn(&ServerLane) -> bool) {
+        self.lanes().retain(|lane| !gone(lane));
+        self.0.domain.changed();
+    }
+
+    fn lanes(&self) -> MutexGuard<'_, Vec<Arc<ServerLane>>> {
+        self.0.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The number in this domain of the virtual processor that the caller runs on; `None` on other kernel threads, and under a scheduler that does not poll channels.
+#[inline]
+pub(crate) fn number() -> Option<usize> {
+    NUMBER.get().checked_sub(1)
 }
 
 thread_local! {
     static VIEW: RefCell<View> = RefCell::default();
+    /// This processor's number in the domain, plus one.
+    static NUMBER: Cell<usize> = const { Cell::new(0) };
 }
 
 /// One virtual processor's own view of the domain.
@@ -62,26 +106,13 @@ struct View {
 }
 
 impl View {
-    fn refresh(&mut self, domain: &Domain, vp: usize) {
-        let generation = domain.generation();
-        if self.generation == generation {
-            return;
+    fn refresh(&mut self, processors: &Processors) {
+        let generation = processors.0.domain.generation();
+        if self.generation != generation {
+            self.generation = generation;
+            self.lanes = Rc::new(processors.lanes().clone());
+            self.seats = Rc::new(number().map_or_else(Vec::new, |number| processors.0.domain.seats(number)));
         }
-        if self.generation == 0 {
-            self.start(domain, vp);
-        }
-        self.generation = generation;
-        self.lanes = Rc::new(domain.lanes());
-        self.seats = Rc::new(domain.seats(vp));
-    }
-
-    fn start(&mut self, domain: &Domain, vp: usize) {
-        domain.processor_started(vp);
-        self.home = processor::Processors::allowed().ok();
-        self.single = self.home.as_ref().is_none_or(|home| home.count() < 2);
-        let line = domain.station().line(vp);
-        line.cpu.store(processor::current() as u32, std::sync::atomic::Ordering::Relaxed);
-        line.tid.store(processor::thread_id(), std::sync::atomic::Ordering::Relaxed);
     }
 
     fn settle(&self) {
@@ -99,9 +130,35 @@ impl View {
 }
 
 impl Idle for Processors {
-    fn poll(&self, vp: &Vp) -> Found {
+    fn begin(&self, vp: &Vp) {
+        let domain = self.0.domain;
+        let Some(number) = self.0.members.get(vp.index()).and_then(|_| domain.take_number()) else { return };
+        // Without a bed it could not be woken: then it neither serves nor calls by its own lane.
+        if domain.bed(number).is_err() {
+            return domain.give_number(number);
+        }
+        NUMBER.set(number + 1);
+        let home = processor::Processors::allowed().ok();
+        let single = home.as_ref().is_none_or(|home| home.count() < 2);
+        VIEW.set(View { home, single, ..View::default() });
+        let line = domain.station().line(number);
+        line.cpu.store(processor::current() as u32, Ordering::Relaxed);
+        line.tid.store(processor::thread_id(), Ordering::Relaxed);
+        self.0.members[vp.index()].store(number + 1, Relaxed);
+    }
+
+    fn end(&self, vp: &Vp) {
+        if let Some(number) = number() {
+            self.0.members[vp.index()].store(0, Relaxed);
+            NUMBER.set(0);
+            VIEW.set(View::default());
+            self.0.domain.give_number(number);
+        }
+    }
+
+    fn poll(&self, _vp: &Vp) -> Found {
         VIEW.with_borrow_mut(|view| {
-            view.refresh(self.domain, vp.index());
+            view.refresh(self);
             let mut woke = false;
             for seat in view.seats.iter() {
                 woke |= seat.collect();
@@ -145,7 +202,7 @@ impl Idle for Processors {
             if round == 1 {
                 view.settle();
             }
-            view.spin(self.pacing, round, deadline)
+            view.spin(self.0.pacing, round, deadline)
         });
         if !spun {
             self.sleep(vp, deadline);
@@ -153,8 +210,9 @@ impl Idle for Processors {
     }
 
     fn unpark(&self, vp: usize) {
-        if sleep::must_wake(&self.domain.station().line(vp).asleep) {
-            self.domain.rouse(vp);
+        let Some(number) = self.0.members.get(vp).and_then(|member| member.load(Relaxed).checked_sub(1)) else { return };
+        if sleep::must_wake(&self.0.domain.station().line(number).asleep) {
+            self.0.domain.rouse(number);
         }
     }
 }
@@ -167,7 +225,7 @@ impl View {
                 processor::give_way();
             }
             upcall_os::atomic::spin_loop();
-            return round % 64 != 0 || deadline.is_none_or(|at| Instant::now() < at);
+            return !round.is_multiple_of(64) || deadline.is_none_or(|at| Instant::now() < at);
         }
         if pacing == Pacing::Sleep || self.single {
             return false;
@@ -197,8 +255,12 @@ impl View {
 
 impl Processors {
     fn sleep(&self, vp: &Vp, deadline: Option<Instant>) {
-        let line = self.domain.station().line(vp.index());
-        let Ok(bed) = self.domain.bed(vp.index()) else { return };
+        let domain = self.0.domain;
+        let Some((number, bed)) = number().and_then(|number| Some((number, domain.bed(number).ok()?))) else {
+            // A processor without a number cannot be woken; it looks again and again, but not often.
+            return std::thread::sleep(LONGEST);
+        };
+        let line = domain.station().line(number);
         let generation = VIEW.with_borrow_mut(|view| {
             // Confined, but by nobody who needs it now: back to where we belong.
             if view.confined && !view.donated {
@@ -210,9 +272,7 @@ impl Processors {
             view.generation
         });
         sleep::announce(&line.asleep);
-        let busy = vp.has_work()
-            || self.domain.generation() != generation
-            || VIEW.with_borrow(View::waits);
+        let busy = vp.has_work() || domain.generation() != generation || VIEW.with_borrow(View::waits);
         if busy {
             sleep::retract(&line.asleep);
             return;
@@ -220,7 +280,7 @@ impl Processors {
         let start = Instant::now();
         bed.set.wait_any(deadline.map(|at| at.saturating_duration_since(start)));
         sleep::retract(&line.asleep);
-        line.cpu.store(processor::current() as u32, std::sync::atomic::Ordering::Relaxed);
+        line.cpu.store(processor::current() as u32, Ordering::Relaxed);
         VIEW.with_borrow_mut(|view| {
             // Woken soon: it would have been better to spin. Late: spinning was, or would have been, for nothing.
             if start.elapsed() < LONGEST {

@@ -21,11 +21,11 @@
 pub mod caller;
 #[cfg(not(loom))]
 pub mod domain;
+pub mod gate;
 #[cfg(not(loom))]
 pub mod handoff;
 #[cfg(not(loom))]
 pub mod idle;
-pub mod gate;
 pub mod pacer;
 #[cfg(not(loom))]
 pub mod server;

@@ -5,11 +5,12 @@
 //! the count of requests, and only against a limit; `rpc` checks the rest.
 
 use crate::domain::Domain;
+use crate::idle::Processors;
 use crate::sleep;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use upcall_os::bell::Bell;
 use upcall_os::futex::{self, Scope};
 use upcall_os::poll::Report;
@@ -33,6 +34,7 @@ pub struct ServerChannel {
     channel: Channel,
     station: PeerStation,
     serve: Box<dyn Serve>,
+    processors: Processors,
     home: u16,
     /// Rung by the client; in the set of the home processor's bed.
     bell: Bell,
@@ -77,29 +79,23 @@ impl fmt::Debug for ServerLane {
 }
 
 impl ServerChannel {
-    /// The serving end of `channel`, whose client has `station`, to be polled by this domain's virtual processors, and woken for on the processor
-    /// `home` by `bell`. `serve` is made with a weak reference to the channel, so that it can close it.
+    /// The serving end of `channel`, whose client has `station`, to be polled by `processors`, and woken for on the one with the number
+    /// `home` by `bell`.
     ///
     /// # Errors
     /// The home processor's set cannot take the bell.
     pub fn new(
         channel: Channel,
         station: PeerStation,
+        processors: Processors,
         home: u16,
         bell: Bell,
-        serve: impl FnOnce(&Weak<Self>) -> Box<dyn Serve>,
+        serve: Box<dyn Serve>,
     ) -> io::Result<Arc<Self>> {
         let bed = Domain::current()?.bed(usize::from(home))?;
         bed.set.add(&bell, 2, Report::EachRing)?;
-        Ok(Arc::new_cyclic(|this| Self {
-            channel,
-            station,
-            serve: serve(this),
-            home,
-            bell,
-            lanes: [const { OnceLock::new() }; LANES as usize],
-            closed: AtomicBool::new(false),
-        }))
+        let lanes = [const { OnceLock::new() }; LANES as usize];
+        Ok(Arc::new(Self { channel, station, serve, processors, home, bell, lanes, closed: AtomicBool::new(false) }))
     }
 
     /// Starts to poll a lane.
@@ -117,7 +113,7 @@ impl ServerChannel {
             owes_look: AtomicBool::new(false),
         });
         self.lanes[usize::from(number)].set(lane.clone()).map_err(|_| "a lane was opened twice")?;
-        Domain::current().map_err(|_| "no domain")?.add_lane(lane);
+        self.processors.add_lane(lane);
         Ok(())
     }
 
@@ -126,12 +122,10 @@ impl ServerChannel {
         if self.closed.swap(true, Ordering::SeqCst) {
             return;
         }
-        if let Ok(domain) = Domain::current() {
-            if let Ok(bed) = domain.bed(usize::from(self.home)) {
-                bed.set.remove(&self.bell);
-            }
-            domain.remove_lanes(|lane| std::ptr::eq(&*lane.channel, self));
+        if let Ok(bed) = Domain::current().and_then(|domain| domain.bed(usize::from(self.home))) {
+            bed.set.remove(&self.bell);
         }
+        self.processors.remove_lanes(|lane| std::ptr::eq(&*lane.channel, self));
     }
 }
 

@@ -1,1 +1,69 @@
 //! Calls between processes at memory speed.
+//!
+//! Part of a program is put into a process of its own, and called there as before: a codec that crashes, a library that is not trusted, a service
+//! that several programs share. The interface is written in WIT; the code on both sides is generated.
+//!
+//! ```no_run
+//! upcall::interface!(r#"
+//!     package demo:greeter@1.0.0;
+//!     interface greeter {
+//!         greet: func(name: string) -> string;
+//!     }
+//! "#);
+//!
+//! struct English;
+//! impl greeter::Serve for English {
+//!     fn greet(&self, name: &str) -> String {
+//!         format!("Hello, {name}!")
+//!     }
+//! }
+//!
+//! // In the server's program:
+//! # fn server() -> Result<(), upcall::ServeError> {
+//! upcall::Server::new().export("greeter", greeter::export(English)).run()
+//! # }
+//!
+//! // In the client's:
+//! # fn client() -> Result<(), Box<dyn std::error::Error>> {
+//! let greeter = greeter::Greeter::bind("greeter")?;
+//! println!("{}", greeter.greet("Ada")?);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! This crate re-exports the parts that programs use, and holds nothing itself.
+#![forbid(unsafe_code)]
+
+pub use upcall_macros::interface;
+pub use upcall_rpc::{BindError, Bytes, CallError, Export, Failure, Malformed, Pacing, Running, ServeError, Server};
+pub use upcall_transfer::Closed;
+
+/// User-level threads.
+pub mod thread {
+    pub use upcall_thread::*;
+
+    /// The virtual processors of a program whose threads make calls: they poll its channels when they have nothing else to do.
+    ///
+    /// # Errors
+    /// No descriptor or no memory left.
+    pub fn processors(pacing: crate::Pacing) -> std::io::Result<upcall_thread::Processors> {
+        let idle = upcall_transfer::Processors::new(pacing)?;
+        Ok(upcall_thread::Processors::new().idle(std::sync::Arc::new(idle)))
+    }
+}
+
+/// What is exported on this machine, as `upcall ls` shows it.
+pub mod directory {
+    pub use upcall_os::socket::Peer;
+    pub use upcall_rpc::link::list;
+    pub use upcall_rpc::names::{domains, find, folder, sweep};
+    pub use upcall_rpc::Exported;
+}
+
+/// What generated stubs use. Not for direct use, and not stable.
+pub mod stub {
+    pub use upcall_rpc::{
+        Binding, Bytes, Call, CallError, Decoder, Dispatch, Encoder, Export, Extent, Failure, Get, Handle, Interface, Layout, Limits,
+        Malformed, Procedure, Put, Replied,
+    };
+}

@@ -1,0 +1,459 @@
+//! A client's binding to an interface, and the call.
+//!
+//! Source: LRPC, sections 3.1, 3.2 and 3.5. A call takes an A-stack if its values do not fit into a slot, writes the arguments there once, sends one line and waits;
+//! the results are read from where the server wrote them, once. What fits no A-stack goes by a segment of memory that the client brings,
+//! so a server's memory does not depend on what its clients send.
+
+use crate::decode::{Decoder, Side};
+use crate::encode::{Encoder, block_len};
+use crate::error::{BindError, CallError};
+use crate::interface::{Interface, Procedure, Wanted};
+use crate::link::{Link, Segment, refused};
+use crate::names;
+use crate::server::{self, outcome};
+use crate::value::{Get, Handle, Put};
+use crate::wire::{Answer, ClientRequest};
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use upcall_os::memory::{Mapping, MemoryFile};
+use upcall_shm::astack::Plan;
+use upcall_shm::region::Region;
+use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place};
+use upcall_shm::span::{Room, Span};
+use upcall_thread::Waiter;
+use upcall_transfer::Pacing;
+use upcall_transfer::gate::Gate;
+
+/// A client's right to call the procedures of one interface of one server. Clones share it; the last one dropped gives it up.
+#[derive(Clone)]
+pub struct Binding(Arc<Inner>);
+
+struct Inner {
+    link: Arc<Link>,
+    id: u16,
+    name: String,
+    interface: &'static Interface,
+    /// By this program's procedure number.
+    procedures: Vec<Bound>,
+    plan: Plan,
+    astacks: Option<Arc<Region>>,
+    gates: Vec<Gate<Waiter>>,
+}
+
+/// What a call of a procedure needs to know.
+struct Bound {
+    /// The message's tag: the binding and the server's procedure number.
+    tag: u16,
+    /// The class of its A-stacks.
+    class: Option<usize>,
+    /// Bytes of the largest result lately, if it did not fit.
+    result: AtomicU32,
+}
+
+impl fmt::Debug for Binding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { name, interface, link, .. } = &*self.0;
+        write!(f, "Binding({name:?}, {}, process {})", interface.id, link.peer.pid)
+    }
+}
+
+/// Runs what blocks its kernel thread: beside the virtual processor if there is one, so that other threads go on.
+fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    if upcall_thread::on_virtual_processor().is_none() {
+        return work();
+    }
+    let (work, result) = (Mutex::new(Some(work)), Mutex::new(None));
+    let run = || {
+        let work = work.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let done = work.map(|work| work());
+        *result.lock().unwrap_or_else(PoisonError::into_inner) = done;
+    };
+    std::thread::scope(|scope| {
+        upcall_thread::block_unless(|waiter| {
+            // What cannot be run beside is run here, at the price of the other threads' time.
+            let waiter = Mutex::new(Some(waiter));
+            let wake = Arc::new(waiter);
+            let woken = wake.clone();
+            let started = std::thread::Builder::new().spawn_scoped(scope, move || {
+                run();
+                if let Some(waiter) = woken.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                    waiter.wake();
+                }
+            });
+            match started {
+                Ok(_) => None,
+                Err(_) => wake.lock().unwrap_or_else(PoisonError::into_inner).take(),
+            }
+        });
+    });
+    let done = result.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.unwrap_or_else(|| {
+        let work = work.into_inner().unwrap_or_else(PoisonError::into_inner);
+        work.unwrap_or_else(|| unreachable!("work that did not run is still there"))()
+    })
+}
+
+impl Binding {
+    /// Binds to whoever exports `name`, for the procedures of `interface`. Blocks the calling thread for about 0.2 ms, and for at most 5 s if the server does not
+    /// answer; other user-level threads go on.
+    ///
+    /// # Errors
+    /// See [`BindError`].
+    pub fn bind(name: &str, interface: &'static Interface) -> Result<Self, BindError> {
+        aside(|| Self::bind_here(name, interface))
+    }
+
+    fn bind_here(name: &str, interface: &'static Interface) -> Result<Self, BindError> {
+        let socket = names::find(name)?;
+        let link = Link::to(name, &socket)?;
+        let resource = |what: &str| {
+            let what = what.to_string();
+            move |error| BindError::Resource { what, error }
+        };
+        let plan = interface.plan();
+        let (mut descriptors, mut astacks) = (Vec::new(), None);
+        let memory;
+        if plan.bytes() > 0 {
+            memory = MemoryFile::create("upcall-astacks", plan.bytes()).map_err(resource("the memory of the A-stacks"))?;
+            astacks = Region::new(Mapping::shared(&memory).map_err(resource("mapping the A-stacks"))?);
+            descriptors.push(memory.as_fd());
+        }
+        let id = link.next_binding().ok_or_else(|| BindError::Resource {
+            what: format!("binding {name:?}"),
+            error: std::io::Error::other(format!("this domain has bound {} times to that one", server::MOST_BINDINGS)),
+        })?;
+        let request = ClientRequest::Bind {
+            id,
+            name: name.into(),
+            interface: interface.id.to_string(),
+            procedures: interface.procedures.iter().map(wanted).collect(),
+            classes: plan.classes().iter().map(|class| (class.size, class.count)).collect(),
+        };
+        let numbers = match link.control().exchange(request, &descriptors).map_err(|error| error.for_name(name))? {
+            (Answer::Bound { numbers }, _) if numbers.len() == interface.procedures.len() => numbers,
+            (Answer::Refused(refusal), _) => return Err(refused(name, &interface.id, refusal)),
+            _ => return Err(BindError::Protocol { what: "another answer than a binding".into() }),
+        };
+        let bound = |(procedure, number): (&Procedure, u16)| Bound {
+            tag: server::tag(id, number),
+            class: plan.class_for(procedure.astack_bytes()),
+            result: AtomicU32::new(0),
+        };
+        let procedures = interface.procedures.iter().zip(numbers).map(bound).collect();
+        let gates = plan.classes().iter().map(|class| Gate::new(class.count)).collect();
+        Ok(Self(Arc::new(Inner { link, id, name: name.into(), interface, procedures, plan, astacks, gates })))
+    }
+
+    /// The name that was bound.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The interface.
+    pub fn interface(&self) -> &'static Interface {
+        self.0.interface
+    }
+
+    /// The server's process.
+    pub fn server(&self) -> u32 {
+        self.0.link.peer.pid
+    }
+
+    /// Sets how kernel threads that call through this channel spend the wait; user-level threads follow their scheduler's pacing.
+    pub fn set_pacing(&self, pacing: Pacing) {
+        self.0.link.channel.set_pacing(pacing);
+    }
+
+    /// Whether calls can still go through; once `false`, always so.
+    pub fn is_open(&self) -> bool {
+        self.0.link.channel.closed().is_none()
+    }
+
+    /// Calls procedure `number`. Blocks the calling user-level thread, or kernel thread, until the reply is there.
+    ///
+    /// If the server's process ends, the call returns [`CallError::Failed`], within about a millisecond.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    ///
+    /// # Panics
+    /// `number` is not one of the interface: generated stubs never ask for such a one.
+    #[inline]
+    pub fn call<A: Put, R: Get>(&self, number: u16, args: &A) -> Result<R, CallError> {
+        let inner = &*self.0;
+        let bound = &inner.procedures[usize::from(number)];
+        let limits = inner.interface.procedures[usize::from(number)].limits;
+        let len = block_len(args);
+        // Both blocks fit into slots: decided when this is compiled.
+        if A::FIXED && R::FIXED && A::SIZE <= INLINE && R::SIZE <= INLINE {
+            let mut request = Image::new(0, bound.tag, NO_ASTACK);
+            if A::SIZE > 0 {
+                Encoder::block(Room::of_words(&mut request.values), args, limits, None)?;
+                request.place(Place::Inline, 0, A::SIZE as u32);
+            }
+            let mut reply = inner.link.channel.call(request)?;
+            if reply.tag() == outcome::DONE && reply.values_in() == Some(Place::Inline) {
+                let room = Room::of_words(&mut reply.values);
+                return self.decode::<R>(*room, limits);
+            }
+            return self.uncommon(reply, None, None);
+        }
+        self.call_in_memory(bound, limits, len, args)
+    }
+
+    fn decode<R: Get>(&self, span: Span<'_>, limits: crate::Limits) -> Result<R, CallError> {
+        Ok(R::get(&Decoder::new(span, R::SIZE, limits, Side::Client(self)), 0)?)
+    }
+
+    fn call_in_memory<A: Put, R: Get>(&self, bound: &Bound, limits: crate::Limits, len: usize, args: &A) -> Result<R, CallError> {
+        let inner = &*self.0;
+        let wish = len.max(bound.result.load(Ordering::Relaxed) as usize);
+        let astack = match bound.class {
+            Some(class) if wish <= inner.plan.classes()[class].size as usize => Some(AStack::take(inner, class)),
+            _ => None,
+        };
+        let segment = match astack {
+            None if wish > INLINE => Some(TakenSegment::take(inner, wish)?),
+            _ => None,
+        };
+        let mut request = Image::new(0, bound.tag, astack.as_ref().map_or(NO_ASTACK, |astack| astack.number));
+        let number = segment.as_ref().map_or(0, TakenSegment::number);
+        if len <= INLINE {
+            Encoder::block(Room::of_words(&mut request.values), args, limits, None)?;
+            request.place(Place::Inline, number, len as u32);
+        } else if let Some(room) = astack.as_ref().and_then(AStack::room) {
+            Encoder::block(room, args, limits, None)?;
+            request.place(Place::AStack, 0, len as u32);
+        } else if let Some(room) = segment.as_ref().and_then(TakenSegment::room) {
+            Encoder::block(room, args, limits, None)?;
+            request.values[0] = len as u64;
+            request.place(Place::Segment, number, 8);
+        }
+        let mut reply = inner.link.channel.call(request)?;
+        if reply.tag() != outcome::DONE {
+            if reply.tag() == outcome::HELD {
+                bound.result.store(u32::try_from(reply.values[1]).unwrap_or(u32::MAX), Ordering::Relaxed);
+            }
+            return self.uncommon(reply, astack, segment);
+        }
+        match reply.values_in() {
+            Some(Place::Inline) => {
+                let room = Room::of_words(&mut reply.values);
+                self.decode(*room, limits)
+            }
+            Some(Place::AStack) => {
+                let room = astack.as_ref().and_then(AStack::room).and_then(|room| room.part(0, reply.len()));
+                self.decode(room.ok_or_else(|| bad("results in an A-stack that was not given"))?, limits)
+            }
+            Some(Place::Segment) => {
+                let len = usize::try_from(reply.values[0]).unwrap_or(usize::MAX);
+                let room = segment.as_ref().and_then(TakenSegment::room).and_then(|room| room.part(0, len));
+                self.decode(room.ok_or_else(|| bad("results in a segment that was not given"))?, limits)
+            }
+            None => Err(bad("results in no known place")),
+        }
+    }
+
+    /// What does not happen on most calls, in one place.
+    #[cold]
+    fn uncommon<R: Get>(
+        &self,
+        reply: Image,
+        astack: Option<AStack<'_>>,
+        segment: Option<TakenSegment<'_>>,
+    ) -> Result<R, CallError> {
+        drop((astack, segment));
+        match reply.tag() {
+            outcome::HELD => self.fetch(reply, |span| self.decode(span, crate::Limits::default())),
+            outcome::REFUSED => Err(CallError::Refused(self.text(reply)?)),
+            outcome::PANICKED => Err(CallError::Panicked(self.text(reply)?)),
+            outcome::NO_SUCH_HANDLE => Err(CallError::NoSuchHandle),
+            outcome::REVOKED => Err(CallError::Revoked),
+            outcome::NO_SUCH_PROCEDURE => Err(CallError::NoSuchProcedure),
+            outcome::UNANSWERED => Err(CallError::Panicked("the server's code did not answer".into())),
+            other => Err(bad(&format!("an unknown outcome, {other}"))),
+        }
+    }
+
+    fn text(&self, reply: Image) -> Result<String, CallError> {
+        match reply.values_in() {
+            Some(Place::Inline) => {
+                let mut values = reply.values;
+                self.decode(*Room::of_words(&mut values), crate::Limits::default())
+            }
+            _ => Err(bad("an error text in an odd place")),
+        }
+    }
+
+    /// Fetches a result that was larger than what we brought: into a segment that is large enough.
+    fn fetch<R>(&self, reply: Image, read: impl FnOnce(Span<'_>) -> Result<R, CallError>) -> Result<R, CallError> {
+        let inner = &*self.0;
+        let [key, len, ..] = reply.values;
+        let len = usize::try_from(len).map_err(|_| bad("a result larger than memory"))?;
+        let mut request = Image::new(0, server::tag(inner.id, server::FETCH), NO_ASTACK);
+        request.values[0] = key;
+        let segment = match TakenSegment::take(inner, len) {
+            Ok(segment) => segment,
+            Err(error) => {
+                // Without a segment the server forgets the result.
+                request.place(Place::Inline, 0, 8);
+                inner.link.channel.call(request)?;
+                return Err(error);
+            }
+        };
+        request.place(Place::Inline, segment.number(), 8);
+        let reply = inner.link.channel.call(request)?;
+        if reply.tag() != outcome::DONE || reply.values_in() != Some(Place::Segment) {
+            return Err(bad("a result that was held cannot be fetched"));
+        }
+        let len = usize::try_from(reply.values[0]).unwrap_or(usize::MAX);
+        let room = segment.room().and_then(|room| room.part(0, len));
+        read(room.ok_or_else(|| bad("a result longer than its segment"))?)
+    }
+
+    /// Calls procedure `number` with a block of arguments that was laid out elsewhere, and returns a copy of the block of its results: for callers that know
+    /// the interface only when they run.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    ///
+    /// # Panics
+    /// `number` is not one of the interface.
+    pub fn call_block(&self, number: u16, args: &[u8]) -> Result<Vec<u8>, CallError> {
+        let inner = &*self.0;
+        let bound = &inner.procedures[usize::from(number)];
+        let segment = TakenSegment::take(inner, args.len().max(1))?;
+        let mut request = Image::new(0, bound.tag, NO_ASTACK);
+        let room = segment.room().ok_or_else(|| bad("no room in the segment"))?;
+        room.copy_in(0, args).ok_or_else(|| bad("no room in the segment"))?;
+        request.values[0] = args.len() as u64;
+        request.place(Place::Segment, segment.number(), 8);
+        let mut reply = inner.link.channel.call(request)?;
+        let mut block = Vec::new();
+        match (reply.tag(), reply.values_in()) {
+            (outcome::DONE, Some(Place::Inline)) => {
+                let len = reply.len().min(INLINE);
+                Room::of_words(&mut reply.values).part(0, len).iter().for_each(|span| span.append_to(&mut block));
+                Ok(block)
+            }
+            (outcome::DONE, Some(Place::Segment)) => {
+                let len = usize::try_from(reply.values[0]).unwrap_or(usize::MAX);
+                let span = room.part(0, len).ok_or_else(|| bad("a result longer than its segment"))?;
+                span.append_to(&mut block);
+                Ok(block)
+            }
+            (outcome::HELD, _) => self.fetch(reply, |span| {
+                span.append_to(&mut block);
+                Ok(std::mem::take(&mut block))
+            }),
+            (outcome::DONE, _) => Err(bad("results in an odd place")),
+            _ => self.uncommon::<()>(reply, None, Some(segment)).map(|()| block),
+        }
+    }
+
+    /// Drops the client's hold on a resource. If the server is gone, so is the resource.
+    pub fn release(&self, handle: Handle) {
+        let mut request = Image::new(0, server::tag(self.0.id, server::RELEASE), NO_ASTACK);
+        request.values[0] = handle.0;
+        request.place(Place::Inline, 0, 8);
+        let _ = self.0.link.channel.call(request);
+    }
+}
+
+fn wanted(procedure: &Procedure) -> Wanted {
+    Wanted { name: procedure.name.to_string(), hash: procedure.hash, signature: procedure.signature.to_string() }
+}
+
+#[cold]
+fn bad(what: &str) -> CallError {
+    CallError::BadReply(what.into())
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let _ = self.link.control().notify(ClientRequest::Unbind { id: self.id }, &[] as &[BorrowedFd<'_>]);
+    }
+}
+
+/// An A-stack, taken for the time of a call.
+struct AStack<'a> {
+    inner: &'a Inner,
+    class: usize,
+    number: u16,
+}
+
+impl<'a> AStack<'a> {
+    /// Takes one; waits while all of its class are in use.
+    #[inline]
+    fn take(inner: &'a Inner, class: usize) -> Self {
+        let gate = &inner.gates[class];
+        let within = gate.try_take().unwrap_or_else(|| wait_for(gate));
+        Self { inner, class, number: inner.plan.first_of(class) + within }
+    }
+
+    fn room(&self) -> Option<Room<'a>> {
+        let (at, len) = self.inner.plan.place(self.number)?;
+        self.inner.astacks.as_ref()?.room(at, len)
+    }
+}
+
+#[cold]
+fn wait_for(gate: &Gate<Waiter>) -> u16 {
+    loop {
+        let mut taken = None;
+        upcall_thread::block_unless(|waiter| {
+            let mut waiter = Some(waiter);
+            taken = gate.take_or_wait(|| waiter.take().unwrap_or_else(|| unreachable!("the gate makes at most one entry")));
+            waiter
+        });
+        if let Some(number) = taken.or_else(|| gate.try_take()) {
+            return number;
+        }
+    }
+}
+
+impl Drop for AStack<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let within = self.number - self.inner.plan.first_of(self.class);
+        if let Some(sleeper) = self.inner.gates[self.class].give(within) {
+            sleeper.wake();
+        }
+    }
+}
+
+/// A segment, taken for the time of a call.
+struct TakenSegment<'a> {
+    inner: &'a Inner,
+    segment: Option<Segment>,
+}
+
+impl<'a> TakenSegment<'a> {
+    fn take(inner: &'a Inner, len: usize) -> Result<Self, CallError> {
+        let segment = inner.link.segment(len);
+        let segment = segment.map_err(|error| match inner.link.channel.closed() {
+            Some(closed) => CallError::Failed(closed),
+            None => CallError::NoMemory { bytes: len as u64, error: error.to_string() },
+        })?;
+        Ok(Self { inner, segment: Some(segment) })
+    }
+
+    fn number(&self) -> u16 {
+        self.segment.as_ref().map_or(0, |segment| segment.number)
+    }
+
+    fn room(&self) -> Option<Room<'_>> {
+        let segment = self.segment.as_ref()?;
+        segment.region.room(0, segment.region.len())
+    }
+}
+
+impl Drop for TakenSegment<'_> {
+    fn drop(&mut self) {
+        if let Some(segment) = self.segment.take() {
+            self.inner.link.give_segment(segment);
+        }
+    }
+}

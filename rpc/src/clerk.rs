@@ -1,0 +1,91 @@
+//! The clerk: the one kernel thread of a domain that watches its control connections.
+//!
+//! Source: LRPC, section 3.1, where a clerk in the server's runtime answers binders. Here it also learns of the end of peers, from the kernel (the closing
+//! of their sockets, and their pidfds), never from a heartbeat. It sleeps unless something happens.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use upcall_os::poll::{PollSet, Report};
+
+/// Something that the clerk watches.
+pub(crate) trait Watched: Send + Sync {
+    /// What is watched.
+    fn descriptor(&self) -> BorrowedFd<'_>;
+
+    /// Something happened. Returns whether to go on watching; if not, it is forgotten.
+    fn happened(&self, hung_up: bool) -> bool;
+}
+
+/// This domain's clerk.
+pub(crate) struct Clerk {
+    set: PollSet,
+    watched: Mutex<All>,
+}
+
+/// What is watched, by number, and the last number given.
+#[derive(Default)]
+struct All {
+    last: u64,
+    watched: HashMap<u64, Arc<dyn Watched>>,
+}
+
+impl Clerk {
+    /// The clerk, whose thread is started at the first use.
+    pub(crate) fn current() -> io::Result<&'static Self> {
+        static CLERK: OnceLock<Clerk> = OnceLock::new();
+        static START: Mutex<()> = Mutex::new(());
+        if let Some(clerk) = CLERK.get() {
+            return Ok(clerk);
+        }
+        let _start = START.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(clerk) = CLERK.get() {
+            return Ok(clerk);
+        }
+        let set = PollSet::new()?;
+        let clerk = CLERK.get_or_init(|| Self { set, watched: Mutex::default() });
+        std::thread::Builder::new().name("upcall-clerk".into()).stack_size(256 * 1024).spawn(|| clerk.work())?;
+        Ok(clerk)
+    }
+
+    fn watched(&self) -> MutexGuard<'_, All> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Watches a descriptor. Returns its number.
+    pub(crate) fn watch(&self, watched: Arc<dyn Watched>, report: Report) -> io::Result<u64> {
+        let mut all = self.watched();
+        all.last += 1;
+        let key = all.last;
+        self.set.add(watched.descriptor(), key, report)?;
+        all.watched.insert(key, watched);
+        Ok(key)
+    }
+
+    /// Watches it no longer.
+    pub(crate) fn forget(&self, key: u64) {
+        let gone = self.watched().watched.remove(&key);
+        if let Some(gone) = gone {
+            self.set.remove(gone.descriptor());
+            // Dropped after the lock was released: its drop may come back here.
+            drop(gone);
+        }
+    }
+
+    fn work(&self) {
+        let mut ready = Vec::new();
+        loop {
+            self.set.wait(&mut ready, None);
+            for event in &ready {
+                let Some(watched) = self.watched().watched.get(&event.key).cloned() else { continue };
+                // A fault in the handling of one peer ends that peer's connection, not the clerk.
+                let keep = catch_unwind(AssertUnwindSafe(|| watched.happened(event.hung_up))).unwrap_or(false);
+                if !keep {
+                    self.forget(event.key);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Reading values out of a block that a peer wrote.
+//!
+//! Every number is read once and checked as read; every length is checked against the block and the interface's limits before anything is
+//! allocated; no byte of a tail is given out twice, so a small block cannot claim to be a large value. What the peer
+//! writes meanwhile changes values, never bounds.
+
+use crate::binding::Binding;
+use crate::interface::Limits;
+use crate::session::Session;
+use crate::value::Get;
+use std::cell::Cell;
+use std::fmt;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use upcall_shm::span::Span;
+
+/// Reads one block; see the module.
+#[derive(Debug)]
+pub struct Decoder<'a> {
+    span: Span<'a>,
+    limits: Limits,
+    /// Bytes of the tail that may still be claimed.
+    budget: Cell<usize>,
+    side: Side<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Side<'a> {
+    Client(&'a Binding),
+    Server(&'a Arc<Session>),
+    #[cfg(test)]
+    None,
+}
+
+/// A value that is not one: what the peer wrote breaks the interface's types or limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// The block ends before the value at this offset does.
+    Short {
+        /// The offset in bytes.
+        at: usize,
+    },
+    /// A number that stands for a case, a bool, a character or a flag, and stands for none.
+    NoSuchCase {
+        /// The offset in bytes.
+        at: usize,
+        /// The number.
+        found: u64,
+        /// How many cases there are.
+        cases: u64,
+    },
+    /// A string or list is longer than the interface permits, or than its block can hold.
+    TooLong {
+        /// The offset of its descriptor.
+        at: usize,
+        /// Its bytes or elements.
+        len: u64,
+        /// The most permitted.
+        limit: u64,
+    },
+    /// A string is not UTF-8.
+    NotUtf8 {
+        /// The offset of its descriptor.
+        at: usize,
+    },
+    /// A handle that the client does not hold, or that is of another resource type.
+    NoSuchHandle {
+        /// The handle.
+        handle: u64,
+    },
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Short { at } => write!(f, "the block ends before the value at byte {at}"),
+            Self::NoSuchCase { at, found, cases } => write!(f, "{found} at byte {at} is not one of {cases} cases"),
+            Self::TooLong { at, len, limit } => write!(f, "length {len} at byte {at}, more than the limit of {limit}"),
+            Self::NotUtf8 { at } => write!(f, "the string at byte {at} is not UTF-8"),
+            Self::NoSuchHandle { handle } => write!(f, "handle {handle:#x} is not held, or is of another type"),
+        }
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+impl Malformed {
+    /// A discriminant that names no case.
+    #[cold]
+    pub fn discriminant(at: usize, found: u64, cases: u64) -> Self {
+        Self::NoSuchCase { at, found, cases }
+    }
+}
+
+macro_rules! number {
+    ($name:ident, $plain:ty, $doc:literal) => {
+        #[doc = $doc]
+        ///
+        /// # Errors
+        /// The block ends before.
+        #[inline(always)]
+        pub fn $name(&self, at: usize) -> Result<$plain, Malformed> {
+            self.span.$name(at).ok_or(Malformed::Short { at })
+        }
+    };
+}
+
+impl<'a> Decoder<'a> {
+    pub(crate) fn new(span: Span<'a>, fixed: usize, limits: Limits, side: Side<'a>) -> Self {
+        Self { span, limits, budget: Cell::new(span.len().saturating_sub(fixed)), side }
+    }
+
+    /// Reads a value.
+    ///
+    /// # Errors
+    /// See [`Malformed`].
+    #[inline(always)]
+    pub fn get<T: Get>(&self, at: usize) -> Result<T, Malformed> {
+        T::get(self, at)
+    }
+
+    number!(u8, u8, "Reads a byte.");
+    number!(u16, u16, "Reads two bytes at a multiple of two.");
+    number!(u32, u32, "Reads four bytes at a multiple of four.");
+    number!(u64, u64, "Reads eight bytes at a multiple of eight.");
+
+    /// The elements of the list whose descriptor is at `at`: where they begin and how many there are. All of them lie within the block.
+    ///
+    /// # Errors
+    /// Longer than the interface or the block permits.
+    pub fn list(&self, at: usize, stride: usize) -> Result<(usize, usize), Malformed> {
+        self.claim(at, stride, self.limits.list)
+    }
+
+    fn claim(&self, at: usize, stride: usize, limit: u64) -> Result<(usize, usize), Malformed> {
+        let (start, len) = (self.u64(at)?, self.u64(at + 8)?);
+        if len > limit {
+            return Err(Malformed::TooLong { at, len, limit });
+        }
+        let short = Malformed::TooLong { at, len, limit: (self.budget.get() / stride.max(1)) as u64 };
+        let bytes = usize::try_from(len).ok().and_then(|len| len.checked_mul(stride));
+        let (Some(bytes), Ok(start)) = (bytes, usize::try_from(start)) else { return Err(short) };
+        if bytes > self.budget.get() || self.span.part(start, bytes).is_none() {
+            return Err(short);
+        }
+        self.budget.set(self.budget.get() - bytes);
+        Ok((start, len as usize))
+    }
+
+    fn run(&self, at: usize, limit: u64) -> Result<Span<'a>, Malformed> {
+        let (start, len) = self.claim(at, 1, limit)?;
+        self.span.part(start, len).ok_or(Malformed::Short { at })
+    }
+
+    /// Copies the string at `at` and checks the copy.
+    ///
+    /// # Errors
+    /// Too long, or not UTF-8.
+    pub fn string(&self, at: usize) -> Result<String, Malformed> {
+        let mut bytes = Vec::new();
+        self.run(at, self.limits.string)?.append_to(&mut bytes);
+        String::from_utf8(bytes).map_err(|_| Malformed::NotUtf8 { at })
+    }
+
+    /// The list of bytes at `at`, uninterpreted and not copied.
+    ///
+    /// # Errors
+    /// Too long.
+    pub fn bytes(&self, at: usize) -> Result<Bytes<'a>, Malformed> {
+        Ok(Bytes(self.run(at, self.limits.list)?))
+    }
+
+    /// The object that the handle at `at` stands for.
+    ///
+    /// # Errors
+    /// The client does not hold it, or it is of another type.
+    pub fn borrow<T: ?Sized + Send + Sync + 'static>(&self, at: usize) -> Result<Arc<T>, Malformed> {
+        let handle = self.u64(at)?;
+        self.session(handle)?.get(handle).ok_or(Malformed::NoSuchHandle { handle })
+    }
+
+    /// The same, and the client holds it no longer.
+    ///
+    /// # Errors
+    /// As [`Decoder::borrow`].
+    pub fn take<T: ?Sized + Send + Sync + 'static>(&self, at: usize) -> Result<Arc<T>, Malformed> {
+        let handle = self.u64(at)?;
+        self.session(handle)?.take(handle).ok_or(Malformed::NoSuchHandle { handle })
+    }
+
+    fn session(&self, handle: u64) -> Result<&'a Arc<Session>, Malformed> {
+        match self.side {
+            Side::Server(session) => Ok(session),
+            _ => Err(Malformed::NoSuchHandle { handle }),
+        }
+    }
+
+    /// The binding that a result came through; `None` on the server's side.
+    pub fn binding(&self) -> Option<Binding> {
+        match self.side {
+            Side::Client(binding) => Some(binding.clone()),
+            _ => None,
+        }
+    }
+}
+
+/// A list of bytes as a server sees it: in the memory that it shares with the client, uninterpreted.
+///
+/// The client can still change the bytes, so there is no plain reference to them. They can be copied out, folded over word by word, or written to a
+/// descriptor; what is to be interpreted is copied first, and the copy checked (LRPC, section 3.5).
+#[derive(Clone, Copy, Debug)]
+pub struct Bytes<'a>(Span<'a>);
+
+impl<'a> Bytes<'a> {
+    /// How many they are. Fixed for the time of the call.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// A part; `None` if it does not lie within.
+    pub fn part(&self, at: usize, len: usize) -> Option<Self> {
+        self.0.part(at, len).map(Self)
+    }
+
+    /// Copies them to the start of `to`; `None`, and nothing done, if `to` is shorter.
+    pub fn copy_to(&self, to: &mut [u8]) -> Option<()> {
+        self.0.copy_out(0, to.get_mut(..self.len())?)
+    }
+
+    /// A copy of them.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.0.append_to(&mut bytes);
+        bytes
+    }
+
+    /// Calls `each` with copies of consecutive parts, each of at most 4096 bytes: for hashing and parsing without a copy of the whole.
+    pub fn for_each_chunk(&self, mut each: impl FnMut(&[u8])) {
+        let mut chunk = [0; 4096];
+        for at in (0..self.len()).step_by(chunk.len()) {
+            let len = chunk.len().min(self.len() - at);
+            if self.0.copy_out(at, &mut chunk[..len]).is_some() {
+                each(&chunk[..len]);
+            }
+        }
+    }
+
+    /// Folds over the words of eight bytes (native byte order), then over the bytes that remain, each read once, nothing copied to memory.
+    pub fn fold_words<T>(&self, start: T, mut word: impl FnMut(T, u64) -> T, mut byte: impl FnMut(T, u8) -> T) -> T {
+        let (mut state, whole) = (start, self.len() & !7);
+        let mut at = 0;
+        while at < whole {
+            match self.0.u64(at) {
+                Some(value) => state = word(state, value),
+                // Not aligned: only bytes of a caller in the same process can be.
+                None => {
+                    let mut copy = [0; 8];
+                    let _ = self.0.copy_out(at, &mut copy);
+                    state = word(state, u64::from_ne_bytes(copy));
+                }
+            }
+            at += 8;
+        }
+        while at < self.len() {
+            state = byte(state, self.0.u8(at).unwrap_or(0));
+            at += 1;
+        }
+        state
+    }
+
+    /// Writes all of them to a descriptor, from where they are: no copy in this process.
+    ///
+    /// # Errors
+    /// The kernel's, of `write`; a descriptor that would block is an error too.
+    pub fn write_to(&self, fd: impl AsFd) -> io::Result<()> {
+        let mut rest = self.0;
+        while !rest.is_empty() {
+            let done = rest.write_to(fd.as_fd())?;
+            match rest.part(done, rest.len() - done) {
+                Some(next) if done > 0 => rest = next,
+                _ => return Err(io::ErrorKind::WriteZero.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'a> From<Span<'a>> for Bytes<'a> {
+    fn from(span: Span<'a>) -> Self {
+        Self(span)
+    }
+}
+
+impl<'a> From<&'a [u8]> for Bytes<'a> {
+    /// For a call in the same process: the caller's own bytes.
+    fn from(bytes: &'a [u8]) -> Self {
+        Self(Span::of_bytes(bytes))
+    }
+}

@@ -1,0 +1,143 @@
+//! Writing values into a block.
+//!
+//! A block is what an A-stack holds: a fixed part whose layout is known when the interface is compiled, and a tail that strings and lists
+//! of any length go to. It is written in place: into the slot's own words, the A-stack, or a segment (LRPC, section 3.5: one copy in).
+
+use crate::interface::Limits;
+use crate::session::Session;
+use crate::value::Put;
+use std::sync::Arc;
+use upcall_shm::span::Room;
+
+/// Writes one block; see the module.
+#[derive(Debug)]
+pub struct Encoder<'a> {
+    room: Room<'a>,
+    /// Where the next piece of the tail goes.
+    tail: usize,
+    limits: Limits,
+    session: Option<&'a Arc<Session>>,
+    fault: Option<Fault>,
+}
+
+/// Why a value could not be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A string or list is longer than the interface permits.
+    TooLong {
+        /// "string" or "list".
+        what: &'static str,
+        /// Its bytes or elements.
+        len: u64,
+        /// The most permitted.
+        limit: u64,
+    },
+    /// A handle of another binding.
+    ForeignHandle,
+    /// The block is shorter than the values: the type's own account of its size is wrong.
+    Room,
+}
+
+/// Bytes that a piece of the tail takes: every piece begins at a multiple of eight.
+pub const fn piece(len: usize) -> usize {
+    (len + 7) & !7
+}
+
+impl<'a> Encoder<'a> {
+    pub(crate) fn new(room: Room<'a>, fixed: usize, limits: Limits, session: Option<&'a Arc<Session>>) -> Self {
+        Self { room, tail: piece(fixed), limits, session, fault: None }
+    }
+
+    /// Writes one whole block; `room` has [`block_len`] bytes at least.
+    pub(crate) fn block<T: Put + ?Sized>(
+        room: Room<'a>,
+        value: &T,
+        limits: Limits,
+        session: Option<&'a Arc<Session>>,
+    ) -> Result<(), Fault> {
+        let mut encoder = Self::new(room, T::SIZE, limits, session);
+        value.put(&mut encoder, 0);
+        encoder.fault.map_or(Ok(()), Err)
+    }
+
+    #[cold]
+    fn fail(&mut self, fault: Fault) {
+        self.fault.get_or_insert(fault);
+    }
+
+    /// Writes a byte.
+    #[inline(always)]
+    pub fn u8(&mut self, at: usize, value: u8) {
+        if self.room.put_u8(at, value).is_none() {
+            self.fail(Fault::Room);
+        }
+    }
+
+    /// Writes two bytes at a multiple of two.
+    #[inline(always)]
+    pub fn u16(&mut self, at: usize, value: u16) {
+        if self.room.put_u16(at, value).is_none() {
+            self.fail(Fault::Room);
+        }
+    }
+
+    /// Writes four bytes at a multiple of four.
+    #[inline(always)]
+    pub fn u32(&mut self, at: usize, value: u32) {
+        if self.room.put_u32(at, value).is_none() {
+            self.fail(Fault::Room);
+        }
+    }
+
+    /// Writes eight bytes at a multiple of eight.
+    #[inline(always)]
+    pub fn u64(&mut self, at: usize, value: u64) {
+        if self.room.put_u64(at, value).is_none() {
+            self.fail(Fault::Room);
+        }
+    }
+
+    /// Writes a string or a list of bytes: its descriptor at `at`, its bytes to the tail.
+    pub fn bytes(&mut self, at: usize, bytes: &[u8], what: &'static str) {
+        let limit = if what == "string" { self.limits.string } else { self.limits.list };
+        if let Some(tail) = self.reserve(at, bytes.len(), 1, limit, what)
+            && self.room.copy_in(tail, bytes).is_none()
+        {
+            self.fail(Fault::Room);
+        }
+    }
+
+    /// Writes the descriptor of a list at `at` and reserves its elements in the tail; returns where they begin. `None`: it is too long.
+    pub fn list(&mut self, at: usize, count: usize, stride: usize) -> Option<usize> {
+        self.reserve(at, count, stride, self.limits.list, "list")
+    }
+
+    fn reserve(&mut self, at: usize, count: usize, stride: usize, limit: u64, what: &'static str) -> Option<usize> {
+        if count as u64 > limit {
+            self.fail(Fault::TooLong { what, len: count as u64, limit });
+            return None;
+        }
+        let tail = self.tail;
+        self.tail += piece(count * stride);
+        self.u64(at, tail as u64);
+        self.u64(at + 8, count as u64);
+        Some(tail)
+    }
+
+    /// Gives a server's object to the client: it gets a handle in the client's session.
+    pub(crate) fn export(&mut self, at: usize, object: Box<dyn std::any::Any + Send + Sync>) {
+        match self.session {
+            Some(session) => {
+                let handle = session.insert(object);
+                self.u64(at, handle);
+            }
+            None => self.fail(Fault::ForeignHandle),
+        }
+    }
+}
+
+/// Bytes of the block of a value.
+#[inline]
+pub fn block_len<T: Put + ?Sized>(value: &T) -> usize {
+    if T::FIXED { T::SIZE } else { piece(T::SIZE) + value.tail() }
+}

@@ -1,0 +1,321 @@
+//! A domain's front door: its socket in the folder of names, its exports, and the server that runs them.
+
+use crate::clerk::{Clerk, Watched};
+use crate::error::ServeError;
+use crate::names;
+use crate::peer::ClientPeer;
+use crate::server::{Export, Exports};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::Duration;
+use upcall_os::poll::Report;
+use upcall_os::socket::{Listener, Peer};
+use upcall_transfer::{Pacing, Processors};
+
+/// Decides who may bind; see [`Server::policy`].
+pub type Policy = Box<dyn Fn(&Peer) -> Result<(), String> + Send + Sync>;
+
+fn same_user(peer: &Peer) -> Result<(), String> {
+    let own = upcall_os::socket::own_user();
+    if peer.uid == own {
+        return Ok(());
+    }
+    Err(format!("it serves user {own}, and the client is user {}", peer.uid))
+}
+
+/// The front door.
+pub(crate) struct Endpoint {
+    path: PathBuf,
+    listener: Listener,
+    exports: Exports,
+    policy: Policy,
+    processors: Processors,
+    clients: Mutex<Vec<Arc<ClientPeer>>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Endpoint {
+    pub(crate) fn exports(&self) -> &Exports {
+        &self.exports
+    }
+
+    pub(crate) fn processors(&self) -> &Processors {
+        &self.processors
+    }
+
+    pub(crate) fn admits(&self, peer: &Peer) -> Result<(), String> {
+        (self.policy)(peer)
+    }
+
+    pub(crate) fn gone(&self, client: &ClientPeer) {
+        let mut clients = locked(&self.clients);
+        let at = clients.iter().position(|other| std::ptr::eq(&**other, client));
+        let gone = at.map(|at| clients.swap_remove(at));
+        drop(clients);
+        drop(gone);
+    }
+
+    fn accept(self: &Arc<Self>) {
+        loop {
+            match self.listener.accept() {
+                Ok(Some(connection)) => {
+                    // A client that has ended already, or that there is no descriptor for, sees a closed connection.
+                    if let Ok(peer) = connection.peer()
+                        && let Ok(client) = ClientPeer::welcome(connection, peer, self)
+                    {
+                        locked(&self.clients).push(client);
+                    }
+                }
+                Ok(None) => return,
+                // The descriptor table is full. The connection stays in the queue; without the pause this thread would spin on it.
+                Err(_) => return std::thread::sleep(Duration::from_millis(10)),
+            }
+        }
+    }
+}
+
+struct AtDoor(Arc<Endpoint>);
+
+impl Watched for AtDoor {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.listener.as_fd()
+    }
+
+    fn happened(&self, _hung_up: bool) -> bool {
+        self.0.accept();
+        true
+    }
+}
+
+/// A server: interfaces under names, and virtual processors that run their calls.
+///
+/// ```no_run
+/// # fn export() -> upcall_rpc::Export { unimplemented!() }
+/// upcall_rpc::Server::new().export("files", export()).run()?;
+/// # Ok::<(), upcall_rpc::ServeError>(())
+/// ```
+pub struct Server {
+    exports: Vec<(String, Export)>,
+    policy: Policy,
+    pacing: Pacing,
+    processors: usize,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self { exports: Vec::new(), policy: Box::new(same_user), pacing: Pacing::Adaptive, processors: 1 }
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("exports", &self.exports).field("pacing", &self.pacing).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// A server without exports, for clients of the same user, with one virtual processor and adaptive pacing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Exports an interface under a name: ASCII letters, digits, dots, underscores and hyphens, at most 64.
+    #[must_use]
+    pub fn export(mut self, name: &str, export: Export) -> Self {
+        self.exports.push((name.into(), export));
+        self
+    }
+
+    /// Decides who may bind, in place of "the same user". The identity is the kernel's. Whoever is let in may call what is exported, and only that.
+    #[must_use]
+    pub fn policy(mut self, policy: impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static) -> Self {
+        self.policy = Box::new(policy);
+        self
+    }
+
+    /// What the virtual processors do while there is nothing to do.
+    #[must_use]
+    pub fn pacing(mut self, pacing: Pacing) -> Self {
+        self.pacing = pacing;
+        self
+    }
+
+    /// How many virtual processors run calls; at least one, at most 32.
+    #[must_use]
+    pub fn processors(mut self, count: usize) -> Self {
+        self.processors = count.clamp(1, upcall_transfer::domain::MOST_PROCESSORS);
+        self
+    }
+
+    /// Serves on the calling kernel thread (and on more, if [`Server::processors`] says so) for ever.
+    ///
+    /// # Errors
+    /// See [`ServeError`]; only before the first call is served.
+    pub fn run(self) -> Result<(), ServeError> {
+        self.open()?.serve(&Stop::default(), || {})
+    }
+
+    /// Serves on kernel threads of its own until the returned value is stopped or dropped. When this returns, clients can bind.
+    ///
+    /// # Errors
+    /// See [`ServeError`].
+    pub fn start(self) -> Result<Running, ServeError> {
+        let open = self.open()?;
+        let stop = Arc::new(Stop::default());
+        let until = stop.clone();
+        let (ready, is_ready) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("upcall-server".into()).spawn(move || {
+            let said = ready.clone();
+            if let Err(error) = open.serve(&until, move || drop(said.send(Ok(())))) {
+                drop(ready.send(Err(error)));
+            }
+        });
+        let thread = thread.map_err(|error| ServeError::Resource { what: "the server's thread".into(), error })?;
+        match is_ready.recv() {
+            Ok(Ok(())) => Ok(Running { stop, thread: Some(thread) }),
+            Ok(Err(error)) => Err(error),
+            Err(_) => {
+                Err(ServeError::Resource { what: "the server's thread".into(), error: io::Error::other("it ended at once") })
+            }
+        }
+    }
+
+    fn open(self) -> Result<Open, ServeError> {
+        let unable = |what: &'static str| move |error: io::Error| ServeError::Resource { what: what.into(), error };
+        let path = names::domain_path()?;
+        let listener = Listener::bind(&path).map_err(unable("the domain's socket"))?;
+        let processors = Processors::new(self.pacing).map_err(unable("the virtual processors"))?;
+        let endpoint = Arc::new(Endpoint {
+            path,
+            listener,
+            exports: Exports::default(),
+            policy: self.policy,
+            processors,
+            clients: Mutex::default(),
+        });
+        let clerk = Clerk::current().map_err(unable("the clerk's thread"))?;
+        let key =
+            clerk.watch(Arc::new(AtDoor(endpoint.clone())), Report::WhileReadable).map_err(unable("the domain's socket"))?;
+        Ok(Open { endpoint, key, names: Vec::new(), exports: self.exports, count: self.processors })
+    }
+}
+
+/// A server whose door is open. Dropped, it closes the door and ends its clients' bindings.
+struct Open {
+    endpoint: Arc<Endpoint>,
+    key: u64,
+    /// Those entered in the folder.
+    names: Vec<String>,
+    /// Those to be entered.
+    exports: Vec<(String, Export)>,
+    count: usize,
+}
+
+impl Open {
+    /// Begins to serve, then enters the names, says that it is ready, and goes on until it is stopped.
+    fn serve(mut self, stop: &Stop, ready: impl FnOnce()) -> Result<(), ServeError> {
+        let idle = Arc::new(self.endpoint.processors.clone());
+        let served = upcall_thread::Processors::new().count(self.count).idle(idle).run(|| {
+            self.enter()?;
+            ready();
+            stop.wait();
+            Ok(())
+        });
+        served.map_err(|error| ServeError::Resource { what: "the virtual processors".into(), error })?
+    }
+
+    fn enter(&mut self) -> Result<(), ServeError> {
+        for (name, export) in std::mem::take(&mut self.exports) {
+            self.endpoint.exports.add(&name, export)?;
+            names::enter(&name, &self.endpoint.path)?;
+            self.names.push(name);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        for name in &self.names {
+            names::leave(name, &self.endpoint.path);
+            self.endpoint.exports.remove(name);
+        }
+        let _ = std::fs::remove_file(&self.endpoint.path);
+        if let Ok(clerk) = Clerk::current() {
+            clerk.forget(self.key);
+        }
+        let clients = std::mem::take(&mut *locked(&self.endpoint.clients));
+        clients.iter().for_each(|client| client.end());
+    }
+}
+
+/// Tells a server to end.
+#[derive(Default)]
+struct Stop {
+    stopped: AtomicBool,
+    waiter: Mutex<Option<upcall_thread::Waiter>>,
+}
+
+impl Stop {
+    /// Blocks the calling user-level thread until `stop`.
+    fn wait(&self) {
+        upcall_thread::block_unless(|waiter| {
+            let mut place = locked(&self.waiter);
+            if self.stopped.load(Ordering::SeqCst) {
+                return Some(waiter);
+            }
+            *place = Some(waiter);
+            None
+        });
+    }
+
+    fn stop(&self) {
+        let waiter = {
+            let mut place = locked(&self.waiter);
+            self.stopped.store(true, Ordering::SeqCst);
+            place.take()
+        };
+        if let Some(waiter) = waiter {
+            waiter.wake();
+        }
+    }
+}
+
+/// A server that runs on kernel threads of its own. Dropped, it ends: its names are taken out, its clients' calls fail.
+pub struct Running {
+    stop: Arc<Stop>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Running")
+    }
+}
+
+impl Running {
+    /// Ends the server; returns when its last running call has.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.stop.stop();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

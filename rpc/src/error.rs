@@ -1,0 +1,304 @@
+//! What can go wrong, for each operation: what was tried, what was found, what to do.
+
+use crate::decode::Malformed;
+use crate::encode::Fault;
+use crate::interface::Mismatch;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+use upcall_transfer::Closed;
+
+/// Why a client could not bind.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BindError {
+    /// The name cannot be one.
+    BadName {
+        /// The name.
+        name: String,
+        /// Why.
+        why: &'static str,
+    },
+    /// Nobody exports the name.
+    NoSuchName {
+        /// The name.
+        name: String,
+        /// The folder that was looked into.
+        folder: PathBuf,
+    },
+    /// Somebody exported it and has ended since. The stale entry was removed.
+    ServerGone {
+        /// The name.
+        name: String,
+    },
+    /// The server does not answer: it is stopped, or something else listens there.
+    NoAnswer {
+        /// The name.
+        name: String,
+        /// How long was waited.
+        after: Duration,
+    },
+    /// The server runs as another user than this process, and was not trusted for that.
+    WrongUser {
+        /// The name.
+        name: String,
+        /// The server's user.
+        found: u32,
+        /// Ours.
+        expected: u32,
+    },
+    /// The server refuses this client.
+    Denied {
+        /// The name.
+        name: String,
+        /// In the server's words.
+        reason: String,
+    },
+    /// Client and server use different versions of Upcall.
+    Version {
+        /// The server's word.
+        reason: String,
+    },
+    /// The name stands for another interface.
+    WrongInterface {
+        /// The name.
+        name: String,
+        /// The interface of this program.
+        wanted: String,
+        /// The interface exported.
+        exported: String,
+    },
+    /// Procedures have other types in the server than in this program.
+    Mismatch {
+        /// The name.
+        name: String,
+        /// Each of them, with both signatures.
+        procedures: Vec<Mismatch>,
+    },
+    /// A descriptor, memory, or another resource could not be had, here or in the server.
+    Resource {
+        /// What for.
+        what: String,
+        /// The kernel's word.
+        error: io::Error,
+    },
+    /// The server broke the protocol.
+    Protocol {
+        /// How.
+        what: String,
+    },
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(24) => " (the descriptor table of this process is full: close some, or raise `ulimit -n`)",
+        Some(23) => " (the descriptor table of the machine is full)",
+        Some(12) => " (no memory, or too many mappings: see vm.max_map_count)",
+        Some(13) => " (this user may not)",
+        _ => "",
+    }
+}
+
+impl fmt::Display for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BadName { name, why } => write!(f, "{name:?} cannot be a name: {why}"),
+            Self::NoSuchName { name, folder } => {
+                write!(f, "nobody exports {name:?} in {}: start its server, or see `upcall ls`", folder.display())
+            }
+            Self::ServerGone { name } => write!(f, "the server of {name:?} has ended: start it again"),
+            Self::NoAnswer { name, after } => {
+                write!(f, "the server of {name:?} did not answer within {after:?}: it may be stopped or overloaded")
+            }
+            Self::WrongUser { name, found, expected } => {
+                write!(f, "the server of {name:?} runs as user {found}, this program as {expected}: not trusted")
+            }
+            Self::Denied { name, reason } => write!(f, "the server of {name:?} refuses this client: {reason}"),
+            Self::Version { reason } => write!(f, "client and server are of different versions of Upcall: {reason}"),
+            Self::WrongInterface { name, wanted, exported } => {
+                write!(
+                    f,
+                    "{name:?} is {exported}, but this program wants {wanted}: bind another name, or run the matching server"
+                )
+            }
+            Self::Mismatch { name, procedures } => {
+                write!(f, "the server of {name:?} was built from another interface; rebuild one of the two:")?;
+                procedures.iter().try_for_each(|procedure| write!(f, "\n  {procedure}"))
+            }
+            Self::Resource { what, error } => write!(f, "{what}: {error}{}", hint(error)),
+            Self::Protocol { what } => write!(f, "the server broke the protocol: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for BindError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Resource { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// Why a call did not return its procedure's result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CallError {
+    /// LRPC's call-failed: no reply will come. If the server ended during the call, the procedure may or may not have run.
+    Failed(Closed),
+    /// An argument is longer than the interface permits. Nothing was sent.
+    TooLong {
+        /// "string" or "list".
+        what: &'static str,
+        /// Its bytes or elements.
+        len: u64,
+        /// The most permitted; see the TOML file beside the interface.
+        limit: u64,
+    },
+    /// A handle of another binding was given. Nothing was sent.
+    ForeignHandle,
+    /// The server found the arguments malformed. With generated stubs on both sides this does not happen.
+    Refused(String),
+    /// The server does not know the handle any more.
+    NoSuchHandle,
+    /// The procedure panicked. The server goes on.
+    Panicked(String),
+    /// The binding was revoked.
+    Revoked,
+    /// The server has no procedure of this number.
+    NoSuchProcedure,
+    /// The result is not one of the procedure's type: the server is faulty or hostile.
+    BadReply(String),
+    /// There is no memory to carry the arguments or the result.
+    NoMemory {
+        /// Bytes that were needed.
+        bytes: u64,
+        /// The kernel's word.
+        error: String,
+    },
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(closed) => write!(f, "the call failed: {closed}; bind again"),
+            Self::TooLong { what, len, limit } => {
+                write!(f, "a {what} of {len} is longer than the interface's limit of {limit}; nothing was sent")
+            }
+            Self::ForeignHandle => write!(f, "a handle of another binding was given; nothing was sent"),
+            Self::Refused(why) => write!(f, "the server refused the arguments: {why}"),
+            Self::NoSuchHandle => write!(f, "the server does not know the handle: it was dropped, or is of another type"),
+            Self::Panicked(message) => write!(f, "the procedure panicked in the server: {message}"),
+            Self::Revoked => write!(f, "the binding was revoked; bind again"),
+            Self::NoSuchProcedure => write!(f, "the server has no such procedure"),
+            Self::BadReply(why) => write!(f, "the server's reply is malformed: {why}"),
+            Self::NoMemory { bytes, error } => write!(f, "no memory for {bytes} bytes of arguments or results: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for CallError {}
+
+impl From<Closed> for CallError {
+    fn from(closed: Closed) -> Self {
+        Self::Failed(closed)
+    }
+}
+
+impl From<Fault> for CallError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::TooLong { what, len, limit } => Self::TooLong { what, len, limit },
+            Fault::ForeignHandle => Self::ForeignHandle,
+            Fault::Room => Self::Refused("the arguments do not fit the space computed for them".into()),
+        }
+    }
+}
+
+impl From<Malformed> for CallError {
+    fn from(malformed: Malformed) -> Self {
+        Self::BadReply(malformed.to_string())
+    }
+}
+
+/// The error of a procedure whose result is a WIT `result`: its own, or the call's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure<E> {
+    /// The procedure ran and returned this error.
+    Returned(E),
+    /// The call itself failed.
+    Call(CallError),
+}
+
+impl<E> From<CallError> for Failure<E> {
+    fn from(error: CallError) -> Self {
+        Self::Call(error)
+    }
+}
+
+impl<E: fmt::Debug> fmt::Display for Failure<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Returned(error) => write!(f, "{error:?}"),
+            Self::Call(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl<E: fmt::Debug> std::error::Error for Failure<E> {}
+
+/// Why a server could not export or run.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The name cannot be one.
+    BadName {
+        /// The name.
+        name: String,
+        /// Why.
+        why: &'static str,
+    },
+    /// Another process that lives exports the name.
+    NameTaken {
+        /// The name.
+        name: String,
+        /// Its process.
+        pid: u32,
+    },
+    /// This process exports it already.
+    ExportedHere {
+        /// The name.
+        name: String,
+    },
+    /// The interface has more procedures than a binding can number.
+    TooManyProcedures {
+        /// How many.
+        found: usize,
+    },
+    /// The kernel refused something.
+    Resource {
+        /// What for.
+        what: String,
+        /// Its word.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for ServeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BadName { name, why } => write!(f, "{name:?} cannot be a name: {why}"),
+            Self::NameTaken { name, pid } => {
+                write!(f, "{name:?} is exported by process {pid} already: stop it, or choose another name")
+            }
+            Self::ExportedHere { name } => write!(f, "this process exports {name:?} already"),
+            Self::TooManyProcedures { found } => {
+                write!(f, "the interface has {found} procedures, more than {}: split it", crate::interface::MOST_PROCEDURES)
+            }
+            Self::Resource { what, error } => write!(f, "{what}: {error}{}", hint(error)),
+        }
+    }
+}
+
+impl std::error::Error for ServeError {}

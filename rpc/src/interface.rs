@@ -1,0 +1,186 @@
+//! Interfaces as both sides know them: procedure descriptors, compiled from WIT.
+//!
+//! Source: LRPC, section 3.1: the procedure descriptor list, with the number of simultaneous calls and the size of the argument stack for each procedure.
+
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::fmt;
+use upcall_shm::astack::Plan;
+use upcall_shm::slot::INLINE;
+
+/// An interface.
+#[derive(Clone, Debug)]
+pub struct Interface {
+    /// Its full name, for example `demo:files/files@1.0.0`.
+    pub id: Cow<'static, str>,
+    /// Its procedures, by number. At most [`MOST_PROCEDURES`].
+    pub procedures: Cow<'static, [Procedure]>,
+    /// The WIT text that it was compiled from.
+    pub source: Cow<'static, str>,
+    /// The limits beside it, TOML text; may be empty.
+    pub limits: Cow<'static, str>,
+}
+
+/// The most procedures of an interface.
+pub const MOST_PROCEDURES: usize = 1000;
+
+/// A procedure descriptor.
+#[derive(Clone, Debug)]
+pub struct Procedure {
+    /// Its name, for example `open` or `file.read`.
+    pub name: Cow<'static, str>,
+    /// Its type with all named types expanded: equal texts mean equal layouts.
+    pub signature: Cow<'static, str>,
+    /// A hash of `signature`: different hashes mean different texts.
+    pub hash: u64,
+    /// The block of its arguments.
+    pub args: Extent,
+    /// The block of its results.
+    pub results: Extent,
+    /// Simultaneous calls for which A-stacks are there from the start.
+    pub calls: u16,
+    /// The longest values.
+    pub limits: Limits,
+}
+
+/// The extent of a block in an A-stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// Bytes of the fixed part.
+    pub fixed: u32,
+    /// Bytes kept for the tail: exact where the interface bounds it, a default otherwise. What does not fit goes by a segment.
+    pub tail: u32,
+}
+
+impl Extent {
+    /// Bytes in all.
+    pub const fn bytes(self) -> u32 {
+        self.fixed.saturating_add(self.tail)
+    }
+}
+
+/// The longest values that a procedure takes and gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a string.
+    pub string: u64,
+    /// Elements of a list.
+    pub list: u64,
+}
+
+impl Default for Limits {
+    /// None but memory.
+    fn default() -> Self {
+        Self { string: u64::MAX, list: u64::MAX }
+    }
+}
+
+impl Procedure {
+    /// Bytes of the A-stack that a call needs; 0 if slots alone do.
+    pub fn astack_bytes(&self) -> u32 {
+        let needs = |extent: Extent| if extent.bytes() as usize <= INLINE { 0 } else { extent.bytes() };
+        needs(self.args).max(needs(self.results))
+    }
+}
+
+impl Interface {
+    /// The A-stacks that a binding of this interface gets.
+    pub fn plan(&self) -> Plan {
+        Plan::for_procedures(self.procedures.iter().map(|procedure| (procedure.astack_bytes(), procedure.calls)))
+    }
+}
+
+/// What a client says of a procedure when it binds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// Its name.
+    pub name: String,
+    /// The hash of its signature.
+    pub hash: u64,
+    /// Its signature.
+    pub signature: String,
+}
+
+/// A procedure that client and server do not understand alike.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mismatch {
+    /// Its name.
+    pub name: String,
+    /// What the client was compiled with.
+    pub wanted: String,
+    /// What the server was compiled with; `None` if it has no such procedure.
+    pub exported: Option<String>,
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.exported {
+            Some(exported) => write!(f, "{}: this program has\n    {}\n  the server has\n    {exported}", self.name, self.wanted),
+            None => write!(f, "{}: this program has\n    {}\n  the server has no such procedure", self.name, self.wanted),
+        }
+    }
+}
+
+/// Finds each procedure that a client wants among those of a server: so an added one breaks nobody, and a changed or missing one is told by name
+/// (LRPC's "binding authorises", checked per procedure).
+///
+/// # Errors
+/// All that do not match.
+pub fn match_procedures(wanted: &[Wanted], exported: &Interface) -> Result<Vec<u16>, Vec<Mismatch>> {
+    let mut numbers = Vec::with_capacity(wanted.len());
+    let mut mismatches = Vec::new();
+    for want in wanted {
+        let found = exported.procedures.iter().position(|procedure| procedure.name == want.name);
+        match found.map(|number| (number, &exported.procedures[number])) {
+            Some((number, have)) if have.hash == want.hash && have.signature == want.signature => numbers.push(number as u16),
+            other => mismatches.push(Mismatch {
+                name: want.name.clone(),
+                wanted: want.signature.clone(),
+                exported: other.map(|(_, have)| have.signature.to_string()),
+            }),
+        }
+    }
+    if mismatches.is_empty() { Ok(numbers) } else { Err(mismatches) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn procedure(name: &'static str, signature: &'static str) -> Procedure {
+        Procedure {
+            name: name.into(),
+            signature: signature.into(),
+            hash: signature.len() as u64,
+            args: Extent { fixed: 8, tail: 0 },
+            results: Extent { fixed: 200, tail: 0 },
+            calls: 5,
+            limits: Limits::default(),
+        }
+    }
+
+    fn interface(procedures: Vec<Procedure>) -> Interface {
+        Interface { id: "t:t/t".into(), procedures: procedures.into(), source: "".into(), limits: "".into() }
+    }
+
+    fn want(name: &str, signature: &str) -> Wanted {
+        Wanted { name: name.into(), hash: signature.len() as u64, signature: signature.into() }
+    }
+
+    #[test]
+    fn an_added_procedure_breaks_nobody_and_a_changed_one_is_told() {
+        let server =
+            interface(vec![procedure("added", "func()"), procedure("old", "func(a: u8)"), procedure("changed", "func(a: u16)")]);
+        assert_eq!(match_procedures(&[want("old", "func(a: u8)")], &server), Ok(vec![1]));
+        let mismatches = match_procedures(&[want("changed", "func(a: u32)"), want("gone", "func()")], &server).unwrap_err();
+        let text = format!("{}\n{}", mismatches[0], mismatches[1]);
+        assert!(text.contains("func(a: u32)") && text.contains("func(a: u16)") && text.contains("no such procedure"), "{text}");
+    }
+
+    #[test]
+    fn a_plan_comes_from_the_descriptors() {
+        let plan = interface(vec![procedure("a", ""), procedure("b", "")]).plan();
+        assert_eq!(plan.classes().len(), 1);
+        assert_eq!(plan.bytes(), 5 * 256);
+    }
+}

@@ -1,0 +1,364 @@
+//! A client's connection to one server domain: the control connection, the channel, and the segments.
+//!
+//! All bindings between the same two domains share it (URPC: the channel is made once and used for every later call; U1). Requests on the
+//! control connection are answered in turn; calls do not use it.
+
+use crate::clerk::{Clerk, Watched};
+use crate::error::BindError;
+use crate::wire::{self, Answer, ClientRequest, Refusal, ToClient, ToServer};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+use upcall_os::bell::Bell;
+use upcall_os::memory::{Mapping, MemoryFile};
+use upcall_os::poll::Report;
+use upcall_os::socket::{Connection, Peer, Received};
+use upcall_shm::channel::{self, Channel};
+use upcall_shm::region::Region;
+use upcall_shm::station::PeerStation;
+use upcall_transfer::{CallerChannel, Closed, Domain};
+
+/// How long a server may take to answer a binder.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// For so long the answer is looked for before sleeping: an answer takes about as long as a wake.
+const EAGER: Duration = Duration::from_micros(150);
+
+/// Segments kept for later calls, in bytes; what is beyond is given back at once.
+const KEEP: usize = 64 << 20;
+
+/// The client's end of everything between two domains.
+pub(crate) struct Link {
+    control: Arc<Control>,
+    pub(crate) channel: Arc<CallerChannel>,
+    pub(crate) peer: PeerId,
+    segments: Mutex<Segments>,
+    ids: Mutex<u16>,
+    watching: OnceLock<Vec<u64>>,
+}
+
+/// Who the server is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PeerId {
+    pub(crate) pid: u32,
+}
+
+/// The control connection; one exchange at a time.
+pub(crate) struct Control {
+    connection: Connection,
+    serial: Mutex<u32>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Why an exchange on the control connection gave no answer.
+#[derive(Debug)]
+pub(crate) enum NoExchange {
+    Closed,
+    TimedOut,
+    Kernel(io::Error),
+    Protocol(String),
+}
+
+impl NoExchange {
+    pub(crate) fn for_name(self, name: &str) -> BindError {
+        match self {
+            Self::Closed => BindError::ServerGone { name: name.into() },
+            Self::TimedOut => BindError::NoAnswer { name: name.into(), after: PATIENCE },
+            Self::Kernel(error) => BindError::Resource { what: format!("the control connection to {name:?}"), error },
+            Self::Protocol(what) => BindError::Protocol { what },
+        }
+    }
+}
+
+impl Control {
+    fn tell(&self, serial: u32, request: ClientRequest, descriptors: &[BorrowedFd<'_>]) -> Result<(), NoExchange> {
+        let bytes = wire::pack(&ToServer { serial, request }).map_err(NoExchange::Kernel)?;
+        loop {
+            return match self.connection.send(&bytes, descriptors) {
+                Ok(()) => Ok(()),
+                // The server's buffer is full of our own requests: it is slow, and will read them.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    std::thread::sleep(Duration::from_millis(1));
+                    continue;
+                }
+                Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+                    Err(NoExchange::Closed)
+                }
+                Err(error) => Err(NoExchange::Kernel(error)),
+            };
+        }
+    }
+
+    /// Sends a request without an answer.
+    pub(crate) fn notify(&self, request: ClientRequest, descriptors: &[BorrowedFd<'_>]) -> Result<(), NoExchange> {
+        let _turn = locked(&self.serial);
+        self.tell(0, request, descriptors)
+    }
+
+    /// Sends a request and waits for its answer.
+    pub(crate) fn exchange(
+        &self,
+        request: ClientRequest,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(Answer, Vec<OwnedFd>), NoExchange> {
+        let mut turn = locked(&self.serial);
+        *turn = turn.wrapping_add(1).max(1);
+        self.tell(*turn, request, descriptors)?;
+        self.answer(*turn)
+    }
+
+    fn answer(&self, serial: u32) -> Result<(Answer, Vec<OwnedFd>), NoExchange> {
+        loop {
+            match self.connection.receive_within(EAGER, PATIENCE).map_err(NoExchange::Kernel)? {
+                Received::Nothing => return Err(NoExchange::TimedOut),
+                Received::Closed => return Err(NoExchange::Closed),
+                Received::Message(message) => {
+                    let ToClient { serial: found, answer } = wire::unpack(&message.bytes).map_err(NoExchange::Protocol)?;
+                    // An answer to an exchange that was given up before is late, and nothing else.
+                    if found == serial {
+                        return Ok((answer, message.descriptors));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What `upcall ls` asks of a domain's socket: who it is and what it exports.
+///
+/// # Errors
+/// It is gone, does not answer, or answers nonsense.
+pub fn list(socket: &Path) -> Result<(Peer, Vec<crate::wire::Exported>), BindError> {
+    let shown = socket.display().to_string();
+    let (connection, peer) = connect(&shown, socket)?;
+    let control = Control { connection, serial: Mutex::new(0) };
+    let (answer, mut descriptors) = control.exchange(ClientRequest::List, &[]).map_err(|error| error.for_name(&shown))?;
+    match (answer, descriptors.pop()) {
+        (Answer::Exports, Some(fd)) => {
+            let bytes = MemoryFile::read_all(&fd, 64 << 20)
+                .map_err(|error| BindError::Resource { what: format!("the exports of {shown}"), error })?;
+            let exports = wire::unpack(&bytes).map_err(|what| BindError::Protocol { what })?;
+            Ok((peer, exports))
+        }
+        (Answer::Refused(refusal), _) => Err(refused(&shown, "", refusal)),
+        _ => Err(BindError::Protocol { what: "another answer than the exports".into() }),
+    }
+}
+
+fn connect(name: &str, socket: &Path) -> Result<(Connection, Peer), BindError> {
+    let connection = Connection::connect(socket).map_err(|error| match error.kind() {
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
+            crate::names::sweep();
+            BindError::ServerGone { name: name.into() }
+        }
+        io::ErrorKind::WouldBlock => BindError::NoAnswer { name: name.into(), after: Duration::ZERO },
+        _ => BindError::Resource { what: format!("connecting to {}", socket.display()), error },
+    })?;
+    let peer = connection.peer().map_err(|_| BindError::ServerGone { name: name.into() })?;
+    let own = upcall_os::socket::own_user();
+    if peer.uid != own && peer.uid != 0 {
+        return Err(BindError::WrongUser { name: name.into(), found: peer.uid, expected: own });
+    }
+    Ok((connection, peer))
+}
+
+pub(crate) fn refused(name: &str, wanted: &str, refusal: Refusal) -> BindError {
+    let name = name.to_string();
+    match refusal {
+        Refusal::Version(reason) => BindError::Version { reason },
+        Refusal::Denied(reason) => BindError::Denied { name, reason },
+        Refusal::NoSuchName => BindError::ServerGone { name },
+        Refusal::WrongInterface { exported } => BindError::WrongInterface { name, wanted: wanted.into(), exported },
+        Refusal::Mismatch(procedures) => BindError::Mismatch { name, procedures },
+        Refusal::Resource { what, code } => {
+            BindError::Resource { what: format!("in the server of {name:?}: {what}"), error: io::Error::from_raw_os_error(code) }
+        }
+        Refusal::Protocol(what) => BindError::Protocol { what },
+    }
+}
+
+type Links = HashMap<PathBuf, Weak<Link>>;
+
+impl Link {
+    /// The link to the domain with this socket: the one that stands, or a new one.
+    pub(crate) fn to(name: &str, socket: &Path) -> Result<Arc<Self>, BindError> {
+        static LINKS: OnceLock<Mutex<Links>> = OnceLock::new();
+        let mut links = locked(LINKS.get_or_init(Mutex::default));
+        if let Some(link) = links.get(socket).and_then(Weak::upgrade)
+            && link.channel.closed().is_none()
+        {
+            return Ok(link);
+        }
+        links.retain(|_, link| link.strong_count() > 0);
+        let link = Self::open(name, socket)?;
+        links.insert(socket.into(), Arc::downgrade(&link));
+        Ok(link)
+    }
+
+    fn open(name: &str, socket: &Path) -> Result<Arc<Self>, BindError> {
+        let unable = |what: &str| {
+            let what = what.to_string();
+            move |error| BindError::Resource { what, error }
+        };
+        let (connection, peer) = connect(name, socket)?;
+        let domain = Domain::current().map_err(unable("this domain's station"))?;
+        let memory = MemoryFile::create("upcall-channel", channel::BYTES).map_err(unable("the channel's memory"))?;
+        let map = Mapping::shared(&memory).map_err(unable("mapping the channel"))?;
+        let region = Region::new(map).ok_or_else(|| BindError::Protocol { what: "a read-only channel".into() })?;
+        let channel = Channel::create(region).map_err(|error| BindError::Protocol { what: error.to_string() })?;
+        let control = Arc::new(Control { connection, serial: Mutex::new(0) });
+        let open = ClientRequest::Open { version: wire::VERSION };
+        let (answer, descriptors) =
+            control.exchange(open, &[memory.as_fd(), domain.station().as_fd()]).map_err(|error| error.for_name(name))?;
+        let home = match answer {
+            Answer::Opened { home } => home,
+            Answer::Refused(refusal) => return Err(refused(name, "", refusal)),
+            _ => return Err(BindError::Protocol { what: "another answer than an open channel".into() }),
+        };
+        let [station, bell] = <[OwnedFd; 2]>::try_from(descriptors)
+            .map_err(|found| BindError::Protocol { what: format!("{} descriptors with the open channel, not 2", found.len()) })?;
+        let station = PeerStation::join(station).map_err(|error| BindError::Protocol { what: error.to_string() })?;
+        let bell = Bell::adopt(bell).map_err(unable("the server's bell"))?;
+        let opener = control.clone();
+        let open_lane = Box::new(move |number: u16, vp: Option<(u16, &Bell)>| {
+            let bell: Vec<_> = vp.iter().map(|(_, bell)| bell.as_fd()).collect();
+            let request = ClientRequest::OpenLane { number, vp: vp.as_ref().map(|(vp, _)| *vp) };
+            opener.notify(request, &bell).map_err(|error| io::Error::other(format!("{error:?}")))
+        });
+        let link = Arc::new(Self {
+            control,
+            channel: CallerChannel::new(channel, station, peer.pid, home, bell, open_lane),
+            peer: PeerId { pid: peer.pid },
+            segments: Mutex::default(),
+            ids: Mutex::new(0),
+            watching: OnceLock::new(),
+        });
+        link.watch(peer).map_err(unable("watching the server"))?;
+        Ok(link)
+    }
+
+    /// Has the clerk close the channel when the server ends.
+    fn watch(self: &Arc<Self>, peer: Peer) -> io::Result<()> {
+        let clerk = Clerk::current()?;
+        let end = Arc::new(ServerEnd { link: Arc::downgrade(self), control: self.control.clone(), pidfd: None });
+        let mut keys = vec![clerk.watch(end, Report::HangUp)?];
+        if let Some(pidfd) = peer.pidfd {
+            let end = Arc::new(ServerEnd { link: Arc::downgrade(self), control: self.control.clone(), pidfd: Some(pidfd) });
+            keys.push(clerk.watch(end, Report::WhileReadable)?);
+        }
+        let _ = self.watching.set(keys);
+        Ok(())
+    }
+
+    /// A fresh number for a binding; `None` when all have been used.
+    pub(crate) fn next_binding(&self) -> Option<u16> {
+        let mut next = locked(&self.ids);
+        let id = *next;
+        (id < crate::server::MOST_BINDINGS).then(|| *next += 1).map(|()| id)
+    }
+
+    pub(crate) fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// A segment of at least `len` bytes that the server has mapped: one kept from before, or a new one.
+    pub(crate) fn segment(&self, len: usize) -> io::Result<Segment> {
+        let kept = {
+            let mut segments = locked(&self.segments);
+            let fitting = segments.kept.iter().enumerate().filter(|(_, segment)| segment.region.len() >= len);
+            let best = fitting.min_by_key(|(_, segment)| segment.region.len()).map(|(i, _)| i);
+            best.map(|i| segments.kept.swap_remove(i))
+        };
+        if let Some(segment) = kept {
+            return Ok(segment);
+        }
+        // A power of two while that wastes little, so that segments are found again.
+        let len = if len <= 1 << 24 { len.next_power_of_two().max(1 << 16) } else { len.next_multiple_of(1 << 21) };
+        let memory = MemoryFile::create("upcall-segment", len)?;
+        memory.allocate()?;
+        let region = Region::new(Mapping::entered(&memory)?).ok_or_else(|| io::Error::other("a read-only segment"))?;
+        let number = {
+            let mut segments = locked(&self.segments);
+            let number = segments.free.pop().unwrap_or_else(|| {
+                segments.next = segments.next.saturating_add(1);
+                segments.next
+            });
+            if number == u16::MAX {
+                return Err(io::Error::other("more than 65534 segments in use at once"));
+            }
+            number
+        };
+        match self.control.exchange(ClientRequest::Segment { number, len: len as u64 }, &[memory.as_fd()]) {
+            Ok((Answer::Mapped, _)) => Ok(Segment { number, region }),
+            Ok((Answer::Refused(refusal), _)) => {
+                locked(&self.segments).free.push(number);
+                Err(io::Error::other(format!("the server refuses the segment: {refusal:?}")))
+            }
+            Ok(_) => Err(io::Error::other("another answer than a mapped segment")),
+            Err(error) => Err(io::Error::other(format!("the server did not map the segment: {error:?}"))),
+        }
+    }
+
+    /// Gives a segment back, to be kept or dropped.
+    pub(crate) fn give_segment(&self, segment: Segment) {
+        let mut segments = locked(&self.segments);
+        let kept: usize = segments.kept.iter().map(|segment| segment.region.len()).sum();
+        if kept + segment.region.len() <= KEEP {
+            segments.kept.push(segment);
+        } else {
+            segments.free.push(segment.number);
+            drop(segments);
+            let _ = self.control.notify(ClientRequest::DropSegment { number: segment.number }, &[]);
+        }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if let (Ok(clerk), Some(keys)) = (Clerk::current(), self.watching.get()) {
+            keys.iter().for_each(|&key| clerk.forget(key));
+        }
+    }
+}
+
+/// A segment that the server has mapped too.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) number: u16,
+    pub(crate) region: Arc<Region>,
+}
+
+#[derive(Default)]
+struct Segments {
+    kept: Vec<Segment>,
+    free: Vec<u16>,
+    next: u16,
+}
+
+/// The end of the server's process, or of its connection.
+struct ServerEnd {
+    link: Weak<Link>,
+    control: Arc<Control>,
+    pidfd: Option<OwnedFd>,
+}
+
+impl Watched for ServerEnd {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_ref().map_or_else(|| self.control.connection.as_fd(), AsFd::as_fd)
+    }
+
+    fn happened(&self, _hung_up: bool) -> bool {
+        if let Some(link) = self.link.upgrade() {
+            link.channel.close(Closed::PeerEnded);
+        }
+        // What the server left in the folder of names is removed by the first who notices.
+        crate::names::sweep();
+        false
+    }
+}

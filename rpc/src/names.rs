@@ -1,0 +1,190 @@
+//! The name directory: a folder of sockets.
+//!
+//! ```text
+//!   $XDG_RUNTIME_DIR/upcall/        only this user may enter it
+//!     domain.4711.9f3a              the socket of the domain with process number 4711
+//!     files -> domain.4711.9f3a     a name that it exports
+//! ```
+//! No daemon keeps it. A domain that is killed leaves its entries behind; whoever next looks at one is refused by the kernel, and removes it. Changes are made
+//! under a lock on the folder itself, which dies with its holder.
+
+use crate::error::{BindError, ServeError};
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use upcall_os::socket::Connection;
+
+/// The folder: `$UPCALL_DIR`, else `upcall` in `$XDG_RUNTIME_DIR` or in `/run/user/UID`, else `/tmp/upcall-UID`.
+pub fn folder() -> PathBuf {
+    if let Some(dir) = std::env::var_os("UPCALL_DIR") {
+        return dir.into();
+    }
+    let user = upcall_os::socket::own_user();
+    let candidates =
+        std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).into_iter().chain([format!("/run/user/{user}").into()]);
+    for dir in candidates {
+        if dir.is_dir() {
+            return dir.join("upcall");
+        }
+    }
+    format!("/tmp/upcall-{user}").into()
+}
+
+/// Checks that a name can stand in the folder.
+///
+/// # Errors
+/// Why it cannot.
+pub fn check(name: &str) -> Result<(), &'static str> {
+    match name.as_bytes() {
+        [] => Err("it is empty"),
+        bytes if bytes.len() > 64 => Err("it has more than 64 characters"),
+        [first, ..] if !first.is_ascii_alphanumeric() => Err("it does not begin with a letter or a digit"),
+        _ if name.starts_with("domain.") => Err("names that begin with \"domain.\" are Upcall's own"),
+        bytes if !bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(b)) => {
+            Err("it has something else than ASCII letters, digits, dots, underscores and hyphens")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Makes the folder if it is missing, and checks that it is ours alone.
+fn prepare(folder: &Path) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o700).recursive(true).create(folder) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    let found = fs::symlink_metadata(folder)?;
+    let own = upcall_os::socket::own_user();
+    if !found.is_dir() || found.uid() != own {
+        return Err(io::Error::other(format!(
+            "{} is not a folder of user {own}: remove it, or set UPCALL_DIR",
+            folder.display()
+        )));
+    }
+    Ok(())
+}
+
+/// Holds the lock on the folder until it is dropped.
+struct Lock(#[expect(dead_code, reason = "held for its lock")] fs::File);
+
+fn lock(folder: &Path) -> io::Result<Lock> {
+    let file = fs::File::open(folder)?;
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
+    Ok(Lock(file))
+}
+
+/// A fresh path for this domain's socket.
+///
+/// # Errors
+/// The folder cannot be made, or is somebody else's.
+pub fn domain_path() -> Result<PathBuf, ServeError> {
+    let folder = folder();
+    let unable = |error| ServeError::Resource { what: format!("the folder of names, {}", folder.display()), error };
+    prepare(&folder).map_err(unable)?;
+    let _lock = lock(&folder).map_err(unable)?;
+    sweep_all(&folder);
+    let mark = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |t| t.subsec_nanos());
+    Ok(folder.join(format!("domain.{}.{mark:x}", std::process::id())))
+}
+
+/// Enters a name for the domain with this socket.
+///
+/// # Errors
+/// It is taken by a process that lives, or the folder cannot be written.
+pub fn enter(name: &str, domain: &Path) -> Result<(), ServeError> {
+    check(name).map_err(|why| ServeError::BadName { name: name.into(), why })?;
+    let unable = |error| ServeError::Resource { what: format!("the name {name:?}"), error };
+    let folder = domain.parent().unwrap_or(Path::new("/"));
+    let _lock = lock(folder).map_err(unable)?;
+    let entry = folder.join(name);
+    if let Ok(target) = fs::read_link(&entry) {
+        let target = folder.join(target);
+        if target == domain {
+            return Err(ServeError::ExportedHere { name: name.into() });
+        }
+        if let Ok(connection) = Connection::connect(&target) {
+            let pid = connection.peer().map_or(0, |peer| peer.pid);
+            return Err(ServeError::NameTaken { name: name.into(), pid });
+        }
+        fs::remove_file(&entry).map_err(unable)?;
+    }
+    let own = domain.file_name().unwrap_or_default();
+    std::os::unix::fs::symlink(own, &entry).map_err(unable)
+}
+
+/// Takes a name of the domain with this socket out.
+pub fn leave(name: &str, domain: &Path) {
+    let folder = domain.parent().unwrap_or(Path::new("/"));
+    let entry = folder.join(name);
+    if let Ok(_lock) = lock(folder)
+        && fs::read_link(&entry).is_ok_and(|target| folder.join(target) == domain)
+    {
+        let _ = fs::remove_file(entry);
+    }
+}
+
+/// The socket of the domain that exports a name.
+///
+/// # Errors
+/// A bad name, or nobody exports it.
+pub fn find(name: &str) -> Result<PathBuf, BindError> {
+    check(name).map_err(|why| BindError::BadName { name: name.into(), why })?;
+    let folder = folder();
+    match fs::read_link(folder.join(name)) {
+        Ok(target) => Ok(folder.join(target.file_name().unwrap_or_default())),
+        Err(_) => Err(BindError::NoSuchName { name: name.into(), folder }),
+    }
+}
+
+/// All sockets of domains in the folder, and the names that lead to them.
+pub fn domains() -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder()) else { return Vec::new() };
+    let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).filter(|path| is_socket(path)).collect();
+    paths.sort();
+    paths
+}
+
+fn is_socket(path: &Path) -> bool {
+    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("domain."))
+}
+
+/// Removes what dead domains have left in the folder. Costs a connection attempt for each domain.
+pub fn sweep() {
+    let folder = folder();
+    if let Ok(_lock) = lock(&folder) {
+        sweep_all(&folder);
+    }
+}
+
+/// Under the folder's lock.
+fn sweep_all(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    let entries: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    for socket in entries.iter().filter(|path| is_socket(path)) {
+        if matches!(Connection::connect(socket), Err(error) if error.kind() == io::ErrorKind::ConnectionRefused) {
+            let _ = fs::remove_file(socket);
+        }
+    }
+    for entry in &entries {
+        if fs::read_link(entry).is_ok_and(|target| !folder.join(target).exists()) {
+            let _ = fs::remove_file(entry);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        for good in ["files", "a", "my-service.v2", "X_1"] {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
+        for bad in ["", ".hidden", "-x", "a/b", "a b", "ü", "domain.1.2", &"x".repeat(65)] {
+            assert!(check(bad).is_err(), "{bad}");
+        }
+    }
+}

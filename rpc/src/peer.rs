@@ -1,0 +1,328 @@
+//! One client, as its server sees it: the control connection, the channel, the bindings, the segments.
+//!
+//! Everything that arrives on the control connection is the client's word. What breaks the protocol closes the connection, and nothing else. When the
+//! client ends, its bindings are revoked, its resources dropped, and its memory unmapped as soon as no call uses it (LRPC, section 5.3).
+
+use crate::clerk::{Clerk, Watched};
+use crate::endpoint::Endpoint;
+use crate::server::{Bound, MOST_BINDINGS};
+use crate::session::Session;
+use crate::wire::{self, Answer, ClientRequest, Refusal, ToClient, ToServer};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use upcall_os::bell::Bell;
+use upcall_os::memory::{Mapping, MemoryFile};
+use upcall_os::poll::Report;
+use upcall_os::socket::{Connection, Message, Peer, Received};
+use upcall_shm::astack::{Class, Plan};
+use upcall_shm::channel::{self, Channel};
+use upcall_shm::region::Region;
+use upcall_shm::station::PeerStation;
+use upcall_transfer::server::Caller;
+use upcall_transfer::{Domain, Request, Serve, ServerChannel};
+
+/// The most bytes of segments that one client may have mapped in a server at a time: address space, for the pages are the client's.
+const MOST_SEGMENT_BYTES: usize = 64 << 30;
+/// The most segments.
+const MOST_SEGMENTS: usize = 4096;
+/// So many control messages of one client are handled before another client's turn.
+const TURN: usize = 16;
+
+/// What calls need of a client's state.
+pub(crate) struct Shared {
+    bindings: [OnceLock<Bound>; MOST_BINDINGS as usize],
+    segments: RwLock<HashMap<u16, Arc<Region>>>,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self { bindings: [const { OnceLock::new() }; MOST_BINDINGS as usize], segments: RwLock::default() }
+    }
+}
+
+impl Shared {
+    #[inline]
+    pub(crate) fn bound(&self, id: u16) -> Option<&Bound> {
+        self.bindings.get(usize::from(id))?.get()
+    }
+
+    pub(crate) fn segment(&self, number: u16) -> Option<Arc<Region>> {
+        self.segments.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
+    }
+
+    fn segments(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<u16, Arc<Region>>> {
+        self.segments.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One client.
+pub(crate) struct ClientPeer {
+    connection: Connection,
+    peer: Peer,
+    endpoint: Weak<Endpoint>,
+    shared: Arc<Shared>,
+    channel: OnceLock<Arc<ServerChannel>>,
+    ended: AtomicBool,
+    watching: Mutex<Vec<u64>>,
+}
+
+/// The channel's side that runs requests.
+struct Runner {
+    shared: Arc<Shared>,
+    peer: Weak<ClientPeer>,
+}
+
+impl Serve for Runner {
+    fn serve(&self, request: Request<'_>) {
+        crate::server::serve(&self.shared, request);
+    }
+
+    fn violation(&self, _what: &'static str) {
+        if let Some(peer) = self.peer.upgrade() {
+            peer.end();
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn resource(what: &str, error: &io::Error) -> Refusal {
+    Refusal::Resource { what: what.into(), code: error.raw_os_error().unwrap_or(5) }
+}
+
+fn protocol(what: impl ToString) -> Refusal {
+    Refusal::Protocol(what.to_string())
+}
+
+impl ClientPeer {
+    /// Takes a client on: the clerk watches its connection and its process.
+    pub(crate) fn welcome(connection: Connection, peer: Peer, endpoint: &Arc<Endpoint>) -> io::Result<Arc<Self>> {
+        let client = Arc::new(Self {
+            connection,
+            peer,
+            endpoint: Arc::downgrade(endpoint),
+            shared: Arc::default(),
+            channel: OnceLock::new(),
+            ended: AtomicBool::new(false),
+            watching: Mutex::default(),
+        });
+        let clerk = Clerk::current()?;
+        let mut keys = vec![clerk.watch(Arc::new(OnConnection(client.clone())), Report::WhileReadable)?];
+        if client.peer.pidfd.is_some() {
+            keys.push(clerk.watch(Arc::new(OnEnd(client.clone())), Report::WhileReadable)?);
+        }
+        *locked(&client.watching) = keys;
+        Ok(client)
+    }
+
+    /// Revokes everything the client has. Calls that run go on to their end.
+    pub(crate) fn end(&self) {
+        if self.ended.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        if let Some(channel) = self.channel.get() {
+            channel.close();
+        }
+        for bound in self.shared.bindings.iter().filter_map(OnceLock::get) {
+            revoke(bound);
+        }
+        self.shared.segments().clear();
+        if let Ok(clerk) = Clerk::current() {
+            let keys = std::mem::take(&mut *locked(&self.watching));
+            keys.iter().for_each(|&key| clerk.forget(key));
+        }
+        if let Some(endpoint) = self.endpoint.upgrade() {
+            endpoint.gone(self);
+        }
+    }
+
+    /// Reads what the client has sent. Returns whether it is still there.
+    fn attend(self: &Arc<Self>) -> bool {
+        for _ in 0..TURN {
+            match self.connection.receive() {
+                Ok(Received::Message(message)) => {
+                    if !self.handle(message) {
+                        return false;
+                    }
+                }
+                Ok(Received::Nothing) => return true,
+                Ok(Received::Closed) | Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    fn handle(self: &Arc<Self>, message: Message) -> bool {
+        let Ok(ToServer { serial, request }) = wire::unpack(&message.bytes) else { return false };
+        let mut out: Vec<OwnedFd> = Vec::new();
+        let answer = match request {
+            ClientRequest::Open { version } => self.open(version, message.descriptors, &mut out),
+            ClientRequest::Bind { id, name, interface, procedures, classes } => {
+                self.bind(id, &name, &interface, &procedures, &classes, message.descriptors)
+            }
+            ClientRequest::Segment { number, len } => self.segment(number, len, message.descriptors),
+            ClientRequest::List => self.list(&mut out),
+            ClientRequest::OpenLane { number, vp } => return self.open_lane(number, vp, message.descriptors),
+            ClientRequest::Unbind { id } => {
+                self.shared.bound(id).iter().for_each(|bound| revoke(bound));
+                return true;
+            }
+            ClientRequest::DropSegment { number } => {
+                self.shared.segments().remove(&number);
+                return true;
+            }
+        };
+        let answer = answer.unwrap_or_else(Answer::Refused);
+        let descriptors: Vec<_> = out.iter().map(AsFd::as_fd).collect();
+        match wire::pack(&ToClient { serial, answer }) {
+            // A client that does not read its answers has broken the protocol.
+            Ok(bytes) => self.connection.send(&bytes, &descriptors).is_ok(),
+            Err(_) => false,
+        }
+    }
+
+    fn open(self: &Arc<Self>, version: u32, descriptors: Vec<OwnedFd>, out: &mut Vec<OwnedFd>) -> Result<Answer, Refusal> {
+        if version != wire::VERSION {
+            let text = format!("the client speaks version {version}, the server version {}", wire::VERSION);
+            return Err(Refusal::Version(text));
+        }
+        let endpoint = self.endpoint.upgrade().ok_or_else(|| protocol("the server is ending"))?;
+        endpoint.admits(&self.peer).map_err(Refusal::Denied)?;
+        if self.channel.get().is_some() {
+            return Err(protocol("a second channel on one connection"));
+        }
+        let [memory, station] =
+            <[OwnedFd; 2]>::try_from(descriptors).map_err(|_| protocol("a channel comes with two descriptors"))?;
+        let memory = MemoryFile::adopt(memory, channel::BYTES).map_err(protocol)?;
+        let map = Mapping::shared(&memory).map_err(|error| resource("mapping the channel", &error))?;
+        let region = Region::new(map).ok_or_else(|| protocol("a read-only channel"))?;
+        let channel = Channel::join(region).map_err(protocol)?;
+        let station = PeerStation::join(station).map_err(protocol)?;
+        let unable = |error: io::Error| resource("opening the channel", &error);
+        let domain = Domain::current().map_err(unable)?;
+        let bell = Bell::new().map_err(unable)?;
+        out.push(domain.station().as_fd().try_clone_to_owned().map_err(unable)?);
+        out.push(bell.as_fd().try_clone_to_owned().map_err(unable)?);
+        let processors = endpoint.processors().clone();
+        let home = processors.next_home().ok_or_else(|| protocol("the server has not begun to serve"))?;
+        let runner = Runner { shared: self.shared.clone(), peer: Arc::downgrade(self) };
+        let channel = ServerChannel::new(channel, station, processors, home, bell, Box::new(runner)).map_err(unable)?;
+        let _ = self.channel.set(channel);
+        Ok(Answer::Opened { home })
+    }
+
+    fn open_lane(&self, number: u16, vp: Option<u16>, descriptors: Vec<OwnedFd>) -> bool {
+        let caller = match (vp, <[OwnedFd; 1]>::try_from(descriptors)) {
+            (None, _) => Caller::KernelThread,
+            (Some(vp), Ok([bell])) => match Bell::adopt(bell) {
+                Ok(bell) => Caller::Processor { vp, bell },
+                Err(_) => return false,
+            },
+            (Some(_), Err(_)) => return false,
+        };
+        self.channel.get().is_some_and(|channel| channel.open_lane(number, caller).is_ok())
+    }
+
+    fn bind(
+        &self,
+        id: u16,
+        name: &str,
+        interface: &str,
+        procedures: &[crate::interface::Wanted],
+        classes: &[(u32, u16)],
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Answer, Refusal> {
+        let endpoint = self.endpoint.upgrade().ok_or_else(|| protocol("the server is ending"))?;
+        let (entry, numbers) = endpoint.exports().bind(name, interface, procedures)?;
+        let classes: Vec<_> = classes.iter().take(64).map(|&(size, count)| Class { size, count }).collect();
+        let plan = Plan::new(classes).map_err(protocol)?;
+        let astacks = match (plan.bytes(), descriptors.into_iter().next()) {
+            (0, _) => None,
+            (_, None) => return Err(protocol("A-stacks without memory")),
+            (bytes, Some(fd)) => {
+                let memory = MemoryFile::adopt(fd, bytes).map_err(protocol)?;
+                let map = Mapping::shared(&memory).map_err(|error| resource("mapping the A-stacks", &error))?;
+                Region::new(map)
+            }
+        };
+        let cell = self.shared.bindings.get(usize::from(id)).ok_or_else(|| protocol("a binding number out of range"))?;
+        entry.clients.fetch_add(1, Ordering::Relaxed);
+        let bound = Bound { entry, session: Arc::default(), plan, astacks, revoked: AtomicBool::new(false) };
+        if let Err(bound) = cell.set(bound) {
+            bound.entry.clients.fetch_sub(1, Ordering::Relaxed);
+            return Err(protocol("a binding number used twice"));
+        }
+        Ok(Answer::Bound { numbers })
+    }
+
+    fn segment(&self, number: u16, len: u64, descriptors: Vec<OwnedFd>) -> Result<Answer, Refusal> {
+        let len = usize::try_from(len).map_err(protocol)?;
+        let fd = descriptors.into_iter().next().ok_or_else(|| protocol("a segment without memory"))?;
+        let memory = MemoryFile::adopt(fd, len).map_err(protocol)?;
+        {
+            let segments = self.shared.segments();
+            let used: usize = segments.values().map(|region| region.len()).sum();
+            if number == 0 || segments.len() >= MOST_SEGMENTS || used.saturating_add(len) > MOST_SEGMENT_BYTES {
+                return Err(protocol("more segments than a client may have"));
+            }
+        }
+        // Pages that the client has allocated are entered at once; others are not, for entering would allocate them.
+        let map = if memory.is_allocated() { Mapping::entered(&memory) } else { Mapping::shared(&memory) };
+        let map = map.map_err(|error| resource("mapping the segment", &error))?;
+        let region = Region::new(map).ok_or_else(|| protocol("a read-only segment"))?;
+        self.shared.segments().insert(number, region);
+        Ok(Answer::Mapped)
+    }
+
+    fn list(&self, out: &mut Vec<OwnedFd>) -> Result<Answer, Refusal> {
+        let endpoint = self.endpoint.upgrade().ok_or_else(|| protocol("the server is ending"))?;
+        endpoint.admits(&self.peer).map_err(Refusal::Denied)?;
+        let unable = |error: io::Error| resource("the list of exports", &error);
+        let bytes = wire::pack(&endpoint.exports().list()).map_err(unable)?;
+        let file = MemoryFile::frozen("upcall-exports", &bytes).map_err(unable)?;
+        out.push(file.as_fd().try_clone_to_owned().map_err(unable)?);
+        Ok(Answer::Exports)
+    }
+}
+
+fn revoke(bound: &Bound) {
+    if !bound.revoked.swap(true, Ordering::SeqCst) {
+        bound.entry.clients.fetch_sub(1, Ordering::Relaxed);
+        let session: &Session = &bound.session;
+        session.close();
+    }
+}
+
+struct OnConnection(Arc<ClientPeer>);
+
+impl Watched for OnConnection {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.connection.as_fd()
+    }
+
+    fn happened(&self, _hung_up: bool) -> bool {
+        let there = self.0.attend();
+        if !there {
+            self.0.end();
+        }
+        there
+    }
+}
+
+struct OnEnd(Arc<ClientPeer>);
+
+impl Watched for OnEnd {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.peer.pidfd.as_ref().map_or_else(|| self.0.connection.as_fd(), AsFd::as_fd)
+    }
+
+    fn happened(&self, _hung_up: bool) -> bool {
+        self.0.end();
+        false
+    }
+}

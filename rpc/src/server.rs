@@ -1,0 +1,335 @@
+//! Exporting interfaces and serving calls.
+//!
+//! Source: LRPC, sections 3.1 (the clerk, the procedure descriptor list), 3.2 (dispatch), 5.3 (termination).
+
+use crate::decode::{Decoder, Malformed, Side};
+use crate::encode::{Encoder, Fault, block_len};
+use crate::interface::{Interface, MOST_PROCEDURES, Wanted, match_procedures};
+use crate::peer::Shared;
+use crate::session::Session;
+use crate::value::Put;
+use crate::wire::{Exported, Refusal};
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, RwLock};
+use upcall_shm::region::Region;
+use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place};
+use upcall_shm::span::{Room, Span};
+use upcall_transfer::Request;
+
+pub use crate::endpoint::{Policy, Running, Server};
+
+/// The most bindings that one domain makes to another in its life.
+pub const MOST_BINDINGS: u16 = 64;
+
+/// Procedure numbers of the runtime itself.
+pub(crate) const RELEASE: u16 = 1023;
+pub(crate) const FETCH: u16 = 1022;
+
+/// A message's tag: six bits of binding, ten of procedure.
+pub(crate) fn tag(binding: u16, procedure: u16) -> u16 {
+    binding << 10 | procedure & 0x3ff
+}
+
+/// How a call went: the tag of a reply.
+pub(crate) mod outcome {
+    pub(crate) const DONE: u16 = 0;
+    pub(crate) const REFUSED: u16 = 1;
+    pub(crate) const PANICKED: u16 = 2;
+    pub(crate) const NO_SUCH_PROCEDURE: u16 = 3;
+    pub(crate) const REVOKED: u16 = 4;
+    pub(crate) const HELD: u16 = 5;
+    pub(crate) const NO_SUCH_HANDLE: u16 = 6;
+    pub(crate) const UNANSWERED: u16 = upcall_transfer::server::UNANSWERED;
+}
+
+/// Runs an interface's procedures. Implemented by generated code.
+pub trait Dispatch: Send + Sync {
+    /// Runs one call.
+    fn dispatch(&self, call: Call<'_>) -> Replied;
+}
+
+/// An implementation of an interface, ready to be exported under a name.
+pub struct Export {
+    pub(crate) interface: &'static Interface,
+    pub(crate) dispatch: Arc<dyn Dispatch>,
+}
+
+impl Export {
+    /// Joins an interface with code that runs it. Generated code calls this.
+    pub fn new(interface: &'static Interface, dispatch: impl Dispatch + 'static) -> Self {
+        Self { interface, dispatch: Arc::new(dispatch) }
+    }
+}
+
+impl fmt::Debug for Export {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Export({})", self.interface.id)
+    }
+}
+
+/// The exports of this domain, by name.
+#[derive(Default)]
+pub(crate) struct Exports(RwLock<BTreeMap<String, Arc<Entry>>>);
+
+pub(crate) struct Entry {
+    pub(crate) interface: &'static Interface,
+    pub(crate) dispatch: Arc<dyn Dispatch>,
+    pub(crate) clients: AtomicU32,
+}
+
+impl Exports {
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<String, Arc<Entry>>> {
+        self.0.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    pub(crate) fn add(&self, name: &str, export: Export) -> Result<(), crate::ServeError> {
+        let found = export.interface.procedures.len();
+        if found > MOST_PROCEDURES {
+            return Err(crate::ServeError::TooManyProcedures { found });
+        }
+        let entry = Entry { interface: export.interface, dispatch: export.dispatch, clients: AtomicU32::new(0) };
+        let mut all = self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        all.insert(name.into(), Arc::new(entry));
+        Ok(())
+    }
+
+    pub(crate) fn remove(&self, name: &str) {
+        self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner).remove(name);
+    }
+
+    /// What a binder may have: the entry and the numbers of the procedures it wants.
+    pub(crate) fn bind(&self, name: &str, interface: &str, wanted: &[Wanted]) -> Result<(Arc<Entry>, Vec<u16>), Refusal> {
+        let entry = self.read().get(name).cloned().ok_or(Refusal::NoSuchName)?;
+        // Versions of one interface may differ; what counts is whether each procedure is understood alike.
+        if without_version(interface) != without_version(&entry.interface.id) {
+            return Err(Refusal::WrongInterface { exported: entry.interface.id.to_string() });
+        }
+        let numbers = match_procedures(wanted, entry.interface).map_err(Refusal::Mismatch)?;
+        Ok((entry, numbers))
+    }
+
+    pub(crate) fn list(&self) -> Vec<Exported> {
+        let describe = |(name, entry): (&String, &Arc<Entry>)| Exported {
+            name: name.clone(),
+            interface: entry.interface.id.to_string(),
+            source: entry.interface.source.to_string(),
+            limits: entry.interface.limits.to_string(),
+            clients: entry.clients.load(Ordering::Relaxed),
+            procedures: entry.interface.procedures.iter().map(|p| (p.name.to_string(), p.signature.to_string())).collect(),
+        };
+        self.read().iter().map(describe).collect()
+    }
+}
+
+fn without_version(id: &str) -> &str {
+    id.split('@').next().unwrap_or(id)
+}
+
+/// One binding, on the server's side.
+pub(crate) struct Bound {
+    pub(crate) entry: Arc<Entry>,
+    pub(crate) session: Arc<Session>,
+    pub(crate) plan: upcall_shm::astack::Plan,
+    pub(crate) astacks: Option<Arc<Region>>,
+    pub(crate) revoked: AtomicBool,
+}
+
+/// A call that has arrived: answer it by one of the methods that give a [`Replied`].
+pub struct Call<'a> {
+    request: Request<'a>,
+    bound: &'a Bound,
+    procedure: u16,
+    args: Span<'a>,
+    /// Where results may go that do not fit into a slot.
+    astack: Option<Room<'a>>,
+    segment: Option<Room<'a>>,
+}
+
+/// Proof that a call was answered.
+#[derive(Debug)]
+pub struct Replied(());
+
+impl fmt::Debug for Call<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Call({}, procedure {})", self.bound.entry.interface.id, self.procedure)
+    }
+}
+
+impl Call<'_> {
+    /// The procedure's number in the interface.
+    #[inline]
+    pub fn procedure(&self) -> u16 {
+        self.procedure
+    }
+
+    /// Runs the procedure on its arguments and answers with its result. A panic in it is answered as such, and the server goes on.
+    #[inline]
+    pub fn respond<R: Put>(self, run: impl FnOnce(&Decoder<'_>) -> Result<R, Malformed>) -> Replied {
+        let Some(procedure) = self.bound.entry.interface.procedures.get(usize::from(self.procedure)) else {
+            return self.unknown();
+        };
+        let fixed = procedure.args.fixed as usize;
+        let args = Decoder::new(self.args, fixed, procedure.limits, Side::Server(&self.bound.session));
+        match catch_unwind(AssertUnwindSafe(|| run(&args))) {
+            Ok(Ok(result)) => self.done(&result, procedure.limits),
+            Ok(Err(malformed)) => self.malformed(&malformed),
+            Err(panic) => self.panicked(&*panic),
+        }
+    }
+
+    /// Answers that there is no such procedure.
+    #[cold]
+    pub fn unknown(self) -> Replied {
+        self.plain(outcome::NO_SUCH_PROCEDURE)
+    }
+
+    pub(crate) fn plain(self, tag: u16) -> Replied {
+        self.request.reply(Image::new(0, tag, NO_ASTACK));
+        Replied(())
+    }
+
+    /// Writes the result to where the client can read it: the slot, the A-stack, the segment; or keeps it until it is fetched.
+    #[inline]
+    fn done<R: Put>(self, result: &R, limits: crate::Limits) -> Replied {
+        let session = Some(&self.bound.session);
+        let len = block_len(result);
+        let mut reply = Image::new(0, outcome::DONE, NO_ASTACK);
+        let fault = if len <= INLINE {
+            reply.place(Place::Inline, 0, len as u32);
+            if len == 0 { Ok(()) } else { Encoder::block(Room::of_words(&mut reply.values), result, limits, session) }
+        } else if let Some(room) = self.astack.filter(|room| room.len() >= len) {
+            reply.place(Place::AStack, 0, len as u32);
+            Encoder::block(room, result, limits, session)
+        } else if let Some(room) = self.segment.filter(|room| room.len() >= len) {
+            reply.values[0] = len as u64;
+            reply.place(Place::Segment, 0, 8);
+            Encoder::block(room, result, limits, session)
+        } else {
+            let mut block = vec![0; len.div_ceil(8)];
+            let fault = Encoder::block(Room::of_words(&mut block), result, limits, session);
+            if fault.is_ok() {
+                let key = self.bound.session.hold(block);
+                reply = Image::new(0, outcome::HELD, NO_ASTACK);
+                (reply.values[0], reply.values[1]) = (key, len as u64);
+                reply.place(Place::Inline, 0, 16);
+            }
+            fault
+        };
+        match fault {
+            Ok(()) => {
+                self.request.reply(reply);
+                Replied(())
+            }
+            Err(Fault::TooLong { what, len, limit }) => {
+                self.text(outcome::REFUSED, &format!("result: {what} of {len} > limit {limit}"))
+            }
+            Err(_) => self.text(outcome::REFUSED, "the result has no room"),
+        }
+    }
+
+    #[cold]
+    fn malformed(self, malformed: &Malformed) -> Replied {
+        match malformed {
+            Malformed::NoSuchHandle { .. } => self.plain(outcome::NO_SUCH_HANDLE),
+            other => {
+                let text = other.to_string();
+                self.text(outcome::REFUSED, &text)
+            }
+        }
+    }
+
+    #[cold]
+    fn panicked(self, panic: &(dyn Any + Send)) -> Replied {
+        let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        self.text(outcome::PANICKED, text.unwrap_or("with something else than a text"))
+    }
+
+    /// Answers with a short text, cut to what a slot carries.
+    fn text(self, tag: u16, text: &str) -> Replied {
+        let mut end = text.len().min(INLINE - 16);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let mut reply = Image::new(0, tag, NO_ASTACK);
+        let _ = Encoder::block(Room::of_words(&mut reply.values), &text[..end], crate::Limits::default(), None);
+        reply.place(Place::Inline, 0, INLINE as u32);
+        self.request.reply(reply);
+        Replied(())
+    }
+
+    /// The runtime's own procedure: the client drops its hold on a resource.
+    fn release(self) -> Replied {
+        let handle = self.args.u64(0).unwrap_or(0);
+        // The object's drop is the server's code: if it panics, the server goes on.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.bound.session.remove(handle)));
+        self.plain(outcome::DONE)
+    }
+
+    /// The runtime's own procedure: the client brings a segment for a result that it had no room for.
+    fn fetch(self) -> Replied {
+        let Some(block) = self.args.u64(0).and_then(|key| self.bound.session.fetch(key)) else {
+            return self.plain(outcome::NO_SUCH_HANDLE);
+        };
+        let mut block = block;
+        let len = block.len() * 8;
+        let Some(room) = self.segment.filter(|room| room.len() >= len) else { return self.plain(outcome::REFUSED) };
+        let _ = Room::of_words(&mut block).copy_to(room);
+        let mut reply = Image::new(0, outcome::DONE, NO_ASTACK);
+        reply.values[0] = len as u64;
+        reply.place(Place::Segment, 0, 8);
+        self.request.reply(reply);
+        Replied(())
+    }
+}
+
+/// The guards of every call, in order; each leaves by an answer that says why (LRPC, section 3.2: the kernel verifies the binding, the procedure and the A-stack).
+pub(crate) fn serve(shared: &Shared, request: Request<'_>) {
+    let mut image = *request.image();
+    let refuse = |request: Request<'_>, tag| request.reply(Image::new(0, tag, NO_ASTACK));
+    let Some(bound) = shared.bound(image.tag() >> 10) else { return refuse(request, outcome::REVOKED) };
+    if bound.revoked.load(Ordering::Acquire) {
+        return refuse(request, outcome::REVOKED);
+    }
+    let segment = match image.segment() {
+        0 => None,
+        number => match shared.segment(number) {
+            Some(region) => Some(region),
+            None => return refuse(request, outcome::REFUSED),
+        },
+    };
+    let segment = segment.as_ref().and_then(|region| region.room(0, region.len()));
+    let astack = match image.astack() {
+        NO_ASTACK => None,
+        number => {
+            let place = bound.plan.place(number);
+            match place.and_then(|(at, len)| bound.astacks.as_ref()?.room(at, len)) {
+                Some(room) => Some(room),
+                None => return refuse(request, outcome::REFUSED),
+            }
+        }
+    };
+    let (place, len) = (image.values_in(), image.len());
+    let words = image.values;
+    let args = match place {
+        Some(Place::Inline) => Room::of_words(&mut image.values).part(0, len),
+        Some(Place::AStack) => astack.and_then(|room| room.part(0, len)),
+        Some(Place::Segment) => usize::try_from(words[0]).ok().and_then(|len| segment.and_then(|room| room.part(0, len))),
+        None => None,
+    };
+    let Some(args) = args else { return refuse(request, outcome::REFUSED) };
+    let procedure = image_procedure(request.image());
+    let call = Call { request, bound, procedure, args, astack, segment };
+    let _replied = match procedure {
+        RELEASE => call.release(),
+        FETCH => call.fetch(),
+        _ => bound.entry.dispatch.dispatch(call),
+    };
+}
+
+fn image_procedure(image: &Image) -> u16 {
+    image.tag() & 0x3ff
+}

@@ -1,0 +1,156 @@
+//! A session: what a server keeps for one binding, above all the resources that the client holds.
+//!
+//! A handle is a number that means something in its own session only, so a client can forge no handle but its own; and it carries a generation, so an old
+//! one does not name a new object. When the client drops its last handle, or unbinds, or dies, the objects are dropped.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// One binding's state on the server; see the module.
+#[derive(Debug, Default)]
+pub struct Session(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    closed: bool,
+    objects: Vec<Place>,
+    free: Vec<u32>,
+    /// Results that did not fit into what the client brought, until it fetches or forgets them.
+    held: HashMap<u64, Vec<u64>>,
+    next_held: u64,
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    generation: u32,
+    object: Option<Box<dyn Any + Send + Sync>>,
+}
+
+impl Session {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps an object (an `Arc<T>` in a box) for the client; returns its handle. In a closed session it is dropped at once.
+    pub(crate) fn insert(&self, object: Box<dyn Any + Send + Sync>) -> u64 {
+        let mut state = self.state();
+        if state.closed {
+            return 0;
+        }
+        let index = state.free.pop().unwrap_or_else(|| {
+            state.objects.push(Place::default());
+            (state.objects.len() - 1) as u32
+        });
+        let place = &mut state.objects[index as usize];
+        place.generation = place.generation.wrapping_add(1);
+        place.object = Some(object);
+        u64::from(place.generation) << 32 | u64::from(index)
+    }
+
+    pub(crate) fn get<T: ?Sized + Send + Sync + 'static>(&self, handle: u64) -> Option<Arc<T>> {
+        let mut state = self.state();
+        state.place(handle)?.object.as_ref()?.downcast_ref::<Arc<T>>().cloned()
+    }
+
+    pub(crate) fn take<T: ?Sized + Send + Sync + 'static>(&self, handle: u64) -> Option<Arc<T>> {
+        let object = self.get::<T>(handle)?;
+        self.remove(handle);
+        Some(object)
+    }
+
+    /// Drops the client's hold on an object. Whether it held it.
+    pub(crate) fn remove(&self, handle: u64) -> bool {
+        let mut state = self.state();
+        let object = state.place(handle).and_then(|place| place.object.take());
+        let removed = object.is_some();
+        if removed {
+            state.free.push(handle as u32);
+        }
+        // The object's own drop may take its time, or come back here.
+        drop(state);
+        drop(object);
+        removed
+    }
+
+    /// Keeps a result until it is fetched.
+    pub(crate) fn hold(&self, block: Vec<u64>) -> u64 {
+        let mut state = self.state();
+        if state.closed {
+            return 0;
+        }
+        state.next_held += 1;
+        let key = state.next_held;
+        state.held.insert(key, block);
+        key
+    }
+
+    pub(crate) fn fetch(&self, key: u64) -> Option<Vec<u64>> {
+        self.state().held.remove(&key)
+    }
+
+    /// Drops everything. Calls that still run find nothing any more; objects that they use live until they end.
+    pub(crate) fn close(&self) {
+        let mut state = self.state();
+        state.closed = true;
+        let objects = std::mem::take(&mut state.objects);
+        let held = std::mem::take(&mut state.held);
+        state.free.clear();
+        drop(state);
+        drop(objects);
+        drop(held);
+    }
+
+    /// How many objects the client holds.
+    pub fn objects(&self) -> usize {
+        let state = self.state();
+        state.objects.len() - state.free.len()
+    }
+}
+
+impl State {
+    fn place(&mut self, handle: u64) -> Option<&mut Place> {
+        let place = self.objects.get_mut(handle as u32 as usize)?;
+        (u64::from(place.generation) == handle >> 32).then_some(place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    trait Thing: Send + Sync {}
+    impl Thing for u8 {}
+    impl Thing for Arc<u16> {}
+
+    fn object(value: impl Thing + 'static) -> Box<dyn Any + Send + Sync> {
+        Box::new(Arc::new(value) as Arc<dyn Thing>)
+    }
+
+    #[test]
+    fn a_handle_is_good_until_it_is_dropped() {
+        let session = Session::default();
+        let first = session.insert(object(1u8));
+        assert!(session.get::<dyn Thing>(first).is_some());
+        assert!(session.get::<str>(first).is_none(), "another type");
+        assert!(session.get::<dyn Thing>(first + 1).is_none() && session.get::<dyn Thing>(first ^ 1 << 40).is_none());
+        assert!(session.remove(first) && !session.remove(first));
+        let second = session.insert(object(2u8));
+        assert_ne!(first, second);
+        assert!(session.get::<dyn Thing>(first).is_none());
+        assert!(session.take::<dyn Thing>(second).is_some() && session.take::<dyn Thing>(second).is_none());
+        assert_eq!(session.objects(), 0);
+    }
+
+    #[test]
+    fn closing_drops_what_is_held_once() {
+        let session = Session::default();
+        let inner = Arc::new(7u16);
+        session.insert(object(inner.clone()));
+        assert_eq!(Arc::strong_count(&inner), 2);
+        session.close();
+        assert_eq!(Arc::strong_count(&inner), 1);
+        session.insert(object(inner.clone()));
+        assert_eq!(Arc::strong_count(&inner), 1);
+    }
+}

@@ -1,0 +1,89 @@
+//! The messages of the control connection, in postcard's encoding. They are few and rare; calls do not use them.
+
+use crate::interface::{Mismatch, Wanted};
+use serde::{Deserialize, Serialize};
+
+/// The version of these messages and of the channel's protocol.
+pub(crate) const VERSION: u32 = 1;
+
+/// A client's request. `serial` comes back in the answer.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ToServer {
+    pub(crate) serial: u32,
+    pub(crate) request: ClientRequest,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum ClientRequest {
+    /// Opens the channel. Descriptors: its memory, the client's station.
+    Open { version: u32 },
+    /// Imports an interface as binding `id`. Descriptor: the memory of its A-stacks, if it has any.
+    Bind { id: u16, name: String, interface: String, procedures: Vec<Wanted>, classes: Vec<(u32, u16)> },
+    /// Gives a binding up. No answer.
+    Unbind { id: u16 },
+    /// Opens a lane. Descriptor: the bell, for a virtual processor's. No answer.
+    OpenLane { number: u16, vp: Option<u16> },
+    /// Gives a segment. Descriptor: its memory.
+    Segment { number: u16, len: u64 },
+    /// Takes it back. No answer.
+    DropSegment { number: u16 },
+    /// Asks what is exported. Answer with one descriptor: the list as text.
+    List,
+}
+
+/// The server's answer.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ToClient {
+    pub(crate) serial: u32,
+    pub(crate) answer: Answer,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    /// The channel is open. Descriptors: the server's station, the bell to ring.
+    Opened { home: u16 },
+    /// The binding stands; the numbers of the wanted procedures.
+    Bound { numbers: Vec<u16> },
+    /// The segment is mapped.
+    Mapped,
+    /// The exports follow in the descriptor.
+    Exports,
+    /// It cannot be done.
+    Refused(Refusal),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Refusal {
+    Version(String),
+    Denied(String),
+    NoSuchName,
+    WrongInterface { exported: String },
+    Mismatch(Vec<Mismatch>),
+    Resource { what: String, code: i32 },
+    Protocol(String),
+}
+
+/// One export, as told to who asks.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Exported {
+    /// The name that it is exported under.
+    pub name: String,
+    /// The interface's full name.
+    pub interface: String,
+    /// The WIT text that the server was compiled from.
+    pub source: String,
+    /// The limits beside it, as TOML text.
+    pub limits: String,
+    /// Clients that are bound to it now.
+    pub clients: u32,
+    /// Its procedures: name and signature.
+    pub procedures: Vec<(String, String)>,
+}
+
+pub(crate) fn pack<T: Serialize>(message: &T) -> std::io::Result<Vec<u8>> {
+    postcard::to_stdvec(message).map_err(std::io::Error::other)
+}
+
+pub(crate) fn unpack<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String> {
+    postcard::from_bytes(bytes).map_err(|error| format!("a control message cannot be read: {error}"))
+}

@@ -1,0 +1,221 @@
+//! Calls through real channels, server and client in one process, with stubs written by hand.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use upcall_rpc::{
+    BindError, Binding, Call, CallError, Dispatch, Export, Extent, Handle, Interface, Limits, Pacing, Procedure, Replied,
+    Running, Server,
+};
+use upcall_transfer::Closed;
+
+const fn procedure(name: &'static str, signature: &'static str, args: Extent, results: Extent) -> Procedure {
+    let limits = Limits { string: 1 << 16, list: 1 << 31 };
+    let (name, signature) = (std::borrow::Cow::Borrowed(name), std::borrow::Cow::Borrowed(signature));
+    Procedure { name, signature, hash: 0, args, results, calls: 5, limits }
+}
+
+const fn extent(fixed: u32, tail: u32) -> Extent {
+    Extent { fixed, tail }
+}
+
+static TEST: Interface = Interface {
+    id: std::borrow::Cow::Borrowed("test:calls/calls@1.0.0"),
+    procedures: std::borrow::Cow::Borrowed(&[
+        procedure("null", "func()", extent(0, 0), extent(0, 0)),
+        procedure("add", "func(a: u32, b: u32) -> u32", extent(8, 0), extent(4, 0)),
+        procedure("reverse", "func(data: list<u8>) -> list<u8>", extent(16, 200), extent(16, 200)),
+        procedure("panic", "func(text: string)", extent(16, 100), extent(0, 0)),
+        procedure("open", "func() -> thing", extent(0, 0), extent(8, 0)),
+        procedure("use", "func(t: borrow<thing>) -> u64", extent(8, 0), extent(8, 0)),
+        procedure("sum", "func(data: list<u8>) -> u64", extent(16, 200), extent(8, 0)),
+        procedure("make", "func(n: u64) -> list<u8>", extent(8, 0), extent(16, 200)),
+    ]),
+    source: std::borrow::Cow::Borrowed(""),
+    limits: std::borrow::Cow::Borrowed(""),
+};
+
+trait Thing: Send + Sync {
+    fn number(&self) -> u64;
+}
+
+struct Counted(Arc<AtomicU64>);
+
+impl Thing for Counted {
+    fn number(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+struct Test(Arc<AtomicU64>);
+
+impl Dispatch for Test {
+    fn dispatch(&self, call: Call<'_>) -> Replied {
+        match call.procedure() {
+            0 => call.respond(|_| Ok(())),
+            1 => call.respond(|args| Ok(args.get::<u32>(0)?.wrapping_add(args.get::<u32>(4)?))),
+            2 => call.respond(|args| {
+                let mut bytes = args.bytes(0)?.to_vec();
+                bytes.reverse();
+                Ok(bytes)
+            }),
+            3 => call.respond(|args| -> Result<(), _> {
+                let text: String = args.get(0)?;
+                panic!("{text}")
+            }),
+            4 => call.respond(|_| {
+                self.0.fetch_add(1, Ordering::SeqCst);
+                Ok(Arc::new(Counted(self.0.clone())) as Arc<dyn Thing>)
+            }),
+            5 => call.respond(|args| Ok(args.borrow::<dyn Thing>(0)?.number())),
+            6 => call.respond(|args| {
+                let data = args.bytes(0)?;
+                Ok(data.fold_words(0u64, |sum, word| sum.wrapping_add(word), |sum, byte| sum.wrapping_add(byte.into())))
+            }),
+            7 => call.respond(|args| Ok(vec![7u8; args.get::<u64>(0)? as usize])),
+            _ => call.unknown(),
+        }
+    }
+}
+
+fn serve(name: &str, pacing: Pacing) -> (Running, Arc<AtomicU64>) {
+    let things = Arc::new(AtomicU64::new(0));
+    let running = Server::new().export(name, Export::new(&TEST, Test(things.clone()))).pacing(pacing).start().unwrap();
+    (running, things)
+}
+
+fn unique(name: &str) -> String {
+    format!("{name}-{}", std::process::id())
+}
+
+#[test]
+fn calls_of_every_size_come_back() {
+    for (i, pacing) in [Pacing::Adaptive, Pacing::Sleep].into_iter().enumerate() {
+        let name = unique(&format!("sizes{i}"));
+        let (_server, _) = serve(&name, pacing);
+        let binding = Binding::bind(&name, &TEST).unwrap();
+        for round in 0..100u32 {
+            binding.call::<_, ()>(0, &()).unwrap();
+            assert_eq!(binding.call::<_, u32>(1, &(round, 5u32)), Ok(round + 5));
+        }
+        for len in [0usize, 1, 31, 32, 33, 100, 184, 200, 216, 217, 5000, 1 << 20, (16 << 20) + 3] {
+            let data: Vec<u8> = (0..len).map(|i| i as u8).collect();
+            let mut expected = data.clone();
+            expected.reverse();
+            assert_eq!(binding.call::<_, Vec<u8>>(2, &(data.as_slice(),)), Ok(expected), "{len}");
+            assert_eq!(binding.call::<_, Vec<u8>>(7, &(len as u64,)), Ok(vec![7; len]), "{len}");
+        }
+    }
+}
+
+#[test]
+fn a_panic_is_the_calls_alone() {
+    let name = unique("panics");
+    let (_server, _) = serve(&name, Pacing::Adaptive);
+    let binding = Binding::bind(&name, &TEST).unwrap();
+    for _ in 0..3 {
+        assert_eq!(binding.call::<_, ()>(3, &("oh no",)), Err(CallError::Panicked("oh no".into())));
+        assert_eq!(binding.call::<_, u32>(1, &(1u32, 2u32)), Ok(3));
+    }
+}
+
+#[test]
+fn what_is_too_long_is_not_sent() {
+    let name = unique("long");
+    let (_server, _) = serve(&name, Pacing::Adaptive);
+    let binding = Binding::bind(&name, &TEST).unwrap();
+    let text = "x".repeat((1 << 16) + 1);
+    let error = binding.call::<_, ()>(3, &(text.as_str(),)).unwrap_err();
+    assert_eq!(error, CallError::TooLong { what: "string", len: (1 << 16) + 1, limit: 1 << 16 });
+}
+
+#[test]
+fn resources_live_as_long_as_their_handles() {
+    let name = unique("resources");
+    let (_server, things) = serve(&name, Pacing::Adaptive);
+    let binding = Binding::bind(&name, &TEST).unwrap();
+    let first: Handle = binding.call(4, &()).unwrap();
+    let second: Handle = binding.call(4, &()).unwrap();
+    assert_eq!(binding.call::<_, u64>(5, &(first,)), Ok(2));
+    binding.release(first);
+    assert_eq!(things.load(Ordering::SeqCst), 1);
+    assert_eq!(binding.call::<_, u64>(5, &(first,)), Err(CallError::NoSuchHandle));
+    assert_eq!(binding.call::<_, u64>(5, &(Handle(second.0 + 1),)), Err(CallError::NoSuchHandle));
+    let other = Binding::bind(&name, &TEST).unwrap();
+    assert_eq!(other.call::<_, u64>(5, &(second,)), Err(CallError::NoSuchHandle), "another binding's handle");
+    drop(binding);
+    let start = std::time::Instant::now();
+    while things.load(Ordering::SeqCst) != 0 {
+        assert!(start.elapsed().as_secs() < 5, "dropped with its binding");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_stopped_server_fails_its_calls_and_frees_its_name() {
+    let name = unique("stops");
+    let (server, _) = serve(&name, Pacing::Adaptive);
+    let binding = Binding::bind(&name, &TEST).unwrap();
+    binding.call::<_, ()>(0, &()).unwrap();
+    server.stop();
+    let start = std::time::Instant::now();
+    let error = loop {
+        match binding.call::<_, ()>(0, &()) {
+            Err(error) => break error,
+            Ok(()) => assert!(start.elapsed().as_secs() < 5),
+        }
+    };
+    assert!(matches!(error, CallError::Failed(Closed::PeerEnded)), "{error:?}");
+    assert!(matches!(Binding::bind(&name, &TEST), Err(BindError::NoSuchName { .. })));
+    let (_again, _) = serve(&name, Pacing::Adaptive);
+    Binding::bind(&name, &TEST).unwrap().call::<_, ()>(0, &()).unwrap();
+}
+
+#[test]
+fn many_kernel_threads_call_at_once() {
+    let name = unique("crowd");
+    let (_server, _) = serve(&name, Pacing::Adaptive);
+    let binding = Binding::bind(&name, &TEST).unwrap();
+    std::thread::scope(|scope| {
+        for n in 0..50u8 {
+            let binding = &binding;
+            scope.spawn(move || {
+                for _ in 0..50 {
+                    assert_eq!(binding.call::<_, Vec<u8>>(2, &([n; 150].as_slice(),)), Ok(vec![n; 150]));
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn user_level_threads_call_at_once() {
+    let name = unique("threads");
+    let (_server, _) = serve(&name, Pacing::Adaptive);
+    let idle = Arc::new(upcall_transfer::Processors::new(Pacing::Adaptive).unwrap());
+    upcall_thread::Processors::new()
+        .idle(idle)
+        .run(|| {
+            let binding = Binding::bind(&name, &TEST).unwrap();
+            let threads: Vec<_> = (0..200u32)
+                .map(|n| {
+                    let binding = binding.clone();
+                    upcall_thread::spawn(move || {
+                        for i in 0..20u32 {
+                            assert_eq!(binding.call::<_, u32>(1, &(n, i)), Ok(n + i));
+                            assert_eq!(binding.call::<_, Vec<u8>>(2, &([n as u8; 150].as_slice(),)), Ok(vec![n as u8; 150]));
+                        }
+                    })
+                })
+                .collect();
+            for thread in threads {
+                thread.join().unwrap();
+            }
+        })
+        .unwrap();
+}
