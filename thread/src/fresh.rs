@@ -104,7 +104,8 @@ impl<T: Linked> Fresh<T> {
 
     /// A thief: takes the older half, at most `most`, and gives them to `each`. Returns how many.
     pub fn steal(&self, most: usize, mut each: impl FnMut(&'static T)) -> usize {
-        if self.is_empty() || self.thief_in.swap(true, Ordering::AcqRel) {
+        let announce = || self.thief_in.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed);
+        if self.is_empty() || announce().is_err() {
             return 0;
         }
         self.fences.heavy();

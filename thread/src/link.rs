@@ -73,9 +73,9 @@ impl<T: Linked> Fifo<T> {
     }
 
     /// Takes a chain that runs from the newest to the oldest and appends it oldest first.
-    pub(crate) fn append_reversed(&self, mut chain: Chain<T>) {
+    pub(crate) fn append_reversed(&self, chain: Chain<T>) {
         let reversed = Self::new();
-        while let Some(thing) = chain.next() {
+        for thing in chain {
             let raw = to_raw(thing);
             thing.link().store(reversed.head.replace(raw), Ordering::Relaxed);
             if reversed.tail.get().is_null() {

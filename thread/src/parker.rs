@@ -16,8 +16,9 @@
 //! after 5 finds RUNNING and costs one load; its work was seen at 3, or will be by the look that follows 5.
 //! A wake for a sleeper that has just left is spurious, which the loop around it permits.
 //!
-//! The fences suffice for this. The accesses of `state` are SeqCst besides, because loom's model of relaxed accesses around
-//! fences finds a deadlock otherwise that we could not follow by hand, and on this path they cost nothing that counts.
+//! The fences suffice for this. The accesses of `state` are SeqCst besides, because loom 0.7 does not conclude that a
+//! store which follows the value read by another thread's exchange also follows that exchange, and so reports a wake
+//! that reads its own old RUNNING; on this path the stronger order costs nothing that counts.
 //!
 //! `tests/loom_park.rs` runs this with the inbox under loom.
 
