@@ -63,7 +63,7 @@ fn too_many_of_something_is_refused() {
     let flags = (0..65).map(|i| format!("c{i}")).collect::<Vec<_>>().join(", ");
     // The parser is stricter than the layout, which has room for 64.
     assert!(refusal(&format!("flags f {{ {flags} }}")).contains("cannot have more than 32 flags"));
-    let many = (0..1001).map(|i| format!("f{i}: func();")).collect::<String>();
+    let many = (0..1001).map(|i| format!("p{i}: func();")).collect::<String>();
     assert!(refusal(&many).contains("more than 1000 procedures"), "{}", refusal(&many));
 }
 
