@@ -24,7 +24,10 @@ impl Stage {
             ProgressBar::new_spinner().with_style(style("  {msg:28} {spinner} {decimal_bytes} {decimal_bytes_per_sec}"))
         };
         bar.set_message(what.to_owned());
-        bar.enable_steady_tick(Duration::from_millis(100));
+        if expected.is_none() {
+            // A bar moves with the bytes; only the spinner needs a thread to turn it, and nothing is measured meanwhile.
+            bar.enable_steady_tick(Duration::from_millis(100));
+        }
         Self { bar, what: what.to_owned(), bytes: 0, since: Instant::now() }
     }
 

@@ -27,8 +27,20 @@ pub struct Row {
     pub p99: Duration,
     /// Time against that of the first carrier in the same round: the median of the rounds.
     pub ratio: f64,
-    /// For each operation: calls in one round, time inside them in one round (a mean), the median call.
-    operations: Vec<(&'static str, usize, Duration, Duration)>,
+    /// The same for each operation.
+    operations: Vec<PerOperation>,
+}
+
+/// What the calls for one operation took.
+#[derive(Clone, Debug)]
+struct PerOperation {
+    name: &'static str,
+    /// In one round.
+    calls: usize,
+    /// Inside calls in one round, a mean over the rounds.
+    total: Duration,
+    p50: Duration,
+    p99: Duration,
 }
 
 /// What the client found.
@@ -71,9 +83,14 @@ pub fn rows(records: &[Record]) -> Vec<Row> {
             operations: OPERATIONS
                 .iter()
                 .map(|(operation, name)| {
-                    let calls = record.calls_of(*operation);
-                    let rounds = record.walks.len();
-                    (*name, calls.len() / rounds, calls.iter().sum::<Duration>() / rounds as u32, quantile(&calls, 0.5))
+                    let (calls, rounds) = (record.calls_of(*operation), record.walks.len());
+                    PerOperation {
+                        name,
+                        calls: calls.len() / rounds,
+                        total: calls.iter().sum::<Duration>() / u32::try_from(rounds).unwrap_or(u32::MAX),
+                        p50: quantile(&calls, 0.5),
+                        p99: quantile(&calls, 0.99),
+                    }
                 })
                 .collect(),
         }
@@ -135,8 +152,11 @@ impl Row {
         let operations: serde_json::Map<String, Value> = self
             .operations
             .iter()
-            .map(|(name, calls, total, p50)| {
-                ((*name).to_owned(), json!({ "calls": calls, "seconds": total.as_secs_f64(), "p50_ns": nanos(*p50) }))
+            .map(|of| {
+                let value = json!({
+                    "calls": of.calls, "seconds": of.total.as_secs_f64(), "p50_ns": nanos(of.p50), "p99_ns": nanos(of.p99),
+                });
+                (of.name.to_owned(), value)
             })
             .collect();
         json!({

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use upcall_files::calls::Calls;
 use upcall_files::direct::read_tree;
-use upcall_files::files::{Entry, Error, Files, Kind, Status};
+use upcall_files::files::{self, Entry, Error, Files, Kind, Status};
 use upcall_files::proof::{Proof, prove};
 use upcall_files::socket::{Socket, listen};
 use upcall_files::tree::Tree;
@@ -54,6 +54,15 @@ fn socket(place: &TempDir, root: &Path) -> (Socket, PathBuf) {
     (Socket::connect(&path, CHUNK).unwrap(), path)
 }
 
+/// Through a channel, to a server in this process; `name` must be one test's own.
+fn bound(name: &str, root: &Path) -> (upcall::Running, Files) {
+    let name = format!("files-test-{name}-{}", std::process::id());
+    let tree = Arc::new(Tree::open(root).unwrap());
+    let running = upcall::Server::new().export(&name, files::export(tree)).start().unwrap();
+    let files = Files::bind(&name).unwrap();
+    (running, files)
+}
+
 fn proved<T: Transport>(transport: &mut T, root: &Path) -> (Walked, Proof) {
     let mut directly = read_tree(root, &mut |_| {}).unwrap();
     let through = walk(transport, CHUNK, &mut |_| {}).unwrap();
@@ -62,7 +71,7 @@ fn proved<T: Transport>(transport: &mut T, root: &Path) -> (Walked, Proof) {
 }
 
 #[test]
-fn plain_calls_and_the_socket_bring_the_same() {
+fn all_three_ways_bring_the_same() {
     let (place, root) = tree();
     let (by_calls, proof) = proved(&mut local(&root), &root);
     assert!(proof.holds(), "{proof:?}");
@@ -72,6 +81,11 @@ fn plain_calls_and_the_socket_bring_the_same() {
     let (by_socket, proof) = proved(&mut socket(&place, &root).0, &root);
     assert!(proof.holds(), "{proof:?}");
     assert_eq!(by_socket, by_calls);
+    let (running, files) = bound("same", &root);
+    let (by_upcall, proof) = proved(&mut Calls::new(files), &root);
+    assert!(proof.holds(), "{proof:?}");
+    assert_eq!(by_upcall, by_calls);
+    drop(running);
     assert_eq!(by_socket.sum(), read_tree(&root, &mut |_| {}).unwrap().sum());
 }
 
@@ -208,6 +222,53 @@ fn refusals_travel_through_the_socket() {
     assert_eq!(socket.read(&file, 0, u32::MAX).map(|_| ()), refused(Error::TooMuch(4 << 20)));
     assert_eq!(socket.read(&file, 0, 10), Ok(b"1".as_slice()));
     assert_eq!(socket.root().unwrap(), root.canonicalize().unwrap().as_os_str().as_bytes());
+}
+
+#[test]
+fn refusals_travel_through_upcall() {
+    let (_place, root) = tree();
+    let (running, files) = bound("refusals", &root);
+    let mut calls = Calls::new(files.clone());
+    let refused = |error| Err(Problem::Refused(error));
+    assert_eq!(calls.open(b"../x").map(|_| ()), refused(Error::Outside));
+    assert_eq!(calls.open(b"missing").map(|_| ()), refused(Error::NotFound));
+    assert_eq!(calls.open(b"a").map(|_| ()), refused(Error::WrongKind(Kind::Directory)));
+    assert_eq!(calls.open_directory(b"empty").map(|_| ()), refused(Error::WrongKind(Kind::Regular)));
+    assert_eq!(calls.open(&[b'x'; 100_000]).map(|_| ()), refused(Error::BadPath));
+    let file = calls.open(b"one byte").unwrap();
+    assert_eq!(calls.read(&file, 0, u32::MAX).map(|_| ()), refused(Error::TooMuch(4 << 20)));
+    assert_eq!(calls.read(&file, 0, 10), Ok(b"1".as_slice()));
+    // The file stays open when its name is gone, and the root is told.
+    fs::remove_file(root.join("one byte")).unwrap();
+    assert_eq!(calls.read(&file, 0, 10), Ok(b"1".as_slice()));
+    assert_eq!(files.root().unwrap(), root.canonicalize().unwrap().as_os_str().as_bytes());
+    drop(running);
+    let broken = calls.read(&file, 0, 10).map(<[u8]>::to_vec);
+    assert!(matches!(broken, Err(Problem::Broken(_))), "{broken:?}");
+}
+
+/// Far more files than a process may have open, one after the other: each has to be given back.
+#[test]
+fn dropped_handles_close_their_files() {
+    let (_place, root) = tree();
+    let (_running, files) = bound("handles", &root);
+    let open_now = || {
+        fs::read_dir("/proc/self/fd")
+            .unwrap()
+            .filter(|f| {
+                let target = fs::read_link(f.as_ref().unwrap().path()).unwrap_or_default();
+                target.ends_with("root/empty")
+            })
+            .count()
+    };
+    let kept = files.open(b"empty").unwrap();
+    for _ in 0..5000 {
+        drop(files.open(b"empty").unwrap());
+    }
+    // Giving back is not waited for, but it is in order: this call comes after it.
+    kept.stat().unwrap();
+    assert!(open_now() <= 2, "{} are still open", open_now());
+    drop((kept, files));
 }
 
 #[test]
