@@ -417,7 +417,8 @@ impl VpSeat {
     fn call(&self, mut request: Image) -> Result<Image, Closed> {
         loop {
             self.far.check()?;
-            if let Some(number) = locked(&self.calling).free.pop() {
+            let free = locked(&self.calling).free.pop();
+            if let Some(number) = free {
                 request.set_call(number);
                 upcall_thread::block(|waiter| {
                     let mut calling = locked(&self.calling);
