@@ -148,9 +148,20 @@ impl<'a> Decoder<'a> {
         Ok((start, len as usize))
     }
 
-    fn run(&self, at: usize, limit: u64) -> Result<Span<'a>, Malformed> {
+    fn tail(&self, at: usize, limit: u64) -> Result<Span<'a>, Malformed> {
         let (start, len) = self.claim(at, 1, limit)?;
         self.span.part(start, len).ok_or(Malformed::Short { at })
+    }
+
+    /// Copies a run of bytes at `at`.
+    ///
+    /// # Errors
+    /// The block ends before.
+    #[inline]
+    pub fn run<const N: usize>(&self, at: usize) -> Result<[u8; N], Malformed> {
+        let mut bytes = [0; N];
+        self.span.copy_out(at, &mut bytes).ok_or(Malformed::Short { at })?;
+        Ok(bytes)
     }
 
     /// Copies the string at `at` and checks the copy.
@@ -159,7 +170,7 @@ impl<'a> Decoder<'a> {
     /// Too long, or not UTF-8.
     pub fn string(&self, at: usize) -> Result<String, Malformed> {
         let mut bytes = Vec::new();
-        self.run(at, self.limits.string)?.append_to(&mut bytes);
+        self.tail(at, self.limits.string)?.append_to(&mut bytes);
         String::from_utf8(bytes).map_err(|_| Malformed::NotUtf8 { at })
     }
 
@@ -168,7 +179,7 @@ impl<'a> Decoder<'a> {
     /// # Errors
     /// Too long.
     pub fn bytes(&self, at: usize) -> Result<Bytes<'a>, Malformed> {
-        Ok(Bytes(self.run(at, self.limits.list)?))
+        Ok(Bytes(self.tail(at, self.limits.list)?))
     }
 
     /// The object that the handle at `at` stands for.

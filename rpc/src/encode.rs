@@ -97,6 +97,14 @@ impl<'a> Encoder<'a> {
         }
     }
 
+    /// Writes bytes in a run at `at`.
+    #[inline]
+    pub fn run(&mut self, at: usize, bytes: &[u8]) {
+        if self.room.copy_in(at, bytes).is_none() {
+            self.fail(Fault::Room);
+        }
+    }
+
     /// Writes a string or a list of bytes: its descriptor at `at`, its bytes to the tail.
     pub fn bytes(&mut self, at: usize, bytes: &[u8], what: &'static str) {
         let limit = if what == "string" { self.limits.string } else { self.limits.list };

@@ -30,9 +30,17 @@ pub trait Put: Layout {
         Self: Sized,
     {
         if let Some(start) = encoder.list(at, list.len(), Self::SIZE) {
-            for (i, value) in list.iter().enumerate() {
-                value.put(encoder, start + i * Self::SIZE);
-            }
+            Self::put_run(list, encoder, start);
+        }
+    }
+
+    /// Writes consecutive ones, the first at `at`. Bytes do it in one run.
+    fn put_run(list: &[Self], encoder: &mut Encoder<'_>, at: usize)
+    where
+        Self: Sized,
+    {
+        for (i, value) in list.iter().enumerate() {
+            value.put(encoder, at + i * Self::SIZE);
         }
     }
 }
@@ -57,6 +65,15 @@ pub trait Get: Layout + Sized {
             list.push(Self::get(decoder, start + i * Self::SIZE)?);
         }
         Ok(list)
+    }
+
+    /// Reads `N` consecutive ones, the first at `at`. Bytes do it in one run.
+    ///
+    /// # Errors
+    /// See [`Malformed`].
+    fn get_run<const N: usize>(decoder: &Decoder<'_>, at: usize) -> Result<[Self; N], Malformed> {
+        let list: Vec<Self> = (0..N).map(|i| Self::get(decoder, at + i * Self::SIZE)).collect::<Result<_, _>>()?;
+        list.try_into().map_err(|_| Malformed::Short { at })
     }
 }
 
@@ -116,10 +133,18 @@ number! {
         fn put_all(list: &[Self], encoder: &mut Encoder<'_>, at: usize) {
             encoder.bytes(at, list, "list");
         }
+        #[inline]
+        fn put_run(list: &[Self], encoder: &mut Encoder<'_>, at: usize) {
+            encoder.run(at, list);
+        }
     },
     {
         fn get_all(decoder: &Decoder<'_>, at: usize) -> Result<Vec<Self>, Malformed> {
             Ok(decoder.bytes(at)?.to_vec())
+        }
+        #[inline]
+        fn get_run<const N: usize>(decoder: &Decoder<'_>, at: usize) -> Result<[Self; N], Malformed> {
+            decoder.run(at)
         }
     }
 }
@@ -215,16 +240,14 @@ impl<T: Put, const N: usize> Put for [T; N] {
     }
     #[inline]
     fn put(&self, encoder: &mut Encoder<'_>, at: usize) {
-        for (i, value) in self.iter().enumerate() {
-            value.put(encoder, at + i * T::SIZE);
-        }
+        T::put_run(self, encoder, at);
     }
 }
 
 impl<T: Get, const N: usize> Get for [T; N] {
+    #[inline]
     fn get(decoder: &Decoder<'_>, at: usize) -> Result<Self, Malformed> {
-        let list: Vec<T> = (0..N).map(|i| T::get(decoder, at + i * T::SIZE)).collect::<Result<_, _>>()?;
-        list.try_into().map_err(|_| Malformed::Short { at })
+        T::get_run(decoder, at)
     }
 }
 

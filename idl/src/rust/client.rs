@@ -42,6 +42,9 @@ impl Module<'_> {
         emit!(self, "/// Binds to a server in this domain. Calls are plain function calls.");
         emit!(self, "#[must_use] pub fn local(server: impl Serve) -> Self {{");
         emit!(self, "Self {{ link: link::Bound::Local(::std::sync::Arc::new(server)) }} }}");
+        emit!(self, "/// Sets how kernel threads that call spend the wait; user-level threads follow their scheduler.");
+        emit!(self, "pub fn set_pacing(&self, pacing: ::upcall::Pacing) {{");
+        emit!(self, "if let link::Bound::Remote(binding) = &self.link {{ binding.set_pacing(pacing); }} }}");
         for (number, procedure) in self.procedures() {
             if matches!(procedure.kind, ProcedureKind::Free | ProcedureKind::Static(_)) {
                 let receiver = Receiver { link: "self.link".into(), kind: "link::Bound".into(), object: false };

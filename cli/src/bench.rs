@@ -1,0 +1,201 @@
+//! `upcall bench`, and Upcall itself as one of the systems that the harness runs.
+
+use crate::Done;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use upcall::{Bytes, Pacing, Server};
+use upcall_bench::case::{BIG, Mode, Placement};
+use upcall_bench::child::{ClientSide, Entry, Outcome, Place, Ready, System, Throughput};
+use upcall_bench::payload::{Checksum, answer};
+use upcall_bench::rpc;
+
+upcall::interface!("wit/tests.wit");
+
+/// The benchmark suites.
+#[derive(clap::Subcommand)]
+pub enum Suite {
+    /// Calls between two processes: the four LRPC tests and large arguments, on one processor and on two, polled and parked.
+    #[command(after_help = "Examples:\n  upcall bench rpc --peers none\n  upcall bench rpc --peers iceoryx2,grpc --json rpc.json\n  \
+        upcall bench rpc --peers none --case null --case null-t32 --placement two-cores")]
+    Rpc(RpcArgs),
+}
+
+#[derive(clap::Args)]
+pub struct RpcArgs {
+    /// Who else is measured: `none`, `all`, or names with commas between.
+    #[arg(long, default_value = "all")]
+    peers: rpc::Peers,
+    /// Write the records to this file as a JSON array; `-` writes them to standard output, without a table.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Take less time: for trying out, not for numbers.
+    #[arg(long)]
+    quick: bool,
+    /// Only this system; may be repeated.
+    #[arg(long = "system", value_name = "NAME")]
+    systems: Vec<String>,
+    /// Only this case, for example `null` or `null-t32`; may be repeated.
+    #[arg(long = "case", value_name = "NAME")]
+    cases: Vec<String>,
+    /// Only this placement: `two-cores` or `one-core`.
+    #[arg(long = "placement", value_name = "NAME")]
+    placements: Vec<Placement>,
+    /// Only this mode: `polling` or `parked`.
+    #[arg(long = "mode", value_name = "NAME")]
+    modes: Vec<Mode>,
+}
+
+pub fn run(suite: Suite) -> Done {
+    let Suite::Rpc(args) = suite;
+    let options = rpc::Options {
+        exe: std::env::current_exe()?,
+        peers: args.peers,
+        json: args.json,
+        quick: args.quick,
+        only: rpc::Only { systems: args.systems, cases: args.cases, placements: args.placements, modes: args.modes },
+    };
+    let report = rpc::run(&options)?;
+    Ok(if report.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+pub fn child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let mut systems = rpc::SYSTEMS.to_vec();
+    systems.push(Entry::of::<Upcall>());
+    upcall_bench::child::child_main(args, &systems)
+}
+
+/// Upcall, as a system of the harness.
+struct Upcall;
+
+struct Answers;
+
+impl tests::Serve for Answers {
+    fn null(&self) {}
+
+    fn add(&self, a: i32, b: i32) -> i32 {
+        answer::add(a, b)
+    }
+
+    fn big_in(&self, data: &[u8; BIG]) -> u64 {
+        answer::bytes_in(data)
+    }
+
+    fn big_in_out(&self, data: &[u8; BIG]) -> [u8; BIG] {
+        answer::big_in_out(data)
+    }
+
+    fn bytes_in(&self, data: Bytes<'_>) -> u64 {
+        let word = |mut sum: Checksum, word: u64| {
+            sum.word(word);
+            sum
+        };
+        // The sizes measured are whole words.
+        data.fold_words(Checksum::default(), word, |sum, _| sum).value()
+    }
+}
+
+/// The pair's own name in the folder of names.
+fn name(place: &Place) -> String {
+    let dir = place.dir.file_name().and_then(|name| name.to_str()).unwrap_or("pair");
+    let clean: String = dir.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    format!("bench-{}-{clean}", std::os::unix::process::parent_id())
+}
+
+fn pacing(mode: Mode) -> Pacing {
+    match mode {
+        Mode::Polling => Pacing::Poll,
+        Mode::Parked => Pacing::Sleep,
+    }
+}
+
+impl System for Upcall {
+    const NAME: &'static str = "upcall";
+    type Client = Client;
+
+    fn serve(place: &Place, ready: Ready) -> Outcome<()> {
+        let server = Server::new().export(&name(place), tests::export(Answers)).pacing(pacing(place.mode)).start()?;
+        let stop = ready.announce_stoppable();
+        while !stop.requested() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        server.stop();
+        Ok(())
+    }
+
+    fn connect(place: &Place) -> Outcome<Client> {
+        let tests = tests::Tests::bind(&name(place))?;
+        tests.set_pacing(pacing(place.mode));
+        Ok(Client { tests, mode: place.mode })
+    }
+}
+
+struct Client {
+    tests: tests::Tests,
+    mode: Mode,
+}
+
+impl ClientSide for Client {
+    fn null(&mut self) -> Outcome<()> {
+        Ok(self.tests.null()?)
+    }
+
+    fn add(&mut self, a: i32, b: i32) -> Outcome<i32> {
+        Ok(self.tests.add(a, b)?)
+    }
+
+    fn big_in(&mut self, data: &[u8; BIG]) -> Outcome<u64> {
+        Ok(self.tests.big_in(data)?)
+    }
+
+    fn big_in_out(&mut self, data: &[u8; BIG]) -> Outcome<[u8; BIG]> {
+        Ok(self.tests.big_in_out(data)?)
+    }
+
+    fn bytes_in(&mut self, data: &[u8]) -> Outcome<u64> {
+        Ok(self.tests.bytes_in(data)?)
+    }
+
+    /// User-level threads on one virtual processor, as a program with many callers would have them.
+    fn throughput(&mut self, callers: usize, time: Duration) -> Option<Outcome<Throughput>> {
+        Some(threads(&self.tests, self.mode, callers, time))
+    }
+}
+
+fn threads(tests: &tests::Tests, mode: Mode, callers: usize, time: Duration) -> Outcome<Throughput> {
+    let (stop, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let run = || {
+        let begun = Instant::now();
+        let threads: Vec<_> = (0..callers)
+            .map(|_| {
+                let (tests, stop, calls) = (tests.clone(), stop.clone(), calls.clone());
+                upcall::thread::spawn(move || {
+                    let mut own = 0;
+                    let outcome = loop {
+                        if stop.load(Relaxed) {
+                            break Ok(());
+                        }
+                        if let Err(error) = tests.null() {
+                            stop.store(true, Relaxed);
+                            break Err(error.to_string());
+                        }
+                        own += 1;
+                        if own % 64 == 0 && begun.elapsed() >= time {
+                            stop.store(true, Relaxed);
+                        }
+                    };
+                    calls.fetch_add(own, Relaxed);
+                    outcome
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().map_err(|_| "a caller panicked")??;
+        }
+        Ok(Throughput::new(calls.load(Relaxed), begun.elapsed()))
+    };
+    upcall::thread::processors(pacing(mode))?.count(1).run(run)?
+}

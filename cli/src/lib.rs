@@ -1,1 +1,0 @@
-//! The upcall command.

@@ -1,0 +1,52 @@
+//! `upcall`: who exports what, calls by hand, benchmarks.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod call;
+mod ls;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Calls between processes at memory speed: see who exports what, call it by hand, measure it.
+#[derive(Parser)]
+#[command(name = "upcall", version, propagate_version = true)]
+#[command(after_help = "Examples:\n  upcall ls\n  upcall call files.open '\"/etc/hostname\"'\n  upcall bench rpc --peers none")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Shows who exports what.
+    Ls(ls::Args),
+    /// Calls a procedure; arguments and result are WAVE text.
+    Call(call::Args),
+    /// Measures calls: ours, the limits of the machine, and other systems, in one run.
+    #[command(subcommand)]
+    Bench(bench::Suite),
+}
+
+fn main() -> ExitCode {
+    let args: Vec<_> = std::env::args_os().skip(1).collect();
+    // A child of a benchmark: its arguments are the harness's own.
+    if args.first().is_some_and(|first| first == "bench-child") {
+        return bench::child(args.into_iter().skip(1));
+    }
+    let done = match Args::parse().command {
+        Command::Ls(args) => ls::run(&args),
+        Command::Call(args) => call::run(&args),
+        Command::Bench(suite) => bench::run(suite),
+    };
+    done.unwrap_or_else(|error| {
+        anstream::eprintln!("{ERROR}upcall:{ERROR:#} {error}");
+        ExitCode::FAILURE
+    })
+}
+
+const ERROR: anstyle::Style = anstyle::AnsiColor::Red.on_default().bold();
+const STRONG: anstyle::Style = anstyle::Style::new().bold();
+const FAINT: anstyle::Style = anstyle::Style::new().dimmed();
+
+type Done = Result<ExitCode, Box<dyn std::error::Error>>;
