@@ -1,4 +1,5 @@
-//! What the basic operations cost on one processor: `cargo run --release -p upcall-thread --example cost [CPU]`.
+//! What the basic operations cost: `cargo run --release -p upcall-thread --example cost [CPU]...`, a virtual processor on
+//! each processor named, by default one on processor 0.
 //!
 //! Prints nanoseconds, the least of several short runs (the run that was disturbed least), as in the rows of URPC's Table I.
 
@@ -78,8 +79,11 @@ fn alive(n: u32) {
 }
 
 fn main() -> std::io::Result<()> {
-    let cpu = std::env::args().nth(1).and_then(|a| a.parse().ok()).unwrap_or(0);
-    thread::Processors::new().count(1).pin([cpu]).run(|| {
+    let mut cpus: Vec<usize> = std::env::args().skip(1).filter_map(|a| a.parse().ok()).collect();
+    if cpus.is_empty() {
+        cpus.push(0);
+    }
+    thread::Processors::new().count(cpus.len()).pin(cpus).run(|| {
         println!("fork+join            {:8.1} ns", least(100_000, fork_join));
         println!("yield                {:8.1} ns", least(200_000, yield_between_two));
         println!("lock+unlock          {:8.1} ns", least(1_000_000, lock_unlock));

@@ -20,9 +20,9 @@
 //! 64 bytes. For the same reason with the address cache, a slot is an odd number of pages (its guard makes it so).
 //!
 //! **Pools.** A processor keeps up to 256 free slots of each small class, last used first; beyond that half go to the
-//! process, in one step, and come back the same way. The process keeps 1024 of them as they are, so a stack that was
-//! used deeply may keep its memory for the next thread; all others, and every slot above 256 KiB, are given back to
-//! the kernel (`MADV_DONTNEED`) and cost address space only.
+//! process, in one step, and come back the same way. The process keeps up to 256 MiB of each small class as they are (4096
+//! slots of 64 KiB, which hold 16 MiB if each was used lightly); all others, and every slot above 256 KiB, are given back
+//! to the kernel (`MADV_DONTNEED`) and cost address space only, and a page fault when they are used again.
 
 use crate::link::Lifo;
 use crate::os::{self, PAGE};
@@ -47,7 +47,8 @@ pub(crate) const ORDINARY_PACKET: usize = 512;
 const LOCAL_MOST: usize = 256;
 const BATCH: usize = 128;
 const COLD_BATCH: usize = 16;
-const WARM_MOST: usize = 1024;
+/// What the warm slots of one class may hold at most, if each was used to its bottom.
+const WARM_BYTES: usize = 256 << 20;
 
 /// The default size of a stack in bytes.
 pub const DEFAULT_STACK_SIZE: usize = 64 * 1024;
@@ -197,7 +198,7 @@ impl Pool {
     fn give(&mut self, rec: Rec) {
         let index = usize::from(rec.class.get());
         let known = &mut self.classes[index];
-        if index < SMALL_CLASSES && known.warm.len() < WARM_MOST {
+        if index < SMALL_CLASSES && known.warm.len() < WARM_BYTES / usable(rec.class.get()) {
             known.warm.push(rec);
             return;
         }

@@ -4,7 +4,8 @@
 //! Threads that others have made ready come over from the inbox first (one plain load when there are none). Then the
 //! ready queue (threads that have started) and the queue of fresh threads take turns, each first come, first served.
 //! Every 64th choice, and whenever nothing is ready, deadlines are checked. If nothing is ready, the thread that blocks
-//! runs the idle loop itself (`find`), on its own stack.
+//! runs the idle loop itself (`find`), on its own stack. A thread that yields while no other is ready looks once for
+//! outside work; and so does, every 4096th choice, a processor that is never idle, lest busy threads shut out calls (U14).
 //!
 //! # Why addresses of thread-locals may be cached
 //! A thread that has started runs on one kernel thread for its whole life (`switch` is called only by the processor
@@ -80,6 +81,8 @@ struct Hunger {
     patience: Cell<u32>,
 }
 
+/// After this many choices without an idle moment, a processor looks for outside work once: some 50 µs at least.
+const BUSY_CHOICES: u32 = 4096;
 /// At most this many threads are stolen at once.
 const STEAL_MOST: usize = 64;
 /// A lone fresh thread is left to its owner for this many looks: most likely its owner is about to run it.
@@ -138,7 +141,9 @@ impl Vp {
         self.stop_hunger();
         // A worker in the pool holds nothing but frames of this module, which have nothing to drop.
         while let Some(worker) = self.workers.pop() {
-            self.stacks.give(worker);
+            if worker.release() {
+                spawn::reuse(worker);
+            }
         }
         self.stacks.empty();
         self.shared.idle.end(self);
@@ -216,14 +221,36 @@ impl Vp {
         }
         let choice = self.choices.get().wrapping_add(1);
         self.choices.set(choice);
-        if choice.is_multiple_of(64) {
-            self.expire();
+        if choice.is_multiple_of(64)
+            && let Some(worker) = self.now_and_then(choice)
+        {
+            return Some(worker);
         }
         if choice.is_multiple_of(2) {
             self.pick_fresh().or_else(|| self.ready.pop())
         } else {
             self.ready.pop().or_else(|| self.pick_fresh())
         }
+    }
+
+    /// What a busy processor must not forget altogether.
+    #[cold]
+    fn now_and_then(&self, choice: u32) -> Option<Rec> {
+        self.expire();
+        if choice.is_multiple_of(BUSY_CHOICES) { self.glance() } else { None }
+    }
+
+    /// One look for outside work. If there is some, a worker to run it.
+    #[cold]
+    fn glance(&self) -> Option<Rec> {
+        let me = self.current();
+        let before = me.blocking.replace(true);
+        let found = without_panic("an Idle implementation panicked in poll", || self.shared.idle.poll(self));
+        me.blocking.set(before);
+        (found == Found::Work).then(|| {
+            self.announced.set(true);
+            self.worker()
+        })
     }
 
     #[inline(always)]
@@ -284,7 +311,7 @@ impl Vp {
         let me = self.current();
         assert!(!me.blocking.get(), "{NESTED}");
         // Choose before queueing, so that a lone fresh thread is not passed over for the caller itself.
-        if let Some(next) = self.pick() {
+        if let Some(next) = self.pick().or_else(|| self.glance().or_else(|| self.pick())) {
             self.ready.push(me);
             self.switch(me, next, None);
         }
