@@ -37,9 +37,16 @@ pub fn run(args: &Args) -> Done {
     let mut silent = Vec::new();
     for socket in directory::domains() {
         match directory::list(&socket) {
-            Ok((peer, exports)) => rows.extend(exports.into_iter().map(|Exported { name, interface, clients, procedures, .. }| {
-                Row { name, interface, pid: peer.pid, program: program(peer.pid), clients, procedures }
-            })),
+            Ok((peer, exports)) => {
+                rows.extend(exports.into_iter().map(|Exported { name, interface, clients, procedures, .. }| Row {
+                    name,
+                    interface,
+                    pid: peer.pid,
+                    program: program(peer.pid),
+                    clients,
+                    procedures,
+                }))
+            }
             Err(error) => silent.push(error.to_string()),
         }
     }
@@ -60,7 +67,13 @@ pub fn run(args: &Args) -> Done {
 fn table(rows: &[Row], procedures: bool) {
     let width = |text: fn(&Row) -> &str, head: &str| rows.iter().map(|row| text(row).len()).max().unwrap_or(0).max(head.len());
     let (name, interface) = (width(|row| &row.name, "NAME"), width(|row| &row.interface, "INTERFACE"));
-    anstream::println!("{STRONG}{:name$}  {:interface$}  {:>7}  {:>7}  PROGRAM{STRONG:#}", "NAME", "INTERFACE", "PROCESS", "CLIENTS");
+    anstream::println!(
+        "{STRONG}{:name$}  {:interface$}  {:>7}  {:>7}  PROGRAM{STRONG:#}",
+        "NAME",
+        "INTERFACE",
+        "PROCESS",
+        "CLIENTS"
+    );
     for row in rows {
         println!("{:name$}  {:interface$}  {:>7}  {:>7}  {}", row.name, row.interface, row.pid, row.clients, row.program);
         if procedures {

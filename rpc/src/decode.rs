@@ -264,19 +264,24 @@ impl<'a> Bytes<'a> {
 
     /// Folds over the words of eight bytes (native byte order), then over the bytes that remain, each read once, nothing copied to memory.
     pub fn fold_words<T>(&self, start: T, mut word: impl FnMut(T, u64) -> T, mut byte: impl FnMut(T, u8) -> T) -> T {
-        let (mut state, whole) = (start, self.len() & !7);
+        let mut state = start;
         let mut at = 0;
-        while at < whole {
-            match self.0.u64(at) {
-                Some(value) => state = word(state, value),
-                // Not aligned: only bytes of a caller in the same process can be.
-                None => {
+        match self.0.words() {
+            Some(words) => {
+                for cell in words {
+                    state = word(state, cell.load(std::sync::atomic::Ordering::Relaxed));
+                }
+                at = words.len() * 8;
+            }
+            // Only bytes of a caller in the same process may begin anywhere.
+            None => {
+                while at + 8 <= self.len() {
                     let mut copy = [0; 8];
                     let _ = self.0.copy_out(at, &mut copy);
                     state = word(state, u64::from_ne_bytes(copy));
+                    at += 8;
                 }
             }
-            at += 8;
         }
         while at < self.len() {
             state = byte(state, self.0.u8(at).unwrap_or(0));

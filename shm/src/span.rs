@@ -116,6 +116,18 @@ impl<'a> Span<'a> {
     load!(u32, AtomicU32, u32);
     load!(u64, AtomicU64, u64);
 
+    /// Its whole words of eight bytes; `None` if it does not begin at a multiple of eight.
+    #[inline]
+    pub fn words(&self) -> Option<&'a [AtomicU64]> {
+        let start = self.start.cast::<AtomicU64>();
+        if !start.is_aligned() {
+            return None;
+        }
+        let words = NonNull::slice_from_raw_parts(start, self.len / 8);
+        // SAFETY: aligned and within a range that is mapped for `'a`; atomics may be changed by others.
+        Some(unsafe { words.as_ref() })
+    }
+
     /// Copies the bytes from `at` on into `to`; `None`, and nothing done, if they do not lie within.
     #[inline]
     pub fn copy_out(&self, at: usize, to: &mut [u8]) -> Option<()> {

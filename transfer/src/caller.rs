@@ -8,7 +8,7 @@
 
 use crate::domain::Domain;
 use crate::handoff::Donor;
-use crate::pacer::{Pacer, Pacing};
+use crate::pacer::{GiveWay, Pacer, Pacing};
 use crate::sleep;
 use std::collections::VecDeque;
 use std::fmt;
@@ -90,6 +90,9 @@ struct KernelLane {
     requests: Sender<Shared<[Slot]>>,
     replies: Receiver<Shared<[Slot]>>,
     calls: u16,
+    /// The server shared our processor when we last had to look.
+    shared: bool,
+    give_way: GiveWay,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -184,7 +187,7 @@ impl CallerChannel {
             self.far.bell.ring();
             self.sleep_for_reply(seat, &lane)?
         } else {
-            match self.spin_for_reply(&lane)? {
+            match self.spin_for_reply(&mut lane)? {
                 Some(reply) => reply,
                 None => self.sleep_for_reply(seat, &lane)?,
             }
@@ -226,7 +229,13 @@ impl CallerChannel {
             if let Err(error) = (self.open_lane)(number as u16, None) {
                 failed = Some(Closed::Lane(error.to_string()));
             }
-            let calling = KernelLane { requests: Sender::new(lane.requests), replies: Receiver::new(lane.replies), calls: 0 };
+            let calling = KernelLane {
+                requests: Sender::new(lane.requests),
+                replies: Receiver::new(lane.replies),
+                calls: 0,
+                shared: false,
+                give_way: GiveWay::default(),
+            };
             KernelSeat { control: lane.control, lane: Mutex::new(calling) }
         });
         match failed {
@@ -240,31 +249,33 @@ impl CallerChannel {
 
     /// Spins as long as that is cheaper than sleeping. `None`: not any more.
     #[inline]
-    fn spin_for_reply(&self, lane: &KernelLane) -> Result<Option<Image>, Closed> {
+    fn spin_for_reply(&self, lane: &mut KernelLane) -> Result<Option<Image>, Closed> {
         // A reply of a polling server is there within one cache-line round trip; the clock is not read before that.
-        for _ in 0..256 {
-            if let Some(reply) = lane.replies.take() {
-                return Ok(Some(reply));
+        if !lane.shared {
+            for _ in 0..256 {
+                if let Some(reply) = lane.replies.take() {
+                    return Ok(Some(reply));
+                }
+                upcall_os::atomic::spin_loop();
             }
-            upcall_os::atomic::spin_loop();
         }
         self.spin_long(lane)
     }
 
     #[cold]
-    fn spin_long(&self, lane: &KernelLane) -> Result<Option<Image>, Closed> {
+    fn spin_long(&self, lane: &mut KernelLane) -> Result<Option<Image>, Closed> {
         let (pacing, start) = (self.pacing(), Instant::now());
         let budget = self.far.pacer.budget(pacing);
         loop {
-            // The server's processor is ours: spinning would keep it from working.
-            let shared = self.far.station.cpu(self.far.home) == Some(processor::current() as u32);
+            // The server is awake, and its processor is ours: it is given way to.
+            lane.shared = self.far.station.cpu(self.far.home) == Some(processor::current() as u32);
             for _ in 0..32 {
                 if let Some(reply) = lane.replies.take() {
                     self.far.pacer.fruitful();
                     return Ok(Some(reply));
                 }
-                if shared && pacing == Pacing::Poll {
-                    processor::give_way();
+                if lane.shared {
+                    lane.give_way.step();
                 }
                 upcall_os::atomic::spin_loop();
             }
@@ -272,7 +283,7 @@ impl CallerChannel {
             let asleep = self.far.station.asleep(self.far.home);
             if asleep && pacing == Pacing::Poll {
                 self.far.bell.ring();
-            } else if asleep || (shared && pacing != Pacing::Poll) || start.elapsed() >= budget {
+            } else if asleep || start.elapsed() >= budget {
                 self.far.pacer.fruitless();
                 return Ok(None);
             }

@@ -5,7 +5,7 @@
 
 use crate::caller::VpSeat;
 use crate::domain::{Domain, MOST_PROCESSORS};
-use crate::pacer::{LONGEST, Pacer, Pacing};
+use crate::pacer::{GiveWay, LONGEST, Pacer, Pacing};
 use crate::server::ServerLane;
 use crate::sleep;
 use std::cell::{Cell, RefCell};
@@ -94,6 +94,7 @@ struct View {
     /// Where the next look begins, and where the last one found a request.
     next: usize,
     pacer: Pacer,
+    give_way: GiveWay,
     /// Since when nothing was found.
     idle_since: Option<Instant>,
     /// The processor that we run on is a caller's.
@@ -222,7 +223,7 @@ impl View {
     fn spin(&mut self, pacing: Pacing, round: u32, deadline: Option<Instant>) -> bool {
         if pacing == Pacing::Poll {
             if self.single {
-                processor::give_way();
+                self.give_way.step();
             }
             upcall_os::atomic::spin_loop();
             return !round.is_multiple_of(64) || deadline.is_none_or(|at| Instant::now() < at);

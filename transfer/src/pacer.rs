@@ -67,6 +67,42 @@ impl Pacer {
     }
 }
 
+/// Giving way to others on the same processor while polling: at every step as long as somebody takes the offer, seldom otherwise.
+///
+/// Who polls cannot know whether the one it waits for shares its processor: then polling alone would last for a time slice. An offer that
+/// nobody takes costs a system call, so after each such one the next is put off for longer.
+#[derive(Debug, Default)]
+pub struct GiveWay {
+    left: u32,
+    interval: u32,
+}
+
+/// An offer that took this long was taken: two switches of the processor cost more, an empty system call less.
+const TAKEN: Duration = Duration::from_nanos(900);
+const LONGEST_INTERVAL: u32 = 255;
+
+#[cfg(not(loom))]
+impl GiveWay {
+    /// One step of polling.
+    #[inline]
+    pub fn step(&mut self) {
+        if self.left > 0 {
+            self.left -= 1;
+        } else {
+            self.offer();
+        }
+    }
+
+    #[cold]
+    fn offer(&mut self) {
+        let start = std::time::Instant::now();
+        upcall_os::processor::give_way();
+        let taken = start.elapsed() > TAKEN;
+        self.interval = if taken { 0 } else { (self.interval * 2 + 1).min(LONGEST_INTERVAL) };
+        self.left = self.interval;
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
