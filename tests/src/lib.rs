@@ -1,0 +1,1 @@
+//! Tests with real processes: crashes, hostile peers, bad input.
