@@ -38,8 +38,13 @@ fn main() {
             .collect();
 
         let mut done = finished.0.lock();
+        let mut report_at = start + Duration::from_millis(10);
         while *done < philosophers {
-            (done, _) = finished.1.wait_timeout(done, Duration::from_millis(100));
+            (done, _) = finished.1.wait_until(done, report_at);
+            if Instant::now() < report_at && *done < philosophers {
+                continue;
+            }
+            report_at = Instant::now() + Duration::from_millis(10);
             println!("{:4} ms: {} of {philosophers} have eaten", start.elapsed().as_millis(), *done);
         }
         drop(done);

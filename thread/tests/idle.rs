@@ -93,11 +93,41 @@ fn polling_is_for_idle_processors() {
         .idle(Arc::clone(&mock) as _)
         .run(|| {
             let other = thread::spawn(|| (0..1000).for_each(|_| thread::yield_now()));
-            (0..1000).for_each(|_| thread::yield_now());
+            while !other.is_finished() {
+                thread::yield_now();
+            }
             other.join().unwrap();
             assert_eq!(inner.polls.load(Ordering::Relaxed), 0);
         })
         .unwrap();
+}
+
+#[test]
+fn threads_that_only_yield_do_not_shut_out_work() {
+    for yielders in [1, 3] {
+        let mock = Mock::new();
+        let inner = Arc::clone(&mock);
+        Processors::new()
+            .count(1)
+            .idle(Arc::clone(&mock) as _)
+            .run(|| {
+                let done = Arc::new(AtomicUsize::new(0));
+                let set = Arc::clone(&done);
+                inner.add(move || set.store(1, Ordering::Relaxed));
+                let threads: Vec<_> = (0..yielders)
+                    .map(|_| {
+                        let done = Arc::clone(&done);
+                        thread::spawn(move || {
+                            while done.load(Ordering::Relaxed) == 0 {
+                                thread::yield_now();
+                            }
+                        })
+                    })
+                    .collect();
+                threads.into_iter().for_each(|t| t.join().unwrap());
+            })
+            .unwrap();
+    }
 }
 
 #[test]
