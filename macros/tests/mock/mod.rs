@@ -212,6 +212,12 @@ pub mod stub {
         pub fn call<A: Put, R: Get>(&self, _: u16, _: &A) -> Result<R, CallError> {
             unimplemented!()
         }
+        pub fn server(&self) -> u32 {
+            0
+        }
+        pub fn name(&self) -> &str {
+            ""
+        }
         pub fn release(&self, _: Handle) {}
         pub fn same(&self, _: &Binding) -> bool {
             true
