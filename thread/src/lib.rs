@@ -102,5 +102,5 @@ pub use self::{
     stack::DEFAULT_STACK_SIZE,
     thread::{Thread, ThreadId, current, park, park_timeout, sleep, sleep_until, yield_now},
     vp::{Vp, on_virtual_processor},
-    waiter::{Ticket, Waited, Waiter, block, block_unless, block_until},
+    waiter::{Ticket, Waited, Waiter, WaiterCell, block, block_unless, block_until},
 };

@@ -145,3 +145,55 @@ impl<T: Linked> Lifo<T> {
         Some(first)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    struct Item(AtomicPtr<Item>, u32);
+
+    impl Linked for Item {
+        fn link(&self) -> &AtomicPtr<Item> {
+            &self.0
+        }
+    }
+
+    fn items(count: u32) -> Vec<&'static Item> {
+        (0..count).map(|n| &*Box::leak(Box::new(Item(AtomicPtr::default(), n)))).collect()
+    }
+
+    fn drain(mut pop: impl FnMut() -> Option<&'static Item>) -> Vec<u32> {
+        std::iter::from_fn(|| pop().map(|item| item.1)).collect()
+    }
+
+    #[test]
+    fn first_in_first_out() {
+        let fifo = Fifo::new();
+        for round in 0..2 {
+            assert!(fifo.is_empty(), "round {round}");
+            items(3).into_iter().for_each(|item| fifo.push(item));
+            assert_eq!(drain(|| fifo.pop()), [0, 1, 2]);
+        }
+    }
+
+    #[test]
+    fn a_stack_is_appended_oldest_first() {
+        let (fifo, inbox) = (Fifo::new(), crate::inbox::Inbox::default());
+        let items = items(5);
+        fifo.push(items[0]);
+        let was_empty: Vec<_> = items[1..4].iter().map(|&item| inbox.push(item)).collect();
+        assert_eq!(was_empty, [true, false, false]);
+        fifo.append_reversed(inbox.take());
+        fifo.push(items[4]);
+        assert_eq!(drain(|| fifo.pop()), [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn last_in_first_out() {
+        let lifo = Lifo::new();
+        items(3).into_iter().for_each(|item| lifo.push(item));
+        assert_eq!(lifo.len(), 3);
+        assert_eq!(drain(|| lifo.pop()), [2, 1, 0]);
+        assert_eq!(lifo.len(), 0);
+    }
+}

@@ -269,3 +269,55 @@ fn record_at(bottom: Bottom, colour: u8, class: u8) -> *mut u8 {
 pub(crate) fn top(rec: Rec) -> *mut u8 {
     record_at(Bottom(rec.bottom.get()), rec.colour.get(), rec.class.get())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_the_least_that_fit() {
+        assert_eq!(class_for(0, 0).unwrap(), 0);
+        assert_eq!(usable(class_for(DEFAULT_STACK_SIZE, 0).unwrap()), DEFAULT_STACK_SIZE);
+        assert_eq!(usable(class_for(DEFAULT_STACK_SIZE + 1, 0).unwrap()), 2 * DEFAULT_STACK_SIZE);
+        assert_eq!(usable(class_for(DEFAULT_STACK_SIZE, ORDINARY_PACKET + 1).unwrap()), 2 * DEFAULT_STACK_SIZE);
+        assert_eq!(class_for(usize::MAX, 1).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn a_slot_comes_back_with_its_place_and_without_its_memory() {
+        // A class that is never kept warm, so that it is discarded at once.
+        let class = class_for(1 << 20, 0).unwrap();
+        let rec = pool().take(class).unwrap();
+        let (bottom, colour) = (rec.bottom.get(), rec.colour.get());
+        assert_eq!(top(rec).addr() % 64, 0);
+        assert!(bottom.addr().is_multiple_of(PAGE) && top(rec) > bottom);
+        rec.ticket.store(99, Ordering::Relaxed);
+        pool().give(rec);
+        assert_eq!(rec.ticket.load(Ordering::Relaxed), 0, "a stale ticket finds zero");
+        let again = pool().take(class).unwrap();
+        assert_eq!((again.bottom.get(), again.colour.get()), (bottom, colour));
+        pool().give(again);
+    }
+
+    #[test]
+    fn both_kinds_of_guard_can_be_set() {
+        let page = os::map(4 * PAGE).unwrap();
+        // SAFETY: the first page of a fresh mapping.
+        unsafe { os::protect(page.as_ptr()) }.unwrap();
+        let mut reachable = 0_u8;
+        let me = std::process::id() as libc::pid_t;
+        let read = |from: *mut u8, into: *mut u8| {
+            let local = libc::iovec { iov_base: into.cast(), iov_len: 1 };
+            let remote = libc::iovec { iov_base: from.cast(), iov_len: 1 };
+            // SAFETY: two live vectors of one byte each; for a bad address the kernel returns an error.
+            unsafe { libc::process_vm_readv(me, &raw const local, 1, &raw const remote, 1, 0) }
+        };
+        assert_eq!(read(page.as_ptr(), &raw mut reachable), -1);
+        let second = page.as_ptr().wrapping_add(PAGE);
+        assert_eq!(read(second, &raw mut reachable), 1);
+        // SAFETY: the second page of a fresh mapping.
+        if unsafe { os::install_guard(second) }.is_ok() {
+            assert_eq!(read(second, &raw mut reachable), -1);
+        }
+    }
+}

@@ -7,10 +7,11 @@
 //! On an ordinary kernel thread the same functions block the kernel thread by futex.
 
 use crate::kernel;
+use crate::link::{from_raw, to_raw};
 use crate::record::{Rec, Record};
 use crate::vp::{NESTED, Vp, here};
 use std::ptr;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Instant;
 
 /// The right to wake one blocked thread, once.
@@ -50,6 +51,56 @@ impl Drop for Waiter {
 impl std::fmt::Debug for Waiter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Waiter").field(&self.rec.id.get()).finish()
+    }
+}
+
+/// A place for one [`Waiter`] that several kernel threads may put it in and take it from, without a lock.
+///
+/// Dropping the cell wakes the thread whose waiter is in it.
+#[derive(Default)]
+pub struct WaiterCell {
+    rec: AtomicPtr<Record>,
+}
+
+impl WaiterCell {
+    /// An empty one.
+    pub const fn new() -> Self {
+        Self { rec: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// Puts `waiter` in; what was in before comes out.
+    #[inline]
+    pub fn put(&self, waiter: Waiter) -> Option<Waiter> {
+        self.exchange(to_raw(waiter.into_record()))
+    }
+
+    /// Takes out what is in. Costs one load if nothing is.
+    #[inline]
+    pub fn take(&self) -> Option<Waiter> {
+        if self.rec.load(Ordering::Relaxed).is_null() {
+            return None;
+        }
+        self.exchange(ptr::null_mut())
+    }
+
+    #[inline(always)]
+    fn exchange(&self, new: *mut Record) -> Option<Waiter> {
+        // AcqRel: whoever takes a waiter sees what its thread did before it put it there.
+        let before = self.rec.swap(new, Ordering::AcqRel);
+        // SAFETY: only `put` stores here, by `to_raw`. The exchange made the right to wake ours.
+        unsafe { from_raw(before) }.map(Record::again)
+    }
+}
+
+impl Drop for WaiterCell {
+    fn drop(&mut self) {
+        drop(self.take());
+    }
+}
+
+impl std::fmt::Debug for WaiterCell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WaiterCell").field("empty", &self.rec.load(Ordering::Relaxed).is_null()).finish()
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::{Duration, Instant};
 use upcall_thread as thread;
-use upcall_thread::{Found, Idle, Parker, Processors, SpinThenPark, ThreadId, Ticket, Vp, Waiter, block};
+use upcall_thread::{Found, Idle, Parker, Processors, SpinThenPark, ThreadId, Ticket, Vp, Waiter, WaiterCell, block};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -261,6 +261,33 @@ fn wakes_from_kernel_threads_are_not_lost() {
             threads.into_iter().for_each(|t| t.join().unwrap());
             drop(send);
             waker.join().unwrap();
+        })
+        .unwrap();
+}
+
+#[test]
+fn a_waiter_in_a_cell_is_woken_by_whoever_takes_it() {
+    static CELL: WaiterCell = WaiterCell::new();
+    Processors::new()
+        .count(2)
+        .run(|| {
+            assert!(CELL.take().is_none());
+            let waker = std::thread::spawn(|| {
+                for _ in 0..1000 {
+                    loop {
+                        if let Some(waiter) = CELL.take() {
+                            break waiter.wake();
+                        }
+                        std::thread::yield_now();
+                    }
+                }
+            });
+            for _ in 0..1000 {
+                block(|waiter| assert!(CELL.put(waiter).is_none()));
+            }
+            waker.join().unwrap();
+            // Dropped with a waiter inside, a cell wakes.
+            block(|waiter| drop(WaiterCell::new().put(waiter)));
         })
         .unwrap();
 }

@@ -1,0 +1,149 @@
+//! Everything at once, on more virtual processors than there are processors: a lost wake hangs it, a thread that runs
+//! twice or on a wrong stack breaks its sums. A second by default; `UPCALL_STRESS_SECONDS` makes it longer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use upcall_thread as thread;
+use upcall_thread::{Condvar, JoinHandle, Mutex, Processors, Waiter, WaiterCell, block};
+
+/// A small generator (Marsaglia's xorshift), so that a run can be repeated by its seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % sides
+    }
+}
+
+#[derive(Default)]
+struct World {
+    started: AtomicU64,
+    ended: AtomicU64,
+    counter: Mutex<u64>,
+    expected: AtomicU64,
+    tokens: Mutex<u64>,
+    more_tokens: Condvar,
+    cells: [WaiterCell; 4],
+    parked: Mutex<Vec<thread::Thread>>,
+}
+
+fn live(world: &Arc<World>, mut dice: Dice, depth: u64) {
+    world.started.fetch_add(1, Ordering::Relaxed);
+    let place = thread::on_virtual_processor();
+    let mut children: Vec<(u64, JoinHandle<u64>)> = Vec::new();
+    for _ in 0..dice.roll(20) + 5 {
+        match dice.roll(11) {
+            0 | 1 if depth > 0 => {
+                let seed = dice.roll(u64::MAX - 1) + 1;
+                let inner = Arc::clone(world);
+                let child = move || {
+                    live(&inner, Dice(seed), depth - 1);
+                    seed
+                };
+                if dice.roll(4) == 0 {
+                    drop(thread::spawn(child));
+                } else {
+                    children.push((seed, thread::spawn(child)));
+                }
+            }
+            2 => {
+                if let Some((seed, child)) = children.pop() {
+                    assert_eq!(child.join().unwrap(), seed);
+                }
+            }
+            3 => {
+                world.expected.fetch_add(1, Ordering::Relaxed);
+                let mut counter = world.counter.lock();
+                let before = *counter;
+                if dice.roll(8) == 0 {
+                    thread::yield_now();
+                }
+                *counter = before + 1;
+            }
+            4 => {
+                *world.tokens.lock() += 1;
+                world.more_tokens.notify_one();
+            }
+            5 => {
+                let timeout = Duration::from_micros(dice.roll(200));
+                let (mut tokens, _) = world.more_tokens.wait_timeout(world.tokens.lock(), timeout);
+                *tokens = tokens.saturating_sub(1);
+            }
+            6 => thread::sleep(Duration::from_micros(dice.roll(50))),
+            7 => {
+                let cell = &world.cells[dice.roll(4) as usize];
+                // Whoever comes next wakes us; so does the feeder.
+                block(|waiter| drop(cell.put(waiter)));
+            }
+            8 => {
+                world.parked.lock().push(thread::current());
+                thread::park_timeout(Duration::from_micros(dice.roll(100)));
+            }
+            9 => {
+                let parked = world.parked.lock().pop();
+                if let Some(parked) = parked {
+                    parked.unpark();
+                }
+            }
+            _ => thread::yield_now(),
+        }
+        assert_eq!(thread::on_virtual_processor(), place, "a started thread stays");
+    }
+    for (seed, child) in children {
+        assert_eq!(child.join().unwrap(), seed);
+    }
+    world.ended.fetch_add(1, Ordering::Relaxed);
+}
+
+#[test]
+fn everything_at_once() {
+    let seconds = std::env::var("UPCALL_STRESS_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(1.0);
+    let end = Instant::now() + Duration::from_secs_f64(seconds);
+    let mut round = 0;
+    while Instant::now() < end {
+        round += 1;
+        let world = Arc::new(World::default());
+        let feeder = {
+            let world = Arc::clone(&world);
+            move || {
+                while Arc::strong_count(&world) > 1 {
+                    world.cells.iter().filter_map(WaiterCell::take).for_each(Waiter::wake);
+                    std::thread::sleep(Duration::from_micros(20));
+                }
+            }
+        };
+        let feeder = std::thread::spawn(feeder);
+        Processors::new()
+            .count(1 + round % 4)
+            .run(|| {
+                let roots: Vec<_> = (1..=20_u64)
+                    .map(|n| {
+                        let world = Arc::clone(&world);
+                        let seed = n.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ round as u64;
+                        thread::spawn(move || live(&world, Dice(seed), 4))
+                    })
+                    .collect();
+                roots.into_iter().for_each(|root| root.join().unwrap());
+                // The detached ones.
+                while world.ended.load(Ordering::Relaxed) < world.started.load(Ordering::Relaxed) {
+                    thread::sleep(Duration::from_micros(100));
+                }
+                assert_eq!(*world.counter.lock(), world.expected.load(Ordering::Relaxed));
+                world.parked.lock().clear();
+                // Those spawned that have not started are abandoned by the end of `run`, and their share of the world
+                // with them; so wait for that too.
+                let start = Instant::now();
+                while Arc::strong_count(&world) > 2 && start.elapsed() < Duration::from_secs(20) {
+                    thread::sleep(Duration::from_micros(100));
+                }
+                assert_eq!(Arc::strong_count(&world), 2, "a thread never ended");
+            })
+            .unwrap();
+        drop(world);
+        feeder.join().unwrap();
+    }
+}
