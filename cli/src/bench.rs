@@ -102,9 +102,9 @@ impl tests::Serve for Answers {
 
 /// The pair's own name in the folder of names.
 fn name(place: &Place) -> String {
-    let dir = place.dir.file_name().and_then(|name| name.to_str()).unwrap_or("pair");
-    let clean: String = dir.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-    format!("bench-{}-{clean}", std::os::unix::process::parent_id())
+    let path = place.dir.to_string_lossy();
+    let clean: String = path.chars().rev().filter(char::is_ascii_alphanumeric).take(40).collect();
+    format!("bench-{clean}")
 }
 
 fn pacing(mode: Mode) -> Pacing {
@@ -199,5 +199,5 @@ fn threads(tests: &tests::Tests, mode: Mode, callers: usize, time: Duration) -> 
         }
         Ok(Throughput::new(calls.load(Relaxed), begun.elapsed()))
     };
-    upcall::thread::processors(pacing(mode))?.count(1).run(run)?
+    upcall::thread::processors(1, pacing(mode))?.run(run)?
 }

@@ -191,7 +191,7 @@ impl Server {
         let unable = |what: &'static str| move |error: io::Error| ServeError::Resource { what: what.into(), error };
         let path = names::domain_path()?;
         let listener = Listener::bind(&path).map_err(unable("the domain's socket"))?;
-        let processors = Processors::new(self.pacing).map_err(unable("the virtual processors"))?;
+        let processors = Processors::new(self.processors, self.pacing).map_err(unable("the virtual processors"))?;
         let endpoint = Arc::new(Endpoint {
             path,
             listener,

@@ -197,7 +197,7 @@ fn many_kernel_threads_call_at_once() {
 fn user_level_threads_call_at_once() {
     let name = unique("threads");
     let (_server, _) = serve(&name, Pacing::Adaptive);
-    let idle = Arc::new(upcall_transfer::Processors::new(Pacing::Adaptive).unwrap());
+    let idle = Arc::new(upcall_transfer::Processors::new(1, Pacing::Adaptive).unwrap());
     upcall_thread::Processors::new()
         .idle(idle)
         .run(|| {

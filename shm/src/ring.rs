@@ -15,26 +15,55 @@ use std::cell::Cell;
 use std::ops::Deref;
 use upcall_os::atomic::{AtomicU64, Ordering};
 
-#[inline]
-fn lap(position: u64, depth: usize) -> u16 {
-    // Depth is a power of two, so this is a shift.
-    (position / depth as u64 + 1) as u16
+/// The slots, and how a position maps to them.
+#[derive(Debug)]
+struct Ring<S> {
+    slots: S,
+    /// Depth is a power of two: a lap is a shift away.
+    shift: u32,
 }
 
-#[inline]
-fn slot(slots: &[Slot], position: u64) -> &Slot {
-    &slots[position as usize & (slots.len() - 1)]
-}
+impl<S: Deref<Target = [Slot]>> Ring<S> {
+    fn new(slots: S) -> Self {
+        assert!(slots.len().is_power_of_two(), "a ring's depth is a power of two, not {}", slots.len());
+        Self { shift: slots.len().trailing_zeros(), slots }
+    }
 
-fn checked<S: Deref<Target = [Slot]>>(slots: S) -> S {
-    assert!(slots.len().is_power_of_two(), "a ring's depth is a power of two, not {}", slots.len());
-    slots
+    /// The slot of a position and the lap that makes it valid.
+    #[inline(always)]
+    fn at(&self, position: u64) -> (&Slot, u16) {
+        (&self.slots[position as usize & (self.slots.len() - 1)], ((position >> self.shift) + 1) as u16)
+    }
+
+    #[inline(always)]
+    fn write(&self, position: u64, image: &Image) {
+        let (slot, lap) = self.at(position);
+        slot.write(image, lap);
+    }
+
+    #[inline(always)]
+    fn read(&self, position: u64) -> Option<Image> {
+        let (slot, lap) = self.at(position);
+        slot.read(lap)
+    }
+
+    #[inline(always)]
+    fn holds(&self, position: u64) -> bool {
+        let (slot, lap) = self.at(position);
+        slot.holds(lap)
+    }
+
+    /// Under load the message after the next is there or soon will be; its line can travel while the next one is worked on.
+    #[inline(always)]
+    fn prefetch(&self, position: u64) {
+        self.at(position).0.prefetch();
+    }
 }
 
 /// The sending end, for one sender.
 #[derive(Debug)]
 pub struct Sender<S> {
-    slots: S,
+    ring: Ring<S>,
     next: Cell<u64>,
 }
 
@@ -44,7 +73,7 @@ impl<S: Deref<Target = [Slot]>> Sender<S> {
     /// # Panics
     /// The number of slots is not a power of two.
     pub fn new(slots: S) -> Self {
-        Self { slots: checked(slots), next: Cell::new(0) }
+        Self { ring: Ring::new(slots), next: Cell::new(0) }
     }
 
     /// Sends a message. Never blocks; the caller keeps within the depth (see the module).
@@ -52,12 +81,12 @@ impl<S: Deref<Target = [Slot]>> Sender<S> {
     pub fn send(&self, image: &Image) {
         let position = self.next.get();
         self.next.set(position + 1);
-        slot(&self.slots, position).write(image, lap(position, self.slots.len()));
+        self.ring.write(position, image);
     }
 
     /// How many messages fit.
     pub fn depth(&self) -> usize {
-        self.slots.len()
+        self.ring.slots.len()
     }
 }
 
@@ -65,7 +94,7 @@ impl<S: Deref<Target = [Slot]>> Sender<S> {
 /// reserved, so one that is held up between reserving and publishing (some ten instructions) delays those behind it.
 #[derive(Debug)]
 pub struct SharedSender<S> {
-    slots: S,
+    ring: Ring<S>,
     next: AtomicU64,
 }
 
@@ -75,14 +104,22 @@ impl<S: Deref<Target = [Slot]>> SharedSender<S> {
     /// # Panics
     /// The number of slots is not a power of two.
     pub fn new(slots: S) -> Self {
-        Self { slots: checked(slots), next: AtomicU64::new(0) }
+        Self { ring: Ring::new(slots), next: AtomicU64::new(0) }
     }
 
     /// Sends a message. Never blocks.
     #[inline]
     pub fn send(&self, image: &Image) {
         let position = self.next.fetch_add(1, Ordering::Relaxed);
-        slot(&self.slots, position).write(image, lap(position, self.slots.len()));
+        self.ring.write(position, image);
+    }
+
+    /// The same for a caller who knows that no other processor sends at the same time: without a locked operation.
+    #[inline]
+    pub fn send_alone(&self, image: &Image) {
+        let position = self.next.load(Ordering::Relaxed);
+        self.next.store(position + 1, Ordering::Relaxed);
+        self.ring.write(position, image);
     }
 
     /// How many messages were sent, or are about to be.
@@ -92,10 +129,10 @@ impl<S: Deref<Target = [Slot]>> SharedSender<S> {
     }
 }
 
-/// The receiving end.
+/// The receiving end, for one receiver.
 #[derive(Debug)]
 pub struct Receiver<S> {
-    slots: S,
+    ring: Ring<S>,
     next: Cell<u64>,
 }
 
@@ -105,24 +142,23 @@ impl<S: Deref<Target = [Slot]>> Receiver<S> {
     /// # Panics
     /// The number of slots is not a power of two.
     pub fn new(slots: S) -> Self {
-        Self { slots: checked(slots), next: Cell::new(0) }
+        Self { ring: Ring::new(slots), next: Cell::new(0) }
     }
 
     /// Whether a message waits. One load of a line that stays in this processor's cache until the sender writes it.
     #[inline]
     pub fn waits(&self) -> bool {
         let position = self.next.get();
-        slot(&self.slots, position).holds(lap(position, self.slots.len()))
+        self.ring.holds(position)
     }
 
     /// Takes the next message. What it says is the peer's word: nothing of it has been checked.
     #[inline]
     pub fn take(&self) -> Option<Image> {
         let position = self.next.get();
-        let image = slot(&self.slots, position).read(lap(position, self.slots.len()))?;
+        let image = self.ring.read(position)?;
         self.next.set(position + 1);
-        // Under load the next message is there or soon will be; its line can travel while this one is worked on.
-        slot(&self.slots, position + 2).prefetch();
+        self.ring.prefetch(position + 2);
         Some(image)
     }
 }
@@ -131,7 +167,7 @@ impl<S: Deref<Target = [Slot]>> Receiver<S> {
 /// something else.
 #[derive(Debug)]
 pub struct SharedReceiver<S> {
-    slots: S,
+    ring: Ring<S>,
     next: AtomicU64,
 }
 
@@ -141,14 +177,14 @@ impl<S: Deref<Target = [Slot]>> SharedReceiver<S> {
     /// # Panics
     /// The number of slots is not a power of two.
     pub fn new(slots: S) -> Self {
-        Self { slots: checked(slots), next: AtomicU64::new(0) }
+        Self { ring: Ring::new(slots), next: AtomicU64::new(0) }
     }
 
     /// Whether a message waits. One load of a line that stays in this processor's cache until the sender writes it.
     #[inline]
     pub fn waits(&self) -> bool {
         let position = self.next.load(Ordering::Relaxed);
-        slot(&self.slots, position).holds(lap(position, self.slots.len()))
+        self.ring.holds(position)
     }
 
     /// Takes the next message; `None` if there is none, or another processor was faster.
@@ -158,11 +194,21 @@ impl<S: Deref<Target = [Slot]>> SharedReceiver<S> {
     #[inline]
     pub fn take(&self) -> Option<Image> {
         let position = self.next.load(Ordering::Relaxed);
-        let image = slot(&self.slots, position).read(lap(position, self.slots.len()))?;
-        slot(&self.slots, position + 2).prefetch();
+        let image = self.ring.read(position)?;
+        self.ring.prefetch(position + 2);
         // Acquire, release: what the winner of position n did to private state happens before the winner of n + 1.
         let claim = self.next.compare_exchange(position, position + 1, Ordering::AcqRel, Ordering::Relaxed);
         claim.is_ok().then_some(image)
+    }
+
+    /// The same for a caller who knows that no other processor takes at the same time: without a locked operation.
+    #[inline]
+    pub fn take_alone(&self) -> Option<Image> {
+        let position = self.next.load(Ordering::Relaxed);
+        let image = self.ring.read(position)?;
+        self.ring.prefetch(position + 2);
+        self.next.store(position + 1, Ordering::Relaxed);
+        Some(image)
     }
 
     /// How many messages were taken.

@@ -252,11 +252,14 @@ impl CallerChannel {
     fn spin_for_reply(&self, lane: &mut KernelLane) -> Result<Option<Image>, Closed> {
         // A reply of a polling server is there within one cache-line round trip; the clock is not read before that.
         if !lane.shared {
-            for _ in 0..256 {
+            for look in 0..512 {
                 if let Some(reply) = lane.replies.take() {
                     return Ok(Some(reply));
                 }
-                upcall_os::atomic::spin_loop();
+                // A pause is as long as a tenth of a round trip: not while the reply may be on its way.
+                if look >= 256 {
+                    upcall_os::atomic::spin_loop();
+                }
             }
         }
         self.spin_long(lane)

@@ -28,6 +28,7 @@ pub struct Processors(Arc<Crew>);
 #[derive(Debug)]
 struct Crew {
     domain: &'static Domain,
+    count: usize,
     pacing: Pacing,
     /// The lanes that this crew serves.
     lanes: Mutex<Vec<Arc<ServerLane>>>,
@@ -37,18 +38,24 @@ struct Crew {
 }
 
 impl Processors {
-    /// With this pacing.
+    /// For a scheduler with `count` virtual processors, with this pacing.
     ///
     /// # Errors
     /// No descriptor or no memory left.
-    pub fn new(pacing: Pacing) -> io::Result<Self> {
+    pub fn new(count: usize, pacing: Pacing) -> io::Result<Self> {
         Ok(Self(Arc::new(Crew {
             domain: Domain::current()?,
+            count,
             pacing,
             lanes: Mutex::default(),
             members: [const { AtomicUsize::new(0) }; MOST_PROCESSORS],
             homes: AtomicUsize::new(0),
         })))
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.0.count
     }
 
     /// The processor that the next channel is to be woken for, by its number in the domain. They take turns. `None` before any has begun.
@@ -184,12 +191,12 @@ impl Idle for Processors {
     }
 
     fn work(&self, _vp: &Vp) {
-        let lane = VIEW.with_borrow_mut(|view| {
-            let lane = view.lanes.get(view.next).cloned();
+        let (lanes, found) = VIEW.with_borrow_mut(|view| {
+            let found = view.next;
             view.next += 1;
-            lane
+            (view.lanes.clone(), found)
         });
-        let Some(lane) = lane else { return };
+        let Some(lane) = lanes.get(found) else { return };
         for _ in 0..BATCH {
             let Some(served) = lane.serve_one() else { break };
             if served.donated {
@@ -225,7 +232,6 @@ impl View {
             if self.single {
                 self.give_way.step();
             }
-            upcall_os::atomic::spin_loop();
             return !round.is_multiple_of(64) || deadline.is_none_or(|at| Instant::now() < at);
         }
         if pacing == Pacing::Sleep || self.single {
@@ -237,7 +243,6 @@ impl View {
                 return false;
             }
         }
-        upcall_os::atomic::spin_loop();
         if round % 32 != 1 {
             return true;
         }

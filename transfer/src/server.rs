@@ -64,6 +64,8 @@ pub(crate) struct ServerLane {
     caller: Caller,
     channel: Arc<ServerChannel>,
     owes_look: AtomicBool,
+    /// One virtual processor alone serves it, so that its threads never take or reply at the same time.
+    alone: bool,
 }
 
 impl fmt::Debug for ServerChannel {
@@ -111,6 +113,7 @@ impl ServerChannel {
             caller,
             channel: self.clone(),
             owes_look: AtomicBool::new(false),
+            alone: self.processors.count() == 1,
         });
         self.lanes[usize::from(number)].set(lane.clone()).map_err(|_| "a lane was opened twice")?;
         self.processors.add_lane(lane);
@@ -137,8 +140,8 @@ impl ServerLane {
 
     /// Takes a request and runs it. Returns whether there was one, and whether the caller's processor came with it.
     #[inline]
-    pub(crate) fn serve_one(self: &Arc<Self>) -> Option<Served> {
-        let image = self.requests.take()?;
+    pub(crate) fn serve_one(&self) -> Option<Served> {
+        let image = if self.alone { self.requests.take_alone()? } else { self.requests.take()? };
         if self.channel.closed.load(Ordering::Relaxed) {
             return None;
         }
@@ -154,7 +157,11 @@ impl ServerLane {
     }
 
     fn reply(&self, image: &Image) {
-        self.replies.send(image);
+        if self.alone {
+            self.replies.send_alone(image);
+        } else {
+            self.replies.send(image);
+        }
         if self.requests.waits() {
             // More to do here: the fence can be shared with the next reply. The idle loop pays what is owed.
             self.owes_look.store(true, Ordering::Relaxed);

@@ -42,28 +42,28 @@ pub use upcall_transfer::Closed;
 pub mod thread {
     pub use upcall_thread::*;
 
-    /// The virtual processors of a program whose threads make calls: they poll its channels when they have nothing else to do.
+    /// `count` virtual processors whose threads make calls: they poll the program's channels when they have nothing else to do.
     ///
     /// # Errors
     /// No descriptor or no memory left.
-    pub fn processors(pacing: crate::Pacing) -> std::io::Result<upcall_thread::Processors> {
-        let idle = upcall_transfer::Processors::new(pacing)?;
-        Ok(upcall_thread::Processors::new().idle(std::sync::Arc::new(idle)))
+    pub fn processors(count: usize, pacing: crate::Pacing) -> std::io::Result<upcall_thread::Processors> {
+        let idle = upcall_transfer::Processors::new(count, pacing)?;
+        Ok(upcall_thread::Processors::new().count(count).idle(std::sync::Arc::new(idle)))
     }
 }
 
 /// What is exported on this machine, as `upcall ls` shows it.
 pub mod directory {
     pub use upcall_os::socket::Peer;
+    pub use upcall_rpc::Exported;
     pub use upcall_rpc::link::list;
     pub use upcall_rpc::names::{domains, find, folder, sweep};
-    pub use upcall_rpc::Exported;
 }
 
 /// What generated stubs use. Not for direct use, and not stable.
 pub mod stub {
     pub use upcall_rpc::{
-        Binding, Bytes, Call, CallError, Decoder, Dispatch, Encoder, Export, Extent, Failure, Get, Handle, Interface, Layout, Limits,
-        Malformed, Procedure, Put, Replied,
+        Binding, Bytes, Call, CallError, Decoder, Dispatch, Encoder, Export, Extent, Failure, Get, Handle, Interface, Layout,
+        Limits, Malformed, Procedure, Put, Replied,
     };
 }
