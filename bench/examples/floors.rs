@@ -1,6 +1,6 @@
-//! The suite without Upcall: the limits of this machine, and a bare Unix socket beside them.
+//! The suite without Upcall: the limits of this machine, and the peers beside them.
 //!
-//! `cargo run --release -p upcall-bench --example floors [--quick] [--json FILE]`
+//! `cargo run --release -p upcall-bench --example floors -- [--quick] [--peers LIST] [--cases LIST] [--json FILE]`
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,13 +13,26 @@ fn main() -> ExitCode {
         return child::child_main(args.into_iter().skip(1), &rpc::SYSTEMS);
     }
     let after = |flag: &str| args.iter().position(|arg| arg == flag).and_then(|at| args.get(at + 1));
-    let systems = ["limit", "limit-futex", "limit-eventfd", "limit-pipe", "unix-socket"];
+    let text = |flag: &str| after(flag).map(|arg| arg.to_string_lossy().into_owned());
+    let peers = match text("--peers").unwrap_or_else(|| "unix-socket".to_owned()).parse::<rpc::Peers>() {
+        Ok(peers) => peers,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let limits = ["limit", "limit-futex", "limit-eventfd", "limit-pipe"].into_iter();
+    let only = rpc::Only {
+        systems: limits.chain(peers.names()).map(str::to_owned).collect(),
+        cases: text("--cases").map(|cases| cases.split(',').map(str::to_owned).collect()).unwrap_or_default(),
+        ..rpc::Only::default()
+    };
     let options = rpc::Options {
         exe: std::env::current_exe().expect("this program's own path"),
-        peers: "unix-socket".parse().expect("a peer"),
+        peers,
         json: after("--json").map(PathBuf::from),
         quick: args.iter().any(|arg| arg == "--quick"),
-        only: rpc::Only { systems: systems.map(str::to_owned).into(), ..rpc::Only::default() },
+        only,
     };
     match rpc::run(&options) {
         Ok(report) if report.failures.is_empty() => ExitCode::SUCCESS,

@@ -116,13 +116,18 @@ impl FromStr for Peers {
 
 impl Peers {
     /// Those meant, in the order of the report.
-    pub fn contenders(&self) -> Vec<Contender> {
+    pub(crate) fn contenders(&self) -> Vec<Contender> {
         let meant = |peer: &Contender| match self {
             Peers::None => false,
             Peers::All => true,
             Peers::List(list) => list.contains(peer),
         };
         PEERS.iter().copied().filter(meant).collect()
+    }
+
+    /// Their names.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.contenders().iter().map(|peer| peer.name).collect()
     }
 }
 
@@ -132,7 +137,7 @@ mod tests {
 
     #[test]
     fn peers_are_read() {
-        let names = |s: &str| s.parse::<Peers>().unwrap().contenders().iter().map(|p| p.name).collect::<Vec<_>>();
+        let names = |s: &str| s.parse::<Peers>().unwrap().names();
         assert!(names("none").is_empty());
         assert_eq!(names("all").len(), PEERS.len());
         assert_eq!(names("tarpc,iceoryx2"), ["iceoryx2", "tarpc"]);
