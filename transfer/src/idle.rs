@@ -13,13 +13,18 @@ use std::io;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use upcall_os::atomic::{Ordering, fence};
 use upcall_os::processor;
 use upcall_thread::{Found, Idle, Vp};
 
 /// How many requests of one lane are run before the others are looked at again.
 const BATCH: usize = 32;
+
+/// Who is woken so soon after going to sleep, and so often in a row, is better off with a processor of its own: moving there costs about as
+/// much as [`SOON_ENOUGH`] hand-offs.
+const SOON: Duration = Duration::from_micros(20);
+const SOON_ENOUGH: u32 = 8;
 
 /// The idle behaviour of the virtual processors of one scheduler: give it to the scheduler, and to the channels that they are to serve.
 #[derive(Clone, Debug)]
@@ -106,6 +111,8 @@ struct View {
     idle_since: Option<Instant>,
     /// The processor that we run on is a caller's.
     donated: bool,
+    /// How often in a row we were woken soon after we had gone to sleep.
+    soon: u32,
     /// We were confined by a donor, or confined ourselves away from one.
     confined: bool,
     /// Where we may run when nobody confines us.
@@ -239,7 +246,7 @@ impl View {
         }
         if self.donated {
             // Calls follow each other closely: a processor of our own serves them better than the caller's.
-            if self.pacer.budget(pacing) < LONGEST / 2 || !self.leave_donor() {
+            if self.soon < SOON_ENOUGH || !self.leave_donor() {
                 return false;
             }
         }
@@ -254,6 +261,7 @@ impl View {
     /// Moves to another processor than the donor's. False if there is none.
     fn leave_donor(&mut self) -> bool {
         self.donated = false;
+        self.soon = 0;
         let elsewhere = self.home.as_ref().map(|home| home.without(processor::current()));
         elsewhere.is_some_and(|elsewhere| elsewhere.count() > 0 && elsewhere.confine().is_ok())
     }
@@ -289,7 +297,9 @@ impl Processors {
         line.cpu.store(processor::current() as u32, Ordering::Relaxed);
         VIEW.with_borrow_mut(|view| {
             // Woken soon: it would have been better to spin. Late: spinning was, or would have been, for nothing.
-            if start.elapsed() < LONGEST {
+            let slept = start.elapsed();
+            view.soon = if slept < SOON { view.soon + 1 } else { 0 };
+            if slept < LONGEST {
                 view.pacer.fruitful();
             } else {
                 view.pacer.fruitless();

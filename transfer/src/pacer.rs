@@ -79,7 +79,8 @@ pub struct GiveWay {
 
 /// An offer that took this long was taken: two switches of the processor cost more, an empty system call less.
 const TAKEN: Duration = Duration::from_nanos(900);
-const LONGEST_INTERVAL: u32 = 255;
+/// About a quarter of a millisecond of polling.
+const LONGEST_INTERVAL: u32 = 16_383;
 
 #[cfg(not(loom))]
 impl GiveWay {
