@@ -85,6 +85,8 @@ mod spawn;
 #[cfg(not(loom))]
 mod stack;
 #[cfg(not(loom))]
+mod steal;
+#[cfg(not(loom))]
 mod thread;
 #[cfg(not(loom))]
 mod vp;

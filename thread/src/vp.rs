@@ -26,12 +26,13 @@ use crate::record::{Rec, Record};
 use crate::shared::{self, Group, Shared};
 use crate::spawn;
 use crate::stack;
+use crate::steal::Hunger;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 thread_local! {
     static HERE: Cell<Option<&'static Vp>> = const { Cell::new(None) };
@@ -56,7 +57,7 @@ pub struct Vp {
     pub(crate) shared: &'static Shared,
     pub(crate) group: &'static Group,
     current: Cell<Rec>,
-    ready: Fifo<Record>,
+    pub(crate) ready: Fifo<Record>,
     choices: Cell<u32>,
     pub(crate) stacks: stack::Cache,
     numbers: Cell<(u64, u64)>,
@@ -65,31 +66,12 @@ pub struct Vp {
     workers: Lifo<Record>,
     /// `poll` has announced work that no worker has begun.
     announced: Cell<bool>,
-    hunger: Hunger,
+    pub(crate) hunger: Hunger,
     not_send: PhantomData<*const ()>,
-}
-
-/// How a processor looks for fresh threads of others.
-struct Hunger {
-    /// Our bit in the group's `hungry` was set and we have not taken it back.
-    announced: Cell<bool>,
-    /// How often in a row we were called and found nothing.
-    fruitless: Cell<u32>,
-    /// Until when we do not ask to be called.
-    quiet_until: Cell<Option<Instant>>,
-    /// For how many looks a lone fresh thread of another processor has waited.
-    patience: Cell<u32>,
 }
 
 /// After this many choices without an idle moment, a processor looks for outside work once: some 50 µs at least.
 const BUSY_CHOICES: u32 = 4096;
-/// At most this many threads are stolen at once.
-const STEAL_MOST: usize = 64;
-/// A lone fresh thread is left to its owner for this many looks: most likely its owner is about to run it.
-const PATIENCE: u32 = 4;
-/// A processor called in vain does not ask again for this long, doubled each time up to 64 times.
-const QUIET: Duration = Duration::from_micros(100);
-
 /// Ends the process if dropped by a panic.
 pub(crate) struct Abort(&'static str);
 
@@ -122,12 +104,7 @@ impl Vp {
             timers: RefCell::default(),
             workers: Lifo::new(),
             announced: Cell::new(false),
-            hunger: Hunger {
-                announced: Cell::new(false),
-                fruitless: Cell::new(0),
-                quiet_until: Cell::new(None),
-                patience: Cell::new(0),
-            },
+            hunger: Hunger::default(),
             not_send: PhantomData,
         }));
         root.set_home(Some(shared));
@@ -435,79 +412,8 @@ impl Vp {
 
     fn deadline(&self) -> Option<Instant> {
         let timer = self.timers.borrow().first_key_value().map(|(&(at, _), _)| at);
-        let quiet = self.hunger.quiet_until.get();
+        let quiet = self.hunger.quiet_until();
         timer.into_iter().chain(quiet).min()
-    }
-
-    // Fresh threads of other processors.
-
-    fn others(&self) -> impl Iterator<Item = &'static Shared> {
-        let me = self.index();
-        let members = &self.group.members;
-        (1..members.len()).map(move |step| &members[(me + step) % members.len()])
-    }
-
-    /// Takes fresh threads from another processor that has more than it is about to start.
-    fn steal(&self) {
-        if self.group.members.len() == 1 {
-            return;
-        }
-        let patience = self.hunger.patience.get();
-        let mut waiting = false;
-        for other in self.others() {
-            let there = other.fresh.len();
-            waiting |= there > 0;
-            if there > 1 || (there == 1 && patience >= PATIENCE) {
-                let stolen = other.fresh.steal(STEAL_MOST, |rec| {
-                    if !self.shared.fresh.push(rec) {
-                        self.ready.push(rec);
-                    }
-                });
-                if stolen > 0 {
-                    self.hunger.fruitless.set(0);
-                    self.hunger.patience.set(0);
-                    return;
-                }
-            }
-        }
-        self.hunger.patience.set(if waiting { patience.saturating_add(1) } else { 0 });
-    }
-
-    /// Asks to be called when a thread is spawned; `true`: one was, or we were called since we asked.
-    #[cold]
-    fn called_or_calls(&self) -> bool {
-        let hunger = &self.hunger;
-        if let Some(until) = hunger.quiet_until.get() {
-            if Instant::now() < until {
-                return false;
-            }
-            hunger.quiet_until.set(None);
-        }
-        let bit = 1_u64 << self.index();
-        if hunger.announced.get() {
-            let nothing_there = self.others().all(|other| other.fresh.is_empty());
-            if self.group.hungry.load(Ordering::SeqCst) & bit != 0 {
-                return !nothing_there;
-            }
-            // Called. If nothing is left to steal by now, the spawner starts its threads faster than we come.
-            hunger.announced.set(false);
-            if nothing_there {
-                let times = hunger.fruitless.get();
-                hunger.fruitless.set(times.saturating_add(1));
-                hunger.quiet_until.set(Some(Instant::now() + QUIET * (1 << times.min(6))));
-            }
-            return true;
-        }
-        self.group.hungry.fetch_or(bit, Ordering::SeqCst);
-        hunger.announced.set(true);
-        self.group.fences.heavy();
-        self.others().any(|other| !other.fresh.is_empty())
-    }
-
-    fn stop_hunger(&self) {
-        if self.hunger.announced.replace(false) {
-            self.group.hungry.fetch_and(!(1 << self.index()), Ordering::Relaxed);
-        }
     }
 }
 

@@ -1,4 +1,5 @@
 //! A stack overflow hits the guard page: the process dies by SIGSEGV instead of writing over a neighbour's stack.
+#![cfg(not(loom))]
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;

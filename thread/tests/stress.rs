@@ -1,5 +1,6 @@
 //! Everything at once, on more virtual processors than there are processors: a lost wake hangs it, a thread that runs
 //! twice or on a wrong stack breaks its sums. A second by default; `UPCALL_STRESS_SECONDS` makes it longer.
+#![cfg(not(loom))]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

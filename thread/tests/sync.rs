@@ -1,4 +1,5 @@
 //! Mutex and condition variable, on one processor, across processors, and together with kernel threads (U5).
+#![cfg(not(loom))]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

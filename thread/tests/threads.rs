@@ -1,4 +1,5 @@
 //! Threads on one and on several processors: spawn, join, panics, yield, sleep, park, names, and many alive (U5, U6).
+#![cfg(not(loom))]
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -377,4 +378,29 @@ fn abandoned_threads_do_not_run_on() {
     assert!(count >= 1);
     on(1, || (0..10).for_each(|_| thread::yield_now()));
     assert_eq!(COUNT.get(), count);
+}
+
+#[test]
+fn every_parked_processor_comes_when_there_is_enough_to_do() {
+    on(3, || {
+        for _ in 0..10 {
+            std::thread::sleep(Duration::from_millis(10));
+            // Three threads that wait for each other without giving way can end only on three processors.
+            let met = Arc::new(AtomicUsize::new(0));
+            let threads: Vec<_> = (0..3)
+                .map(|_| {
+                    let met = Arc::clone(&met);
+                    thread::spawn(move || {
+                        met.fetch_add(1, Ordering::SeqCst);
+                        let start = Instant::now();
+                        while met.load(Ordering::SeqCst) < 3 {
+                            assert!(start.elapsed() < Duration::from_secs(20), "a processor slept");
+                            std::thread::yield_now();
+                        }
+                    })
+                })
+                .collect();
+            threads.into_iter().for_each(|t| t.join().unwrap());
+        }
+    });
 }

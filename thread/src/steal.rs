@@ -1,0 +1,136 @@
+//! How threads that have not started get to a processor that has nothing to do.
+//!
+//! A processor whose idle loop finds nothing looks at the other processors' queues of fresh threads (a load each) and takes
+//! half of what waits there. Before it sleeps it asks to be called: it sets its bit in the group's word `hungry`. Who spawns
+//! a thread looks at that word, clears one bit, and wakes its owner.
+//!
+//! # Why no thread waits while a processor sleeps
+//! ```text
+//! spawner                                  processor going to sleep (last look, after it announced itself parked)
+//! a  put the thread in its queue           1  set the bit in `hungry`
+//! b  light fence                           2  heavy fence
+//! c  a bit is set: clear it, unpark        3  look at all queues: something there: do not sleep
+//! ```
+//! The fences order a before c against 1 before 3 (Dekker, as in `fresh`): if 3 does not see the thread, c sees the bit.
+//! If the unpark at c comes too early, before the processor has announced itself parked, then its last look finds its own
+//! bit cleared and it does not sleep. `tests/loom_fresh.rs` runs this.
+//!
+//! # Not for nothing
+//! A thread that is spawned and joined at once is started by its owner within nanoseconds; to call another processor for it is
+//! a waste. So a lone fresh thread is left alone for a few looks, and a processor that was called in vain does not ask
+//! again for a while, doubled each time. Until then it may sleep while a thread waits, but no longer than that while.
+
+use crate::shared::Shared;
+use crate::vp::Vp;
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// At most this many threads are stolen at once.
+const STEAL_MOST: usize = 64;
+/// A lone fresh thread is left to its owner for this many looks: most likely its owner is about to run it.
+const PATIENCE: u32 = 4;
+/// A processor called in vain does not ask again for this long, doubled each time up to 64 times.
+const QUIET: Duration = Duration::from_micros(100);
+
+/// How a processor looks for fresh threads of others.
+#[derive(Default)]
+pub(crate) struct Hunger {
+    /// Our bit in the group's `hungry` was set and we have not taken it back.
+    announced: Cell<bool>,
+    /// How often in a row we were called and found nothing.
+    fruitless: Cell<u32>,
+    /// Until when we do not ask to be called.
+    quiet_until: Cell<Option<Instant>>,
+    /// For how many looks a lone fresh thread of another processor has waited.
+    patience: Cell<u32>,
+}
+
+impl Hunger {
+    /// When the processor must look again by itself.
+    pub(crate) fn quiet_until(&self) -> Option<Instant> {
+        self.quiet_until.get()
+    }
+}
+
+impl Vp {
+    fn others(&self) -> impl Iterator<Item = &'static Shared> {
+        let me = self.index();
+        let members = &self.group.members;
+        (1..members.len()).map(move |step| &members[(me + step) % members.len()])
+    }
+
+    /// Takes fresh threads from another processor that has more than it is about to start.
+    pub(crate) fn steal(&self) {
+        if self.group.members.len() == 1 {
+            return;
+        }
+        let patience = self.hunger.patience.get();
+        let mut waiting = false;
+        for other in self.others() {
+            let there = other.fresh.len();
+            waiting |= there > 0;
+            if there > 1 || (there == 1 && patience >= PATIENCE) {
+                let stolen = other.fresh.steal(STEAL_MOST, |rec| {
+                    if !self.shared.fresh.push(rec) {
+                        self.ready.push(rec);
+                    }
+                });
+                if stolen > 1 {
+                    // More than we can start at once: others may have some of it.
+                    self.group.fences.light();
+                    self.group.call_one();
+                }
+                if stolen > 0 {
+                    self.hunger.fruitless.set(0);
+                    self.hunger.patience.set(0);
+                    return;
+                }
+            }
+        }
+        self.hunger.patience.set(if waiting { patience.saturating_add(1) } else { 0 });
+    }
+
+    /// Asks to be called when a thread is spawned; `true`: one was, or we were called since we asked.
+    #[cold]
+    pub(crate) fn called_or_calls(&self) -> bool {
+        let hunger = &self.hunger;
+        if let Some(until) = hunger.quiet_until.get() {
+            if Instant::now() < until {
+                return false;
+            }
+            hunger.quiet_until.set(None);
+        }
+        let bit = 1_u64 << self.index();
+        if hunger.announced.get() {
+            let nothing_there = self.others().all(|other| other.fresh.is_empty());
+            if self.group.hungry.load(Ordering::SeqCst) & bit != 0 {
+                return !nothing_there;
+            }
+            // Called. If nothing is left to steal by now, the spawner starts its threads faster than we come.
+            hunger.announced.set(false);
+            if nothing_there {
+                let times = hunger.fruitless.get();
+                hunger.fruitless.set(times.saturating_add(1));
+                hunger.quiet_until.set(Some(Instant::now() + QUIET * (1 << times.min(6))));
+            }
+            return true;
+        }
+        self.group.hungry.fetch_or(bit, Ordering::SeqCst);
+        hunger.announced.set(true);
+        self.group.fences.heavy();
+        self.others().any(|other| !other.fresh.is_empty())
+    }
+
+    /// The idle spell ends. If we were called but leave with other work, the call is passed on.
+    pub(crate) fn stop_hunger(&self) {
+        if !self.hunger.announced.replace(false) {
+            return;
+        }
+        let bit = 1 << self.index();
+        let called = self.group.hungry.fetch_and(!bit, Ordering::SeqCst) & bit == 0;
+        if called && self.others().any(|other| !other.fresh.is_empty()) {
+            self.group.call_one();
+        }
+    }
+}
