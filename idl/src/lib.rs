@@ -1,4 +1,55 @@
 //! Interfaces in WIT, compiled to layouts and stubs.
+//!
+//! What it is: a compiler that runs when a program is built. It reads a `.wit` file (or a folder of them, with `deps`)
+//! and the limits in the `.toml` beside it, checks that everything in it can be passed between two domains, decides where
+//! each value lies in a block of memory ([`layout`]), what text both sides compare when they bind ([`signature`]), and
+//! writes Rust: types, a client, the trait that a server implements, and the code between. [`dynamic`] does with a model
+//! at run time what that code does, for interfaces known only as text.
+//!
+//! What it is not: a part of any call. Nothing of this crate is linked into a program that uses its stubs; and it is no
+//! implementation of the component model: the language is WIT, the layout is ours ([`layout`] says how they differ).
+//!
+//! ```
+//! # let folder = std::env::temp_dir().join(format!("upcall-idl-doc-{}", std::process::id()));
+//! # std::fs::create_dir_all(&folder)?;
+//! let file = folder.join("math.wit");
+//! std::fs::write(&file, "package demo:math; interface math { add: func(a: u32, b: u32) -> u32; }")?;
+//!
+//! let generated = upcall_idl::generate(&file)?;
+//! assert!(generated.code.contains("pub fn add(&self, a: u32, b: u32) -> Result<u32, ::upcall::CallError>"));
+//!
+//! let add = &generated.model.interfaces[0].procedures[0];
+//! assert_eq!((add.signature.as_str(), add.args.size), ("add: func(a: u32, b: u32) -> u32", 8));
+//! # std::fs::remove_dir_all(&folder)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # The path through the code
+//! `parse.rs` (all contact with `wit-parser`; refusals) → [`model`] with [`layout`], [`signature`] and `limits.rs` →
+//! `rust/` (the generator), `print.rs` (WIT again), [`dynamic`].
+//!
+//! # Limits
+//! ```toml
+//! [limits]                  # for every interface of the package; each key may be left out
+//! string = "64KiB"          # longest string: bytes, or with KiB, MiB, GiB. Default 1 GiB
+//! list = 65536              # longest list, in elements. Default 2^30
+//! tail = 1024               # room in an A-stack for the strings and lists of one call, bytes. Default 1024
+//! calls = 5                 # calls at once before more A-stacks are made. Default 5
+//!
+//! [files]                   # the same keys for the interface `files`
+//! calls = 8
+//!
+//! [files."file.read"]       # and for one procedure of it
+//! tail = "64KiB"
+//! ```
+//! The nearest one counts. What fits no A-stack is sent out of band; what is over `string` or `list` is an error in the
+//! caller before anything is sent. Keys, interfaces and procedures that do not exist are errors.
+//!
+//! # What is refused
+//! `future`, `stream`, `map`, `error-context`, `async func`, getters and setters; handles inside records, variants and
+//! the types of parameters, and resources of another interface; worlds that declare anything of their own; more than 16
+//! parameters or tuple members, 1000 procedures, 256 MiB in place, 48 levels of nesting. The error gives the place and
+//! what to write instead. The parser itself refuses flags above 32 and recursive types.
 #![forbid(unsafe_code)]
 
 pub mod dynamic;

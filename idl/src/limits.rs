@@ -1,24 +1,8 @@
 //! How long, how many: the TOML file beside a `.wit` file.
 //!
 //! WIT has no place for such numbers, and no attributes of one's own. So they stand in a file of the same name with the
-//! ending `.toml` (for a folder `wit/store`, in `wit/store.toml`). All of it is optional:
-//!
-//! ```toml
-//! [limits]                  # for every interface of the package
-//! string = "64KiB"          # longest string, bytes; a number, or "KiB", "MiB", "GiB"
-//! list = 65536              # longest list, elements
-//! tail = 1024               # room in an A-stack for strings and lists of one call, bytes; longer ones go out of band
-//! calls = 5                 # calls that run at once before more A-stacks are made
-//!
-//! [files]                   # the same keys for the interface `files`
-//! calls = 8
-//!
-//! [files."file.read"]       # and for one procedure of it
-//! tail = "64KiB"
-//! ```
-//!
-//! The nearest one counts. A value longer than `string` or `list` is an error in the caller before anything is sent,
-//! and a refusal in the server if it is sent all the same.
+//! ending `.toml` (for a folder `wit/store`, in `wit/store.toml`). All of it is
+//! optional; the keys are shown at the head of `lib.rs`. The nearest table counts.
 
 use crate::error::{Error, Location};
 use crate::layout::round_up;

@@ -164,7 +164,7 @@ impl<'a> Module<'a> {
             ProcedureKind::Static(id) => {
                 return format!("{}_{}", snake_part(&self.model.def(id).name), snake_part(&procedure.function));
             }
-            ProcedureKind::Free => &["bind", "local"],
+            ProcedureKind::Free => &["bind", "local", "set_pacing"],
             ProcedureKind::Method(_) => &["new"],
         };
         let name = snake(&procedure.function);

@@ -193,6 +193,12 @@ pub mod files {
                 link: link::Bound::Local(::std::sync::Arc::new(server)),
             }
         }
+        /// Sets how kernel threads that call spend the wait; user-level threads follow their scheduler.
+        pub fn set_pacing(&self, pacing: ::upcall::Pacing) {
+            if let link::Bound::Remote(binding) = &self.link {
+                binding.set_pacing(pacing);
+            }
+        }
         /// Opens a file below the root.
         pub fn open(&self, path: &str) -> Result<File, ::upcall::Failure<Error>> {
             match &self.link {
@@ -374,6 +380,15 @@ pub mod files {
             Local(Arc<dyn super::Serve>),
         }
         pub(super) struct Server<S>(pub(super) S);
+        /// Goes by server and name, unless the runtime itself tells bindings apart.
+        trait Same {
+            fn same(&self, other: &Self) -> bool;
+        }
+        impl Same for stub::Binding {
+            fn same(&self, other: &Self) -> bool {
+                self.server() == other.server() && self.name() == other.name()
+            }
+        }
         pub(super) enum FileLink {
             Remote { binding: stub::Binding, handle: stub::Handle, owned: bool },
             Local(Arc<dyn super::ServeFile>),
