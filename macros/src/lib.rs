@@ -16,12 +16,14 @@ use syn::LitStr;
 /// one of the files makes the crate compile again; the appearance of a new one does not. What holds a brace is taken for
 /// WIT text instead, which is handy for something small; there are no limits with it.
 ///
-/// ```ignore
-/// upcall::interface!("wit/files.wit");
+/// ```no_run
 /// upcall::interface!("package demo:math; interface math { add: func(a: u32, b: u32) -> u32; }");
 ///
-/// let files = files::Files::bind("files")?;
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let math = math::Math::bind("math")?;
+/// assert_eq!(math.add(2, 3)?, 5);
+/// # Ok(())
+/// # }
 /// ```
 ///
 /// # Errors
