@@ -30,8 +30,7 @@ pub enum Case {
 
 impl Case {
     /// Every case, in the order of the report.
-    pub const ALL: [Case; 7] =
-        [Case::Null, Case::Add, Case::BigIn, Case::BigInOut, Case::In4k, Case::In64k, Case::In1m];
+    pub const ALL: [Case; 7] = [Case::Null, Case::Add, Case::BigIn, Case::BigInOut, Case::In4k, Case::In64k, Case::In1m];
 
     /// The name in records and on the command line.
     pub fn name(self) -> &'static str {
@@ -125,12 +124,7 @@ impl fmt::Display for UnknownName {
 
 impl std::error::Error for UnknownName {}
 
-fn find<T: Copy>(
-    what: &'static str,
-    all: &[T],
-    name: fn(T) -> &'static str,
-    found: &str,
-) -> Result<T, UnknownName> {
+fn find<T: Copy>(what: &'static str, all: &[T], name: fn(T) -> &'static str, found: &str) -> Result<T, UnknownName> {
     all.iter().copied().find(|&x| name(x) == found).ok_or_else(|| UnknownName {
         what,
         found: found.to_owned(),

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use crate::case::{BIG, Case, Mode, Placement};
 use crate::payload::{checksum, expected, fill};
 use crate::place::pin;
-use crate::stats::{self, Summary};
+use crate::stats::{Clock, Summary};
 
 /// What a system's functions return. The message reaches the person who runs the benchmark.
 pub type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -308,16 +308,15 @@ impl Args {
 }
 
 fn client<S: System>(place: &Place) -> Outcome<()> {
-    let mut driver = Driver { client: S::connect(place)?, clock_ns: stats::clock_ns(), seed: 1, payload: Vec::new() };
+    let mut driver = Driver { client: S::connect(place)?, clock: Clock::calibrated(), seed: 1, payload: Vec::new() };
     announce();
     for line in io::stdin().lock().lines() {
         let line = line?;
         if line == "quit" {
             break;
         }
-        let answer = driver.command(&line).unwrap_or_else(|error| {
-            serde_json::json!({ "error": format!("{line}: {error}") }).to_string()
-        });
+        let answer =
+            driver.command(&line).unwrap_or_else(|error| serde_json::json!({ "error": format!("{line}: {error}") }).to_string());
         writeln!(io::stdout(), "{answer}")?;
     }
     Ok(())
@@ -326,7 +325,7 @@ fn client<S: System>(place: &Place) -> Outcome<()> {
 /// A client and what it needs to measure.
 struct Driver<C> {
     client: C,
-    clock_ns: u64,
+    clock: Clock,
     seed: u64,
     payload: Vec<u8>,
 }
@@ -375,27 +374,23 @@ impl<C: ClientSide> Driver<C> {
     }
 
     #[inline(always)]
-    fn measure(
-        &mut self,
-        count: usize,
-        mut call: impl FnMut(&mut C, &mut [u8], u64) -> Outcome<()>,
-    ) -> Outcome<Summary> {
+    fn measure(&mut self, count: usize, mut call: impl FnMut(&mut C, &mut [u8], u64) -> Outcome<()>) -> Outcome<Summary> {
         if count == 0 {
             return Err("a count of 0 has no percentiles".into());
         }
-        let Driver { client, seed, payload, .. } = self;
+        let Driver { client, clock, seed, payload } = self;
         let mut one = || {
             *seed = seed.wrapping_mul(5).wrapping_add(1);
             call(client, payload, *seed)
         };
         let mut samples = vec![1; count]; // not zero: the pages must be there before the time begins
-        stats::time_each(&mut samples, &mut one)?;
+        clock.time_each(&mut samples, &mut one)?;
         let begun = Instant::now();
         for _ in 0..count {
             one()?;
         }
         let mean_ns = begun.elapsed().as_nanos() as f64 / count as f64;
-        Ok(Summary::of(&mut samples, self.clock_ns, mean_ns))
+        Ok(Summary::of(&mut samples, clock, mean_ns))
     }
 }
 
@@ -420,8 +415,7 @@ mod tests {
     fn arguments_are_read() {
         let args = parse("limit server --cpu 3 --mode parked --dir /tmp/x --placement one-core").unwrap();
         assert_eq!((args.system.as_str(), args.role), ("limit", Role::Server));
-        let place =
-            Place { cpu: 3, placement: Placement::OneCore, mode: Mode::Parked, dir: PathBuf::from("/tmp/x") };
+        let place = Place { cpu: 3, placement: Placement::OneCore, mode: Mode::Parked, dir: PathBuf::from("/tmp/x") };
         assert_eq!(args.place, place);
         assert_eq!(parse("a client --cpu 0 --mode polling --dir d").unwrap().place.placement, Placement::TwoCores);
     }
@@ -466,7 +460,7 @@ mod tests {
     }
 
     fn driver(error: u64) -> Driver<Direct> {
-        Driver { client: Direct { error }, clock_ns: 0, seed: 1, payload: Vec::new() }
+        Driver { client: Direct { error }, clock: Clock::calibrated(), seed: 1, payload: Vec::new() }
     }
 
     #[test]

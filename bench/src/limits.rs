@@ -17,8 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{read, write};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use rustix::pipe::pipe;
 use rustix::thread::{futex, sched_yield};
@@ -26,13 +25,14 @@ use rustix::thread::{futex, sched_yield};
 use crate::case::{BIG, Placement};
 use crate::child::{ClientSide, Outcome, Place, Ready, System, Throughput};
 use crate::payload::answer;
-use crate::raw::{Call, Memory, SLOTS};
+use crate::raw::{Memory, SLOTS};
 
 const NULL: u32 = 0;
 const ADD: u32 = 1;
 const BYTES_IN: u32 = 2;
 const BIG_IN_OUT: u32 = 3;
-const NOTHING: Call = Call { op: NULL, a: 0, b: 0, len: 0, sum: 0 };
+/// Says how many slots are in use.
+const USE: u32 = 4;
 
 /// How one side gives the processor to the other and gets it back.
 pub trait HandOff: Sized + Send + 'static {
@@ -198,27 +198,24 @@ impl<H: HandOff> System for Limit<H> {
         loop {
             let mut calls = 0;
             for slot in 0..slots {
-                if let Some(call) = memory.take(slot, turns[slot]) {
-                    // A call in slot 0 says how many slots are in use.
-                    if slot == 0 && call.op == NULL {
-                        slots = SLOTS.min(call.a.max(1) as usize);
-                    }
-                    let reply = serve(&mut memory, call);
-                    memory.give(slot, turns[slot], reply);
+                if memory.is_turn(slot, turns[slot]) {
+                    slots = serve(&mut memory, slot, slots);
+                    memory.pass(slot, turns[slot]);
                     turns[slot] = turns[slot].wrapping_add(2);
                     calls += 1;
                 }
             }
-            if slots > 1 && calls == 0 {
-                hand_off.pause();
+            if slots > 1 {
+                if calls == 0 {
+                    hand_off.pause();
+                }
+                continue;
             }
-            if slots == 1 {
-                if calls > 0 {
-                    hand_off.wake(memory.turn(0))?;
-                }
-                if hand_off.wait(memory.turn(0), turns[0])? == Waited::Alone {
-                    return Ok(());
-                }
+            if calls > 0 {
+                hand_off.wake(memory.turn(0))?;
+            }
+            if hand_off.wait(memory.turn(0), turns[0])? == Waited::Alone {
+                return Ok(());
             }
         }
     }
@@ -234,17 +231,28 @@ impl<H: HandOff> System for Limit<H> {
     }
 }
 
+/// Answers the call in `slot`; returns how many slots are to be looked at.
 #[inline]
-fn serve(memory: &mut Memory, call: Call) -> Call {
+fn serve(memory: &mut Memory, slot: usize, slots: usize) -> usize {
+    let call = memory.call(slot);
     match call.op {
-        ADD => Call { a: answer::add(call.a, call.b), ..call },
-        BYTES_IN => Call { sum: answer::bytes_in(memory.argument(call.len)), ..call },
-        BIG_IN_OUT => {
-            let out = answer::big_in_out(memory.argument(call.len));
-            memory.result(BIG).copy_from_slice(&out);
-            call
+        NULL => slots,
+        ADD => {
+            call.a = answer::add(call.a, call.b);
+            slots
         }
-        _ => call,
+        BYTES_IN => {
+            let len = call.len;
+            memory.call(slot).sum = answer::bytes_in(memory.argument(len));
+            slots
+        }
+        BIG_IN_OUT => {
+            let len = call.len;
+            let out = answer::big_in_out(memory.argument(len));
+            memory.result(BIG).copy_from_slice(&out);
+            slots
+        }
+        _ => (call.a as usize).clamp(1, SLOTS),
     }
 }
 
@@ -258,18 +266,27 @@ pub struct Client<H> {
 }
 
 impl<H: HandOff> Client<H> {
+    /// Passes the call over, as it has been written, and waits for the reply.
     #[inline]
-    fn call(&mut self, call: Call) -> Outcome<Call> {
-        self.memory.give(0, self.turns[0], call);
+    fn call(&mut self) -> Outcome<()> {
+        self.memory.pass(0, self.turns[0]);
         self.turns[0] = self.turns[0].wrapping_add(2);
         self.hand_off.wake(self.memory.turn(0))?;
         loop {
             if self.hand_off.wait(self.memory.turn(0), self.turns[0])? == Waited::Alone {
                 return Err("the server has ended".into());
             }
-            if let Some(reply) = self.memory.take(0, self.turns[0]) {
-                return Ok(reply);
+            if self.memory.is_turn(0, self.turns[0]) {
+                return Ok(());
             }
+        }
+    }
+
+    #[inline]
+    fn set_op(&mut self, slot: usize, op: u32) {
+        let call = self.memory.call(slot);
+        if call.op != op {
+            call.op = op;
         }
     }
 }
@@ -277,13 +294,17 @@ impl<H: HandOff> Client<H> {
 impl<H: HandOff> ClientSide for Client<H> {
     #[inline]
     fn null(&mut self) -> Outcome<()> {
-        self.call(NOTHING)?;
-        Ok(())
+        self.set_op(0, NULL);
+        self.call()
     }
 
     #[inline]
     fn add(&mut self, a: i32, b: i32) -> Outcome<i32> {
-        Ok(self.call(Call { op: ADD, a, b, ..NOTHING })?.a)
+        self.set_op(0, ADD);
+        let call = self.memory.call(0);
+        (call.a, call.b) = (a, b);
+        self.call()?;
+        Ok(self.memory.call(0).a)
     }
 
     #[inline]
@@ -294,7 +315,9 @@ impl<H: HandOff> ClientSide for Client<H> {
     #[inline]
     fn big_in_out(&mut self, data: &[u8; BIG]) -> Outcome<[u8; BIG]> {
         self.memory.put_argument(data);
-        self.call(Call { op: BIG_IN_OUT, len: BIG as u64, ..NOTHING })?;
+        self.set_op(0, BIG_IN_OUT);
+        self.memory.call(0).len = BIG as u64;
+        self.call()?;
         let mut out = [0; BIG];
         out.copy_from_slice(self.memory.result(BIG));
         Ok(out)
@@ -303,39 +326,39 @@ impl<H: HandOff> ClientSide for Client<H> {
     #[inline]
     fn bytes_in(&mut self, data: &[u8]) -> Outcome<u64> {
         self.memory.put_argument(data);
-        Ok(self.call(Call { op: BYTES_IN, len: data.len() as u64, ..NOTHING })?.sum)
+        self.set_op(0, BYTES_IN);
+        self.memory.call(0).len = data.len() as u64;
+        self.call()?;
+        Ok(self.memory.call(0).sum)
     }
 
     /// `calls` slots, refilled as they come back: what a client with that many callers could reach.
     fn throughput(&mut self, calls: usize, time: Duration) -> Option<Outcome<Throughput>> {
-        if calls == 1 {
-            return Some(Throughput::one_caller(self, time));
+        match calls {
+            1 => Some(Throughput::one_caller(self, time)),
+            2..=SLOTS if self.several => Some(self.sweep(calls, time)),
+            _ => None,
         }
-        if !self.several || calls > SLOTS {
-            return None;
-        }
-        Some(self.sweep(calls, time))
     }
 }
 
 impl<H: HandOff> Client<H> {
     fn sweep(&mut self, calls: usize, time: Duration) -> Outcome<Throughput> {
-        let call = Call { a: calls as i32, ..NOTHING };
-        self.call(call)?; // tells the server how many slots to look at
-        let mut turns = self.turns;
+        self.use_slots(calls)?;
+        for slot in 0..calls {
+            self.set_op(slot, NULL);
+        }
         let begun = Instant::now();
-        for (slot, turn) in turns.iter_mut().enumerate().take(calls) {
-            self.memory.give(slot, *turn, call);
-            *turn = turn.wrapping_add(2);
+        for slot in 0..calls {
+            self.post(slot);
         }
         let (mut done, mut sweeps) = (0, 0u32);
         loop {
             let before = done;
-            for (slot, turn) in turns.iter_mut().enumerate().take(calls) {
-                if self.memory.take(slot, *turn).is_some() {
+            for slot in 0..calls {
+                if self.memory.is_turn(slot, self.turns[slot]) {
                     done += 1;
-                    self.memory.give(slot, *turn, call);
-                    *turn = turn.wrapping_add(2);
+                    self.post(slot);
                 }
             }
             if done == before {
@@ -347,13 +370,25 @@ impl<H: HandOff> Client<H> {
             }
         }
         let elapsed = begun.elapsed();
-        for (slot, turn) in turns.iter().enumerate().take(calls) {
-            while self.memory.take(slot, *turn).is_none() {
+        for slot in 0..calls {
+            while !self.memory.is_turn(slot, self.turns[slot]) {
                 self.hand_off.pause();
             }
         }
-        self.turns = turns;
+        self.use_slots(1)?;
         Ok(Throughput::new(done, elapsed))
+    }
+
+    #[inline]
+    fn post(&mut self, slot: usize) {
+        self.memory.pass(slot, self.turns[slot]);
+        self.turns[slot] = self.turns[slot].wrapping_add(2);
+    }
+
+    fn use_slots(&mut self, slots: usize) -> Outcome<()> {
+        self.set_op(0, USE);
+        self.memory.call(0).a = slots as i32;
+        self.call()
     }
 }
 

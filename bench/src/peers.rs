@@ -72,7 +72,8 @@ pub fn program(own: &Path) -> Result<PathBuf, PeersError> {
     }
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--release", "--locked", "--manifest-path"]).arg(&manifest).arg("--target-dir").arg(&target);
-    let failed = |how| PeersError::Build { command: format!("cargo build --release --manifest-path {}", manifest.display()), how };
+    let failed =
+        |how| PeersError::Build { command: format!("cargo build --release --manifest-path {}", manifest.display()), how };
     match cargo.stdin(Stdio::null()).stdout(Stdio::null()).status() {
         Ok(status) if status.success() => Ok(program),
         Ok(status) => Err(failed(status.to_string())),

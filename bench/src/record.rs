@@ -81,8 +81,7 @@ impl Label<'_> {
 
     /// The record of a throughput case of `callers` callers.
     pub fn throughput(&self, callers: usize, turns: &[Turn<crate::child::Throughput>]) -> Record {
-        let each: Vec<f64> =
-            turns.iter().map(|t| t.found.elapsed_ns as f64 / t.found.calls.max(1) as f64).collect();
+        let each: Vec<f64> = turns.iter().map(|t| t.found.elapsed_ns as f64 / t.found.calls.max(1) as f64).collect();
         let outstanding: Vec<f64> = each.iter().map(|ns| ns * callers as f64).collect();
         let mean = outstanding.iter().sum::<f64>() / outstanding.len() as f64;
         let worst = outstanding.iter().copied().fold(0.0, f64::max);
@@ -152,11 +151,7 @@ pub fn name_best_limits(records: &mut Vec<Record>) {
 pub fn write(records: &[Record], path: &Path) -> io::Result<()> {
     let lines: Result<Vec<_>, _> = records.iter().map(serde_json::to_string).collect();
     let text = format!("[\n{}\n]\n", lines?.join(",\n"));
-    if path == Path::new("-") {
-        io::stdout().write_all(text.as_bytes())
-    } else {
-        fs::write(path, text)
-    }
+    if path == Path::new("-") { io::stdout().write_all(text.as_bytes()) } else { fs::write(path, text) }
 }
 
 #[cfg(test)]
@@ -164,8 +159,7 @@ mod tests {
     use super::*;
     use crate::child::Throughput;
 
-    const LABEL: Label<'static> =
-        Label { case: "null", system: "limit", placement: Placement::TwoCores, mode: Mode::Polling };
+    const LABEL: Label<'static> = Label { case: "null", system: "limit", placement: Placement::TwoCores, mode: Mode::Polling };
 
     fn turn(p50_ns: f64, line: f64) -> Turn<Summary> {
         let found = Summary { p50_ns, p99_ns: 2.0 * p50_ns, p999_ns: 3.0 * p50_ns, mean_ns: p50_ns + 1.0, count: 10 };

@@ -210,8 +210,7 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
     let cpus = Cpus::allowed().map_err(RunError::System)?;
     let wanted = |c: &Contender| options.only.system(c.name);
     let peers = options.peers.contenders();
-    let contenders: Vec<Contender> =
-        LIMITS.into_iter().chain([UPCALL]).chain(peers.iter().copied()).filter(wanted).collect();
+    let contenders: Vec<Contender> = LIMITS.into_iter().chain([UPCALL]).chain(peers.iter().copied()).filter(wanted).collect();
     let peers_exe = match contenders.iter().any(|c| c.program == Program::Peers) {
         true => peers::program(&options.exe)?,
         false => PathBuf::new(),
@@ -368,9 +367,7 @@ impl<'a> Runner<'a> {
                 Measure::Throughput(callers) => callers,
                 Measure::Latency(_) => 1,
             };
-            let beaten = c.hand_off
-                && measure != Measure::Latency(Case::Null)
-                && best.is_some_and(|best| best.system != c.name);
+            let beaten = c.hand_off && measure != Measure::Latency(Case::Null) && best.is_some_and(|best| best.system != c.name);
             c.runs(mode) && several <= c.outstanding && !beaten
         };
         self.contenders.iter().filter(runs).copied().map(Some).collect()

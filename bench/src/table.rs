@@ -19,8 +19,7 @@ const PLAIN: &str = "\x1b[0m";
 pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<()> {
     let paint = Paint { colour };
     for (placement, mode) in SETTINGS {
-        let records: Vec<&Record> =
-            report.records.iter().filter(|r| (r.placement, r.mode) == (placement, mode)).collect();
+        let records: Vec<&Record> = report.records.iter().filter(|r| (r.placement, r.mode) == (placement, mode)).collect();
         if records.is_empty() {
             continue;
         }
@@ -57,8 +56,8 @@ impl Paint {
 }
 
 fn latency(records: &[&Record], out: &mut impl Write, paint: &Paint) -> io::Result<()> {
-    let heads = ["p50 ns", "p99 ns", "p99.9 ns", "mean ns", "/ limit", "/ upcall", "line ns"];
-    let heads: String = heads.iter().map(|head| format!("{head:>11}")).collect();
+    let heads = ["p50 ns", "p99 ns", "p99.9 ns", "mean ns"].map(|head| format!("{head:>13}")).concat();
+    let heads = format!("{heads}{:>9}{:>10}{:>9}", "/ limit", "/ upcall", "line ns");
     let mut headed = false;
     for case in Case::ALL.map(Case::name) {
         let of_case: Vec<&&Record> = records.iter().filter(|r| r.case == case).collect();
@@ -67,14 +66,19 @@ fn latency(records: &[&Record], out: &mut impl Write, paint: &Paint) -> io::Resu
         let mut name = case;
         for record in ordered(&of_case) {
             if !headed {
-                writeln!(out, "{}", paint.text(DIM, &format!("{:<10}{:<14}{heads}", "call", "system")))?;
+                writeln!(out, "{}", paint.text(DIM, &format!("{:<10}{:<16}{heads}", "call", "system")))?;
                 headed = true;
             }
             let times = [record.p50_ns, record.p99_ns, record.p999_ns.unwrap_or(f64::NAN), record.mean_ns];
-            let times: String = times.iter().map(|&ns| format!("{:>11}", thousands(ns))).collect();
-            let ratios = [limit, upcall].map(|to| format!("{:>11}", ratio(record.p50_ns, to)));
+            let times: String = times.iter().map(|&ns| format!("{:>13}", thousands(ns))).collect();
+            let ratios = [format!("{:>9}", ratio(record.p50_ns, limit)), format!("{:>10}", ratio(record.p50_ns, upcall))];
             let line = thousands(record.line_ns.unwrap_or(f64::NAN));
-            let row = format!("{name:<10}{:<14}{times}{}{}{line:>11}", record.system, ratios[0], ratios[1]);
+            let all: Vec<&Record> = of_case.iter().map(|r| **r).collect();
+            let system = match hand_off(record, &all).filter(|_| record.system == "limit") {
+                Some(by) => format!("limit ({by})"),
+                None => record.system.clone(),
+            };
+            let row = format!("{name:<10}{system:<16}{times}{}{}{line:>9}", ratios[0], ratios[1]);
             writeln!(out, "{}", paint.row(&record.system, &row))?;
             name = "";
         }
@@ -82,14 +86,18 @@ fn latency(records: &[&Record], out: &mut impl Write, paint: &Paint) -> io::Resu
     Ok(())
 }
 
-/// The limit first; a hand-off that is the limit is not shown twice.
+/// The limit first, without the hand-off that it is a copy of.
 fn ordered<'a>(records: &[&'a &Record]) -> Vec<&'a Record> {
     let limit = records.iter().find(|r| r.system == "limit");
-    let same = |r: &Record| r.system.starts_with("limit-") && limit.is_some_and(|l| l.p50_ns == r.p50_ns && l.samples == r.samples);
-    let rest = records.iter().filter(|r| r.system != "limit");
-    let mut shown: Vec<&Record> = limit.iter().map(|r| ***r).collect();
-    shown.extend(rest.map(|r| **r).filter(|r| records.len() > 4 || !same(r)));
-    shown
+    let is_copied = |r: &Record| limit.is_some_and(|&&limit| hand_off(limit, &[r]).is_some());
+    let rest = records.iter().filter(|r| r.system != "limit" && !is_copied(r));
+    limit.into_iter().chain(rest).map(|r| **r).collect()
+}
+
+/// The name of the bare hand-off among `records` that `limit` is a copy of, if it is one.
+fn hand_off<'a>(limit: &Record, records: &[&'a Record]) -> Option<&'a str> {
+    let renamed = |r: &Record| Record { system: limit.system.clone(), ..r.clone() };
+    records.iter().find_map(|r| r.system.strip_prefix("limit-").filter(|_| renamed(r) == *limit))
 }
 
 fn throughput(records: &[&Record], out: &mut impl Write, paint: &Paint) -> io::Result<()> {
@@ -110,10 +118,8 @@ fn throughput(records: &[&Record], out: &mut impl Write, paint: &Paint) -> io::R
     let heads: String = THREADS.iter().map(|n| format!("{:>9}", format!("t{n}"))).collect();
     writeln!(out, "{}", paint.text(DIM, &format!("{:<24}{heads}", "thousand null calls a second")))?;
     for system in systems {
-        let figures: String = THREADS
-            .iter()
-            .map(|&n| format!("{:>9}", find(system, n).map_or("-".to_owned(), thousands)))
-            .collect();
+        let figures: String =
+            THREADS.iter().map(|&n| format!("{:>9}", find(system, n).map_or("-".to_owned(), thousands))).collect();
         writeln!(out, "{}", paint.row(system, &format!("{:<10}{system:<18}{figures}", "")))?;
     }
     Ok(())

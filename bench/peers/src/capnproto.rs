@@ -32,20 +32,12 @@ impl calls::Server for Served {
         Ok(())
     }
 
-    async fn bytes_in(
-        self: Rc<Self>,
-        params: calls::BytesInParams,
-        mut results: calls::BytesInResults,
-    ) -> capnp::Result<()> {
+    async fn bytes_in(self: Rc<Self>, params: calls::BytesInParams, mut results: calls::BytesInResults) -> capnp::Result<()> {
         results.get().set_sum(answer::bytes_in(params.get()?.get_data()?));
         Ok(())
     }
 
-    async fn big_in_out(
-        self: Rc<Self>,
-        params: calls::BigInOutParams,
-        mut results: calls::BigInOutResults,
-    ) -> capnp::Result<()> {
+    async fn big_in_out(self: Rc<Self>, params: calls::BigInOutParams, mut results: calls::BigInOutResults) -> capnp::Result<()> {
         results.get().set_data(&answer::big_in_out(params.get()?.get_data()?));
         Ok(())
     }

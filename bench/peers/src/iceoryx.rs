@@ -167,9 +167,7 @@ fn park(server: &Served, listener: &Listener<Service>, notifier: &Notifier<Servi
 fn answer_one(server: &Served) -> Outcome<bool> {
     let Some(request) = server.receive()? else { return Ok(false) };
     let [op, a, b] = *request.user_header();
-    let reply = |bytes: &[u8]| -> Outcome<()> {
-        Ok(request.loan_slice_uninit(bytes.len())?.write_from_slice(bytes).send()?)
-    };
+    let reply = |bytes: &[u8]| -> Outcome<()> { Ok(request.loan_slice_uninit(bytes.len())?.write_from_slice(bytes).send()?) };
     match op {
         NULL => reply(&[0])?,
         ADD => reply(&answer::add(a, b).to_le_bytes())?,

@@ -1,0 +1,148 @@
+//! The harness with real children: this program is its own server and client, so it brings its own `main`.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use upcall_bench::case::{Mode, Placement};
+use upcall_bench::record::Record;
+use upcall_bench::{child, rpc};
+
+fn main() -> ExitCode {
+    let args: Vec<_> = std::env::args_os().skip(1).collect();
+    if args.first().is_some_and(|first| first == "bench-child") {
+        return child::child_main(args.into_iter().skip(1), &rpc::SYSTEMS);
+    }
+    let tests: [(&str, fn()); 4] = [
+        ("limits_and_the_socket_are_measured", limits_and_the_socket_are_measured),
+        ("a_child_that_fails_is_reported", a_child_that_fails_is_reported),
+        ("a_server_ends_with_its_input", a_server_ends_with_its_input),
+        ("remains_of_a_killed_run_are_removed", remains_of_a_killed_run_are_removed),
+    ];
+    let listing = args.iter().any(|arg| arg == "--list");
+    let filters: Vec<_> = args.iter().filter_map(|arg| arg.to_str()).filter(|arg| !arg.starts_with('-')).collect();
+    let mut passed = 0;
+    for (name, test) in tests {
+        if listing {
+            println!("{name}: test");
+        } else if filters.is_empty() || filters.iter().any(|filter| name.contains(filter)) {
+            test(); // a panic ends the program, and says where
+            println!("test {name} ... ok");
+            passed += 1;
+        }
+    }
+    if !listing {
+        println!("\ntest result: ok. {passed} passed; 0 failed; 0 ignored; 0 measured; {} filtered out", tests.len() - passed);
+    }
+    ExitCode::SUCCESS
+}
+
+fn own_exe() -> PathBuf {
+    std::env::current_exe().unwrap()
+}
+
+fn options(systems: &[&str], cases: &[&str]) -> rpc::Options {
+    let text = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+    rpc::Options {
+        exe: own_exe(),
+        peers: "unix-socket".parse().unwrap(),
+        json: None,
+        quick: true,
+        only: rpc::Only { systems: text(systems), cases: text(cases), ..rpc::Only::default() },
+    }
+}
+
+fn own_scratch() -> PathBuf {
+    std::env::temp_dir().join(format!("upcall-bench-{}", std::process::id()))
+}
+
+fn limits_and_the_socket_are_measured() {
+    let json = std::env::temp_dir().join(format!("upcall-bench-test-{}.json", std::process::id()));
+    let cases = ["null", "add", "biginout", "in-64k", "null-t1", "null-t8"];
+    let systems = ["limit", "limit-futex", "limit-eventfd", "limit-pipe", "unix-socket"];
+    let options = rpc::Options { json: Some(json.clone()), ..options(&systems, &cases) };
+    let report = rpc::run(&options).unwrap();
+    assert!(report.failures.is_empty(), "{:?}", report.failures);
+
+    let written: Vec<Record> = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    fs::remove_file(&json).unwrap();
+    assert_eq!(written, report.records);
+    let of = |case: &str, system: &str, placement, mode| {
+        let found: Vec<_> = written
+            .iter()
+            .filter(|r| (r.case.as_str(), r.system.as_str(), r.placement, r.mode) == (case, system, placement, mode))
+            .collect();
+        assert!(found.len() < 2, "{case} of {system} is there twice");
+        found.first().copied()
+    };
+    let two = std::thread::available_parallelism().is_ok_and(|n| n.get() > 1);
+    for (placement, there) in [(Placement::TwoCores, two), (Placement::OneCore, true)] {
+        for mode in [Mode::Polling, Mode::Parked] {
+            for case in cases {
+                let several = case == "null-t8";
+                let limit = of(case, "limit", placement, mode);
+                assert_eq!(limit.is_some(), there && (mode == Mode::Polling || !several), "{case}, {placement}, {mode}");
+                let socket = of(case, "unix-socket", placement, mode);
+                assert_eq!(socket.is_some(), there && mode == Mode::Parked, "{case}, {placement}, {mode}");
+            }
+        }
+    }
+    for record in &written {
+        assert!(record.p50_ns > 0.0 && record.p50_ns <= record.p99_ns && record.samples > 0, "{record:?}");
+        assert!(record.mean_ns > 0.0 && record.per_s > 0.0, "{record:?}");
+        assert_eq!(record.line_ns.is_some(), two, "{record:?}");
+    }
+    assert!(!own_scratch().exists());
+}
+
+fn a_child_that_fails_is_reported() {
+    let mut options = options(&["upcall", "limit"], &["null"]);
+    options.only.modes = vec![Mode::Polling];
+    options.only.placements = vec![Placement::OneCore];
+    let report = rpc::run(&options).unwrap();
+    assert_eq!(report.failures.len(), 1, "{:?}", report.failures);
+    let failure = &report.failures[0];
+    assert!(failure.contains("upcall server") && failure.contains("no system `upcall`"), "{failure}");
+    assert!(report.records.iter().all(|record| record.system == "limit") && !report.records.is_empty());
+
+    options.exe = PathBuf::from("/nowhere/upcall");
+    let report = rpc::run(&options).unwrap();
+    assert!(report.failures.iter().all(|failure| failure.contains("cannot start /nowhere/upcall")));
+    assert!(!own_scratch().exists());
+}
+
+fn a_server_ends_with_its_input() {
+    let dir = std::env::temp_dir().join(format!("upcall-bench-test-{}", std::process::id()));
+    fs::create_dir(&dir).unwrap();
+    let mut server = Command::new(own_exe())
+        .args(["bench-child", "unix-socket", "server", "--cpu", "0", "--mode", "parked", "--dir"])
+        .arg(&dir)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = [0; 6];
+    server.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+    assert_eq!(&said, b"ready\n");
+    drop(server.stdin.take());
+    let begun = Instant::now();
+    while server.try_wait().unwrap().is_none() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "the server goes on without its input");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+fn remains_of_a_killed_run_are_removed() {
+    // The id of a process that has ended: nobody has it for a while.
+    let mut gone = Command::new("true").spawn().unwrap();
+    gone.wait().unwrap();
+    let remains = std::env::temp_dir().join(format!("upcall-bench-{}", gone.id()));
+    let shared = Path::new("/dev/shm").join(format!("upcall-bench-{}-1-x", gone.id()));
+    fs::create_dir_all(remains.join("1")).unwrap();
+    fs::write(&shared, "x").unwrap();
+    rpc::run(&rpc::Options { exe: own_exe(), ..options(&["limit"], &["null"]) }).unwrap();
+    assert!(!remains.exists() && !shared.exists());
+}
