@@ -196,12 +196,12 @@ impl<H: HandOff> System for Limit<H> {
         let mut turns = [1; SLOTS];
         let mut slots = 1;
         loop {
-            let mut calls = 0;
-            for slot in 0..slots {
-                if memory.is_turn(slot, turns[slot]) {
+            let (mut calls, looked_at) = (0, slots);
+            for (slot, turn) in turns.iter_mut().enumerate().take(looked_at) {
+                if memory.is_turn(slot, *turn) {
                     slots = serve(&mut memory, slot, slots);
-                    memory.pass(slot, turns[slot]);
-                    turns[slot] = turns[slot].wrapping_add(2);
+                    memory.pass(slot, *turn);
+                    *turn = turn.wrapping_add(2);
                     calls += 1;
                 }
             }

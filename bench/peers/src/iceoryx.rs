@@ -111,10 +111,10 @@ impl System for Iceoryx2 {
         let wait = match (place.mode, place.placement) {
             (Mode::Polling, Placement::TwoCores) => Wait::Look,
             (Mode::Polling, Placement::OneCore) => Wait::Yield,
-            (Mode::Parked, _) => Wait::Event {
+            (Mode::Parked, _) => Wait::Event(Box::new(EventPorts {
                 tell: events(&node, "requests")?.notifier_builder().create()?,
                 wait: events(&node, "responses")?.listener_builder().create()?,
-            },
+            })),
         };
         Ok(Client { calls, wait, _node: node })
     }
@@ -181,7 +181,13 @@ fn answer_one(server: &Served) -> Outcome<bool> {
 enum Wait {
     Look,
     Yield,
-    Event { tell: Notifier<Service>, wait: Listener<Service> },
+    Event(Box<EventPorts>),
+}
+
+/// Tells the server of a request; waits for the event of a response.
+struct EventPorts {
+    tell: Notifier<Service>,
+    wait: Listener<Service>,
 }
 
 /// The client's side.
@@ -201,8 +207,8 @@ fn send(calls: &Calls, head: Head, data: &[u8]) -> Outcome<Pending> {
 impl Client {
     fn call<const N: usize>(&self, head: Head, data: &[u8]) -> Outcome<[u8; N]> {
         let pending = send(&self.calls.few, head, data)?;
-        if let Wait::Event { tell, .. } = &self.wait {
-            tell.notify()?;
+        if let Wait::Event(ports) = &self.wait {
+            ports.tell.notify()?;
         }
         loop {
             if let Some(response) = pending.receive()? {
@@ -211,8 +217,8 @@ impl Client {
             match &self.wait {
                 Wait::Look => std::hint::spin_loop(),
                 Wait::Yield => std::thread::yield_now(),
-                Wait::Event { wait, .. } => {
-                    wait.blocking_wait(|_| ())?;
+                Wait::Event(ports) => {
+                    ports.wait.blocking_wait(|_| ())?;
                 }
             }
         }
