@@ -1,28 +1,113 @@
 //! `upcall call`: calls any procedure of any interface, by what its server says of it.
 
-use crate::Done;
+use crate::{Done, FAINT};
 use std::process::ExitCode;
+use upcall::directory;
+use upcall::stub::{Binding, Extent, Interface, Limits, Procedure};
+use upcall_idl::{dynamic, model};
 
 /// Calls NAME.PROCEDURE with arguments in WAVE, and prints the result in WAVE.
+///
+/// More calls of the same session follow behind `+`; in them `_` stands for the last resource that was returned.
 #[derive(clap::Args)]
-#[command(
-    after_help = "WAVE writes values as WIT types them: 1, true, 'c', \"text\", [1, 2], {a: 1}, some(1), ok(1).\n\nExamples:\n  \
-    upcall call files.open '\"/\"'\n  upcall call files.file.read 4294967296 0 16"
-)]
+#[command(after_help = "WAVE writes values as WIT types them: 1, true, 'c', \"text\", [1, 2], {a: 1}, some(1), ok(1).\n\n\
+    Examples:\n  upcall call math.add 2 3\n  upcall call files.root\n  \
+    upcall call files.open '[101, 116, 99]' + file.read _ 0 16\n  upcall call files --help-procedures")]
 pub struct Args {
-    /// The exported name and the procedure, with a dot between: `files.open`, `files.file.read`.
+    /// The exported name and the procedure, with a dot between: `math.add`, `files.file.read`.
     target: String,
-    /// The arguments, one WAVE value each.
+    /// The arguments, one WAVE value each; `+` begins the next call.
+    #[arg(allow_hyphen_values = true)]
     arguments: Vec<String>,
+    /// Show the procedures of NAME and how to call them.
+    #[arg(long)]
+    help_procedures: bool,
 }
 
 pub fn run(args: &Args) -> Done {
-    let (name, procedure) = args.target.split_once('.').ok_or_else(|| {
-        format!(
-            "{:?} names no procedure: write NAME.PROCEDURE, for example files.open (`upcall ls --procedures` shows them)",
-            args.target
-        )
-    })?;
-    let _ = (name, procedure);
+    let (name, first) = args.target.split_once('.').map_or((args.target.as_str(), None), |(name, rest)| (name, Some(rest)));
+    let (interface, exported) = learn(name)?;
+    let Some(first) = first.filter(|_| !args.help_procedures) else {
+        for procedure in &interface.interface().procedures {
+            println!("{name}.{}", interface.usage(procedure));
+            if let Some(docs) = &procedure.docs {
+                anstream::println!("  {FAINT}{}{FAINT:#}", docs.trim().replace('\n', "\n  "));
+            }
+        }
+        return Ok(ExitCode::SUCCESS);
+    };
+    let mut calls = args.arguments.split(|argument| argument == "+");
+    let mut planned = vec![(first, calls.next().unwrap_or_default())];
+    for call in calls {
+        let (procedure, arguments) = call.split_first().ok_or("a `+` without a procedure behind it")?;
+        planned.push((procedure, arguments));
+    }
+    // All of them are looked up, and bound, before the first one runs.
+    let procedures = planned.iter().map(|(name, _)| interface.procedure(name)).collect::<Result<Vec<_>, _>>()?;
+    let descriptors = procedures.iter().map(|procedure| describe(procedure)).collect::<Vec<_>>();
+    // One call of this program binds once: the leak ends with it.
+    let wanted = Box::leak(Box::new(Interface {
+        id: exported.interface.into(),
+        procedures: descriptors.into(),
+        source: "".into(),
+        limits: "".into(),
+    }));
+    let binding = Binding::bind(name, wanted)?;
+    let mut resource = None;
+    for (number, (procedure, (_, arguments))) in procedures.iter().zip(&planned).enumerate() {
+        let result = call(&interface, &binding, number as u16, procedure, arguments, resource.as_deref())?;
+        resource = handle(&result).or(resource);
+        if !result.is_empty() {
+            println!("{result}");
+        }
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the server of `name` says of its interface.
+fn learn(name: &str) -> Result<(dynamic::Interface, directory::Exported), Box<dyn std::error::Error>> {
+    let (_, exports) = directory::list(&directory::find(name)?)?;
+    let exported = exports.into_iter().find(|exported| exported.name == name);
+    let exported = exported.ok_or_else(|| format!("the server of {name:?} no longer exports it"))?;
+    let interface = dynamic::Interface::parse(&exported.interface, &exported.source, &exported.limits)?;
+    Ok((interface, exported))
+}
+
+fn describe(procedure: &model::Procedure) -> Procedure {
+    let limits = &procedure.limits;
+    Procedure {
+        name: procedure.name.clone().into(),
+        signature: procedure.signature.clone().into(),
+        hash: procedure.hash,
+        // What a call by hand carries goes by a segment, so its A-stacks need no room.
+        args: Extent::default(),
+        results: Extent::default(),
+        calls: 1,
+        limits: Limits { string: limits.string, list: limits.list },
+    }
+}
+
+fn call(
+    interface: &dynamic::Interface,
+    binding: &Binding,
+    number: u16,
+    procedure: &model::Procedure,
+    arguments: &[String],
+    resource: Option<&str>,
+) -> Result<String, Box<dyn std::error::Error>> {
+    let texts = arguments.iter().map(|argument| match (argument.as_str(), resource) {
+        ("_", Some(handle)) => Ok(handle),
+        ("_", None) => Err(format!("`_` in the arguments of {}, but no call before it returned a resource", procedure.name)),
+        (text, _) => Ok(text),
+    });
+    let texts = texts.collect::<Result<Vec<_>, _>>()?;
+    let block = interface.encode(procedure, &texts)?;
+    Ok(interface.decode(procedure, &binding.call_block(number, &block)?)?)
+}
+
+/// The number of the resource in a result: `ok(file(4294967296))`.
+fn handle(result: &str) -> Option<String> {
+    let inner = &result[result.rfind('(')? + 1..];
+    let number = &inner[..inner.find(')')?];
+    number.parse::<u64>().ok().map(|number| number.to_string())
 }

@@ -166,6 +166,11 @@ impl Binding {
         self.0.link.channel.set_pacing(pacing);
     }
 
+    /// Whether both are clones of one binding: a handle of the one is good for the other.
+    pub fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Whether calls can still go through; once `false`, always so.
     pub fn is_open(&self) -> bool {
         self.0.link.channel.closed().is_none()

@@ -240,9 +240,7 @@ impl Module<'_> {
         emit!(self, "#[derive(Clone)] pub(super) enum Bound {{");
         emit!(self, "Remote(stub::Binding), Local(Arc<dyn super::Serve>) }}");
         emit!(self, "pub(super) struct Server<S>(pub(super) S);");
-        if self.resources().next().is_some() {
-            self.same_binding();
-        }
+        if self.resources().next().is_some() {}
         for id in self.resources() {
             let name = self.resource_name(id);
             let server = self.trait_name(id);
@@ -265,15 +263,5 @@ impl Module<'_> {
             emit!(self, "if let Self::Remote {{ owned, .. }} = self {{ *owned = false; }} }} }}");
         }
         emit!(self, "}}");
-    }
-
-    /// A handle must not go through another binding than its own. Only the runtime can tell clones of one binding from
-    /// two bindings; a method `same` of its own takes precedence over this one, which goes by server and name and so
-    /// takes two bindings of this domain to one export for the same.
-    fn same_binding(&mut self) {
-        emit!(self, "/// Goes by server and name, unless the runtime itself tells bindings apart.");
-        emit!(self, "trait Same {{ fn same(&self, other: &Self) -> bool; }}");
-        emit!(self, "impl Same for stub::Binding {{ fn same(&self, other: &Self) -> bool {{");
-        emit!(self, "self.server() == other.server() && self.name() == other.name() }} }}");
     }
 }

@@ -380,15 +380,6 @@ pub mod files {
             Local(Arc<dyn super::Serve>),
         }
         pub(super) struct Server<S>(pub(super) S);
-        /// Goes by server and name, unless the runtime itself tells bindings apart.
-        trait Same {
-            fn same(&self, other: &Self) -> bool;
-        }
-        impl Same for stub::Binding {
-            fn same(&self, other: &Self) -> bool {
-                self.server() == other.server() && self.name() == other.name()
-            }
-        }
         pub(super) enum FileLink {
             Remote { binding: stub::Binding, handle: stub::Handle, owned: bool },
             Local(Arc<dyn super::ServeFile>),
