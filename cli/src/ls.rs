@@ -77,8 +77,8 @@ fn table(rows: &[Row], procedures: bool) {
     for row in rows {
         println!("{:name$}  {:interface$}  {:>7}  {:>7}  {}", row.name, row.interface, row.pid, row.clients, row.program);
         if procedures {
-            for (procedure, signature) in &row.procedures {
-                anstream::println!("  {procedure} {FAINT}{signature}{FAINT:#}");
+            for (_, signature) in &row.procedures {
+                anstream::println!("  {FAINT}{signature}{FAINT:#}");
             }
         }
     }
