@@ -1,1 +1,42 @@
 //! Tests with real processes: crashes, hostile peers, bad input.
+//!
+//! What: the parts that the tests in `tests/` share. Every test has a folder of names of its own ([`place`]) and starts programs in it: servers and
+//! clients, which are the binary `upcall-party` told what to be ([`party`]). A client does what it is told line by line
+//! ([`client`]); an impostor is a server that does not keep to the protocol ([`impostor`]); [`speech`] is the protocol spoken by hand, for those who break it.
+//!
+//! What not: the parts of one crate, which that crate tests itself.
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod dice;
+pub mod impostor;
+pub mod object;
+pub mod party;
+pub mod place;
+pub mod speech;
+pub mod usage;
+
+/// The interfaces that the tests call.
+#[allow(missing_docs, reason = "generated; the WIT has the documentation")]
+pub mod interfaces {
+    upcall::interface!("wit/trial.wit");
+
+    /// `trial` as a program knows it that was built before `add` was changed.
+    pub mod changed {
+        upcall::interface!("package upcall:tests@1.0.0; interface trial { add: func(a: u64, b: u64) -> u64; null: func(); }");
+    }
+    /// `trial` as a program knows it that was built before most of it was added.
+    pub mod older {
+        upcall::interface!("package upcall:tests@0.9.0; interface trial { add: func(a: u32, b: u32) -> u32; }");
+    }
+    /// Another interface.
+    pub mod other {
+        upcall::interface!("package upcall:other@1.0.0; interface other { add: func(a: u32, b: u32) -> u32; }");
+    }
+}
+
+/// The clock that all processes of the machine share, in nanoseconds.
+pub fn now() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

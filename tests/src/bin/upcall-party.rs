@@ -1,0 +1,59 @@
+//! A program for tests: a server, a client, or an impostor, as its arguments say.
+#![forbid(unsafe_code)]
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+use std::io::BufRead;
+use upcall::{Pacing, Server};
+use upcall_tests::client::{self, say};
+use upcall_tests::impostor;
+use upcall_tests::interfaces::{other::other, small, trial};
+use upcall_tests::object::Object;
+
+fn main() {
+    // Nothing of a test outlives it.
+    if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
+        eprintln!("upcall-party: would outlive its test: {error}");
+    }
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["client"] => client::run(),
+        ["serve", name, options @ ..] => serve(name, options),
+        ["impostor", name, manner] => impostor::run(name, manner),
+        _ => eprintln!("usage: upcall-party client | serve NAME [OPTIONS] | impostor NAME MANNER"),
+    }
+}
+
+/// Serves `name`, and its small interface under `name.small`, until standard input ends.
+fn serve(name: &str, options: &[&str]) {
+    let object = Object::default();
+    let small = Object(object.0.clone());
+    let name = if name == "EMPTY" { "" } else { name };
+    let mut server = Server::new();
+    server = match options {
+        [.., "other"] => server.export(name, other::export(object)),
+        _ => server.export(name, trial::export(object)).export(&format!("{name}.small"), small::export(small)),
+    };
+    for option in options {
+        server = match *option {
+            "poll" => server.pacing(Pacing::Poll),
+            "sleep" => server.pacing(Pacing::Sleep),
+            "two" => server.processors(2),
+            "refuse" => server.policy(|peer| Err(format!("process {} is not on the list", peer.pid))),
+            _ => server,
+        };
+    }
+    let running = match server.start() {
+        Ok(running) => running,
+        Err(error) => return say(Err(error.into())),
+    };
+    say(Ok(Vec::new()));
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        match line.split_whitespace().collect::<Vec<_>>().as_slice() {
+            ["spare-descriptors", count] => say(client::spare_descriptors(count.parse().unwrap_or(0))),
+            ["without-memory"] => say(client::no_more_memory()),
+            _ => say(Err(format!("unknown command {line:?}").into())),
+        }
+    }
+    drop(running);
+}

@@ -1,0 +1,387 @@
+//! A client that does what it is told: one line in, one line out.
+
+use crate::dice::Dice;
+use crate::interfaces::trial::{Thing, Trial};
+use crate::interfaces::{changed, older, other, small};
+use crate::now;
+use crate::party::Said;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::error::Error;
+use std::io::{BufRead, Write};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use upcall::{BindError, CallError, Pacing};
+
+/// What every command gives.
+type Outcome = Result<Vec<String>, Box<dyn Error>>;
+
+#[derive(Default)]
+struct Client {
+    trial: Option<Trial>,
+    small: Option<small::Small>,
+    things: Vec<Thing>,
+}
+
+/// Does what standard input says, until it ends.
+pub fn run() {
+    let mut client = Client::default();
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        say(client.obey(&words));
+    }
+}
+
+/// Says an outcome on standard output.
+pub fn say(outcome: Outcome) {
+    let said = match outcome {
+        Ok(words) => Said::Ok(words),
+        Err(error) => Said::error(&*error),
+    };
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{}", said.to_line()).and_then(|()| out.flush());
+}
+
+fn done() -> Outcome {
+    Ok(Vec::new())
+}
+
+fn show<const N: usize>(numbers: [u64; N]) -> Outcome {
+    Ok(numbers.iter().map(u64::to_string).collect())
+}
+
+fn same<T: PartialEq + std::fmt::Debug>(found: T, expected: T) -> Outcome {
+    if found == expected { done() } else { Err(format!("wrong answer: {found:?}, not {expected:?}").into()) }
+}
+
+/// Bytes that depend on their place, and their sum as the server makes it.
+fn pattern(len: usize, dice: u64) -> (Vec<u8>, u64) {
+    let data: Vec<u8> = (0..len as u64).map(|i| (i.wrapping_mul(31) ^ dice) as u8).collect();
+    let sum = crate::object::sum(data.as_slice().into());
+    (data, sum)
+}
+
+impl Client {
+    fn trial(&self) -> Result<&Trial, Box<dyn Error>> {
+        self.trial.as_ref().ok_or_else(|| "not bound".into())
+    }
+
+    fn obey(&mut self, words: &[&str]) -> Outcome {
+        let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
+        match words.first().copied().unwrap_or_default() {
+            "bind" => return self.bind(words[1], words.get(3).copied().unwrap_or("trial")),
+            "unbind" => *self = Self::default(),
+            "bind-time" => return bind_time(words[1], number(2)),
+            "bind-storm" => return bind_storm(words[1]),
+            "null" => self.trial()?.null()?,
+            "add" => return show([self.trial()?.add(number(1) as u32, number(2) as u32)?.into()]),
+            "echo" => {
+                let text = "ü".repeat(number(1) as usize / 2);
+                return same(self.trial()?.echo(&text)?, text);
+            }
+            "sum" => {
+                let (data, sum) = pattern(number(1) as usize, 7);
+                return same(self.trial()?.sum(&data)?, sum);
+            }
+            "total" => return show([self.trial()?.total(&vec![3; number(1) as usize])?]),
+            "make" => return same(self.trial()?.make(number(1), 9)?, vec![9; number(1) as usize]),
+            "open" => {
+                for i in 0..number(1) {
+                    self.things.push(self.trial()?.open(i)?);
+                }
+            }
+            "open-brittle" => self.things.push(self.trial()?.open_brittle()?),
+            "drop-things" => self.things.clear(),
+            "things" => return self.trial()?.things().map_err(Into::into).and_then(|(a, b)| show([a, b])),
+            "work" => self.trial()?.work(number(1) as u32)?,
+            "marks" => return self.trial()?.marks().map_err(Into::into).and_then(|(a, b)| show([a, b])),
+            "fail" => self.trial()?.fail(words[1])?,
+            "limited" => self.trial()?.limited(&"x".repeat(number(1) as usize), &vec![1; number(2) as usize])?,
+            "storm" => return storm(self.trial()?, number(1) as usize, number(2) as usize),
+            "honest" => return honest(self.trial()?, Duration::from_millis(number(1))),
+            "endure" => return endure(words[1], Duration::from_millis(number(2))),
+            "spare-descriptors" => return spare_descriptors(number(1)),
+            "sum-without-memory" => return sum_without_memory(self.trial()?, number(1) as usize),
+            other => return Err(format!("unknown command {other:?}").into()),
+        }
+        done()
+    }
+
+    fn bind(&mut self, name: &str, what: &str) -> Outcome {
+        let start = Instant::now();
+        let name = if name == "EMPTY" { "" } else { name };
+        match what {
+            "trial" => self.trial = Some(Trial::bind(name)?),
+            "small" => {
+                let small = small::Small::bind(name)?;
+                same(small.add(2, 3)?, 5)?;
+                self.small = Some(small);
+            }
+            "changed" => drop(changed::trial::Trial::bind(name)?),
+            "older" => {
+                same(older::trial::Trial::bind(name)?.add(2, 3)?, 5)?;
+            }
+            "other" => drop(other::other::Other::bind(name)?),
+            other => return Err(format!("unknown interface {other:?}").into()),
+        }
+        show([start.elapsed().as_micros() as u64])
+    }
+}
+
+fn bind_time(name: &str, times: u64) -> Outcome {
+    let mut spent = Vec::new();
+    for _ in 0..times {
+        let start = Instant::now();
+        let small = small::Small::bind(name)?;
+        spent.push(start.elapsed().as_nanos() as u64);
+        small.add(1, 1)?;
+    }
+    spent.sort_unstable();
+    show([spent[spent.len() / 2], spent[spent.len() - 1]])
+}
+
+/// Binds, calls and unbinds until that fails; says when and how it did.
+fn bind_storm(name: &str) -> Outcome {
+    let mut said = false;
+    loop {
+        let tried = Trial::bind(name).map_err(Box::<dyn Error>::from).and_then(|trial| Ok(trial.null()?));
+        let at = now();
+        match tried {
+            Ok(()) if !said => {
+                say(done());
+                said = true;
+            }
+            Ok(()) => {}
+            Err(error) => {
+                let Said::Error { kind, .. } = Said::error(&*error) else { return done() };
+                return Ok(vec![at.to_string(), kind]);
+            }
+        }
+    }
+}
+
+/// One call of a kind that `which` chooses, with its answer checked.
+fn one_call(trial: &Trial, which: usize, dice: &mut Dice) -> Result<(), Box<dyn Error>> {
+    match which % 6 {
+        0 => trial.null()?,
+        1 => {
+            let text = format!("{:x}", dice.next()).repeat(1 + dice.below(40) as usize);
+            same(trial.echo(&text)?, text)?;
+        }
+        2 => {
+            let (data, sum) = pattern(1 << 20, dice.next());
+            same(trial.sum(&data)?, sum)?;
+        }
+        3 => {
+            let number = dice.next();
+            same(trial.open(number)?.number()?, number)?;
+        }
+        4 => trial.nap(1)?,
+        _ => {
+            let (len, value) = (dice.below(300_000), dice.next() as u8);
+            same(trial.make(len, value)?, vec![value; len as usize])?;
+        }
+    }
+    Ok(())
+}
+
+/// What happened to one caller of a storm: when, and with what error.
+type Ends = Arc<Mutex<Vec<(u64, String)>>>;
+
+fn call_until_it_fails(trial: &Trial, number: usize, begun: &AtomicU64, ends: &Ends) {
+    let mut dice = Dice::new(number as u64 + 1);
+    let mut first = true;
+    loop {
+        let outcome = one_call(trial, number, &mut dice);
+        let at = now();
+        if std::mem::take(&mut first) {
+            begun.fetch_add(1, Ordering::SeqCst);
+        }
+        if let Err(error) = outcome {
+            let kind = match Said::error(&*error) {
+                Said::Error { kind, .. } if kind == "Failed.PeerEnded" => kind,
+                other => other.to_line().replace(' ', "_"),
+            };
+            return ends.lock().unwrap_or_else(PoisonError::into_inner).push((at, kind));
+        }
+    }
+}
+
+/// Calls from `kernel` kernel threads and `users` user-level threads until every one has failed. Says when all have begun, then how many failed, when the
+/// last one did, and with which errors.
+fn storm(trial: &Trial, kernel: usize, users: usize) -> Outcome {
+    let (begun, ends) = (Arc::new(AtomicU64::new(0)), Ends::default());
+    std::thread::scope(|scope| -> Result<(), Box<dyn Error>> {
+        for number in 0..kernel {
+            let (begun, ends) = (&begun, &ends);
+            scope.spawn(move || call_until_it_fails(trial, number, begun, ends));
+        }
+        if users > 0 {
+            let processors = upcall::thread::processors(1, Pacing::Adaptive)?;
+            let (trial, begun, ends) = (trial.clone(), begun.clone(), ends.clone());
+            scope.spawn(move || {
+                let run = processors.run(|| {
+                    let threads: Vec<_> = (0..users)
+                        .map(|number| {
+                            let (trial, begun, ends) = (trial.clone(), begun.clone(), ends.clone());
+                            upcall::thread::spawn(move || call_until_it_fails(&trial, number, &begun, &ends))
+                        })
+                        .collect();
+                    threads.into_iter().for_each(|thread| drop(thread.join()));
+                });
+                run.unwrap_or_else(|error| panic!("virtual processors: {error}"));
+            });
+        }
+        while begun.load(Ordering::SeqCst) < (kernel + users) as u64 {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        say(done());
+        Ok(())
+    })?;
+    let ends = ends.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut kinds: Vec<String> = ends.iter().map(|(_, kind)| kind.clone()).collect();
+    kinds.sort();
+    kinds.dedup();
+    let last = ends.iter().map(|(at, _)| *at).max().unwrap_or(0);
+    Ok([ends.len().to_string(), last.to_string()].into_iter().chain(kinds).collect())
+}
+
+/// Calls of all kinds from two kernel threads and four user-level ones for so long, each answer checked. Says how many there were and how long the longest took.
+fn honest(trial: &Trial, time: Duration) -> Outcome {
+    let end = Instant::now() + time;
+    let (calls, worst, failed) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::new(None));
+    let shared = Arc::new((calls, worst, failed, AtomicBool::new(false)));
+    let caller = {
+        let shared = shared.clone();
+        move |trial: &Trial, seed: u64| {
+            let (calls, worst, failed, stop) = &*shared;
+            let mut dice = Dice::new(seed);
+            while Instant::now() < end && !stop.load(Ordering::Relaxed) {
+                let start = Instant::now();
+                let which = dice.next() as usize;
+                if let Err(error) = one_call(trial, which, &mut dice) {
+                    *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(format!("call {}: {error}", which % 6));
+                    stop.store(true, Ordering::Relaxed);
+                }
+                calls.fetch_add(1, Ordering::Relaxed);
+                worst.fetch_max(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for seed in 1..3 {
+            let caller = caller.clone();
+            scope.spawn(move || caller(trial, seed));
+        }
+        let (caller, trial) = (caller.clone(), trial.clone());
+        scope.spawn(move || {
+            let run = upcall::thread::processors(1, Pacing::Adaptive).and_then(|processors| {
+                processors.run(|| {
+                    let threads: Vec<_> = (3..7)
+                        .map(|seed| {
+                            let (caller, trial) = (caller.clone(), trial.clone());
+                            upcall::thread::spawn(move || caller(&trial, seed))
+                        })
+                        .collect();
+                    threads.into_iter().for_each(|thread| drop(thread.join()));
+                })
+            });
+            run.unwrap_or_else(|error| panic!("virtual processors: {error}"));
+        });
+    });
+    let (calls, worst, failed, _) = &*shared;
+    match failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        Some(text) => Err(text.into()),
+        None => show([calls.load(Ordering::Relaxed), worst.load(Ordering::Relaxed)]),
+    }
+}
+
+/// Binds to an impostor again and again and calls until the binding is broken. Wrong answers and errors are all the same to it; says how many binds, calls and
+/// errors there were, and how long the longest call took.
+fn endure(name: &str, time: Duration) -> Outcome {
+    let end = Instant::now() + time;
+    let (mut binds, mut calls, mut errors, mut worst) = (0, 0, 0, 0);
+    let mut dice = Dice::new(now());
+    while Instant::now() < end {
+        let trial = match Trial::bind(name) {
+            Ok(trial) => trial,
+            Err(BindError::NoSuchName { .. } | BindError::ServerGone { .. }) if binds > 0 => break,
+            Err(_) => {
+                errors += 1;
+                continue;
+            }
+        };
+        binds += 1;
+        let broken = AtomicBool::new(false);
+        let counts = Mutex::new((0u64, 0u64, 0u64));
+        std::thread::scope(|scope| {
+            for number in 0..3u64 {
+                let (trial, broken, counts) = (&trial, &broken, &counts);
+                let mut dice = Dice::new(dice.next() ^ number);
+                scope.spawn(move || {
+                    for round in 0..200 {
+                        if broken.load(Ordering::Relaxed) || Instant::now() >= end {
+                            break;
+                        }
+                        let start = Instant::now();
+                        let outcome = one_call(trial, if round % 8 == 7 { 2 } else { dice.next() as usize }, &mut dice);
+                        let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+                        counts.0 += 1;
+                        counts.2 = counts.2.max(start.elapsed().as_nanos() as u64);
+                        if let Err(error) = outcome {
+                            counts.1 += 1;
+                            if matches!(error.downcast_ref::<CallError>(), Some(CallError::Failed(_))) {
+                                broken.store(true, Ordering::Relaxed);
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        let counts = counts.into_inner().unwrap_or_else(PoisonError::into_inner);
+        (calls, errors, worst) = (calls + counts.0, errors + counts.1, worst.max(counts.2));
+    }
+    show([binds, calls, errors, worst])
+}
+
+/// Lets this process open so many more descriptors, and no more. 1000 is "as many as it likes".
+///
+/// # Errors
+/// The kernel's.
+pub fn spare_descriptors(spare: u64) -> Outcome {
+    // The limit is on numbers, not on their count: the lowest one with so many free numbers below it.
+    let free = |number: &u64| std::fs::symlink_metadata(format!("/proc/self/fd/{number}")).is_err();
+    let limit = (0..).filter(free).nth(spare as usize).unwrap_or(0);
+    let hard = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(limit.min(hard.unwrap_or(u64::MAX))), maximum: hard })?;
+    show([limit])
+}
+
+/// Sums `len` bytes while this process may not map as many more; then without that limit.
+fn sum_without_memory(trial: &Trial, len: usize) -> Outcome {
+    let (data, sum) = pattern(len, 7);
+    let text = std::fs::read_to_string("/proc/self/statm")?;
+    let used = text.split_whitespace().next().and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096;
+    let limit = |current| setrlimit(Resource::As, Rlimit { current, maximum: None });
+    limit(Some(used + len as u64 / 2))?;
+    let refused = trial.sum(&data);
+    let small = trial.add(2, 3);
+    limit(None)?;
+    same(small?, 5)?;
+    same(trial.sum(&data)?, sum)?;
+    match refused {
+        Err(error) => Err(error.into()),
+        Ok(_) => done(),
+    }
+}
+
+/// Lets this process map next to nothing more.
+///
+/// # Errors
+/// The kernel's.
+pub fn no_more_memory() -> Outcome {
+    let text = std::fs::read_to_string("/proc/self/statm")?;
+    let used = text.split_whitespace().next().and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096;
+    setrlimit(Resource::As, Rlimit { current: Some(used + (16 << 20)), maximum: None })?;
+    done()
+}

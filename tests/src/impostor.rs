@@ -1,0 +1,171 @@
+//! Servers that do not keep to the protocol.
+
+use crate::client::say;
+use crate::dice::Dice;
+use crate::speech::{Answer, Refusal, Request, ToClient, ToServer};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use upcall_os::bell::Bell;
+use upcall_os::memory::{Mapping, MemoryFile};
+use upcall_os::socket::{Connection, Listener, Received};
+use upcall_shm::channel;
+use upcall_shm::region::Region;
+use upcall_shm::station::Station;
+
+/// Listens under `name` and answers in this manner: `silence`, `noise`, `hang-up`, `other-answer`, `few-descriptors`, `scribble`, `lies`.
+pub fn run(name: &str, manner: &str) {
+    let folder = upcall::directory::folder();
+    let _ = std::fs::create_dir_all(&folder);
+    let socket = format!("domain.{}.0", std::process::id());
+    let listener = Listener::bind(&folder.join(&socket)).unwrap_or_else(|error| panic!("listening: {error}"));
+    std::os::unix::fs::symlink(&socket, folder.join(name)).unwrap_or_else(|error| panic!("the name: {error}"));
+    say(Ok(Vec::new()));
+    let mut dice = Dice::new(crate::now());
+    loop {
+        match listener.accept() {
+            Ok(Some(connection)) => {
+                let (manner, dice) = (manner.to_string(), Dice::new(dice.next()));
+                std::thread::spawn(move || attend(&connection, &manner, dice));
+            }
+            _ => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+/// What a client gave.
+#[derive(Clone, Default)]
+struct Given(Arc<Mutex<Vec<(u16, Arc<Region>)>>>);
+
+impl Given {
+    fn add(&self, number: u16, fd: OwnedFd, len: usize) {
+        let region = MemoryFile::adopt(fd, len).ok().and_then(|file| Region::new(Mapping::shared(&file).ok()?));
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(region.map(|region| (number, region)));
+    }
+
+    fn all(&self) -> Vec<(u16, Arc<Region>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The number under which the channel stands among what a client gave; segments have their own.
+const CHANNEL: u16 = u16::MAX;
+
+fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
+    let (given, over) = (Given::default(), Arc::new(AtomicBool::new(false)));
+    let station = Station::new().unwrap_or_else(|error| panic!("a station: {error}"));
+    let bell = Bell::new().unwrap_or_else(|error| panic!("a bell: {error}"));
+    if manner == "hang-up" {
+        return;
+    }
+    loop {
+        let message = match connection.receive_within(Duration::ZERO, Duration::from_secs(60)) {
+            Ok(Received::Message(message)) => message,
+            _ => break,
+        };
+        let Ok(ToServer { serial, request }) = postcard::from_bytes::<ToServer>(&message.bytes) else { break };
+        let mut descriptors = message.descriptors.into_iter();
+        let mut out = Vec::new();
+        let answer = match (manner, request) {
+            ("silence", _) => continue,
+            ("noise", _) => {
+                let len = 1 + dice.below(200) as usize;
+                let _ = connection.send(&dice.bytes(len), &[]);
+                continue;
+            }
+            ("other-answer", _) => Answer::Mapped,
+            ("few-descriptors", Request::Open { .. }) => Answer::Opened { home: 0 },
+            (_, Request::Open { .. }) => {
+                descriptors.next().into_iter().for_each(|fd| given.add(CHANNEL, fd, channel::BYTES));
+                let (given, over, manner, dice) = (given.clone(), over.clone(), manner.to_string(), Dice::new(dice.next()));
+                std::thread::spawn(move || match &*manner {
+                    "lies" => lie(&given, &over, dice),
+                    _ => scribble(&given, &over, dice),
+                });
+                out = vec![station.as_fd(), bell.as_fd()];
+                Answer::Opened { home: 0 }
+            }
+            (_, Request::Bind { procedures, classes, .. }) => {
+                let len = classes.iter().map(|(size, count)| *size as usize * usize::from(*count)).sum();
+                descriptors.next().into_iter().for_each(|fd| given.add(0, fd, len));
+                Answer::Bound { numbers: (0..procedures.len() as u16).collect() }
+            }
+            (_, Request::Segment { number, len }) => {
+                descriptors.next().into_iter().for_each(|fd| given.add(number, fd, len as usize));
+                Answer::Mapped
+            }
+            (_, Request::List) => Answer::Refused(Refusal::Denied("no".into())),
+            _ => continue,
+        };
+        let bytes = postcard::to_stdvec(&ToClient { serial, answer }).unwrap_or_default();
+        if connection.send(&bytes, &out).is_err() {
+            break;
+        }
+    }
+    over.store(true, Ordering::Relaxed);
+}
+
+/// Writes random bytes over everything that the client shares with us.
+fn scribble(given: &Given, over: &AtomicBool, mut dice: Dice) {
+    // A moment of peace, so that calls are under way.
+    std::thread::sleep(Duration::from_micros(dice.below(2000)));
+    while !over.load(Ordering::Relaxed) {
+        for (_, region) in given.all() {
+            let len = 1 + dice.below(64) as usize;
+            let at = dice.below((region.len() - len) as u64) as usize;
+            // Half of it where the rings of the first lanes and the control words are.
+            let at = if dice.below(2) == 0 { at } else { at % (8192 * 8) };
+            if let Some(room) = region.room(0, region.len()) {
+                let _ = room.copy_in(at.min(region.len() - len), &dice.bytes(len));
+            }
+        }
+    }
+}
+
+/// Answers every request in its proper slot, with the right call number, and everything else wrong.
+fn lie(given: &Given, over: &AtomicBool, mut dice: Dice) {
+    let mut positions = [0u64; 64];
+    while !over.load(Ordering::Relaxed) {
+        let all = given.all();
+        let Some((_, channel)) = all.iter().find(|(number, _)| *number == CHANNEL) else { continue };
+        let Some(room) = channel.room(0, channel.len()) else { return };
+        let mut idle = true;
+        for (lane, position) in positions.iter_mut().enumerate() {
+            let slot = (*position % channel::DEPTH as u64) as usize * 64;
+            let lap = (*position / channel::DEPTH as u64 + 1) as u16;
+            let (from, to) = (crate::speech::Hold::ring(lane, false) + slot, crate::speech::Hold::ring(lane, true) + slot);
+            let Some(control) = room.u64(from).filter(|control| (control >> 48) as u16 == lap) else { continue };
+            idle = false;
+            *position += 1;
+            let numbers = [0, 1, 8, 16, 1 << 16, 1 << 20, u64::MAX, 1 << 56, u64::MAX - (1 << 20), dice.next()];
+            let mut pick = || numbers[dice.below(numbers.len() as u64) as usize];
+            let words: [u64; 6] = std::array::from_fn(|_| pick());
+            let extent =
+                (dice.below(4) << 48) | (dice.below(4) << 32) | [0, 8, 16, 48, 4096, 0xffff_ffff][dice.below(6) as usize];
+            let outcome = if dice.below(2) == 0 { 0 } else { dice.below(10) };
+            for (i, word) in std::iter::once(extent).chain(words).enumerate() {
+                let _ = room.put_u64(to + 8 + i * 8, word);
+            }
+            for (_, region) in all.iter().filter(|(number, _)| *number != CHANNEL) {
+                let at = dice.below(region.len() as u64 / 8) as usize * 8;
+                let _ = region.room(0, region.len()).and_then(|room| room.put_u64(at, dice.next()));
+            }
+            let _ = room.put_u64(to, u64::from(lap) << 48 | (control & 0xffff << 32) | outcome << 16 | 0xffff);
+            // The word of the kernel thread that sleeps on this lane; without the wake it would wait for ever, which is a slow server's right.
+            let _ = room.put_u32(4096 + lane * 64, 0);
+            wake(channel, lane);
+        }
+        if idle {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+}
+
+fn wake(channel: &Arc<Region>, lane: usize) {
+    if let Ok(channel) = upcall_shm::channel::Channel::join(channel.clone())
+        && let Some(lane) = channel.lane(lane as u16)
+    {
+        upcall_os::futex::wake(&lane.control.sleeper, 1, upcall_os::futex::Scope::Shared);
+    }
+}

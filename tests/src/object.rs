@@ -1,0 +1,111 @@
+//! The server's side of the interfaces: objects that count themselves, marks around work.
+
+use crate::interfaces::{small, trial};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+use upcall::Bytes;
+
+/// What a server counts.
+#[derive(Debug, Default)]
+pub struct Counts {
+    made: AtomicU64,
+    dropped: AtomicU64,
+    begun: AtomicU64,
+    ended: AtomicU64,
+}
+
+/// The implementation.
+#[derive(Debug, Default)]
+pub struct Object(pub Arc<Counts>);
+
+struct Thing {
+    number: u64,
+    counts: Arc<Counts>,
+    brittle: bool,
+}
+
+impl Object {
+    fn thing(&self, number: u64, brittle: bool) -> Arc<dyn trial::ServeThing> {
+        self.0.made.fetch_add(1, SeqCst);
+        Arc::new(Thing { number, counts: self.0.clone(), brittle })
+    }
+}
+
+impl trial::ServeThing for Thing {
+    fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+impl Drop for Thing {
+    fn drop(&mut self) {
+        self.counts.dropped.fetch_add(1, SeqCst);
+        assert!(!self.brittle, "brittle");
+    }
+}
+
+impl trial::Serve for Object {
+    fn null(&self) {}
+    fn add(&self, a: u32, b: u32) -> u32 {
+        a.wrapping_add(b)
+    }
+    fn echo(&self, text: &str) -> String {
+        text.into()
+    }
+    fn reverse(&self, data: Bytes<'_>) -> Vec<u8> {
+        let mut bytes = data.to_vec();
+        bytes.reverse();
+        bytes
+    }
+    fn sum(&self, data: Bytes<'_>) -> u64 {
+        sum(data)
+    }
+    fn total(&self, numbers: &[u64]) -> u64 {
+        numbers.iter().fold(0, |sum, number| sum.wrapping_add(*number))
+    }
+    fn make(&self, len: u64, value: u8) -> Vec<u8> {
+        vec![value; len as usize]
+    }
+    fn open(&self, number: u64) -> Arc<dyn trial::ServeThing> {
+        self.thing(number, false)
+    }
+    fn open_brittle(&self) -> Arc<dyn trial::ServeThing> {
+        self.thing(0, true)
+    }
+    fn things(&self) -> (u64, u64) {
+        (self.0.made.load(SeqCst), self.0.dropped.load(SeqCst))
+    }
+    fn nap(&self, ms: u32) {
+        upcall::thread::sleep(Duration::from_millis(ms.into()));
+    }
+    fn work(&self, ms: u32) {
+        self.0.begun.fetch_add(1, SeqCst);
+        upcall::thread::sleep(Duration::from_millis(ms.into()));
+        self.0.ended.fetch_add(1, SeqCst);
+    }
+    fn marks(&self) -> (u64, u64) {
+        (self.0.begun.load(SeqCst), self.0.ended.load(SeqCst))
+    }
+    fn fail(&self, text: &str) {
+        panic!("{text}")
+    }
+    fn limited(&self, _text: &str, _numbers: &[u32]) {}
+}
+
+impl small::Serve for Object {
+    fn add(&self, a: u32, b: u32) -> u32 {
+        a.wrapping_add(b)
+    }
+}
+
+impl crate::interfaces::other::other::Serve for Object {
+    fn add(&self, a: u32, b: u32) -> u32 {
+        a.wrapping_add(b)
+    }
+}
+
+/// The sum of the words, and of the bytes that remain.
+pub fn sum(data: Bytes<'_>) -> u64 {
+    data.fold_words(0, |sum: u64, word| sum.wrapping_add(word), |sum, byte| sum.wrapping_add(byte.into()))
+}

@@ -1,0 +1,94 @@
+//! A folder of names for one test, and the programs that run in it.
+
+use crate::party::Party;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// A folder of names of its own.
+#[derive(Debug)]
+pub struct Place {
+    folder: TempDir,
+    program: &'static str,
+}
+
+impl Place {
+    /// An empty one, for parties made from `program`.
+    ///
+    /// # Panics
+    /// It cannot be made.
+    pub fn new(program: &'static str) -> Self {
+        Self { folder: TempDir::new().expect("a temporary folder"), program }
+    }
+
+    /// The folder of names. It does not exist before the first server.
+    pub fn names(&self) -> PathBuf {
+        self.folder.path().join("names")
+    }
+
+    /// The folder around it, for other files.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The command that starts a party with these arguments.
+    pub fn command(&self, arguments: &str) -> Command {
+        let mut command = Command::new(self.program);
+        command.args(arguments.split_whitespace()).env("UPCALL_DIR", self.names()).env_remove("XDG_RUNTIME_DIR");
+        command
+    }
+
+    /// Starts a party. It dies with the thread that starts it.
+    pub fn start(&self, arguments: &str) -> Party {
+        Party::start(self.command(arguments), arguments)
+    }
+
+    /// Starts a server and waits until it serves.
+    pub fn serve(&self, arguments: &str) -> Party {
+        let mut server = self.start(&format!("serve {arguments}"));
+        server.hear().expect_ok("a server's start");
+        server
+    }
+
+    /// Starts a client.
+    pub fn client(&self) -> Party {
+        self.start("client")
+    }
+
+    /// What is in the folder of names.
+    pub fn entries(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.names()).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    /// The sockets in the folder of names.
+    pub fn sockets(&self) -> Vec<PathBuf> {
+        let own = self.entries().into_iter().filter(|name| name.starts_with("domain."));
+        own.map(|name| self.names().join(name)).collect()
+    }
+
+    /// Waits until nothing is left in the folder of names.
+    ///
+    /// # Panics
+    /// Something still is after two seconds.
+    pub fn expect_empty(&self) {
+        eventually("the folder of names is empty", || {
+            let left = self.entries();
+            if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+        });
+    }
+}
+
+/// Tries again and again until it holds.
+///
+/// # Panics
+/// It does not within five seconds.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> Result<(), String>) {
+    let start = Instant::now();
+    while let Err(found) = holds() {
+        assert!(start.elapsed() < Duration::from_secs(5), "not within 5 s: {what}: {found}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,212 @@
+//! The protocol of the control connection, spoken by hand: what a peer could send that was not made by Upcall.
+//!
+//! The messages are written down here a second time on purpose. They are what is on the wire, and a change to them that is not a change of the version shows.
+
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+use upcall_os::bell::Bell;
+use upcall_os::memory::{Mapping, MemoryFile};
+use upcall_os::socket::{Connection, Received};
+use upcall_shm::astack::Plan;
+use upcall_shm::channel::{self, Channel};
+use upcall_shm::region::Region;
+use upcall_shm::station::Station;
+
+/// The version that this program speaks.
+pub const VERSION: u32 = 1;
+
+/// A client's request.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ToServer {
+    /// Comes back in the answer.
+    pub serial: u32,
+    /// What is wanted.
+    pub request: Request,
+}
+
+/// What a client can want.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "as in the runtime")]
+pub enum Request {
+    Open { version: u32 },
+    Bind { id: u16, name: String, interface: String, procedures: Vec<(String, u64, String)>, classes: Vec<(u32, u16)> },
+    Unbind { id: u16 },
+    OpenLane { number: u16, vp: Option<u16> },
+    Segment { number: u16, len: u64 },
+    DropSegment { number: u16 },
+    List,
+}
+
+/// A server's answer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ToClient {
+    /// The request's.
+    pub serial: u32,
+    /// The answer.
+    pub answer: Answer,
+}
+
+/// What a server can answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "as in the runtime")]
+pub enum Answer {
+    Opened { home: u16 },
+    Bound { numbers: Vec<u16> },
+    Mapped,
+    Exports,
+    Refused(Refusal),
+}
+
+/// Why a server refuses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "as in the runtime")]
+pub enum Refusal {
+    Version(String),
+    Denied(String),
+    NoSuchName,
+    WrongInterface { exported: String },
+    Mismatch(Vec<(String, String, Option<String>)>),
+    Resource { what: String, code: i32 },
+    Protocol(String),
+}
+
+/// What came of saying something.
+#[derive(Debug)]
+pub enum Came {
+    /// An answer.
+    Answer(Answer, Vec<OwnedFd>),
+    /// The connection was closed.
+    Closed,
+    /// Nothing in time.
+    Nothing,
+}
+
+/// One end of a control connection, in the hands of somebody who says what he likes.
+#[derive(Debug)]
+pub struct Speaker(pub Connection);
+
+/// How long a server may take for one answer.
+const LIMIT: Duration = Duration::from_secs(10);
+
+impl Speaker {
+    /// Connects to the domain with this socket.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn connect(socket: &Path) -> io::Result<Self> {
+        Connection::connect(socket).map(Self)
+    }
+
+    /// Sends bytes. A connection that the other end has closed takes nothing, and that is no error here; a full one is tried again for a while.
+    pub fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> bool {
+        for _ in 0..1000 {
+            match self.0.send(bytes, descriptors) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(Duration::from_millis(1)),
+                sent => return sent.is_ok(),
+            }
+        }
+        false
+    }
+
+    /// Sends a request.
+    pub fn tell(&self, request: Request, descriptors: &[BorrowedFd<'_>]) -> bool {
+        let bytes = postcard::to_stdvec(&ToServer { serial: 1, request }).expect("a message can be packed");
+        self.send(&bytes, descriptors)
+    }
+
+    /// Waits for an answer.
+    pub fn hear(&self) -> Came {
+        match self.0.receive_within(Duration::ZERO, LIMIT) {
+            Ok(Received::Message(message)) => match postcard::from_bytes::<ToClient>(&message.bytes) {
+                Ok(said) => Came::Answer(said.answer, message.descriptors),
+                Err(_) => Came::Closed,
+            },
+            Ok(Received::Nothing) => Came::Nothing,
+            Ok(Received::Closed) | Err(_) => Came::Closed,
+        }
+    }
+
+    /// Sends a request and waits for its answer.
+    pub fn ask(&self, request: Request, descriptors: &[BorrowedFd<'_>]) -> Came {
+        self.tell(request, descriptors);
+        self.hear()
+    }
+}
+
+/// A proper channel, with everything in it that a client may write.
+#[derive(Debug)]
+pub struct Hold {
+    /// The control connection.
+    pub speaker: Speaker,
+    /// The channel's memory.
+    pub channel: std::sync::Arc<Region>,
+    /// The A-stacks' memory.
+    pub astacks: std::sync::Arc<Region>,
+    /// A segment's memory; its number is 1.
+    pub segment: std::sync::Arc<Region>,
+    /// Our station.
+    pub station: Station,
+    /// The bell that wakes the server.
+    pub server_bell: Bell,
+    /// The numbers of the procedures of `trial`, in its order.
+    pub numbers: Vec<u16>,
+    /// How many A-stacks there are.
+    pub stacks: usize,
+}
+
+fn mapped(file: &MemoryFile) -> io::Result<std::sync::Arc<Region>> {
+    Region::new(Mapping::shared(file)?).ok_or_else(|| io::Error::other("read-only"))
+}
+
+impl Hold {
+    /// Opens a channel to the domain at `socket`, binds `name` as `trial`, and opens a lane of a kernel thread (0) and none else.
+    ///
+    /// # Errors
+    /// The server refused, or the kernel did.
+    pub fn new(socket: &Path, name: &str) -> io::Result<Self> {
+        let speaker = Speaker::connect(socket)?;
+        let station = Station::new()?;
+        let memory = MemoryFile::create("upcall-channel", channel::BYTES)?;
+        let region = mapped(&memory)?;
+        Channel::create(region.clone()).map_err(io::Error::other)?;
+        let opened = speaker.ask(Request::Open { version: VERSION }, &[memory.as_fd(), station.as_fd()]);
+        let Came::Answer(Answer::Opened { .. }, descriptors) = opened else {
+            return Err(io::Error::other(format!("not opened: {opened:?}")));
+        };
+        let [_station, bell] = <[OwnedFd; 2]>::try_from(descriptors).map_err(|_| io::Error::other("descriptors"))?;
+        let interface = &crate::interfaces::trial::INTERFACE;
+        let plan: Plan = interface.plan();
+        let memory = MemoryFile::create("upcall-astacks", plan.bytes())?;
+        let astacks = mapped(&memory)?;
+        let bind = Request::Bind {
+            id: 0,
+            name: name.into(),
+            interface: interface.id.to_string(),
+            procedures: interface.procedures.iter().map(|p| (p.name.to_string(), p.hash, p.signature.to_string())).collect(),
+            classes: plan.classes().iter().map(|class| (class.size, class.count)).collect(),
+        };
+        let bound = speaker.ask(bind, &[memory.as_fd()]);
+        let Came::Answer(Answer::Bound { numbers }, _) = bound else {
+            return Err(io::Error::other(format!("not bound: {bound:?}")));
+        };
+        let memory = MemoryFile::create("upcall-segment", 1 << 20)?;
+        memory.allocate()?;
+        let segment = mapped(&memory)?;
+        let given = speaker.ask(Request::Segment { number: 1, len: 1 << 20 }, &[memory.as_fd()]);
+        let Came::Answer(Answer::Mapped, _) = given else {
+            return Err(io::Error::other(format!("not mapped: {given:?}")));
+        };
+        speaker.tell(Request::OpenLane { number: 0, vp: None }, &[]);
+        let stacks = plan.classes().iter().map(|class| usize::from(class.count)).sum();
+        let server_bell = Bell::adopt(bell)?;
+        Ok(Self { speaker, channel: region, astacks, segment, station, server_bell, numbers, stacks })
+    }
+
+    /// Where the slots of a lane's ring begin.
+    pub fn ring(lane: usize, replies: bool) -> usize {
+        8192 + lane * 8192 + if replies { 4096 } else { 0 }
+    }
+}

@@ -1,0 +1,73 @@
+//! What a process uses, as the kernel counts it.
+
+use std::fs;
+
+/// Descriptors, mappings, threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Open descriptors.
+    pub descriptors: usize,
+    /// Mappings of memory files.
+    pub shared: usize,
+    /// All mappings.
+    pub mappings: usize,
+    /// Kernel threads.
+    pub threads: usize,
+}
+
+impl Usage {
+    /// Of the process `pid`.
+    ///
+    /// # Panics
+    /// It does not exist.
+    pub fn of(pid: u32) -> Self {
+        let count = |what: &str| fs::read_dir(format!("/proc/{pid}/{what}")).map_or(0, Iterator::count);
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_else(|error| panic!("process {pid}: {error}"));
+        Self {
+            descriptors: count("fd"),
+            shared: maps.lines().filter(|line| line.contains("/memfd:upcall")).count(),
+            mappings: maps.lines().count(),
+            threads: count("task"),
+        }
+    }
+
+    /// Whether it is no more than `before`. Mappings of ordinary memory may be some more: the allocator keeps what it once got.
+    pub fn is_back_to(&self, before: &Self) -> bool {
+        self.descriptors <= before.descriptors && self.shared <= before.shared && self.threads <= before.threads
+    }
+}
+
+/// What a process has open, for a failure's text.
+pub fn open_descriptors(pid: u32) -> String {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let mut targets: Vec<String> = entries
+        .map(|entry| fs::read_link(entry.path()).map_or_else(|_| "?".into(), |target| target.display().to_string()))
+        .map(|target| target.split(':').next().unwrap_or_default().to_string())
+        .collect();
+    targets.sort();
+    let mut counted: Vec<(String, usize)> = Vec::new();
+    for target in targets {
+        match counted.last_mut() {
+            Some((last, count)) if *last == target => *count += 1,
+            _ => counted.push((target, 1)),
+        }
+    }
+    format!("{counted:?}")
+}
+
+/// The processor time that all threads of a process have used, in nanoseconds.
+pub fn processor_time(pid: u32) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let spent = tasks.filter_map(|task| fs::read_to_string(task.path().join("schedstat")).ok());
+    spent.filter_map(|text| text.split_whitespace().next()?.parse::<u64>().ok()).sum()
+}
+
+/// The memory that a process has in use, in KiB: all of it, and the part shared with others.
+pub fn memory(pid: u32) -> (u64, u64) {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let find = |key: &str| {
+        let line = text.lines().find(|line| line.starts_with(key))?;
+        line.split_whitespace().nth(1)?.parse::<u64>().ok()
+    };
+    (find("VmRSS:").unwrap_or(0), find("RssShmem:").unwrap_or(0))
+}

@@ -1,0 +1,118 @@
+//! `kill -9` of clients: the server goes on, and nothing of theirs is left (LRPC, section 5.3; requirements L14 and L16).
+
+use crate::{in_company, place};
+use std::time::Duration;
+use upcall_tests::dice::Dice;
+use upcall_tests::place::eventually;
+use upcall_tests::usage::{Usage, open_descriptors};
+
+#[test]
+fn the_server_goes_on_and_frees_everything() {
+    clients_killed(50, 6000);
+}
+
+#[test]
+#[ignore = "long"]
+fn long_the_server_goes_on_and_frees_everything() {
+    clients_killed(1000, 100_000);
+}
+
+fn clients_killed(count: u32, honest: u32) {
+    let _company = in_company();
+    let place = place();
+    let mut dice = Dice::thrown("when clients are killed");
+    let server = place.serve("trial");
+    let mut observer = place.client();
+    observer.ask("bind trial").expect_ok("binding");
+    let mut bystander = place.client();
+    bystander.ask("bind trial").expect_ok("binding");
+    bystander.say(&format!("honest {honest}"));
+    let mut before = None;
+    for victim in 0..count {
+        let mut client = place.client();
+        client.ask("bind trial").expect_ok("binding");
+        client.ask(&format!("open {}", dice.below(50))).expect_ok("opening");
+        client.ask(["storm 2 4", "storm 0 8", "storm 4 0"][victim as usize % 3]).expect_ok("a storm");
+        std::thread::sleep(Duration::from_micros(dice.below(5000)));
+        client.kill();
+        client.ended();
+        if victim == 5 {
+            std::thread::sleep(Duration::from_millis(200));
+            before = Some(Usage::of(server.pid()));
+        }
+    }
+    let words = bystander.hear_within(Duration::from_secs(200)).numbers("the bystander");
+    println!("bystander: {} calls, the longest {:.2} ms", words[0], words[1] as f64 / 1e6);
+    eventually("every object of a dead client is dropped once", || {
+        let things = observer.ask("things").numbers("things");
+        if things[0] == things[1] { Ok(()) } else { Err(format!("{things:?}")) }
+    });
+    println!("things made and dropped: {:?}", observer.ask("things").numbers("things"));
+    let before = before.unwrap();
+    eventually("the server has given everything back", || {
+        let now = Usage::of(server.pid());
+        if now.is_back_to(&before) {
+            return Ok(());
+        }
+        Err(format!("{now:?}, after six clients {before:?}; open: {}", open_descriptors(server.pid())))
+    });
+    println!("after six clients {before:?}, after {count} {:?}", Usage::of(server.pid()));
+}
+
+#[test]
+fn work_for_a_dead_client_runs_to_its_end() {
+    let _company = in_company();
+    let place = place();
+    let _server = place.serve("trial");
+    let mut observer = place.client();
+    observer.ask("bind trial").expect_ok("binding");
+    for round in 1..=10 {
+        let mut client = place.client();
+        client.ask("bind trial").expect_ok("binding");
+        client.say("work 50");
+        eventually("the work has begun", || {
+            let marks = observer.ask("marks").numbers("marks");
+            if marks[0] == round { Ok(()) } else { Err(format!("{marks:?}")) }
+        });
+        client.kill();
+        client.ended();
+        assert_eq!(observer.ask("marks").numbers("marks"), [round, round - 1], "the client died while the work was under way");
+        eventually("the work has ended", || {
+            let marks = observer.ask("marks").numbers("marks");
+            if marks == [round, round] { Ok(()) } else { Err(format!("{marks:?}")) }
+        });
+    }
+}
+
+#[test]
+fn an_object_that_panics_when_dropped_keeps_nothing_else() {
+    let _company = in_company();
+    let place = place();
+    let server = place.serve("trial");
+    let mut observer = place.client();
+    observer.ask("bind trial").expect_ok("binding");
+    let mut before = None;
+    for round in 0..4 {
+        let mut client = place.client();
+        client.ask("bind trial").expect_ok("binding");
+        client.ask("open 3").expect_ok("opening");
+        client.ask("open-brittle").expect_ok("opening");
+        client.ask("open 3").expect_ok("opening");
+        client.kill();
+        client.ended();
+        let made = 7 * (round + 1);
+        eventually("all objects are dropped", || {
+            let things = observer.ask("things").numbers("things");
+            if things == [made, made] { Ok(()) } else { Err(format!("{things:?}")) }
+        });
+        if round == 0 {
+            std::thread::sleep(Duration::from_millis(100));
+            before = Some(Usage::of(server.pid()));
+        }
+    }
+    let before = before.unwrap();
+    eventually("the server has given everything back", || {
+        let now = Usage::of(server.pid());
+        if now.is_back_to(&before) { Ok(()) } else { Err(format!("{now:?}, before {before:?}; {}", open_descriptors(server.pid()))) }
+    });
+}

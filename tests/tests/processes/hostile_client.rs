@@ -1,0 +1,478 @@
+//! The scribbling peer: clients that send what no client sends, and write over every byte that they may write, while an honest one calls.
+
+use crate::{in_company, place};
+use rustix::fs::{MemfdFlags, SealFlags};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use upcall_os::bell::Bell;
+use upcall_os::memory::MemoryFile;
+use upcall_shm::channel::{self, Channel};
+use upcall_shm::region::Region;
+use upcall_shm::station::Station;
+use upcall_tests::dice::Dice;
+use upcall_tests::party::Party;
+use upcall_tests::place::{Place, eventually};
+use upcall_tests::speech::{Answer, Came, Hold, Refusal, Request, Speaker, ToServer, VERSION};
+use upcall_tests::usage::{Usage, open_descriptors};
+
+/// A server, an honest client bound to it, and the server's socket.
+struct Scene {
+    place: Place,
+    server: Party,
+    honest: Party,
+    socket: std::path::PathBuf,
+}
+
+impl Scene {
+    fn new(options: &str) -> Self {
+        let place = place();
+        let server = place.serve(&format!("trial {options}"));
+        let mut honest = place.client();
+        honest.ask("bind trial").expect_ok("binding");
+        let socket = place.sockets().pop().expect("a socket");
+        Self { place, server, honest, socket }
+    }
+
+    /// The honest client calls for so long while `disturb` runs again and again.
+    fn while_honest(&mut self, ms: u64, mut disturb: impl FnMut(&Path)) -> u64 {
+        let end = Instant::now() + Duration::from_millis(ms);
+        self.honest.say(&format!("honest {ms}"));
+        let mut rounds = 0;
+        while Instant::now() < end {
+            disturb(&self.socket);
+            rounds += 1;
+        }
+        let numbers = self.honest.hear_within(Duration::from_secs(10)).numbers("the honest client");
+        println!("    honest client: {} calls, the longest {:.1} ms; {rounds} rounds of disturbance", numbers[0], numbers[1] as f64 / 1e6);
+        assert!(numbers[1] < 1_000_000_000, "a call took longer than a second: {numbers:?}");
+        assert!(self.server.lives(), "the server has ended");
+        rounds
+    }
+
+    /// Afterwards everything works as before.
+    fn close(mut self, before: Usage) {
+        assert_eq!(self.honest.ask("add 2 3").numbers("add"), [5]);
+        let mut late = self.place.client();
+        late.ask("bind trial").expect_ok("binding afterwards");
+        drop(late);
+        let pid = self.server.pid();
+        eventually("the server has given everything back", || {
+            let now = Usage::of(pid);
+            if now.is_back_to(&before) {
+                return Ok(());
+            }
+            Err(format!("{now:?}, before {before:?}; open: {}", open_descriptors(pid)))
+        });
+    }
+
+    /// What the server uses with its honest client, after a hostile one has come and gone.
+    fn warm(&self) -> Usage {
+        drop(Hold::new(&self.socket, "trial").expect("a channel"));
+        std::thread::sleep(Duration::from_millis(200));
+        Usage::of(self.server.pid())
+    }
+}
+
+fn memory(len: u64, seals: SealFlags) -> OwnedFd {
+    let fd = rustix::fs::memfd_create("hostile", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memory");
+    rustix::fs::ftruncate(&fd, len).expect("a length");
+    rustix::fs::fcntl_add_seals(&fd, seals).expect("seals");
+    fd
+}
+
+fn proper() -> SealFlags {
+    SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW
+}
+
+/// A channel's memory as it should be.
+fn channel_memory() -> MemoryFile {
+    let file = MemoryFile::create("upcall-channel", channel::BYTES).expect("memory");
+    let map = upcall_os::memory::Mapping::shared(&file).expect("a mapping");
+    Channel::create(Region::new(map).expect("writable")).expect("a channel");
+    file
+}
+
+/// Descriptors of every kind that a client might have.
+fn odd_descriptors() -> Vec<(&'static str, OwnedFd)> {
+    let (reader, writer) = rustix::pipe_pair();
+    let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).expect("a set");
+    vec![
+        ("/dev/null", File::open("/dev/null").expect("it").into()),
+        ("/dev/zero", File::options().read(true).write(true).open("/dev/zero").expect("it").into()),
+        ("a folder", File::open("/tmp").expect("it").into()),
+        ("a file", tempfile::tempfile().expect("a file").into()),
+        ("a bell", Bell::new().expect("a bell").as_fd().try_clone_to_owned().expect("a copy")),
+        ("a pipe's reader", reader),
+        ("a pipe's writer", writer),
+        ("a set", epoll),
+        ("memory without seals", memory(channel::BYTES as u64, SealFlags::empty())),
+        ("memory that may shrink", memory(channel::BYTES as u64, SealFlags::SEAL | SealFlags::GROW)),
+        ("memory that may grow", memory(channel::BYTES as u64, SealFlags::SEAL | SealFlags::SHRINK)),
+        ("memory whose seals are open", memory(channel::BYTES as u64, SealFlags::SHRINK | SealFlags::GROW)),
+        ("memory that nobody may write", memory(channel::BYTES as u64, proper() | SealFlags::WRITE)),
+        ("memory that others may not write", memory(channel::BYTES as u64, proper() | SealFlags::FUTURE_WRITE)),
+        ("short memory", memory(channel::BYTES as u64 - 1, proper())),
+        ("empty memory", memory(0, proper())),
+        ("zeroed memory", memory(channel::BYTES as u64, proper())),
+    ]
+}
+
+mod rustix {
+    pub use ::rustix::*;
+
+    pub fn pipe_pair() -> (std::os::fd::OwnedFd, std::os::fd::OwnedFd) {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        (reader.into(), writer.into())
+    }
+}
+
+#[track_caller]
+fn refused(came: Came, what: &str) -> String {
+    match came {
+        Came::Answer(Answer::Refused(refusal), _) => {
+            println!("    {what}: {refusal:?}");
+            format!("{refusal:?}")
+        }
+        Came::Closed => {
+            println!("    {what}: the connection was closed");
+            String::new()
+        }
+        other => panic!("{what} was not refused: {other:?}"),
+    }
+}
+
+#[test]
+fn wrong_memory_and_wrong_order() {
+    let _company = in_company();
+    let mut scene = Scene::new("");
+    let before = scene.warm();
+    let mut first = true;
+    scene.while_honest(1500, |socket| {
+        if std::mem::take(&mut first) {
+            wrong_things(socket);
+        } else {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    });
+    scene.close(before);
+}
+
+fn wrong_things(socket: &Path) {
+    let connect = || Speaker::connect(socket).expect("a connection");
+    let open = |version| Request::Open { version };
+    let station = Station::new().expect("a station");
+    // Versions.
+    for version in [0, 2, 99, u32::MAX] {
+        let text = refused(connect().ask(open(version), &[]), "another version");
+        assert!(text.contains("Version") && text.contains(&version.to_string()), "{text}");
+    }
+    // Too few and too many descriptors.
+    let good = channel_memory();
+    for count in [0, 1, 3, 8] {
+        let all: Vec<BorrowedFd<'_>> = std::iter::repeat_n(good.as_fd(), count).collect();
+        refused(connect().ask(open(VERSION), &all), &format!("{count} descriptors"));
+    }
+    // Wrong ones in each place.
+    for (what, fd) in odd_descriptors() {
+        refused(connect().ask(open(VERSION), &[fd.as_fd(), station.as_fd()]), &format!("{what} for a channel"));
+        refused(connect().ask(open(VERSION), &[good.as_fd(), fd.as_fd()]), &format!("{what} for a station"));
+    }
+    // Before the channel is open.
+    refused(connect().ask(Request::Segment { number: 1, len: 4096 }, &[memory(4096, proper()).as_fd()]), "a segment without a channel");
+    let unready = connect();
+    unready.tell(Request::OpenLane { number: 0, vp: None }, &[]);
+    refused(unready.hear(), "a lane without a channel");
+    // On an open channel.
+    let proper_len = |len: u64| memory(len, proper());
+    let hold = || Hold::new(socket, "trial").expect("a channel");
+    let it = hold();
+    refused(it.speaker.ask(open(VERSION), &[good.as_fd(), station.as_fd()]), "a second channel");
+    let bind = |id, interface: &str, wanted: &str, classes| Request::Bind {
+        id,
+        name: "trial".into(),
+        interface: interface.into(),
+        procedures: vec![(wanted.into(), 1, "func()".into())],
+        classes,
+    };
+    let ours = "upcall:tests/trial@1.0.0";
+    let text = refused(it.speaker.ask(bind(1, "other:other/other", "null", vec![]), &[]), "another interface");
+    assert!(text.contains("WrongInterface"), "{text}");
+    let text = refused(it.speaker.ask(bind(1, ours, "nothing", vec![]), &[]), "an unknown procedure");
+    assert!(text.contains("nothing"), "{text}");
+    let none = |id, classes| Request::Bind { id, name: "trial".into(), interface: ours.into(), procedures: vec![], classes };
+    for id in [0, 64, u16::MAX] {
+        refused(it.speaker.ask(none(id, vec![]), &[]), &format!("binding number {id}"));
+    }
+    for classes in [vec![(63, 1)], vec![(64, 0)], vec![(64, 65)], vec![(u32::MAX, u16::MAX)], vec![(64, 1), (64, 1)], vec![(1 << 31, 64); 100]] {
+        let text = refused(it.speaker.ask(none(2, classes), &[proper_len(1 << 20).as_fd()]), "odd A-stacks");
+        assert!(text.contains("A-stacks"), "{text}");
+    }
+    refused(it.speaker.ask(none(2, vec![(64, 5)]), &[]), "A-stacks without memory");
+    refused(it.speaker.ask(none(2, vec![(1 << 20, 64)]), &[proper_len(1 << 20).as_fd()]), "short A-stacks");
+    for (what, fd) in odd_descriptors() {
+        if what != "zeroed memory" {
+            refused(it.speaker.ask(none(2, vec![(64, 5)]), &[fd.as_fd()]), &format!("{what} for A-stacks")); 
+            refused(it.speaker.ask(Request::Segment { number: 2, len: channel::BYTES as u64 }, &[fd.as_fd()]), &format!("{what} for a segment"));
+        }
+    }
+    for (number, len) in [(0, 4096), (2, 0), (2, 1 << 40), (2, u64::MAX)] {
+        refused(it.speaker.ask(Request::Segment { number, len }, &[proper_len(8192).as_fd()]), &format!("segment {number} of {len}"));
+    }
+    // More address space than one client may have.
+    let huge = proper_len(40 << 30);
+    assert!(matches!(it.speaker.ask(Request::Segment { number: 2, len: 40 << 30 }, &[huge.as_fd()]), Came::Answer(Answer::Mapped, _)));
+    refused(it.speaker.ask(Request::Segment { number: 3, len: 40 << 30 }, &[huge.as_fd()]), "too much address space");
+    for number in [64, u16::MAX, 0] {
+        let it = hold();
+        it.speaker.tell(Request::OpenLane { number, vp: None }, &[]);
+        refused(it.speaker.hear(), &format!("lane {number}, which is no lane or open already"));
+    }
+    let it = hold();
+    it.speaker.tell(Request::OpenLane { number: 1, vp: Some(0) }, &[]);
+    refused(it.speaker.hear(), "a virtual processor's lane without a bell");
+    // An odd bell, rung.
+    for (what, fd) in odd_descriptors() {
+        let it = hold();
+        it.station.line(5).asleep.store(1, Ordering::SeqCst);
+        it.speaker.tell(Request::OpenLane { number: 40, vp: Some(5) }, &[fd.as_fd()]);
+        call(&it, 40, 0, it.numbers[2], 0);
+        println!("    {what} for a bell");
+    }
+}
+
+/// Writes a proper request without arguments into a lane's ring, and rings.
+fn call(hold: &Hold, lane: usize, position: u64, procedure: u16, binding: u16) {
+    let room = hold.channel.room(0, hold.channel.len()).expect("the whole");
+    let slot = Hold::ring(lane, false) + (position as usize % channel::DEPTH) * 64;
+    let lap = position / channel::DEPTH as u64 + 1;
+    let tag = u64::from(binding) << 10 | u64::from(procedure);
+    let _ = room.put_u64(slot + 8, 0);
+    let _ = room.put_u64(slot, lap << 48 | tag << 16 | 0xffff);
+    std::sync::atomic::fence(Ordering::SeqCst);
+    hold.server_bell.ring();
+}
+
+#[test]
+fn messages_of_every_length() {
+    let _company = in_company();
+    let mut scene = Scene::new("");
+    let before = scene.warm();
+    let mut dice = Dice::thrown("messages");
+    let mut whole = postcard::to_stdvec(&ToServer {
+        serial: 7,
+        request: Request::Bind {
+            id: 3,
+            name: "trial".into(),
+            interface: "upcall:tests/trial@1.0.0".into(),
+            procedures: vec![("null".into(), 0, "func()".into())],
+            classes: vec![(64, 5), (1024, 5)],
+        },
+    })
+    .expect("a message");
+    let lengths: Vec<usize> = (0..300).chain([1000, 4095, 65_536, 163_839, 163_840, 163_841, 200_000]).collect();
+    let mut at = 0;
+    scene.while_honest(3000, |socket| {
+        let len = lengths[at % lengths.len()];
+        at += 1;
+        let speaker = Speaker::connect(socket).expect("a connection");
+        // Noise of this length, with descriptors or without; then whatever still stands gets a proper message, cut and bent.
+        let fds = [memory(4096, proper())];
+        let fds: Vec<_> = fds.iter().map(AsFd::as_fd).take(dice.below(2) as usize).collect();
+        speaker.send(&dice.bytes(len), &fds);
+        let bent = Speaker::connect(socket).expect("a connection");
+        bent.send(&whole[..len.min(whole.len())], &fds);
+        for _ in 0..4 {
+            let place = dice.below(whole.len() as u64) as usize;
+            let kept = whole[place];
+            whole[place] = dice.next() as u8;
+            bent.send(&whole, &fds);
+            whole[place] = kept;
+        }
+    });
+    scene.close(before);
+}
+
+#[test]
+fn connections_that_say_nothing_and_answers_that_nobody_reads() {
+    let _company = in_company();
+    let mut scene = Scene::new("");
+    let before = scene.warm();
+    let mut held = Vec::new();
+    scene.while_honest(1500, |socket| {
+        if held.len() < 200 {
+            held.push(Speaker::connect(socket));
+        }
+        if let Ok(deaf) = Speaker::connect(socket) {
+            let list = postcard::to_stdvec(&ToServer { serial: 1, request: Request::List }).expect("a message");
+            for _ in 0..500 {
+                if deaf.0.send(&list, &[]).is_err_and(|error: io::Error| error.kind() != io::ErrorKind::WouldBlock) {
+                    break;
+                }
+            }
+        }
+    });
+    drop(held);
+    scene.close(before);
+}
+
+fn scribble(ms: u64, options: &str) {
+    let _company = in_company();
+    let mut scene = Scene::new(options);
+    let before = scene.warm();
+    let mut dice = Dice::thrown("scribbling");
+    let mut hold: Option<Hold> = None;
+    let mut position = 0;
+    let (mut channels, mut since) = (0, 0);
+    scene.while_honest(ms, |socket| {
+        let stale = since > 3000 || hold.as_ref().is_some_and(|hold| matches!(hold.speaker.0.receive(), Ok(upcall_os::socket::Received::Closed)));
+        if stale {
+            hold = None;
+        }
+        let it = hold.get_or_insert_with(|| {
+            (position, since) = (0, 0);
+            channels += 1;
+            let it = Hold::new(socket, "trial").expect("a channel");
+            for lane in 1..6u16 {
+                it.speaker.tell(Request::OpenLane { number: lane, vp: None }, &[]);
+            }
+            let bell = Bell::new().expect("a bell");
+            it.speaker.tell(Request::OpenLane { number: 33, vp: Some(3) }, &[bell.as_fd()]);
+            it
+        });
+        since += 1;
+        for _ in 0..20 {
+            disturb(it, &mut dice, &mut position);
+        }
+        it.server_bell.ring();
+        if dice.below(50) == 0 {
+            let words = [Request::Unbind { id: dice.below(3) as u16 }, Request::DropSegment { number: dice.below(3) as u16 }];
+            it.speaker.tell(words[dice.below(2) as usize].clone(), &[]);
+        }
+    });
+    println!("    {channels} channels");
+    drop(hold);
+    scene.close(before);
+}
+
+/// One of the many things that a client can write.
+fn disturb(it: &Hold, dice: &mut Dice, position: &mut u64) {
+    let room = it.channel.room(0, it.channel.len()).expect("the whole");
+    match dice.below(8) {
+        // Anything anywhere, in each memory.
+        0 => {
+            for region in [&it.channel, &it.astacks, &it.segment] {
+                let len = 1 + dice.below(100) as usize;
+                let at = dice.below((region.len() - len) as u64) as usize;
+                let _ = region.room(at, len).and_then(|room| room.copy_in(0, &dice.bytes(len)));
+            }
+        }
+        // The control words and the first rings.
+        1 => {
+            let at = dice.below(8192 + 6 * 8192 - 8) as usize;
+            let _ = room.copy_in(at, &dice.bytes(8));
+        }
+        2 => {
+            for vp in 0..63 {
+                it.station.line(vp).asleep.store(dice.next() as u32 & 1, Ordering::SeqCst);
+                it.station.line(vp).tid.store(dice.next() as u32 & 0xffff, Ordering::SeqCst);
+                it.station.line(vp).cpu.store(dice.next() as u32, Ordering::SeqCst);
+            }
+        }
+        // Requests that a server will take, with arguments of its own word.
+        _ => {
+            let slot = Hold::ring(0, false) + (*position as usize % channel::DEPTH) * 64;
+            let lap = *position / channel::DEPTH as u64 + 1;
+            *position += 1;
+            let number = |dice: &mut Dice| match dice.below(8) {
+                0 => 0,
+                1 => dice.below(64),
+                2 => 1 << dice.below(64),
+                3 => u64::MAX - dice.below(64),
+                4 => 1 << 20,
+                5 => (1 << 20) - dice.below(64),
+                _ => dice.next(),
+            };
+            let procedure = match dice.below(10) {
+                0 => dice.next() as u16 & 0x3ff,
+                1 => 1023,
+                2 => 1022,
+                // Not `make`, which allocates what it is asked for, nor `nap` and `work`, which last as long.
+                _ => it.numbers[[0, 1, 2, 3, 4, 5, 7, 8, 9, 12, 14][dice.below(11) as usize] % it.numbers.len()],
+            };
+            let binding = if dice.below(10) == 0 { dice.below(64) } else { 0 };
+            let astack = if dice.below(4) == 0 { dice.below(1 << 16) } else { dice.below(it.stacks as u64) };
+            let place = dice.below(4);
+            let segment = if dice.below(4) == 0 { dice.below(4) } else { u64::from(place == 2) };
+            let _ = room.put_u64(slot + 8, dice.below(2) << 63 | place << 48 | segment << 32 | (number(dice) & 0xffff_ffff));
+            for word in 2..8 {
+                let _ = room.put_u64(slot + word * 8, number(dice));
+            }
+            // Descriptors of lists and handles in the other places as well.
+            for region in [&it.astacks, &it.segment] {
+                let at = dice.below(region.len() as u64 / 8 - 4) as usize * 8;
+                let at = if dice.below(2) == 0 { at } else { 0 };
+                for word in 0..4 {
+                    let _ = region.room(0, region.len()).and_then(|room| room.put_u64(at + word * 8, number(dice)));
+                }
+            }
+            let tag = binding << 10 | u64::from(procedure);
+            let call = dice.next() & 0xffff;
+            let _ = room.put_u64(slot, lap << 48 | call << 32 | tag << 16 | astack);
+        }
+    }
+}
+
+#[test]
+fn a_client_scribbles() {
+    scribble(3000, "");
+}
+
+#[test]
+fn a_client_scribbles_at_two_processors() {
+    scribble(2000, "two");
+}
+
+#[test]
+#[ignore = "long"]
+fn long_a_client_scribbles() {
+    scribble(60_000, "");
+    scribble(60_000, "two");
+    scribble(30_000, "poll");
+    scribble(30_000, "sleep");
+}
+
+#[test]
+fn a_bell_that_blocks() {
+    let _company = in_company();
+    let mut scene = Scene::new("");
+    let before = scene.warm();
+    let hold = Hold::new(&scene.socket, "trial").expect("a channel");
+    let bell = Bell::new().expect("a bell");
+    hold.station.line(5).asleep.store(1, Ordering::SeqCst);
+    hold.speaker.tell(Request::OpenLane { number: 40, vp: Some(5) }, &[bell.as_fd()]);
+    call(&hold, 40, 0, hold.numbers[2], 0);
+    std::thread::sleep(Duration::from_millis(100));
+    // Full, and blocking again: whoever rings it now as if it were his own waits until somebody reads it.
+    let _ = rustix::io::write(&bell, &(u64::MAX - 2).to_ne_bytes());
+    let flags = rustix::fs::fcntl_getfl(&bell).expect("flags");
+    rustix::fs::fcntl_setfl(&bell, flags - rustix::fs::OFlags::NONBLOCK).expect("flags");
+    for position in 1..4 {
+        call(&hold, 40, position, hold.numbers[2], 0);
+    }
+    scene.while_honest(500, |_| std::thread::sleep(Duration::from_millis(20)));
+    drop((hold, bell));
+    scene.close(before);
+}
+
+#[test]
+fn a_name_that_is_not_exported_any_more() {
+    let _company = in_company();
+    let scene = Scene::new("");
+    let hold = Hold::new(&scene.socket, "trial").expect("a channel");
+    let bind = Request::Bind { id: 9, name: "gone".into(), interface: "x".into(), procedures: vec![], classes: vec![] };
+    assert!(matches!(hold.speaker.ask(bind, &[]), Came::Answer(Answer::Refused(Refusal::NoSuchName), _)));
+}

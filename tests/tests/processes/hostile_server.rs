@@ -1,0 +1,45 @@
+//! A server that scribbles over all it shares with its clients: they get errors or wrong values, but they neither crash nor hang.
+
+use crate::{in_company, place};
+use std::time::Duration;
+
+fn endure(manner: &str, ms: u64) {
+    let _company = in_company();
+    let place = place();
+    let mut impostor = place.start(&format!("impostor trial {manner}"));
+    impostor.hear().expect_ok("an impostor");
+    let mut clients = [place.client(), place.client()];
+    for client in &mut clients {
+        client.say(&format!("endure trial {ms}"));
+    }
+    // Calls whose answers were lost wait for their server as long as it lives.
+    std::thread::sleep(Duration::from_millis(ms + 500));
+    impostor.kill();
+    for client in &mut clients {
+        let numbers = client.hear_within(Duration::from_secs(5)).numbers("what was endured");
+        println!("{manner}: {} binds, {} calls, {} errors, the longest call {:.1} ms", numbers[0], numbers[1], numbers[2], numbers[3] as f64 / 1e6);
+        assert!(numbers[0] > 0 && numbers[1] > 0, "{numbers:?}");
+    }
+    let _honest = place.serve("trial");
+    for client in &mut clients {
+        client.ask("bind trial").expect_ok("binding to an honest server afterwards");
+        client.ask("honest 200").expect_ok("calls");
+    }
+}
+
+#[test]
+fn a_server_scribbles() {
+    endure("scribble", 2000);
+}
+
+#[test]
+fn a_server_lies() {
+    endure("lies", 2000);
+}
+
+#[test]
+#[ignore = "long"]
+fn long_servers_scribble_and_lie() {
+    endure("scribble", 30_000);
+    endure("lies", 30_000);
+}

@@ -1,0 +1,61 @@
+//! An idle server with a hundred bound clients uses no processor, and little memory.
+
+use crate::{alone, place};
+use std::time::Duration;
+use upcall_tests::usage::{Usage, memory, processor_time};
+
+#[test]
+fn a_server_with_a_hundred_idle_clients() {
+    hundred_clients(2);
+}
+
+#[test]
+#[ignore = "long"]
+fn long_a_server_with_a_hundred_idle_clients() {
+    hundred_clients(10);
+}
+
+fn hundred_clients(seconds: u64) {
+    let _alone = alone();
+    let place = place();
+    let server = place.serve("trial");
+    let mut clients: Vec<_> = (0..100).map(|_| place.client()).collect();
+    let bind = |client: &mut upcall_tests::party::Party| {
+        client.ask("bind trial.small as small").expect_ok("binding");
+    };
+    clients[..10].iter_mut().for_each(bind);
+    let before = (memory(server.pid()), Usage::of(server.pid()));
+    clients[10..].iter_mut().for_each(bind);
+    let after = (memory(server.pid()), Usage::of(server.pid()));
+    let per_client = |all: fn(&(u64, u64)) -> u64| (all(&after.0).saturating_sub(all(&before.0))) as f64 / 90.0;
+    println!(
+        "the server's memory for one more client of a small interface: {:.1} KiB, {:.1} of it shared; {:.1} descriptors, {:.1} mappings",
+        per_client(|m| m.0),
+        per_client(|m| m.1),
+        (after.1.descriptors - before.1.descriptors) as f64 / 90.0,
+        (after.1.mappings - before.1.mappings) as f64 / 90.0,
+    );
+    assert!(per_client(|m| m.0) < 128.0);
+    std::thread::sleep(Duration::from_millis(500));
+    let all = |clients: &[upcall_tests::party::Party]| clients.iter().map(|client| processor_time(client.pid())).sum::<u64>();
+    let (spent, theirs) = (processor_time(server.pid()), all(&clients));
+    std::thread::sleep(Duration::from_secs(seconds));
+    let (spent, theirs) = (processor_time(server.pid()) - spent, all(&clients) - theirs);
+    println!("in {seconds} s the server used {:.3} ms, each client {:.3} ms", spent as f64 / 1e6, theirs as f64 / 1e8);
+    assert!(spent < seconds * 100_000, "the server used {spent} ns in {seconds} s");
+    assert!(theirs < 100 * seconds * 100_000, "the clients used {theirs} ns in {seconds} s");
+    for client in &mut clients {
+        client.ask("bind trial").expect_ok("a second binding through the same channel");
+        assert_eq!(client.ask("add 2 3").numbers("add"), [5]);
+    }
+}
+
+#[test]
+fn binding_is_quick() {
+    let _alone = alone();
+    let place = place();
+    let _server = place.serve("trial");
+    let numbers = place.client().ask("bind-time trial.small 200").numbers("binding");
+    println!("bind: median {:.0} µs, longest {:.0} µs", numbers[0] as f64 / 1e3, numbers[1] as f64 / 1e3);
+    assert!(numbers[0] < 20_000_000, "{numbers:?}");
+}

@@ -1,0 +1,31 @@
+//! Tests with real processes. Each has a folder of names of its own; those that measure time run alone.
+#![forbid(unsafe_code)]
+
+mod client_ends;
+mod exhausted;
+mod hostile_client;
+mod hostile_server;
+mod idle;
+mod large;
+mod refusals;
+mod server_ends;
+mod stopped;
+
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use upcall_tests::place::Place;
+
+static MACHINE: RwLock<()> = RwLock::new(());
+
+/// For a test that measures time: nothing else of this program runs meanwhile.
+fn alone() -> RwLockWriteGuard<'static, ()> {
+    MACHINE.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// For any other test.
+fn in_company() -> RwLockReadGuard<'static, ()> {
+    MACHINE.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn place() -> Place {
+    Place::new(env!("CARGO_BIN_EXE_upcall-party"))
+}

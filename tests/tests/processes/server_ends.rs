@@ -1,0 +1,124 @@
+//! `kill -9` of a server (LRPC, section 5.3; requirement L14).
+
+use crate::{alone, in_company, place};
+use std::time::Duration;
+use upcall_tests::dice::Dice;
+use upcall_tests::place::eventually;
+use upcall_tests::usage::{Usage, open_descriptors};
+
+/// Every caller has to return within so many milliseconds.
+const BAR: f64 = 100.0;
+
+#[test]
+fn every_caller_returns() {
+    killed_while_called(12);
+}
+
+#[test]
+#[ignore = "long"]
+fn long_every_caller_returns() {
+    killed_while_called(300);
+}
+
+fn killed_while_called(rounds: u32) {
+    let _alone = alone();
+    let place = place();
+    let mut dice = Dice::thrown("when the server is killed");
+    let mut client = place.client();
+    let (mut worst, mut before) = (0.0f64, None);
+    for round in 0..rounds {
+        let options = ["", "sleep", "two", "poll"][round as usize % 4];
+        let server = place.serve(&format!("trial {options}"));
+        client.ask("bind trial").expect_ok("binding to the new server of the same name");
+        let (kernel, users) = [(6, 8), (1, 0), (0, 1), (12, 100)][dice.below(4) as usize];
+        client.ask(&format!("storm {kernel} {users}")).expect_ok("a storm");
+        std::thread::sleep(Duration::from_micros(dice.below(30_000)));
+        let at = server.kill();
+        let words = client.hear().expect_ok("the storm's end");
+        let number = |at: usize| words[at].parse::<u64>().unwrap();
+        assert_eq!(number(0), kernel + users, "all callers have returned");
+        assert_eq!(words[2..], ["Failed.PeerEnded"], "with the error of a server that has ended");
+        let ms = number(1).saturating_sub(at) as f64 / 1e6;
+        println!("round {round}: {kernel} kernel threads, {users} user-level threads, {options:7} all back after {ms:.2} ms");
+        worst = worst.max(ms);
+        assert!(ms < BAR, "the last caller returned {ms} ms after the kill");
+        place.expect_empty();
+        client.ask("unbind").expect_ok("giving up");
+        // The first rounds bring up what stays: the clerk, the station, the places where virtual processors sleep.
+        if round < 4 {
+            before = Some(Usage::of(client.pid()));
+        } else if let Some(before) = before {
+            eventually("the client has given everything back", || {
+                let now = Usage::of(client.pid());
+                if now.is_back_to(&before) {
+                    return Ok(());
+                }
+                Err(format!("{now:?}, before {before:?}; open: {}", open_descriptors(client.pid())))
+            });
+        }
+    }
+    println!("worst of {rounds}: {worst:.2} ms; {:?} now {:?}", before, Usage::of(client.pid()));
+    let remains: Vec<_> = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten().map(|e| e.file_name()).collect();
+    assert!(remains.iter().all(|name| !name.to_string_lossy().contains("upcall")), "{remains:?}");
+}
+
+#[test]
+fn binders_return() {
+    let _company = in_company();
+    let place = place();
+    let mut dice = Dice::thrown("when the server is killed");
+    let mut client = place.client();
+    let mut worst = 0.0f64;
+    for _ in 0..10 {
+        let server = place.serve("trial");
+        client.ask("bind-storm trial").expect_ok("the first bind");
+        std::thread::sleep(Duration::from_micros(dice.below(20_000)));
+        let at = server.kill();
+        let words = client.hear().expect_ok("the end of binding");
+        let kinds = ["ServerGone.name", "NoSuchName.name", "Failed.PeerEnded"];
+        assert!(kinds.contains(&&*words[1]), "{words:?}");
+        worst = worst.max(words[0].parse::<u64>().unwrap().saturating_sub(at) as f64 / 1e6);
+        place.expect_empty();
+    }
+    println!("worst: {worst:.2} ms");
+    assert!(worst < 1000.0);
+}
+
+#[test]
+fn a_server_comes_up_while_the_dead_ones_clients_sweep() {
+    let _company = in_company();
+    let place = place();
+    let mut clients: Vec<_> = (0..8).map(|_| place.client()).collect();
+    for round in 0..15 {
+        let mut server = place.serve("trial");
+        for client in &mut clients {
+            client.ask("bind trial").expect_ok(&format!("binding in round {round}"));
+        }
+        server.kill();
+        server.ended();
+        // At this moment eight clerks remove what the old one left.
+    }
+    drop(clients);
+    let _server = place.serve("trial");
+    place.client().ask("bind trial").expect_ok("binding");
+}
+
+#[test]
+fn a_stale_name_is_told_and_taken() {
+    let _company = in_company();
+    let place = place();
+    let mut client = place.client();
+    let mut server = place.serve("trial");
+    server.kill();
+    server.ended();
+    assert_eq!(place.entries().len(), 3, "nobody was there to remove the socket and the names: {:?}", place.entries());
+    client.ask("bind trial").expect_error("ServerGone", &["\"trial\"", "start it again"]);
+    place.expect_empty();
+    client.ask("bind trial").expect_error("NoSuchName", &["start its server", "upcall ls"]);
+    let mut server = place.serve("trial");
+    server.kill();
+    server.ended();
+    let _server = place.serve("trial");
+    client.ask("bind trial").expect_ok("binding to the successor");
+    assert_eq!(client.ask("add 2 3").numbers("add"), [5]);
+}
