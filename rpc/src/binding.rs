@@ -107,7 +107,13 @@ impl Binding {
 
     fn bind_here(name: &str, interface: &'static Interface) -> Result<Self, BindError> {
         let socket = names::find(name)?;
-        let link = Link::to(name, &socket)?;
+        let (link, id) = loop {
+            let link = Link::to(name, &socket)?;
+            // Another thread may have taken the last number; then there is a new link.
+            if let Some(id) = link.next_binding() {
+                break (link, id);
+            }
+        };
         let resource = |what: &str| {
             let what = what.to_string();
             move |error| BindError::Resource { what, error }
@@ -120,10 +126,6 @@ impl Binding {
             astacks = Region::new(Mapping::shared(&memory).map_err(resource("mapping the A-stacks"))?);
             descriptors.push(memory.as_fd());
         }
-        let id = link.next_binding().ok_or_else(|| BindError::Resource {
-            what: format!("binding {name:?}"),
-            error: std::io::Error::other(format!("this domain has bound {} times to that one", server::MOST_BINDINGS)),
-        })?;
         let request = ClientRequest::Bind {
             id,
             name: name.into(),

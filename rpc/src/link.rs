@@ -186,12 +186,13 @@ pub(crate) fn refused(name: &str, wanted: &str, refusal: Refusal) -> BindError {
 type Links = HashMap<PathBuf, Weak<Link>>;
 
 impl Link {
-    /// The link to the domain with this socket: the one that stands, or a new one.
+    /// The link to the domain with this socket: the one that stands, or a new one; also when that one has no binding number left.
     pub(crate) fn to(name: &str, socket: &Path) -> Result<Arc<Self>, BindError> {
         static LINKS: OnceLock<Mutex<Links>> = OnceLock::new();
         let mut links = locked(LINKS.get_or_init(Mutex::default));
         if let Some(link) = links.get(socket).and_then(Weak::upgrade)
             && link.channel.closed().is_none()
+            && *locked(&link.ids) < crate::server::MOST_BINDINGS
         {
             return Ok(link);
         }

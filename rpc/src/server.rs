@@ -22,7 +22,7 @@ use upcall_transfer::Request;
 
 pub use crate::endpoint::{Policy, Running, Server};
 
-/// The most bindings that one domain makes to another in its life.
+/// The most bindings that go through one channel in its life; then another channel is made.
 pub const MOST_BINDINGS: u16 = 64;
 
 /// Procedure numbers of the runtime itself.

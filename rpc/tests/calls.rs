@@ -177,6 +177,18 @@ fn a_stopped_server_fails_its_calls_and_frees_its_name() {
 }
 
 #[test]
+fn a_client_may_bind_as_often_as_it_likes() {
+    let name = unique("often");
+    let (_server, _) = serve(&name, Pacing::Adaptive);
+    let kept: Vec<_> = (0..100).map(|_| Binding::bind(&name, &TEST).unwrap()).collect();
+    for round in 0..300u32 {
+        let binding = Binding::bind(&name, &TEST).unwrap();
+        assert_eq!(binding.call::<_, u32>(1, &(round, 1u32)), Ok(round + 1));
+        assert_eq!(kept[round as usize % 100].call::<_, u32>(1, &(round, 2u32)), Ok(round + 2));
+    }
+}
+
+#[test]
 fn many_kernel_threads_call_at_once() {
     let name = unique("crowd");
     let (_server, _) = serve(&name, Pacing::Adaptive);
