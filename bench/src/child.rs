@@ -19,8 +19,8 @@ use std::ffi::OsString;
 use std::io::{self, BufRead, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -169,13 +169,35 @@ pub struct Ready(());
 
 /// Says when to stop serving.
 #[derive(Debug, Clone)]
-pub struct Stop(Arc<AtomicBool>);
+pub struct Stop(Arc<Asked>);
+
+#[derive(Debug, Default)]
+struct Asked {
+    flag: AtomicBool,
+    lock: Mutex<()>,
+    came: Condvar,
+}
 
 impl Stop {
     /// Whether the harness has asked the server to end. Cheap enough for a polling loop.
     #[inline]
     pub fn requested(&self) -> bool {
-        self.0.load(Relaxed)
+        self.0.flag.load(Relaxed)
+    }
+
+    /// Blocks until then, for servers whose work is done by other threads. Uses no CPU, so that idle figures are theirs.
+    pub fn wait(&self) {
+        let mut held = self.0.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        while !self.requested() {
+            held = self.0.came.wait(held).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn request(&self) {
+        // Under the lock, or `wait` could look before and sleep after.
+        let _held = self.0.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.0.flag.store(true, Relaxed);
+        self.0.came.notify_all();
     }
 }
 
@@ -195,11 +217,11 @@ impl Ready {
     /// Announces a server that must clean up: when its standard input ends, it has 1.5 s to see `Stop` and return.
     pub fn announce_stoppable(self) -> Stop {
         announce();
-        let stop = Stop(Arc::new(AtomicBool::new(false)));
+        let stop = Stop(Arc::default());
         let asked = stop.clone();
         thread::spawn(move || {
             until_end_of_input();
-            asked.0.store(true, Relaxed);
+            asked.request();
             thread::sleep(GRACE);
             std::process::exit(0);
         });
@@ -480,6 +502,18 @@ mod tests {
         let done: Throughput = serde_json::from_str(&answer).unwrap();
         assert!(done.calls > 0 && done.elapsed_ns >= 2_000_000);
         assert_eq!(driver(0).command("throughput null 2 2").unwrap(), r#"{"unsupported":true}"#);
+    }
+
+    #[test]
+    fn a_stop_wakes_who_waits() {
+        let stop = Stop(Arc::default());
+        assert!(!stop.requested());
+        thread::scope(|scope| {
+            scope.spawn(|| stop.wait());
+            stop.request();
+        });
+        stop.wait();
+        assert!(stop.requested());
     }
 
     #[test]
