@@ -9,8 +9,8 @@ use crate::idle::Processors;
 use crate::sleep;
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use upcall_os::bell::Bell;
 use upcall_os::futex::{self, Scope};
 use upcall_os::poll::Report;
@@ -38,7 +38,8 @@ pub struct ServerChannel {
     home: u16,
     /// Rung by the client; in the set of the home processor's bed.
     bell: Bell,
-    lanes: [OnceLock<Arc<ServerLane>>; LANES as usize],
+    /// A bit for each lane that was opened. The lanes themselves are the processors', for they keep this channel.
+    opened: AtomicU64,
     closed: AtomicBool,
 }
 
@@ -96,8 +97,16 @@ impl ServerChannel {
     ) -> io::Result<Arc<Self>> {
         let bed = Domain::current()?.bed(usize::from(home))?;
         bed.set.add(&bell, 2, Report::EachRing)?;
-        let lanes = [const { OnceLock::new() }; LANES as usize];
-        Ok(Arc::new(Self { channel, station, serve, processors, home, bell, lanes, closed: AtomicBool::new(false) }))
+        Ok(Arc::new(Self {
+            channel,
+            station,
+            serve,
+            processors,
+            home,
+            bell,
+            opened: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+        }))
     }
 
     /// Starts to poll a lane.
@@ -115,7 +124,10 @@ impl ServerChannel {
             owes_look: AtomicBool::new(false),
             alone: self.processors.count() == 1,
         });
-        self.lanes[usize::from(number)].set(lane.clone()).map_err(|_| "a lane was opened twice")?;
+        const { assert!(LANES <= 64) };
+        if self.opened.fetch_or(1 << number, Ordering::Relaxed) & 1 << number != 0 {
+            return Err("a lane was opened twice");
+        }
         self.processors.add_lane(lane);
         Ok(())
     }
