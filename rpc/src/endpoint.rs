@@ -189,8 +189,7 @@ impl Server {
 
     fn open(self) -> Result<Open, ServeError> {
         let unable = |what: &'static str| move |error: io::Error| ServeError::Resource { what: what.into(), error };
-        let path = names::domain_path()?;
-        let listener = Listener::bind(&path).map_err(unable("the domain's socket"))?;
+        let (path, listener) = names::listen()?;
         let processors = Processors::new(self.processors, self.pacing).map_err(unable("the virtual processors"))?;
         let endpoint = Arc::new(Endpoint {
             path,

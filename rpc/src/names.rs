@@ -13,7 +13,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use upcall_os::socket::Connection;
+use upcall_os::socket::{Connection, Listener};
 
 /// The folder: `$UPCALL_DIR`, else `upcall` in `$XDG_RUNTIME_DIR` or in `/run/user/UID`, else `/tmp/upcall-UID`.
 pub fn folder() -> PathBuf {
@@ -75,18 +75,21 @@ fn lock(folder: &Path) -> io::Result<Lock> {
     Ok(Lock(file))
 }
 
-/// A fresh path for this domain's socket.
+/// Listens at a fresh path for this domain's socket, under the folder's lock: between its making and its listening a socket looks like a dead domain's.
 ///
 /// # Errors
-/// The folder cannot be made, or is somebody else's.
-pub fn domain_path() -> Result<PathBuf, ServeError> {
+/// The folder cannot be made, or is somebody else's; the kernel does not give a socket.
+pub fn listen() -> Result<(PathBuf, Listener), ServeError> {
     let folder = folder();
     let unable = |error| ServeError::Resource { what: format!("the folder of names, {}", folder.display()), error };
     prepare(&folder).map_err(unable)?;
     let _lock = lock(&folder).map_err(unable)?;
     sweep_all(&folder);
     let mark = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |t| t.subsec_nanos());
-    Ok(folder.join(format!("domain.{}.{mark:x}", std::process::id())))
+    let path = folder.join(format!("domain.{}.{mark:x}", std::process::id()));
+    let what = || format!("the domain's socket in {} (UPCALL_DIR chooses another folder)", folder.display());
+    let listener = Listener::bind(&path).map_err(|error| ServeError::Resource { what: what(), error })?;
+    Ok((path, listener))
 }
 
 /// Enters a name for the domain with this socket.
@@ -104,9 +107,17 @@ pub fn enter(name: &str, domain: &Path) -> Result<(), ServeError> {
         if target == domain {
             return Err(ServeError::ExportedHere { name: name.into() });
         }
-        if let Ok(connection) = Connection::connect(&target) {
-            let pid = connection.peer().map_or(0, |peer| peer.pid);
-            return Err(ServeError::NameTaken { name: name.into(), pid });
+        match Connection::connect(&target) {
+            Ok(connection) => {
+                let pid = connection.peer().map_or(0, |peer| peer.pid);
+                return Err(ServeError::NameTaken { name: name.into(), pid });
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {}
+            // A stopped server with a full queue, most likely: it lives.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(ServeError::NameTaken { name: name.into(), pid: 0 });
+            }
+            Err(error) => return Err(unable(error)),
         }
         fs::remove_file(&entry).map_err(unable)?;
     }
