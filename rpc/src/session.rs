@@ -5,6 +5,7 @@
 
 use std::any::Any;
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One binding's state on the server; see the module.
@@ -69,7 +70,7 @@ impl Session {
         }
         // The object's own drop may take its time, or come back here.
         drop(state);
-        drop(object);
+        object.into_iter().for_each(let_go);
         removed
     }
 
@@ -97,7 +98,7 @@ impl Session {
         let held = std::mem::take(&mut state.held);
         state.free.clear();
         drop(state);
-        drop(objects);
+        objects.into_iter().filter_map(|place| place.object).for_each(let_go);
         drop(held);
     }
 
@@ -106,6 +107,11 @@ impl Session {
         let state = self.state();
         state.objects.len() - state.free.len()
     }
+}
+
+/// Drops an object. Its drop is the server's code: a panic in it ends neither the server nor the dropping of the others.
+fn let_go(object: Box<dyn Any + Send + Sync>) {
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(object)));
 }
 
 impl State {
