@@ -68,7 +68,11 @@ pub(crate) enum NoExchange {
 impl NoExchange {
     pub(crate) fn for_name(self, name: &str) -> BindError {
         match self {
-            Self::Closed => BindError::ServerGone { name: name.into() },
+            Self::Closed => {
+                // Nobody else may have noticed.
+                crate::names::sweep();
+                BindError::ServerGone { name: name.into() }
+            }
             Self::TimedOut => BindError::NoAnswer { name: name.into(), after: PATIENCE },
             Self::Kernel(error) => BindError::Resource { what: format!("the control connection to {name:?}"), error },
             Self::Protocol(what) => BindError::Protocol { what },
@@ -280,7 +284,8 @@ impl Link {
             return Ok(segment);
         }
         // A power of two while that wastes little, so that segments are found again.
-        let len = if len <= 1 << 24 { len.next_power_of_two().max(1 << 16) } else { len.next_multiple_of(1 << 21) };
+        let len = if len <= 1 << 24 { Some(len.next_power_of_two().max(1 << 16)) } else { len.checked_next_multiple_of(1 << 21) };
+        let len = len.filter(|&len| isize::try_from(len).is_ok()).ok_or(io::ErrorKind::OutOfMemory)?;
         let memory = MemoryFile::create("upcall-segment", len)?;
         memory.allocate()?;
         let region = Region::new(Mapping::entered(&memory)?).ok_or_else(|| io::Error::other("a read-only segment"))?;
@@ -302,7 +307,13 @@ impl Link {
                 Err(io::Error::other(format!("the server refuses the segment: {refusal:?}")))
             }
             Ok(_) => Err(io::Error::other("another answer than a mapped segment")),
-            Err(error) => Err(io::Error::other(format!("the server did not map the segment: {error:?}"))),
+            Err(error) => {
+                // The clerk may not have noticed yet.
+                if matches!(error, NoExchange::Closed) {
+                    self.channel.close(Closed::PeerEnded);
+                }
+                Err(io::Error::other(format!("the server did not map the segment: {error:?}")))
+            }
         }
     }
 
