@@ -121,9 +121,7 @@ impl System for Upcall {
     fn serve(place: &Place, ready: Ready) -> Outcome<()> {
         let server = Server::new().export(&name(place), tests::export(Answers)).pacing(pacing(place.mode)).start()?;
         let stop = ready.announce_stoppable();
-        while !stop.requested() {
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        stop.wait();
         server.stop();
         Ok(())
     }

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!           63      48 47      32 31      16 15       0
-//!  word 0  |   lap    |   call   |    tag   |  astack  |   the control word: stored last, with release
+//!  word 0  |v|  lap   |   call   |    tag   |  astack  |   the control word: stored last, with release
 //!  word 1  | flag place| segment |        length       |   where the values are and how long they are
 //!  words 2 to 7   the values themselves, when they fit in 48 bytes
 //! ```
 //!
-//! `lap` says how often the ring has gone round, which makes the slot valid: the reader knows which lap it expects, so no index is shared. `call` is
+//! `v` says whether the other words mean anything: a message without values is one store. `lap` says how often the ring has gone round, which makes the slot valid: the reader knows which lap it expects, so no index is shared. `call` is
 //! the caller's number of the call, echoed in the reply. `tag` is the procedure in a request and the outcome in a reply. A null call moves this one line
 //! to the server and one back, which is the least that two processors can do.
 
@@ -55,6 +55,12 @@ pub struct Image {
 }
 
 const DONATED: u64 = 1 << 63;
+
+/// In the control word: there are values.
+const VALUES: u64 = 1 << 63;
+
+/// The bits of a lap.
+const LAP: u16 = 0x7fff;
 
 /// The A-stack number that means: none.
 pub const NO_ASTACK: u16 = u16::MAX;
@@ -143,19 +149,19 @@ impl Slot {
     /// Whether it holds the message of this lap; acquires it if so.
     #[inline]
     pub(crate) fn holds(&self, lap: u16) -> bool {
-        (self.control.load(Ordering::Acquire) >> 48) as u16 == lap
+        (self.control.load(Ordering::Acquire) >> 48) as u16 & LAP == lap & LAP
     }
 
     /// Copies the message of this lap out; `None` if it is not there yet.
     #[inline]
     pub(crate) fn read(&self, lap: u16) -> Option<Image> {
         let control = self.control.load(Ordering::Acquire);
-        if (control >> 48) as u16 != lap {
+        if (control >> 48) as u16 & LAP != lap & LAP {
             return None;
         }
-        let extent = self.rest[0].load(Ordering::Relaxed);
-        let mut image = Image { control: control & 0xffff_ffff_ffff, extent, values: [0; INLINE_WORDS] };
-        if extent != 0 {
+        let mut image = Image { control: control & 0xffff_ffff_ffff, extent: 0, values: [0; INLINE_WORDS] };
+        if control & VALUES != 0 {
+            image.extent = self.rest[0].load(Ordering::Relaxed);
             for (value, word) in image.values.iter_mut().zip(&self.rest[1..]) {
                 *value = word.load(Ordering::Relaxed);
             }
@@ -166,13 +172,16 @@ impl Slot {
     /// Writes the message and publishes it for this lap.
     #[inline]
     pub(crate) fn write(&self, image: &Image, lap: u16) {
-        self.rest[0].store(image.extent, Ordering::Relaxed);
+        let mut control = image.control | ((lap & LAP) as u64) << 48;
         if image.extent != 0 {
+            // The receiver reads this line all the time. Stores that it could see one by one would cost a transfer each; so no more than needed.
+            control |= VALUES;
+            self.rest[0].store(image.extent, Ordering::Relaxed);
             for (word, value) in self.rest[1..].iter().zip(&image.values) {
                 word.store(*value, Ordering::Relaxed);
             }
         }
-        self.control.store(image.control | (lap as u64) << 48, Ordering::Release);
+        self.control.store(control, Ordering::Release);
     }
 
     /// Where the control word is, for asking that its line be brought near.
