@@ -317,7 +317,11 @@ impl Vp {
         let mut round = 0_u32;
         let step = loop {
             match without_panic("an Idle implementation panicked in poll", || idle.poll(self)) {
-                Found::Work => break Step::Work,
+                Found::Work => {
+                    // Outside work without end must not keep sleepers asleep.
+                    self.expire();
+                    break Step::Work;
+                }
                 Found::Woke => round = 0,
                 Found::Nothing => {
                     self.expire();
