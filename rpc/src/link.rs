@@ -234,7 +234,10 @@ impl Link {
         let open_lane = Box::new(move |number: u16, vp: Option<(u16, &Bell)>| {
             let bell: Vec<_> = vp.iter().map(|(_, bell)| bell.as_fd()).collect();
             let request = ClientRequest::OpenLane { number, vp: vp.as_ref().map(|(vp, _)| *vp) };
-            opener.notify(request, &bell).map_err(|error| io::Error::other(format!("{error:?}")))
+            opener.notify(request, &bell).map_err(|error| match error {
+                NoExchange::Closed => io::ErrorKind::BrokenPipe.into(),
+                error => io::Error::other(format!("{error:?}")),
+            })
         });
         let link = Arc::new(Self {
             control,

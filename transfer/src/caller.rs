@@ -227,7 +227,7 @@ impl CallerChannel {
         let seat = cell.get_or_init(|| {
             let lane = lane_of(&self.channel, number);
             if let Err(error) = (self.open_lane)(number as u16, None) {
-                failed = Some(Closed::Lane(error.to_string()));
+                failed = Some(no_lane(error));
             }
             let calling = KernelLane {
                 requests: Sender::new(lane.requests),
@@ -253,8 +253,8 @@ impl CallerChannel {
         // A reply of a polling server is there within one cache-line round trip; the clock is not read before that.
         if !lane.shared {
             for look in 0..512 {
-                if let Some(reply) = lane.replies.take() {
-                    return Ok(Some(reply));
+                if lane.replies.waits() {
+                    return Ok(lane.replies.take());
                 }
                 // A pause is as long as a tenth of a round trip: not while the reply may be on its way.
                 if look >= 256 {
@@ -332,7 +332,7 @@ impl CallerChannel {
 
     #[cold]
     fn open_seat(&self, vp: usize) -> Result<&Arc<VpSeat>, Closed> {
-        let unable = |error: io::Error| Closed::Lane(error.to_string());
+        let unable = no_lane;
         let domain = Domain::current().map_err(unable)?;
         let bed = domain.bed(vp).map_err(unable)?;
         let bell = Bell::new().map_err(unable)?;
@@ -344,6 +344,10 @@ impl CallerChannel {
         // A number belongs to one kernel thread at a time, and only that opens its seat.
         Ok(self.seats[vp].get_or_init(|| seat))
     }
+}
+
+fn no_lane(error: io::Error) -> Closed {
+    if error.kind() == io::ErrorKind::BrokenPipe { Closed::PeerEnded } else { Closed::Lane(error.to_string()) }
 }
 
 fn lane_of(channel: &Channel, number: usize) -> Lane {
@@ -390,6 +394,20 @@ struct Calling {
     free: Vec<u16>,
     /// Threads that wait for a free call number.
     queue: VecDeque<Waiter>,
+    /// So many of the free numbers are for threads that were woken for them: who calls again at once does not overtake them for ever.
+    promised: usize,
+}
+
+impl Calling {
+    #[inline]
+    fn take_number(&mut self, promised: bool) -> Option<u16> {
+        if promised {
+            self.promised = self.promised.saturating_sub(1);
+        } else if self.free.len() <= self.promised {
+            return None;
+        }
+        self.free.pop()
+    }
 }
 
 enum Call {
@@ -413,6 +431,7 @@ impl VpSeat {
             calls: (0..DEPTH).map(|_| Call::Free).collect(),
             free: (0..DEPTH as u16).rev().collect(),
             queue: VecDeque::new(),
+            promised: 0,
         };
         Self {
             vp,
@@ -429,9 +448,10 @@ impl VpSeat {
     }
 
     fn call(&self, mut request: Image) -> Result<Image, Closed> {
+        let mut promised = false;
         loop {
             self.far.check()?;
-            let free = locked(&self.calling).free.pop();
+            let free = locked(&self.calling).take_number(promised);
             if let Some(number) = free {
                 request.set_call(number);
                 upcall_thread::block(|waiter| {
@@ -444,6 +464,7 @@ impl VpSeat {
                 return self.finish(number);
             }
             upcall_thread::block(|waiter| locked(&self.calling).queue.push_back(waiter));
+            promised = true;
         }
     }
 
@@ -457,6 +478,7 @@ impl VpSeat {
         calling.free.push(number);
         self.under_way.store(DEPTH - calling.free.len(), Ordering::Relaxed);
         let next = calling.queue.pop_front();
+        calling.promised += usize::from(next.is_some());
         drop(calling);
         if let Some(waiter) = next {
             waiter.wake();
