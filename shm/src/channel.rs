@@ -1,7 +1,8 @@
 //! The layout of a channel: one memory file for exactly two domains, a client and a server.
 //!
 //! Source: URPC, sections 3.2 and 3.2.1. A channel has lanes. Each virtual processor of the client, and each kernel thread while it calls, has a
-//! lane to itself, so no lock is needed between them. A lane is a ring of requests, a ring of replies and a line of control words.
+//! lane to itself, so no lock is needed between them. A lane is a ring of requests, a ring of replies and a line of control words. A kernel thread, which has one
+//! call at a time, uses the first slot alone, for request and reply.
 //!
 //! ```text
 //!      0   header: magic, version, lanes, depth                     client writes, once
@@ -106,6 +107,8 @@ pub struct Lane {
     pub requests: Shared<[Slot]>,
     /// The ring from server to client.
     pub replies: Shared<[Slot]>,
+    /// The first slot of the requests, for a caller that has one call at a time and uses no ring.
+    pub single: Shared<Slot>,
 }
 
 impl Channel {
@@ -153,6 +156,7 @@ impl Channel {
             control: self.0.view(CONTROLS + usize::from(number) * 64)?,
             requests: self.0.view_slice(rings, DEPTH)?,
             replies: self.0.view_slice(rings + LANE_BYTES / 2, DEPTH)?,
+            single: self.0.view(rings)?,
         })
     }
 }

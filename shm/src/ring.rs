@@ -218,6 +218,94 @@ impl<S: Deref<Target = [Slot]>> SharedReceiver<S> {
     }
 }
 
+/// The calling end of a single slot: one call at a time, and the reply comes back in the line that the request went in.
+///
+/// A line that its reader writes next moves between processors as a whole, in one transfer each way; a request line and a reply line would have to be
+/// claimed again by their writers on each call, which costs half as much again. So who has one call at a time (a kernel thread) uses this, and who
+/// has many (a virtual processor) the rings.
+#[derive(Debug)]
+pub struct SingleCaller<S> {
+    slot: S,
+    calls: Cell<u64>,
+}
+
+/// The laps of the request and of the reply of a call.
+#[inline(always)]
+fn turns(call: u64) -> (u16, u16) {
+    ((2 * call + 1) as u16, (2 * call + 2) as u16)
+}
+
+impl<S: Deref<Target = Slot>> SingleCaller<S> {
+    /// The calling end of a slot that nothing was sent through yet.
+    pub fn new(slot: S) -> Self {
+        Self { slot, calls: Cell::new(0) }
+    }
+
+    /// Sends a request. The reply to the one before was taken.
+    #[inline]
+    pub fn send(&self, image: &Image) {
+        self.slot.write(image, turns(self.calls.get()).0);
+    }
+
+    /// Whether the reply is there.
+    #[inline]
+    pub fn waits(&self) -> bool {
+        self.slot.holds(turns(self.calls.get()).1)
+    }
+
+    /// Takes the reply.
+    #[inline]
+    pub fn take(&self) -> Option<Image> {
+        let image = self.slot.read(turns(self.calls.get()).1)?;
+        self.calls.set(self.calls.get() + 1);
+        Some(image)
+    }
+}
+
+/// The serving end of a single slot, for several processors of one domain.
+#[derive(Debug)]
+pub struct SingleServer<S> {
+    slot: S,
+    taken: AtomicU64,
+    answered: AtomicU64,
+}
+
+impl<S: Deref<Target = Slot>> SingleServer<S> {
+    /// The serving end of a slot that nothing was taken from yet.
+    pub fn new(slot: S) -> Self {
+        Self { slot, taken: AtomicU64::new(0), answered: AtomicU64::new(0) }
+    }
+
+    /// Whether a request waits.
+    #[inline]
+    pub fn waits(&self) -> bool {
+        self.slot.holds(turns(self.taken.load(Ordering::Relaxed)).0)
+    }
+
+    /// Takes the request; `None` if there is none, or another processor was faster. As for [`SharedReceiver::take`], the claim comes after the copy.
+    #[inline]
+    pub fn take(&self) -> Option<Image> {
+        let call = self.taken.load(Ordering::Relaxed);
+        let image = self.slot.read(turns(call).0)?;
+        let claim = self.taken.compare_exchange(call, call + 1, Ordering::AcqRel, Ordering::Relaxed);
+        claim.is_ok().then_some(image)
+    }
+
+    /// Replies to the request that was taken.
+    #[inline]
+    pub fn reply(&self, image: &Image) {
+        let call = self.answered.load(Ordering::Relaxed);
+        self.answered.store(call + 1, Ordering::Relaxed);
+        self.slot.write(image, turns(call).1);
+    }
+
+    /// How many requests were taken and not answered: 0 or 1 unless the caller breaks the protocol.
+    #[inline]
+    pub fn under_way(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed).wrapping_sub(self.answered.load(Ordering::Relaxed))
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -241,6 +329,20 @@ mod tests {
                 assert_eq!((image.call(), image.tag()), (round as u16, i as u16));
             }
             assert!(receiver.take().is_none());
+        }
+    }
+
+    #[test]
+    fn a_single_slot_goes_to_and_fro() {
+        let slot = Arc::new(Slot::default());
+        let (caller, server) = (SingleCaller::new(slot.clone()), SingleServer::new(slot));
+        for call in 0..70_000u64 {
+            assert!(!server.waits() && server.take().is_none() && server.under_way() == 0);
+            caller.send(&Image::new(call as u16, 1, 0));
+            assert!(!caller.waits() && caller.take().is_none());
+            assert_eq!((server.take().unwrap().call(), server.under_way()), (call as u16, 1));
+            server.reply(&Image::new(call as u16, 2, 0));
+            assert_eq!(caller.take().unwrap().tag(), 2);
         }
     }
 

@@ -4,7 +4,7 @@
 use loom::sync::Arc;
 use loom::thread;
 use upcall_shm::astack::Numbers;
-use upcall_shm::ring::{Receiver, Sender, SharedReceiver, SharedSender};
+use upcall_shm::ring::{Receiver, Sender, SharedReceiver, SharedSender, SingleCaller, SingleServer};
 use upcall_shm::slot::{Image, Place, Slot};
 
 /// loom's `Arc` is not made of a slice; this is the same for a ring of two.
@@ -129,5 +129,36 @@ fn each_message_is_taken_by_one_processor() {
         seen.extend(take(&receiver));
         seen.sort_unstable();
         assert_eq!(seen, [(1, 11), (2, 22)]);
+    });
+}
+
+#[test]
+fn a_single_slot_carries_whole_requests_and_replies() {
+    loom::model(|| {
+        let slot = Arc::new(Slot::default());
+        let server = SingleServer::new(slot.clone());
+        let serving = thread::spawn(move || {
+            for _ in 0..2 {
+                let request = loop {
+                    if let Some(request) = server.take() {
+                        break request;
+                    }
+                    thread::yield_now();
+                };
+                server.reply(&message(request.call(), request.values[0] + 1));
+            }
+        });
+        let caller = SingleCaller::new(slot);
+        for call in 0..2 {
+            caller.send(&message(call, u64::from(call) * 10));
+            let reply = loop {
+                if let Some(reply) = caller.take() {
+                    break reply;
+                }
+                thread::yield_now();
+            };
+            assert_eq!((reply.call(), reply.values[0]), (call, u64::from(call) * 10 + 1));
+        }
+        serving.join().unwrap();
     });
 }

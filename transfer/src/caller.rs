@@ -22,7 +22,7 @@ use upcall_os::poll::Report;
 use upcall_os::processor;
 use upcall_shm::channel::{Channel, DEPTH, Lane, LaneControl};
 use upcall_shm::region::Shared;
-use upcall_shm::ring::{Receiver, Sender};
+use upcall_shm::ring::{Receiver, Sender, SingleCaller};
 use upcall_shm::slot::{Image, Slot};
 use upcall_shm::station::PeerStation;
 use upcall_thread::Waiter;
@@ -87,8 +87,7 @@ struct KernelSeat {
 }
 
 struct KernelLane {
-    requests: Sender<Shared<[Slot]>>,
-    replies: Receiver<Shared<[Slot]>>,
+    slot: SingleCaller<Shared<Slot>>,
     calls: u16,
     /// The server shared our processor when we last had to look.
     shared: bool,
@@ -182,7 +181,7 @@ impl CallerChannel {
         if asleep && self.pacing() != Pacing::Poll && self.far.donor.bring(&self.far.station, self.far.home) {
             request.donate();
         }
-        lane.requests.send(&request);
+        lane.slot.send(&request);
         let reply = if asleep {
             self.far.bell.ring();
             self.sleep_for_reply(seat, &lane)?
@@ -229,13 +228,8 @@ impl CallerChannel {
             if let Err(error) = (self.open_lane)(number as u16, None) {
                 failed = Some(no_lane(error));
             }
-            let calling = KernelLane {
-                requests: Sender::new(lane.requests),
-                replies: Receiver::new(lane.replies),
-                calls: 0,
-                shared: false,
-                give_way: GiveWay::default(),
-            };
+            let slot = SingleCaller::new(lane.single);
+            let calling = KernelLane { slot, calls: 0, shared: false, give_way: GiveWay::default() };
             KernelSeat { control: lane.control, lane: Mutex::new(calling) }
         });
         match failed {
@@ -253,8 +247,8 @@ impl CallerChannel {
         // A reply of a polling server is there within one cache-line round trip; the clock is not read before that.
         if !lane.shared {
             for look in 0..512 {
-                if lane.replies.waits() {
-                    return Ok(lane.replies.take());
+                if lane.slot.waits() {
+                    return Ok(lane.slot.take());
                 }
                 // A pause is as long as a tenth of a round trip: not while the reply may be on its way.
                 if look >= 256 {
@@ -273,7 +267,7 @@ impl CallerChannel {
             // The server is awake, and its processor is ours: it is given way to.
             lane.shared = self.far.station.cpu(self.far.home) == Some(processor::current() as u32);
             for _ in 0..32 {
-                if let Some(reply) = lane.replies.take() {
+                if let Some(reply) = lane.slot.take() {
                     self.far.pacer.fruitful();
                     return Ok(Some(reply));
                 }
@@ -297,7 +291,7 @@ impl CallerChannel {
         let sleeper = &seat.control.sleeper;
         loop {
             sleep::announce(sleeper);
-            if let Some(reply) = lane.replies.take() {
+            if let Some(reply) = lane.slot.take() {
                 sleep::retract(sleeper);
                 return Ok(reply);
             }
@@ -311,7 +305,7 @@ impl CallerChannel {
                 self.far.bell.ring();
             }
             futex::wait(sleeper, 1, Scope::Shared, None);
-            if let Some(reply) = lane.replies.take() {
+            if let Some(reply) = lane.slot.take() {
                 sleep::retract(sleeper);
                 return Ok(reply);
             }

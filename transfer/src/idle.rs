@@ -18,6 +18,10 @@ use upcall_os::atomic::{Ordering, fence};
 use upcall_os::processor;
 use upcall_thread::{Found, Idle, Vp};
 
+/// So many looks are taken in a row, and so many for the next request of a caller that was just answered.
+const LOOKS: usize = 16;
+const LOOKS_FOR_MORE: usize = 128;
+
 /// How many requests of one lane are run before the others are looked at again.
 const BATCH: usize = 32;
 
@@ -107,6 +111,8 @@ struct View {
     next: usize,
     pacer: Pacer,
     give_way: GiveWay,
+    /// The last look found nothing.
+    quiet: bool,
     /// Since when nothing was found.
     idle_since: Option<Instant>,
     /// The processor that we run on is a caller's.
@@ -128,6 +134,22 @@ impl View {
             self.lanes = Rc::new(processors.lanes().clone());
             self.seats = Rc::new(number().map_or_else(Vec::new, |number| processors.0.domain.seats(number)));
         }
+    }
+
+    /// A lane with a request; the look begins behind the last one served. Where the last look found nothing, several looks are taken in a row: the way
+    /// round through the scheduler takes longer than a look.
+    fn find(&self) -> Option<usize> {
+        let (before, from) = self.lanes.split_at(self.next.min(self.lanes.len()));
+        let looks = if self.quiet && !before.is_empty() | !from.is_empty() { LOOKS } else { 1 };
+        for _ in 0..looks {
+            if let Some(at) = from.iter().position(|lane| lane.waits()) {
+                return Some(before.len() + at);
+            }
+            if let Some(at) = before.iter().position(|lane| lane.waits()) {
+                return Some(at);
+            }
+        }
+        None
     }
 
     fn settle(&self) {
@@ -178,21 +200,19 @@ impl Idle for Processors {
             for seat in view.seats.iter() {
                 woke |= seat.collect();
             }
-            let (before, from) = view.lanes.split_at(view.next.min(view.lanes.len()));
-            let found = match from.iter().position(|lane| lane.waits()) {
-                Some(at) => Some(before.len() + at),
-                None => before.iter().position(|lane| lane.waits()),
-            };
+            let found = view.find();
             if woke || found.is_some() {
                 if view.idle_since.take().is_some() {
                     view.pacer.fruitful();
                 }
+                view.quiet = false;
                 if let Some(found) = found {
                     view.next = found;
                     return Found::Work;
                 }
                 return Found::Woke;
             }
+            view.quiet = true;
             Found::Nothing
         })
     }
@@ -208,6 +228,12 @@ impl Idle for Processors {
             let Some(served) = lane.serve_one() else { break };
             if served.donated {
                 VIEW.with_borrow_mut(|view| (view.donated, view.confined) = (true, true));
+                break;
+            }
+            // Who was answered may call again at once; if nobody else can, that is waited for right here, for about a round trip.
+            let more = lanes.len() == 1 && (0..LOOKS_FOR_MORE).any(|_| lane.waits());
+            if !more && !lane.waits() {
+                break;
             }
         }
     }

@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use upcall_os::bell::Bell;
 use upcall_os::futex::{self, Scope};
 use upcall_os::poll::Report;
-use upcall_shm::channel::{Channel, LANES, LaneControl};
+use upcall_shm::channel::{Channel, DEPTH, LANES, LaneControl};
 use upcall_shm::region::Shared;
-use upcall_shm::ring::{SharedReceiver, SharedSender};
+use upcall_shm::ring::{SharedReceiver, SharedSender, SingleServer};
 use upcall_shm::slot::{Image, Slot};
 use upcall_shm::station::PeerStation;
 
@@ -59,14 +59,58 @@ pub enum Caller {
 
 /// One lane, as the server sees it.
 pub(crate) struct ServerLane {
-    requests: SharedReceiver<Shared<[Slot]>>,
-    replies: SharedSender<Shared<[Slot]>>,
+    queue: Queue,
     control: Shared<LaneControl>,
     caller: Caller,
     channel: Arc<ServerChannel>,
     owes_look: AtomicBool,
     /// One virtual processor alone serves it, so that its threads never take or reply at the same time.
     alone: bool,
+}
+
+/// How requests come and replies go.
+enum Queue {
+    /// A kernel thread's: one call at a time, in one line.
+    Single(SingleServer<Shared<Slot>>),
+    /// A virtual processor's: as many calls as the rings have slots.
+    Rings(SharedReceiver<Shared<[Slot]>>, SharedSender<Shared<[Slot]>>),
+}
+
+impl Queue {
+    #[inline]
+    fn waits(&self) -> bool {
+        match self {
+            Self::Single(slot) => slot.waits(),
+            Self::Rings(requests, _) => requests.waits(),
+        }
+    }
+
+    #[inline]
+    fn take(&self, alone: bool) -> Option<Image> {
+        match self {
+            Self::Single(slot) => slot.take(),
+            Self::Rings(requests, _) if alone => requests.take_alone(),
+            Self::Rings(requests, _) => requests.take(),
+        }
+    }
+
+    #[inline]
+    fn reply(&self, image: &Image, alone: bool) {
+        match self {
+            Self::Single(slot) => slot.reply(image),
+            Self::Rings(_, replies) if alone => replies.send_alone(image),
+            Self::Rings(_, replies) => replies.send(image),
+        }
+    }
+
+    /// Whether the caller has more calls under way than its queue can hold: it breaks the protocol (ring.rs).
+    #[inline]
+    fn overrun(&self) -> bool {
+        match self {
+            Self::Single(slot) => slot.under_way() > 1,
+            Self::Rings(requests, replies) => requests.taken().wrapping_sub(replies.sent()) > DEPTH as u64,
+        }
+    }
 }
 
 impl fmt::Debug for ServerChannel {
@@ -116,8 +160,10 @@ impl ServerChannel {
     pub fn open_lane(self: &Arc<Self>, number: u16, caller: Caller) -> Result<(), &'static str> {
         let lane = self.channel.lane(number).ok_or("a lane that does not exist was opened")?;
         let lane = Arc::new(ServerLane {
-            requests: SharedReceiver::new(lane.requests),
-            replies: SharedSender::new(lane.replies),
+            queue: match caller {
+                Caller::KernelThread => Queue::Single(SingleServer::new(lane.single)),
+                Caller::Processor { .. } => Queue::Rings(SharedReceiver::new(lane.requests), SharedSender::new(lane.replies)),
+            },
             control: lane.control,
             caller,
             channel: self.clone(),
@@ -147,18 +193,17 @@ impl ServerChannel {
 impl ServerLane {
     #[inline]
     pub(crate) fn waits(&self) -> bool {
-        self.requests.waits()
+        self.queue.waits()
     }
 
     /// Takes a request and runs it. Returns whether there was one, and whether the caller's processor came with it.
     #[inline]
     pub(crate) fn serve_one(&self) -> Option<Served> {
-        let image = if self.alone { self.requests.take_alone()? } else { self.requests.take()? };
+        let image = self.queue.take(self.alone)?;
         if self.channel.closed.load(Ordering::Relaxed) {
             return None;
         }
-        // A client that keeps to the protocol has at most as many calls outstanding as fit into a ring (ring.rs).
-        if self.requests.taken().wrapping_sub(self.replies.sent()) > upcall_shm::channel::DEPTH as u64 {
+        if self.queue.overrun() {
             self.channel.close();
             self.channel.serve.violation("more calls outstanding than a lane has slots");
             return None;
@@ -169,12 +214,8 @@ impl ServerLane {
     }
 
     fn reply(&self, image: &Image) {
-        if self.alone {
-            self.replies.send_alone(image);
-        } else {
-            self.replies.send(image);
-        }
-        if self.requests.waits() {
+        self.queue.reply(image, self.alone);
+        if self.queue.waits() {
             // More to do here: the fence can be shared with the next reply. The idle loop pays what is owed.
             self.owes_look.store(true, Ordering::Relaxed);
         } else {
