@@ -2,9 +2,9 @@
 //!
 //! One bell per ringer. A bell shared by several could be drained by one of them and so silenced for the others.
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// A bell; see the module.
 #[derive(Debug)]
@@ -19,24 +19,33 @@ impl Bell {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// Takes a bell that a peer sent. Whatever the descriptor is, ringing it cannot block or harm us: see [`Bell::ring`].
+    /// Takes a bell that a peer sent; only an eventfd is accepted.
     ///
     /// # Errors
-    /// The kernel refuses to make it non-blocking.
+    /// It is something else, or the kernel refuses to make it non-blocking.
     pub fn adopt(fd: OwnedFd) -> io::Result<Self> {
+        let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
+        if link.as_os_str() != "anon_inode:[eventfd]" {
+            return Err(io::Error::other(format!("the bell is no eventfd but {}", link.display())));
+        }
         let flags = rustix::fs::fcntl_getfl(&fd)?;
         rustix::fs::fcntl_setfl(&fd, flags | rustix::fs::OFlags::NONBLOCK)?;
         Ok(Self(fd))
     }
 
-    /// Rings it. Never blocks: a bell whose counter is full (after 2^64 rings) already rings, and a peer that sent something else than
-    /// a bell, or made it blocking again, hurts only the waking of itself. Costs one system call.
+    /// Rings it. Costs one system call. Does not block: a bell whose counter is full (after 2^64 rings) already rings. A hostile peer that
+    /// fills the counter and makes its bell blocking again can hold the caller up, until somebody silences the bell; see CAVEATS.md.
     pub fn ring(&self) {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
     /// Silences it; returns whether it had rung. Never blocks.
     pub fn silence(&self) -> bool {
+        let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+        if !matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(1)) {
+            return false;
+        }
         let mut count = [0; 8];
         matches!(rustix::io::read(&self.0, &mut count), Ok(8))
     }

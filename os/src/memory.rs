@@ -17,6 +17,9 @@ const BOTH_WRITE: SealFlags = SealFlags::SEAL.union(SealFlags::SHRINK).union(Sea
 /// The seals of a file that only its maker may write.
 const ONE_WRITES: SealFlags = BOTH_WRITE.union(SealFlags::FUTURE_WRITE);
 
+/// The file system that memory files without huge pages lie in, as `statfs` names it.
+const TMPFS: u64 = 0x0102_1994;
+
 /// A sealed memory file. Its length is fixed and at least one byte.
 #[derive(Debug)]
 pub struct MemoryFile {
@@ -126,6 +129,10 @@ impl MemoryFile {
         // EXEC is set by the kernel itself where the administrator asks for memory files without execution.
         if found.difference(SealFlags::from_bits_retain(0x20)) != expected {
             return Err(AdoptError::Seals { found: found.bits(), expected: expected.bits() });
+        }
+        // Huge pages can be taken away by punching holes whatever these seals say; only plain shared memory is accepted.
+        if fs::fstatfs(&fd).map_err(kernel)?.f_type as u64 != TMPFS {
+            return Err(AdoptError::Kernel(io::Error::other("it is not plain shared memory")));
         }
         // Sealed first, measured then: the other order would leave a moment for shrinking.
         let found = fs::fstat(&fd).map_err(kernel)?.st_size as u64;

@@ -8,6 +8,7 @@ use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
+use std::cell::RefCell;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -138,11 +139,20 @@ impl Connection {
     /// A message longer than [`LONGEST`], or with descriptors that did not all arrive (too many, or our own table is full): it is lost, and
     /// the connection is of no more use.
     pub fn receive(&self) -> io::Result<Received> {
-        let mut bytes = vec![0; LONGEST];
+        thread_local! {
+            static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+        }
+        BUFFER.with_borrow_mut(|buffer| {
+            buffer.resize(LONGEST, 0);
+            self.receive_by(buffer)
+        })
+    }
+
+    fn receive_by(&self, bytes: &mut [u8]) -> io::Result<Received> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let got = {
-            let mut parts = [IoSliceMut::new(&mut bytes)];
+            let mut parts = [IoSliceMut::new(bytes)];
             match net::recvmsg(&self.0, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
                 Ok(got) => got,
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(Received::Nothing),
@@ -167,8 +177,7 @@ impl Connection {
         if got.bytes == 0 {
             return Ok(Received::Closed);
         }
-        bytes.truncate(got.bytes);
-        Ok(Received::Message(Message { bytes, descriptors }))
+        Ok(Received::Message(Message { bytes: bytes[..got.bytes].to_vec(), descriptors }))
     }
 
     /// Waits for a message: looks again and again for `eager`, then blocks the kernel thread, until `limit` has passed in all.
@@ -191,6 +200,11 @@ impl Connection {
                 let _ = rustix::event::poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&rest));
             }
         }
+    }
+
+    /// Ends the connection: both sides see it closed.
+    pub fn shut_down(&self) {
+        let _ = net::shutdown(&self.0, net::Shutdown::Both);
     }
 
     /// Who is at the other end.

@@ -240,10 +240,13 @@ impl Binding {
         }
         let mut reply = inner.link.channel.call(request)?;
         if reply.tag() != outcome::DONE {
-            if reply.tag() == outcome::HELD {
-                bound.result.store(u32::try_from(reply.values[1]).unwrap_or(u32::MAX), Ordering::Relaxed);
+            let held = (reply.tag() == outcome::HELD).then_some(reply.values[1]);
+            let result = self.uncommon(reply, astack, segment);
+            // Only a length that was there is believed, and brought room for the next time.
+            if let (Ok(_), Some(Ok(len))) = (&result, held.map(u32::try_from)) {
+                bound.result.store(len, Ordering::Relaxed);
             }
-            return self.uncommon(reply, astack, segment);
+            return result;
         }
         match reply.values_in() {
             Some(Place::Inline) => {
@@ -439,7 +442,10 @@ struct TakenSegment<'a> {
 
 impl<'a> TakenSegment<'a> {
     fn take(inner: &'a Inner, len: usize) -> Result<Self, CallError> {
-        let segment = inner.link.segment(len);
+        let segment = match inner.link.kept_segment(len) {
+            Some(segment) => Ok(segment),
+            None => aside(|| inner.link.new_segment(len)),
+        };
         let segment = segment.map_err(|error| match inner.link.channel.closed() {
             Some(closed) => CallError::Failed(closed),
             None => CallError::NoMemory { bytes: len as u64, error: error.to_string() },

@@ -4,7 +4,7 @@
 //! of any length go to. It is written in place: into the slot's own words, the A-stack, or a segment (LRPC, section 3.5: one copy in).
 
 use crate::interface::Limits;
-use crate::session::Session;
+use crate::session::{Session, TooMany};
 use crate::value::Put;
 use std::sync::Arc;
 use upcall_shm::span::Room;
@@ -34,6 +34,8 @@ pub enum Fault {
     },
     /// A handle of another binding.
     ForeignHandle,
+    /// The client holds as many resources as it may.
+    TooManyObjects,
     /// The block is shorter than the values: the type's own account of its size is wrong.
     Room,
 }
@@ -135,10 +137,10 @@ impl<'a> Encoder<'a> {
     /// Gives a server's object to the client: it gets a handle in the client's session.
     pub(crate) fn export(&mut self, at: usize, object: Box<dyn std::any::Any + Send + Sync>) {
         match self.session {
-            Some(session) => {
-                let handle = session.insert(object);
-                self.u64(at, handle);
-            }
+            Some(session) => match session.insert(object) {
+                Ok(handle) => self.u64(at, handle),
+                Err(TooMany) => self.fail(Fault::TooManyObjects),
+            },
             None => self.fail(Fault::ForeignHandle),
         }
     }

@@ -19,6 +19,9 @@ use upcall_transfer::{Pacing, Processors};
 /// Decides who may bind; see [`Server::policy`].
 pub type Policy = Box<dyn Fn(&Peer) -> Result<(), String> + Send + Sync>;
 
+/// The most connections of one process: it needs one, and another for each 64 bindings.
+const MOST_CONNECTIONS: usize = 64;
+
 fn same_user(peer: &Peer) -> Result<(), String> {
     let own = upcall_os::socket::own_user();
     if peer.uid == own {
@@ -62,12 +65,17 @@ impl Endpoint {
         drop(gone);
     }
 
+    fn connections_of(&self, pid: u32) -> usize {
+        locked(&self.clients).iter().filter(|client| client.pid() == pid).count()
+    }
+
     fn accept(self: &Arc<Self>) {
         loop {
             match self.listener.accept() {
                 Ok(Some(connection)) => {
                     // A client that has ended already, or that there is no descriptor for, sees a closed connection.
                     if let Ok(peer) = connection.peer()
+                        && self.connections_of(peer.pid) < MOST_CONNECTIONS
                         && let Ok(client) = ClientPeer::welcome(connection, peer, self)
                     {
                         locked(&self.clients).push(client);

@@ -211,6 +211,7 @@ impl From<Fault> for CallError {
         match fault {
             Fault::TooLong { what, len, limit } => Self::TooLong { what, len, limit },
             Fault::ForeignHandle => Self::ForeignHandle,
+            Fault::TooManyObjects => Self::Refused("too many resources are held".into()),
             Fault::Room => Self::Refused("the arguments do not fit the space computed for them".into()),
         }
     }

@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use upcall_os::bell::Bell;
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_os::poll::Report;
@@ -83,11 +83,19 @@ impl NoExchange {
 impl Control {
     fn tell(&self, serial: u32, request: ClientRequest, descriptors: &[BorrowedFd<'_>]) -> Result<(), NoExchange> {
         let bytes = wire::pack(&ToServer { serial, request }).map_err(NoExchange::Kernel)?;
+        if bytes.len() > upcall_os::socket::LONGEST {
+            let text = format!("a control message of {} bytes is too long: split the interface", bytes.len());
+            return Err(NoExchange::Kernel(io::Error::other(text)));
+        }
+        let start = Instant::now();
         loop {
             return match self.connection.send(&bytes, descriptors) {
                 Ok(()) => Ok(()),
                 // The server's buffer is full of our own requests: it is slow, and will read them.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if start.elapsed() > PATIENCE {
+                        return Err(NoExchange::TimedOut);
+                    }
                     std::thread::sleep(Duration::from_millis(1));
                     continue;
                 }
@@ -156,15 +164,26 @@ pub fn list(socket: &Path) -> Result<(Peer, Vec<crate::wire::Exported>), BindErr
 }
 
 fn connect(name: &str, socket: &Path) -> Result<(Connection, Peer), BindError> {
-    let connection = Connection::connect(socket).map_err(|error| match error.kind() {
+    let mut connection = Connection::connect(socket);
+    let start = Instant::now();
+    // The server's queue is full: it is busy with other binders, or stopped.
+    while connection.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) && start.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(1));
+        connection = Connection::connect(socket);
+    }
+    let connection = connection.map_err(|error| match error.kind() {
         io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
             crate::names::sweep();
             BindError::ServerGone { name: name.into() }
         }
-        io::ErrorKind::WouldBlock => BindError::NoAnswer { name: name.into(), after: Duration::ZERO },
+        io::ErrorKind::WouldBlock => BindError::NoAnswer { name: name.into(), after: PATIENCE },
         _ => BindError::Resource { what: format!("connecting to {}", socket.display()), error },
     })?;
-    let peer = connection.peer().map_err(|_| BindError::ServerGone { name: name.into() })?;
+    let peer = connection.peer().map_err(|error| match error.raw_os_error() {
+        // The table is full, here or on the machine; anything else means that the process has ended.
+        Some(23 | 24) => BindError::Resource { what: format!("knowing the server of {name:?}"), error },
+        _ => NoExchange::Closed.for_name(name),
+    })?;
     let own = upcall_os::socket::own_user();
     if peer.uid != own && peer.uid != 0 {
         return Err(BindError::WrongUser { name: name.into(), found: peer.uid, expected: own });
@@ -219,8 +238,12 @@ impl Link {
         let channel = Channel::create(region).map_err(|error| BindError::Protocol { what: error.to_string() })?;
         let control = Arc::new(Control { connection, serial: Mutex::new(0) });
         let open = ClientRequest::Open { version: wire::VERSION };
-        let (answer, descriptors) =
-            control.exchange(open, &[memory.as_fd(), domain.station().as_fd()]).map_err(|error| error.for_name(name))?;
+        let (answer, descriptors) = control.exchange(open, &[memory.as_fd(), domain.station().as_fd()]).map_err(|error| {
+            if matches!(error, NoExchange::Closed) {
+                await_end(peer.pidfd.as_ref());
+            }
+            error.for_name(name)
+        })?;
         let home = match answer {
             Answer::Opened { home } => home,
             Answer::Refused(refusal) => return Err(refused(name, "", refusal)),
@@ -254,11 +277,14 @@ impl Link {
     /// Has the clerk close the channel when the server ends.
     fn watch(self: &Arc<Self>, peer: Peer) -> io::Result<()> {
         let clerk = Clerk::current()?;
-        let end = Arc::new(ServerEnd { link: Arc::downgrade(self), control: self.control.clone(), pidfd: None });
-        let mut keys = vec![clerk.watch(end, Report::HangUp)?];
-        if let Some(pidfd) = peer.pidfd {
-            let end = Arc::new(ServerEnd { link: Arc::downgrade(self), control: self.control.clone(), pidfd: Some(pidfd) });
-            keys.push(clerk.watch(end, Report::WhileReadable)?);
+        let pidfd = peer.pidfd.map(Arc::new);
+        let end = |of_process| {
+            let (link, control, pidfd) = (Arc::downgrade(self), self.control.clone(), pidfd.clone());
+            Arc::new(ServerEnd { link, control, pidfd, of_process })
+        };
+        let mut keys = vec![clerk.watch(end(false), Report::HangUp)?];
+        if pidfd.is_some() {
+            keys.push(clerk.watch(end(true), Report::WhileReadable)?);
         }
         let _ = self.watching.set(keys);
         Ok(())
@@ -275,17 +301,16 @@ impl Link {
         &self.control
     }
 
-    /// A segment of at least `len` bytes that the server has mapped: one kept from before, or a new one.
-    pub(crate) fn segment(&self, len: usize) -> io::Result<Segment> {
-        let kept = {
-            let mut segments = locked(&self.segments);
-            let fitting = segments.kept.iter().enumerate().filter(|(_, segment)| segment.region.len() >= len);
-            let best = fitting.min_by_key(|(_, segment)| segment.region.len()).map(|(i, _)| i);
-            best.map(|i| segments.kept.swap_remove(i))
-        };
-        if let Some(segment) = kept {
-            return Ok(segment);
-        }
+    /// A segment of at least `len` bytes that the server has mapped, kept from before.
+    pub(crate) fn kept_segment(&self, len: usize) -> Option<Segment> {
+        let mut segments = locked(&self.segments);
+        let fitting = segments.kept.iter().enumerate().filter(|(_, segment)| segment.region.len() >= len);
+        let best = fitting.min_by_key(|(_, segment)| segment.region.len()).map(|(i, _)| i);
+        best.map(|i| segments.kept.swap_remove(i))
+    }
+
+    /// A new one. Blocks the kernel thread until the server has mapped it.
+    pub(crate) fn new_segment(&self, len: usize) -> io::Result<Segment> {
         // A power of two while that wastes little, so that segments are found again.
         let len = if len <= 1 << 24 { Some(len.next_power_of_two().max(1 << 16)) } else { len.checked_next_multiple_of(1 << 21) };
         let len = len.filter(|&len| isize::try_from(len).is_ok()).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -360,12 +385,25 @@ struct Segments {
 struct ServerEnd {
     link: Weak<Link>,
     control: Arc<Control>,
-    pidfd: Option<OwnedFd>,
+    pidfd: Option<Arc<OwnedFd>>,
+    of_process: bool,
+}
+
+/// A process that is being killed closes its connections some moments before its listening socket. Waits for those moments, so that what it left in the folder of
+/// names is seen to be dead; not long, for a server may also have hung up and live.
+fn await_end(pidfd: Option<&OwnedFd>) {
+    let start = Instant::now();
+    while pidfd.is_some_and(|pidfd| !upcall_os::socket::has_ended(pidfd)) && start.elapsed() < Duration::from_millis(30) {
+        std::thread::sleep(Duration::from_micros(200));
+    }
 }
 
 impl Watched for ServerEnd {
     fn descriptor(&self) -> BorrowedFd<'_> {
-        self.pidfd.as_ref().map_or_else(|| self.control.connection.as_fd(), AsFd::as_fd)
+        match &self.pidfd {
+            Some(pidfd) if self.of_process => pidfd.as_fd(),
+            _ => self.control.connection.as_fd(),
+        }
     }
 
     fn happened(&self, _hung_up: bool) -> bool {
@@ -373,6 +411,7 @@ impl Watched for ServerEnd {
             link.channel.close(Closed::PeerEnded);
         }
         // What the server left in the folder of names is removed by the first who notices.
+        await_end(self.pidfd.as_deref());
         crate::names::sweep();
         false
     }

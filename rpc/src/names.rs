@@ -66,6 +66,11 @@ fn prepare(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether the folder is one, and this user's.
+fn is_ours(folder: &Path) -> bool {
+    fs::symlink_metadata(folder).is_ok_and(|found| found.is_dir() && found.uid() == upcall_os::socket::own_user())
+}
+
 /// Holds the lock on the folder until it is dropped.
 struct Lock(#[expect(dead_code, reason = "held for its lock")] fs::File);
 
@@ -164,7 +169,11 @@ fn is_socket(path: &Path) -> bool {
 /// Removes what dead domains have left in the folder. Costs a connection attempt for each domain.
 pub fn sweep() {
     let folder = folder();
-    if let Ok(_lock) = lock(&folder) {
+    // Somebody else may be at it, or be stopped while at it: then it is left to them.
+    if is_ours(&folder)
+        && let Ok(file) = fs::File::open(&folder)
+        && rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
+    {
         sweep_all(&folder);
     }
 }

@@ -27,7 +27,9 @@ use upcall_transfer::{Domain, Request, Serve, ServerChannel};
 /// The most bytes of segments that one client may have mapped in a server at a time: address space, for the pages are the client's.
 const MOST_SEGMENT_BYTES: usize = 64 << 30;
 /// The most segments.
-const MOST_SEGMENTS: usize = 4096;
+const MOST_SEGMENTS: usize = 1024;
+/// Segments up to this size are entered into the page table when they arrive.
+const ENTER_AT_ONCE: usize = 4 << 20;
 /// So many control messages of one client are handled before another client's turn.
 const TURN: usize = 16;
 
@@ -81,8 +83,9 @@ impl Serve for Runner {
     }
 
     fn violation(&self, _what: &'static str) {
+        // The clerk sees the connection closed, and ends the client: it alone does, so that nothing is added meanwhile.
         if let Some(peer) = self.peer.upgrade() {
-            peer.end();
+            peer.connection.shut_down();
         }
     }
 }
@@ -120,18 +123,16 @@ impl ClientPeer {
         Ok(client)
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.peer.pid
+    }
+
     /// Revokes everything the client has. Calls that run go on to their end.
     pub(crate) fn end(&self) {
         if self.ended.swap(true, Ordering::SeqCst) {
             return;
         }
-        if let Some(channel) = self.channel.get() {
-            channel.close();
-        }
-        for bound in self.shared.bindings.iter().filter_map(OnceLock::get) {
-            revoke(bound);
-        }
-        self.shared.segments().clear();
+        self.revoke_all();
         if let Ok(clerk) = Clerk::current() {
             let keys = std::mem::take(&mut *locked(&self.watching));
             keys.iter().for_each(|&key| clerk.forget(key));
@@ -139,6 +140,16 @@ impl ClientPeer {
         if let Some(endpoint) = self.endpoint.upgrade() {
             endpoint.gone(self);
         }
+    }
+
+    fn revoke_all(&self) {
+        if let Some(channel) = self.channel.get() {
+            channel.close();
+        }
+        for bound in self.shared.bindings.iter().filter_map(OnceLock::get) {
+            revoke(bound);
+        }
+        self.shared.segments().clear();
     }
 
     /// Reads what the client has sent. Returns whether it is still there.
@@ -158,10 +169,27 @@ impl ClientPeer {
     }
 
     fn handle(self: &Arc<Self>, message: Message) -> bool {
+        if self.ended.load(Ordering::SeqCst) {
+            return false;
+        }
+        let there = self.answer(message);
+        // Ended by a stopping server while this was going on: what was added goes too.
+        if self.ended.load(Ordering::SeqCst) {
+            self.revoke_all();
+            return false;
+        }
+        there
+    }
+
+    fn answer(self: &Arc<Self>, message: Message) -> bool {
         let Ok(ToServer { serial, request }) = wire::unpack(&message.bytes) else { return false };
         let mut out: Vec<OwnedFd> = Vec::new();
         let answer = match request {
             ClientRequest::Open { version } => self.open(version, message.descriptors, &mut out),
+            // Whom the policy has not let in has no channel, and is told and given nothing.
+            ClientRequest::Bind { .. } | ClientRequest::Segment { .. } if self.channel.get().is_none() => {
+                Err(protocol("the channel comes first"))
+            }
             ClientRequest::Bind { id, name, interface, procedures, classes } => {
                 self.bind(id, &name, &interface, &procedures, &classes, message.descriptors)
             }
@@ -238,6 +266,10 @@ impl ClientPeer {
         descriptors: Vec<OwnedFd>,
     ) -> Result<Answer, Refusal> {
         let endpoint = self.endpoint.upgrade().ok_or_else(|| protocol("the server is ending"))?;
+        // Whom the policy refused has no channel.
+        if self.channel.get().is_none() || procedures.len() > crate::interface::MOST_PROCEDURES {
+            return Err(protocol("a binding without a channel, or to more procedures than an interface has"));
+        }
         let (entry, numbers) = endpoint.exports().bind(name, interface, procedures)?;
         let classes: Vec<_> = classes.iter().take(64).map(|&(size, count)| Class { size, count }).collect();
         let plan = Plan::new(classes).map_err(protocol)?;
@@ -267,12 +299,15 @@ impl ClientPeer {
         {
             let segments = self.shared.segments();
             let used: usize = segments.values().map(|region| region.len()).sum();
-            if number == 0 || segments.len() >= MOST_SEGMENTS || used.saturating_add(len) > MOST_SEGMENT_BYTES {
+            let spent = segments.len() >= MOST_SEGMENTS || used.saturating_add(len) > MOST_SEGMENT_BYTES;
+            if self.channel.get().is_none() || number == 0 || segments.contains_key(&number) || spent {
                 return Err(protocol("more segments than a client may have"));
             }
         }
-        // Pages that the client has allocated are entered at once; others are not, for entering would allocate them.
-        let map = if memory.is_allocated() { Mapping::entered(&memory) } else { Mapping::shared(&memory) };
+        // Pages that the client has allocated are entered at once if they are not so many that this would hold up the clerk; others are not, for entering
+        // would allocate them.
+        let map =
+            if len <= ENTER_AT_ONCE && memory.is_allocated() { Mapping::entered(&memory) } else { Mapping::shared(&memory) };
         let map = map.map_err(|error| resource("mapping the segment", &error))?;
         let region = Region::new(map).ok_or_else(|| protocol("a read-only segment"))?;
         self.shared.segments().insert(number, region);

@@ -227,6 +227,7 @@ impl Call<'_> {
             Err(Fault::TooLong { what, len, limit }) => {
                 self.text(outcome::REFUSED, &format!("result: {what} of {len} > limit {limit}"))
             }
+            Err(Fault::TooManyObjects) => self.text(outcome::REFUSED, "too many resources are held"),
             Err(_) => self.text(outcome::REFUSED, "the result has no room"),
         }
     }

@@ -4,9 +4,18 @@
 //! one does not name a new object. When the client drops its last handle, or unbinds, or dies, the objects are dropped.
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The most objects that one client may hold through one binding.
+pub const MOST_OBJECTS: usize = 1 << 20;
+/// The most results that are kept for one binding until they are fetched.
+const MOST_HELD: usize = 256;
+
+/// The client holds [`MOST_OBJECTS`] already.
+#[derive(Debug)]
+pub(crate) struct TooMany;
 
 /// One binding's state on the server; see the module.
 #[derive(Debug, Default)]
@@ -18,7 +27,7 @@ struct State {
     objects: Vec<Place>,
     free: Vec<u32>,
     /// Results that did not fit into what the client brought, until it fetches or forgets them.
-    held: HashMap<u64, Vec<u64>>,
+    held: BTreeMap<u64, Vec<u64>>,
     next_held: u64,
 }
 
@@ -34,10 +43,16 @@ impl Session {
     }
 
     /// Keeps an object (an `Arc<T>` in a box) for the client; returns its handle. In a closed session it is dropped at once.
-    pub(crate) fn insert(&self, object: Box<dyn Any + Send + Sync>) -> u64 {
+    ///
+    /// # Errors
+    /// The client holds too many.
+    pub(crate) fn insert(&self, object: Box<dyn Any + Send + Sync>) -> Result<u64, TooMany> {
         let mut state = self.state();
         if state.closed {
-            return 0;
+            return Ok(0);
+        }
+        if state.objects.len() - state.free.len() >= MOST_OBJECTS {
+            return Err(TooMany);
         }
         let index = state.free.pop().unwrap_or_else(|| {
             state.objects.push(Place::default());
@@ -46,7 +61,7 @@ impl Session {
         let place = &mut state.objects[index as usize];
         place.generation = place.generation.wrapping_add(1);
         place.object = Some(object);
-        u64::from(place.generation) << 32 | u64::from(index)
+        Ok(u64::from(place.generation) << 32 | u64::from(index))
     }
 
     pub(crate) fn get<T: ?Sized + Send + Sync + 'static>(&self, handle: u64) -> Option<Arc<T>> {
@@ -55,8 +70,13 @@ impl Session {
     }
 
     pub(crate) fn take<T: ?Sized + Send + Sync + 'static>(&self, handle: u64) -> Option<Arc<T>> {
-        let object = self.get::<T>(handle)?;
-        self.remove(handle);
+        let mut state = self.state();
+        let place = state.place(handle)?;
+        let object = place.object.as_ref()?.downcast_ref::<Arc<T>>().cloned()?;
+        let hold = place.object.take();
+        state.free.push(handle as u32);
+        drop(state);
+        drop(hold);
         Some(object)
     }
 
@@ -82,7 +102,11 @@ impl Session {
         }
         state.next_held += 1;
         let key = state.next_held;
+        // A client that keeps to the protocol fetches a result before it makes the lane's next call.
+        let oldest = if state.held.len() < MOST_HELD { None } else { state.held.pop_first() };
         state.held.insert(key, block);
+        drop(state);
+        drop(oldest);
         key
     }
 
@@ -136,12 +160,12 @@ mod tests {
     #[test]
     fn a_handle_is_good_until_it_is_dropped() {
         let session = Session::default();
-        let first = session.insert(object(1u8));
+        let first = session.insert(object(1u8)).unwrap();
         assert!(session.get::<dyn Thing>(first).is_some());
         assert!(session.get::<str>(first).is_none(), "another type");
         assert!(session.get::<dyn Thing>(first + 1).is_none() && session.get::<dyn Thing>(first ^ 1 << 40).is_none());
         assert!(session.remove(first) && !session.remove(first));
-        let second = session.insert(object(2u8));
+        let second = session.insert(object(2u8)).unwrap();
         assert_ne!(first, second);
         assert!(session.get::<dyn Thing>(first).is_none());
         assert!(session.take::<dyn Thing>(second).is_some() && session.take::<dyn Thing>(second).is_none());
@@ -152,11 +176,11 @@ mod tests {
     fn closing_drops_what_is_held_once() {
         let session = Session::default();
         let inner = Arc::new(7u16);
-        session.insert(object(inner.clone()));
+        session.insert(object(inner.clone())).unwrap();
         assert_eq!(Arc::strong_count(&inner), 2);
         session.close();
         assert_eq!(Arc::strong_count(&inner), 1);
-        session.insert(object(inner.clone()));
+        session.insert(object(inner.clone())).unwrap();
         assert_eq!(Arc::strong_count(&inner), 1);
     }
 }

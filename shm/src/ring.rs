@@ -211,10 +211,10 @@ impl<S: Deref<Target = [Slot]>> SharedReceiver<S> {
         Some(image)
     }
 
-    /// How many messages were taken.
+    /// How many messages were taken. Loads made after this see what came before the last taking.
     #[inline]
     pub fn taken(&self) -> u64 {
-        self.next.load(Ordering::Relaxed)
+        self.next.load(Ordering::Acquire)
     }
 }
 
@@ -301,8 +301,10 @@ impl<S: Deref<Target = Slot>> SingleServer<S> {
 
     /// How many requests were taken and not answered: 0 or 1 unless the caller breaks the protocol.
     #[inline]
-    pub fn under_way(&self) -> u64 {
-        self.taken.load(Ordering::Relaxed).wrapping_sub(self.answered.load(Ordering::Relaxed))
+    pub fn under_way(&self) -> i64 {
+        // In this order: an answer that comes between makes the difference smaller, never larger.
+        let taken = self.taken.load(Ordering::Acquire);
+        taken.wrapping_sub(self.answered.load(Ordering::Relaxed)).cast_signed()
     }
 }
 

@@ -15,7 +15,7 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use upcall_os::bell::Bell;
 use upcall_os::futex::{self, Scope};
 use upcall_os::poll::Report;
@@ -29,6 +29,9 @@ use upcall_thread::Waiter;
 
 /// Lanes for kernel threads come first, one for each that calls at the same time; more have to wait for each other.
 const KERNEL_LANES: usize = 32;
+
+/// So long a kernel thread sleeps before it looks again whether its channel is still open.
+const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 
 /// Why no call goes through a channel any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,6 +153,8 @@ impl CallerChannel {
         self.far.closed.store(true, Ordering::SeqCst);
         // A caller that announces itself after this fence sees `closed`; one that did before is found asleep below.
         upcall_os::atomic::fence(upcall_os::atomic::Ordering::SeqCst);
+        // Whoever is held up in ringing (os::bell) goes on.
+        self.far.bell.silence();
         for seat in self.kernel.iter().filter_map(OnceLock::get) {
             sleep::retract(&seat.control.sleeper);
             futex::wake(&seat.control.sleeper, u32::MAX, Scope::Shared);
@@ -304,7 +309,8 @@ impl CallerChannel {
                 self.far.donor.bring(&self.far.station, self.far.home);
                 self.far.bell.ring();
             }
-            futex::wait(sleeper, 1, Scope::Shared, None);
+            // The server can write the word, and so undo the wake of a closing channel; hence not for ever.
+            futex::wait(sleeper, 1, Scope::Shared, Some(LONGEST_SLEEP));
             if let Some(reply) = lane.slot.take() {
                 sleep::retract(sleeper);
                 return Ok(reply);
@@ -482,7 +488,7 @@ impl VpSeat {
 
     /// Takes the replies that have come and makes their threads ready. Called by the idle loop of its own virtual processor.
     pub(crate) fn collect(&self) -> bool {
-        if self.under_way.load(Ordering::Relaxed) == 0 {
+        if self.under_way.load(Ordering::Relaxed) == 0 && !self.far.closed.load(Ordering::Acquire) {
             return false;
         }
         let mut woke = false;
@@ -522,8 +528,17 @@ impl VpSeat {
 
     /// Whether `collect` would find something: the sleeper's second look.
     pub(crate) fn waits(&self) -> bool {
-        self.under_way.load(Ordering::Relaxed) != 0
-            && (self.far.closed.load(Ordering::Acquire) || locked(&self.calling).replies.waits())
+        let calling = || locked(&self.calling);
+        if self.far.closed.load(Ordering::Acquire) {
+            let calling = calling();
+            return !calling.queue.is_empty() || calling.calls.iter().any(|call| matches!(call, Call::Waiting(_)));
+        }
+        self.under_way.load(Ordering::Relaxed) != 0 && calling().replies.waits()
+    }
+
+    #[inline]
+    pub(crate) fn owes_look(&self) -> bool {
+        self.owes_look.load(Ordering::Relaxed)
     }
 
     /// The look at the server that was put off, to be made after a fence: wakes it on this processor if it sleeps. The caller has nothing

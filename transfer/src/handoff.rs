@@ -34,8 +34,7 @@ impl Donor {
         if last == wish && station.cpu(vp) == Some(cpu as u32) {
             return true;
         }
-        let known = last >> 32 == u64::from(tid);
-        if self.pid == 0 || !(known || processor::thread_belongs_to(tid, self.pid)) {
+        if self.pid == 0 || !processor::thread_belongs_to(tid, self.pid) {
             return false;
         }
         let moved = Processors::only(cpu).confine_thread(tid).is_ok();

@@ -153,7 +153,7 @@ impl View {
     }
 
     fn settle(&self) {
-        if self.lanes.iter().any(|lane| lane.owes_look()) || !self.seats.is_empty() {
+        if self.lanes.iter().any(|lane| lane.owes_look()) || self.seats.iter().any(|seat| seat.owes_look()) {
             fence(Ordering::SeqCst);
             self.lanes.iter().for_each(|lane| lane.look());
             self.seats.iter().for_each(|seat| seat.look());
@@ -186,6 +186,8 @@ impl Idle for Processors {
 
     fn end(&self, vp: &Vp) {
         if let Some(number) = number() {
+            // The kernel thread is its owner's again, and so are its processors.
+            VIEW.with_borrow(|view| view.home.as_ref().filter(|_| view.confined).map(processor::Processors::confine));
             self.0.members[vp.index()].store(0, Relaxed);
             NUMBER.set(0);
             VIEW.set(View::default());
@@ -196,6 +198,7 @@ impl Idle for Processors {
     fn poll(&self, _vp: &Vp) -> Found {
         VIEW.with_borrow_mut(|view| {
             view.refresh(self);
+            view.settle();
             let mut woke = false;
             for seat in view.seats.iter() {
                 woke |= seat.collect();
@@ -239,12 +242,7 @@ impl Idle for Processors {
     }
 
     fn rest(&self, vp: &Vp, round: u32, deadline: Option<Instant>) {
-        let spun = VIEW.with_borrow_mut(|view| {
-            if round == 1 {
-                view.settle();
-            }
-            view.spin(self.0.pacing, round, deadline)
-        });
+        let spun = VIEW.with_borrow_mut(|view| view.spin(self.0.pacing, round, deadline));
         if !spun {
             self.sleep(vp, deadline);
         }
@@ -320,8 +318,11 @@ impl Processors {
         let start = Instant::now();
         bed.set.wait_any(deadline.map(|at| at.saturating_duration_since(start)));
         sleep::retract(&line.asleep);
-        line.cpu.store(processor::current() as u32, Ordering::Relaxed);
+        let (before, cpu) = (line.cpu.load(Ordering::Relaxed), processor::current() as u32);
+        line.cpu.store(cpu, Ordering::Relaxed);
         VIEW.with_borrow_mut(|view| {
+            // Moved while asleep: by a donor, who need not have said so.
+            view.confined |= before != cpu;
             // Woken soon: it would have been better to spin. Late: spinning was, or would have been, for nothing.
             let slept = start.elapsed();
             view.soon = if slept < SOON { view.soon + 1 } else { 0 };

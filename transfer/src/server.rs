@@ -9,6 +9,7 @@ use crate::idle::Processors;
 use crate::sleep;
 use std::fmt;
 use std::io;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use upcall_os::bell::Bell;
@@ -108,7 +109,7 @@ impl Queue {
     fn overrun(&self) -> bool {
         match self {
             Self::Single(slot) => slot.under_way() > 1,
-            Self::Rings(requests, replies) => requests.taken().wrapping_sub(replies.sent()) > DEPTH as u64,
+            Self::Rings(requests, replies) => requests.taken().wrapping_sub(replies.sent()).cast_signed() > DEPTH as i64,
         }
     }
 }
@@ -175,6 +176,10 @@ impl ServerChannel {
             return Err("a lane was opened twice");
         }
         self.processors.add_lane(lane);
+        // Closed meanwhile by another thread, which may have looked before the lane was there.
+        if self.closed.load(Ordering::SeqCst) {
+            self.remove_lanes();
+        }
         Ok(())
     }
 
@@ -186,6 +191,10 @@ impl ServerChannel {
         if let Ok(bed) = Domain::current().and_then(|domain| domain.bed(usize::from(self.home))) {
             bed.set.remove(&self.bell);
         }
+        self.remove_lanes();
+    }
+
+    fn remove_lanes(&self) {
         self.processors.remove_lanes(|lane| std::ptr::eq(&*lane.channel, self));
     }
 }
@@ -209,14 +218,15 @@ impl ServerLane {
             return None;
         }
         let donated = image.donated();
-        self.channel.serve.serve(Request { image, lane: self, answered: false });
+        self.channel.serve.serve(Request { image, lane: self, answered: false, stays: PhantomData });
         Some(Served { donated })
     }
 
     fn reply(&self, image: &Image) {
         self.queue.reply(image, self.alone);
         if self.queue.waits() {
-            // More to do here: the fence can be shared with the next reply. The idle loop pays what is owed.
+            // More to do here: who sleeps already is woken at once; the exact look, with the fence, is owed, and paid by the idle loop.
+            self.wake_caller();
             self.owes_look.store(true, Ordering::Relaxed);
         } else {
             upcall_os::atomic::fence(upcall_os::atomic::Ordering::SeqCst);
@@ -268,6 +278,8 @@ pub struct Request<'a> {
     image: Image,
     lane: &'a ServerLane,
     answered: bool,
+    /// It is answered on the kernel thread that took it: a lane's replies have one writer at a time.
+    stays: PhantomData<*const ()>,
 }
 
 /// The outcome of a call whose server did not answer it: a fault of the server's code.
