@@ -168,6 +168,10 @@ impl MemoryFile {
     /// # Errors
     /// `ENOSPC` or `ENOMEM`: not enough memory.
     pub fn allocate(&self) -> io::Result<()> {
+        // The kernel would go on until the machine has nothing left, and then end some process.
+        if self.len > LARGE && self.len as u64 > available() {
+            return Err(rustix::io::Errno::NOMEM.into());
+        }
         Ok(fs::fallocate(&self.fd, fs::FallocateFlags::empty(), 0, self.len as u64)?)
     }
 
@@ -185,6 +189,17 @@ impl MemoryFile {
     pub fn is_empty(&self) -> bool {
         false
     }
+}
+
+/// From here on it is looked first whether the machine has so much.
+const LARGE: usize = 16 << 20;
+
+/// The bytes that the machine can give without taking them from processes; everything, if it does not say.
+fn available() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let number = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    number.map_or(u64::MAX, |kib| kib * 1024)
 }
 
 impl AsFd for MemoryFile {

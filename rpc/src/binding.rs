@@ -42,6 +42,9 @@ struct Inner {
     gates: Vec<Gate<Waiter>>,
 }
 
+/// The longest result, in bytes, that later calls of its procedure bring room for: the segments of longer ones are not kept.
+const MOST_REMEMBERED: u32 = 16 << 20;
+
 /// What a call of a procedure needs to know.
 struct Bound {
     /// The message's tag: the binding and the server's procedure number.
@@ -243,7 +246,7 @@ impl Binding {
             let held = (reply.tag() == outcome::HELD).then_some(reply.values[1]);
             let result = self.uncommon(reply, astack, segment);
             // Only a length that was there is believed, and brought room for the next time.
-            if let (Ok(_), Some(Ok(len))) = (&result, held.map(u32::try_from)) {
+            if let (Ok(_), Some(Ok(len @ ..=MOST_REMEMBERED))) = (&result, held.map(u32::try_from)) {
                 bound.result.store(len, Ordering::Relaxed);
             }
             return result;
