@@ -54,11 +54,12 @@ fn same<T: PartialEq + std::fmt::Debug>(found: T, expected: T) -> Outcome {
     if found == expected { done() } else { Err(format!("wrong answer: {found:?}, not {expected:?}").into()) }
 }
 
-/// Bytes that depend on their place, and their sum as the server makes it.
+/// Bytes, and their sum as the server makes it. Quick to make, for the test is not about making them.
 fn pattern(len: usize, dice: u64) -> (Vec<u8>, u64) {
-    let data: Vec<u8> = (0..len as u64).map(|i| (i.wrapping_mul(31) ^ dice) as u8).collect();
-    let sum = crate::object::sum(data.as_slice().into());
-    (data, sum)
+    let value = dice as u8;
+    let word = u64::from_ne_bytes([value; 8]);
+    let sum = word.wrapping_mul(len as u64 / 8).wrapping_add(u64::from(value) * (len as u64 % 8));
+    (vec![value; len], sum)
 }
 
 impl Client {
@@ -312,33 +313,46 @@ fn endure(name: &str, time: Duration) -> Outcome {
             }
         };
         binds += 1;
-        let broken = AtomicBool::new(false);
-        let counts = Mutex::new((0u64, 0u64, 0u64));
-        std::thread::scope(|scope| {
-            for number in 0..3u64 {
-                let (trial, broken, counts) = (&trial, &broken, &counts);
-                let mut dice = Dice::new(dice.next() ^ number);
-                scope.spawn(move || {
-                    for round in 0..200 {
-                        if broken.load(Ordering::Relaxed) || Instant::now() >= end {
-                            break;
-                        }
-                        let start = Instant::now();
-                        let outcome = one_call(trial, if round % 8 == 7 { 2 } else { dice.next() as usize }, &mut dice);
-                        let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
-                        counts.0 += 1;
-                        counts.2 = counts.2.max(start.elapsed().as_nanos() as u64);
-                        if let Err(error) = outcome {
-                            counts.1 += 1;
-                            if matches!(error.downcast_ref::<CallError>(), Some(CallError::Failed(_))) {
-                                broken.store(true, Ordering::Relaxed);
-                            }
-                        }
+        let shared = Arc::new((AtomicBool::new(false), Mutex::new((0u64, 0u64, 0u64))));
+        let caller = {
+            let shared = shared.clone();
+            move |trial: &Trial, mut dice: Dice| {
+                for _ in 0..500 {
+                    if shared.0.load(Ordering::Relaxed) || Instant::now() >= end {
+                        break;
                     }
-                });
+                    let start = Instant::now();
+                    let outcome = one_call(trial, dice.next() as usize, &mut dice);
+                    let mut counts = shared.1.lock().unwrap_or_else(PoisonError::into_inner);
+                    counts.0 += 1;
+                    counts.2 = counts.2.max(start.elapsed().as_nanos() as u64);
+                    if let Err(error) = outcome {
+                        counts.1 += 1;
+                        let failed = matches!(error.downcast_ref::<CallError>(), Some(CallError::Failed(_)));
+                        shared.0.fetch_or(failed, Ordering::Relaxed);
+                    }
+                }
             }
-        });
-        let counts = counts.into_inner().unwrap_or_else(PoisonError::into_inner);
+        };
+        if binds % 2 == 0 {
+            std::thread::scope(|scope| {
+                for _ in 0..3 {
+                    let (caller, trial, dice) = (&caller, &trial, Dice::new(dice.next()));
+                    scope.spawn(move || caller(trial, dice));
+                }
+            });
+        } else {
+            upcall::thread::processors(1, Pacing::Adaptive)?.run(|| {
+                let threads: Vec<_> = (0..5)
+                    .map(|_| {
+                        let (caller, trial, dice) = (caller.clone(), trial.clone(), Dice::new(dice.next()));
+                        upcall::thread::spawn(move || caller(&trial, dice))
+                    })
+                    .collect();
+                threads.into_iter().for_each(|thread| drop(thread.join()));
+            })?;
+        }
+        let counts = *shared.1.lock().unwrap_or_else(PoisonError::into_inner);
         (calls, errors, worst) = (calls + counts.0, errors + counts.1, worst.max(counts.2));
     }
     show([binds, calls, errors, worst])

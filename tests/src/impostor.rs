@@ -10,8 +10,10 @@ use std::time::Duration;
 use upcall_os::bell::Bell;
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_os::socket::{Connection, Listener, Received};
-use upcall_shm::channel;
+use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
+use upcall_shm::ring::{Receiver, Sender};
+use upcall_shm::slot::{Image, Place};
 use upcall_shm::station::Station;
 
 /// Listens under `name` and answers in this manner: `silence`, `noise`, `hang-up`, `other-answer`, `few-descriptors`, `scribble`, `lies`.
@@ -36,12 +38,16 @@ pub fn run(name: &str, manner: &str) {
 
 /// What a client gave.
 #[derive(Clone, Default)]
-struct Given(Arc<Mutex<Vec<(u16, Arc<Region>)>>>);
+struct Given(Arc<Mutex<Vec<(u16, Arc<Region>)>>>, Arc<Mutex<Vec<Bell>>>);
 
 impl Given {
     fn add(&self, number: u16, fd: OwnedFd, len: usize) {
         let region = MemoryFile::adopt(fd, len).ok().and_then(|file| Region::new(Mapping::shared(&file).ok()?));
         self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(region.map(|region| (number, region)));
+    }
+
+    fn ring(&self) {
+        self.1.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(Bell::ring);
     }
 
     fn all(&self) -> Vec<(u16, Arc<Region>)> {
@@ -78,10 +84,16 @@ fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
             ("few-descriptors", Request::Open { .. }) => Answer::Opened { home: 0 },
             (_, Request::Open { .. }) => {
                 descriptors.next().into_iter().for_each(|fd| given.add(CHANNEL, fd, channel::BYTES));
-                let (given, over, manner, dice) = (given.clone(), over.clone(), manner.to_string(), Dice::new(dice.next()));
+                let (given, over, manner, mut dice) = (given.clone(), over.clone(), manner.to_string(), Dice::new(dice.next()));
+                let (time, hung_up) = (Duration::from_millis(5 + dice.below(60)), connection.as_fd().try_clone_to_owned());
                 std::thread::spawn(move || match &*manner {
                     "lies" => lie(&given, &over, dice),
                     _ => scribble(&given, &over, dice),
+                });
+                // It hangs up after a while, so that there are many rounds, and goes on disturbing for some moments.
+                std::thread::spawn(move || {
+                    std::thread::sleep(time);
+                    hung_up.map(|fd| rustix::net::shutdown(fd, rustix::net::Shutdown::Both))
                 });
                 out = vec![station.as_fd(), bell.as_fd()];
                 Answer::Opened { home: 0 }
@@ -95,6 +107,11 @@ fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
                 descriptors.next().into_iter().for_each(|fd| given.add(number, fd, len as usize));
                 Answer::Mapped
             }
+            (_, Request::OpenLane { vp: Some(_), .. }) => {
+                let bell = descriptors.next().and_then(|fd| Bell::adopt(fd).ok());
+                given.1.lock().unwrap_or_else(PoisonError::into_inner).extend(bell);
+                continue;
+            }
             (_, Request::List) => Answer::Refused(Refusal::Denied("no".into())),
             _ => continue,
         };
@@ -103,6 +120,7 @@ fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
             break;
         }
     }
+    std::thread::sleep(Duration::from_millis(20));
     over.store(true, Ordering::Relaxed);
 }
 
@@ -123,49 +141,42 @@ fn scribble(given: &Given, over: &AtomicBool, mut dice: Dice) {
     }
 }
 
-/// Answers every request in its proper slot, with the right call number, and everything else wrong.
+/// Answers every request of a virtual processor in its proper slot, mostly with the right call number, and everything else wrong.
 fn lie(given: &Given, over: &AtomicBool, mut dice: Dice) {
-    let mut positions = [0u64; 64];
+    let mut lanes: Vec<(Receiver<_>, Sender<_>)> = Vec::new();
     while !over.load(Ordering::Relaxed) {
         let all = given.all();
-        let Some((_, channel)) = all.iter().find(|(number, _)| *number == CHANNEL) else { continue };
-        let Some(room) = channel.room(0, channel.len()) else { return };
+        if lanes.is_empty() {
+            let Some((_, region)) = all.iter().find(|(number, _)| *number == CHANNEL) else { continue };
+            let Ok(channel) = Channel::join(region.clone()) else { continue };
+            let rings = (32..channel::LANES).filter_map(|number| channel.lane(number));
+            lanes = rings.map(|lane| (Receiver::new(lane.requests), Sender::new(lane.replies))).collect();
+        }
         let mut idle = true;
-        for (lane, position) in positions.iter_mut().enumerate() {
-            let slot = (*position % channel::DEPTH as u64) as usize * 64;
-            let lap = (*position / channel::DEPTH as u64 + 1) as u16;
-            let (from, to) = (crate::speech::Hold::ring(lane, false) + slot, crate::speech::Hold::ring(lane, true) + slot);
-            let Some(control) = room.u64(from).filter(|control| (control >> 48) as u16 == lap) else { continue };
+        for (requests, replies) in &lanes {
+            let Some(request) = requests.take() else { continue };
             idle = false;
-            *position += 1;
             let numbers = [0, 1, 8, 16, 1 << 16, 1 << 20, u64::MAX, 1 << 56, u64::MAX - (1 << 20), dice.next()];
-            let mut pick = || numbers[dice.below(numbers.len() as u64) as usize];
-            let words: [u64; 6] = std::array::from_fn(|_| pick());
-            let extent =
-                (dice.below(4) << 48) | (dice.below(4) << 32) | [0, 8, 16, 48, 4096, 0xffff_ffff][dice.below(6) as usize];
-            let outcome = if dice.below(2) == 0 { 0 } else { dice.below(10) };
-            for (i, word) in std::iter::once(extent).chain(words).enumerate() {
-                let _ = room.put_u64(to + 8 + i * 8, word);
+            let outcome = if dice.below(2) == 0 { 0 } else { dice.below(10) as u16 };
+            let call = if dice.below(500) == 0 { dice.next() as u16 } else { request.call() };
+            let mut reply = Image::new(call, outcome, dice.next() as u16);
+            let place = [Place::Inline, Place::AStack, Place::Segment][dice.below(3) as usize];
+            reply.place(place, dice.below(4) as u16, [0, 8, 16, 48, 4096, u32::MAX][dice.below(6) as usize]);
+            reply.values = std::array::from_fn(|_| numbers[dice.below(numbers.len() as u64) as usize]);
+            // What a call did not give room for is held for it, and this much is fetched: not so much that the machine suffers.
+            if outcome == 5 && (1 << 28..1 << 48).contains(&reply.values[1]) {
+                reply.values[1] = 1 << 20;
             }
             for (_, region) in all.iter().filter(|(number, _)| *number != CHANNEL) {
                 let at = dice.below(region.len() as u64 / 8) as usize * 8;
                 let _ = region.room(0, region.len()).and_then(|room| room.put_u64(at, dice.next()));
             }
-            let _ = room.put_u64(to, u64::from(lap) << 48 | (control & 0xffff << 32) | outcome << 16 | 0xffff);
-            // The word of the kernel thread that sleeps on this lane; without the wake it would wait for ever, which is a slow server's right.
-            let _ = room.put_u32(4096 + lane * 64, 0);
-            wake(channel, lane);
+            replies.send(&reply);
         }
         if idle {
             std::thread::sleep(Duration::from_micros(50));
+        } else {
+            given.ring();
         }
-    }
-}
-
-fn wake(channel: &Arc<Region>, lane: usize) {
-    if let Ok(channel) = upcall_shm::channel::Channel::join(channel.clone())
-        && let Some(lane) = channel.lane(lane as u16)
-    {
-        upcall_os::futex::wake(&lane.control.sleeper, 1, upcall_os::futex::Scope::Shared);
     }
 }

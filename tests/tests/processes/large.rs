@@ -10,7 +10,8 @@ fn values_around_every_boundary() {
     let _server = place.serve("trial");
     let mut client = place.client();
     client.ask("bind trial").expect_ok("binding");
-    for len in [0, 1, 7, 8, 31, 32, 33, 47, 48, 49, 1007, 1008, 1024, 1025, 4096, 65_535, 65_536, 65_537, 1 << 20, (16 << 20) + 3] {
+    for len in [0, 1, 7, 8, 31, 32, 33, 47, 48, 49, 1007, 1008, 1024, 1025, 4096, 65_535, 65_536, 65_537, 1 << 20, (16 << 20) + 3]
+    {
         client.ask(&format!("sum {len}")).expect_ok("bytes in");
         client.ask(&format!("make {len}")).expect_ok("bytes out");
         client.ask(&format!("echo {len}")).expect_ok("text both ways");

@@ -57,8 +57,12 @@ fn interfaces() {
     let place = place();
     let _server = place.serve("trial");
     let mut client = place.client();
-    client.ask("bind trial as other").expect_error("WrongInterface", &["upcall:tests/trial@1.0.0", "upcall:other/other@1.0.0", "bind another name"]);
-    client.ask("bind trial as changed").expect_error("Mismatch", &["add: this program has", "u64", "the server has", "u32", "rebuild one of the two"]);
+    client
+        .ask("bind trial as other")
+        .expect_error("WrongInterface", &["upcall:tests/trial@1.0.0", "upcall:other/other@1.0.0", "bind another name"]);
+    client
+        .ask("bind trial as changed")
+        .expect_error("Mismatch", &["add: this program has", "u64", "the server has", "u32", "rebuild one of the two"]);
     client.ask("bind trial as older").expect_ok("procedures that were added break nobody");
     client.ask("bind trial").expect_ok("binding");
 }

@@ -30,7 +30,7 @@ fn killed_while_called(rounds: u32) {
         let options = ["", "sleep", "two", "poll"][round as usize % 4];
         let server = place.serve(&format!("trial {options}"));
         client.ask("bind trial").expect_ok("binding to the new server of the same name");
-        let (kernel, users) = [(6, 8), (1, 0), (0, 1), (12, 100)][dice.below(4) as usize];
+        let (kernel, users) = [(6, 8), (1, 0), (0, 1), (12, 70)][dice.below(4) as usize];
         client.ask(&format!("storm {kernel} {users}")).expect_ok("a storm");
         std::thread::sleep(Duration::from_micros(dice.below(30_000)));
         let at = server.kill();
