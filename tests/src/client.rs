@@ -54,12 +54,12 @@ fn same<T: PartialEq + std::fmt::Debug>(found: T, expected: T) -> Outcome {
     if found == expected { done() } else { Err(format!("wrong answer: {found:?}, not {expected:?}").into()) }
 }
 
-/// Bytes, and their sum as the server makes it. Quick to make, for the test is not about making them.
+/// Bytes, and their sum as the server makes it.
 fn pattern(len: usize, dice: u64) -> (Vec<u8>, u64) {
-    let value = dice as u8;
-    let word = u64::from_ne_bytes([value; 8]);
-    let sum = word.wrapping_mul(len as u64 / 8).wrapping_add(u64::from(value) * (len as u64 % 8));
-    (vec![value; len], sum)
+    let mut data = vec![dice as u8; len];
+    data.iter_mut().step_by(4096).enumerate().for_each(|(page, byte)| *byte ^= page as u8);
+    let sum = crate::object::sum(data.as_slice().into());
+    (data, sum)
 }
 
 impl Client {
