@@ -198,17 +198,17 @@ impl Binding {
         let len = block_len(args);
         // Both blocks fit into slots: decided when this is compiled.
         if A::FIXED && R::FIXED && A::SIZE <= INLINE && R::SIZE <= INLINE {
-            let mut request = Image::new(0, bound.tag, NO_ASTACK);
+            // The reply takes the request's place.
+            let mut message = Image::new(0, bound.tag, NO_ASTACK);
             if A::SIZE > 0 {
-                Encoder::block(Room::of_words(&mut request.values), args, limits, None)?;
-                request.place(Place::Inline, 0, A::SIZE as u32);
+                Encoder::block(Room::of_words(&mut message.values), args, limits, None)?;
+                message.place(Place::Inline, 0, A::SIZE as u32);
             }
-            let mut reply = inner.link.channel.call(request)?;
-            if reply.tag() == outcome::DONE && reply.values_in() == Some(Place::Inline) {
-                let room = Room::of_words(&mut reply.values);
-                return self.decode::<R>(*room, limits);
+            inner.link.channel.call(&mut message)?;
+            if message.tag() == outcome::DONE && message.values_in() == Some(Place::Inline) {
+                return self.decode::<R>(Span::of_words(&message.values), limits);
             }
-            return self.uncommon(reply, None, None);
+            return self.uncommon(&message, None, None);
         }
         self.call_in_memory(bound, limits, len, args)
     }
@@ -241,7 +241,8 @@ impl Binding {
             request.values[0] = len as u64;
             request.place(Place::Segment, number, 8);
         }
-        let mut reply = inner.link.channel.call(request)?;
+        inner.link.channel.call(&mut request)?;
+        let reply = &request;
         if reply.tag() != outcome::DONE {
             let held = (reply.tag() == outcome::HELD).then_some(reply.values[1]);
             let result = self.uncommon(reply, astack, segment);
@@ -252,10 +253,7 @@ impl Binding {
             return result;
         }
         match reply.values_in() {
-            Some(Place::Inline) => {
-                let room = Room::of_words(&mut reply.values);
-                self.decode(*room, limits)
-            }
+            Some(Place::Inline) => self.decode(Span::of_words(&reply.values), limits),
             Some(Place::AStack) => {
                 let room = astack.as_ref().and_then(AStack::room).and_then(|room| room.part(0, reply.len()));
                 self.decode(room.ok_or_else(|| bad("results in an A-stack that was not given"))?, limits)
@@ -273,7 +271,7 @@ impl Binding {
     #[cold]
     fn uncommon<R: Get>(
         &self,
-        reply: Image,
+        reply: &Image,
         astack: Option<AStack<'_>>,
         segment: Option<TakenSegment<'_>>,
     ) -> Result<R, CallError> {
@@ -290,18 +288,15 @@ impl Binding {
         }
     }
 
-    fn text(&self, reply: Image) -> Result<String, CallError> {
+    fn text(&self, reply: &Image) -> Result<String, CallError> {
         match reply.values_in() {
-            Some(Place::Inline) => {
-                let mut values = reply.values;
-                self.decode(*Room::of_words(&mut values), crate::Limits::default())
-            }
+            Some(Place::Inline) => self.decode(Span::of_words(&reply.values), crate::Limits::default()),
             _ => Err(bad("an error text in an odd place")),
         }
     }
 
     /// Fetches a result that was larger than what we brought: into a segment that is large enough.
-    fn fetch<R>(&self, reply: Image, read: impl FnOnce(Span<'_>) -> Result<R, CallError>) -> Result<R, CallError> {
+    fn fetch<R>(&self, reply: &Image, read: impl FnOnce(Span<'_>) -> Result<R, CallError>) -> Result<R, CallError> {
         let inner = &*self.0;
         let [key, len, ..] = reply.values;
         let len = usize::try_from(len).map_err(|_| bad("a result larger than memory"))?;
@@ -312,12 +307,13 @@ impl Binding {
             Err(error) => {
                 // Without a segment the server forgets the result.
                 request.place(Place::Inline, 0, 8);
-                inner.link.channel.call(request)?;
+                inner.link.channel.call(&mut request)?;
                 return Err(error);
             }
         };
         request.place(Place::Inline, segment.number(), 8);
-        let reply = inner.link.channel.call(request)?;
+        inner.link.channel.call(&mut request)?;
+        let reply = &request;
         if reply.tag() != outcome::DONE || reply.values_in() != Some(Place::Segment) {
             return Err(bad("a result that was held cannot be fetched"));
         }
@@ -343,12 +339,13 @@ impl Binding {
         room.copy_in(0, args).ok_or_else(|| bad("no room in the segment"))?;
         request.values[0] = args.len() as u64;
         request.place(Place::Segment, segment.number(), 8);
-        let mut reply = inner.link.channel.call(request)?;
+        inner.link.channel.call(&mut request)?;
+        let reply = &request;
         let mut block = Vec::new();
         match (reply.tag(), reply.values_in()) {
             (outcome::DONE, Some(Place::Inline)) => {
                 let len = reply.len().min(INLINE);
-                Room::of_words(&mut reply.values).part(0, len).iter().for_each(|span| span.append_to(&mut block));
+                Span::of_words(&reply.values).part(0, len).iter().for_each(|span| span.append_to(&mut block));
                 Ok(block)
             }
             (outcome::DONE, Some(Place::Segment)) => {
@@ -371,7 +368,7 @@ impl Binding {
         let mut request = Image::new(0, server::tag(self.0.id, server::RELEASE), NO_ASTACK);
         request.values[0] = handle.0;
         request.place(Place::Inline, 0, 8);
-        let _ = self.0.link.channel.call(request);
+        let _ = self.0.link.channel.call(&mut request);
     }
 }
 

@@ -188,7 +188,7 @@ impl Call<'_> {
     }
 
     pub(crate) fn plain(self, tag: u16) -> Replied {
-        self.request.reply(Image::new(0, tag, NO_ASTACK));
+        self.request.reply(&mut Image::new(0, tag, NO_ASTACK));
         Replied(())
     }
 
@@ -221,7 +221,7 @@ impl Call<'_> {
         };
         match fault {
             Ok(()) => {
-                self.request.reply(reply);
+                self.request.reply(&mut reply);
                 Replied(())
             }
             Err(Fault::TooLong { what, len, limit }) => {
@@ -258,7 +258,7 @@ impl Call<'_> {
         let mut reply = Image::new(0, tag, NO_ASTACK);
         let _ = Encoder::block(Room::of_words(&mut reply.values), &text[..end], crate::Limits::default(), None);
         reply.place(Place::Inline, 0, INLINE as u32);
-        self.request.reply(reply);
+        self.request.reply(&mut reply);
         Replied(())
     }
 
@@ -282,15 +282,15 @@ impl Call<'_> {
         let mut reply = Image::new(0, outcome::DONE, NO_ASTACK);
         reply.values[0] = len as u64;
         reply.place(Place::Segment, 0, 8);
-        self.request.reply(reply);
+        self.request.reply(&mut reply);
         Replied(())
     }
 }
 
 /// The guards of every call, in order; each leaves by an answer that says why (LRPC, section 3.2: the kernel verifies the binding, the procedure and the A-stack).
 pub(crate) fn serve(shared: &Shared, request: Request<'_>) {
-    let mut image = *request.image();
-    let refuse = |request: Request<'_>, tag| request.reply(Image::new(0, tag, NO_ASTACK));
+    let image = request.image();
+    let refuse = |request: Request<'_>, tag| request.reply(&mut Image::new(0, tag, NO_ASTACK));
     let Some(bound) = shared.bound(image.tag() >> 10) else { return refuse(request, outcome::REVOKED) };
     if bound.revoked.load(Ordering::Acquire) {
         return refuse(request, outcome::REVOKED);
@@ -314,23 +314,18 @@ pub(crate) fn serve(shared: &Shared, request: Request<'_>) {
         }
     };
     let (place, len) = (image.values_in(), image.len());
-    let words = image.values;
     let args = match place {
-        Some(Place::Inline) => Room::of_words(&mut image.values).part(0, len),
+        Some(Place::Inline) => Span::of_words(&image.values).part(0, len),
         Some(Place::AStack) => astack.and_then(|room| room.part(0, len)),
-        Some(Place::Segment) => usize::try_from(words[0]).ok().and_then(|len| segment.and_then(|room| room.part(0, len))),
+        Some(Place::Segment) => usize::try_from(image.values[0]).ok().and_then(|len| segment.and_then(|room| room.part(0, len))),
         None => None,
     };
     let Some(args) = args else { return refuse(request, outcome::REFUSED) };
-    let procedure = image_procedure(request.image());
+    let procedure = image.tag() & 0x3ff;
     let call = Call { request, bound, procedure, args, astack, segment };
     let _replied = match procedure {
         RELEASE => call.release(),
         FETCH => call.fetch(),
         _ => bound.entry.dispatch.dispatch(call),
     };
-}
-
-fn image_procedure(image: &Image) -> u16 {
-    image.tag() & 0x3ff
 }

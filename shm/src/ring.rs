@@ -42,9 +42,9 @@ impl<S: Deref<Target = [Slot]>> Ring<S> {
     }
 
     #[inline(always)]
-    fn read(&self, position: u64) -> Option<Image> {
+    fn read(&self, position: u64, image: &mut Image) -> bool {
         let (slot, lap) = self.at(position);
-        slot.read(lap)
+        slot.read(lap, image)
     }
 
     #[inline(always)]
@@ -156,7 +156,10 @@ impl<S: Deref<Target = [Slot]>> Receiver<S> {
     #[inline]
     pub fn take(&self) -> Option<Image> {
         let position = self.next.get();
-        let image = self.ring.read(position)?;
+        let mut image = Image::new(0, 0, 0);
+        if !self.ring.read(position, &mut image) {
+            return None;
+        }
         self.next.set(position + 1);
         self.ring.prefetch(position + 2);
         Some(image)
@@ -187,28 +190,31 @@ impl<S: Deref<Target = [Slot]>> SharedReceiver<S> {
         self.ring.holds(position)
     }
 
-    /// Takes the next message; `None` if there is none, or another processor was faster.
+    /// Takes the next message into `image`; false if there is none, or another processor was faster.
     ///
     /// The copy is made first and claimed then. The sender writes the slot again only after this message's reply, hence only after somebody claimed it; so a
     /// copy that could be torn is one whose claim fails.
     #[inline]
-    pub fn take(&self) -> Option<Image> {
+    pub fn take(&self, image: &mut Image) -> bool {
         let position = self.next.load(Ordering::Relaxed);
-        let image = self.ring.read(position)?;
+        if !self.ring.read(position, image) {
+            return false;
+        }
         self.ring.prefetch(position + 2);
         // Acquire, release: what the winner of position n did to private state happens before the winner of n + 1.
-        let claim = self.next.compare_exchange(position, position + 1, Ordering::AcqRel, Ordering::Relaxed);
-        claim.is_ok().then_some(image)
+        self.next.compare_exchange(position, position + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// The same for a caller who knows that no other processor takes at the same time: without a locked operation.
     #[inline]
-    pub fn take_alone(&self) -> Option<Image> {
+    pub fn take_alone(&self, image: &mut Image) -> bool {
         let position = self.next.load(Ordering::Relaxed);
-        let image = self.ring.read(position)?;
+        if !self.ring.read(position, image) {
+            return false;
+        }
         self.ring.prefetch(position + 2);
         self.next.store(position + 1, Ordering::Relaxed);
-        Some(image)
+        true
     }
 
     /// How many messages were taken. Loads made after this see what came before the last taking.
@@ -253,12 +259,12 @@ impl<S: Deref<Target = Slot>> SingleCaller<S> {
         self.slot.holds(turns(self.calls.get()).1)
     }
 
-    /// Takes the reply.
+    /// Takes the reply into `image`; false if it is not there yet.
     #[inline]
-    pub fn take(&self) -> Option<Image> {
-        let image = self.slot.read(turns(self.calls.get()).1)?;
-        self.calls.set(self.calls.get() + 1);
-        Some(image)
+    pub fn take(&self, image: &mut Image) -> bool {
+        let there = self.slot.read(turns(self.calls.get()).1, image);
+        self.calls.set(self.calls.get() + u64::from(there));
+        there
     }
 }
 
@@ -282,13 +288,22 @@ impl<S: Deref<Target = Slot>> SingleServer<S> {
         self.slot.holds(turns(self.taken.load(Ordering::Relaxed)).0)
     }
 
-    /// Takes the request; `None` if there is none, or another processor was faster. As for [`SharedReceiver::take`], the claim comes after the copy.
+    /// Takes the request into `image`; false if there is none, or another processor was faster. As for [`SharedReceiver::take`], the claim comes after
+    /// the copy.
     #[inline]
-    pub fn take(&self) -> Option<Image> {
+    pub fn take(&self, image: &mut Image) -> bool {
         let call = self.taken.load(Ordering::Relaxed);
-        let image = self.slot.read(turns(call).0)?;
-        let claim = self.taken.compare_exchange(call, call + 1, Ordering::AcqRel, Ordering::Relaxed);
-        claim.is_ok().then_some(image)
+        self.slot.read(turns(call).0, image)
+            && self.taken.compare_exchange(call, call + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// The same for a caller who knows that no other processor takes at the same time: without a locked operation.
+    #[inline]
+    pub fn take_alone(&self, image: &mut Image) -> bool {
+        let call = self.taken.load(Ordering::Relaxed);
+        let there = self.slot.read(turns(call).0, image);
+        self.taken.store(call + u64::from(there), Ordering::Relaxed);
+        there
     }
 
     /// Replies to the request that was taken.
@@ -338,13 +353,16 @@ mod tests {
     fn a_single_slot_goes_to_and_fro() {
         let slot = Arc::new(Slot::default());
         let (caller, server) = (SingleCaller::new(slot.clone()), SingleServer::new(slot));
+        let mut got = Image::new(0, 0, 0);
         for call in 0..70_000u64 {
-            assert!(!server.waits() && server.take().is_none() && server.under_way() == 0);
+            assert!(!server.waits() && !server.take(&mut got) && server.under_way() == 0);
             caller.send(&Image::new(call as u16, 1, 0));
-            assert!(!caller.waits() && caller.take().is_none());
-            assert_eq!((server.take().unwrap().call(), server.under_way()), (call as u16, 1));
+            assert!(!caller.waits() && !caller.take(&mut got));
+            assert!(server.take(&mut got));
+            assert_eq!((got.call(), server.under_way()), (call as u16, 1));
             server.reply(&Image::new(call as u16, 2, 0));
-            assert_eq!(caller.take().unwrap().tag(), 2);
+            assert!(caller.take(&mut got));
+            assert_eq!(got.tag(), 2);
         }
     }
 

@@ -152,21 +152,24 @@ impl Slot {
         (self.control.load(Ordering::Acquire) >> 48) as u16 & LAP == lap & LAP
     }
 
-    /// Copies the message of this lap out; `None` if it is not there yet.
+    /// Copies the message of this lap into `image`; false, and nothing done, if it is not there yet. Where the message has no values, those of `image` stay.
+    ///
+    /// In place, because an image that was written word by word and is then moved by vectors makes the processor wait for its own stores.
     #[inline]
-    pub(crate) fn read(&self, lap: u16) -> Option<Image> {
+    pub(crate) fn read(&self, lap: u16, image: &mut Image) -> bool {
         let control = self.control.load(Ordering::Acquire);
         if (control >> 48) as u16 & LAP != lap & LAP {
-            return None;
+            return false;
         }
-        let mut image = Image { control: control & 0xffff_ffff_ffff, extent: 0, values: [0; INLINE_WORDS] };
+        image.control = control & 0xffff_ffff_ffff;
+        image.extent = 0;
         if control & VALUES != 0 {
             image.extent = self.rest[0].load(Ordering::Relaxed);
             for (value, word) in image.values.iter_mut().zip(&self.rest[1..]) {
                 *value = word.load(Ordering::Relaxed);
             }
         }
-        Some(image)
+        true
     }
 
     /// Writes the message and publishes it for this lap.
@@ -206,8 +209,9 @@ mod tests {
         image.place(Place::AStack, 10, 200);
         image.values[5] = 11;
         slot.write(&image, 3);
-        assert!(slot.read(2).is_none() && !slot.holds(4) && slot.holds(3));
-        let read = slot.read(3).unwrap();
+        let mut read = Image::new(0, 0, 0);
+        assert!(!slot.read(2, &mut read) && !slot.holds(4) && slot.holds(3));
+        assert!(slot.read(3, &mut read));
         assert_eq!((read.call(), read.tag(), read.astack(), read.segment(), read.len()), (7, 8, 9, 10, 200));
         assert_eq!(read.values_in(), Some(Place::AStack));
         assert_eq!(read.values, image.values);

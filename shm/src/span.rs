@@ -75,6 +75,15 @@ impl<'a> Span<'a> {
         unsafe { Self::new(start, bytes.len()) }
     }
 
+    /// A view of private words, which nobody changes while it lives.
+    #[inline]
+    pub const fn of_words(words: &'a [u64]) -> Self {
+        // SAFETY: a reference is not null.
+        let start = unsafe { NonNull::new_unchecked(words.as_ptr().cast_mut().cast()) };
+        // SAFETY: the shared borrow keeps the words valid for `'a`; a span only reads.
+        unsafe { Self::new(start, words.len() * 8) }
+    }
+
     /// Its length in bytes.
     #[inline]
     pub const fn len(&self) -> usize {

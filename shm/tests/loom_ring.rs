@@ -122,7 +122,10 @@ fn each_message_is_taken_by_one_processor() {
         sender.send(&message(2, 22));
         let receiver = Arc::new(SharedReceiver::new(ring));
         let other = receiver.clone();
-        let take = |receiver: &SharedReceiver<Ring>| receiver.take().map(|image| (image.call(), image.values[0]));
+        let take = |receiver: &SharedReceiver<Ring>| {
+            let mut image = Image::new(0, 0, 0);
+            receiver.take(&mut image).then(|| (image.call(), image.values[0]))
+        };
         let processor = thread::spawn(move || take(&other));
         let mut seen: Vec<_> = [take(&receiver), processor.join().unwrap()].into_iter().flatten().collect();
         seen.extend(take(&receiver));
@@ -139,24 +142,20 @@ fn a_single_slot_carries_whole_requests_and_replies() {
         let server = SingleServer::new(slot.clone());
         let serving = thread::spawn(move || {
             for _ in 0..2 {
-                let request = loop {
-                    if let Some(request) = server.take() {
-                        break request;
-                    }
+                let mut request = Image::new(0, 0, 0);
+                while !server.take(&mut request) {
                     thread::yield_now();
-                };
+                }
                 server.reply(&message(request.call(), request.values[0] + 1));
             }
         });
         let caller = SingleCaller::new(slot);
         for call in 0..2 {
             caller.send(&message(call, u64::from(call) * 10));
-            let reply = loop {
-                if let Some(reply) = caller.take() {
-                    break reply;
-                }
+            let mut reply = Image::new(0, 0, 0);
+            while !caller.take(&mut reply) {
                 thread::yield_now();
-            };
+            }
             assert_eq!((reply.call(), reply.values[0]), (call, u64::from(call) * 10 + 1));
         }
         serving.join().unwrap();

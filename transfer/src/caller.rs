@@ -164,44 +164,42 @@ impl CallerChannel {
         }
     }
 
-    /// Sends a request and waits for its reply. On a virtual processor the calling thread blocks and others run; elsewhere the kernel thread waits.
+    /// Sends a request and waits for its reply, which takes its place. On a virtual processor the calling thread blocks and others run; elsewhere the kernel
+    /// thread waits.
     ///
     /// # Errors
     /// The channel is closed, or is being closed while the call waits. Whether the procedure ran is then unknown.
     #[inline]
-    pub fn call(&self, request: Image) -> Result<Image, Closed> {
+    pub fn call(&self, message: &mut Image) -> Result<(), Closed> {
         match crate::idle::number() {
-            None => self.call_from_kernel_thread(request),
-            Some(vp) => self.call_from_thread(vp, request),
+            None => self.call_from_kernel_thread(message),
+            Some(vp) => self.call_from_thread(vp, message),
         }
     }
 
-    fn call_from_kernel_thread(&self, mut request: Image) -> Result<Image, Closed> {
+    fn call_from_kernel_thread(&self, message: &mut Image) -> Result<(), Closed> {
         let (seat, mut lane) = self.kernel_lane()?;
         self.far.check()?;
         lane.calls = lane.calls.wrapping_add(1);
         let call = lane.calls;
-        request.set_call(call);
+        message.set_call(call);
         let asleep = self.far.station.asleep(self.far.home);
         if asleep && self.pacing() != Pacing::Poll && self.far.donor.bring(&self.far.station, self.far.home) {
-            request.donate();
+            message.donate();
         }
-        lane.slot.send(&request);
-        let reply = if asleep {
+        lane.slot.send(message);
+        if asleep {
             self.far.bell.ring();
-            self.sleep_for_reply(seat, &lane)?
-        } else {
-            match self.spin_for_reply(&mut lane)? {
-                Some(reply) => reply,
-                None => self.sleep_for_reply(seat, &lane)?,
-            }
-        };
-        if reply.call() != call {
+        }
+        if asleep || !self.spin_for_reply(&mut lane)? {
+            self.sleep_for_reply(seat, &lane)?;
+        }
+        if !lane.slot.take(message) || message.call() != call {
             let reason = Closed::Violation("a reply to a call that was not made");
             self.close(reason.clone());
             return Err(reason);
         }
-        Ok(reply)
+        Ok(())
     }
 
     /// A free lane for a kernel thread: lowest first, opened when needed.
@@ -246,14 +244,14 @@ impl CallerChannel {
         }
     }
 
-    /// Spins as long as that is cheaper than sleeping. `None`: not any more.
+    /// Spins until the reply is there, or as long as that is cheaper than sleeping: then false.
     #[inline]
-    fn spin_for_reply(&self, lane: &mut KernelLane) -> Result<Option<Image>, Closed> {
+    fn spin_for_reply(&self, lane: &mut KernelLane) -> Result<bool, Closed> {
         // A reply of a polling server is there within one cache-line round trip; the clock is not read before that.
         if !lane.shared {
             for look in 0..512 {
                 if lane.slot.waits() {
-                    return Ok(lane.slot.take());
+                    return Ok(true);
                 }
                 // A pause is as long as a tenth of a round trip: not while the reply may be on its way.
                 if look >= 256 {
@@ -265,16 +263,16 @@ impl CallerChannel {
     }
 
     #[cold]
-    fn spin_long(&self, lane: &mut KernelLane) -> Result<Option<Image>, Closed> {
+    fn spin_long(&self, lane: &mut KernelLane) -> Result<bool, Closed> {
         let (pacing, start) = (self.pacing(), Instant::now());
         let budget = self.far.pacer.budget(pacing);
         loop {
             // The server is awake, and its processor is ours: it is given way to.
             lane.shared = self.far.station.cpu(self.far.home) == Some(processor::current() as u32);
             for _ in 0..32 {
-                if let Some(reply) = lane.slot.take() {
+                if lane.slot.waits() {
                     self.far.pacer.fruitful();
-                    return Ok(Some(reply));
+                    return Ok(true);
                 }
                 if lane.shared {
                     lane.give_way.step();
@@ -287,18 +285,19 @@ impl CallerChannel {
                 self.far.bell.ring();
             } else if asleep || start.elapsed() >= budget {
                 self.far.pacer.fruitless();
-                return Ok(None);
+                return Ok(false);
             }
         }
     }
 
-    fn sleep_for_reply(&self, seat: &KernelSeat, lane: &KernelLane) -> Result<Image, Closed> {
+    /// Sleeps until the reply is there.
+    fn sleep_for_reply(&self, seat: &KernelSeat, lane: &KernelLane) -> Result<(), Closed> {
         let sleeper = &seat.control.sleeper;
         loop {
             sleep::announce(sleeper);
-            if let Some(reply) = lane.slot.take() {
+            if lane.slot.waits() {
                 sleep::retract(sleeper);
-                return Ok(reply);
+                return Ok(());
             }
             if let Err(reason) = self.far.check() {
                 sleep::retract(sleeper);
@@ -311,23 +310,25 @@ impl CallerChannel {
             }
             // The server can write the word, and so undo the wake of a closing channel; hence not for ever.
             futex::wait(sleeper, 1, Scope::Shared, Some(LONGEST_SLEEP));
-            if let Some(reply) = lane.slot.take() {
+            if lane.slot.waits() {
                 sleep::retract(sleeper);
-                return Ok(reply);
+                return Ok(());
             }
         }
     }
 
-    fn call_from_thread(&self, vp: usize, request: Image) -> Result<Image, Closed> {
+    fn call_from_thread(&self, vp: usize, message: &mut Image) -> Result<(), Closed> {
         let seat = match self.seats.get(vp).and_then(OnceLock::get) {
             Some(seat) => seat,
             None => self.open_seat(vp)?,
         };
-        seat.call(request).inspect_err(|reason| {
+        let reply = seat.call(*message).inspect_err(|reason| {
             if matches!(reason, Closed::Violation(_)) {
                 self.close(reason.clone());
             }
-        })
+        })?;
+        *message = reply;
+        Ok(())
     }
 
     #[cold]

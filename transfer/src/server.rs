@@ -18,7 +18,7 @@ use upcall_os::poll::Report;
 use upcall_shm::channel::{Channel, DEPTH, LANES, LaneControl};
 use upcall_shm::region::Shared;
 use upcall_shm::ring::{SharedReceiver, SharedSender, SingleServer};
-use upcall_shm::slot::{Image, Slot};
+use upcall_shm::slot::{Image, NO_ASTACK, Slot};
 use upcall_shm::station::PeerStation;
 
 /// Runs requests. Called on a thread that may block; must answer through the request exactly once.
@@ -87,11 +87,12 @@ impl Queue {
     }
 
     #[inline]
-    fn take(&self, alone: bool) -> Option<Image> {
+    fn take(&self, image: &mut Image, alone: bool) -> bool {
         match self {
-            Self::Single(slot) => slot.take(),
-            Self::Rings(requests, _) if alone => requests.take_alone(),
-            Self::Rings(requests, _) => requests.take(),
+            Self::Single(slot) if alone => slot.take_alone(image),
+            Self::Single(slot) => slot.take(image),
+            Self::Rings(requests, _) if alone => requests.take_alone(image),
+            Self::Rings(requests, _) => requests.take(image),
         }
     }
 
@@ -208,7 +209,10 @@ impl ServerLane {
     /// Takes a request and runs it. Returns whether there was one, and whether the caller's processor came with it.
     #[inline]
     pub(crate) fn serve_one(&self) -> Option<Served> {
-        let image = self.queue.take(self.alone)?;
+        let mut image = Image::new(0, 0, NO_ASTACK);
+        if !self.queue.take(&mut image, self.alone) {
+            return None;
+        }
         if self.channel.closed.load(Ordering::Relaxed) {
             return None;
         }
@@ -218,7 +222,7 @@ impl ServerLane {
             return None;
         }
         let donated = image.donated();
-        self.channel.serve.serve(Request { image, lane: self, answered: false, stays: PhantomData });
+        self.channel.serve.serve(Request { image: &image, lane: self, answered: false, stays: PhantomData });
         Some(Served { donated })
     }
 
@@ -275,7 +279,7 @@ pub(crate) struct Served {
 /// A request under way.
 #[derive(Debug)]
 pub struct Request<'a> {
-    image: Image,
+    image: &'a Image,
     lane: &'a ServerLane,
     answered: bool,
     /// It is answered on the kernel thread that took it: a lane's replies have one writer at a time.
@@ -285,24 +289,24 @@ pub struct Request<'a> {
 /// The outcome of a call whose server did not answer it: a fault of the server's code.
 pub const UNANSWERED: u16 = u16::MAX;
 
-impl Request<'_> {
+impl<'a> Request<'a> {
     /// The private copy of the message.
-    pub fn image(&self) -> &Image {
-        &self.image
+    pub fn image(&self) -> &'a Image {
+        self.image
     }
 
     /// Answers it: sends the reply and wakes the caller if it sleeps. The call number is filled in.
-    pub fn reply(mut self, mut reply: Image) {
+    pub fn reply(mut self, reply: &mut Image) {
         reply.set_call(self.image.call());
         self.answered = true;
-        self.lane.reply(&reply);
+        self.lane.reply(reply);
     }
 }
 
 impl Drop for Request<'_> {
     fn drop(&mut self) {
         if !self.answered {
-            let reply = Image::new(self.image.call(), UNANSWERED, upcall_shm::slot::NO_ASTACK);
+            let reply = Image::new(self.image.call(), UNANSWERED, NO_ASTACK);
             self.lane.reply(&reply);
         }
     }
