@@ -166,20 +166,20 @@ fn one_call(trial: &Trial, which: usize, dice: &mut Dice) -> Result<(), Box<dyn 
     match which % 6 {
         0 => trial.null()?,
         1 => {
-            let text = format!("{:x}", dice.next()).repeat(1 + dice.below(40) as usize);
+            let text = format!("{:x}", dice.any()).repeat(1 + dice.below(40) as usize);
             same(trial.echo(&text)?, text)?;
         }
         2 => {
-            let (data, sum) = pattern(1 << 20, dice.next());
+            let (data, sum) = pattern(1 << 20, dice.any());
             same(trial.sum(&data)?, sum)?;
         }
         3 => {
-            let number = dice.next();
+            let number = dice.any();
             same(trial.open(number)?.number()?, number)?;
         }
         4 => trial.nap(1)?,
         _ => {
-            let (len, value) = (dice.below(300_000), dice.next() as u8);
+            let (len, value) = (dice.below(300_000), dice.any() as u8);
             same(trial.make(len, value)?, vec![value; len as usize])?;
         }
     }
@@ -259,7 +259,7 @@ fn honest(trial: &Trial, time: Duration) -> Outcome {
             let mut dice = Dice::new(seed);
             while Instant::now() < end && !stop.load(Ordering::Relaxed) {
                 let start = Instant::now();
-                let which = dice.next() as usize;
+                let which = dice.any() as usize;
                 if let Err(error) = one_call(trial, which, &mut dice) {
                     *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(format!("call {}: {error}", which % 6));
                     stop.store(true, Ordering::Relaxed);
@@ -322,7 +322,7 @@ fn endure(name: &str, time: Duration) -> Outcome {
                         break;
                     }
                     let start = Instant::now();
-                    let outcome = one_call(trial, dice.next() as usize, &mut dice);
+                    let outcome = one_call(trial, dice.any() as usize, &mut dice);
                     let mut counts = shared.1.lock().unwrap_or_else(PoisonError::into_inner);
                     counts.0 += 1;
                     counts.2 = counts.2.max(start.elapsed().as_nanos() as u64);
@@ -337,7 +337,7 @@ fn endure(name: &str, time: Duration) -> Outcome {
         if binds % 2 == 0 {
             std::thread::scope(|scope| {
                 for _ in 0..3 {
-                    let (caller, trial, dice) = (&caller, &trial, Dice::new(dice.next()));
+                    let (caller, trial, dice) = (&caller, &trial, Dice::new(dice.any()));
                     scope.spawn(move || caller(trial, dice));
                 }
             });
@@ -345,7 +345,7 @@ fn endure(name: &str, time: Duration) -> Outcome {
             upcall::thread::processors(1, Pacing::Adaptive)?.run(|| {
                 let threads: Vec<_> = (0..5)
                     .map(|_| {
-                        let (caller, trial, dice) = (caller.clone(), trial.clone(), Dice::new(dice.next()));
+                        let (caller, trial, dice) = (caller.clone(), trial.clone(), Dice::new(dice.any()));
                         upcall::thread::spawn(move || caller(&trial, dice))
                     })
                     .collect();

@@ -28,7 +28,7 @@ pub fn run(name: &str, manner: &str) {
     loop {
         match listener.accept() {
             Ok(Some(connection)) => {
-                let (manner, dice) = (manner.to_string(), Dice::new(dice.next()));
+                let (manner, dice) = (manner.to_string(), Dice::new(dice.any()));
                 std::thread::spawn(move || attend(&connection, &manner, dice));
             }
             _ => std::thread::sleep(Duration::from_millis(1)),
@@ -38,7 +38,10 @@ pub fn run(name: &str, manner: &str) {
 
 /// What a client gave.
 #[derive(Clone, Default)]
-struct Given(Arc<Mutex<Vec<(u16, Arc<Region>)>>>, Arc<Mutex<Vec<Bell>>>);
+struct Given(Arc<Mutex<Memories>>, Arc<Mutex<Vec<Bell>>>);
+
+/// Memory by the number that the client gave it.
+type Memories = Vec<(u16, Arc<Region>)>;
 
 impl Given {
     fn add(&self, number: u16, fd: OwnedFd, len: usize) {
@@ -50,7 +53,7 @@ impl Given {
         self.1.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(Bell::ring);
     }
 
-    fn all(&self) -> Vec<(u16, Arc<Region>)> {
+    fn all(&self) -> Memories {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -84,7 +87,7 @@ fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
             ("few-descriptors", Request::Open { .. }) => Answer::Opened { home: 0 },
             (_, Request::Open { .. }) => {
                 descriptors.next().into_iter().for_each(|fd| given.add(CHANNEL, fd, channel::BYTES));
-                let (given, over, manner, mut dice) = (given.clone(), over.clone(), manner.to_string(), Dice::new(dice.next()));
+                let (given, over, manner, mut dice) = (given.clone(), over.clone(), manner.to_string(), Dice::new(dice.any()));
                 let (time, hung_up) = (Duration::from_millis(5 + dice.below(60)), connection.as_fd().try_clone_to_owned());
                 std::thread::spawn(move || match &*manner {
                     "lies" => lie(&given, &over, dice),
@@ -156,10 +159,10 @@ fn lie(given: &Given, over: &AtomicBool, mut dice: Dice) {
         for (requests, replies) in &lanes {
             let Some(request) = requests.take() else { continue };
             idle = false;
-            let numbers = [0, 1, 8, 16, 1 << 16, 1 << 20, u64::MAX, 1 << 56, u64::MAX - (1 << 20), dice.next()];
+            let numbers = [0, 1, 8, 16, 1 << 16, 1 << 20, u64::MAX, 1 << 56, u64::MAX - (1 << 20), dice.any()];
             let outcome = if dice.below(2) == 0 { 0 } else { dice.below(10) as u16 };
-            let call = if dice.below(500) == 0 { dice.next() as u16 } else { request.call() };
-            let mut reply = Image::new(call, outcome, dice.next() as u16);
+            let call = if dice.below(500) == 0 { dice.any() as u16 } else { request.call() };
+            let mut reply = Image::new(call, outcome, dice.any() as u16);
             let place = [Place::Inline, Place::AStack, Place::Segment][dice.below(3) as usize];
             reply.place(place, dice.below(4) as u16, [0, 8, 16, 48, 4096, u32::MAX][dice.below(6) as usize]);
             reply.values = std::array::from_fn(|_| numbers[dice.below(numbers.len() as u64) as usize]);
@@ -169,7 +172,7 @@ fn lie(given: &Given, over: &AtomicBool, mut dice: Dice) {
             }
             for (_, region) in all.iter().filter(|(number, _)| *number != CHANNEL) {
                 let at = dice.below(region.len() as u64 / 8) as usize * 8;
-                let _ = region.room(0, region.len()).and_then(|room| room.put_u64(at, dice.next()));
+                let _ = region.room(0, region.len()).and_then(|room| room.put_u64(at, dice.any()));
             }
             replies.send(&reply);
         }

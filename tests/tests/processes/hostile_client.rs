@@ -321,7 +321,7 @@ fn messages_of_every_length() {
         for _ in 0..4 {
             let place = dice.below(whole.len() as u64) as usize;
             let kept = whole[place];
-            whole[place] = dice.next() as u8;
+            whole[place] = dice.any() as u8;
             bent.send(&whole, &fds);
             whole[place] = kept;
         }
@@ -410,9 +410,9 @@ fn disturb(it: &Hold, ring: &Sender<Shared<[Slot]>>, dice: &mut Dice) {
         }
         2 => {
             for vp in 0..63 {
-                it.station.line(vp).asleep.store(dice.next() as u32 & 1, Ordering::SeqCst);
-                it.station.line(vp).tid.store(dice.next() as u32 & 0xffff, Ordering::SeqCst);
-                it.station.line(vp).cpu.store(dice.next() as u32, Ordering::SeqCst);
+                it.station.line(vp).asleep.store(dice.any() as u32 & 1, Ordering::SeqCst);
+                it.station.line(vp).tid.store(dice.any() as u32 & 0xffff, Ordering::SeqCst);
+                it.station.line(vp).cpu.store(dice.any() as u32, Ordering::SeqCst);
             }
         }
         // Requests that a server will take, with arguments of its own word.
@@ -424,10 +424,10 @@ fn disturb(it: &Hold, ring: &Sender<Shared<[Slot]>>, dice: &mut Dice) {
                 3 => u64::MAX - dice.below(64),
                 4 => 1 << 20,
                 5 => (1 << 20) - dice.below(64),
-                _ => dice.next(),
+                _ => dice.any(),
             };
             let procedure = match dice.below(10) {
-                0 => dice.next() as u16 & 0x3ff,
+                0 => dice.any() as u16 & 0x3ff,
                 1 => 1023,
                 2 => 1022,
                 // Not `make`, which allocates what it is asked for, nor `nap` and `work`, which last as long.
@@ -437,7 +437,7 @@ fn disturb(it: &Hold, ring: &Sender<Shared<[Slot]>>, dice: &mut Dice) {
             let astack = if dice.below(4) == 0 { dice.below(1 << 16) } else { dice.below(it.stacks as u64) };
             let place = [slot::Place::Inline, slot::Place::AStack, slot::Place::Segment][dice.below(3) as usize];
             let segment = if dice.below(4) == 0 { dice.below(4) } else { u64::from(place == slot::Place::Segment) };
-            let mut image = Image::new(dice.next() as u16, binding << 10 | procedure, astack as u16);
+            let mut image = Image::new(dice.any() as u16, binding << 10 | procedure, astack as u16);
             image.place(place, segment as u16, number(dice) as u32);
             if dice.below(10) == 0 {
                 image.donate();
