@@ -1,6 +1,6 @@
 # make demo        the main job: a file server in a process of its own, every byte proved
 # make test        everything quick: unit, cross-process, crash, models, doctests, lints
-# make test-long   the long variants
+# make test-long   the long variants too; tests named open_ show what CAVEATS.md says is open, and are left out
 # make bench       ours, the machine's limits and the peers, in one run
 #
 # Each target does all its set-up. Needed: Rust (1.95 or newer), gcc, Python 3.
@@ -41,7 +41,7 @@ miri:
 	fi
 
 test-long: test
-	$(CARGO) test --release --workspace -- --include-ignored
+	$(CARGO) test --release --workspace -- --include-ignored --skip open_
 
 bench:
 	$(CARGO) build --release --bin upcall

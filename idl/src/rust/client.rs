@@ -240,7 +240,6 @@ impl Module<'_> {
         emit!(self, "#[derive(Clone)] pub(super) enum Bound {{");
         emit!(self, "Remote(stub::Binding), Local(Arc<dyn super::Serve>) }}");
         emit!(self, "pub(super) struct Server<S>(pub(super) S);");
-        if self.resources().next().is_some() {}
         for id in self.resources() {
             let name = self.resource_name(id);
             let server = self.trait_name(id);
