@@ -23,7 +23,7 @@ const LOOKS: usize = 16;
 const LOOKS_FOR_MORE: usize = 128;
 
 /// How many requests of one lane are run before the others are looked at again.
-const BATCH: usize = 32;
+const BATCH: usize = 8;
 
 /// Who is woken so soon after going to sleep, and so often in a row, is better off with a processor of its own: moving there costs about as
 /// much as [`SOON_ENOUGH`] hand-offs.
