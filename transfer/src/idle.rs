@@ -20,7 +20,14 @@ use upcall_thread::{Found, Idle, Vp};
 
 /// So many looks are taken in a row, and so many for the next request of a caller that was just answered.
 const LOOKS: usize = 16;
-const LOOKS_FOR_MORE: usize = 128;
+const LOOKS_FOR_MORE: usize = 32;
+
+/// Between two looks, so that they do not take the line away from a caller that is about to write it (see caller.rs). Never true.
+#[inline]
+fn pause() -> bool {
+    upcall_os::atomic::spin_loop();
+    false
+}
 
 /// How many requests of one lane are run before the others are looked at again.
 const BATCH: usize = 8;
@@ -148,6 +155,9 @@ impl View {
             if let Some(at) = before.iter().position(|lane| lane.waits()) {
                 return Some(at);
             }
+            if looks > 1 {
+                pause();
+            }
         }
         None
     }
@@ -234,7 +244,7 @@ impl Idle for Processors {
                 break;
             }
             // Who was answered may call again at once; if nobody else can, that is waited for right here, for about a round trip.
-            let more = lanes.len() == 1 && (0..LOOKS_FOR_MORE).any(|_| lane.waits());
+            let more = lanes.len() == 1 && (0..LOOKS_FOR_MORE).any(|_| lane.waits() || pause());
             if !more && !lane.waits() {
                 break;
             }
