@@ -204,4 +204,12 @@ impl Hold {
         let server_bell = Bell::adopt(bell)?;
         Ok(Self { speaker, channel: region, astacks, segment, station, server_bell, numbers, stacks })
     }
+    /// The number of the procedure of `trial` with this name.
+    ///
+    /// # Panics
+    /// There is none.
+    pub fn number(&self, name: &str) -> u16 {
+        let at = crate::interfaces::trial::INTERFACE.procedures.iter().position(|procedure| procedure.name == name);
+        self.numbers[at.unwrap_or_else(|| panic!("no procedure {name}"))]
+    }
 }
