@@ -39,7 +39,13 @@ struct Inner {
     procedures: Vec<Bound>,
     plan: Plan,
     astacks: Option<Arc<Region>>,
-    gates: Vec<Gate<Waiter>>,
+    gates: Vec<Gate<Waiting>>,
+}
+
+/// Who waits for an A-stack, and where it is told which.
+struct Waiting {
+    waiter: Waiter,
+    told: Arc<AtomicU32>,
 }
 
 /// The longest result, in bytes, that later calls of its procedure bring room for: the segments of longer ones are not kept.
@@ -136,7 +142,8 @@ impl Binding {
             procedures: interface.procedures.iter().map(wanted).collect(),
             classes: plan.classes().iter().map(|class| (class.size, class.count)).collect(),
         };
-        let numbers = match link.control().exchange(request, &descriptors).map_err(|error| error.for_name(name))? {
+        let bound = link.control().exchange(request, &descriptors);
+        let numbers = match bound.map_err(|error| link.control().failed(error, name))? {
             (Answer::Bound { numbers }, _) if numbers.len() == interface.procedures.len() => numbers,
             (Answer::Refused(refusal), _) => return Err(refused(name, &interface.id, refusal)),
             _ => return Err(BindError::Protocol { what: "another answer than a binding".into() }),
@@ -410,26 +417,27 @@ impl<'a> AStack<'a> {
 }
 
 #[cold]
-fn wait_for(gate: &Gate<Waiter>) -> u16 {
-    loop {
-        let mut taken = None;
-        upcall_thread::block_unless(|waiter| {
-            let mut waiter = Some(waiter);
-            taken = gate.take_or_wait(|| waiter.take().unwrap_or_else(|| unreachable!("the gate makes at most one entry")));
-            waiter
+fn wait_for(gate: &Gate<Waiting>) -> u16 {
+    let told = Arc::new(AtomicU32::new(0));
+    let mut taken = None;
+    upcall_thread::block_unless(|waiter| {
+        let mut waiter = Some(waiter);
+        taken = gate.take_or_wait(|| {
+            let waiter = waiter.take().unwrap_or_else(|| unreachable!("the gate makes at most one entry"));
+            Waiting { waiter, told: told.clone() }
         });
-        if let Some(number) = taken.or_else(|| gate.try_take()) {
-            return number;
-        }
-    }
+        waiter
+    });
+    taken.unwrap_or_else(|| told.load(Ordering::Acquire) as u16)
 }
 
 impl Drop for AStack<'_> {
     #[inline]
     fn drop(&mut self) {
         let within = self.number - self.inner.plan.first_of(self.class);
-        if let Some(sleeper) = self.inner.gates[self.class].give(within) {
-            sleeper.wake();
+        if let Some((next, within)) = self.inner.gates[self.class].give(within) {
+            next.told.store(within.into(), Ordering::Release);
+            next.waiter.wake();
         }
     }
 }

@@ -1,11 +1,15 @@
 //! A gate: numbers that are handed out, and a queue for those who have to wait for one.
 //!
-//! Taking and giving is one atomic operation while nobody waits (LRPC, section 3.2: the A-stack list has a lock of its own, and nothing else is
-//! locked on the path; here it is a word).
+//! Taking and giving is one atomic operation while nobody waits (LRPC, section 3.2: the A-stack list has a lock of its own, and nothing else is locked on the
+//! path; here it is a word). While somebody waits, a number that comes back is handed to whoever has waited longest; it is never free in between, so whoever
+//! comes often and fast does not overtake.
 //!
 //! # Why nobody waits beside a free number
-//! Who finds none counts itself in, takes the queue's lock and looks again before it enters the queue. Who gives a number back puts it there first, fences, and
-//! then reads the count. Either the second look finds the number, or the giver reads the count, waits for the lock, and finds the entry.
+//! Who finds none counts itself in, fences, takes the queue's lock and looks again before it enters the queue. Who gives a number back while nobody is counted
+//! puts it back, fences, and reads the count again. Either the second look finds the number, or the second reading finds the count: then the giver takes the
+//! lock, and if there is an entry and still a free number, it hands that out. A giver that finds the count at once takes the lock with the number in hand: either
+//! there is an entry to hand it to, or the one that counted itself has not got the lock yet and will find the number that is put back under it. Under the lock there is
+//! never an entry beside a free number, except for the time between a giver's return of it and that giver's second reading.
 //! `tests/loom_gate.rs` is the model.
 
 use std::collections::VecDeque;
@@ -37,7 +41,7 @@ impl<W> Gate<W> {
         self.numbers.take()
     }
 
-    /// Takes a number, or enters the queue with the waiter that `waiter` makes: then it is handed out by a later [`Gate::give`], once, and has to try again.
+    /// Takes a number, or enters the queue with the waiter that `waiter` makes: a later [`Gate::give`] hands it out once, with a number.
     pub fn take_or_wait(&self, waiter: impl FnOnce() -> W) -> Option<u16> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -50,20 +54,45 @@ impl<W> Gate<W> {
         None
     }
 
-    /// Gives a number back. Whoever is returned has to be woken.
+    /// Gives a number back. The waiter that is returned has to be told its number, and woken.
     #[inline]
-    #[must_use = "the waiter has to be woken"]
-    pub fn give(&self, number: u16) -> Option<W> {
+    #[must_use = "the waiter has to get its number"]
+    pub fn give(&self, number: u16) -> Option<(W, u16)> {
+        if self.waiting.load(Ordering::Relaxed) != 0 {
+            return self.hand_over(Some(number));
+        }
         self.numbers.give(number);
         fence(Ordering::SeqCst);
-        if self.waiting.load(Ordering::Relaxed) == 0 { None } else { self.next() }
+        if self.waiting.load(Ordering::Relaxed) == 0 { None } else { self.hand_over(None) }
     }
 
     #[cold]
-    fn next(&self) -> Option<W> {
+    fn hand_over(&self, number: Option<u16>) -> Option<(W, u16)> {
         let mut queue = self.queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let next = queue.pop_front()?;
+        if queue.is_empty() {
+            number.into_iter().for_each(|number| self.numbers.give(number));
+            return None;
+        }
+        let number = number.or_else(|| self.numbers.take())?;
         self.waiting.fetch_sub(1, Ordering::Relaxed);
-        Some(next)
+        queue.pop_front().map(|waiter| (waiter, number))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_is_not_overtaken() {
+        let gate = Gate::new(1);
+        assert_eq!(gate.try_take(), Some(0));
+        assert_eq!(gate.take_or_wait(|| "first"), None);
+        assert_eq!(gate.take_or_wait(|| "second"), None);
+        assert_eq!(gate.give(0), Some(("first", 0)));
+        assert_eq!(gate.try_take(), None, "it is the first one's");
+        assert_eq!(gate.give(0), Some(("second", 0)));
+        assert_eq!(gate.give(0), None);
+        assert_eq!(gate.take_or_wait(|| unreachable!()), Some(0));
     }
 }

@@ -1,36 +1,73 @@
 //! Model of the gate: `RUSTFLAGS="--cfg loom" cargo test -p upcall-transfer --release --test loom_gate`.
 #![cfg(loom)]
 
-use loom::sync::{Arc, Notify};
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::sync::{Arc, Mutex, Notify};
 use loom::thread;
 use upcall_transfer::gate::Gate;
 
-fn pass(gate: &Gate<Arc<Notify>>) {
-    let number = loop {
-        if let Some(number) = gate.try_take() {
-            break number;
-        }
-        let me = Arc::new(Notify::new());
+/// Who waits, and where it is told its number.
+#[derive(Default)]
+struct Entry {
+    told: Mutex<Option<u16>>,
+    woken: Notify,
+}
+
+struct Scene {
+    gate: Gate<Arc<Entry>>,
+    inside: AtomicUsize,
+}
+
+fn pass(scene: &Scene) {
+    let Scene { gate, inside } = scene;
+    let number = gate.try_take().unwrap_or_else(|| {
+        let me = Arc::new(Entry::default());
         let entry = me.clone();
-        if let Some(number) = gate.take_or_wait(move || entry) {
-            break number;
-        }
-        me.wait();
-    };
+        gate.take_or_wait(move || entry).unwrap_or_else(|| {
+            // A wake of the model may be spurious, that of a `Waiter` is not.
+            loop {
+                me.woken.wait();
+                if let Some(number) = me.told.lock().unwrap().take() {
+                    return number;
+                }
+            }
+        })
+    });
     assert_eq!(number, 0);
-    if let Some(next) = gate.give(number) {
-        next.notify();
+    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two have the same number");
+    inside.fetch_sub(1, Ordering::SeqCst);
+    if let Some((next, number)) = gate.give(number) {
+        *next.told.lock().unwrap() = Some(number);
+        next.woken.notify();
     }
 }
 
-/// One number and two who want it: loom reports a deadlock if one waits beside a free number.
-#[test]
-fn nobody_waits_beside_a_free_number() {
-    loom::model(|| {
-        let gate = Arc::new(Gate::new(1));
-        let other = gate.clone();
-        let thread = thread::spawn(move || pass(&other));
-        pass(&gate);
-        thread.join().unwrap();
+/// One number and several who want it: loom reports a deadlock if one waits beside a free number.
+fn crowd(threads: usize, passes: usize) {
+    loom::model(move || {
+        let scene = Arc::new(Scene { gate: Gate::new(1), inside: AtomicUsize::new(0) });
+        let others: Vec<_> = (0..threads)
+            .map(|_| {
+                let scene = scene.clone();
+                thread::spawn(move || pass(&scene))
+            })
+            .collect();
+        (0..passes).for_each(|_| pass(&scene));
+        others.into_iter().for_each(|thread| thread.join().unwrap());
     });
+}
+
+#[test]
+fn two_at_one_number() {
+    crowd(1, 1);
+}
+
+#[test]
+fn two_at_one_number_again() {
+    crowd(1, 2);
+}
+
+#[test]
+fn three_at_one_number() {
+    crowd(2, 1);
 }
