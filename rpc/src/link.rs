@@ -37,7 +37,8 @@ pub(crate) struct Link {
     pub(crate) peer: PeerId,
     segments: Mutex<Segments>,
     ids: Mutex<u16>,
-    watching: OnceLock<Vec<u64>>,
+    /// The clerk's keys: of the connection, and of the process.
+    watching: OnceLock<(u64, Option<u64>)>,
 }
 
 /// Who the server is.
@@ -49,6 +50,7 @@ pub(crate) struct PeerId {
 /// The control connection; one exchange at a time.
 pub(crate) struct Control {
     connection: Connection,
+    server: Option<OwnedFd>,
     serial: Mutex<u32>,
 }
 
@@ -65,14 +67,32 @@ pub(crate) enum NoExchange {
     Protocol(String),
 }
 
+impl Control {
+    /// What an exchange that failed tells the binder. What a dead server left behind is removed first: nobody else may have noticed.
+    pub(crate) fn failed(&self, error: NoExchange, name: &str) -> BindError {
+        if matches!(error, NoExchange::Closed) {
+            self.sweep_after_end();
+        }
+        error.for_name(name)
+    }
+
+    /// Removes what the server left in the folder of names. A process that is being killed closes its connections some moments before its listening socket, and looks
+    /// alive until then: this waits for those moments; not long, for a server may also have hung up and live.
+    fn sweep_after_end(&self) {
+        let start = Instant::now();
+        while self.server.as_ref().is_some_and(|server| !upcall_os::socket::has_ended(server))
+            && start.elapsed() < Duration::from_millis(30)
+        {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        crate::names::sweep();
+    }
+}
+
 impl NoExchange {
-    pub(crate) fn for_name(self, name: &str) -> BindError {
+    fn for_name(self, name: &str) -> BindError {
         match self {
-            Self::Closed => {
-                // Nobody else may have noticed.
-                crate::names::sweep();
-                BindError::ServerGone { name: name.into() }
-            }
+            Self::Closed => BindError::ServerGone { name: name.into() },
             Self::TimedOut => BindError::NoAnswer { name: name.into(), after: PATIENCE },
             Self::Kernel(error) => BindError::Resource { what: format!("the control connection to {name:?}"), error },
             Self::Protocol(what) => BindError::Protocol { what },
@@ -148,9 +168,10 @@ impl Control {
 /// It is gone, does not answer, or answers nonsense.
 pub fn list(socket: &Path) -> Result<(Peer, Vec<crate::wire::Exported>), BindError> {
     let shown = socket.display().to_string();
-    let (connection, peer) = connect(&shown, socket)?;
-    let control = Control { connection, serial: Mutex::new(0) };
-    let (answer, mut descriptors) = control.exchange(ClientRequest::List, &[]).map_err(|error| error.for_name(&shown))?;
+    let (connection, mut peer) = connect(&shown, socket)?;
+    let control = Control { connection, server: peer.pidfd.take(), serial: Mutex::new(0) };
+    let listed = control.exchange(ClientRequest::List, &[]);
+    let (answer, mut descriptors) = listed.map_err(|error| control.failed(error, &shown))?;
     match (answer, descriptors.pop()) {
         (Answer::Exports, Some(fd)) => {
             let bytes = MemoryFile::read_all(&fd, 64 << 20)
@@ -182,7 +203,10 @@ fn connect(name: &str, socket: &Path) -> Result<(Connection, Peer), BindError> {
     let peer = connection.peer().map_err(|error| match error.raw_os_error() {
         // The table is full, here or on the machine; anything else means that the process has ended.
         Some(23 | 24) => BindError::Resource { what: format!("knowing the server of {name:?}"), error },
-        _ => NoExchange::Closed.for_name(name),
+        _ => {
+            crate::names::sweep();
+            BindError::ServerGone { name: name.into() }
+        }
     })?;
     let own = upcall_os::socket::own_user();
     if peer.uid != own && peer.uid != 0 {
@@ -230,20 +254,16 @@ impl Link {
             let what = what.to_string();
             move |error| BindError::Resource { what, error }
         };
-        let (connection, peer) = connect(name, socket)?;
+        let (connection, mut peer) = connect(name, socket)?;
         let domain = Domain::current().map_err(unable("this domain's station"))?;
         let memory = MemoryFile::create("upcall-channel", channel::BYTES).map_err(unable("the channel's memory"))?;
         let map = Mapping::shared(&memory).map_err(unable("mapping the channel"))?;
         let region = Region::new(map).ok_or_else(|| BindError::Protocol { what: "a read-only channel".into() })?;
         let channel = Channel::create(region).map_err(|error| BindError::Protocol { what: error.to_string() })?;
-        let control = Arc::new(Control { connection, serial: Mutex::new(0) });
+        let control = Arc::new(Control { connection, server: peer.pidfd.take(), serial: Mutex::new(0) });
         let open = ClientRequest::Open { version: wire::VERSION };
-        let (answer, descriptors) = control.exchange(open, &[memory.as_fd(), domain.station().as_fd()]).map_err(|error| {
-            if matches!(error, NoExchange::Closed) {
-                await_end(peer.pidfd.as_ref());
-            }
-            error.for_name(name)
-        })?;
+        let opened = control.exchange(open, &[memory.as_fd(), domain.station().as_fd()]);
+        let (answer, descriptors) = opened.map_err(|error| control.failed(error, name))?;
         let home = match answer {
             Answer::Opened { home } => home,
             Answer::Refused(refusal) => return Err(refused(name, "", refusal)),
@@ -270,23 +290,17 @@ impl Link {
             ids: Mutex::new(0),
             watching: OnceLock::new(),
         });
-        link.watch(peer).map_err(unable("watching the server"))?;
+        link.watch().map_err(unable("watching the server"))?;
         Ok(link)
     }
 
     /// Has the clerk close the channel when the server ends.
-    fn watch(self: &Arc<Self>, peer: Peer) -> io::Result<()> {
+    fn watch(self: &Arc<Self>) -> io::Result<()> {
         let clerk = Clerk::current()?;
-        let pidfd = peer.pidfd.map(Arc::new);
-        let end = |of_process| {
-            let (link, control, pidfd) = (Arc::downgrade(self), self.control.clone(), pidfd.clone());
-            Arc::new(ServerEnd { link, control, pidfd, of_process })
-        };
-        let mut keys = vec![clerk.watch(end(false), Report::HangUp)?];
-        if pidfd.is_some() {
-            keys.push(clerk.watch(end(true), Report::WhileReadable)?);
-        }
-        let _ = self.watching.set(keys);
+        let end = |of_process| Arc::new(ServerEnd { link: Arc::downgrade(self), control: self.control.clone(), of_process });
+        let connection = clerk.watch(end(false), Report::HangUp)?;
+        let process = self.control.server.as_ref().map(|_| clerk.watch(end(true), Report::WhileReadable)).transpose()?;
+        let _ = self.watching.set((connection, process));
         Ok(())
     }
 
@@ -361,8 +375,13 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        if let (Ok(clerk), Some(keys)) = (Clerk::current(), self.watching.get()) {
-            keys.iter().for_each(|&key| clerk.forget(key));
+        let (Ok(clerk), Some((connection, process))) = (Clerk::current(), self.watching.get()) else { return };
+        process.iter().for_each(|&key| clerk.forget(key));
+        // Who was told of the server's end before the clerk was leaves it to the clerk to sweep after it: the connection hangs up, if only because of this.
+        if self.channel.closed() == Some(Closed::PeerEnded) {
+            self.control.connection.shut_down();
+        } else {
+            clerk.forget(*connection);
         }
     }
 }
@@ -385,23 +404,13 @@ struct Segments {
 struct ServerEnd {
     link: Weak<Link>,
     control: Arc<Control>,
-    pidfd: Option<Arc<OwnedFd>>,
     of_process: bool,
-}
-
-/// A process that is being killed closes its connections some moments before its listening socket. Waits for those moments, so that what it left in the folder of
-/// names is seen to be dead; not long, for a server may also have hung up and live.
-fn await_end(pidfd: Option<&OwnedFd>) {
-    let start = Instant::now();
-    while pidfd.is_some_and(|pidfd| !upcall_os::socket::has_ended(pidfd)) && start.elapsed() < Duration::from_millis(30) {
-        std::thread::sleep(Duration::from_micros(200));
-    }
 }
 
 impl Watched for ServerEnd {
     fn descriptor(&self) -> BorrowedFd<'_> {
-        match &self.pidfd {
-            Some(pidfd) if self.of_process => pidfd.as_fd(),
+        match &self.control.server {
+            Some(server) if self.of_process => server.as_fd(),
             _ => self.control.connection.as_fd(),
         }
     }
@@ -411,8 +420,7 @@ impl Watched for ServerEnd {
             link.channel.close(Closed::PeerEnded);
         }
         // What the server left in the folder of names is removed by the first who notices.
-        await_end(self.pidfd.as_deref());
-        crate::names::sweep();
+        self.control.sweep_after_end();
         false
     }
 }
