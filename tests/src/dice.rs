@@ -1,4 +1,4 @@
-//! Random numbers that a seed repeats: xorshift, which is enough to disturb with.
+//! Random numbers that a seed repeats: SplitMix64, whose low bits are as random as the high ones from the first number on.
 
 /// A source of random numbers.
 #[derive(Clone, Debug)]
@@ -7,7 +7,7 @@ pub struct Dice(u64);
 impl Dice {
     /// The same seed gives the same numbers.
     pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+        Self(seed)
     }
 
     /// A seed from the clock, printed so that a failure can be looked into.
@@ -19,10 +19,10 @@ impl Dice {
 
     /// Any number.
     pub fn any(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
     }
 
     /// A number below `end`.

@@ -36,7 +36,11 @@ impl Place {
     /// The command that starts a party with these arguments.
     pub fn command(&self, arguments: &str) -> Command {
         let mut command = Command::new(self.program);
-        command.args(arguments.split_whitespace()).env("UPCALL_DIR", self.names()).env_remove("XDG_RUNTIME_DIR");
+        command
+            .args(arguments.split_whitespace())
+            .env("UPCALL_DIR", self.names())
+            .env_remove("XDG_RUNTIME_DIR")
+            .env("RUST_BACKTRACE", "0");
         command
     }
 
