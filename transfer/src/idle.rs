@@ -5,6 +5,7 @@
 
 use crate::caller::VpSeat;
 use crate::domain::{Domain, MOST_PROCESSORS};
+use crate::look;
 use crate::pacer::{GiveWay, LONGEST, Pacer, Pacing};
 use crate::server::ServerLane;
 use crate::sleep;
@@ -18,16 +19,8 @@ use upcall_os::atomic::{Ordering, fence};
 use upcall_os::processor;
 use upcall_thread::{Found, Idle, Vp};
 
-/// So many looks are taken in a row, and so many for the next request of a caller that was just answered.
+/// So many looks are taken in a row.
 const LOOKS: usize = 16;
-const LOOKS_FOR_MORE: usize = 32;
-
-/// Between two looks, so that they do not take the line away from a caller that is about to write it (see caller.rs). Never true.
-#[inline]
-fn pause() -> bool {
-    upcall_os::atomic::spin_loop();
-    false
-}
 
 /// How many requests of one lane are run before the others are looked at again.
 const BATCH: usize = 8;
@@ -156,7 +149,7 @@ impl View {
                 return Some(at);
             }
             if looks > 1 {
-                pause();
+                look::again();
             }
         }
         None
@@ -243,9 +236,8 @@ impl Idle for Processors {
                 VIEW.with_borrow_mut(|view| (view.donated, view.confined) = (true, true));
                 break;
             }
-            // Who was answered may call again at once; if nobody else can, that is waited for right here, for about a round trip.
-            let more = lanes.len() == 1 && (0..LOOKS_FOR_MORE).any(|_| lane.waits() || pause());
-            if !more && !lane.waits() {
+            // Who was answered may call again at once; if nobody else can, that is waited for right here, for some round trips.
+            if !lane.waits() && !(lanes.len() == 1 && lane.calls_again()) {
                 break;
             }
         }

@@ -26,6 +26,8 @@ pub mod gate;
 pub mod handoff;
 #[cfg(not(loom))]
 pub mod idle;
+#[cfg(not(loom))]
+mod look;
 pub mod pacer;
 #[cfg(not(loom))]
 pub mod server;

@@ -6,6 +6,7 @@
 
 use crate::domain::Domain;
 use crate::idle::Processors;
+use crate::look;
 use crate::sleep;
 use std::fmt;
 use std::io;
@@ -204,6 +205,20 @@ impl ServerLane {
     #[inline]
     pub(crate) fn waits(&self) -> bool {
         self.queue.waits()
+    }
+
+    /// Waits for the next call of a caller that was just answered. Whether there is one.
+    #[inline]
+    pub(crate) fn calls_again(&self) -> bool {
+        const LOOKS: usize = 32;
+        look::not_yet();
+        (0..LOOKS).any(|_| {
+            let waits = self.waits();
+            if !waits {
+                look::again();
+            }
+            waits
+        })
     }
 
     /// Takes a request and runs it. Returns whether there was one, and whether the caller's processor came with it.
