@@ -8,7 +8,7 @@
 
 use crate::domain::Domain;
 use crate::handoff::Donor;
-use crate::look;
+use crate::look::Foresight;
 use crate::pacer::{GiveWay, Pacer, Pacing};
 use crate::sleep;
 use std::collections::VecDeque;
@@ -96,7 +96,11 @@ struct KernelLane {
     /// The server shared our processor when we last had to look.
     shared: bool,
     give_way: GiveWay,
+    /// How long the replies take, by procedure; procedures may share one.
+    foresight: [Foresight; FORESIGHTS],
 }
+
+const FORESIGHTS: usize = 16;
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -192,7 +196,7 @@ impl CallerChannel {
         if asleep {
             self.far.bell.ring();
         }
-        if asleep || !self.spin_for_reply(&mut lane)? {
+        if asleep || !self.spin_for_reply(&mut lane, message.tag())? {
             self.sleep_for_reply(seat, &lane)?;
         }
         if !lane.slot.take(message) || message.call() != call {
@@ -233,7 +237,8 @@ impl CallerChannel {
                 failed = Some(no_lane(error));
             }
             let slot = SingleCaller::new(lane.single);
-            let calling = KernelLane { slot, calls: 0, shared: false, give_way: GiveWay::default() };
+            let calling =
+                KernelLane { slot, calls: 0, shared: false, give_way: GiveWay::default(), foresight: Default::default() };
             KernelSeat { control: lane.control, lane: Mutex::new(calling) }
         });
         match failed {
@@ -247,15 +252,12 @@ impl CallerChannel {
 
     /// Spins until the reply is there, or as long as that is cheaper than sleeping: then false.
     #[inline]
-    fn spin_for_reply(&self, lane: &mut KernelLane) -> Result<bool, Closed> {
+    fn spin_for_reply(&self, lane: &mut KernelLane, tag: u16) -> Result<bool, Closed> {
         // A reply of a polling server is there within one cache-line round trip; the clock is not read before that.
         if !lane.shared {
-            look::not_yet();
-            for _ in 0..256 {
-                if lane.slot.waits() {
-                    return Ok(true);
-                }
-                look::again();
+            let KernelLane { slot, foresight, .. } = lane;
+            if foresight[usize::from(tag) % FORESIGHTS].await_answer(256, || slot.waits()) {
+                return Ok(true);
             }
         }
         self.spin_long(lane)

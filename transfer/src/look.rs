@@ -2,27 +2,72 @@
 //!
 //! A look brings the line that it looks at to the processor that looks. If the other side is just about to write that line, it has to fetch it back
 //! first, so a look that comes too early delays what it looks for by a transfer each way. Measured on two cores (a round trip of one line, 24 ns of
-//! work on each side, the work subtracted): 165 ns when both sides look all the time, 68 with one pause between looks, 57 with about 64 ns before
-//! the first look besides. So nobody looks before an answer can be there, and there is a pause between any two looks.
+//! work on each side, the work subtracted): 165 ns when both sides look all the time, 68 with one pause between looks, 45 when the first look comes just after the
+//! answer. So whoever waits learns how long the answer takes, lets that time pass without a look, and then looks with pauses between.
 
-use std::time::{Duration, Instant};
-use upcall_os::atomic::{AtomicU32, Ordering, spin_loop};
+use std::hint::black_box;
+use upcall_os::atomic::spin_loop;
 
-/// About the least time in which an answer comes: two transfers of a line between near processors.
-const SOONEST: Duration = Duration::from_nanos(64);
+/// How long the answers to something took lately, in steps of some nanoseconds.
+///
+/// A first look that finds the answer may have come late: the next comes a little earlier. One that does not has cost more than that, so the next
+/// comes later by much more. Answers that take much longer teach nothing: they are not held up by looks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Foresight(u16);
 
-/// How many pauses that is on this machine: a pause takes from 3 to 40 ns. 0 before it is measured.
-static PAUSES: AtomicU32 = AtomicU32::new(0);
+/// The parts of a step that are counted.
+const STEP: u16 = 16;
+const EARLIER: u16 = 2;
+const LATER: u16 = 16;
+const LONGEST: u16 = 255 * STEP;
 
-/// For who has just sent: waits until an answer can be there.
+/// An answer that was not there after so many looks takes long.
+const SOON: u32 = 16;
+
+impl Default for Foresight {
+    fn default() -> Self {
+        Self(24 * STEP)
+    }
+}
+
+impl Foresight {
+    /// As it was kept by [`Foresight::parts`].
+    pub(crate) fn kept(parts: u16) -> Self {
+        Self(parts)
+    }
+
+    pub(crate) fn parts(self) -> u16 {
+        self.0
+    }
+
+    /// Lets the time pass in which no answer is expected, then looks, at most `most` times. Whether it is there.
+    #[inline]
+    pub(crate) fn await_answer(&mut self, most: u32, mut there: impl FnMut() -> bool) -> bool {
+        pass(self.0 / STEP);
+        if there() {
+            self.0 = self.0.saturating_sub(EARLIER);
+            return true;
+        }
+        for look in 1..most {
+            again();
+            if there() {
+                if look <= SOON {
+                    self.0 = (self.0 + LATER).min(LONGEST);
+                }
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// Lets a time pass. Finer than by pauses, each of which may be 40 ns.
 #[inline]
-pub(crate) fn not_yet() {
-    let pauses = match PAUSES.load(Ordering::Relaxed) {
-        0 => measure(),
-        pauses => pauses,
-    };
-    for _ in 0..pauses {
-        spin_loop();
+fn pass(steps: u16) {
+    let mut chain = 0u32;
+    for _ in 0..steps {
+        // Through memory and back, which takes some cycles on every machine.
+        chain = black_box(black_box(chain));
     }
 }
 
@@ -32,31 +77,37 @@ pub(crate) fn again() {
     spin_loop();
 }
 
-#[cold]
-fn measure() -> u32 {
-    const EACH: u32 = 64;
-    // The shortest of several: no interrupt falls into all of them.
-    let times = (0..4).map(|_| {
-        let start = Instant::now();
-        (0..EACH).for_each(|_| spin_loop());
-        start.elapsed()
-    });
-    let whole = times.min().unwrap_or_default().as_nanos().max(1);
-    let pauses = ((SOONEST.as_nanos() * u128::from(EACH) + whole / 2) / whole).clamp(1, 64) as u32;
-    PAUSES.store(pauses, Ordering::Relaxed);
-    pauses
-}
-
-#[cfg(all(test, not(loom), not(miri)))]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
+    /// Answers that need so many steps, looks that need ten each.
+    fn learn(foresight: &mut Foresight, answer: u32) -> u32 {
+        let mut looks = 0;
+        let (before, mut now) = (u32::from(foresight.0 / STEP), 0);
+        assert!(foresight.await_answer(1000, || {
+            now = before + 10 * looks;
+            looks += 1;
+            now >= answer
+        }));
+        looks
+    }
+
     #[test]
-    fn the_wait_is_measured_once() {
-        not_yet();
-        let pauses = PAUSES.load(Ordering::Relaxed);
-        assert!((1..=64).contains(&pauses), "{pauses}");
-        not_yet();
-        assert_eq!(PAUSES.load(Ordering::Relaxed), pauses);
+    fn the_first_look_comes_just_after_the_answer() {
+        let mut foresight = Foresight::default();
+        for answer in [80, 10, 200, 0] {
+            (0..5000).for_each(|_| drop(learn(&mut foresight, answer)));
+            let looks: u32 = (0..100).map(|_| learn(&mut foresight, answer)).sum();
+            assert!(looks < 120, "{looks} looks for 100 answers after {answer} steps");
+            assert!(u32::from(foresight.0 / STEP) < answer + 10, "{foresight:?} for {answer}");
+        }
+    }
+
+    #[test]
+    fn long_answers_teach_nothing() {
+        let mut foresight = Foresight::default();
+        learn(&mut foresight, 2000);
+        assert_eq!(foresight.0, Foresight::default().0);
     }
 }

@@ -6,13 +6,13 @@
 
 use crate::domain::Domain;
 use crate::idle::Processors;
-use crate::look;
+use crate::look::Foresight;
 use crate::sleep;
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use upcall_os::bell::Bell;
 use upcall_os::futex::{self, Scope};
 use upcall_os::poll::Report;
@@ -68,6 +68,8 @@ pub(crate) struct ServerLane {
     owes_look: AtomicBool,
     /// One virtual processor alone serves it, so that its threads never take or reply at the same time.
     alone: bool,
+    /// How long the caller takes to call again.
+    foresight: AtomicU16,
 }
 
 /// How requests come and replies go.
@@ -172,6 +174,7 @@ impl ServerChannel {
             channel: self.clone(),
             owes_look: AtomicBool::new(false),
             alone: self.processors.count() == 1,
+            foresight: AtomicU16::new(Foresight::default().parts()),
         });
         const { assert!(LANES <= 64) };
         if self.opened.fetch_or(1 << number, Ordering::Relaxed) & 1 << number != 0 {
@@ -210,15 +213,10 @@ impl ServerLane {
     /// Waits for the next call of a caller that was just answered. Whether there is one.
     #[inline]
     pub(crate) fn calls_again(&self) -> bool {
-        const LOOKS: usize = 32;
-        look::not_yet();
-        (0..LOOKS).any(|_| {
-            let waits = self.waits();
-            if !waits {
-                look::again();
-            }
-            waits
-        })
+        let mut foresight = Foresight::kept(self.foresight.load(Ordering::Relaxed));
+        let waits = foresight.await_answer(32, || self.waits());
+        self.foresight.store(foresight.parts(), Ordering::Relaxed);
+        waits
     }
 
     /// Takes a request and runs it. Returns whether there was one, and whether the caller's processor came with it.
