@@ -237,7 +237,8 @@ impl Idle for Processors {
                 break;
             }
             // Who was answered may call again at once; if nobody else can, that is waited for right here, for some round trips.
-            if !lane.waits() && !(lanes.len() == 1 && lane.calls_again()) {
+            let more = lane.waits() || lanes.len() == 1 && lane.calls_again();
+            if !more {
                 break;
             }
         }
