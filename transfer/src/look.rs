@@ -10,8 +10,9 @@ use upcall_os::atomic::spin_loop;
 
 /// How long the answers to something took lately, in steps of some nanoseconds.
 ///
-/// A first look that finds the answer may have come late: the next comes a little earlier. One that does not has cost more than that, so the next
-/// comes later by much more. Answers that take much longer teach nothing: they are not held up by looks.
+/// A first look that finds the answer may have come late: the next comes a little earlier. One that just misses it has cost more than that, so the next
+/// comes later by much more. Where answers differ widely, the quick ones count: looking too late for them costs more than looking too early for the slow
+/// ones, so an answer that comes long after the first look moves the next one less than a quick one does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Foresight(u16);
 
@@ -19,10 +20,12 @@ pub(crate) struct Foresight(u16);
 const STEP: u16 = 16;
 const EARLIER: u16 = 2;
 const LATER: u16 = 16;
-const LONGEST: u16 = 255 * STEP;
+const LONG_AFTER: u16 = 1;
+const LONGEST: u16 = 511 * STEP;
 
-/// An answer that was not there after so many looks takes long.
-const SOON: u32 = 16;
+/// An answer that is there after so many looks was just missed; one that is not after so many more takes so long that no look matters.
+const MISSED: u32 = 3;
+const MATTERS: u32 = 32;
 
 impl Default for Foresight {
     fn default() -> Self {
@@ -51,9 +54,12 @@ impl Foresight {
         for look in 1..most {
             again();
             if there() {
-                if look <= SOON {
-                    self.0 = (self.0 + LATER).min(LONGEST);
-                }
+                let later = match look {
+                    ..=MISSED => LATER,
+                    ..=MATTERS => LONG_AFTER,
+                    _ => 0,
+                };
+                self.0 = (self.0 + later).min(LONGEST);
                 return true;
             }
         }
@@ -96,12 +102,19 @@ mod tests {
     #[test]
     fn the_first_look_comes_just_after_the_answer() {
         let mut foresight = Foresight::default();
-        for answer in [80, 10, 150, 0] {
+        for answer in [80, 10, 300, 0] {
             (0..5000).for_each(|_| _ = learn(&mut foresight, answer));
             let looks: u32 = (0..100).map(|_| learn(&mut foresight, answer)).sum();
             assert!(looks < 120, "{looks} looks for 100 answers after {answer} steps");
             assert!(u32::from(foresight.0 / STEP) < answer + 10, "{foresight:?} for {answer}");
         }
+    }
+
+    #[test]
+    fn quick_answers_count_more_than_slow_ones() {
+        let mut foresight = Foresight::default();
+        (0..5000).for_each(|i| _ = learn(&mut foresight, [40, 200][i % 2]));
+        assert!(foresight.0 / STEP < 60, "{foresight:?}");
     }
 
     #[test]
