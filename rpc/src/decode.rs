@@ -268,6 +268,7 @@ impl<'a> Bytes<'a> {
         let mut at = 0;
         match self.0.words() {
             Some(words) => {
+                self.0.prefetch();
                 for cell in words {
                     state = word(state, cell.load(std::sync::atomic::Ordering::Relaxed));
                 }

@@ -55,8 +55,8 @@ impl Foresight {
             again();
             if there() {
                 let later = match look {
-                    ..=MISSED => LATER,
-                    ..=MATTERS => LONG_AFTER,
+                    _ if look <= MISSED => LATER,
+                    _ if look <= MATTERS => LONG_AFTER,
                     _ => 0,
                 };
                 self.0 = (self.0 + later).min(LONGEST);
