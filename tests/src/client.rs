@@ -99,6 +99,7 @@ impl Client {
             "fail" => self.trial()?.fail(words[1])?,
             "limited" => self.trial()?.limited(&"x".repeat(number(1) as usize), &vec![1; number(2) as usize])?,
             "storm" => return storm(self.trial()?, number(1) as usize, number(2) as usize),
+            "crowd" => return crowd(self.trial()?),
             "honest" => return honest(self.trial()?, Duration::from_millis(number(1))),
             "endure" => return endure(words[1], Duration::from_millis(number(2))),
             "spare-descriptors" => return spare_descriptors(number(1)),
@@ -245,6 +246,28 @@ fn storm(trial: &Trial, kernel: usize, users: usize) -> Outcome {
     kinds.dedup();
     let last = ends.iter().map(|(at, _)| *at).max().unwrap_or(0);
     Ok([ends.len().to_string(), last.to_string()].into_iter().chain(kinds).collect())
+}
+
+/// Takes all lanes for kernel threads, one of them for long, then calls from more. Says how many milliseconds the slowest of these took.
+fn crowd(trial: &Trial) -> Outcome {
+    let worst = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| trial.nap(2000));
+        std::thread::sleep(Duration::from_millis(50));
+        for _ in 0..31 {
+            scope.spawn(|| trial.nap(200));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        for _ in 0..64 {
+            scope.spawn(|| {
+                let start = Instant::now();
+                let sum = trial.add(2, 3);
+                let took = if sum == Ok(5) { start.elapsed().as_millis() as u64 } else { u64::MAX };
+                worst.fetch_max(took, Ordering::Relaxed);
+            });
+        }
+    });
+    show([worst.into_inner()])
 }
 
 /// Calls of all kinds from two kernel threads and four user-level ones for so long, each answer checked. Says how many there were and how long the longest took.

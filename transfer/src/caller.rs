@@ -14,8 +14,8 @@ use crate::sleep;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use upcall_os::bell::Bell;
 use upcall_os::futex::{self, Scope};
@@ -82,6 +82,7 @@ pub struct CallerChannel {
     open_lane: OpenLane,
     pacing: AtomicU8,
     kernel: [OnceLock<KernelSeat>; KERNEL_LANES],
+    crowd: Crowd,
     seats: [OnceLock<Arc<VpSeat>>; crate::domain::MOST_PROCESSORS],
 }
 
@@ -89,6 +90,9 @@ struct KernelSeat {
     control: Shared<LaneControl>,
     lane: Mutex<KernelLane>,
 }
+
+/// A lane and the right to call on it.
+type TakenLane<'a> = Result<(&'a KernelSeat, MutexGuard<'a, KernelLane>), Closed>;
 
 struct KernelLane {
     slot: SingleCaller<Shared<Slot>>,
@@ -101,6 +105,19 @@ struct KernelLane {
 }
 
 const FORESIGHTS: usize = 16;
+
+/// Kernel threads that found all lanes taken, in the order in which they came.
+///
+/// Who gives a lane back reads the count without a fence, so it may miss who is just entering the queue. Who waits therefore looks by itself every [`CROWD_LOOKS`]:
+/// a fence would cost every call more than that costs the few that meet a crowd.
+#[derive(Default)]
+struct Crowd {
+    waiting: AtomicUsize,
+    tickets: Mutex<VecDeque<u64>>,
+    freed: Condvar,
+}
+
+const CROWD_LOOKS: Duration = Duration::from_millis(1);
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -130,6 +147,7 @@ impl CallerChannel {
             open_lane,
             pacing: AtomicU8::new(0),
             kernel: [const { OnceLock::new() }; KERNEL_LANES],
+            crowd: Crowd::default(),
             seats: [const { OnceLock::new() }; crate::domain::MOST_PROCESSORS],
         })
     }
@@ -183,7 +201,19 @@ impl CallerChannel {
     }
 
     fn call_from_kernel_thread(&self, message: &mut Image) -> Result<(), Closed> {
-        let (seat, mut lane) = self.kernel_lane()?;
+        let (seat, lane) = match self.free_lane() {
+            Some(free) if self.crowd.waiting.load(Ordering::Relaxed) == 0 => free?,
+            _ => self.lane_in_turn()?,
+        };
+        let outcome = self.call_on_lane(seat, lane, message);
+        if self.crowd.waiting.load(Ordering::Relaxed) != 0 {
+            self.crowd.freed.notify_all();
+        }
+        outcome
+    }
+
+    #[inline]
+    fn call_on_lane(&self, seat: &KernelSeat, mut lane: MutexGuard<'_, KernelLane>, message: &mut Image) -> Result<(), Closed> {
         self.far.check()?;
         lane.calls = lane.calls.wrapping_add(1);
         let call = lane.calls;
@@ -207,25 +237,45 @@ impl CallerChannel {
         Ok(())
     }
 
-    /// A free lane for a kernel thread: lowest first, opened when needed.
+    /// A free lane for a kernel thread: lowest first, opened when needed; `None` if all are taken.
     #[inline]
-    fn kernel_lane(&self) -> Result<(&KernelSeat, MutexGuard<'_, KernelLane>), Closed> {
+    fn free_lane(&self) -> Option<TakenLane<'_>> {
         for (number, cell) in self.kernel.iter().enumerate() {
             let seat = match cell.get() {
                 Some(seat) => seat,
-                None => self.open_kernel_lane(number, cell)?,
+                None => match self.open_kernel_lane(number, cell) {
+                    Ok(seat) => seat,
+                    Err(reason) => return Some(Err(reason)),
+                },
             };
             if let Ok(lane) = seat.lane.try_lock() {
-                return Ok((seat, lane));
+                return Some(Ok((seat, lane)));
             }
         }
-        // All taken: wait for the one that our number in line falls on.
-        static TURN: AtomicUsize = AtomicUsize::new(0);
-        let seat = &self.kernel[TURN.fetch_add(1, Ordering::Relaxed) % KERNEL_LANES];
-        match seat.get() {
-            Some(seat) => Ok((seat, locked(&seat.lane))),
-            None => Err(Closed::Here),
-        }
+        None
+    }
+
+    /// Waits for a lane behind those who wait already.
+    #[cold]
+    fn lane_in_turn(&self) -> TakenLane<'_> {
+        static TICKET: AtomicU64 = AtomicU64::new(0);
+        let mut tickets = locked(&self.crowd.tickets);
+        let own = TICKET.fetch_add(1, Ordering::Relaxed);
+        tickets.push_back(own);
+        self.crowd.waiting.fetch_add(1, Ordering::SeqCst);
+        let taken = loop {
+            if tickets.front() == Some(&own)
+                && let Some(taken) = self.free_lane()
+            {
+                break taken;
+            }
+            tickets = self.crowd.freed.wait_timeout(tickets, CROWD_LOOKS).unwrap_or_else(PoisonError::into_inner).0;
+        };
+        tickets.pop_front();
+        self.crowd.waiting.fetch_sub(1, Ordering::SeqCst);
+        drop(tickets);
+        self.crowd.freed.notify_all();
+        taken
     }
 
     #[cold]

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod client_ends;
+mod crowd;
 mod exhausted;
 mod hostile_client;
 mod hostile_server;
