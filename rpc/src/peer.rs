@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use upcall_os::bell::Bell;
+use upcall_os::clapper::Clapper;
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Message, Peer, Received};
@@ -247,9 +248,9 @@ impl ClientPeer {
     fn open_lane(&self, number: u16, vp: Option<u16>, descriptors: Vec<OwnedFd>) -> bool {
         let caller = match (vp, <[OwnedFd; 1]>::try_from(descriptors)) {
             (None, _) => Caller::KernelThread,
-            (Some(vp), Ok([bell])) => match Bell::adopt(bell) {
-                Ok(bell) => Caller::Processor { vp, bell },
-                Err(_) => return false,
+            (Some(vp), Ok([bell])) => match (Bell::adopt(bell), Clapper::current()) {
+                (Ok(bell), Ok(clapper)) => Caller::Processor { vp, bell, clapper },
+                _ => return false,
             },
             (Some(_), Err(_)) => return false,
         };

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use upcall_os::bell::Bell;
+use upcall_os::clapper::Clapper;
 use upcall_os::futex::{self, Scope};
 use upcall_os::poll::Report;
 use upcall_os::processor;
@@ -189,6 +190,7 @@ impl CallerChannel {
         }
         lane.slot.send(message);
         if asleep {
+            // By a write, which a hostile server can hold up as long as it could withhold the reply, but nobody else's thread with it.
             self.far.bell.ring();
         }
         if asleep || !self.spin_for_reply(&mut lane)? {
@@ -335,11 +337,12 @@ impl CallerChannel {
         let unable = no_lane;
         let domain = Domain::current().map_err(unable)?;
         let bed = domain.bed(vp).map_err(unable)?;
+        let clapper = Clapper::current().map_err(unable)?;
         let bell = Bell::new().map_err(unable)?;
         bed.set.add(&bell, 1, Report::EachRing).map_err(unable)?;
         let number = KERNEL_LANES + vp;
         (self.open_lane)(number as u16, Some((vp as u16, &bell))).map_err(unable)?;
-        let seat = Arc::new(VpSeat::new(vp, self.far.clone(), bell, lane_of(&self.channel, number)));
+        let seat = Arc::new(VpSeat::new(vp, self.far.clone(), (bell, clapper), lane_of(&self.channel, number)));
         domain.add_seat(seat.clone());
         // A number belongs to one kernel thread at a time, and only that opens its seat.
         Ok(self.seats[vp].get_or_init(|| seat))
@@ -381,6 +384,8 @@ pub(crate) struct VpSeat {
     far: Arc<Far>,
     /// Rung by the server. Held so that it stays in the bed's set.
     _bell: Bell,
+    /// Rings the server's bell: all threads of our processor would wait with us if a hostile server made a write to it block.
+    clapper: &'static Clapper,
     under_way: AtomicUsize,
     /// Requests were sent and it was not yet looked, with a fence, whether the server sleeps.
     owes_look: AtomicBool,
@@ -424,7 +429,7 @@ impl fmt::Debug for VpSeat {
 }
 
 impl VpSeat {
-    fn new(vp: usize, far: Arc<Far>, bell: Bell, lane: Lane) -> Self {
+    fn new(vp: usize, far: Arc<Far>, (bell, clapper): (Bell, &'static Clapper), lane: Lane) -> Self {
         let calling = Calling {
             requests: Sender::new(lane.requests),
             replies: Receiver::new(lane.replies),
@@ -437,6 +442,7 @@ impl VpSeat {
             vp,
             far,
             _bell: bell,
+            clapper,
             under_way: AtomicUsize::new(0),
             owes_look: AtomicBool::new(false),
             calling: Mutex::new(calling),
@@ -546,7 +552,7 @@ impl VpSeat {
     pub(crate) fn look(&self) {
         if self.owes_look.swap(false, Ordering::Relaxed) && self.far.station.asleep(self.far.home) {
             self.far.donor.bring(&self.far.station, self.far.home);
-            self.far.bell.ring();
+            self.clapper.ring(&self.far.bell);
         }
     }
 }

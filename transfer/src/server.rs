@@ -13,6 +13,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use upcall_os::bell::Bell;
+use upcall_os::clapper::Clapper;
 use upcall_os::futex::{self, Scope};
 use upcall_os::poll::Report;
 use upcall_shm::channel::{Channel, DEPTH, LANES, LaneControl};
@@ -55,6 +56,8 @@ pub enum Caller {
         vp: u16,
         /// Its bell for this lane.
         bell: Bell,
+        /// What rings it: the client may make its bell block, and ours is a processor that serves others as well.
+        clapper: &'static Clapper,
     },
 }
 
@@ -249,9 +252,9 @@ impl ServerLane {
                     futex::wake(&self.control.sleeper, 1, Scope::Shared);
                 }
             }
-            Caller::Processor { vp, bell } => {
+            Caller::Processor { vp, bell, clapper } => {
                 if self.channel.station.asleep(*vp) {
-                    bell.ring();
+                    clapper.ring(bell);
                 }
             }
         }

@@ -478,8 +478,7 @@ fn long_a_client_scribbles() {
 }
 
 #[test]
-#[ignore = "open: a client that makes its bell block stops the server's processor"]
-fn open_a_bell_that_blocks() {
+fn a_bell_that_blocks() {
     let _company = in_company();
     let mut scene = Scene::new("");
     let before = scene.warm();
