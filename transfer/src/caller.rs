@@ -41,6 +41,8 @@ pub enum Closed {
     PeerEnded,
     /// The server broke the protocol, in this way.
     Violation(&'static str),
+    /// The server closed the connection, and said why.
+    Refused(String),
     /// This side closed it.
     Here,
     /// The server could not be told of a new lane.
@@ -52,6 +54,7 @@ impl fmt::Display for Closed {
         match self {
             Self::PeerEnded => write!(f, "the server's process has ended"),
             Self::Violation(what) => write!(f, "the server broke the protocol: {what}"),
+            Self::Refused(why) => write!(f, "the server closed the connection: {why}"),
             Self::Here => write!(f, "the binding was closed on this side"),
             Self::Lane(error) => write!(f, "the server could not be told of a new lane: {error}"),
         }

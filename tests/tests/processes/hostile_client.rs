@@ -345,6 +345,8 @@ fn connections_that_say_nothing_and_answers_that_nobody_reads() {
             }
         }
     });
+    let text = refused(Speaker::connect(&scene.socket).expect("a connection").hear(), "one connection too many");
+    assert!(text.contains("Denied") && text.contains("64 connections"), "{text}");
     drop(held);
     scene.close(before);
 }
