@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
@@ -76,6 +76,8 @@ struct Far {
     pacer: Pacer,
     closed: AtomicBool,
     reason: OnceLock<Closed>,
+    /// The channel, for a lane that has to close all of it.
+    whole: OnceLock<Weak<CallerChannel>>,
 }
 
 /// The calling end of a channel; see the module.
@@ -122,15 +124,18 @@ impl CallerChannel {
             pacer: Pacer::default(),
             closed: AtomicBool::new(false),
             reason: OnceLock::new(),
+            whole: OnceLock::new(),
         };
-        Arc::new(Self {
+        let channel = Arc::new(Self {
             far: Arc::new(far),
             channel,
             open_lane,
             pacing: AtomicU8::new(0),
             kernel: [const { OnceLock::new() }; KERNEL_LANES],
             seats: [const { OnceLock::new() }; crate::domain::MOST_PROCESSORS],
-        })
+        });
+        let _ = channel.far.whole.set(Arc::downgrade(&channel));
+        channel
     }
 
     /// How kernel threads that call spend the wait. Virtual processors follow the pacing that they were started with.
@@ -379,6 +384,14 @@ impl Far {
     fn closed(&self) -> Option<Closed> {
         self.closed.load(Ordering::Acquire).then(|| self.reason.get().cloned().unwrap_or(Closed::Here))
     }
+
+    /// Closes the channel and wakes the callers on all of its lanes. A channel that is gone has none.
+    #[cold]
+    fn close(&self, reason: Closed) {
+        if let Some(channel) = self.whole.get().and_then(Weak::upgrade) {
+            channel.close(reason);
+        }
+    }
 }
 
 /// A virtual processor's lane of a channel, and the calls of its threads that are under way on it.
@@ -500,7 +513,7 @@ impl VpSeat {
         if self.under_way.load(Ordering::Relaxed) == 0 && !self.far.closed.load(Ordering::Acquire) {
             return false;
         }
-        let mut woke = false;
+        let (mut woke, mut violated) = (false, false);
         let mut calling = locked(&self.calling);
         while let Some(reply) = calling.replies.take() {
             let call = calling.calls.get_mut(usize::from(reply.call()));
@@ -514,6 +527,7 @@ impl VpSeat {
                 _ => {
                     let _ = self.far.reason.set(Closed::Violation("a reply to a call that was not made"));
                     self.far.closed.store(true, Ordering::SeqCst);
+                    violated = true;
                     break;
                 }
             }
@@ -530,6 +544,11 @@ impl VpSeat {
             for waiter in calling.queue.drain(..) {
                 waiter.wake();
                 woke = true;
+            }
+            drop(calling);
+            // Our own callers know; those on other lanes may sleep, and it may be that none of ours is left to return the error.
+            if violated {
+                self.far.close(reason);
             }
         }
         woke
