@@ -349,7 +349,7 @@ impl CallerChannel {
         let bell = Bell::new().map_err(unable)?;
         bed.set.add(&bell, 1, Report::EachRing).map_err(unable)?;
         let number = KERNEL_LANES + vp;
-        (self.open_lane)(number as u16, Some((vp as u16, &bell))).map_err(unable)?;
+        (self.open_lane)(number as u16, Some((vp as u16, &bell))).inspect_err(|_| bed.set.remove(&bell)).map_err(unable)?;
         let seat = Arc::new(VpSeat::new(vp, self.far.clone(), (bell, clapper), lane_of(&self.channel, number)));
         domain.add_seat(seat.clone());
         // A number belongs to one kernel thread at a time, and only that opens its seat.
@@ -398,8 +398,8 @@ impl Far {
 pub(crate) struct VpSeat {
     vp: usize,
     far: Arc<Far>,
-    /// Rung by the server. Held so that it stays in the bed's set.
-    _bell: Bell,
+    /// Rung by the server; in the set of our processor's bed.
+    bell: Bell,
     /// Rings the server's bell: all threads of our processor would wait with us if a hostile server made a write to it block.
     clapper: &'static Clapper,
     under_way: AtomicUsize,
@@ -444,6 +444,15 @@ impl fmt::Debug for VpSeat {
     }
 }
 
+impl Drop for VpSeat {
+    fn drop(&mut self) {
+        // The server may keep its copy and ring it, which shall wake nobody any more.
+        if let Ok(bed) = Domain::current().and_then(|domain| domain.bed(self.vp)) {
+            bed.set.remove(&self.bell);
+        }
+    }
+}
+
 impl VpSeat {
     fn new(vp: usize, far: Arc<Far>, (bell, clapper): (Bell, &'static Clapper), lane: Lane) -> Self {
         let calling = Calling {
@@ -457,7 +466,7 @@ impl VpSeat {
         Self {
             vp,
             far,
-            _bell: bell,
+            bell,
             clapper,
             under_way: AtomicUsize::new(0),
             owes_look: AtomicBool::new(false),
