@@ -11,11 +11,13 @@ use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use upcall_os::atomic::AtomicU64;
 use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
 use upcall_os::futex::{self, Scope};
 use upcall_os::poll::Report;
+use upcall_os::processor;
 use upcall_shm::channel::{Channel, DEPTH, LANES, LaneControl};
 use upcall_shm::region::Shared;
 use upcall_shm::ring::{SharedReceiver, SharedSender, SingleServer};
@@ -68,6 +70,8 @@ pub(crate) struct ServerLane {
     caller: Caller,
     channel: Arc<ServerChannel>,
     owes_look: AtomicBool,
+    /// The last sleep of the caller's processor for which this lane rang.
+    rung: AtomicU64,
     /// One virtual processor alone serves it, so that its threads never take or reply at the same time.
     alone: bool,
 }
@@ -173,6 +177,7 @@ impl ServerChannel {
             caller,
             channel: self.clone(),
             owes_look: AtomicBool::new(false),
+            rung: AtomicU64::new(u64::MAX),
             alone: self.processors.count() == 1,
         });
         const { assert!(LANES <= 64) };
@@ -253,7 +258,13 @@ impl ServerLane {
                 }
             }
             Caller::Processor { vp, bell, clapper } => {
-                if self.channel.station.asleep(*vp) {
+                let station = &self.channel.station;
+                // One ring for a sleep is enough (sleep.rs), and on our own processor more are waste, for the caller cannot run before we rest: with 32 callers on one
+                // processor 2.6 million calls a second in place of 0.55. A caller that wakes on another processor is rung for again until it is up. That keeps us from
+                // falling asleep meanwhile, and then the two from sleeping in turns: 8 million calls a second in place of 0.9.
+                if let Some(sleep) = station.sleep(*vp)
+                    && (sleep::first_ring(&self.rung, sleep) || station.cpu(*vp) != Some(processor::current() as u32))
+                {
                     clapper.ring(bell);
                 }
             }
