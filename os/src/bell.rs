@@ -3,7 +3,8 @@
 //! One bell per ringer. A bell shared by several could be drained by one of them and so silenced for the others.
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
-use std::io;
+use rustix::io::{Errno, ReadWriteFlags};
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// A bell; see the module.
@@ -33,14 +34,23 @@ impl Bell {
         Ok(Self(fd))
     }
 
-    /// Rings it. Costs one system call. Does not block: a bell whose counter is full (after 2^64 rings) already rings. A hostile peer that
-    /// fills the counter and makes its bell blocking again can hold the caller up, until somebody silences the bell; see CAVEATS.md.
+    /// Rings it. Costs one system call, a write. Does not block if the bell is ours and nobody else has it, or an honest peer's: a bell whose counter is full (after
+    /// 2^64 rings) already rings. A hostile peer can fill the counter of its bell and make it blocking again, and so hold the calling kernel thread up until somebody
+    /// silences the bell. Whoever must not be held up rings by [`crate::clapper::Clapper::ring`].
     pub fn ring(&self) {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Silences it; returns whether it had rung. Never blocks.
+    /// Silences it; returns whether it had rung. Never blocks, whoever holds it and whatever they make of its flags (before Linux 5.8: unless they read it at the same moment).
     pub fn silence(&self) -> bool {
+        let mut count = [0; 8];
+        match rustix::io::preadv2(&self.0, &mut [IoSliceMut::new(&mut count)], u64::MAX, ReadWriteFlags::NOWAIT) {
+            Err(Errno::OPNOTSUPP) => self.silence_by_looking(),
+            read => matches!(read, Ok(8)),
+        }
+    }
+
+    fn silence_by_looking(&self) -> bool {
         let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
         if !matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(1)) {

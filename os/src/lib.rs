@@ -1,6 +1,6 @@
 //! The kernel, as Upcall uses it.
 //!
-//! What: sealed memory files and their mappings ([`memory`]), bells ([`bell`]), waiting on a word or on many bells
+//! What: sealed memory files and their mappings ([`memory`]), bells ([`bell`]) and what rings them safely ([`clapper`]), waiting on a word or on many bells
 //! ([`futex`], [`poll`]), the control socket that carries descriptors and the peer's identity ([`socket`]), processors
 //! ([`processor`]), and the atomics that a model checker can replace ([`atomic`]).
 //!
@@ -18,6 +18,7 @@
 
 pub mod atomic;
 pub mod bell;
+pub mod clapper;
 pub mod futex;
 pub mod memory;
 pub mod poll;

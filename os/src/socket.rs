@@ -13,6 +13,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The longest message, in bytes. It fits the kernel's default socket buffer.
@@ -41,6 +42,8 @@ pub struct Message {
     pub bytes: Vec<u8>,
     /// The descriptors, closed on drop.
     pub descriptors: Vec<OwnedFd>,
+    /// There were more, which are lost: the descriptor table is full.
+    pub lost: bool,
 }
 
 /// What a look for a message found.
@@ -86,6 +89,39 @@ impl Listener {
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+/// A place in the descriptor table, kept for need: a full table then still lets one connection be taken and told so, and one descriptor through that is
+/// closed again at once.
+#[derive(Debug)]
+pub struct Reserve(Mutex<Option<OwnedFd>>);
+
+impl Reserve {
+    /// Takes the place.
+    ///
+    /// # Errors
+    /// There is none left.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(Mutex::new(Some(Self::hold()?))))
+    }
+
+    /// A file of its own: the machine's table has a place for it as well.
+    fn hold() -> io::Result<OwnedFd> {
+        Ok(rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?)
+    }
+
+    /// Frees the place while `work` is done, and takes it again afterwards, if nobody else has meanwhile; else the next time.
+    pub fn spend<T>(&self, work: impl FnOnce() -> T) -> T {
+        drop(self.place().take());
+        let done = work();
+        let held = Self::hold().ok();
+        *self.place() = held;
+        done
+    }
+
+    fn place(&self) -> MutexGuard<'_, Option<OwnedFd>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -136,8 +172,7 @@ impl Connection {
     /// Looks for a message. Never blocks.
     ///
     /// # Errors
-    /// A message longer than [`LONGEST`], or with descriptors that did not all arrive (too many, or our own table is full): it is lost, and
-    /// the connection is of no more use.
+    /// A message longer than [`LONGEST`], or with more descriptors than [`MOST_DESCRIPTORS`]: it is lost, and the connection is of no more use.
     pub fn receive(&self) -> io::Result<Received> {
         thread_local! {
             static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -151,11 +186,14 @@ impl Connection {
     fn receive_by(&self, bytes: &mut [u8]) -> io::Result<Received> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let got = {
+        let mut reset = false;
+        let got = loop {
             let mut parts = [IoSliceMut::new(bytes)];
             match net::recvmsg(&self.0, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
-                Ok(got) => got,
+                Ok(got) => break got,
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(Received::Nothing),
+                // The other end closed without reading all. The kernel tells this once, and before what that end had sent until then.
+                Err(rustix::io::Errno::CONNRESET) if !reset => reset = true,
                 Err(rustix::io::Errno::CONNRESET) => return Ok(Received::Closed),
                 Err(error) => return Err(error.into()),
             }
@@ -169,15 +207,14 @@ impl Connection {
         if got.flags.contains(ReturnFlags::TRUNC) {
             return Err(io::Error::other(format!("a control message of more than {LONGEST} bytes")));
         }
-        if got.flags.contains(ReturnFlags::CTRUNC) {
-            return Err(io::Error::other(
-                "descriptors were lost on the way: too many in one message, or the descriptor table is full",
-            ));
+        let lost = got.flags.contains(ReturnFlags::CTRUNC);
+        if lost && descriptors.len() >= MOST_DESCRIPTORS {
+            return Err(io::Error::other(format!("a control message with more than {MOST_DESCRIPTORS} descriptors")));
         }
         if got.bytes == 0 {
             return Ok(Received::Closed);
         }
-        Ok(Received::Message(Message { bytes: bytes[..got.bytes].to_vec(), descriptors }))
+        Ok(Received::Message(Message { bytes: bytes[..got.bytes].to_vec(), descriptors, lost }))
     }
 
     /// Waits for a message: looks again and again for `eager`, then blocks the kernel thread, until `limit` has passed in all.
@@ -279,6 +316,24 @@ mod tests {
         assert!(matches!(b.receive().unwrap(), Received::Nothing));
         drop(a);
         assert!(matches!(b.receive().unwrap(), Received::Closed));
+    }
+
+    #[test]
+    fn last_words_are_heard_from_who_did_not_listen() {
+        let (a, b) = Connection::pair().unwrap();
+        b.send(b"not read", &[]).unwrap();
+        a.send(b"farewell", &[]).unwrap();
+        drop(a);
+        let Received::Message(message) = b.receive().unwrap() else { panic!("no message") };
+        assert_eq!(message.bytes, b"farewell");
+        assert!(matches!(b.receive().unwrap(), Received::Closed));
+        // Told to a send first, the end does not hide what came before it either.
+        let (a, b) = Connection::pair().unwrap();
+        b.send(b"not read", &[]).unwrap();
+        a.send(b"farewell", &[]).unwrap();
+        drop(a);
+        assert!(b.send(b"too late", &[]).is_err());
+        assert!(matches!(b.receive().unwrap(), Received::Message(_)));
     }
 
     #[test]

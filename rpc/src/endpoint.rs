@@ -3,7 +3,7 @@
 use crate::clerk::{Clerk, Watched};
 use crate::error::ServeError;
 use crate::names;
-use crate::peer::ClientPeer;
+use crate::peer::{self, ClientPeer};
 use crate::server::{Export, Exports};
 use std::fmt;
 use std::io;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 use upcall_os::poll::Report;
-use upcall_os::socket::{Listener, Peer};
+use upcall_os::socket::{Connection, Listener, Peer, Reserve};
 use upcall_transfer::{Pacing, Processors};
 
 /// Decides who may bind; see [`Server::policy`].
@@ -34,6 +34,7 @@ fn same_user(peer: &Peer) -> Result<(), String> {
 pub(crate) struct Endpoint {
     path: PathBuf,
     listener: Listener,
+    pub(crate) reserve: Reserve,
     exports: Exports,
     policy: Policy,
     processors: Processors,
@@ -72,19 +73,41 @@ impl Endpoint {
     fn accept(self: &Arc<Self>) {
         loop {
             match self.listener.accept() {
-                Ok(Some(connection)) => {
-                    // A client that has ended already, or that there is no descriptor for, sees a closed connection.
-                    if let Ok(peer) = connection.peer()
-                        && self.connections_of(peer.pid) < MOST_CONNECTIONS
-                        && let Ok(client) = ClientPeer::welcome(connection, peer, self)
-                    {
-                        locked(&self.clients).push(client);
+                Ok(Some(connection)) => self.admit(connection),
+                Ok(None) => return,
+                // The descriptor table is full.
+                Err(error) => {
+                    if !self.turn_one_away(&error) {
+                        // The connection stays in the queue; without the pause this thread would spin on it.
+                        return std::thread::sleep(Duration::from_millis(10));
                     }
                 }
-                Ok(None) => return,
-                // The descriptor table is full. The connection stays in the queue; without the pause this thread would spin on it.
-                Err(_) => return std::thread::sleep(Duration::from_millis(10)),
             }
+        }
+    }
+
+    /// Takes the next connection in the place kept in reserve, says why it is refused, and closes it. Returns whether there was one, and a place for it.
+    fn turn_one_away(&self, error: &io::Error) -> bool {
+        self.reserve.spend(|| match self.listener.accept() {
+            Ok(Some(connection)) => {
+                peer::turn_away(&connection, "taking a connection", error);
+                true
+            }
+            _ => false,
+        })
+    }
+
+    fn admit(self: &Arc<Self>, connection: Connection) {
+        let peer = match connection.peer() {
+            Ok(peer) => peer,
+            // Most likely the client has ended, and nobody hears this.
+            Err(error) => return peer::turn_away(&connection, "knowing the client", &error),
+        };
+        if self.connections_of(peer.pid) >= MOST_CONNECTIONS {
+            return peer::deny(&connection, format!("process {} has {MOST_CONNECTIONS} connections to it already", peer.pid));
+        }
+        if let Ok(client) = ClientPeer::welcome(connection, peer, self) {
+            locked(&self.clients).push(client);
         }
     }
 }
@@ -202,6 +225,7 @@ impl Server {
         let endpoint = Arc::new(Endpoint {
             path,
             listener,
+            reserve: Reserve::new().map_err(unable("a descriptor in reserve"))?,
             exports: Exports::default(),
             policy: self.policy,
             processors,

@@ -92,7 +92,7 @@ pub enum BindError {
 
 fn hint(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
-        Some(24) => " (the descriptor table of this process is full: close some, or raise `ulimit -n`)",
+        Some(24) => " (the descriptor table of the process is full: close some, or raise `ulimit -n`)",
         Some(23) => " (the descriptor table of the machine is full)",
         Some(12) => " (no memory, or too many mappings: see vm.max_map_count)",
         Some(13) => " (this user may not)",

@@ -141,8 +141,23 @@ impl Control {
     ) -> Result<(Answer, Vec<OwnedFd>), NoExchange> {
         let mut turn = locked(&self.serial);
         *turn = turn.wrapping_add(1).max(1);
-        self.tell(*turn, request, descriptors)?;
-        self.answer(*turn)
+        match self.tell(*turn, request, descriptors) {
+            // A server that hangs up says why before, if it can.
+            Ok(()) | Err(NoExchange::Closed) => self.answer(*turn),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What the server said before it hung up; `None` if it said nothing, or somebody waits for an answer and is told himself.
+    fn last_words(&self) -> Option<Refusal> {
+        let _turn = self.serial.try_lock().ok()?;
+        loop {
+            let Ok(Received::Message(message)) = self.connection.receive() else { return None };
+            match wire::unpack(&message.bytes) {
+                Ok(ToClient { serial: wire::UNASKED, answer: Answer::Refused(refusal) }) => return Some(refusal),
+                _ => continue,
+            }
+        }
     }
 
     fn answer(&self, serial: u32) -> Result<(Answer, Vec<OwnedFd>), NoExchange> {
@@ -151,9 +166,12 @@ impl Control {
                 Received::Nothing => return Err(NoExchange::TimedOut),
                 Received::Closed => return Err(NoExchange::Closed),
                 Received::Message(message) => {
+                    if message.lost {
+                        return Err(NoExchange::Kernel(io::Error::from_raw_os_error(24)));
+                    }
                     let ToClient { serial: found, answer } = wire::unpack(&message.bytes).map_err(NoExchange::Protocol)?;
                     // An answer to an exchange that was given up before is late, and nothing else.
-                    if found == serial {
+                    if found == serial || found == wire::UNASKED {
                         return Ok((answer, message.descriptors));
                     }
                 }
@@ -417,7 +435,8 @@ impl Watched for ServerEnd {
 
     fn happened(&self, _hung_up: bool) -> bool {
         if let Some(link) = self.link.upgrade() {
-            link.channel.close(Closed::PeerEnded);
+            let said = if self.of_process { None } else { self.control.last_words() };
+            link.channel.close(said.map_or(Closed::PeerEnded, |refusal| Closed::Refused(refusal.to_string())));
         }
         // What the server left in the folder of names is removed by the first who notices.
         self.control.sweep_after_end();

@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use upcall_os::bell::Bell;
+use upcall_os::clapper::Clapper;
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Message, Peer, Received};
@@ -98,12 +99,34 @@ fn resource(what: &str, error: &io::Error) -> Refusal {
     Refusal::Resource { what: what.into(), code: error.raw_os_error().unwrap_or(5) }
 }
 
+/// The kernel does not say which table was full, and it is nearly always the process's own (`EMFILE`).
+fn table_full(what: &str) -> Refusal {
+    Refusal::Resource { what: what.into(), code: 24 }
+}
+
 fn protocol(what: impl ToString) -> Refusal {
     Refusal::Protocol(what.to_string())
 }
 
+/// Tells a client, before its connection is closed, why that is so. Who does not read is not waited for.
+fn farewell(connection: &Connection, refusal: Refusal) {
+    if let Ok(bytes) = wire::pack(&ToClient { serial: wire::UNASKED, answer: Answer::Refused(refusal) }) {
+        let _ = connection.send(&bytes, &[]);
+    }
+}
+
+/// Tells a client that it cannot be taken on for want of something in this process or on this machine.
+pub(crate) fn turn_away(connection: &Connection, what: &str, error: &io::Error) {
+    farewell(connection, resource(what, error));
+}
+
+/// Tells a client that this server does not want it.
+pub(crate) fn deny(connection: &Connection, why: String) {
+    farewell(connection, Refusal::Denied(why));
+}
+
 impl ClientPeer {
-    /// Takes a client on: the clerk watches its connection and its process.
+    /// Takes a client on: the clerk watches its connection and its process. A client that cannot be watched is told so.
     pub(crate) fn welcome(connection: Connection, peer: Peer, endpoint: &Arc<Endpoint>) -> io::Result<Arc<Self>> {
         let client = Arc::new(Self {
             connection,
@@ -114,13 +137,24 @@ impl ClientPeer {
             ended: AtomicBool::new(false),
             watching: Mutex::default(),
         });
-        let clerk = Clerk::current()?;
-        let mut keys = vec![clerk.watch(Arc::new(OnConnection(client.clone())), Report::WhileReadable)?];
-        if client.peer.pidfd.is_some() {
-            keys.push(clerk.watch(Arc::new(OnEnd(client.clone())), Report::WhileReadable)?);
+        match client.watch() {
+            Ok(()) => Ok(client),
+            Err(error) => {
+                turn_away(&client.connection, "watching the client", &error);
+                Err(error)
+            }
         }
-        *locked(&client.watching) = keys;
-        Ok(client)
+    }
+
+    fn watch(self: &Arc<Self>) -> io::Result<()> {
+        let clerk = Clerk::current()?;
+        let mut keys = vec![clerk.watch(Arc::new(OnConnection(self.clone())), Report::WhileReadable)?];
+        if self.peer.pidfd.is_some() {
+            let key = clerk.watch(Arc::new(OnEnd(self.clone())), Report::WhileReadable);
+            keys.push(key.inspect_err(|_| keys.iter().for_each(|&key| clerk.forget(key)))?);
+        }
+        *locked(&self.watching) = keys;
+        Ok(())
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -183,19 +217,25 @@ impl ClientPeer {
 
     fn answer(self: &Arc<Self>, message: Message) -> bool {
         let Ok(ToServer { serial, request }) = wire::unpack(&message.bytes) else { return false };
+        let descriptors =
+            if message.lost { Err(table_full("taking the descriptors of a request")) } else { Ok(message.descriptors) };
         let mut out: Vec<OwnedFd> = Vec::new();
         let answer = match request {
-            ClientRequest::Open { version } => self.open(version, message.descriptors, &mut out),
+            ClientRequest::Open { version } => descriptors.and_then(|descriptors| self.open(version, descriptors, &mut out)),
             // Whom the policy has not let in has no channel, and is told and given nothing.
             ClientRequest::Bind { .. } | ClientRequest::Segment { .. } if self.channel.get().is_none() => {
                 Err(protocol("the channel comes first"))
             }
             ClientRequest::Bind { id, name, interface, procedures, classes } => {
-                self.bind(id, &name, &interface, &procedures, &classes, message.descriptors)
+                descriptors.and_then(|descriptors| self.bind(id, &name, &interface, &procedures, &classes, descriptors))
             }
-            ClientRequest::Segment { number, len } => self.segment(number, len, message.descriptors),
+            ClientRequest::Segment { number, len } => descriptors.and_then(|descriptors| self.segment(number, len, descriptors)),
             ClientRequest::List => self.list(&mut out),
-            ClientRequest::OpenLane { number, vp } => return self.open_lane(number, vp, message.descriptors),
+            ClientRequest::OpenLane { number, vp } => {
+                // Nobody waits for an answer. But a caller on a lane that is not open would wait for ever, so the client is told, and the connection closed.
+                let opened = descriptors.and_then(|descriptors| self.open_lane(number, vp, descriptors));
+                return opened.map_err(|refusal| farewell(&self.connection, refusal)).is_ok();
+            }
             ClientRequest::Unbind { id } => {
                 self.shared.bound(id).iter().for_each(|bound| revoke(bound));
                 return true;
@@ -244,16 +284,18 @@ impl ClientPeer {
         Ok(Answer::Opened { home })
     }
 
-    fn open_lane(&self, number: u16, vp: Option<u16>, descriptors: Vec<OwnedFd>) -> bool {
+    fn open_lane(&self, number: u16, vp: Option<u16>, descriptors: Vec<OwnedFd>) -> Result<(), Refusal> {
         let caller = match (vp, <[OwnedFd; 1]>::try_from(descriptors)) {
             (None, _) => Caller::KernelThread,
-            (Some(vp), Ok([bell])) => match Bell::adopt(bell) {
-                Ok(bell) => Caller::Processor { vp, bell },
-                Err(_) => return false,
-            },
-            (Some(_), Err(_)) => return false,
+            (Some(vp), Ok([bell])) => {
+                let bell = Bell::adopt(bell).map_err(protocol)?;
+                let clapper = Clapper::current().map_err(|error| resource("what rings the bells of clients", &error))?;
+                Caller::Processor { vp, bell, clapper }
+            }
+            (Some(_), Err(_)) => return Err(protocol("a virtual processor's lane comes with one bell")),
         };
-        self.channel.get().is_some_and(|channel| channel.open_lane(number, caller).is_ok())
+        let channel = self.channel.get().ok_or_else(|| protocol("the channel comes first"))?;
+        channel.open_lane(number, caller).map_err(protocol)
     }
 
     fn bind(
@@ -341,7 +383,11 @@ impl Watched for OnConnection {
     }
 
     fn happened(&self, _hung_up: bool) -> bool {
-        let there = self.0.attend();
+        // With the place in reserve: most requests bring a descriptor that is closed again at once, and a full table shall not keep a bound client from them.
+        let there = match self.0.endpoint.upgrade() {
+            Some(endpoint) => endpoint.reserve.spend(|| self.0.attend()),
+            None => self.0.attend(),
+        };
         if !there {
             self.0.end();
         }

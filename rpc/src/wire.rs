@@ -2,9 +2,10 @@
 
 use crate::interface::{Mismatch, Wanted};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// The version of these messages and of the channel's protocol.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// A client's request. `serial` comes back in the answer.
 #[derive(Debug, Serialize, Deserialize)]
@@ -21,7 +22,7 @@ pub(crate) enum ClientRequest {
     Bind { id: u16, name: String, interface: String, procedures: Vec<Wanted>, classes: Vec<(u32, u16)> },
     /// Gives a binding up. No answer.
     Unbind { id: u16 },
-    /// Opens a lane. Descriptor: the bell, for a virtual processor's. No answer.
+    /// Opens a lane. Descriptor: the bell, for a virtual processor's. No answer; if it cannot be opened, the server closes the connection.
     OpenLane { number: u16, vp: Option<u16> },
     /// Gives a segment. Descriptor: its memory.
     Segment { number: u16, len: u64 },
@@ -30,6 +31,9 @@ pub(crate) enum ClientRequest {
     /// Asks what is exported. Answer with one descriptor: the list as text.
     List,
 }
+
+/// The serial of what the server says unasked: it is about to close the connection, and says why. It answers whatever was asked.
+pub(crate) const UNASKED: u32 = 0;
 
 /// The server's answer.
 #[derive(Debug, Serialize, Deserialize)]
@@ -61,6 +65,18 @@ pub(crate) enum Refusal {
     Mismatch(Vec<Mismatch>),
     Resource { what: String, code: i32 },
     Protocol(String),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version(why) | Self::Denied(why) | Self::Protocol(why) => f.write_str(why),
+            Self::Resource { what, code } => write!(f, "{what}: {}", std::io::Error::from_raw_os_error(*code)),
+            Self::NoSuchName => f.write_str("no such name"),
+            Self::WrongInterface { exported } => write!(f, "the name is of {exported}"),
+            Self::Mismatch(procedures) => write!(f, "{} procedures have other types", procedures.len()),
+        }
+    }
 }
 
 /// One export, as told to who asks.

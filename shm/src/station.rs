@@ -18,7 +18,7 @@ pub const MOST: u16 = 63;
 const BYTES: usize = 4096;
 
 /// "STATION" and the version of this layout.
-const MAGIC: u64 = u64::from_le_bytes(*b"STATION\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"STATION\x02");
 
 /// What one virtual processor does. Written by itself, read by everybody.
 #[repr(C, align(64))]
@@ -30,6 +30,8 @@ pub struct Line {
     pub cpu: AtomicU32,
     /// Its kernel thread's number; 0 if it may not be moved by others.
     pub tid: AtomicU32,
+    /// How often it has fallen asleep. Goes up before `asleep` is set, so that who finds it asleep knows which sleep that is.
+    pub sleeps: AtomicU64,
 }
 
 #[repr(C, align(64))]
@@ -154,6 +156,13 @@ impl PeerStation {
         self.page().lines.get(usize::from(vp)).is_some_and(|line| line.asleep.load(Ordering::Acquire) != 0)
     }
 
+    /// Which sleep the processor sleeps or is about to; `None` while it is awake.
+    #[inline]
+    pub fn sleep(&self, vp: u16) -> Option<u64> {
+        let line = self.page().lines.get(usize::from(vp))?;
+        (line.asleep.load(Ordering::Acquire) != 0).then(|| line.sleeps.load(Ordering::Relaxed))
+    }
+
     /// The processor that it last ran on, by the peer's word.
     #[inline]
     pub fn cpu(&self, vp: u16) -> Option<u32> {
@@ -181,9 +190,11 @@ mod tests {
         let station = Station::new().unwrap();
         let peer = PeerStation::join(station.as_fd().try_clone_to_owned().unwrap()).unwrap();
         assert!(!peer.asleep(0) && !peer.asleep(u16::MAX) && peer.tid(0).is_none() && peer.cpu(MOST).is_none());
+        assert_eq!((peer.sleep(62), peer.sleep(u16::MAX)), (None, None));
+        station.line(62).sleeps.store(7, Ordering::Relaxed);
         station.line(62).asleep.store(1, Ordering::Release);
         station.line(62).tid.store(9, Ordering::Relaxed);
-        assert!(peer.asleep(62) && peer.tid(62) == Some(9));
+        assert!(peer.asleep(62) && peer.sleep(62) == Some(7) && peer.tid(62) == Some(9));
     }
 
     #[test]

@@ -101,6 +101,7 @@ impl Client {
             "storm" => return storm(self.trial()?, number(1) as usize, number(2) as usize),
             "crowd" => return crowd(self.trial()?),
             "honest" => return honest(self.trial()?, Duration::from_millis(number(1))),
+            "beside" => return beside(self.trial()?, words[1]),
             "endure" => return endure(words[1], Duration::from_millis(number(2))),
             "spare-descriptors" => return spare_descriptors(number(1)),
             "sum-without-memory" => return sum_without_memory(self.trial()?, number(1) as usize),
@@ -318,6 +319,49 @@ fn honest(trial: &Trial, time: Duration) -> Outcome {
         Some(text) => Err(text.into()),
         None => show([calls.load(Ordering::Relaxed), worst.load(Ordering::Relaxed)]),
     }
+}
+
+/// Calls an impostor that never answers, from a kernel thread and from a user-level one, until it hangs up; meanwhile other threads of the same virtual
+/// processor call the honest server. Says how many calls they made, and how long the longest took.
+fn beside(trial: &Trial, impostor: &str) -> Outcome {
+    let impostor = Trial::bind(impostor)?;
+    // Time for it to undo what binding did to its bell.
+    std::thread::sleep(Duration::from_millis(50));
+    let (calls, worst, over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let shared = Arc::new((calls, worst, over));
+    let ended = |outcome: Result<(), CallError>| match outcome {
+        Err(CallError::Failed(_)) => Ok(()),
+        other => Err(format!("a call to the impostor ended with {other:?}")),
+    };
+    let panicked = |_| "a caller panicked".to_string();
+    std::thread::scope(|scope| -> Result<(), Box<dyn Error>> {
+        let kernel = scope.spawn(|| ended(impostor.null()));
+        let (trial, deaf, shared) = (trial.clone(), impostor.clone(), shared.clone());
+        upcall::thread::processors(1, Pacing::Sleep)?.run(move || {
+            let callers: Vec<_> = (0..2)
+                .map(|_| {
+                    let (trial, shared) = (trial.clone(), shared.clone());
+                    upcall::thread::spawn(move || -> Result<(), String> {
+                        while !shared.2.load(Ordering::Relaxed) {
+                            let start = Instant::now();
+                            trial.null().map_err(|error| error.to_string())?;
+                            shared.0.fetch_add(1, Ordering::Relaxed);
+                            shared.1.fetch_max(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+                        }
+                        Ok(())
+                    })
+                })
+                .collect();
+            let first = upcall::thread::spawn(move || ended(deaf.null()));
+            let waited = first.join().map_err(panicked)?;
+            shared.2.store(true, Ordering::Relaxed);
+            waited?;
+            callers.into_iter().try_for_each(|caller| caller.join().map_err(panicked)?)
+        })??;
+        Ok(kernel.join().map_err(panicked)??)
+    })?;
+    let (calls, worst, _) = &*shared;
+    show([calls.load(Ordering::Relaxed), worst.load(Ordering::Relaxed)])
 }
 
 /// Binds to an impostor again and again and calls until the binding is broken. Wrong answers and errors are all the same to it; says how many binds, calls and

@@ -16,7 +16,8 @@ use upcall_shm::ring::{Receiver, Sender};
 use upcall_shm::slot::{Image, Place};
 use upcall_shm::station::Station;
 
-/// Listens under `name` and answers in this manner: `silence`, `noise`, `hang-up`, `other-answer`, `few-descriptors`, `scribble`, `lies`.
+/// Listens under `name` and answers in this manner: `silence`, `noise`, `hang-up`, `other-answer`, `few-descriptors`, `scribble`, `lies`,
+/// `blocks`.
 pub fn run(name: &str, manner: &str) {
     let folder = upcall::directory::folder();
     let _ = std::fs::create_dir_all(&folder);
@@ -88,9 +89,13 @@ fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
             (_, Request::Open { .. }) => {
                 descriptors.next().into_iter().for_each(|fd| given.add(CHANNEL, fd, channel::BYTES));
                 let (given, over, manner, mut dice) = (given.clone(), over.clone(), manner.to_string(), Dice::new(dice.any()));
-                let (time, hung_up) = (Duration::from_millis(5 + dice.below(60)), connection.as_fd().try_clone_to_owned());
+                let time = Duration::from_millis(if manner == "blocks" { 1500 } else { 5 + dice.below(60) });
+                let hung_up = connection.as_fd().try_clone_to_owned();
+                station.line(0).asleep.store(u32::from(manner == "blocks"), Ordering::SeqCst);
+                let copy = bell.as_fd().try_clone_to_owned();
                 std::thread::spawn(move || match &*manner {
                     "lies" => lie(&given, &over, dice),
+                    "blocks" => block(copy, &over),
                     _ => scribble(&given, &over, dice),
                 });
                 // It hangs up after a while, so that there are many rounds, and goes on disturbing for some moments.
@@ -125,6 +130,21 @@ fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
     }
     std::thread::sleep(Duration::from_millis(20));
     over.store(true, Ordering::Relaxed);
+}
+
+/// Sees to it that whoever writes to our bell waits.
+fn block(bell: std::io::Result<OwnedFd>, over: &AtomicBool) {
+    let bell = bell.unwrap_or_else(|error| panic!("a copy of the bell: {error}"));
+    while !over.load(Ordering::Relaxed) {
+        let flags = rustix::fs::fcntl_getfl(&bell).unwrap_or_else(|error| panic!("flags: {error}"));
+        // Full, by a write that does not wait; then blocking again, as the client made it non-blocking when it got it.
+        let _ = rustix::fs::fcntl_setfl(&bell, flags | rustix::fs::OFlags::NONBLOCK);
+        for count in [u64::MAX - 1, 1] {
+            let _ = rustix::io::write(&bell, &count.to_ne_bytes());
+        }
+        let _ = rustix::fs::fcntl_setfl(&bell, flags - rustix::fs::OFlags::NONBLOCK);
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Writes random bytes over everything that the client shares with us.

@@ -16,7 +16,7 @@ use upcall_shm::region::Region;
 use upcall_shm::station::Station;
 
 /// The version that this program speaks.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// A client's request.
 #[derive(Clone, Debug, Serialize, Deserialize)]

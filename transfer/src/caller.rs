@@ -15,9 +15,10 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use upcall_os::bell::Bell;
+use upcall_os::clapper::Clapper;
 use upcall_os::futex::{self, Scope};
 use upcall_os::poll::Report;
 use upcall_os::processor;
@@ -41,6 +42,8 @@ pub enum Closed {
     PeerEnded,
     /// The server broke the protocol, in this way.
     Violation(&'static str),
+    /// The server closed the connection, and said why.
+    Refused(String),
     /// This side closed it.
     Here,
     /// The server could not be told of a new lane.
@@ -52,6 +55,7 @@ impl fmt::Display for Closed {
         match self {
             Self::PeerEnded => write!(f, "the server's process has ended"),
             Self::Violation(what) => write!(f, "the server broke the protocol: {what}"),
+            Self::Refused(why) => write!(f, "the server closed the connection: {why}"),
             Self::Here => write!(f, "the binding was closed on this side"),
             Self::Lane(error) => write!(f, "the server could not be told of a new lane: {error}"),
         }
@@ -73,6 +77,8 @@ struct Far {
     pacer: Pacer,
     closed: AtomicBool,
     reason: OnceLock<Closed>,
+    /// The channel, for a lane that has to close all of it.
+    whole: OnceLock<Weak<CallerChannel>>,
 }
 
 /// The calling end of a channel; see the module.
@@ -140,8 +146,9 @@ impl CallerChannel {
             pacer: Pacer::default(),
             closed: AtomicBool::new(false),
             reason: OnceLock::new(),
+            whole: OnceLock::new(),
         };
-        Arc::new(Self {
+        let channel = Arc::new(Self {
             far: Arc::new(far),
             channel,
             open_lane,
@@ -149,7 +156,9 @@ impl CallerChannel {
             kernel: [const { OnceLock::new() }; KERNEL_LANES],
             crowd: Crowd::default(),
             seats: [const { OnceLock::new() }; crate::domain::MOST_PROCESSORS],
-        })
+        });
+        let _ = channel.far.whole.set(Arc::downgrade(&channel));
+        channel
     }
 
     /// How kernel threads that call spend the wait. Virtual processors follow the pacing that they were started with.
@@ -224,6 +233,7 @@ impl CallerChannel {
         }
         lane.slot.send(message);
         if asleep {
+            // By a write, which a hostile server can hold up as long as it could withhold the reply, but nobody else's thread with it.
             self.far.bell.ring();
         }
         if asleep || !self.spin_for_reply(&mut lane, message.tag())? {
@@ -387,11 +397,12 @@ impl CallerChannel {
         let unable = no_lane;
         let domain = Domain::current().map_err(unable)?;
         let bed = domain.bed(vp).map_err(unable)?;
+        let clapper = Clapper::current().map_err(unable)?;
         let bell = Bell::new().map_err(unable)?;
         bed.set.add(&bell, 1, Report::EachRing).map_err(unable)?;
         let number = KERNEL_LANES + vp;
-        (self.open_lane)(number as u16, Some((vp as u16, &bell))).map_err(unable)?;
-        let seat = Arc::new(VpSeat::new(vp, self.far.clone(), bell, lane_of(&self.channel, number)));
+        (self.open_lane)(number as u16, Some((vp as u16, &bell))).inspect_err(|_| bed.set.remove(&bell)).map_err(unable)?;
+        let seat = Arc::new(VpSeat::new(vp, self.far.clone(), (bell, clapper), lane_of(&self.channel, number)));
         domain.add_seat(seat.clone());
         // A number belongs to one kernel thread at a time, and only that opens its seat.
         Ok(self.seats[vp].get_or_init(|| seat))
@@ -425,14 +436,24 @@ impl Far {
     fn closed(&self) -> Option<Closed> {
         self.closed.load(Ordering::Acquire).then(|| self.reason.get().cloned().unwrap_or(Closed::Here))
     }
+
+    /// Closes the channel and wakes the callers on all of its lanes. A channel that is gone has none.
+    #[cold]
+    fn close(&self, reason: Closed) {
+        if let Some(channel) = self.whole.get().and_then(Weak::upgrade) {
+            channel.close(reason);
+        }
+    }
 }
 
 /// A virtual processor's lane of a channel, and the calls of its threads that are under way on it.
 pub(crate) struct VpSeat {
     vp: usize,
     far: Arc<Far>,
-    /// Rung by the server. Held so that it stays in the bed's set.
-    _bell: Bell,
+    /// Rung by the server; in the set of our processor's bed.
+    bell: Bell,
+    /// Rings the server's bell: all threads of our processor would wait with us if a hostile server made a write to it block.
+    clapper: &'static Clapper,
     under_way: AtomicUsize,
     /// Requests were sent and it was not yet looked, with a fence, whether the server sleeps.
     owes_look: AtomicBool,
@@ -475,8 +496,17 @@ impl fmt::Debug for VpSeat {
     }
 }
 
+impl Drop for VpSeat {
+    fn drop(&mut self) {
+        // The server may keep its copy and ring it, which shall wake nobody any more.
+        if let Ok(bed) = Domain::current().and_then(|domain| domain.bed(self.vp)) {
+            bed.set.remove(&self.bell);
+        }
+    }
+}
+
 impl VpSeat {
-    fn new(vp: usize, far: Arc<Far>, bell: Bell, lane: Lane) -> Self {
+    fn new(vp: usize, far: Arc<Far>, (bell, clapper): (Bell, &'static Clapper), lane: Lane) -> Self {
         let calling = Calling {
             requests: Sender::new(lane.requests),
             replies: Receiver::new(lane.replies),
@@ -488,7 +518,8 @@ impl VpSeat {
         Self {
             vp,
             far,
-            _bell: bell,
+            bell,
+            clapper,
             under_way: AtomicUsize::new(0),
             owes_look: AtomicBool::new(false),
             calling: Mutex::new(calling),
@@ -543,7 +574,7 @@ impl VpSeat {
         if self.under_way.load(Ordering::Relaxed) == 0 && !self.far.closed.load(Ordering::Acquire) {
             return false;
         }
-        let mut woke = false;
+        let (mut woke, mut violated) = (false, false);
         let mut calling = locked(&self.calling);
         while let Some(reply) = calling.replies.take() {
             let call = calling.calls.get_mut(usize::from(reply.call()));
@@ -557,6 +588,7 @@ impl VpSeat {
                 _ => {
                     let _ = self.far.reason.set(Closed::Violation("a reply to a call that was not made"));
                     self.far.closed.store(true, Ordering::SeqCst);
+                    violated = true;
                     break;
                 }
             }
@@ -573,6 +605,11 @@ impl VpSeat {
             for waiter in calling.queue.drain(..) {
                 waiter.wake();
                 woke = true;
+            }
+            drop(calling);
+            // Our own callers know; those on other lanes may sleep, and it may be that none of ours is left to return the error.
+            if violated {
+                self.far.close(reason);
             }
         }
         woke
@@ -598,7 +635,7 @@ impl VpSeat {
     pub(crate) fn look(&self) {
         if self.owes_look.swap(false, Ordering::Relaxed) && self.far.station.asleep(self.far.home) {
             self.far.donor.bring(&self.far.station, self.far.home);
-            self.far.bell.ring();
+            self.clapper.ring(&self.far.bell);
         }
     }
 }

@@ -312,7 +312,7 @@ impl Processors {
             view.idle_since = None;
             view.generation
         });
-        sleep::announce(&line.asleep);
+        sleep::announce_another(&line.asleep, &line.sleeps);
         let busy = vp.has_work() || domain.generation() != generation || VIEW.with_borrow(View::waits);
         if busy {
             sleep::retract(&line.asleep);

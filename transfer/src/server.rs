@@ -12,10 +12,13 @@ use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use upcall_os::atomic::AtomicU64;
 use upcall_os::bell::Bell;
+use upcall_os::clapper::Clapper;
 use upcall_os::futex::{self, Scope};
 use upcall_os::poll::Report;
+use upcall_os::processor;
 use upcall_shm::channel::{Channel, DEPTH, LANES, LaneControl};
 use upcall_shm::region::Shared;
 use upcall_shm::ring::{SharedReceiver, SharedSender, SingleServer};
@@ -56,6 +59,8 @@ pub enum Caller {
         vp: u16,
         /// Its bell for this lane.
         bell: Bell,
+        /// What rings it: the client may make its bell block, and ours is a processor that serves others as well.
+        clapper: &'static Clapper,
     },
 }
 
@@ -66,6 +71,8 @@ pub(crate) struct ServerLane {
     caller: Caller,
     channel: Arc<ServerChannel>,
     owes_look: AtomicBool,
+    /// The last sleep of the caller's processor for which this lane rang.
+    rung: AtomicU64,
     /// One virtual processor alone serves it, so that its threads never take or reply at the same time.
     alone: bool,
     /// How long the caller takes to call again.
@@ -173,6 +180,7 @@ impl ServerChannel {
             caller,
             channel: self.clone(),
             owes_look: AtomicBool::new(false),
+            rung: AtomicU64::new(u64::MAX),
             alone: self.processors.count() == 1,
             foresight: AtomicU16::new(Foresight::default().parts()),
         });
@@ -262,9 +270,15 @@ impl ServerLane {
                     futex::wake(&self.control.sleeper, 1, Scope::Shared);
                 }
             }
-            Caller::Processor { vp, bell } => {
-                if self.channel.station.asleep(*vp) {
-                    bell.ring();
+            Caller::Processor { vp, bell, clapper } => {
+                let station = &self.channel.station;
+                // One ring for a sleep is enough (sleep.rs), and on our own processor more are waste, for the caller cannot run before we rest: with 32 callers on one
+                // processor 2.6 million calls a second in place of 0.55. A caller that wakes on another processor is rung for again until it is up. That keeps us from
+                // falling asleep meanwhile, and then the two from sleeping in turns: 8 million calls a second in place of 0.9.
+                if let Some(sleep) = station.sleep(*vp)
+                    && (sleep::first_ring(&self.rung, sleep) || station.cpu(*vp) != Some(processor::current() as u32))
+                {
+                    clapper.ring(bell);
                 }
             }
         }

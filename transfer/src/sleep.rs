@@ -13,14 +13,32 @@
 //!
 //! A waker that will look again before it sleeps itself may leave the fence out the first time ([`seems_asleep`]); it then owes the look with the
 //! fence, and pays when it runs out of other work. `tests/loom_sleep.rs` is the model.
+//!
+//! # Why one ring for a sleep is enough
+//! A processor numbers its sleeps, and a waker that has rung for this one does not ring again ([`first_ring`]): to a sleeper that cannot run yet, because it shares the
+//! waker's processor, each of many replies would else cost a system call. The first ring is kept, so this sleep ends. Whatever is published later is found at the latest by the
+//! second look before the next sleep: a waker that still read the old number made its fence before the sleeper's next one. A waker that reads the next number rings.
 
-use upcall_os::atomic::{AtomicU32, Ordering, fence};
+use upcall_os::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Says that the caller is about to sleep. It must look again for work after this, and before it sleeps.
 #[inline]
 pub fn announce(word: &AtomicU32) {
-    word.store(1, Ordering::Relaxed);
+    word.store(1, Ordering::Release);
     fence(Ordering::SeqCst);
+}
+
+/// The same for one who numbers its sleeps; `number` is written by nobody else.
+#[inline]
+pub fn announce_another(word: &AtomicU32, number: &AtomicU64) {
+    number.store(number.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    announce(word);
+}
+
+/// Whether a sleeper has to be rung for, given the number of its sleep and the last one for which this waker rang. To be followed by a ring.
+#[inline]
+pub fn first_ring(rung: &AtomicU64, sleep: u64) -> bool {
+    rung.load(Ordering::Relaxed) != sleep && rung.swap(sleep, Ordering::Relaxed) != sleep
 }
 
 /// Says that it is awake.

@@ -1,7 +1,7 @@
 //! Models of the sleep and wake protocol: `RUSTFLAGS="--cfg loom" cargo test -p upcall-transfer --release --test loom_sleep`.
 #![cfg(loom)]
 
-use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use upcall_transfer::sleep;
@@ -95,6 +95,69 @@ fn a_look_put_off_is_made_up_for() {
         receive(&scene);
         sending.join().unwrap();
     });
+}
+
+/// A bell: a ring before the wait is kept, and a wait takes all of them.
+struct Bell {
+    rung: Mutex<bool>,
+    told: Condvar,
+}
+
+impl Bell {
+    fn ring(&self) {
+        *self.rung.lock().unwrap() = true;
+        self.told.notify_all();
+    }
+
+    fn wait(&self) {
+        let mut rung = self.rung.lock().unwrap();
+        while !*rung {
+            rung = self.told.wait(rung).unwrap();
+        }
+        *rung = false;
+    }
+}
+
+/// One ring for a sleep, from two wakers on one lane with a message each: the sleeper gets both.
+fn one_ring_for_a_sleep(wakers: usize, messages: u32) {
+    loom::model(move || {
+        let asleep = Arc::new((AtomicU32::new(0), AtomicU64::new(0)));
+        let (published, rung) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU64::new(u64::MAX)));
+        let bell = Arc::new(Bell { rung: Mutex::new(false), told: Condvar::new() });
+        let waking: Vec<_> = (0..wakers)
+            .map(|_| {
+                let (asleep, published, rung, bell) = (asleep.clone(), published.clone(), rung.clone(), bell.clone());
+                thread::spawn(move || {
+                    for _ in 0..messages {
+                        published.fetch_add(1, Ordering::Release);
+                        if sleep::must_wake(&asleep.0) && sleep::first_ring(&rung, asleep.1.load(Ordering::Relaxed)) {
+                            bell.ring();
+                        }
+                    }
+                })
+            })
+            .collect();
+        let all = wakers as u32 * messages;
+        while published.load(Ordering::Acquire) != all {
+            sleep::announce_another(&asleep.0, &asleep.1);
+            if published.load(Ordering::Acquire) == all {
+                break;
+            }
+            bell.wait();
+            sleep::retract(&asleep.0);
+        }
+        waking.into_iter().for_each(|waking| waking.join().unwrap());
+    });
+}
+
+#[test]
+fn one_ring_for_a_sleep_of_one_waker() {
+    one_ring_for_a_sleep(1, 2);
+}
+
+#[test]
+fn one_ring_for_a_sleep_of_two_wakers() {
+    one_ring_for_a_sleep(2, 1);
 }
 
 /// A closing channel: the flag, a fence, and the wake, against a caller that looks for the flag after announcing itself.

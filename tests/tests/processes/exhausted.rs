@@ -29,8 +29,7 @@ fn a_full_descriptor_table_in_the_client() {
 }
 
 #[test]
-#[ignore = "open: a client that the server has no descriptor for is told that the server has ended"]
-fn open_a_full_descriptor_table_in_the_server() {
+fn a_full_descriptor_table_in_the_server() {
     let _company = in_company();
     let place = place();
     let mut server = place.serve("trial");
@@ -55,6 +54,33 @@ fn open_a_full_descriptor_table_in_the_server() {
         client.ask("bind trial").expect_ok(&format!("binding when there is room again, after {spare}"));
         assert_eq!(client.ask("add 2 3").numbers("add"), [5]);
     }
+}
+
+/// The bell of a lane stays in the server as long as the lane. Who brings one bell too many loses its channel and is told why; the others go on.
+#[test]
+fn no_descriptor_for_the_bell_of_a_lane() {
+    let _company = in_company();
+    let place = place();
+    let mut server = place.serve("trial");
+    let mut clients = [place.client(), place.client(), place.client()];
+    for client in &mut clients {
+        client.ask("bind trial").expect_ok("binding");
+        client.ask("null").expect_ok("a call");
+    }
+    let [honest, first, second] = &mut clients;
+    honest.ask("honest 200").expect_ok("calls");
+    server.ask("spare-descriptors 0").expect_ok("the limit");
+    honest.say("honest 1000");
+    // The place in reserve.
+    first.ask("storm 0 2").expect_ok("the last lane");
+    second.ask("storm 0 2").expect_ok("calls that fail");
+    let kinds = second.hear().expect_ok("the storm's end").split_off(2);
+    println!("    {kinds:?}");
+    assert!(kinds.iter().all(|kind| kind.contains("Failed.Refused") && kind.contains("Too_many_open_files")), "{kinds:?}");
+    honest.hear().expect_ok("the bystander");
+    server.ask("spare-descriptors 1000").expect_ok("the limit");
+    second.ask("bind trial").expect_ok("binding when there is room again");
+    second.ask("honest 100").expect_ok("calls");
 }
 
 #[test]

@@ -43,6 +43,22 @@ fn a_server_lies() {
     endure("lies", 2000);
 }
 
+/// A server whose bell blocks whoever writes to it holds up nobody but its own callers, and those no longer than it stays.
+#[test]
+fn a_server_whose_bell_blocks() {
+    let _company = in_company();
+    let place = place();
+    let _honest = place.serve("trial");
+    let mut impostor = place.start("impostor other blocks");
+    impostor.hear().expect_ok("an impostor");
+    let mut client = place.client();
+    client.ask("bind trial").expect_ok("binding");
+    let numbers = client.ask("beside other").numbers("calls beside those that wait");
+    println!("{} calls beside, the longest {:.1} ms", numbers[0], numbers[1] as f64 / 1e6);
+    assert!(numbers[0] > 100 && numbers[1] < 1_000_000_000, "{numbers:?}");
+    assert_eq!(client.ask("add 2 3").numbers("add"), [5]);
+}
+
 #[test]
 #[ignore = "long"]
 fn long_servers_scribble_and_lie() {

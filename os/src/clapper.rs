@@ -1,0 +1,204 @@
+//! The clapper: rings the bell of a peer without ever waiting for that peer.
+//!
+//! A bell is an eventfd, and `write` to an eventfd waits while its counter is full, unless `O_NONBLOCK` is set. That flag belongs to the open file, which its owner and
+//! its ringer share: a hostile owner fills the counter and clears the flag whenever he likes, and who writes then hangs until somebody reads. A virtual processor must not hang
+//! for one of its peers, so it does not write. It has the kernel ring. When an asynchronous read (`io_submit(2)`) is done whose request names an eventfd in `aio_resfd`, the kernel adds one
+//! to that counter by itself: under a spin lock, without a look at flags, and a full counter stays full. The read is of no bytes, from an eventfd of our own; it is done before
+//! `io_submit` returns.
+//!
+//! # Why no wake is lost
+//! For the sleeper nothing differs from a write: the counter went up, and its waiters were told, before [`Clapper::ring`] returned; so the argument beside the sleep protocol
+//! holds as it stands. A request is refused only for lack of room among those whose results nobody has fetched (`EAGAIN`); they are fetched then, and it is made again.
+//!
+//! # What else was tried
+//! One stroke costs 0.95 µs on a machine where a `write` costs 0.35 µs and a hand-off there and back 6.5 µs. A datagram to a socket pair cannot block
+//! either, but costs 2.4 µs more than a write, and its reader has to read. An epoll set that holds a private eventfd and is given to the peer costs only 0.35 µs
+//! more, but whoever has a set can hold its lock, by an `epoll_wait` whose result falls on a page that never comes; then the sleeper hangs in its own set, and the ringer in
+//! closing the eventfd. Pipes have such a lock as well.
+
+use crate::bell::Bell;
+use rustix::event::{EventfdFlags, eventfd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// So many requests may be under way or not fetched yet. The machine has 65536 for all processes (`fs.aio-max-nr`), so a process takes few.
+const REQUESTS: usize = 32;
+
+/// After so many strokes their results are fetched, and thrown away.
+const FETCH_AFTER: u32 = 16;
+
+/// The kernel's words (`linux/aio_abi.h`) for "read at a place" and "name an eventfd".
+const IOCB_CMD_PREAD: u16 = 0;
+const IOCB_FLAG_RESFD: u32 = 1;
+
+/// The clapper of this process; see the module.
+#[derive(Debug)]
+pub struct Clapper {
+    /// `None` where the kernel has no asynchronous requests, or a sandbox does not let them through: then it writes, and can be held up.
+    requests: Option<Requests>,
+}
+
+#[derive(Debug)]
+struct Requests {
+    /// The kernel's name for them. They end with the process.
+    context: libc::c_ulong,
+    /// What is read from: nobody else has it.
+    still: OwnedFd,
+    strokes: AtomicU32,
+}
+
+impl Clapper {
+    /// This process's clapper, made at the first use. It is of no use in a forked child.
+    ///
+    /// # Errors
+    /// No descriptor or no memory left, or all of the machine's asynchronous requests are taken (`EAGAIN`, see `fs.aio-max-nr`).
+    pub fn current() -> io::Result<&'static Self> {
+        static CLAPPER: OnceLock<Clapper> = OnceLock::new();
+        static MAKING: Mutex<()> = Mutex::new(());
+        if let Some(clapper) = CLAPPER.get() {
+            return Ok(clapper);
+        }
+        let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(clapper) = CLAPPER.get() {
+            return Ok(clapper);
+        }
+        let clapper = Self { requests: Requests::new()? };
+        Ok(CLAPPER.get_or_init(|| clapper))
+    }
+
+    /// Rings a bell, whoever holds it. One system call, sometimes two. Never blocks, unless the system call that it is made of is missing (see CAVEATS.md).
+    pub fn ring(&self, bell: &Bell) {
+        if !self.requests.as_ref().is_some_and(|requests| requests.strike(bell)) {
+            bell.ring();
+        }
+    }
+}
+
+impl Requests {
+    /// `None`: there is no such system call here, or it does not ring.
+    fn new() -> io::Result<Option<Self>> {
+        let still = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let mut context: libc::c_ulong = 0;
+        // SAFETY: `context` is zero and valid for a write of its size, as io_setup wants it.
+        let done = unsafe { libc::syscall(libc::SYS_io_setup, REQUESTS, &raw mut context) };
+        if done != 0 {
+            let error = io::Error::last_os_error();
+            return match error.raw_os_error() {
+                Some(libc::ENOSYS | libc::EPERM | libc::EACCES) => Ok(None),
+                _ => Err(error),
+            };
+        }
+        let requests = Self { context, still, strokes: AtomicU32::new(0) };
+        // Rather than believe it of every kernel: a bell is rung and looked at.
+        let bell = Bell::new()?;
+        Ok((requests.strike(&bell) && bell.silence()).then_some(requests))
+    }
+
+    /// One stroke. False if the kernel refuses it.
+    fn strike(&self, bell: &Bell) -> bool {
+        for _ in 0..8 {
+            match self.submit(bell) {
+                Ok(()) => {
+                    if self.strokes.fetch_add(1, Relaxed) % FETCH_AFTER == FETCH_AFTER - 1 {
+                        self.fetch();
+                    }
+                    return true;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.fetch(),
+                Err(_) => return false,
+            }
+        }
+        false
+    }
+
+    fn submit(&self, bell: &Bell) -> io::Result<()> {
+        // SAFETY: `iocb` is integers only, for which zero is a value.
+        let mut request: libc::iocb = unsafe { std::mem::zeroed() };
+        request.aio_lio_opcode = IOCB_CMD_PREAD;
+        request.aio_fildes = self.still.as_raw_fd().cast_unsigned();
+        request.aio_flags = IOCB_FLAG_RESFD;
+        request.aio_resfd = bell.as_fd().as_raw_fd().cast_unsigned();
+        let mut list = [&raw mut request];
+        // SAFETY: `list` points to one request, which the kernel copies; it asks for no bytes, so none are written anywhere. Both descriptors are open.
+        let taken = unsafe { libc::syscall(libc::SYS_io_submit, self.context, list.len(), list.as_mut_ptr()) };
+        match taken {
+            1 => Ok(()),
+            0 => Err(io::ErrorKind::WouldBlock.into()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Makes room for further requests. Never blocks.
+    fn fetch(&self) {
+        // Four words each: what the request was, and how it ended.
+        let mut results = [[0_u64; 4]; REQUESTS];
+        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `results` is valid for writes of as many results as are asked for, of 32 bytes each, and `now` for a read.
+        unsafe { libc::syscall(libc::SYS_io_getevents, self.context, 0, REQUESTS, results.as_mut_ptr(), &raw const now) };
+    }
+}
+
+impl Drop for Requests {
+    fn drop(&mut self) {
+        // SAFETY: the context was made by `new`, and is used by nobody any more.
+        unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::poll::{PollSet, Ready, Report};
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+    /// What a hostile owner makes of his bell.
+    fn block(bell: &Bell) {
+        bell.silence();
+        rustix::io::write(bell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        let flags = fcntl_getfl(bell).unwrap();
+        fcntl_setfl(bell, flags - OFlags::NONBLOCK).unwrap();
+    }
+
+    #[test]
+    fn strokes_are_kept_and_wake() {
+        let (clapper, bell, set) = (Clapper::current().unwrap(), Bell::new().unwrap(), PollSet::new().unwrap());
+        assert!(clapper.requests.is_some(), "the kernel of this machine rings");
+        let mut ready = Vec::new();
+        set.add(&bell, 3, Report::EachRing).unwrap();
+        for _ in 0..1000 {
+            clapper.ring(&bell);
+            set.wait(&mut ready, None);
+            assert_eq!(ready, [Ready { key: 3, hung_up: false }]);
+        }
+        assert!(bell.silence() && !bell.silence());
+    }
+
+    #[test]
+    fn a_bell_that_blocks_holds_nobody_up() {
+        let (clapper, bell) = (Clapper::current().unwrap(), Bell::new().unwrap());
+        block(&bell);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| (0..5000).for_each(|_| clapper.ring(&bell)));
+            }
+        });
+        assert!(bell.silence());
+        // Nor does the look at a bell that is silent.
+        assert!(!bell.silence());
+    }
+
+    #[test]
+    fn many_ring_at_once_and_no_stroke_is_lost() {
+        let (clapper, bell) = (Clapper::current().unwrap(), Bell::new().unwrap());
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| (0..5000).for_each(|_| clapper.ring(&bell)));
+            }
+        });
+        let mut count = [0; 8];
+        rustix::io::read(&bell, &mut count).unwrap();
+        assert_eq!(u64::from_ne_bytes(count), 8 * 5000);
+    }
+}

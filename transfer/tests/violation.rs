@@ -1,0 +1,94 @@
+//! A server that answers what was not asked, on one lane: the callers on all the other lanes are told, asleep or not.
+#![cfg(not(loom))]
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+use upcall_os::bell::Bell;
+use upcall_os::memory::{Mapping, MemoryFile};
+use upcall_shm::channel::{self, Channel};
+use upcall_shm::region::Region;
+use upcall_shm::ring::{Receiver, Sender};
+use upcall_shm::slot::{Image, NO_ASTACK};
+use upcall_shm::station::{PeerStation, Station};
+use upcall_transfer::{CallerChannel, Closed, Domain, Pacing, Processors};
+
+/// The lane of a virtual processor, its number, and the bell that wakes it.
+type Lane = (u16, u16, OwnedFd);
+
+fn open() -> (Arc<CallerChannel>, Channel, Station, Arc<Mutex<Vec<Lane>>>) {
+    let memory = MemoryFile::create("channel", channel::BYTES).unwrap();
+    let region = || Region::new(Mapping::shared(&memory).unwrap()).unwrap();
+    let (near, far) = (Channel::create(region()).unwrap(), Channel::join(region()).unwrap());
+    let station = Station::new().unwrap();
+    let peer = PeerStation::join(station.as_fd().try_clone_to_owned().unwrap()).unwrap();
+    let lanes: Arc<Mutex<Vec<Lane>>> = Arc::default();
+    let opened = lanes.clone();
+    let open_lane = Box::new(move |number, vp: Option<(u16, &Bell)>| {
+        if let Some((vp, bell)) = vp {
+            opened.lock().unwrap().push((number, vp, bell.as_fd().try_clone_to_owned()?));
+        }
+        Ok(())
+    });
+    (CallerChannel::new(near, peer, 0, 0, Bell::new().unwrap(), open_lane), far, station, lanes)
+}
+
+fn eventually(what: &str, so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !so() {
+        assert!(start.elapsed() < Duration::from_secs(10), "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Calls from a virtual processor of its own; says how that ended.
+fn call_from_a_thread(channel: &Arc<CallerChannel>) -> mpsc::Receiver<Result<u16, Closed>> {
+    let (say, said) = mpsc::channel();
+    let channel = channel.clone();
+    std::thread::spawn(move || {
+        let idle = Arc::new(Processors::new(1, Pacing::Sleep).unwrap());
+        upcall_thread::Processors::new().count(1).idle(idle).run(move || {
+            let mut message = Image::new(0, 9, NO_ASTACK);
+            let outcome = channel.call(&mut message).map(|()| message.tag());
+            say.send(outcome).unwrap();
+        })
+    });
+    said
+}
+
+#[test]
+fn a_violation_on_one_lane_wakes_the_callers_on_all() {
+    let (channel, far, _station, lanes) = open();
+    let first = call_from_a_thread(&channel);
+    eventually("the first lane is open", || lanes.lock().unwrap().len() == 1);
+    let second = call_from_a_thread(&channel);
+    let kernel = {
+        let channel = channel.clone();
+        std::thread::spawn(move || channel.call(&mut Image::new(0, 9, NO_ASTACK)))
+    };
+    eventually("the second lane is open", || lanes.lock().unwrap().len() == 2);
+    let asleep = |at: usize| {
+        let vp = usize::from(lanes.lock().unwrap()[at].1);
+        Domain::current().unwrap().station().line(vp).asleep.load(Ordering::SeqCst) != 0
+    };
+    eventually("both processors sleep", || asleep(0) && asleep(1));
+    eventually("the kernel thread sleeps", || {
+        far.lane(0).unwrap().control.sleeper.load(upcall_os::atomic::Ordering::SeqCst) != 0
+    });
+    // The proper answer and another one, in one go: the caller of the first lane returns with its answer, and nobody is left there to tell the others.
+    let (number, _, bell) = lanes.lock().unwrap().remove(0);
+    let lane = far.lane(number).unwrap();
+    let request = Receiver::new(lane.requests).take().expect("a request");
+    let replies = Sender::new(lane.replies);
+    for call in [request.call(), request.call() ^ 1] {
+        replies.send(&Image::new(call, 3, NO_ASTACK));
+    }
+    Bell::adopt(bell).unwrap().ring();
+    let limit = Duration::from_secs(10);
+    assert_eq!(first.recv_timeout(limit), Ok(Ok(3)));
+    let told = second.recv_timeout(limit).expect("the caller on the second lane waits for ever");
+    assert!(matches!(told, Err(Closed::Violation(_))), "{told:?}");
+    assert!(matches!(kernel.join().unwrap(), Err(Closed::Violation(_))));
+    assert!(matches!(channel.closed(), Some(Closed::Violation(_))));
+}
