@@ -218,7 +218,7 @@ fn connect(name: &str, socket: &Path) -> Result<(Connection, Peer), BindError> {
 pub(crate) fn refused(name: &str, wanted: &str, refusal: Refusal) -> BindError {
     let name = name.to_string();
     match refusal {
-        Refusal::Version(reason) => BindError::Version { reason },
+        Refusal::Version(reason) => BindError::Version { name, own: wire::VERSION, reason },
         Refusal::Denied(reason) => BindError::Denied { name, reason },
         Refusal::NoSuchName => BindError::ServerGone { name },
         Refusal::WrongInterface { exported } => BindError::WrongInterface { name, wanted: wanted.into(), exported },

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
 use upcall_tests::party::Said;
+use upcall_tests::speech::VERSION;
 
 #[test]
 fn names() {
@@ -127,6 +128,23 @@ fn something_else_listens() {
     let mut client = place.client();
     client.ask("bind stream").expect_error("Resource", &["connecting to"]);
     client.ask("bind file").expect_error("ServerGone", &["start it again"]);
+}
+
+#[test]
+fn a_server_of_another_version() {
+    let _company = in_company();
+    let place = place();
+    let mut impostor = place.start("impostor ahead other-version");
+    impostor.hear().expect_ok("an impostor");
+    let mut client = place.client();
+    let (own, other) = (format!("version {VERSION}"), format!("version {}", VERSION + 1));
+    // Each time the same: nothing is kept of a server that cannot be understood.
+    for _ in 0..3 {
+        client.ask("bind ahead").expect_error("Version", &["\"ahead\"", &own, &other, "build both with the same version"]);
+    }
+    let _server = place.serve("trial");
+    client.ask("bind trial").expect_ok("a server of our own version");
+    assert_eq!(client.ask("add 2 3").numbers("add"), [5]);
 }
 
 #[test]
