@@ -67,6 +67,15 @@ impl Client {
         self.trial.as_ref().ok_or_else(|| "not bound".into())
     }
 
+    /// The bytes that this process copies while it makes one call with `len` bytes; nothing where that is not counted. The memory that the call needs is
+    /// there before.
+    fn copies_of(&self, len: u64, call: impl Fn(&Trial, &[u8]) -> Outcome) -> Outcome {
+        let (trial, (data, _)) = (self.trial()?, pattern(len as usize, 7));
+        let before = upcall_shm::span::copied();
+        call(trial, &data)?;
+        Ok(copied_since(before))
+    }
+
     fn obey(&mut self, words: &[&str]) -> Outcome {
         let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
         match words.first().copied().unwrap_or_default() {
@@ -83,6 +92,10 @@ impl Client {
             "sum" => {
                 let (data, sum) = pattern(number(1) as usize, 7);
                 return same(self.trial()?.sum(&data)?, sum);
+            }
+            "copies-of-length" => return self.copies_of(number(1), |trial, data| same(trial.length(data)?, data.len() as u64)),
+            "copies-of-reverse" => {
+                return self.copies_of(number(1), |trial, data| same(trial.reverse(data)?, data.iter().rev().copied().collect()));
             }
             "total" => return show([self.trial()?.total(&vec![3; number(1) as usize])?]),
             "make" => return same(self.trial()?.make(number(1), 9)?, vec![9; number(1) as usize]),
@@ -127,6 +140,12 @@ impl Client {
         }
         show([start.elapsed().as_micros() as u64])
     }
+}
+
+/// How many bytes this process has copied into and out of shared memory, in all or since then; nothing in builds that do not count.
+pub fn copied_since(before: Option<u64>) -> Vec<String> {
+    let spent = upcall_shm::span::copied().map(|now| now - before.unwrap_or(0));
+    spent.iter().map(u64::to_string).collect()
 }
 
 fn bind_time(name: &str, times: u64) -> Outcome {
