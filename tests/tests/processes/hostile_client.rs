@@ -339,7 +339,8 @@ fn calls_to_what_is_not_there() {
             std::thread::sleep(Duration::from_micros(20));
         }
     };
-    let both: [(&str, &dyn Fn(&Image) -> Option<Image>); 2] =
+    type Lane<'a> = (&'a str, &'a dyn Fn(&Image) -> Option<Image>);
+    let both: [Lane<'_>; 2] =
         [("a kernel thread's lane", &|request| caller.call(request)), ("a virtual processor's lane", &call_by_ring)];
     let null = plain(0, 0, it.number("null"));
     let mut number = 0;
