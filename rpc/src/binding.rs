@@ -8,7 +8,7 @@ use crate::decode::{Decoder, Side};
 use crate::encode::{Encoder, block_len};
 use crate::error::{BindError, CallError};
 use crate::interface::{Interface, Procedure, Wanted};
-use crate::link::{Link, Segment, refused};
+use crate::link::{self, Link, Segment, refused};
 use crate::names;
 use crate::server::{self, outcome};
 use crate::value::{Get, Handle, Put};
@@ -115,9 +115,10 @@ impl Binding {
     }
 
     fn bind_here(name: &str, interface: &'static Interface) -> Result<Self, BindError> {
+        let deadline = link::patience_ends();
         let socket = names::find(name)?;
         let (link, id) = loop {
-            let link = Link::to(name, &socket)?;
+            let link = Link::to(name, &socket, deadline)?;
             // Another thread may have taken the last number; then there is a new link.
             if let Some(id) = link.next_binding() {
                 break (link, id);
@@ -142,7 +143,7 @@ impl Binding {
             procedures: interface.procedures.iter().map(wanted).collect(),
             classes: plan.classes().iter().map(|class| (class.size, class.count)).collect(),
         };
-        let bound = link.control().exchange(request, &descriptors);
+        let bound = link.control().exchange(request, &descriptors, deadline);
         let numbers = match bound.map_err(|error| link.control().failed(error, name))? {
             (Answer::Bound { numbers }, _) if numbers.len() == interface.procedures.len() => numbers,
             (Answer::Refused(refusal), _) => return Err(refused(name, &interface.id, refusal)),

@@ -21,6 +21,7 @@ pub mod names;
 mod peer;
 pub mod server;
 pub mod session;
+mod turn;
 pub mod value;
 mod wire;
 

@@ -5,6 +5,7 @@
 
 use crate::clerk::{Clerk, Watched};
 use crate::error::BindError;
+use crate::turn::Turns;
 use crate::wire::{self, Answer, ClientRequest, Refusal, ToClient, ToServer};
 use std::collections::HashMap;
 use std::io;
@@ -21,8 +22,13 @@ use upcall_shm::region::Region;
 use upcall_shm::station::PeerStation;
 use upcall_transfer::{CallerChannel, Closed, Domain};
 
-/// How long a server may take to answer a binder.
+/// How long a server may take to answer a binder, in all: for the connection, the channel and the binding, with the wait for others who are at it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Until when whoever begins now is patient.
+pub(crate) fn patience_ends() -> Instant {
+    Instant::now() + PATIENCE
+}
 
 /// For so long the answer is looked for before sleeping: an answer takes about as long as a wake.
 const EAGER: Duration = Duration::from_micros(150);
@@ -51,7 +57,8 @@ pub(crate) struct PeerId {
 pub(crate) struct Control {
     connection: Connection,
     server: Option<OwnedFd>,
-    serial: Mutex<u32>,
+    /// The serial number of the last exchange.
+    serial: Turns<u32>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -101,19 +108,28 @@ impl NoExchange {
 }
 
 impl Control {
-    fn tell(&self, serial: u32, request: ClientRequest, descriptors: &[BorrowedFd<'_>]) -> Result<(), NoExchange> {
+    fn new(connection: Connection, server: Option<OwnedFd>) -> Self {
+        Self { connection, server, serial: Turns::new(0) }
+    }
+
+    fn tell(
+        &self,
+        serial: u32,
+        request: ClientRequest,
+        descriptors: &[BorrowedFd<'_>],
+        deadline: Instant,
+    ) -> Result<(), NoExchange> {
         let bytes = wire::pack(&ToServer { serial, request }).map_err(NoExchange::Kernel)?;
         if bytes.len() > upcall_os::socket::LONGEST {
             let text = format!("a control message of {} bytes is too long: split the interface", bytes.len());
             return Err(NoExchange::Kernel(io::Error::other(text)));
         }
-        let start = Instant::now();
         loop {
             return match self.connection.send(&bytes, descriptors) {
                 Ok(()) => Ok(()),
                 // The server's buffer is full of our own requests: it is slow, and will read them.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if start.elapsed() > PATIENCE {
+                    if Instant::now() > deadline {
                         return Err(NoExchange::TimedOut);
                     }
                     std::thread::sleep(Duration::from_millis(1));
@@ -129,32 +145,38 @@ impl Control {
 
     /// Sends a request without an answer.
     pub(crate) fn notify(&self, request: ClientRequest, descriptors: &[BorrowedFd<'_>]) -> Result<(), NoExchange> {
-        let _turn = locked(&self.serial);
-        self.tell(0, request, descriptors)
+        let deadline = patience_ends();
+        let _turn = self.serial.take_by(deadline).ok_or(NoExchange::TimedOut)?;
+        self.tell(0, request, descriptors, deadline)
     }
 
-    /// Sends a request and waits for its answer.
+    /// Sends a request and waits for its answer until `deadline`.
     pub(crate) fn exchange(
         &self,
         request: ClientRequest,
         descriptors: &[BorrowedFd<'_>],
+        deadline: Instant,
     ) -> Result<(Answer, Vec<OwnedFd>), NoExchange> {
-        let mut turn = locked(&self.serial);
+        let mut turn = self.serial.take_by(deadline).ok_or(NoExchange::TimedOut)?;
         *turn = turn.wrapping_add(1).max(1);
-        self.tell(*turn, request, descriptors)?;
-        self.answer(*turn)
+        self.tell(*turn, request, descriptors, deadline)?;
+        self.answer(*turn, deadline)
     }
 
-    fn answer(&self, serial: u32) -> Result<(Answer, Vec<OwnedFd>), NoExchange> {
+    fn answer(&self, serial: u32, deadline: Instant) -> Result<(Answer, Vec<OwnedFd>), NoExchange> {
         loop {
-            match self.connection.receive_within(EAGER, PATIENCE).map_err(NoExchange::Kernel)? {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.connection.receive_within(EAGER, left).map_err(NoExchange::Kernel)? {
                 Received::Nothing => return Err(NoExchange::TimedOut),
                 Received::Closed => return Err(NoExchange::Closed),
                 Received::Message(message) => {
                     let ToClient { serial: found, answer } = wire::unpack(&message.bytes).map_err(NoExchange::Protocol)?;
-                    // An answer to an exchange that was given up before is late, and nothing else.
                     if found == serial {
                         return Ok((answer, message.descriptors));
+                    }
+                    // An answer to an exchange that was given up before is late, and nothing else; but a server could send such for ever.
+                    if Instant::now() >= deadline {
+                        return Err(NoExchange::TimedOut);
                     }
                 }
             }
@@ -168,9 +190,10 @@ impl Control {
 /// It is gone, does not answer, or answers nonsense.
 pub fn list(socket: &Path) -> Result<(Peer, Vec<crate::wire::Exported>), BindError> {
     let shown = socket.display().to_string();
-    let (connection, mut peer) = connect(&shown, socket)?;
-    let control = Control { connection, server: peer.pidfd.take(), serial: Mutex::new(0) };
-    let listed = control.exchange(ClientRequest::List, &[]);
+    let deadline = patience_ends();
+    let (connection, mut peer) = connect(&shown, socket, deadline)?;
+    let control = Control::new(connection, peer.pidfd.take());
+    let listed = control.exchange(ClientRequest::List, &[], deadline);
     let (answer, mut descriptors) = listed.map_err(|error| control.failed(error, &shown))?;
     match (answer, descriptors.pop()) {
         (Answer::Exports, Some(fd)) => {
@@ -184,11 +207,10 @@ pub fn list(socket: &Path) -> Result<(Peer, Vec<crate::wire::Exported>), BindErr
     }
 }
 
-fn connect(name: &str, socket: &Path) -> Result<(Connection, Peer), BindError> {
+fn connect(name: &str, socket: &Path, deadline: Instant) -> Result<(Connection, Peer), BindError> {
     let mut connection = Connection::connect(socket);
-    let start = Instant::now();
     // The server's queue is full: it is busy with other binders, or stopped.
-    while connection.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) && start.elapsed() < PATIENCE {
+    while connection.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(1));
         connection = Connection::connect(socket);
     }
@@ -230,39 +252,54 @@ pub(crate) fn refused(name: &str, wanted: &str, refusal: Refusal) -> BindError {
     }
 }
 
-type Links = HashMap<PathBuf, Weak<Link>>;
+/// The link to each domain, by its socket. One binder at a time opens one; binders to other domains do not wait for it.
+type Links = HashMap<PathBuf, Arc<Turns<Weak<Link>>>>;
+
+/// The place for the link to the domain with this socket.
+fn place_of(socket: &Path) -> Arc<Turns<Weak<Link>>> {
+    static LINKS: OnceLock<Mutex<Links>> = OnceLock::new();
+    let mut links = locked(LINKS.get_or_init(Mutex::default));
+    if let Some(place) = links.get(socket) {
+        return place.clone();
+    }
+    // Places are found under this lock only, so one that nobody else has, and that holds no link, is nobody's.
+    links.retain(|_, place| Arc::strong_count(place) > 1 || place.peek(|link| link.strong_count() > 0).unwrap_or(true));
+    let place = Arc::new(Turns::new(Weak::new()));
+    links.insert(socket.into(), place.clone());
+    place
+}
 
 impl Link {
-    /// The link to the domain with this socket: the one that stands, or a new one; also when that one has no binding number left.
-    pub(crate) fn to(name: &str, socket: &Path) -> Result<Arc<Self>, BindError> {
-        static LINKS: OnceLock<Mutex<Links>> = OnceLock::new();
-        let mut links = locked(LINKS.get_or_init(Mutex::default));
-        if let Some(link) = links.get(socket).and_then(Weak::upgrade)
+    /// The link to the domain with this socket: the one that stands, or a new one; also when that one has no binding number left. Waits until
+    /// `deadline` for the server, and for another binder who is opening one.
+    pub(crate) fn to(name: &str, socket: &Path, deadline: Instant) -> Result<Arc<Self>, BindError> {
+        let place = place_of(socket);
+        let mut turn = place.take_by(deadline).ok_or_else(|| NoExchange::TimedOut.for_name(name))?;
+        if let Some(link) = turn.upgrade()
             && link.channel.closed().is_none()
             && *locked(&link.ids) < crate::server::MOST_BINDINGS
         {
             return Ok(link);
         }
-        links.retain(|_, link| link.strong_count() > 0);
-        let link = Self::open(name, socket)?;
-        links.insert(socket.into(), Arc::downgrade(&link));
+        let link = Self::open(name, socket, deadline)?;
+        *turn = Arc::downgrade(&link);
         Ok(link)
     }
 
-    fn open(name: &str, socket: &Path) -> Result<Arc<Self>, BindError> {
+    fn open(name: &str, socket: &Path, deadline: Instant) -> Result<Arc<Self>, BindError> {
         let unable = |what: &str| {
             let what = what.to_string();
             move |error| BindError::Resource { what, error }
         };
-        let (connection, mut peer) = connect(name, socket)?;
+        let (connection, mut peer) = connect(name, socket, deadline)?;
         let domain = Domain::current().map_err(unable("this domain's station"))?;
         let memory = MemoryFile::create("upcall-channel", channel::BYTES).map_err(unable("the channel's memory"))?;
         let map = Mapping::shared(&memory).map_err(unable("mapping the channel"))?;
         let region = Region::new(map).ok_or_else(|| BindError::Protocol { what: "a read-only channel".into() })?;
         let channel = Channel::create(region).map_err(|error| BindError::Protocol { what: error.to_string() })?;
-        let control = Arc::new(Control { connection, server: peer.pidfd.take(), serial: Mutex::new(0) });
+        let control = Arc::new(Control::new(connection, peer.pidfd.take()));
         let open = ClientRequest::Open { version: wire::VERSION };
-        let opened = control.exchange(open, &[memory.as_fd(), domain.station().as_fd()]);
+        let opened = control.exchange(open, &[memory.as_fd(), domain.station().as_fd()], deadline);
         let (answer, descriptors) = opened.map_err(|error| control.failed(error, name))?;
         let home = match answer {
             Answer::Opened { home } => home,
@@ -342,7 +379,7 @@ impl Link {
             }
             number
         };
-        match self.control.exchange(ClientRequest::Segment { number, len: len as u64 }, &[memory.as_fd()]) {
+        match self.control.exchange(ClientRequest::Segment { number, len: len as u64 }, &[memory.as_fd()], patience_ends()) {
             Ok((Answer::Mapped, _)) => Ok(Segment { number, region }),
             Ok((Answer::Refused(refusal), _)) => {
                 locked(&self.segments).free.push(number);

@@ -82,6 +82,7 @@ impl Client {
             "bind" => return self.bind(words[1], words.get(3).copied().unwrap_or("trial")),
             "unbind" => *self = Self::default(),
             "bind-time" => return bind_time(words[1], number(2)),
+            "bind-beside" => return bind_beside(words[1], words[2], number(3)),
             "bind-storm" => return bind_storm(words[1]),
             "null" => self.trial()?.null()?,
             "add" => return show([self.trial()?.add(number(1) as u32, number(2) as u32)?.into()]),
@@ -158,6 +159,33 @@ fn bind_time(name: &str, times: u64) -> Outcome {
     }
     spent.sort_unstable();
     show([spent[spent.len() / 2], spent[spent.len() - 1]])
+}
+
+/// Binds `name` while so many others wait for `mute`, which does not answer. Says how long that bind took, how long the longest of the others, in milliseconds, and
+/// what became of those.
+fn bind_beside(mute: &str, name: &str, others: u64) -> Outcome {
+    let spent = |start: Instant| start.elapsed().as_millis() as u64;
+    std::thread::scope(|scope| {
+        let start = Instant::now();
+        let waiting: Vec<_> = (0..others)
+            .map(|_| scope.spawn(move || (Trial::bind(mute).err().map(|error| Said::error(&error)), spent(start))))
+            .collect();
+        std::thread::sleep(Duration::from_millis(100));
+        let start = Instant::now();
+        Trial::bind(name)?.null()?;
+        let (ours, mut longest, mut kinds) = (spent(start), 0, Vec::new());
+        for other in waiting {
+            let (said, took) = other.join().map_err(|_| "a binder panicked")?;
+            longest = longest.max(took);
+            kinds.push(match said {
+                Some(Said::Error { kind, .. }) => kind,
+                _ => "bound".into(),
+            });
+        }
+        kinds.sort();
+        kinds.dedup();
+        Ok([ours.to_string(), longest.to_string()].into_iter().chain(kinds).collect())
+    })
 }
 
 /// Binds, calls and unbinds until that fails; says when and how it did.

@@ -131,6 +131,21 @@ fn something_else_listens() {
 }
 
 #[test]
+fn a_silent_server_holds_up_its_own_binders_only() {
+    let _company = in_company();
+    let place = place();
+    let mut impostor = place.start("impostor mute silence");
+    impostor.hear().expect_ok("an impostor");
+    let _server = place.serve("trial");
+    let words = place.client().ask("bind-beside mute trial 4").expect_ok("binding");
+    println!("beside four binders to a silent server: {} ms; each of those given up after {} ms at most", words[0], words[1]);
+    assert!(words[0].parse::<u64>().unwrap() < 1000, "it waited for the binders to another server: {words:?}");
+    // They wait for each other and for the server, together no longer than one alone.
+    assert!(words[1].parse::<u64>().unwrap() < 7000, "{words:?}");
+    assert_eq!(words[2..], ["NoAnswer.name"]);
+}
+
+#[test]
 fn a_server_of_another_version() {
     let _company = in_company();
     let place = place();

@@ -1,0 +1,101 @@
+//! A lock that is waited for until a moment, no longer: for what a peer may hold up as long as it likes.
+//!
+//! # Why no wake is lost
+//! The value is put back, and looked for, under one mutex; who gives it back notifies one waiter after that. A waiter looks before each wait and after it, also when
+//! its time is up: so one that a notification has reached either takes the value, or finds that somebody else has, who notifies in turn when he gives it back.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// A value that one at a time has; see the module.
+#[derive(Debug)]
+pub(crate) struct Turns<T> {
+    /// `None` while somebody has it.
+    value: Mutex<Option<T>>,
+    back: Condvar,
+}
+
+/// The value, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Turn<'a, T> {
+    turns: &'a Turns<T>,
+    value: Option<T>,
+}
+
+impl<T> Turns<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { value: Mutex::new(Some(value)), back: Condvar::new() }
+    }
+
+    fn value(&self) -> MutexGuard<'_, Option<T>> {
+        self.value.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the value. Blocks the kernel thread while others have it, until `deadline`; `None` if they still have it then.
+    pub(crate) fn take_by(&self, deadline: Instant) -> Option<Turn<'_, T>> {
+        let mut value = self.value();
+        loop {
+            if let Some(value) = value.take() {
+                return Some(Turn { turns: self, value: Some(value) });
+            }
+            let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
+            value = self.back.wait_timeout(value, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// What `look` says of the value; `None` if somebody has it. Never blocks.
+    pub(crate) fn peek<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
+        self.value().as_ref().map(look)
+    }
+}
+
+impl<T> Deref for Turn<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.value.as_ref().unwrap_or_else(|| unreachable!("the value leaves a turn when it is dropped"))
+    }
+}
+
+impl<T> DerefMut for Turn<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.value.as_mut().unwrap_or_else(|| unreachable!("the value leaves a turn when it is dropped"))
+    }
+}
+
+impl<T> Drop for Turn<'_, T> {
+    fn drop(&mut self) {
+        *self.turns.value() = self.value.take();
+        self.turns.back.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn one_at_a_time_and_not_for_ever() {
+        let turns = Turns::new(0u32);
+        let soon = || Instant::now() + Duration::from_millis(20);
+        let held = turns.take_by(soon()).unwrap();
+        let start = Instant::now();
+        assert!(turns.take_by(soon()).is_none() && turns.peek(|_| ()).is_none());
+        assert!(start.elapsed() >= Duration::from_millis(20));
+        drop(held);
+        assert!(turns.take_by(start).is_some(), "what is there is had after the deadline too");
+        let late = Instant::now() + Duration::from_secs(10);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..1000 {
+                        *turns.take_by(late).unwrap() += 1;
+                    }
+                });
+            }
+        });
+        assert_eq!(turns.peek(|count| *count), Some(4000));
+    }
+}
