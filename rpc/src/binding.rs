@@ -8,13 +8,13 @@ use crate::decode::{Decoder, Side};
 use crate::encode::{Encoder, block_len};
 use crate::error::{BindError, CallError};
 use crate::interface::{Interface, Procedure, Wanted};
-use crate::link::{self, Link, Segment, refused};
+use crate::link::{self, Asked, Link, Segment, refused};
 use crate::names;
 use crate::server::{self, outcome};
 use crate::value::{Get, Handle, Put};
 use crate::wire::{Answer, ClientRequest};
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use upcall_os::memory::{Mapping, MemoryFile};
@@ -117,36 +117,32 @@ impl Binding {
     fn bind_here(name: &str, interface: &'static Interface) -> Result<Self, BindError> {
         let deadline = link::patience_ends();
         let socket = names::find(name)?;
-        let (link, id) = loop {
-            let link = Link::to(name, &socket, deadline)?;
-            // Another thread may have taken the last number; then there is a new link.
-            if let Some(id) = link.next_binding() {
-                break (link, id);
-            }
-        };
-        let resource = |what: &str| {
-            let what = what.to_string();
-            move |error| BindError::Resource { what, error }
-        };
         let plan = interface.plan();
-        let (mut descriptors, mut astacks) = (Vec::new(), None);
-        let memory;
-        if plan.bytes() > 0 {
-            memory = MemoryFile::create("upcall-astacks", plan.bytes()).map_err(resource("the memory of the A-stacks"))?;
-            astacks = Region::new(Mapping::shared(&memory).map_err(resource("mapping the A-stacks"))?);
-            descriptors.push(memory.as_fd());
-        }
-        let request = ClientRequest::Bind {
-            id,
-            name: name.into(),
-            interface: interface.id.to_string(),
-            procedures: interface.procedures.iter().map(wanted).collect(),
-            classes: plan.classes().iter().map(|class| (class.size, class.count)).collect(),
+        let mut astacks = None;
+        let ask = |id| {
+            let resource = |what: &str| {
+                let what = what.to_string();
+                move |error| BindError::Resource { what, error }
+            };
+            let mut memory = None;
+            if plan.bytes() > 0 {
+                let file = MemoryFile::create("upcall-astacks", plan.bytes()).map_err(resource("the memory of the A-stacks"))?;
+                astacks = Region::new(Mapping::shared(&file).map_err(resource("mapping the A-stacks"))?);
+                memory = Some(file);
+            }
+            let request = ClientRequest::Bind {
+                id,
+                name: name.into(),
+                interface: interface.id.to_string(),
+                procedures: interface.procedures.iter().map(wanted).collect(),
+                classes: plan.classes().iter().map(|class| (class.size, class.count)).collect(),
+            };
+            Ok(Asked { request, memory })
         };
-        let bound = link.control().exchange(request, &descriptors, deadline);
-        let numbers = match bound.map_err(|error| link.control().failed(error, name))? {
-            (Answer::Bound { numbers }, _) if numbers.len() == interface.procedures.len() => numbers,
-            (Answer::Refused(refusal), _) => return Err(refused(name, &interface.id, refusal)),
+        let (link, id, answer) = Link::bind(name, &socket, deadline, ask)?;
+        let numbers = match answer {
+            Answer::Bound { numbers } if numbers.len() == interface.procedures.len() => numbers,
+            Answer::Refused(refusal) => return Err(refused(name, &interface.id, refusal)),
             _ => return Err(BindError::Protocol { what: "another answer than a binding".into() }),
         };
         let bound = |(procedure, number): (&Procedure, u16)| Bound {

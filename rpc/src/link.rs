@@ -5,7 +5,7 @@
 
 use crate::clerk::{Clerk, Watched};
 use crate::error::BindError;
-use crate::turn::Turns;
+use crate::turn::{Turn, Turns};
 use crate::wire::{self, Answer, ClientRequest, Refusal, ToClient, ToServer};
 use std::collections::HashMap;
 use std::io;
@@ -157,10 +157,15 @@ impl Control {
         descriptors: &[BorrowedFd<'_>],
         deadline: Instant,
     ) -> Result<(Answer, Vec<OwnedFd>), NoExchange> {
-        let mut turn = self.serial.take_by(deadline).ok_or(NoExchange::TimedOut)?;
-        *turn = turn.wrapping_add(1).max(1);
-        self.tell(*turn, request, descriptors, deadline)?;
-        self.answer(*turn, deadline)
+        let mut talk = self.talk(deadline)?;
+        let serial = talk.say(request, descriptors)?;
+        talk.hear(serial)
+    }
+
+    /// Takes the connection for several requests.
+    fn talk(&self, deadline: Instant) -> Result<Talk<'_>, NoExchange> {
+        let serial = self.serial.take_by(deadline).ok_or(NoExchange::TimedOut)?;
+        Ok(Talk { control: self, serial, deadline })
     }
 
     fn answer(&self, serial: u32, deadline: Instant) -> Result<(Answer, Vec<OwnedFd>), NoExchange> {
@@ -181,6 +186,27 @@ impl Control {
                 }
             }
         }
+    }
+}
+
+/// The control connection in one hand. Requests may be sent before the answers to earlier ones are taken; these come in the same order.
+struct Talk<'a> {
+    control: &'a Control,
+    serial: Turn<'a, u32>,
+    deadline: Instant,
+}
+
+impl Talk<'_> {
+    /// Sends a request. Returns its serial number.
+    fn say(&mut self, request: ClientRequest, descriptors: &[BorrowedFd<'_>]) -> Result<u32, NoExchange> {
+        *self.serial = self.serial.wrapping_add(1).max(1);
+        self.control.tell(*self.serial, request, descriptors, self.deadline)?;
+        Ok(*self.serial)
+    }
+
+    /// Waits for the answer to the request with this serial number.
+    fn hear(&mut self, serial: u32) -> Result<(Answer, Vec<OwnedFd>), NoExchange> {
+        self.control.answer(serial, self.deadline)
     }
 }
 
@@ -269,24 +295,55 @@ fn place_of(socket: &Path) -> Arc<Turns<Weak<Link>>> {
     place
 }
 
+/// The number of a link's first binding.
+const FIRST: u16 = 0;
+
+fn descriptors(memory: Option<&MemoryFile>) -> Vec<BorrowedFd<'_>> {
+    memory.into_iter().map(AsFd::as_fd).collect()
+}
+
+/// A binder's request, and the memory that goes with it.
+pub(crate) struct Asked {
+    pub(crate) request: ClientRequest,
+    pub(crate) memory: Option<MemoryFile>,
+}
+
+/// What came of a binder's request: the link, the binding's number on it, and the server's answer.
+pub(crate) type Bound = (Arc<Link>, u16, Answer);
+
 impl Link {
-    /// The link to the domain with this socket: the one that stands, or a new one; also when that one has no binding number left. Waits until
-    /// `deadline` for the server, and for another binder who is opening one.
-    pub(crate) fn to(name: &str, socket: &Path, deadline: Instant) -> Result<Arc<Self>, BindError> {
+    /// Asks the domain with this socket for a binding whose number is then known: through the link that stands, or a new one; also when that one has no number
+    /// left. Waits until `deadline` for the server, and for another binder who is opening a link to it.
+    pub(crate) fn bind(
+        name: &str,
+        socket: &Path,
+        deadline: Instant,
+        ask: impl FnOnce(u16) -> Result<Asked, BindError>,
+    ) -> Result<Bound, BindError> {
         let place = place_of(socket);
         let mut turn = place.take_by(deadline).ok_or_else(|| NoExchange::TimedOut.for_name(name))?;
         if let Some(link) = turn.upgrade()
             && link.channel.closed().is_none()
-            && *locked(&link.ids) < crate::server::MOST_BINDINGS
+            && let Some(id) = link.next_binding()
         {
-            return Ok(link);
+            drop(turn);
+            let Asked { request, memory } = ask(id)?;
+            let bound = link.control.exchange(request, &descriptors(memory.as_ref()), deadline);
+            let (answer, _) = bound.map_err(|error| link.control.failed(error, name))?;
+            return Ok((link, id, answer));
         }
-        let link = Self::open(name, socket, deadline)?;
-        *turn = Arc::downgrade(&link);
-        Ok(link)
+        let bound = Self::open(name, socket, deadline, ask)?;
+        *turn = Arc::downgrade(&bound.0);
+        Ok(bound)
     }
 
-    fn open(name: &str, socket: &Path, deadline: Instant) -> Result<Arc<Self>, BindError> {
+    /// Opens a link and asks for the first binding. The server is told of both at once, and each side does its part while the other does its own.
+    fn open(
+        name: &str,
+        socket: &Path,
+        deadline: Instant,
+        ask: impl FnOnce(u16) -> Result<Asked, BindError>,
+    ) -> Result<Bound, BindError> {
         let unable = |what: &str| {
             let what = what.to_string();
             move |error| BindError::Resource { what, error }
@@ -299,14 +356,19 @@ impl Link {
         let channel = Channel::create(region).map_err(|error| BindError::Protocol { what: error.to_string() })?;
         let control = Arc::new(Control::new(connection, peer.pidfd.take()));
         let open = ClientRequest::Open { version: wire::VERSION };
-        let opened = control.exchange(open, &[memory.as_fd(), domain.station().as_fd()], deadline);
-        let (answer, descriptors) = opened.map_err(|error| control.failed(error, name))?;
+        let failed = |error| control.failed(error, name);
+        let mut talk = control.talk(deadline).map_err(failed)?;
+        let opening = talk.say(open, &[memory.as_fd(), domain.station().as_fd()]).map_err(failed)?;
+        let Asked { request, memory } = ask(FIRST)?;
+        // If this cannot be sent, the answer to the opening says more.
+        let binding = talk.say(request, &descriptors(memory.as_ref()));
+        let (answer, given) = talk.hear(opening).map_err(failed)?;
         let home = match answer {
             Answer::Opened { home } => home,
             Answer::Refused(refusal) => return Err(refused(name, "", refusal)),
             _ => return Err(BindError::Protocol { what: "another answer than an open channel".into() }),
         };
-        let [station, bell] = <[OwnedFd; 2]>::try_from(descriptors)
+        let [station, bell] = <[OwnedFd; 2]>::try_from(given)
             .map_err(|found| BindError::Protocol { what: format!("{} descriptors with the open channel, not 2", found.len()) })?;
         let station = PeerStation::join(station).map_err(|error| BindError::Protocol { what: error.to_string() })?;
         let bell = Bell::adopt(bell).map_err(unable("the server's bell"))?;
@@ -320,15 +382,16 @@ impl Link {
             })
         });
         let link = Arc::new(Self {
-            control,
+            control: control.clone(),
             channel: CallerChannel::new(channel, station, peer.pid, home, bell, open_lane),
             peer: PeerId { pid: peer.pid },
             segments: Mutex::default(),
-            ids: Mutex::new(0),
+            ids: Mutex::new(FIRST + 1),
             watching: OnceLock::new(),
         });
         link.watch().map_err(unable("watching the server"))?;
-        Ok(link)
+        let (answer, _) = binding.and_then(|serial| talk.hear(serial)).map_err(failed)?;
+        Ok((link, FIRST, answer))
     }
 
     /// Has the clerk close the channel when the server ends.
@@ -342,7 +405,7 @@ impl Link {
     }
 
     /// A fresh number for a binding; `None` when all have been used.
-    pub(crate) fn next_binding(&self) -> Option<u16> {
+    fn next_binding(&self) -> Option<u16> {
         let mut next = locked(&self.ids);
         let id = *next;
         (id < crate::server::MOST_BINDINGS).then(|| *next += 1).map(|()| id)
