@@ -144,7 +144,10 @@ impl Connection {
             static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
         }
         BUFFER.with_borrow_mut(|buffer| {
-            buffer.resize(LONGEST, 0);
+            if buffer.is_empty() {
+                // Made zeroed, not zeroed when made: of pages that no message reaches there will be none.
+                *buffer = vec![0; LONGEST];
+            }
             self.receive_by(buffer)
         })
     }
