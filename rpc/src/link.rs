@@ -362,6 +362,8 @@ impl Link {
         let Asked { request, memory } = ask(FIRST)?;
         // If this cannot be sent, the answer to the opening says more.
         let binding = talk.say(request, &descriptors(memory.as_ref()));
+        // The first link of all starts the clerk's thread; now there is time for it.
+        let clerk = Clerk::current().map_err(unable("the clerk's thread"))?;
         let (answer, given) = talk.hear(opening).map_err(failed)?;
         let home = match answer {
             Answer::Opened { home } => home,
@@ -389,14 +391,13 @@ impl Link {
             ids: Mutex::new(FIRST + 1),
             watching: OnceLock::new(),
         });
-        link.watch().map_err(unable("watching the server"))?;
+        link.watch(clerk).map_err(unable("watching the server"))?;
         let (answer, _) = binding.and_then(|serial| talk.hear(serial)).map_err(failed)?;
         Ok((link, FIRST, answer))
     }
 
     /// Has the clerk close the channel when the server ends.
-    fn watch(self: &Arc<Self>) -> io::Result<()> {
-        let clerk = Clerk::current()?;
+    fn watch(self: &Arc<Self>, clerk: &Clerk) -> io::Result<()> {
         let end = |of_process| Arc::new(ServerEnd { link: Arc::downgrade(self), control: self.control.clone(), of_process });
         let connection = clerk.watch(end(false), Report::HangUp)?;
         let process = self.control.server.as_ref().map(|_| clerk.watch(end(true), Report::WhileReadable)).transpose()?;

@@ -1,8 +1,9 @@
 //! A lock that is waited for until a moment, no longer: for what a peer may hold up as long as it likes.
 //!
 //! # Why no wake is lost
-//! The value is put back, and looked for, under one mutex; who gives it back notifies one waiter after that. A waiter looks before each wait and after it, also when
-//! its time is up: so one that a notification has reached either takes the value, or finds that somebody else has, who notifies in turn when he gives it back.
+//! Whoever looks in vain is counted as waiting, and begins to wait, under the mutex under which the value is put back. So who gives it back comes before the look, which then
+//! finds it, or sees the waiter, and notifies one. A waiter looks again after each wait, also when its time is up: one that a notification has reached either
+//! takes the value, or finds that somebody else has, who notifies in turn when he gives it back.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,9 +12,16 @@ use std::time::Instant;
 /// A value that one at a time has; see the module.
 #[derive(Debug)]
 pub(crate) struct Turns<T> {
-    /// `None` while somebody has it.
-    value: Mutex<Option<T>>,
+    state: Mutex<State<T>>,
     back: Condvar,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    /// `None` while somebody has it.
+    value: Option<T>,
+    /// How many wait for it. Notifying nobody costs a system call too.
+    waiting: usize,
 }
 
 /// The value, until this is dropped.
@@ -25,28 +33,30 @@ pub(crate) struct Turn<'a, T> {
 
 impl<T> Turns<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self { value: Mutex::new(Some(value)), back: Condvar::new() }
+        Self { state: Mutex::new(State { value: Some(value), waiting: 0 }), back: Condvar::new() }
     }
 
-    fn value(&self) -> MutexGuard<'_, Option<T>> {
-        self.value.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the value. Blocks the kernel thread while others have it, until `deadline`; `None` if they still have it then.
     pub(crate) fn take_by(&self, deadline: Instant) -> Option<Turn<'_, T>> {
-        let mut value = self.value();
+        let mut state = self.state();
         loop {
-            if let Some(value) = value.take() {
+            if let Some(value) = state.value.take() {
                 return Some(Turn { turns: self, value: Some(value) });
             }
             let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
-            value = self.back.wait_timeout(value, left).unwrap_or_else(PoisonError::into_inner).0;
+            state.waiting += 1;
+            state = self.back.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state.waiting -= 1;
         }
     }
 
     /// What `look` says of the value; `None` if somebody has it. Never blocks.
     pub(crate) fn peek<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
-        self.value().as_ref().map(look)
+        self.state().value.as_ref().map(look)
     }
 }
 
@@ -66,8 +76,13 @@ impl<T> DerefMut for Turn<'_, T> {
 
 impl<T> Drop for Turn<'_, T> {
     fn drop(&mut self) {
-        *self.turns.value() = self.value.take();
-        self.turns.back.notify_one();
+        let mut state = self.turns.state();
+        state.value = self.value.take();
+        let awaited = state.waiting > 0;
+        drop(state);
+        if awaited {
+            self.turns.back.notify_one();
+        }
     }
 }
 
