@@ -212,7 +212,7 @@ impl Binding {
             if message.tag() == outcome::DONE && message.values_in() == Some(Place::Inline) {
                 return self.decode::<R>(Span::of_words(&message.values), limits);
             }
-            return self.uncommon(&message, None, None);
+            return self.uncommon(&message, limits, None, None);
         }
         self.call_in_memory(bound, limits, len, args)
     }
@@ -249,7 +249,7 @@ impl Binding {
         let reply = &request;
         if reply.tag() != outcome::DONE {
             let held = (reply.tag() == outcome::HELD).then_some(reply.values[1]);
-            let result = self.uncommon(reply, astack, segment);
+            let result = self.uncommon(reply, limits, astack, segment);
             // Only a length that was there is believed, and brought room for the next time.
             if let (Ok(_), Some(Ok(len @ ..=MOST_REMEMBERED))) = (&result, held.map(u32::try_from)) {
                 bound.result.store(len, Ordering::Relaxed);
@@ -276,12 +276,13 @@ impl Binding {
     fn uncommon<R: Get>(
         &self,
         reply: &Image,
+        limits: crate::Limits,
         astack: Option<AStack<'_>>,
         segment: Option<TakenSegment<'_>>,
     ) -> Result<R, CallError> {
         drop((astack, segment));
         match reply.tag() {
-            outcome::HELD => self.fetch(reply, |span| self.decode(span, crate::Limits::default())),
+            outcome::HELD => self.fetch(reply, |span| self.decode(span, limits)),
             outcome::REFUSED => Err(CallError::Refused(self.text(reply)?)),
             outcome::PANICKED => Err(CallError::Panicked(self.text(reply)?)),
             outcome::NO_SUCH_HANDLE => Err(CallError::NoSuchHandle),
@@ -294,6 +295,7 @@ impl Binding {
 
     fn text(&self, reply: &Image) -> Result<String, CallError> {
         match reply.values_in() {
+            // The runtime's own text, as long as a slot at most; the interface limits its procedures' values.
             Some(Place::Inline) => self.decode(Span::of_words(&reply.values), crate::Limits::default()),
             _ => Err(bad("an error text in an odd place")),
         }
@@ -363,7 +365,7 @@ impl Binding {
                 Ok(std::mem::take(&mut block))
             }),
             (outcome::DONE, _) => Err(bad("results in an odd place")),
-            _ => self.uncommon::<()>(reply, None, Some(segment)).map(|()| block),
+            _ => self.uncommon::<()>(reply, crate::Limits::default(), None, Some(segment)).map(|()| block),
         }
     }
 
