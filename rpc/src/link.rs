@@ -1,7 +1,7 @@
 //! A client's connection to one server domain: the control connection, the channel, and the segments.
 //!
-//! All bindings between the same two domains share it (URPC: the channel is made once and used for every later call; U1). Requests on the
-//! control connection are answered in turn; calls do not use it.
+//! Bindings between the same two domains share it (URPC: the channel is made once and used for every later call; U1), 64 of them in its life: a message names its
+//! binding in six bits. The next one opens another link beside it. Requests on the control connection are answered in turn; calls do not use it.
 
 use crate::clerk::{Clerk, Watched};
 use crate::error::BindError;
