@@ -60,6 +60,9 @@ impl Case {
 /// Numbers of calls outstanding at once in the throughput cases `null-tN`.
 pub const THREADS: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
+/// The name of the case of a bind that opens the channel between client and server, and of one that finds it open.
+pub const BINDS: [&str; 2] = ["bind", "bind-further"];
+
 /// Where client and server run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

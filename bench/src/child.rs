@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `latency CASE COUNT` | `{"p50_ns":…,"p99_ns":…,"p999_ns":…,"mean_ns":…,"count":…}` |
 //! | `throughput null CALLERS MILLIS` | `{"calls":…,"elapsed_ns":…}`, or `{"unsupported":true}` |
+//! | `bind ROUNDS` | `{"first":{…},"further":{…}}`, each as for `latency`, or `{"unsupported":true}` |
 //! | `quit` | none; the client ends |
 //!
 //! Any command may be answered `{"error":"…"}`. A child dies with the harness, whatever happens to the harness.
@@ -99,6 +100,54 @@ pub trait ClientSide {
         Self: Sized,
     {
         (callers == 1).then(|| Throughput::one_caller(self, time))
+    }
+
+    /// Binds afresh `rounds` times: once while nothing stands between client and server, then some times more. None if the system does not tell the two
+    /// apart.
+    fn bind(&mut self, rounds: usize) -> Option<Outcome<Binds>> {
+        let _ = rounds;
+        None
+    }
+}
+
+/// How long binds took.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Binds {
+    /// Those that opened the channel.
+    pub first: Summary,
+    /// Those that found it open.
+    pub further: Summary,
+}
+
+impl Binds {
+    /// Takes the times of `rounds` rounds. `bind` binds and returns what stands as long as it is kept.
+    ///
+    /// # Errors
+    /// The first bind that fails, or no round at all.
+    pub fn time<B>(rounds: usize, mut bind: impl FnMut() -> Outcome<B>) -> Outcome<Binds> {
+        const FURTHER: usize = 4;
+        if rounds == 0 {
+            return Err("a count of 0 has no percentiles".into());
+        }
+        let mut timed = || {
+            let begun = Instant::now();
+            bind().map(|bound| (begun.elapsed().as_nanos() as u64, bound))
+        };
+        let (mut first, mut further) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds * FURTHER));
+        for _ in 0..rounds {
+            let (spent, opener) = timed()?;
+            first.push(spent);
+            let mut standing = vec![opener];
+            for _ in 0..FURTHER {
+                let (spent, bound) = timed()?;
+                further.push(spent);
+                standing.push(bound);
+            }
+            drop(standing);
+            // The server tidies up after the round; the next one finds it at rest.
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(Binds { first: Summary::of_durations(&mut first), further: Summary::of_durations(&mut further) })
     }
 }
 
@@ -364,6 +413,10 @@ impl<C: ClientSide> Driver<C> {
                     None => Ok(r#"{"unsupported":true}"#.to_owned()),
                 }
             }
+            ["bind", rounds] => match self.client.bind(rounds.parse()?) {
+                Some(done) => Ok(serde_json::to_string(&done?)?),
+                None => Ok(r#"{"unsupported":true}"#.to_owned()),
+            },
             _ => Err("not a command".into()),
         }
     }
@@ -502,6 +555,21 @@ mod tests {
         let done: Throughput = serde_json::from_str(&answer).unwrap();
         assert!(done.calls > 0 && done.elapsed_ns >= 2_000_000);
         assert_eq!(driver(0).command("throughput null 2 2").unwrap(), r#"{"unsupported":true}"#);
+    }
+
+    #[test]
+    fn binds_are_told_apart() {
+        let mut standing = 0;
+        let binds = Binds::time(3, || {
+            standing += 1;
+            thread::sleep(Duration::from_millis(if standing % 5 == 1 { 4 } else { 1 }));
+            Ok(())
+        });
+        let binds = binds.unwrap();
+        assert_eq!((standing, binds.first.count, binds.further.count), (15, 3, 12));
+        assert!(binds.first.p50_ns >= 4e6 && binds.further.p50_ns >= 1e6, "{binds:?}");
+        assert!(Binds::time(0, || Ok(())).is_err());
+        assert_eq!(driver(0).command("bind 1").unwrap(), r#"{"unsupported":true}"#);
     }
 
     #[test]

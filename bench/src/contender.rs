@@ -27,10 +27,12 @@ pub struct Contender {
     pub hand_off: bool,
     /// How many calls it can have outstanding at once.
     pub outstanding: usize,
+    /// Its binds are measured: it tells one that opens a channel from one that finds it open.
+    pub binds: bool,
 }
 
 const fn contender(name: &'static str, program: Program, polls: bool, parks: bool) -> Contender {
-    Contender { name, program, polls, parks, hand_off: false, outstanding: usize::MAX }
+    Contender { name, program, polls, parks, hand_off: false, outstanding: usize::MAX, binds: false }
 }
 
 const fn hand_off(name: &'static str) -> Contender {
@@ -42,7 +44,7 @@ pub const LIMITS: [Contender; 4] =
     [contender("limit", Program::Own, true, false), hand_off("limit-futex"), hand_off("limit-eventfd"), hand_off("limit-pipe")];
 
 /// Ours.
-pub const UPCALL: Contender = contender("upcall", Program::Own, true, true);
+pub const UPCALL: Contender = Contender { binds: true, ..contender("upcall", Program::Own, true, true) };
 
 /// The peers. A peer without a mode in which its server polls takes part in `parked` only.
 pub const PEERS: [Contender; 6] = [

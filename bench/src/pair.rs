@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Deserialize;
 
 use crate::case::{Case, Mode, Placement};
-use crate::child::Throughput;
+use crate::child::{Binds, Throughput};
 use crate::stats::Summary;
 
 /// Longest time for a child to get ready or to end.
@@ -157,6 +157,14 @@ impl<'a> Pair<'a> {
     /// [`PairError`]; the pair is of no further use.
     pub fn throughput(&mut self, callers: usize, time: Duration) -> Result<Option<Throughput>, PairError> {
         self.ask(&format!("throughput null {callers} {}", time.as_millis()), time + PATIENCE)
+    }
+
+    /// Binds of `rounds` rounds; None if the system does not tell the first from further ones.
+    ///
+    /// # Errors
+    /// [`PairError`]; the pair is of no further use.
+    pub fn bind(&mut self, rounds: u64) -> Result<Option<Binds>, PairError> {
+        self.ask(&format!("bind {rounds}"), PATIENCE)
     }
 
     fn ask<T: for<'de> Deserialize<'de>>(&mut self, command: &str, limit: Duration) -> Result<Option<T>, PairError> {

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use crate::case::{Case, Mode, Placement, SETTINGS, THREADS};
-use crate::child::{Entry, Throughput};
+use crate::case::{BINDS, Case, Mode, Placement, SETTINGS, THREADS};
+use crate::child::{Binds, Entry, Throughput};
 use crate::contender::{Contender, LIMITS, Program, UPCALL};
 pub use crate::contender::{Peers, UnknownPeer};
 use crate::limits::{Eventfd, Futex, Limit, Look, Pipe};
@@ -159,6 +159,8 @@ struct Plan {
     warm_up: Duration,
     idle: Duration,
     most_rounds: usize,
+    /// Binds of each kind that are measured in one turn, at least.
+    binds: u64,
 }
 
 impl Plan {
@@ -166,10 +168,10 @@ impl Plan {
         let ms = Duration::from_millis;
         if options.quick {
             let total = ms(10_000) + ms(6_000) * peers as u32;
-            Plan { total, turn: ms(12), warm_up: ms(3), idle: ms(200), most_rounds: 3 }
+            Plan { total, turn: ms(12), warm_up: ms(3), idle: ms(200), most_rounds: 3, binds: 20 }
         } else {
             let total = ms(48_000) + ms(30_000) * peers as u32;
-            Plan { total, turn: ms(50), warm_up: ms(10), idle: ms(1000), most_rounds: 9 }
+            Plan { total, turn: ms(50), warm_up: ms(10), idle: ms(1000), most_rounds: 9, binds: 200 }
         }
     }
 }
@@ -179,18 +181,20 @@ impl Plan {
 enum Measure {
     Latency(Case),
     Throughput(usize),
+    Bind,
 }
 
 impl Measure {
     fn all() -> impl Iterator<Item = Measure> {
         let latency = Case::ALL.into_iter().map(Measure::Latency);
-        latency.chain(THREADS.into_iter().map(Measure::Throughput))
+        latency.chain(THREADS.into_iter().map(Measure::Throughput)).chain([Measure::Bind])
     }
 
     fn name(self) -> String {
         match self {
             Measure::Latency(case) => case.name().to_owned(),
             Measure::Throughput(callers) => format!("null-t{callers}"),
+            Measure::Bind => BINDS[0].to_owned(),
         }
     }
 }
@@ -198,6 +202,7 @@ impl Measure {
 enum Found {
     Latency(Summary),
     Throughput(Throughput),
+    Binds(Binds),
 }
 
 /// Runs the suite, shows progress on standard error, prints a table on standard output and writes the records where
@@ -280,8 +285,12 @@ impl<'a> Runner<'a> {
     fn suite(&mut self, groups: &[(Placement, Mode, Measure)], with_idle: bool) -> Result<(), RunError> {
         let begun = Instant::now();
         let weight = |(_, mode, measure): &(Placement, Mode, Measure)| {
-            let running = self.contenders.iter().filter(|c| c.runs(*mode)).count() as f64;
-            running * if matches!(measure, Measure::Latency(_)) { 1.0 } else { 0.6 }
+            let running = |binds: bool| self.contenders.iter().filter(|c| c.runs(*mode) && (c.binds || !binds)).count() as f64;
+            match measure {
+                Measure::Latency(_) => running(false),
+                Measure::Throughput(_) => 0.6 * running(false),
+                Measure::Bind => running(true),
+            }
         };
         let weights: Vec<f64> = groups.iter().map(weight).collect();
         let whole: f64 = weights.iter().sum();
@@ -312,6 +321,7 @@ impl<'a> Runner<'a> {
         let mut contenders = self.in_group(placement, mode, measure);
         let mut latency: Vec<Vec<Turn<Summary>>> = vec![Vec::new(); contenders.len()];
         let mut throughput: Vec<Vec<Turn<Throughput>>> = vec![Vec::new(); contenders.len()];
+        let mut binds: Vec<[Vec<Turn<Summary>>; 2]> = vec![Default::default(); contenders.len()];
         let mut lines = vec![self.line_ns];
         let begun = Instant::now();
         for round in 0..self.plan.most_rounds {
@@ -326,6 +336,11 @@ impl<'a> Runner<'a> {
                 match found {
                     Ok(Some(Found::Latency(found))) => latency[at].push(Turn { found, lines }),
                     Ok(Some(Found::Throughput(found))) => throughput[at].push(Turn { found, lines }),
+                    Ok(Some(Found::Binds(Binds { first, further }))) => {
+                        for (turns, found) in binds[at].iter_mut().zip([first, further]) {
+                            turns.push(Turn { found, lines });
+                        }
+                    }
                     Ok(None) => *place = None,
                     Err(PairError::Interrupted) => return Err(RunError::Interrupted),
                     Err(error) => {
@@ -340,7 +355,8 @@ impl<'a> Runner<'a> {
             }
         }
         self.note_moves(placement, mode, &case, &lines);
-        let label = |system| Label { case: &case, system, placement, mode };
+        let named = |case, system| Label { case, system, placement, mode };
+        let label = |system| named(&case, system);
         let names = self.in_group(placement, mode, measure);
         for (at, contender) in names.into_iter().flatten().enumerate() {
             if !latency[at].is_empty() {
@@ -348,6 +364,9 @@ impl<'a> Runner<'a> {
             }
             if let (Measure::Throughput(callers), false) = (measure, throughput[at].is_empty()) {
                 self.report.records.push(label(contender.name).throughput(callers, &throughput[at]));
+            }
+            for (case, turns) in BINDS.into_iter().zip(&binds[at]).filter(|(_, turns)| !turns.is_empty()) {
+                self.report.records.push(named(case, contender.name).latency(turns));
             }
         }
         Ok(())
@@ -366,6 +385,8 @@ impl<'a> Runner<'a> {
             let several = match measure {
                 Measure::Throughput(callers) => callers,
                 Measure::Latency(_) => 1,
+                Measure::Bind if c.binds => 1,
+                Measure::Bind => return false,
             };
             let beaten = c.hand_off && measure != Measure::Latency(Case::Null) && best.is_some_and(|best| best.system != c.name);
             c.runs(mode) && several <= c.outstanding && !beaten
@@ -398,6 +419,14 @@ impl<'a> Runner<'a> {
                     },
                 }
             }
+            Measure::Bind => match pair.bind(self.plan.binds / 10)?.is_some() {
+                // The first few warm up, as above.
+                true => match pair.bind(self.plan.binds)? {
+                    Some(found) => Found::Binds(found),
+                    None => return pair.end().map(|()| None),
+                },
+                false => return pair.end().map(|()| None),
+            },
         };
         pair.end()?;
         Ok(Some(found))

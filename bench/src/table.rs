@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::case::{Case, SETTINGS, THREADS};
+use crate::case::{BINDS, Case, SETTINGS, THREADS};
 use crate::record::Record;
 use crate::rpc::Report;
 
@@ -59,14 +59,14 @@ fn latency(records: &[&Record], out: &mut impl Write, paint: &Paint) -> io::Resu
     let heads = ["p50 ns", "p99 ns", "p99.9 ns", "mean ns"].map(|head| format!("{head:>13}")).concat();
     let heads = format!("{heads}{:>9}{:>10}{:>9}", "/ limit", "/ upcall", "line ns");
     let mut headed = false;
-    for case in Case::ALL.map(Case::name) {
+    for case in Case::ALL.map(Case::name).into_iter().chain(BINDS) {
         let of_case: Vec<&&Record> = records.iter().filter(|r| r.case == case).collect();
         let p50 = |name: &str| of_case.iter().find(|r| r.system == name).map(|r| r.p50_ns);
         let (limit, upcall) = (p50("limit"), p50("upcall"));
         let mut name = case;
         for record in ordered(&of_case) {
             if !headed {
-                writeln!(out, "{}", paint.text(DIM, &format!("{:<10}{:<16}{heads}", "call", "system")))?;
+                writeln!(out, "{}", paint.text(DIM, &format!("{:<14}{:<16}{heads}", "call", "system")))?;
                 headed = true;
             }
             let times = [record.p50_ns, record.p99_ns, record.p999_ns.unwrap_or(f64::NAN), record.mean_ns];
@@ -78,7 +78,7 @@ fn latency(records: &[&Record], out: &mut impl Write, paint: &Paint) -> io::Resu
                 Some(by) => format!("limit ({by})"),
                 None => record.system.clone(),
             };
-            let row = format!("{name:<10}{system:<16}{times}{}{}{line:>9}", ratios[0], ratios[1]);
+            let row = format!("{name:<14}{system:<16}{times}{}{}{line:>9}", ratios[0], ratios[1]);
             writeln!(out, "{}", paint.row(&record.system, &row))?;
             name = "";
         }
@@ -199,7 +199,7 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[1], "two-cores, server polling");
-        assert!(lines[3].starts_with("null      limit"), "{text}");
+        assert!(lines[3].starts_with("null          limit"), "{text}");
         assert!(lines[4].contains("upcall") && lines[4].contains("1.50"), "{text}");
         assert!(lines[5].contains("15.00") && lines[5].contains("10.00"), "{text}");
         assert!(lines[6].contains("not measured: something") && !text.contains('\x1b'), "{text}");

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use upcall::{Bytes, Pacing, Server};
 use upcall_bench::case::{BIG, Mode, Placement};
-use upcall_bench::child::{ClientSide, Entry, Outcome, Place, Ready, System, Throughput};
+use upcall_bench::child::{Binds, ClientSide, Entry, Outcome, Place, Ready, System, Throughput};
 use upcall_bench::payload::{Checksum, answer};
 use upcall_bench::rpc;
 
@@ -129,13 +129,14 @@ impl System for Upcall {
     fn connect(place: &Place) -> Outcome<Client> {
         let tests = tests::Tests::bind(&name(place))?;
         tests.set_pacing(pacing(place.mode));
-        Ok(Client { tests, mode: place.mode })
+        Ok(Client { tests, mode: place.mode, name: name(place) })
     }
 }
 
 struct Client {
     tests: tests::Tests,
     mode: Mode,
+    name: String,
 }
 
 impl ClientSide for Client {
@@ -162,6 +163,17 @@ impl ClientSide for Client {
     /// User-level threads on one virtual processor, as a program with many callers would have them.
     fn throughput(&mut self, callers: usize, time: Duration) -> Option<Outcome<Throughput>> {
         Some(threads(&self.tests, self.mode, callers, time))
+    }
+
+    fn bind(&mut self, rounds: usize) -> Option<Outcome<Binds>> {
+        // The channel stands as long as a binding does.
+        self.tests = tests::Tests::local(Answers);
+        let binds = Binds::time(rounds, || Ok(tests::Tests::bind(&self.name)?));
+        Some(binds.and_then(|binds| {
+            self.tests = tests::Tests::bind(&self.name)?;
+            self.tests.set_pacing(pacing(self.mode));
+            Ok(binds)
+        }))
     }
 }
 

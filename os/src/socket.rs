@@ -3,6 +3,7 @@
 //! It is used to bind and for rare events only; no call passes through it. The identity comes from the kernel
 //! (`SO_PEERCRED`, `SO_PEERPIDFD`), so a peer cannot choose it, and the pidfd stays right when the process number is reused.
 
+use crate::processor::{self, Processors};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -178,7 +179,10 @@ impl Connection {
             static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
         }
         BUFFER.with_borrow_mut(|buffer| {
-            buffer.resize(LONGEST, 0);
+            if buffer.is_empty() {
+                // Made zeroed, not zeroed when made: of pages that no message reaches there will be none.
+                *buffer = vec![0; LONGEST];
+            }
             self.receive_by(buffer)
         })
     }
@@ -217,12 +221,14 @@ impl Connection {
         Ok(Received::Message(Message { bytes: bytes[..got.bytes].to_vec(), descriptors, lost }))
     }
 
-    /// Waits for a message: looks again and again for `eager`, then blocks the kernel thread, until `limit` has passed in all.
+    /// Waits for a message: looks again and again for `eager`, then blocks the kernel thread, until `limit` has passed in all. A thread that may run on one
+    /// processor only gives way between looks: the sender may have none but the same.
     ///
     /// # Errors
     /// As [`Connection::receive`].
     pub fn receive_within(&self, eager: Duration, limit: Duration) -> io::Result<Received> {
         let start = Instant::now();
+        let single = Processors::allowed().is_ok_and(|allowed| allowed.count() < 2);
         loop {
             match self.receive()? {
                 Received::Nothing => {}
@@ -235,6 +241,8 @@ impl Connection {
             if spent >= eager {
                 let rest = rustix::time::Timespec::try_from(limit - spent).map_err(io::Error::other)?;
                 let _ = rustix::event::poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&rest));
+            } else if single {
+                processor::give_way();
             }
         }
     }

@@ -55,9 +55,13 @@ pub enum BindError {
         /// In the server's words.
         reason: String,
     },
-    /// Client and server use different versions of Upcall.
+    /// Client and server speak different versions of Upcall's protocol.
     Version {
-        /// The server's word.
+        /// The name.
+        name: String,
+        /// The version that this program speaks.
+        own: u32,
+        /// The server's word, which names its own.
         reason: String,
     },
     /// The name stands for another interface.
@@ -115,7 +119,13 @@ impl fmt::Display for BindError {
                 write!(f, "the server of {name:?} runs as user {found}, this program as {expected}: not trusted")
             }
             Self::Denied { name, reason } => write!(f, "the server of {name:?} refuses this client: {reason}"),
-            Self::Version { reason } => write!(f, "client and server are of different versions of Upcall: {reason}"),
+            Self::Version { name, own, reason } => {
+                write!(
+                    f,
+                    "the server of {name:?} speaks another version of Upcall's protocol than this program, which speaks version {own}: {reason}; \
+                    build both with the same version of Upcall"
+                )
+            }
             Self::WrongInterface { name, wanted, exported } => {
                 write!(
                     f,

@@ -1,6 +1,7 @@
 //! Interfaces as both sides know them: procedure descriptors, compiled from WIT.
 //!
-//! Source: LRPC, section 3.1: the procedure descriptor list, with the number of simultaneous calls and the size of the argument stack for each procedure.
+//! Source: LRPC, section 3.1: the procedure descriptor list, with the number of simultaneous calls and the size of the argument stack for each procedure. There the
+//! server's list decides; here the client brings the memory, so the A-stacks of a binding follow from the client's descriptors, and the server checks what it is told of them.
 
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -37,7 +38,8 @@ pub struct Procedure {
     pub args: Extent,
     /// The block of its results.
     pub results: Extent,
-    /// Simultaneous calls for which A-stacks are there from the start.
+    /// Simultaneous calls for which there are A-stacks, in the client's descriptor; a call beyond them waits for one to come back. Procedures whose A-stacks are
+    /// of one class share them.
     pub calls: u16,
     /// The longest values.
     pub limits: Limits,
@@ -84,7 +86,7 @@ impl Procedure {
 }
 
 impl Interface {
-    /// The A-stacks that a binding of this interface gets.
+    /// The A-stacks that a client with this interface makes for a binding. The server is told their classes, not the descriptors.
     pub fn plan(&self) -> Plan {
         Plan::for_procedures(self.procedures.iter().map(|procedure| (procedure.astack_bytes(), procedure.calls)))
     }

@@ -1,7 +1,8 @@
 //! Binding, calls and dispatch.
 //!
-//! What: a server exports interfaces under names ([`server`]); a client imports one ([`binding`]) and calls its procedures through generated stubs, which write values
-//! into A-stacks and read them back ([`value`], [`encode`], [`decode`]). Names are files in a folder of sockets ([`names`]); the clerk ([`clerk`]) is the one kernel
+//! What: a server exports interfaces under names ([`server`]); a client imports one ([`binding`]) and calls its procedures through generated stubs, which write values to
+//! where they travel and read them back ([`value`], [`encode`], [`decode`]): in the call's slot if they have 48 bytes at most, in an A-stack if they fit there, in a segment that the
+//! client brings otherwise. Names are files in a folder of sockets ([`names`]); the clerk ([`clerk`]) is the one kernel
 //! thread of a domain that answers binders and notices the end of peers. No call passes through it.
 //!
 //! What not: threads, rings, waking (see `upcall-transfer`), and the compiling of interfaces (see `upcall-idl`).
@@ -21,6 +22,7 @@ pub mod names;
 mod peer;
 pub mod server;
 pub mod session;
+mod turn;
 pub mod value;
 mod wire;
 

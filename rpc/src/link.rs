@@ -1,10 +1,11 @@
 //! A client's connection to one server domain: the control connection, the channel, and the segments.
 //!
-//! All bindings between the same two domains share it (URPC: the channel is made once and used for every later call; U1). Requests on the
-//! control connection are answered in turn; calls do not use it.
+//! Bindings between the same two domains share it (URPC: the channel is made once and used for every later call; U1), 64 of them in its life: a message names its
+//! binding in six bits. The next one opens another link beside it. Requests on the control connection are answered in turn; calls do not use it.
 
 use crate::clerk::{Clerk, Watched};
 use crate::error::BindError;
+use crate::turn::{Turn, Turns};
 use crate::wire::{self, Answer, ClientRequest, Refusal, ToClient, ToServer};
 use std::collections::HashMap;
 use std::io;
@@ -21,8 +22,13 @@ use upcall_shm::region::Region;
 use upcall_shm::station::PeerStation;
 use upcall_transfer::{CallerChannel, Closed, Domain};
 
-/// How long a server may take to answer a binder.
+/// How long a server may take to answer a binder, in all: for the connection, the channel and the binding, with the wait for others who are at it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Until when whoever begins now is patient.
+pub(crate) fn patience_ends() -> Instant {
+    Instant::now() + PATIENCE
+}
 
 /// For so long the answer is looked for before sleeping: an answer takes about as long as a wake.
 const EAGER: Duration = Duration::from_micros(150);
@@ -51,7 +57,8 @@ pub(crate) struct PeerId {
 pub(crate) struct Control {
     connection: Connection,
     server: Option<OwnedFd>,
-    serial: Mutex<u32>,
+    /// The serial number of the last exchange.
+    serial: Turns<u32>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -101,19 +108,28 @@ impl NoExchange {
 }
 
 impl Control {
-    fn tell(&self, serial: u32, request: ClientRequest, descriptors: &[BorrowedFd<'_>]) -> Result<(), NoExchange> {
+    fn new(connection: Connection, server: Option<OwnedFd>) -> Self {
+        Self { connection, server, serial: Turns::new(0) }
+    }
+
+    fn tell(
+        &self,
+        serial: u32,
+        request: ClientRequest,
+        descriptors: &[BorrowedFd<'_>],
+        deadline: Instant,
+    ) -> Result<(), NoExchange> {
         let bytes = wire::pack(&ToServer { serial, request }).map_err(NoExchange::Kernel)?;
         if bytes.len() > upcall_os::socket::LONGEST {
             let text = format!("a control message of {} bytes is too long: split the interface", bytes.len());
             return Err(NoExchange::Kernel(io::Error::other(text)));
         }
-        let start = Instant::now();
         loop {
             return match self.connection.send(&bytes, descriptors) {
                 Ok(()) => Ok(()),
                 // The server's buffer is full of our own requests: it is slow, and will read them.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if start.elapsed() > PATIENCE {
+                    if Instant::now() > deadline {
                         return Err(NoExchange::TimedOut);
                     }
                     std::thread::sleep(Duration::from_millis(1));
@@ -129,28 +145,26 @@ impl Control {
 
     /// Sends a request without an answer.
     pub(crate) fn notify(&self, request: ClientRequest, descriptors: &[BorrowedFd<'_>]) -> Result<(), NoExchange> {
-        let _turn = locked(&self.serial);
-        self.tell(0, request, descriptors)
+        let deadline = patience_ends();
+        let _turn = self.serial.take_by(deadline).ok_or(NoExchange::TimedOut)?;
+        self.tell(0, request, descriptors, deadline)
     }
 
-    /// Sends a request and waits for its answer.
+    /// Sends a request and waits for its answer until `deadline`.
     pub(crate) fn exchange(
         &self,
         request: ClientRequest,
         descriptors: &[BorrowedFd<'_>],
+        deadline: Instant,
     ) -> Result<(Answer, Vec<OwnedFd>), NoExchange> {
-        let mut turn = locked(&self.serial);
-        *turn = turn.wrapping_add(1).max(1);
-        match self.tell(*turn, request, descriptors) {
-            // A server that hangs up says why before, if it can.
-            Ok(()) | Err(NoExchange::Closed) => self.answer(*turn),
-            Err(error) => Err(error),
-        }
+        let mut talk = self.talk(deadline)?;
+        let serial = talk.say(request, descriptors)?;
+        talk.hear(serial)
     }
 
     /// What the server said before it hung up; `None` if it said nothing, or somebody waits for an answer and is told himself.
     fn last_words(&self) -> Option<Refusal> {
-        let _turn = self.serial.try_lock().ok()?;
+        let _turn = self.serial.take_by(Instant::now())?;
         loop {
             let Ok(Received::Message(message)) = self.connection.receive() else { return None };
             match wire::unpack(&message.bytes) {
@@ -160,9 +174,16 @@ impl Control {
         }
     }
 
-    fn answer(&self, serial: u32) -> Result<(Answer, Vec<OwnedFd>), NoExchange> {
+    /// Takes the connection for several requests.
+    fn talk(&self, deadline: Instant) -> Result<Talk<'_>, NoExchange> {
+        let serial = self.serial.take_by(deadline).ok_or(NoExchange::TimedOut)?;
+        Ok(Talk { control: self, serial, deadline })
+    }
+
+    fn answer(&self, serial: u32, deadline: Instant) -> Result<(Answer, Vec<OwnedFd>), NoExchange> {
         loop {
-            match self.connection.receive_within(EAGER, PATIENCE).map_err(NoExchange::Kernel)? {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.connection.receive_within(EAGER, left).map_err(NoExchange::Kernel)? {
                 Received::Nothing => return Err(NoExchange::TimedOut),
                 Received::Closed => return Err(NoExchange::Closed),
                 Received::Message(message) => {
@@ -170,13 +191,40 @@ impl Control {
                         return Err(NoExchange::Kernel(io::Error::from_raw_os_error(24)));
                     }
                     let ToClient { serial: found, answer } = wire::unpack(&message.bytes).map_err(NoExchange::Protocol)?;
-                    // An answer to an exchange that was given up before is late, and nothing else.
                     if found == serial || found == wire::UNASKED {
                         return Ok((answer, message.descriptors));
+                    }
+                    // An answer to an exchange that was given up before is late, and nothing else; but a server could send such for ever.
+                    if Instant::now() >= deadline {
+                        return Err(NoExchange::TimedOut);
                     }
                 }
             }
         }
+    }
+}
+
+/// The control connection in one hand. Requests may be sent before the answers to earlier ones are taken; these come in the same order.
+struct Talk<'a> {
+    control: &'a Control,
+    serial: Turn<'a, u32>,
+    deadline: Instant,
+}
+
+impl Talk<'_> {
+    /// Sends a request. Returns its serial number.
+    fn say(&mut self, request: ClientRequest, descriptors: &[BorrowedFd<'_>]) -> Result<u32, NoExchange> {
+        *self.serial = self.serial.wrapping_add(1).max(1);
+        match self.control.tell(*self.serial, request, descriptors, self.deadline) {
+            // A server that hangs up says why before, if it can: that is heard instead of an answer.
+            Ok(()) | Err(NoExchange::Closed) => Ok(*self.serial),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits for the answer to the request with this serial number.
+    fn hear(&mut self, serial: u32) -> Result<(Answer, Vec<OwnedFd>), NoExchange> {
+        self.control.answer(serial, self.deadline)
     }
 }
 
@@ -186,9 +234,10 @@ impl Control {
 /// It is gone, does not answer, or answers nonsense.
 pub fn list(socket: &Path) -> Result<(Peer, Vec<crate::wire::Exported>), BindError> {
     let shown = socket.display().to_string();
-    let (connection, mut peer) = connect(&shown, socket)?;
-    let control = Control { connection, server: peer.pidfd.take(), serial: Mutex::new(0) };
-    let listed = control.exchange(ClientRequest::List, &[]);
+    let deadline = patience_ends();
+    let (connection, mut peer) = connect(&shown, socket, deadline)?;
+    let control = Control::new(connection, peer.pidfd.take());
+    let listed = control.exchange(ClientRequest::List, &[], deadline);
     let (answer, mut descriptors) = listed.map_err(|error| control.failed(error, &shown))?;
     match (answer, descriptors.pop()) {
         (Answer::Exports, Some(fd)) => {
@@ -202,11 +251,10 @@ pub fn list(socket: &Path) -> Result<(Peer, Vec<crate::wire::Exported>), BindErr
     }
 }
 
-fn connect(name: &str, socket: &Path) -> Result<(Connection, Peer), BindError> {
+fn connect(name: &str, socket: &Path, deadline: Instant) -> Result<(Connection, Peer), BindError> {
     let mut connection = Connection::connect(socket);
-    let start = Instant::now();
     // The server's queue is full: it is busy with other binders, or stopped.
-    while connection.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) && start.elapsed() < PATIENCE {
+    while connection.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(1));
         connection = Connection::connect(socket);
     }
@@ -236,7 +284,7 @@ fn connect(name: &str, socket: &Path) -> Result<(Connection, Peer), BindError> {
 pub(crate) fn refused(name: &str, wanted: &str, refusal: Refusal) -> BindError {
     let name = name.to_string();
     match refusal {
-        Refusal::Version(reason) => BindError::Version { reason },
+        Refusal::Version(reason) => BindError::Version { name, own: wire::VERSION, reason },
         Refusal::Denied(reason) => BindError::Denied { name, reason },
         Refusal::NoSuchName => BindError::ServerGone { name },
         Refusal::WrongInterface { exported } => BindError::WrongInterface { name, wanted: wanted.into(), exported },
@@ -248,46 +296,99 @@ pub(crate) fn refused(name: &str, wanted: &str, refusal: Refusal) -> BindError {
     }
 }
 
-type Links = HashMap<PathBuf, Weak<Link>>;
+/// The link to each domain, by its socket. One binder at a time opens one; binders to other domains do not wait for it.
+type Links = HashMap<PathBuf, Arc<Turns<Weak<Link>>>>;
+
+/// The place for the link to the domain with this socket.
+fn place_of(socket: &Path) -> Arc<Turns<Weak<Link>>> {
+    static LINKS: OnceLock<Mutex<Links>> = OnceLock::new();
+    let mut links = locked(LINKS.get_or_init(Mutex::default));
+    if let Some(place) = links.get(socket) {
+        return place.clone();
+    }
+    // Places are found under this lock only, so one that nobody else has, and that holds no link, is nobody's.
+    links.retain(|_, place| Arc::strong_count(place) > 1 || place.peek(|link| link.strong_count() > 0).unwrap_or(true));
+    let place = Arc::new(Turns::new(Weak::new()));
+    links.insert(socket.into(), place.clone());
+    place
+}
+
+/// The number of a link's first binding.
+const FIRST: u16 = 0;
+
+fn descriptors(memory: Option<&MemoryFile>) -> Vec<BorrowedFd<'_>> {
+    memory.into_iter().map(AsFd::as_fd).collect()
+}
+
+/// A binder's request, and the memory that goes with it.
+pub(crate) struct Asked {
+    pub(crate) request: ClientRequest,
+    pub(crate) memory: Option<MemoryFile>,
+}
+
+/// What came of a binder's request: the link, the binding's number on it, and the server's answer.
+pub(crate) type Bound = (Arc<Link>, u16, Answer);
 
 impl Link {
-    /// The link to the domain with this socket: the one that stands, or a new one; also when that one has no binding number left.
-    pub(crate) fn to(name: &str, socket: &Path) -> Result<Arc<Self>, BindError> {
-        static LINKS: OnceLock<Mutex<Links>> = OnceLock::new();
-        let mut links = locked(LINKS.get_or_init(Mutex::default));
-        if let Some(link) = links.get(socket).and_then(Weak::upgrade)
+    /// Asks the domain with this socket for a binding whose number is then known: through the link that stands, or a new one; also when that one has no number
+    /// left. Waits until `deadline` for the server, and for another binder who is opening a link to it.
+    pub(crate) fn bind(
+        name: &str,
+        socket: &Path,
+        deadline: Instant,
+        ask: impl FnOnce(u16) -> Result<Asked, BindError>,
+    ) -> Result<Bound, BindError> {
+        let place = place_of(socket);
+        let mut turn = place.take_by(deadline).ok_or_else(|| NoExchange::TimedOut.for_name(name))?;
+        if let Some(link) = turn.upgrade()
             && link.channel.closed().is_none()
-            && *locked(&link.ids) < crate::server::MOST_BINDINGS
+            && let Some(id) = link.next_binding()
         {
-            return Ok(link);
+            drop(turn);
+            let Asked { request, memory } = ask(id)?;
+            let bound = link.control.exchange(request, &descriptors(memory.as_ref()), deadline);
+            let (answer, _) = bound.map_err(|error| link.control.failed(error, name))?;
+            return Ok((link, id, answer));
         }
-        links.retain(|_, link| link.strong_count() > 0);
-        let link = Self::open(name, socket)?;
-        links.insert(socket.into(), Arc::downgrade(&link));
-        Ok(link)
+        let bound = Self::open(name, socket, deadline, ask)?;
+        *turn = Arc::downgrade(&bound.0);
+        Ok(bound)
     }
 
-    fn open(name: &str, socket: &Path) -> Result<Arc<Self>, BindError> {
+    /// Opens a link and asks for the first binding. The server is told of both at once, and each side does its part while the other does its own.
+    fn open(
+        name: &str,
+        socket: &Path,
+        deadline: Instant,
+        ask: impl FnOnce(u16) -> Result<Asked, BindError>,
+    ) -> Result<Bound, BindError> {
         let unable = |what: &str| {
             let what = what.to_string();
             move |error| BindError::Resource { what, error }
         };
-        let (connection, mut peer) = connect(name, socket)?;
+        let (connection, mut peer) = connect(name, socket, deadline)?;
         let domain = Domain::current().map_err(unable("this domain's station"))?;
         let memory = MemoryFile::create("upcall-channel", channel::BYTES).map_err(unable("the channel's memory"))?;
         let map = Mapping::shared(&memory).map_err(unable("mapping the channel"))?;
         let region = Region::new(map).ok_or_else(|| BindError::Protocol { what: "a read-only channel".into() })?;
         let channel = Channel::create(region).map_err(|error| BindError::Protocol { what: error.to_string() })?;
-        let control = Arc::new(Control { connection, server: peer.pidfd.take(), serial: Mutex::new(0) });
+        let control = Arc::new(Control::new(connection, peer.pidfd.take()));
         let open = ClientRequest::Open { version: wire::VERSION };
-        let opened = control.exchange(open, &[memory.as_fd(), domain.station().as_fd()]);
-        let (answer, descriptors) = opened.map_err(|error| control.failed(error, name))?;
+        let failed = |error| control.failed(error, name);
+        let mut talk = control.talk(deadline).map_err(failed)?;
+        let opening = talk.say(open, &[memory.as_fd(), domain.station().as_fd()]).map_err(failed)?;
+        let Asked { request, memory } = ask(FIRST)?;
+        // If this cannot be sent, the answer to the opening says more.
+        let binding = talk.say(request, &descriptors(memory.as_ref()));
+        // The first link of all starts the clerk's thread; now there is time for it.
+        let clerk = Clerk::current().map_err(unable("the clerk's thread"))?;
+        let (answer, given) = talk.hear(opening).map_err(failed)?;
         let home = match answer {
             Answer::Opened { home } => home,
             Answer::Refused(refusal) => return Err(refused(name, "", refusal)),
             _ => return Err(BindError::Protocol { what: "another answer than an open channel".into() }),
         };
-        let [station, bell] = <[OwnedFd; 2]>::try_from(descriptors)
+        let [station, bell] = <[OwnedFd; 2]>::try_from(given)
             .map_err(|found| BindError::Protocol { what: format!("{} descriptors with the open channel, not 2", found.len()) })?;
         let station = PeerStation::join(station).map_err(|error| BindError::Protocol { what: error.to_string() })?;
         let bell = Bell::adopt(bell).map_err(unable("the server's bell"))?;
@@ -301,20 +402,20 @@ impl Link {
             })
         });
         let link = Arc::new(Self {
-            control,
+            control: control.clone(),
             channel: CallerChannel::new(channel, station, peer.pid, home, bell, open_lane),
             peer: PeerId { pid: peer.pid },
             segments: Mutex::default(),
-            ids: Mutex::new(0),
+            ids: Mutex::new(FIRST + 1),
             watching: OnceLock::new(),
         });
-        link.watch().map_err(unable("watching the server"))?;
-        Ok(link)
+        link.watch(clerk).map_err(unable("watching the server"))?;
+        let (answer, _) = binding.and_then(|serial| talk.hear(serial)).map_err(failed)?;
+        Ok((link, FIRST, answer))
     }
 
     /// Has the clerk close the channel when the server ends.
-    fn watch(self: &Arc<Self>) -> io::Result<()> {
-        let clerk = Clerk::current()?;
+    fn watch(self: &Arc<Self>, clerk: &Clerk) -> io::Result<()> {
         let end = |of_process| Arc::new(ServerEnd { link: Arc::downgrade(self), control: self.control.clone(), of_process });
         let connection = clerk.watch(end(false), Report::HangUp)?;
         let process = self.control.server.as_ref().map(|_| clerk.watch(end(true), Report::WhileReadable)).transpose()?;
@@ -323,7 +424,7 @@ impl Link {
     }
 
     /// A fresh number for a binding; `None` when all have been used.
-    pub(crate) fn next_binding(&self) -> Option<u16> {
+    fn next_binding(&self) -> Option<u16> {
         let mut next = locked(&self.ids);
         let id = *next;
         (id < crate::server::MOST_BINDINGS).then(|| *next += 1).map(|()| id)
@@ -360,7 +461,7 @@ impl Link {
             }
             number
         };
-        match self.control.exchange(ClientRequest::Segment { number, len: len as u64 }, &[memory.as_fd()]) {
+        match self.control.exchange(ClientRequest::Segment { number, len: len as u64 }, &[memory.as_fd()], patience_ends()) {
             Ok((Answer::Mapped, _)) => Ok(Segment { number, region }),
             Ok((Answer::Refused(refusal), _)) => {
                 locked(&self.segments).free.push(number);

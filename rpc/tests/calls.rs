@@ -135,6 +135,24 @@ fn what_is_too_long_is_not_sent() {
 }
 
 #[test]
+fn what_is_too_long_is_not_taken() {
+    let make = procedure("make", "func(n: u64) -> list<u8>", extent(8, 0), extent(16, 200));
+    let make = Procedure { limits: Limits { string: 50, list: 50 }, ..make };
+    let strict = Interface { id: TEST.id.clone(), procedures: vec![make].into(), source: "".into(), limits: "".into() };
+    let name = unique("strict");
+    // The server's own limit is wider, or it does not care.
+    let (_server, _) = serve(&name, Pacing::Adaptive);
+    let binding = Binding::bind(&name, Box::leak(Box::new(strict))).unwrap();
+    assert_eq!(binding.call::<_, Vec<u8>>(0, &(50u64,)), Ok(vec![7; 50]));
+    // In the A-stack, and held by the server until it is fetched.
+    for len in [51u64, 5000, 1 << 20] {
+        let error = binding.call::<_, Vec<u8>>(0, &(len,)).unwrap_err();
+        assert!(matches!(&error, CallError::BadReply(why) if why.contains("limit of 50")), "{len}: {error:?}");
+    }
+    assert_eq!(binding.call::<_, Vec<u8>>(0, &(50u64,)), Ok(vec![7; 50]));
+}
+
+#[test]
 fn resources_live_as_long_as_their_handles() {
     let name = unique("resources");
     let (_server, things) = serve(&name, Pacing::Adaptive);

@@ -3,7 +3,8 @@
 //! Numbers are read and written with relaxed atomics of their own size: one access, so a value is checked and used as it was
 //! read once. Runs of bytes are moved by [`copy_out`](Span::copy_out) and [`copy_in`](Span::copy_in): short ones word by word, longer ones
 //! by vectors or `rep movsb` in assembly blocks, which to the compiler are effects that it knows nothing of, so that a peer's
-//! concurrent stores cannot contradict any assumption of its.
+//! concurrent stores cannot contradict any assumption of its. No run of bytes goes into or out of shared memory by another way, so a build with
+//! debug assertions can count what was copied ([`copied`]).
 
 use std::io;
 use std::marker::PhantomData;
@@ -20,6 +21,20 @@ const STRING_COPY: usize = 256 << 10;
 
 /// So many bytes are asked for before they are read.
 const AHEAD: usize = 4096;
+
+#[cfg(debug_assertions)]
+static COPIED: AtomicU64 = AtomicU64::new(0);
+
+/// The bytes that this process has copied by spans and rooms so far, in all its threads: into shared memory, out of it, and within it. For tests of who
+/// copies what. Not counted: numbers read or written one by one, which are used where they are, and what the kernel takes ([`Span::write_to`]).
+///
+/// `None` in builds without debug assertions, which do not count.
+pub fn copied() -> Option<u64> {
+    #[cfg(debug_assertions)]
+    return Some(COPIED.load(Relaxed));
+    #[cfg(not(debug_assertions))]
+    return None;
+}
 
 /// A run of bytes that others may change; see the module. Copying it copies the view, not the bytes.
 #[derive(Clone, Copy, Debug)]
@@ -265,6 +280,8 @@ impl<'a> Room<'a> {
 /// Both ranges are valid for `len` bytes, and each is either private to the caller or a span's.
 #[inline]
 unsafe fn move_bytes(from: NonNull<u8>, to: NonNull<u8>, len: usize) {
+    #[cfg(debug_assertions)]
+    COPIED.fetch_add(len as u64, Relaxed);
     if cfg!(any(miri, not(target_arch = "x86_64"))) || len < VECTOR_COPY {
         // SAFETY: passed on from the caller.
         unsafe { word_copy(from, to, len) }

@@ -67,12 +67,22 @@ impl Client {
         self.trial.as_ref().ok_or_else(|| "not bound".into())
     }
 
+    /// The bytes that this process copies while it makes one call with `len` bytes; nothing where that is not counted. The memory that the call needs is
+    /// there before.
+    fn copies_of(&self, len: u64, call: impl Fn(&Trial, &[u8]) -> Outcome) -> Outcome {
+        let (trial, (data, _)) = (self.trial()?, pattern(len as usize, 7));
+        let before = upcall_shm::span::copied();
+        call(trial, &data)?;
+        Ok(copied_since(before))
+    }
+
     fn obey(&mut self, words: &[&str]) -> Outcome {
         let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
         match words.first().copied().unwrap_or_default() {
             "bind" => return self.bind(words[1], words.get(3).copied().unwrap_or("trial")),
             "unbind" => *self = Self::default(),
             "bind-time" => return bind_time(words[1], number(2)),
+            "bind-beside" => return bind_beside(words[1], words[2], number(3)),
             "bind-storm" => return bind_storm(words[1]),
             "null" => self.trial()?.null()?,
             "add" => return show([self.trial()?.add(number(1) as u32, number(2) as u32)?.into()]),
@@ -83,6 +93,10 @@ impl Client {
             "sum" => {
                 let (data, sum) = pattern(number(1) as usize, 7);
                 return same(self.trial()?.sum(&data)?, sum);
+            }
+            "copies-of-length" => return self.copies_of(number(1), |trial, data| same(trial.length(data)?, data.len() as u64)),
+            "copies-of-reverse" => {
+                return self.copies_of(number(1), |trial, data| same(trial.reverse(data)?, data.iter().rev().copied().collect()));
             }
             "total" => return show([self.trial()?.total(&vec![3; number(1) as usize])?]),
             "make" => return same(self.trial()?.make(number(1), 9)?, vec![9; number(1) as usize]),
@@ -131,6 +145,12 @@ impl Client {
     }
 }
 
+/// How many bytes this process has copied into and out of shared memory, in all or since then; nothing in builds that do not count.
+pub fn copied_since(before: Option<u64>) -> Vec<String> {
+    let spent = upcall_shm::span::copied().map(|now| now - before.unwrap_or(0));
+    spent.iter().map(u64::to_string).collect()
+}
+
 fn bind_time(name: &str, times: u64) -> Outcome {
     let mut spent = Vec::new();
     for _ in 0..times {
@@ -141,6 +161,33 @@ fn bind_time(name: &str, times: u64) -> Outcome {
     }
     spent.sort_unstable();
     show([spent[spent.len() / 2], spent[spent.len() - 1]])
+}
+
+/// Binds `name` while so many others wait for `mute`, which does not answer. Says how long that bind took, how long the longest of the others, in milliseconds, and
+/// what became of those.
+fn bind_beside(mute: &str, name: &str, others: u64) -> Outcome {
+    let spent = |start: Instant| start.elapsed().as_millis() as u64;
+    std::thread::scope(|scope| {
+        let start = Instant::now();
+        let waiting: Vec<_> = (0..others)
+            .map(|_| scope.spawn(move || (Trial::bind(mute).err().map(|error| Said::error(&error)), spent(start))))
+            .collect();
+        std::thread::sleep(Duration::from_millis(100));
+        let start = Instant::now();
+        Trial::bind(name)?.null()?;
+        let (ours, mut longest, mut kinds) = (spent(start), 0, Vec::new());
+        for other in waiting {
+            let (said, took) = other.join().map_err(|_| "a binder panicked")?;
+            longest = longest.max(took);
+            kinds.push(match said {
+                Some(Said::Error { kind, .. }) => kind,
+                _ => "bound".into(),
+            });
+        }
+        kinds.sort();
+        kinds.dedup();
+        Ok([ours.to_string(), longest.to_string()].into_iter().chain(kinds).collect())
+    })
 }
 
 /// Binds, calls and unbinds until that fails; says when and how it did.

@@ -2,7 +2,7 @@
 
 use crate::client::say;
 use crate::dice::Dice;
-use crate::speech::{Answer, Refusal, Request, ToClient, ToServer};
+use crate::speech::{Answer, Refusal, Request, ToClient, ToServer, VERSION};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +16,7 @@ use upcall_shm::ring::{Receiver, Sender};
 use upcall_shm::slot::{Image, Place};
 use upcall_shm::station::Station;
 
-/// Listens under `name` and answers in this manner: `silence`, `noise`, `hang-up`, `other-answer`, `few-descriptors`, `scribble`, `lies`,
+/// Listens under `name` and answers in this manner: `silence`, `noise`, `hang-up`, `other-answer`, `other-version`, `few-descriptors`, `scribble`, `lies`,
 /// `blocks`.
 pub fn run(name: &str, manner: &str) {
     let folder = upcall::directory::folder();
@@ -85,6 +85,11 @@ fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
                 continue;
             }
             ("other-answer", _) => Answer::Mapped,
+            // What a server says that is a version ahead and otherwise as it should be.
+            ("other-version", Request::Open { version }) => Answer::Refused(Refusal::Version(format!(
+                "the client speaks version {version}, the server version {}",
+                VERSION + 1
+            ))),
             ("few-descriptors", Request::Open { .. }) => Answer::Opened { home: 0 },
             (_, Request::Open { .. }) => {
                 descriptors.next().into_iter().for_each(|fd| given.add(CHANNEL, fd, channel::BYTES));

@@ -61,6 +61,9 @@ impl trial::Serve for Object {
     fn sum(&self, data: Bytes<'_>) -> u64 {
         sum(data)
     }
+    fn length(&self, data: Bytes<'_>) -> u64 {
+        data.len() as u64
+    }
     fn total(&self, numbers: &[u64]) -> u64 {
         numbers.iter().fold(0, |sum, number| sum.wrapping_add(*number))
     }

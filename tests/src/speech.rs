@@ -12,7 +12,9 @@ use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_os::socket::{Connection, Received};
 use upcall_shm::astack::Plan;
 use upcall_shm::channel::{self, Channel};
-use upcall_shm::region::Region;
+use upcall_shm::region::{Region, Shared};
+use upcall_shm::ring::SingleCaller;
+use upcall_shm::slot::{Image, Slot};
 use upcall_shm::station::Station;
 
 /// The version that this program speaks.
@@ -71,6 +73,21 @@ pub enum Refusal {
     Mismatch(Vec<(String, String, Option<String>)>),
     Resource { what: String, code: i32 },
     Protocol(String),
+}
+
+/// How a call went: the tag of its reply.
+#[allow(missing_docs, reason = "as in the runtime")]
+pub mod outcome {
+    pub const DONE: u16 = 0;
+    pub const REFUSED: u16 = 1;
+    pub const NO_SUCH_PROCEDURE: u16 = 3;
+    pub const REVOKED: u16 = 4;
+    pub const NO_SUCH_HANDLE: u16 = 6;
+}
+
+/// The tag of a request: six bits of binding, ten of procedure.
+pub fn tag(binding: u16, procedure: u16) -> u16 {
+    binding << 10 | procedure & 0x3ff
 }
 
 /// What came of saying something.
@@ -204,6 +221,16 @@ impl Hold {
         let server_bell = Bell::adopt(bell)?;
         Ok(Self { speaker, channel: region, astacks, segment, station, server_bell, numbers, stacks })
     }
+
+    /// The calling end of lane 0. To be asked for once: a second one would count its calls from the beginning again.
+    ///
+    /// # Panics
+    /// The channel's memory is too short for it.
+    pub fn caller(&self) -> Caller<'_> {
+        let lane = Channel::join(self.channel.clone()).ok().and_then(|channel| channel.lane(0));
+        Caller { hold: self, slot: SingleCaller::new(lane.expect("a lane").single) }
+    }
+
     /// The number of the procedure of `trial` with this name.
     ///
     /// # Panics
@@ -211,5 +238,31 @@ impl Hold {
     pub fn number(&self, name: &str) -> u16 {
         let at = crate::interfaces::trial::INTERFACE.procedures.iter().position(|procedure| procedure.name == name);
         self.numbers[at.unwrap_or_else(|| panic!("no procedure {name}"))]
+    }
+}
+
+/// The calling end of a kernel thread's lane, in the hands of somebody who sends what he likes.
+#[derive(Debug)]
+pub struct Caller<'a> {
+    hold: &'a Hold,
+    slot: SingleCaller<Shared<Slot>>,
+}
+
+impl Caller<'_> {
+    /// Sends a request and waits for its reply; `None` if there is none in time. A request whose reply has not come must be the last.
+    pub fn call(&self, request: &Image) -> Option<Image> {
+        self.slot.send(request);
+        // The server looks at its lanes after it has said that it sleeps; so it sees the request, or this ring.
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        self.hold.server_bell.ring();
+        let start = std::time::Instant::now();
+        let mut reply = Image::new(0, 0, 0);
+        while !self.slot.take(&mut reply) {
+            if start.elapsed() > LIMIT {
+                return None;
+            }
+            std::thread::sleep(Duration::from_micros(20));
+        }
+        Some(reply)
     }
 }

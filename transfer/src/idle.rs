@@ -2,6 +2,9 @@
 //!
 //! Source: URPC, sections 2 and 3.2: idle processors poll, at the lowest priority; a processor with nothing to do anywhere sleeps, and costs
 //! nothing. The order of a look: replies for our own threads first (they end somebody's wait), then requests of clients.
+//!
+//! One look is also taken by a processor that is not idle: when a thread yields while no other is ready, and at every 4096th choice of the next thread, lest threads that are
+//! always ready shut out calls (`upcall_thread`, vp.rs).
 
 use crate::caller::VpSeat;
 use crate::domain::{Domain, MOST_PROCESSORS};

@@ -1,8 +1,9 @@
 //! The serving end of a channel.
 //!
-//! A request is taken by whichever virtual processor finds it, as a thread that has not started, and runs on a worker's stack in
-//! place (URPC, section 2; LRPC's execution stacks, section 3.2). Everything in it is the client's word: this module believes
-//! the count of requests, and only against a limit; `rpc` checks the rest.
+//! A request is taken by whichever virtual processor finds it, and runs there in place, on the stack of the worker that looked, or of another one if a blocked thread was
+//! looking. Workers' stacks are what LRPC calls E-stacks (section 3.2), but they are joined to no A-stack: a processor keeps them in a pool, the last one used first, and makes
+//! another only when a call blocks and none is left (URPC, section 2). Everything in a request is the client's word: this module believes the count of requests, and only against a limit;
+//! `rpc` checks the rest.
 
 use crate::domain::Domain;
 use crate::idle::Processors;

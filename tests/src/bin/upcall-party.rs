@@ -51,6 +51,7 @@ fn serve(name: &str, options: &[&str]) {
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         match line.split_whitespace().collect::<Vec<_>>().as_slice() {
             ["spare-descriptors", count] => say(client::spare_descriptors(count.parse().unwrap_or(0))),
+            ["copied"] => say(Ok(client::copied_since(None))),
             ["without-memory"] => say(client::no_more_memory()),
             _ => say(Err(format!("unknown command {line:?}").into())),
         }

@@ -12,13 +12,13 @@ use upcall_os::bell::Bell;
 use upcall_os::memory::MemoryFile;
 use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::{Region, Shared};
-use upcall_shm::ring::Sender;
+use upcall_shm::ring::{Receiver, Sender};
 use upcall_shm::slot::{self, Image, NO_ASTACK, Slot};
 use upcall_shm::station::Station;
 use upcall_tests::dice::Dice;
 use upcall_tests::party::Party;
 use upcall_tests::place::{Place, eventually};
-use upcall_tests::speech::{Answer, Came, Hold, Refusal, Request, Speaker, ToServer, VERSION};
+use upcall_tests::speech::{self, Answer, Came, Hold, Refusal, Request, Speaker, ToServer, VERSION, outcome};
 use upcall_tests::usage::{Usage, open_descriptors};
 
 /// A server, an honest client bound to it, and the server's socket.
@@ -284,6 +284,83 @@ fn call(hold: &Hold, ring: &Sender<Shared<[Slot]>>) {
     ring.send(&Image::new(0, hold.number("null"), NO_ASTACK));
     std::sync::atomic::fence(Ordering::SeqCst);
     hold.server_bell.ring();
+}
+
+/// A request without values.
+fn plain(call: u16, binding: u16, procedure: u16) -> Image {
+    Image::new(call, speech::tag(binding, procedure), NO_ASTACK)
+}
+
+/// Requests that name something that is not there, each with the outcome that its reply has to have.
+fn calls_to_nothing(it: &Hold) -> Vec<(String, Image, u16)> {
+    let count = it.numbers.len() as u16;
+    let mut all = Vec::new();
+    for procedure in [count, count + 1, 500, 999, 1000, 1021] {
+        all.push((format!("procedure {procedure} of {count}"), plain(0, 0, procedure), outcome::NO_SUCH_PROCEDURE));
+    }
+    for binding in 1..64 {
+        all.push((format!("binding {binding}, of which there is one"), plain(0, binding, it.number("null")), outcome::REVOKED));
+    }
+    all.push(("neither binding nor procedure".into(), plain(0, 63, 1021), outcome::REVOKED));
+    // The runtime's own procedures, on another binding and without what they want.
+    all.push(("release, of no binding".into(), plain(0, 1, 1023), outcome::REVOKED));
+    all.push(("fetch, of no binding".into(), plain(0, 1, 1022), outcome::REVOKED));
+    all.push(("fetch of nothing".into(), plain(0, 0, 1022), outcome::NO_SUCH_HANDLE));
+    let stack = Image::new(0, speech::tag(0, it.number("null")), it.stacks as u16);
+    all.push(("an A-stack behind the last".into(), stack, outcome::REFUSED));
+    let mut segment = plain(0, 0, it.number("null"));
+    segment.place(slot::Place::Inline, 2, 0);
+    all.push(("a segment that was not given".into(), segment, outcome::REFUSED));
+    all
+}
+
+#[test]
+fn calls_to_what_is_not_there() {
+    let _company = in_company();
+    let mut scene = Scene::new("");
+    let before = scene.warm();
+    let it = Hold::new(&scene.socket, "trial").expect("a channel");
+    let bell = Bell::new().expect("a bell");
+    let (caller, ring) = (it.caller(), open_ring(&it, 40, 5, bell.as_fd()));
+    let replies = Receiver::new(Channel::join(it.channel.clone()).expect("a channel").lane(40).expect("a lane").replies);
+    // A virtual processor's lane, whose calls may be under way together; it stays awake, so nobody has to wake it.
+    let call_by_ring = |request: &Image| {
+        ring.send(request);
+        std::sync::atomic::fence(Ordering::SeqCst);
+        it.server_bell.ring();
+        let start = Instant::now();
+        loop {
+            if let Some(reply) = replies.take() {
+                return Some(reply);
+            }
+            if start.elapsed() > Duration::from_secs(10) {
+                return None;
+            }
+            std::thread::sleep(Duration::from_micros(20));
+        }
+    };
+    type Lane<'a> = (&'a str, &'a dyn Fn(&Image) -> Option<Image>);
+    let both: [Lane<'_>; 2] =
+        [("a kernel thread's lane", &|request| caller.call(request)), ("a virtual processor's lane", &call_by_ring)];
+    let null = plain(0, 0, it.number("null"));
+    let mut number = 0;
+    scene.while_honest(1500, |_| {
+        for (lane, call) in both {
+            for (what, mut request, expected) in calls_to_nothing(&it) {
+                number = (number + 1) % 64;
+                request.set_call(number);
+                let reply = call(&request).unwrap_or_else(|| panic!("{lane}: no reply to a call to {what}"));
+                assert_eq!((reply.tag(), reply.call()), (expected, number), "{lane}: {what}");
+                // The lane goes on: the next call is as good as any.
+                let reply = call(&null).unwrap_or_else(|| panic!("{lane}: no reply after a call to {what}"));
+                assert_eq!((reply.tag(), reply.call()), (outcome::DONE, 0), "{lane}: after {what}");
+            }
+        }
+    });
+    assert!(matches!(it.speaker.0.receive(), Ok(upcall_os::socket::Received::Nothing)), "the connection was closed");
+    drop((caller, ring, replies));
+    drop(it);
+    scene.close(before);
 }
 
 #[test]

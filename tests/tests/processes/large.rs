@@ -2,6 +2,7 @@
 
 use crate::{alone, in_company, place};
 use std::time::Duration;
+use upcall_tests::party::Party;
 
 #[test]
 fn values_around_every_boundary() {
@@ -16,6 +17,36 @@ fn values_around_every_boundary() {
         client.ask(&format!("make {len}")).expect_ok("bytes out");
         client.ask(&format!("echo {len}")).expect_ok("text both ways");
         client.ask(&format!("total {}", len / 8)).expect_ok("numbers in");
+    }
+}
+
+/// What is copied in one call, by the client and by the server, in bytes; `None` in builds that do not count.
+fn copies(client: &mut Party, server: &mut Party, command: &str) -> Option<(u64, u64)> {
+    let before = server.ask("copied").numbers("the server's count");
+    let ours = client.ask(command).numbers(command);
+    let after = server.ask("copied").numbers("the server's count");
+    Some((*ours.first()?, after.first()? - before.first()?))
+}
+
+#[test]
+fn bytes_that_nobody_interprets_are_copied_once() {
+    let _company = in_company();
+    let place = place();
+    let mut server = place.serve("trial");
+    let mut client = place.client();
+    client.ask("bind trial").expect_ok("binding");
+    // In an A-stack, and in segments: the second time in one that is there already.
+    for len in [1000u64, 1 << 20, 1 << 20, (16 << 20) + 3] {
+        let Some(uninterpreted) = copies(&mut client, &mut server, &format!("copies-of-length {len}")) else {
+            return println!("not counted in this build");
+        };
+        let taken = copies(&mut client, &mut server, &format!("copies-of-reverse {len}")).expect("it counts");
+        println!(
+            "{len} bytes: by client and server {uninterpreted:?} of an argument not interpreted, {taken:?} of one taken and given back"
+        );
+        assert_eq!(uninterpreted, (len, 0), "once into shared memory, and never again");
+        // The contrast, which shows that the server's copies are counted: it takes the bytes out and writes as many in, and the client takes those out.
+        assert_eq!(taken, (2 * len, 2 * len), "each side once in and once out");
     }
 }
 

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
 use upcall_tests::party::Said;
+use upcall_tests::speech::VERSION;
 
 #[test]
 fn names() {
@@ -127,6 +128,38 @@ fn something_else_listens() {
     let mut client = place.client();
     client.ask("bind stream").expect_error("Resource", &["connecting to"]);
     client.ask("bind file").expect_error("ServerGone", &["start it again"]);
+}
+
+#[test]
+fn a_silent_server_holds_up_its_own_binders_only() {
+    let _company = in_company();
+    let place = place();
+    let mut impostor = place.start("impostor mute silence");
+    impostor.hear().expect_ok("an impostor");
+    let _server = place.serve("trial");
+    let words = place.client().ask("bind-beside mute trial 4").expect_ok("binding");
+    println!("beside four binders to a silent server: {} ms; each of those given up after {} ms at most", words[0], words[1]);
+    assert!(words[0].parse::<u64>().unwrap() < 1000, "it waited for the binders to another server: {words:?}");
+    // They wait for each other and for the server, together no longer than one alone.
+    assert!(words[1].parse::<u64>().unwrap() < 7000, "{words:?}");
+    assert_eq!(words[2..], ["NoAnswer.name"]);
+}
+
+#[test]
+fn a_server_of_another_version() {
+    let _company = in_company();
+    let place = place();
+    let mut impostor = place.start("impostor ahead other-version");
+    impostor.hear().expect_ok("an impostor");
+    let mut client = place.client();
+    let (own, other) = (format!("version {VERSION}"), format!("version {}", VERSION + 1));
+    // Each time the same: nothing is kept of a server that cannot be understood.
+    for _ in 0..3 {
+        client.ask("bind ahead").expect_error("Version", &["\"ahead\"", &own, &other, "build both with the same version"]);
+    }
+    let _server = place.serve("trial");
+    client.ask("bind trial").expect_ok("a server of our own version");
+    assert_eq!(client.ask("add 2 3").numbers("add"), [5]);
 }
 
 #[test]
