@@ -162,9 +162,10 @@ impl Control {
         talk.hear(serial)
     }
 
-    /// What the server said before it hung up; `None` if it said nothing, or somebody waits for an answer and is told himself.
+    /// What the server said before it hung up; `None` if it said nothing, or somebody who waited for an answer was told himself. Whoever has the connection at this
+    /// moment gives it back soon, since it is closed.
     fn last_words(&self) -> Option<Refusal> {
-        let _turn = self.serial.take_by(Instant::now())?;
+        let _turn = self.serial.take_by(Instant::now() + Duration::from_millis(100))?;
         loop {
             let Ok(Received::Message(message)) = self.connection.receive() else { return None };
             match wire::unpack(&message.bytes) {
