@@ -21,7 +21,7 @@ pub enum Suite {
     /// Calls between two processes: the four LRPC tests and large arguments, on one processor and on two, polled and parked.
     #[command(
         after_help = "Examples:\n  upcall bench rpc --peers none\n  upcall bench rpc --peers iceoryx2,grpc --json rpc.json\n  \
-        upcall bench rpc --peers none --case null --case null-t32 --placement two-cores"
+        upcall bench rpc --peers none --case null --case null-t32 --placement two-cores\n  upcall bench rpc --peers none --case bind"
     )]
     Rpc(RpcArgs),
 }

@@ -20,6 +20,7 @@ type Outcome = Result<Vec<String>, Box<dyn Error>>;
 struct Client {
     trial: Option<Trial>,
     small: Option<small::Small>,
+    more: Vec<small::Small>,
     things: Vec<Thing>,
 }
 
@@ -80,6 +81,11 @@ impl Client {
         let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
         match words.first().copied().unwrap_or_default() {
             "bind" => return self.bind(words[1], words.get(3).copied().unwrap_or("trial")),
+            "bind-more" => {
+                let small = small::Small::bind(words[1])?;
+                same(small.add(2, 3)?, 5)?;
+                self.more.push(small);
+            }
             "unbind" => *self = Self::default(),
             "bind-time" => return bind_time(words[1], number(2)),
             "bind-beside" => return bind_beside(words[1], words[2], number(3)),

@@ -35,7 +35,7 @@ fn hundred_clients(seconds: u64) {
         (after.1.descriptors - before.1.descriptors) as f64 / 90.0,
         (after.1.mappings - before.1.mappings) as f64 / 90.0,
     );
-    assert!(per_client(|m| m.0) < 128.0);
+    assert!(per_client(|m| m.0) < 64.0);
     std::thread::sleep(Duration::from_millis(500));
     let all = |clients: &[upcall_tests::party::Party]| clients.iter().map(|client| processor_time(client.pid())).sum::<u64>();
     let (spent, theirs) = (processor_time(server.pid()), all(&clients));
@@ -48,6 +48,26 @@ fn hundred_clients(seconds: u64) {
         client.ask("bind trial").expect_ok("a second binding through the same channel");
         assert_eq!(client.ask("add 2 3").numbers("add"), [5]);
     }
+    // The client's side: what a binding to another server adds, channel and all, to a process that has bound before.
+    let other = place.serve("second");
+    let bind = |client: &mut upcall_tests::party::Party| {
+        client.ask("bind-more second.small").expect_ok("binding to a second server");
+    };
+    clients[..10].iter_mut().for_each(bind);
+    let servers = memory(other.pid()).0;
+    let all = |clients: &[upcall_tests::party::Party]| {
+        clients.iter().map(|client| memory(client.pid())).fold((0, 0), |sum, next| (sum.0 + next.0, sum.1 + next.1))
+    };
+    let before = all(&clients[10..]);
+    clients[10..].iter_mut().for_each(bind);
+    let after = all(&clients[10..]);
+    let per_client = |more: u64| more as f64 / 90.0;
+    let (client, shared) = (per_client(after.0.saturating_sub(before.0)), per_client(after.1.saturating_sub(before.1)));
+    let server = per_client(memory(other.pid()).0.saturating_sub(servers));
+    println!(
+        "a client's memory for one more binding that opens a channel: {client:.1} KiB, {shared:.1} of it shared with the server, whose own is {server:.1} KiB"
+    );
+    assert!(client - shared + server < 64.0, "both sides together, what they share counted once");
 }
 
 #[test]
@@ -57,5 +77,6 @@ fn binding_is_quick() {
     let _server = place.serve("trial");
     let numbers = place.client().ask("bind-time trial.small 200").numbers("binding");
     println!("bind: median {:.0} µs, longest {:.0} µs", numbers[0] as f64 / 1e3, numbers[1] as f64 / 1e3);
-    assert!(numbers[0] < 20_000_000, "{numbers:?}");
+    // Ten times the bar: this may be a build without optimisation, on a machine that does other things too.
+    assert!(numbers[0] < 2_000_000, "{numbers:?}");
 }
