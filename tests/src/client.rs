@@ -6,12 +6,14 @@ use crate::interfaces::{changed, older, other, small};
 use crate::now;
 use crate::party::Said;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{SecureComputingMode, set_secure_computing_mode};
 use std::error::Error;
 use std::io::{BufRead, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use upcall::{BindError, CallError, Pacing};
+use upcall_os::processor::Processors;
 
 /// What every command gives.
 type Outcome = Result<Vec<String>, Box<dyn Error>>;
@@ -119,6 +121,7 @@ impl Client {
             "fail" => self.trial()?.fail(words[1])?,
             "limited" => self.trial()?.limited(&"x".repeat(number(1) as usize), &vec![1; number(2) as usize])?,
             "storm" => return storm(self.trial()?, number(1) as usize, number(2) as usize),
+            "without-kernel" => return without_kernel(self.trial()?, number(1)),
             "crowd" => return crowd(self.trial()?),
             "honest" => return honest(self.trial()?, Duration::from_millis(number(1))),
             "beside" => return beside(self.trial()?, words[1]),
@@ -300,6 +303,26 @@ fn storm(trial: &Trial, kernel: usize, users: usize) -> Outcome {
     kinds.dedup();
     let last = ends.iter().map(|(at, _)| *at).max().unwrap_or(0);
     Ok([ends.len().to_string(), last.to_string()].into_iter().chain(kinds).collect())
+}
+
+/// Makes so many calls on a kernel thread whose every system call but `read` and `write` is death, and says so by a `write`. The process is then of no more use.
+fn without_kernel(trial: &Trial, calls: u64) -> Outcome {
+    trial.set_pacing(Pacing::Poll);
+    let ended = std::thread::scope(|scope| {
+        let calling = scope.spawn(|| {
+            Processors::only(0).confine()?;
+            // Whatever is set up at first calls.
+            (0..1000).try_for_each(|_| trial.null()).map_err(std::io::Error::other)?;
+            let mut out = std::io::stdout().lock();
+            set_secure_computing_mode(SecureComputingMode::Strict)?;
+            let went_well = (0..calls).all(|i| trial.null().is_ok() && trial.add(i as u32, 1) == Ok(i as u32 + 1));
+            let _ = out.write_all(if went_well { b"ok without\n" } else { b"ok failed\n" }).and_then(|()| out.flush());
+            Ok::<(), std::io::Error>(())
+        });
+        calling.join()
+    });
+    ended.map_err(|_| "the calling thread panicked")??;
+    done()
 }
 
 /// Takes all lanes for kernel threads, one of them for long, then calls from more. Says how many milliseconds the slowest of these took.

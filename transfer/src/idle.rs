@@ -25,6 +25,9 @@ use upcall_thread::{Found, Idle, Vp};
 /// So many looks are taken in a row.
 const LOOKS: usize = 16;
 
+/// So often in a row it spins before it says again where it runs.
+const SPINS_AT_A_PLACE: u32 = 64;
+
 /// How many requests of one lane are run before the others are looked at again.
 const BATCH: usize = 8;
 
@@ -248,6 +251,12 @@ impl Idle for Processors {
     }
 
     fn rest(&self, vp: &Vp, round: u32, deadline: Option<Instant>) {
+        // The kernel may move a processor that spins: callers ask where it is, to give way to it or not.
+        if round.is_multiple_of(SPINS_AT_A_PLACE)
+            && let Some(number) = number()
+        {
+            self.0.domain.station().line(number).cpu.store(processor::current() as u32, Ordering::Relaxed);
+        }
         let spun = VIEW.with_borrow_mut(|view| view.spin(self.0.pacing, round, deadline));
         if !spun {
             self.sleep(vp, deadline);

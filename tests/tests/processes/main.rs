@@ -11,6 +11,7 @@ mod large;
 mod refusals;
 mod server_ends;
 mod stopped;
+mod without_kernel;
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use upcall_tests::place::Place;

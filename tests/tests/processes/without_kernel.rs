@@ -1,0 +1,24 @@
+//! Calls that the kernel has no part in (URPC, section 2; requirement U1).
+
+use crate::{alone, place};
+use upcall_os::processor::Processors;
+
+/// The caller's thread dies at its first system call other than `read` and `write`, by `seccomp`. A ring would be a `write`, but nobody sleeps here.
+#[test]
+fn calls_to_a_polling_server_make_no_system_call() {
+    let _alone = alone();
+    if !Processors::allowed().is_ok_and(|allowed| allowed.contains(0) && allowed.contains(1)) {
+        return println!("    skipped: processors 0 and 1 are needed");
+    }
+    let place = place();
+    let server = place.serve("trial poll");
+    let threads = std::fs::read_dir(format!("/proc/{}/task", server.pid())).expect("a process");
+    for tid in threads.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
+        Processors::only(1).confine_thread(tid).expect("its threads are ours to move");
+    }
+    // It says where it is when it has looked round some times.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let mut client = place.client();
+    client.ask("bind trial").expect_ok("binding");
+    assert_eq!(client.ask("without-kernel 100000").expect_ok("calls without the kernel"), ["without"]);
+}
