@@ -73,6 +73,8 @@ struct Far {
     /// The server's virtual processor that is woken for this channel, and its bell.
     home: u16,
     bell: Bell,
+    /// So many kernel threads are ringing it.
+    ringing: AtomicUsize,
     donor: Donor,
     pacer: Pacer,
     closed: AtomicBool,
@@ -142,6 +144,7 @@ impl CallerChannel {
             station,
             home,
             bell,
+            ringing: AtomicUsize::new(0),
             donor: Donor::new(pid),
             pacer: Pacer::default(),
             closed: AtomicBool::new(false),
@@ -185,8 +188,9 @@ impl CallerChannel {
         self.far.closed.store(true, Ordering::SeqCst);
         // A caller that announces itself after this fence sees `closed`; one that did before is found asleep below.
         upcall_os::atomic::fence(upcall_os::atomic::Ordering::SeqCst);
-        // Whoever is held up in ringing (os::bell) goes on.
-        self.far.bell.silence();
+        if self.far.ringing.load(Ordering::SeqCst) != 0 {
+            relieve(&self.far);
+        }
         for seat in self.kernel.iter().filter_map(OnceLock::get) {
             sleep::retract(&seat.control.sleeper);
             futex::wake(&seat.control.sleeper, u32::MAX, Scope::Shared);
@@ -233,8 +237,7 @@ impl CallerChannel {
         }
         lane.slot.send(message);
         if asleep {
-            // By a write, which a hostile server can hold up as long as it could withhold the reply, but nobody else's thread with it.
-            self.far.bell.ring();
+            self.far.ring();
         }
         if asleep || !self.spin_for_reply(&mut lane, message.tag())? {
             self.sleep_for_reply(seat, &lane)?;
@@ -343,7 +346,7 @@ impl CallerChannel {
             self.far.check()?;
             let asleep = self.far.station.asleep(self.far.home);
             if asleep && pacing == Pacing::Poll {
-                self.far.bell.ring();
+                self.far.ring();
             } else if asleep || start.elapsed() >= budget {
                 self.far.pacer.fruitless();
                 return Ok(false);
@@ -367,7 +370,7 @@ impl CallerChannel {
             // The fence of `announce` makes this the exact look that a waker owes (sleep.rs).
             if self.far.station.asleep(self.far.home) {
                 self.far.donor.bring(&self.far.station, self.far.home);
-                self.far.bell.ring();
+                self.far.ring();
             }
             // The server can write the word, and so undo the wake of a closing channel; hence not for ever.
             futex::wait(sleeper, 1, Scope::Shared, Some(LONGEST_SLEEP));
@@ -413,6 +416,21 @@ fn no_lane(error: io::Error) -> Closed {
     if error.kind() == io::ErrorKind::BrokenPipe { Closed::PeerEnded } else { Closed::Lane(error.to_string()) }
 }
 
+/// Lets go on who is held up in ringing (os::bell) a channel that is closed now. Empties the bell again and again, for a hostile server may fill it again.
+#[cold]
+fn relieve(far: &Arc<Far>) {
+    far.bell.silence();
+    let far = far.clone();
+    let relief = move || {
+        while far.ringing.load(Ordering::Acquire) != 0 {
+            far.bell.silence();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    // Without a thread the first time has to do.
+    drop(std::thread::Builder::new().name("upcall-relief".into()).stack_size(64 * 1024).spawn(relief));
+}
+
 fn lane_of(channel: &Channel, number: usize) -> Lane {
     channel.lane(number as u16).unwrap_or_else(|| unreachable!("lane {number} is within a channel's lanes"))
 }
@@ -435,6 +453,18 @@ impl Far {
 
     fn closed(&self) -> Option<Closed> {
         self.closed.load(Ordering::Acquire).then(|| self.reason.get().cloned().unwrap_or(Closed::Here))
+    }
+
+    /// Rings from a kernel thread: by a write, the cheapest way. A hostile server can hold that up as long as it could withhold the reply, but nobody else's thread with it;
+    /// after the end see [`relieve`].
+    #[inline]
+    fn ring(&self) {
+        self.ringing.fetch_add(1, Ordering::SeqCst);
+        // Who closes looks at the count after that.
+        if !self.closed.load(Ordering::SeqCst) {
+            self.bell.ring();
+        }
+        self.ringing.fetch_sub(1, Ordering::Release);
     }
 
     /// Closes the channel and wakes the callers on all of its lanes. A channel that is gone has none.
