@@ -163,6 +163,23 @@ impl Party {
         let _ = kill_process(pid, signal);
     }
 
+    /// Stops it (SIGSTOP), and waits until all of its kernel threads have: the signal is taken by one of them, which has to run for that, and meanwhile the others go on.
+    ///
+    /// # Panics
+    /// They do not stop.
+    #[track_caller]
+    pub fn stop(&self) {
+        self.signal(Signal::STOP);
+        let tasks = || std::fs::read_dir(format!("/proc/{}/task", self.pid())).into_iter().flatten().flatten();
+        // After the name, which is in brackets: the state.
+        let stopped = |stat: String| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'));
+        let start = Instant::now();
+        while !tasks().all(|task| std::fs::read_to_string(task.path().join("stat")).map_or(true, stopped)) {
+            assert!(start.elapsed() < PATIENCE, "{} does not stop", self.what);
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
     /// Ends it at once (`kill -9`), without waiting for the kernel to be done with it. Returns when that was, by [`crate::now`].
     pub fn kill(&self) -> u64 {
         let at = crate::now();

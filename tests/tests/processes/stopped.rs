@@ -14,7 +14,7 @@ fn calls_go_on_after_a_stop() {
     client.say("honest 2500");
     for pause in [1, 30, 700] {
         std::thread::sleep(Duration::from_millis(200));
-        server.signal(Signal::STOP);
+        server.stop();
         std::thread::sleep(Duration::from_millis(pause));
         server.signal(Signal::CONT);
     }
@@ -29,7 +29,7 @@ fn binding_to_a_stopped_server_ends() {
     let place = place();
     let server = place.serve("trial");
     let mut client = place.client();
-    server.signal(Signal::STOP);
+    server.stop();
     let start = Instant::now();
     client.ask("bind trial").expect_error("NoAnswer", &["did not answer within 5s", "stopped or overloaded"]);
     let spent = start.elapsed();
@@ -48,7 +48,7 @@ fn a_stopped_server_that_is_killed_fails_its_callers() {
     let mut client = place.client();
     client.ask("bind trial").expect_ok("binding");
     client.ask("storm 6 8").expect_ok("a storm");
-    server.signal(Signal::STOP);
+    server.stop();
     std::thread::sleep(Duration::from_millis(300));
     server.kill();
     let words = client.hear().expect_ok("the storm's end");
@@ -65,7 +65,7 @@ fn a_stopped_client_disturbs_nobody() {
     client.ask("storm 6 8").expect_ok("a storm");
     let mut honest = place.client();
     honest.ask("bind trial").expect_ok("binding");
-    client.signal(Signal::STOP);
+    client.stop();
     let numbers = honest.ask("honest 1000").numbers("the calls");
     println!("{} calls, the longest {:.1} ms", numbers[0], numbers[1] as f64 / 1e6);
     assert!(numbers[1] < 1_000_000_000, "{numbers:?}");
