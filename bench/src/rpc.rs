@@ -260,7 +260,10 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
             .map_err(|error| RunError::File { path: PathBuf::from("standard output"), error })?;
     }
     if let Some(path) = &options.json {
-        record::write(&report.records, path).map_err(|error| RunError::File { path: path.clone(), error })?;
+        // A file without a wish for certain cases has the suite's cases, and no others; binds are then in the table only.
+        let wished = |record: &Record| !BINDS.contains(&&*record.case) || options.only.cases.contains(&record.case.to_string());
+        let records: Vec<Record> = report.records.iter().filter(|record| wished(record)).cloned().collect();
+        record::write(&records, path).map_err(|error| RunError::File { path: path.clone(), error })?;
     }
     Ok(report)
 }

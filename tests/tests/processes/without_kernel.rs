@@ -3,7 +3,7 @@
 use crate::{alone, place};
 use upcall_os::processor::Processors;
 
-/// The caller's thread dies at its first system call other than `read` and `write`, by `seccomp`. A ring would be a `write`, but nobody sleeps here.
+/// The caller's thread dies at its first system call other than `write`, by `seccomp`. A ring would be a `write`, but nobody sleeps here.
 #[test]
 fn calls_to_a_polling_server_make_no_system_call() {
     let _alone = alone();
