@@ -66,7 +66,7 @@ pub fn run(args: &Args) -> Done {
 
 /// What the server of `name` says of its interface.
 fn learn(name: &str) -> Result<(dynamic::Interface, directory::Exported), Box<dyn std::error::Error>> {
-    let (_, exports) = directory::list(&directory::find(name)?)?;
+    let (_, exports) = directory::list_named(name)?;
     let exported = exports.into_iter().find(|exported| exported.name == name);
     let exported = exported.ok_or_else(|| format!("the server of {name:?} no longer exports it"))?;
     let interface = dynamic::Interface::parse(&exported.interface, &exported.source, &exported.limits)?;

@@ -234,12 +234,23 @@ impl Talk<'_> {
 /// # Errors
 /// It is gone, does not answer, or answers nonsense.
 pub fn list(socket: &Path) -> Result<(Peer, Vec<crate::wire::Exported>), BindError> {
-    let shown = socket.display().to_string();
+    list_of(&socket.display().to_string(), socket)
+}
+
+/// The same of the domain that exports a name.
+///
+/// # Errors
+/// A bad name, nobody exports it, or as for [`list`].
+pub fn list_named(name: &str) -> Result<(Peer, Vec<crate::wire::Exported>), BindError> {
+    list_of(name, &crate::names::find(name)?)
+}
+
+fn list_of(shown: &str, socket: &Path) -> Result<(Peer, Vec<crate::wire::Exported>), BindError> {
     let deadline = patience_ends();
-    let (connection, mut peer) = connect(&shown, socket, deadline)?;
+    let (connection, mut peer) = connect(shown, socket, deadline)?;
     let control = Control::new(connection, peer.pidfd.take());
     let listed = control.exchange(ClientRequest::List, &[], deadline);
-    let (answer, mut descriptors) = listed.map_err(|error| control.failed(error, &shown))?;
+    let (answer, mut descriptors) = listed.map_err(|error| control.failed(error, shown))?;
     match (answer, descriptors.pop()) {
         (Answer::Exports, Some(fd)) => {
             let bytes = MemoryFile::read_all(&fd, 64 << 20)
@@ -247,7 +258,7 @@ pub fn list(socket: &Path) -> Result<(Peer, Vec<crate::wire::Exported>), BindErr
             let exports = wire::unpack(&bytes).map_err(|what| BindError::Protocol { what })?;
             Ok((peer, exports))
         }
-        (Answer::Refused(refusal), _) => Err(refused(&shown, "", refusal)),
+        (Answer::Refused(refusal), _) => Err(refused(shown, "", refusal)),
         _ => Err(BindError::Protocol { what: "another answer than the exports".into() }),
     }
 }

@@ -56,7 +56,7 @@ pub mod thread {
 pub mod directory {
     pub use upcall_os::socket::Peer;
     pub use upcall_rpc::Exported;
-    pub use upcall_rpc::link::list;
+    pub use upcall_rpc::link::{list, list_named};
     pub use upcall_rpc::names::{domains, find, folder, sweep};
 }
 
