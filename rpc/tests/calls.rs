@@ -223,6 +223,20 @@ fn many_kernel_threads_call_at_once() {
     });
 }
 
+/// Three times as many as there are lanes: nobody may hold a lane while waiting for another.
+#[test]
+fn a_crowd_of_kernel_threads_comes_through() {
+    let name = unique("throng");
+    let (_server, _) = serve(&name, Pacing::Adaptive);
+    let binding = Binding::bind(&name, &TEST).unwrap();
+    std::thread::scope(|scope| {
+        for n in 0..100u32 {
+            let binding = &binding;
+            scope.spawn(move || (0..100u32).for_each(|i| assert_eq!(binding.call::<_, u32>(1, &(n, i)), Ok(n + i))));
+        }
+    });
+}
+
 #[test]
 fn user_level_threads_call_at_once() {
     let name = unique("threads");

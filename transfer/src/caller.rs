@@ -8,7 +8,7 @@
 
 use crate::domain::Domain;
 use crate::handoff::Donor;
-use crate::look::Foresight;
+use crate::look::{self, Foresight};
 use crate::pacer::{GiveWay, Pacer, Pacing};
 use crate::sleep;
 use std::collections::VecDeque;
@@ -214,9 +214,11 @@ impl CallerChannel {
     }
 
     fn call_from_kernel_thread(&self, message: &mut Image) -> Result<(), Closed> {
-        let (seat, lane) = match self.free_lane() {
-            Some(free) if self.crowd.waiting.load(Ordering::Relaxed) == 0 => free?,
-            _ => self.lane_in_turn()?,
+        // Who goes to the queue has no lane in hand: those before it may need that one.
+        let free = if self.crowd.waiting.load(Ordering::Relaxed) == 0 { self.free_lane() } else { None };
+        let (seat, lane) = match free {
+            Some(free) => free?,
+            None => self.lane_in_turn()?,
         };
         let outcome = self.call_on_lane(seat, lane, message);
         if self.crowd.waiting.load(Ordering::Relaxed) != 0 {
@@ -341,7 +343,7 @@ impl CallerChannel {
                 if lane.shared {
                     lane.give_way.step();
                 }
-                upcall_os::atomic::spin_loop();
+                look::again();
             }
             self.far.check()?;
             let asleep = self.far.station.asleep(self.far.home);
