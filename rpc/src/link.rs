@@ -74,7 +74,22 @@ pub(crate) enum NoExchange {
     Protocol(String),
 }
 
+impl NoExchange {
+    fn for_name(self, name: &str) -> BindError {
+        match self {
+            Self::Closed => BindError::ServerGone { name: name.into() },
+            Self::TimedOut => BindError::NoAnswer { name: name.into(), after: PATIENCE },
+            Self::Kernel(error) => BindError::Resource { what: format!("the control connection to {name:?}"), error },
+            Self::Protocol(what) => BindError::Protocol { what },
+        }
+    }
+}
+
 impl Control {
+    fn new(connection: Connection, server: Option<OwnedFd>) -> Self {
+        Self { connection, server, serial: Turns::new(0) }
+    }
+
     /// What an exchange that failed tells the binder. What a dead server left behind is removed first: nobody else may have noticed.
     pub(crate) fn failed(&self, error: NoExchange, name: &str) -> BindError {
         if matches!(error, NoExchange::Closed) {
@@ -93,23 +108,6 @@ impl Control {
             std::thread::sleep(Duration::from_micros(200));
         }
         crate::names::sweep();
-    }
-}
-
-impl NoExchange {
-    fn for_name(self, name: &str) -> BindError {
-        match self {
-            Self::Closed => BindError::ServerGone { name: name.into() },
-            Self::TimedOut => BindError::NoAnswer { name: name.into(), after: PATIENCE },
-            Self::Kernel(error) => BindError::Resource { what: format!("the control connection to {name:?}"), error },
-            Self::Protocol(what) => BindError::Protocol { what },
-        }
-    }
-}
-
-impl Control {
-    fn new(connection: Connection, server: Option<OwnedFd>) -> Self {
-        Self { connection, server, serial: Turns::new(0) }
     }
 
     fn tell(
