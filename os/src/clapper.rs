@@ -17,11 +17,11 @@
 //! closing the eventfd. Pipes have such a lock as well.
 
 use crate::bell::Bell;
+use crate::once::Once;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// So many requests may be under way or not fetched yet. The machine has 65536 for all processes (`fs.aio-max-nr`), so a process takes few.
 const REQUESTS: usize = 32;
@@ -55,17 +55,8 @@ impl Clapper {
     /// # Errors
     /// No descriptor or no memory left, or all of the machine's asynchronous requests are taken (`EAGAIN`, see `fs.aio-max-nr`).
     pub fn current() -> io::Result<&'static Self> {
-        static CLAPPER: OnceLock<Clapper> = OnceLock::new();
-        static MAKING: Mutex<()> = Mutex::new(());
-        if let Some(clapper) = CLAPPER.get() {
-            return Ok(clapper);
-        }
-        let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(clapper) = CLAPPER.get() {
-            return Ok(clapper);
-        }
-        let clapper = Self { requests: Requests::new()? };
-        Ok(CLAPPER.get_or_init(|| clapper))
+        static CLAPPER: Once<Clapper> = Once::new();
+        CLAPPER.get(|| Ok(Self { requests: Requests::new()? }))
     }
 
     /// Rings a bell, whoever holds it. One system call, sometimes two. Never blocks, unless the system call that it is made of is missing (see CAVEATS.md).

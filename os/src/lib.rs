@@ -21,6 +21,7 @@ pub mod bell;
 pub mod clapper;
 pub mod futex;
 pub mod memory;
+pub mod once;
 pub mod poll;
 pub mod processor;
 pub mod socket;

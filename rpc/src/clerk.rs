@@ -7,7 +7,8 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use upcall_os::once::Once;
 use upcall_os::poll::{PollSet, Report};
 
 /// Something that the clerk watches.
@@ -35,19 +36,14 @@ struct All {
 impl Clerk {
     /// The clerk, whose thread is started at the first use.
     pub(crate) fn current() -> io::Result<&'static Self> {
-        static CLERK: OnceLock<Clerk> = OnceLock::new();
-        static START: Mutex<()> = Mutex::new(());
-        if let Some(clerk) = CLERK.get() {
-            return Ok(clerk);
-        }
-        let _start = START.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(clerk) = CLERK.get() {
-            return Ok(clerk);
-        }
-        let set = PollSet::new()?;
-        let clerk = CLERK.get_or_init(|| Self { set, watched: Mutex::default() });
-        std::thread::Builder::new().name("upcall-clerk".into()).stack_size(256 * 1024).spawn(|| clerk.work())?;
-        Ok(clerk)
+        static CLERK: Once<Arc<Clerk>> = Once::new();
+        let clerk = CLERK.get(|| {
+            let clerk = Arc::new(Self { set: PollSet::new()?, watched: Mutex::default() });
+            let worker = clerk.clone();
+            std::thread::Builder::new().name("upcall-clerk".into()).stack_size(256 * 1024).spawn(move || worker.work())?;
+            Ok(clerk)
+        });
+        clerk.map(|clerk| &**clerk)
     }
 
     fn watched(&self) -> MutexGuard<'_, All> {

@@ -8,6 +8,7 @@ use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use upcall_os::atomic::{AtomicU64, Ordering};
 use upcall_os::bell::Bell;
+use upcall_os::once::Once;
 use upcall_os::poll::{PollSet, Report};
 use upcall_shm::astack::Numbers;
 use upcall_shm::station::Station;
@@ -43,18 +44,16 @@ impl Domain {
     /// # Errors
     /// No descriptor or no memory left.
     pub fn current() -> io::Result<&'static Self> {
-        static DOMAIN: OnceLock<Domain> = OnceLock::new();
-        if let Some(domain) = DOMAIN.get() {
-            return Ok(domain);
-        }
-        let domain = Self {
-            station: Station::new()?,
-            beds: [const { OnceLock::new() }; MOST_PROCESSORS],
-            seats: Mutex::default(),
-            numbers: Numbers::new(MOST_PROCESSORS as u16),
-            generation: AtomicU64::new(1),
-        };
-        Ok(DOMAIN.get_or_init(|| domain))
+        static DOMAIN: Once<Domain> = Once::new();
+        DOMAIN.get(|| {
+            Ok(Self {
+                station: Station::new()?,
+                beds: [const { OnceLock::new() }; MOST_PROCESSORS],
+                seats: Mutex::default(),
+                numbers: Numbers::new(MOST_PROCESSORS as u16),
+                generation: AtomicU64::new(1),
+            })
+        })
     }
 
     /// The page that tells peers what our virtual processors do.

@@ -1,0 +1,59 @@
+//! A value that is made at its first use, by something that may fail: then the next use tries again.
+
+use std::io;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// A value made at its first use; see the module.
+#[derive(Debug)]
+pub struct Once<T> {
+    value: OnceLock<T>,
+    making: Mutex<()>,
+}
+
+impl<T> Once<T> {
+    /// Not made yet.
+    pub const fn new() -> Self {
+        Self { value: OnceLock::new(), making: Mutex::new(()) }
+    }
+
+    /// The value; `make` makes it if there is none, and others who want it wait meanwhile.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    #[inline]
+    pub fn get(&self, make: impl FnOnce() -> io::Result<T>) -> io::Result<&T> {
+        match self.value.get() {
+            Some(value) => Ok(value),
+            None => self.make(make),
+        }
+    }
+
+    #[cold]
+    fn make(&self, make: impl FnOnce() -> io::Result<T>) -> io::Result<&T> {
+        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(value) = self.value.get() {
+            return Ok(value);
+        }
+        let value = make()?;
+        Ok(self.value.get_or_init(|| value))
+    }
+}
+
+impl<T> Default for Once<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_not_kept() {
+        let once = Once::new();
+        assert!(once.get(|| Err(io::ErrorKind::OutOfMemory.into())).is_err());
+        assert_eq!(*once.get(|| Ok(7)).unwrap(), 7);
+        assert_eq!(*once.get(|| Ok(8)).unwrap(), 7, "made once");
+    }
+}
