@@ -10,7 +10,12 @@
 //! leaves if it sees the thief. With the heavy fence on the thief's side, the two announcements are ordered: at least
 //! one of the looks sees the other's announcement (Dekker). So both are never in. Neither waits: a busy list is left and
 //! the processor does something else (U2). A release store on leaving and an acquire load on looking hand the list over.
+//!
+//! # What comes while a thief is in
+//! The owner puts it on a stack beside the list, `late`, and whoever is in next moves it to the list's end. So every thing
+//! stays one that others may take: the owner may be about to run a thread that gives way to nobody.
 
+use crate::inbox::Inbox;
 use crate::link::{Fifo, Linked};
 use crate::sync::{Apart, AtomicBool, AtomicUsize, Fences, Ordering};
 
@@ -30,8 +35,8 @@ pub enum Pop<T> {
 pub struct Fresh<T: Linked> {
     /// Written by the owner.
     owner: Apart<Owner<T>>,
-    /// Written by thieves.
-    thief_in: Apart<AtomicBool>,
+    /// Written when a thief comes. The owner looks at it each time.
+    visit: Apart<Visit<T>>,
     fences: Fences,
 }
 
@@ -41,6 +46,13 @@ struct Owner<T: Linked> {
     /// How many are there. A hint to everyone outside of the lock.
     length: AtomicUsize,
     list: Fifo<T>,
+}
+
+#[derive(Debug)]
+struct Visit<T: Linked> {
+    thief_in: AtomicBool,
+    /// What the owner added meanwhile.
+    late: Inbox<T>,
 }
 
 // SAFETY: `list` is touched only by a side that is in, of which there is one at a time (module comment); the rest is
@@ -53,18 +65,29 @@ impl<T: Linked> Fresh<T> {
     /// An empty list.
     pub fn new(fences: Fences) -> Self {
         let owner = Owner { owner_in: AtomicBool::new(false), length: AtomicUsize::new(0), list: Fifo::new() };
-        Self { owner: Apart(owner), thief_in: Apart(AtomicBool::new(false)), fences }
+        let visit = Visit { thief_in: AtomicBool::new(false), late: Inbox::default() };
+        Self { owner: Apart(owner), visit: Apart(visit), fences }
     }
 
     #[inline(always)]
     fn enter(&self) -> bool {
         self.owner.owner_in.store(true, Ordering::Relaxed);
         self.fences.light();
-        if self.thief_in.load(Ordering::Acquire) {
+        if self.visit.thief_in.load(Ordering::Acquire) {
             self.leave();
             return false;
         }
+        if !self.visit.late.is_empty() {
+            self.take_late();
+        }
         true
+    }
+
+    /// Whoever is in: what came while a thief was in goes to the end of the list.
+    #[cold]
+    fn take_late(&self) {
+        let added = self.owner.list.append_reversed(self.visit.late.take());
+        self.count(|n| n + added);
     }
 
     #[inline(always)]
@@ -72,17 +95,17 @@ impl<T: Linked> Fresh<T> {
         self.owner.owner_in.store(false, Ordering::Release);
     }
 
-    /// Owner: adds to the end. `false`: a thief is in, and the thing was not taken.
+    /// Owner: adds to the end.
     #[inline(always)]
-    #[must_use]
-    pub fn push(&self, thing: &'static T) -> bool {
-        if !self.enter() {
-            return false;
+    pub fn push(&self, thing: &'static T) {
+        if self.enter() {
+            self.owner.list.push(thing);
+            self.count(|n| n + 1);
+            self.leave();
+        } else {
+            // Whether it was empty is of no use here: who wants to know looks at `is_empty`.
+            let _ = self.visit.late.push(thing);
         }
-        self.owner.list.push(thing);
-        self.count(|n| n + 1);
-        self.leave();
-        true
     }
 
     /// Owner: takes the oldest.
@@ -104,14 +127,15 @@ impl<T: Linked> Fresh<T> {
 
     /// A thief: takes the older half, at most `most`, and gives them to `each`. Returns how many.
     pub fn steal(&self, most: usize, mut each: impl FnMut(&'static T)) -> usize {
-        let announce = || self.thief_in.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed);
+        let announce = || self.visit.thief_in.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed);
         if self.is_empty() || announce().is_err() {
             return 0;
         }
         self.fences.heavy();
         let mut stolen = 0;
         if !self.owner.owner_in.load(Ordering::Acquire) {
-            let share = self.len().div_ceil(2).min(most);
+            self.take_late();
+            let share = self.listed().div_ceil(2).min(most);
             while stolen < share {
                 let Some(thing) = self.owner.list.pop() else { break };
                 stolen += 1;
@@ -119,19 +143,25 @@ impl<T: Linked> Fresh<T> {
             }
             self.count(|n| n - stolen);
         }
-        self.thief_in.store(false, Ordering::Release);
+        self.visit.thief_in.store(false, Ordering::Release);
         stolen
     }
 
     /// Whoever is in: the length is written by one side at a time, so that no locked operation is needed.
     #[inline(always)]
     fn count(&self, change: impl FnOnce(usize) -> usize) {
-        self.owner.length.store(change(self.len()), Ordering::Relaxed);
+        self.owner.length.store(change(self.listed()), Ordering::Relaxed);
     }
 
-    /// How many there are: exact for the side that is in, a hint for everyone else.
+    /// How many there are, what came late as one: exact for the side that is in, a hint for everyone else.
     #[inline(always)]
     pub fn len(&self) -> usize {
+        self.listed() + usize::from(!self.visit.late.is_empty())
+    }
+
+    /// How many are in the list.
+    #[inline(always)]
+    fn listed(&self) -> usize {
         self.owner.length.load(Ordering::Relaxed)
     }
 
@@ -139,5 +169,55 @@ impl<T: Linked> Fresh<T> {
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::sync::AtomicPtr;
+
+    struct Item(AtomicPtr<Item>, u32);
+
+    impl Linked for Item {
+        fn link(&self) -> &AtomicPtr<Item> {
+            &self.0
+        }
+    }
+
+    fn item(number: u32) -> &'static Item {
+        Box::leak(Box::new(Item(AtomicPtr::default(), number)))
+    }
+
+    #[test]
+    fn what_comes_while_a_thief_is_in_may_still_be_stolen() {
+        let fresh = Fresh::new(Fences::Symmetric);
+        fresh.push(item(0));
+        let mut taken = Vec::new();
+        let stolen = fresh.steal(8, |first| {
+            taken.push(first.1);
+            fresh.push(item(1));
+            fresh.push(item(2));
+            assert!(matches!(fresh.pop(), Pop::Busy), "the thief is in");
+        });
+        assert_eq!((stolen, fresh.is_empty()), (1, false));
+        while fresh.steal(8, |next| taken.push(next.1)) > 0 {}
+        assert_eq!(taken, [0, 1, 2]);
+        assert!(fresh.is_empty());
+    }
+
+    #[test]
+    fn what_comes_late_keeps_its_turn() {
+        let fresh = Fresh::new(Fences::Symmetric);
+        fresh.push(item(0));
+        fresh.steal(8, |_| fresh.push(item(1)));
+        fresh.push(item(2));
+        let next = || match fresh.pop() {
+            Pop::Got(item) => Some(item.1),
+            Pop::Empty | Pop::Busy => None,
+        };
+        let order: Vec<_> = std::iter::from_fn(next).collect();
+        assert_eq!(order, [1, 2]);
+        assert_eq!(fresh.len(), 0);
     }
 }

@@ -45,7 +45,7 @@ impl<T: Linked> Inbox<T> {
         self.newest.load(Ordering::Relaxed).is_null()
     }
 
-    /// Takes everything, newest first. Only the owner of the inbox calls this.
+    /// Takes everything, newest first. For the owner of the inbox; a second taker would find nothing.
     pub(crate) fn take(&self) -> Chain<T> {
         let newest = self.newest.swap(ptr::null_mut(), Ordering::Acquire);
         // SAFETY: only `push` stores here and in the links behind, by `to_raw`; the exchange made the chain ours alone.

@@ -72,8 +72,8 @@ impl<T: Linked> Fifo<T> {
         Some(first)
     }
 
-    /// Takes a chain that runs from the newest to the oldest and appends it oldest first.
-    pub(crate) fn append_reversed(&self, chain: Chain<T>) {
+    /// Takes a chain that runs from the newest to the oldest and appends it oldest first. Returns how many.
+    pub(crate) fn append_reversed(&self, chain: Chain<T>) -> usize {
         let reversed = Self::new();
         for thing in chain {
             let raw = to_raw(thing);
@@ -82,9 +82,12 @@ impl<T: Linked> Fifo<T> {
                 reversed.tail.set(raw);
             }
         }
+        let mut count = 0;
         while let Some(thing) = reversed.pop() {
             self.push(thing);
+            count += 1;
         }
+        count
     }
 }
 
@@ -183,7 +186,7 @@ mod tests {
         fifo.push(items[0]);
         let was_empty: Vec<_> = items[1..4].iter().map(|&item| inbox.push(item)).collect();
         assert_eq!(was_empty, [true, false, false]);
-        fifo.append_reversed(inbox.take());
+        assert_eq!(fifo.append_reversed(inbox.take()), 3);
         fifo.push(items[4]);
         assert_eq!(drain(|| fifo.pop()), [0, 1, 2, 3, 4]);
     }

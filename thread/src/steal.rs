@@ -71,11 +71,7 @@ impl Vp {
             let there = other.fresh.len();
             waiting |= there > 0;
             if there > 1 || (there == 1 && patience >= PATIENCE) {
-                let stolen = other.fresh.steal(STEAL_MOST, |rec| {
-                    if !self.shared.fresh.push(rec) {
-                        self.ready.push(rec);
-                    }
-                });
+                let stolen = other.fresh.steal(STEAL_MOST, |rec| self.shared.fresh.push(rec));
                 if stolen > 1 {
                     // More than we can start at once: others may have some of it.
                     self.group.fences.light();

@@ -178,10 +178,7 @@ impl Vp {
     /// Adds a thread that has not started.
     #[inline(always)]
     pub(crate) fn add_fresh(&self, rec: Rec) {
-        if !self.shared.fresh.push(rec) {
-            // A thief is in the queue. Nobody waits for anybody: this one thread cannot be stolen, that is all.
-            self.ready.push(rec);
-        }
+        self.shared.fresh.push(rec);
         // Orders the push before the look. The hungry side sets its bit, fences heavily, then looks at our queue: so it
         // sees the thread or we see the bit (Dekker, as in `fresh`).
         self.group.fences.light();
