@@ -9,7 +9,7 @@
 use crate::domain::Domain;
 use crate::handoff::Donor;
 use crate::look::{self, Foresight};
-use crate::pacer::{GiveWay, Pacer, Pacing};
+use crate::pacer::{GiveWay, HandOver, Pacer, Pacing};
 use crate::sleep;
 use std::collections::VecDeque;
 use std::fmt;
@@ -108,6 +108,7 @@ struct KernelLane {
     /// The server shared our processor when we last had to look.
     shared: bool,
     give_way: GiveWay,
+    hand_over: HandOver,
     /// How long the replies take, by procedure; procedures may share one.
     foresight: [Foresight; FORESIGHTS],
 }
@@ -234,14 +235,19 @@ impl CallerChannel {
         let call = lane.calls;
         message.set_call(call);
         let asleep = self.far.station.asleep(self.far.home);
-        if asleep && self.pacing() != Pacing::Poll && self.far.donor.bring(&self.far.station, self.far.home) {
+        let handed = self.pacing() != Pacing::Poll && self.far.is_brought(asleep);
+        if handed {
             message.donate();
         }
         lane.slot.send(message);
-        if asleep {
+        let there = if asleep {
             self.far.ring();
-        }
-        if asleep || !self.spin_for_reply(&mut lane, message.tag())? {
+            let KernelLane { slot, hand_over, .. } = &mut *lane;
+            handed && hand_over.until(|| slot.waits())
+        } else {
+            self.spin_for_reply(&mut lane, message.tag())?
+        };
+        if !there {
             self.sleep_for_reply(seat, &lane)?;
         }
         if !lane.slot.take(message) || message.call() != call {
@@ -302,8 +308,14 @@ impl CallerChannel {
                 failed = Some(no_lane(error));
             }
             let slot = SingleCaller::new(lane.single);
-            let calling =
-                KernelLane { slot, calls: 0, shared: false, give_way: GiveWay::default(), foresight: Default::default() };
+            let calling = KernelLane {
+                slot,
+                calls: 0,
+                shared: false,
+                give_way: GiveWay::default(),
+                hand_over: HandOver::default(),
+                foresight: Default::default(),
+            };
             KernelSeat { control: lane.control, lane: Mutex::new(calling) }
         });
         match failed {
@@ -455,6 +467,12 @@ impl Far {
 
     fn closed(&self) -> Option<Closed> {
         self.closed.load(Ordering::Acquire).then(|| self.reason.get().cloned().unwrap_or(Closed::Here))
+    }
+
+    /// Whether the server's processor is on ours when it serves the next request; if it sleeps it is brought here.
+    #[inline]
+    fn is_brought(&self, asleep: bool) -> bool {
+        if asleep { self.donor.bring(&self.station, self.home) } else { self.donor.has_brought(&self.station, self.home) }
     }
 
     /// Rings from a kernel thread: by a write, the cheapest way. A hostile server can hold that up as long as it could withhold the reply, but nobody else's thread with it;

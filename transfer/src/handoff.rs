@@ -23,6 +23,16 @@ impl Donor {
         Self { pid, moved: AtomicU64::new(0) }
     }
 
+    /// Whether the peer's virtual processor was brought to the processor that the caller runs on, and is still there by its own word.
+    #[inline]
+    pub fn has_brought(&self, station: &PeerStation, vp: u16) -> bool {
+        let last = self.moved.load(Ordering::Relaxed);
+        last != 0 && {
+            let cpu = processor::current() as u32;
+            last as u32 == cpu + 1 && station.cpu(vp) == Some(cpu)
+        }
+    }
+
     /// Confines the peer's sleeping virtual processor to the caller's processor. Returns whether it will run there. At most a few system calls the first
     /// time, one or none later. Harmless if the peer lies about its thread: only a thread of its own process is moved.
     pub fn bring(&self, station: &PeerStation, vp: u16) -> bool {
