@@ -10,6 +10,7 @@ use crate::domain::Domain;
 use crate::handoff::Donor;
 use crate::look::{self, Foresight};
 use crate::pacer::{GiveWay, HandOver, Pacer, Pacing};
+use crate::seat::VpSeat;
 use crate::sleep;
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,12 +23,11 @@ use upcall_os::clapper::Clapper;
 use upcall_os::futex::{self, Scope};
 use upcall_os::poll::Report;
 use upcall_os::processor;
-use upcall_shm::channel::{Channel, DEPTH, Lane, LaneControl};
+use upcall_shm::channel::{Channel, Lane, LaneControl};
 use upcall_shm::region::Shared;
-use upcall_shm::ring::{Receiver, Sender, SingleCaller};
+use upcall_shm::ring::SingleCaller;
 use upcall_shm::slot::{Image, Slot};
 use upcall_shm::station::PeerStation;
-use upcall_thread::Waiter;
 
 /// Lanes for kernel threads come first, one for each that calls at the same time; more have to wait for each other.
 const KERNEL_LANES: usize = 32;
@@ -68,17 +68,17 @@ impl std::error::Error for Closed {}
 pub type OpenLane = Box<dyn Fn(u16, Option<(u16, &Bell)>) -> io::Result<()> + Send + Sync>;
 
 /// What is known of the server, shared by the lanes.
-struct Far {
-    station: PeerStation,
+pub(crate) struct Far {
+    pub(crate) station: PeerStation,
     /// The server's virtual processor that is woken for this channel, and its bell.
-    home: u16,
-    bell: Bell,
+    pub(crate) home: u16,
+    pub(crate) bell: Bell,
     /// So many kernel threads are ringing it.
     ringing: AtomicUsize,
-    donor: Donor,
+    pub(crate) donor: Donor,
     pacer: Pacer,
-    closed: AtomicBool,
-    reason: OnceLock<Closed>,
+    pub(crate) closed: AtomicBool,
+    pub(crate) reason: OnceLock<Closed>,
     /// The channel, for a lane that has to close all of it.
     whole: OnceLock<Weak<CallerChannel>>,
 }
@@ -461,11 +461,11 @@ impl Drop for CallerChannel {
 
 impl Far {
     #[inline]
-    fn check(&self) -> Result<(), Closed> {
+    pub(crate) fn check(&self) -> Result<(), Closed> {
         if self.closed.load(Ordering::Acquire) { Err(self.closed().unwrap_or(Closed::Here)) } else { Ok(()) }
     }
 
-    fn closed(&self) -> Option<Closed> {
+    pub(crate) fn closed(&self) -> Option<Closed> {
         self.closed.load(Ordering::Acquire).then(|| self.reason.get().cloned().unwrap_or(Closed::Here))
     }
 
@@ -489,203 +489,9 @@ impl Far {
 
     /// Closes the channel and wakes the callers on all of its lanes. A channel that is gone has none.
     #[cold]
-    fn close(&self, reason: Closed) {
+    pub(crate) fn close(&self, reason: Closed) {
         if let Some(channel) = self.whole.get().and_then(Weak::upgrade) {
             channel.close(reason);
-        }
-    }
-}
-
-/// A virtual processor's lane of a channel, and the calls of its threads that are under way on it.
-pub(crate) struct VpSeat {
-    vp: usize,
-    far: Arc<Far>,
-    /// Rung by the server; in the set of our processor's bed.
-    bell: Bell,
-    /// Rings the server's bell: all threads of our processor would wait with us if a hostile server made a write to it block.
-    clapper: &'static Clapper,
-    under_way: AtomicUsize,
-    /// Requests were sent and it was not yet looked, with a fence, whether the server sleeps.
-    owes_look: AtomicBool,
-    calling: Mutex<Calling>,
-}
-
-struct Calling {
-    requests: Sender<Shared<[Slot]>>,
-    replies: Receiver<Shared<[Slot]>>,
-    calls: Vec<Call>,
-    free: Vec<u16>,
-    /// Threads that wait for a free call number.
-    queue: VecDeque<Waiter>,
-    /// So many of the free numbers are for threads that were woken for them: who calls again at once does not overtake them for ever.
-    promised: usize,
-}
-
-impl Calling {
-    #[inline]
-    fn take_number(&mut self, promised: bool) -> Option<u16> {
-        if promised {
-            self.promised = self.promised.saturating_sub(1);
-        } else if self.free.len() <= self.promised {
-            return None;
-        }
-        self.free.pop()
-    }
-}
-
-enum Call {
-    Free,
-    Waiting(Waiter),
-    Done(Image),
-    Failed(Closed),
-}
-
-impl fmt::Debug for VpSeat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VpSeat").field("vp", &self.vp).field("under_way", &self.under_way).finish_non_exhaustive()
-    }
-}
-
-impl Drop for VpSeat {
-    fn drop(&mut self) {
-        // The server may keep its copy and ring it, which shall wake nobody any more.
-        if let Ok(bed) = Domain::current().and_then(|domain| domain.bed(self.vp)) {
-            bed.set.remove(&self.bell);
-        }
-    }
-}
-
-impl VpSeat {
-    fn new(vp: usize, far: Arc<Far>, (bell, clapper): (Bell, &'static Clapper), lane: Lane) -> Self {
-        let calling = Calling {
-            requests: Sender::new(lane.requests),
-            replies: Receiver::new(lane.replies),
-            calls: (0..DEPTH).map(|_| Call::Free).collect(),
-            free: (0..DEPTH as u16).rev().collect(),
-            queue: VecDeque::new(),
-            promised: 0,
-        };
-        Self {
-            vp,
-            far,
-            bell,
-            clapper,
-            under_way: AtomicUsize::new(0),
-            owes_look: AtomicBool::new(false),
-            calling: Mutex::new(calling),
-        }
-    }
-
-    pub(crate) fn vp(&self) -> usize {
-        self.vp
-    }
-
-    fn call(&self, mut request: Image) -> Result<Image, Closed> {
-        let mut promised = false;
-        loop {
-            self.far.check()?;
-            let free = locked(&self.calling).take_number(promised);
-            if let Some(number) = free {
-                request.set_call(number);
-                upcall_thread::block(|waiter| {
-                    let mut calling = locked(&self.calling);
-                    calling.calls[usize::from(number)] = Call::Waiting(waiter);
-                    calling.requests.send(&request);
-                    self.under_way.store(DEPTH - calling.free.len(), Ordering::Relaxed);
-                    self.owes_look.store(true, Ordering::Relaxed);
-                });
-                return self.finish(number);
-            }
-            upcall_thread::block(|waiter| locked(&self.calling).queue.push_back(waiter));
-            promised = true;
-        }
-    }
-
-    fn finish(&self, number: u16) -> Result<Image, Closed> {
-        let mut calling = locked(&self.calling);
-        let outcome = match std::mem::replace(&mut calling.calls[usize::from(number)], Call::Free) {
-            Call::Done(reply) => Ok(reply),
-            Call::Failed(reason) => Err(reason),
-            Call::Free | Call::Waiting(_) => Err(Closed::Violation("a thread was woken before its reply")),
-        };
-        calling.free.push(number);
-        self.under_way.store(DEPTH - calling.free.len(), Ordering::Relaxed);
-        let next = calling.queue.pop_front();
-        calling.promised += usize::from(next.is_some());
-        drop(calling);
-        if let Some(waiter) = next {
-            waiter.wake();
-        }
-        outcome
-    }
-
-    /// Takes the replies that have come and makes their threads ready. Called by the idle loop of its own virtual processor.
-    pub(crate) fn collect(&self) -> bool {
-        if self.under_way.load(Ordering::Relaxed) == 0 && !self.far.closed.load(Ordering::Acquire) {
-            return false;
-        }
-        let (mut woke, mut violated) = (false, false);
-        let mut calling = locked(&self.calling);
-        while let Some(reply) = calling.replies.take() {
-            let call = calling.calls.get_mut(usize::from(reply.call()));
-            match call {
-                Some(call @ Call::Waiting(_)) => {
-                    if let Call::Waiting(waiter) = std::mem::replace(call, Call::Done(reply)) {
-                        waiter.wake();
-                        woke = true;
-                    }
-                }
-                _ => {
-                    let _ = self.far.reason.set(Closed::Violation("a reply to a call that was not made"));
-                    self.far.closed.store(true, Ordering::SeqCst);
-                    violated = true;
-                    break;
-                }
-            }
-        }
-        if let Some(reason) = self.far.closed() {
-            for call in &mut calling.calls {
-                if matches!(call, Call::Waiting(_))
-                    && let Call::Waiting(waiter) = std::mem::replace(call, Call::Failed(reason.clone()))
-                {
-                    waiter.wake();
-                    woke = true;
-                }
-            }
-            for waiter in calling.queue.drain(..) {
-                waiter.wake();
-                woke = true;
-            }
-            drop(calling);
-            // Our own callers know; those on other lanes may sleep, and it may be that none of ours is left to return the error.
-            if violated {
-                self.far.close(reason);
-            }
-        }
-        woke
-    }
-
-    /// Whether `collect` would find something: the sleeper's second look.
-    pub(crate) fn waits(&self) -> bool {
-        let calling = || locked(&self.calling);
-        if self.far.closed.load(Ordering::Acquire) {
-            let calling = calling();
-            return !calling.queue.is_empty() || calling.calls.iter().any(|call| matches!(call, Call::Waiting(_)));
-        }
-        self.under_way.load(Ordering::Relaxed) != 0 && calling().replies.waits()
-    }
-
-    #[inline]
-    pub(crate) fn owes_look(&self) -> bool {
-        self.owes_look.load(Ordering::Relaxed)
-    }
-
-    /// The look at the server that was put off, to be made after a fence: wakes it on this processor if it sleeps. The caller has nothing
-    /// else to do, so its processor is free to be given.
-    pub(crate) fn look(&self) {
-        if self.owes_look.swap(false, Ordering::Relaxed) && self.far.station.asleep(self.far.home) {
-            self.far.donor.bring(&self.far.station, self.far.home);
-            self.clapper.ring(&self.far.bell);
         }
     }
 }

@@ -3,7 +3,7 @@
 //! A program may have several schedulers, one after the other or at once; each virtual processor of each takes a number here while it
 //! lives, which is its line on the station page, its lane in every channel, and its bed.
 
-use crate::caller::VpSeat;
+use crate::seat::VpSeat;
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use upcall_os::atomic::{AtomicU64, Ordering};

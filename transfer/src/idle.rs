@@ -6,10 +6,10 @@
 //! One look is also taken by a processor that is not idle: when a thread yields while no other is ready, and at every 4096th choice of the next thread, lest threads that are
 //! always ready shut out calls (`upcall_thread`, vp.rs).
 
-use crate::caller::VpSeat;
 use crate::domain::{Domain, MOST_PROCESSORS};
 use crate::look;
 use crate::pacer::{GiveWay, LONGEST, Pacer, Pacing};
+use crate::seat::VpSeat;
 use crate::server::ServerLane;
 use crate::sleep;
 use std::cell::{Cell, RefCell};

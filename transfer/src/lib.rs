@@ -30,6 +30,8 @@ pub mod idle;
 mod look;
 pub mod pacer;
 #[cfg(not(loom))]
+mod seat;
+#[cfg(not(loom))]
 pub mod server;
 pub mod sleep;
 
