@@ -2,6 +2,7 @@
 
 use crate::{Done, FAINT};
 use std::process::ExitCode;
+use std::time::Duration;
 use upcall::directory;
 use upcall::stub::{Binding, Extent, Interface, Limits, Procedure};
 use upcall_idl::{dynamic, model};
@@ -19,9 +20,17 @@ pub struct Args {
     /// The arguments, one WAVE value each; `+` begins the next call.
     #[arg(allow_hyphen_values = true)]
     arguments: Vec<String>,
+    /// Give up a call that takes longer; the server goes on with it. Without this a call takes as long as its server lets it.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    deadline: Option<Duration>,
     /// Show the procedures of NAME and how to call them.
     #[arg(long)]
     help_procedures: bool,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let given = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    given.ok_or_else(|| "give seconds, such as 2 or 0.5".into())
 }
 
 pub fn run(args: &Args) -> Done {
@@ -52,7 +61,7 @@ pub fn run(args: &Args) -> Done {
         source: "".into(),
         limits: "".into(),
     }));
-    let binding = Binding::bind(name, wanted)?;
+    let binding = Binding::bind(name, wanted)?.with_deadline(args.deadline);
     let mut resource = None;
     for (number, (procedure, (_, arguments))) in procedures.iter().zip(&planned).enumerate() {
         let result = call(&interface, &binding, number as u16, procedure, arguments, resource.as_deref())?;

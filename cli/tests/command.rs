@@ -61,6 +61,8 @@ fn ls_and_call() {
     // Several calls in one session.
     let (done, said, error) = place.run(&["call", &format!("{name}.add"), "1", "2", "+", "add", "3", "4"]);
     assert_eq!((done, said.split_whitespace().collect::<Vec<_>>()), (true, vec!["3", "7"]), "{error}");
+    let (done, said, error) = place.run(&["call", "--deadline", "20", &format!("{name}.add"), "1", "2"]);
+    assert_eq!((done, said.trim()), (true, "3"), "{error}");
     // Killed: its entries are swept, and the command says what to do.
     drop(server);
     let (done, _, error) = place.run(&["call", &format!("{name}.add"), "1", "2"]);
@@ -78,6 +80,8 @@ fn mistakes_are_told() {
         (vec!["call", "NAME.subtract", "1", "2"], "subtract"),
         (vec!["call", "NAME.add", "1"], "2"),
         (vec!["call", "NAME.add", "1", "true"], "true"),
+        (vec!["call", "--deadline", "soon", "NAME.add", "1", "2"], "give seconds"),
+        (vec!["call", "--deadline", "0", "NAME.add", "1", "2"], "aborted at its deadline"),
     ] {
         let arguments: Vec<String> = arguments.iter().map(|argument| argument.replace("NAME", &name)).collect();
         let (done, said, error) = place.run(&arguments.iter().map(String::as_str).collect::<Vec<_>>());

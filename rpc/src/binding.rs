@@ -3,32 +3,41 @@
 //! Source: LRPC, sections 3.1, 3.2 and 3.5. A call takes an A-stack if its values do not fit into a slot, writes the arguments there once, sends one line and waits;
 //! the results are read from where the server wrote them, once. What fits no A-stack goes by a segment of memory that the client brings,
 //! so a server's memory does not depend on what its clients send.
+//!
+//! A call that is abandoned at its deadline leaves the A-stack and the segment that it brought to its late reply ([`Leavings`]); that is read like one in time, so that the
+//! resources in it are dropped, and then they are free again.
 
 use crate::decode::{Decoder, Side};
 use crate::encode::{Encoder, block_len};
 use crate::error::{BindError, CallError};
-use crate::interface::{Interface, Procedure, Wanted};
+use crate::interface::{Interface, Limits, Procedure, Wanted};
 use crate::link::{self, Asked, Link, Segment, refused};
 use crate::names;
 use crate::server::{self, outcome};
 use crate::value::{Get, Handle, Put};
 use crate::wire::{Answer, ClientRequest};
 use std::fmt;
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_shm::astack::Plan;
 use upcall_shm::region::Region;
 use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place};
 use upcall_shm::span::{Room, Span};
-use upcall_thread::Waiter;
-use upcall_transfer::Pacing;
+use upcall_thread::{Ticket, Waited, Waiter};
 use upcall_transfer::gate::Gate;
+use upcall_transfer::{Late, Pacing, Patience};
 
 /// A client's right to call the procedures of one interface of one server. Clones share it; the last one dropped gives it up.
 #[derive(Clone)]
-pub struct Binding(Arc<Inner>);
+pub struct Binding {
+    inner: Arc<Inner>,
+    /// How long a call may take.
+    deadline: Option<Duration>,
+}
 
 struct Inner {
     link: Arc<Link>,
@@ -44,12 +53,39 @@ struct Inner {
 
 /// Who waits for an A-stack, and where it is told which.
 struct Waiting {
-    waiter: Waiter,
+    sleeper: Sleeper,
     told: Arc<AtomicU32>,
+}
+
+enum Sleeper {
+    Patient(Waiter),
+    Until(Ticket),
+}
+
+impl Waiting {
+    /// Tells it which A-stack it has; false if it has gone.
+    fn tell(self, within: u16) -> bool {
+        self.told.store(within.into(), Ordering::Release);
+        match self.sleeper {
+            Sleeper::Patient(waiter) => {
+                waiter.wake();
+                true
+            }
+            Sleeper::Until(ticket) => ticket.wake(),
+        }
+    }
 }
 
 /// The longest result, in bytes, that later calls of its procedure bring room for: the segments of longer ones are not kept.
 const MOST_REMEMBERED: u32 = 16 << 20;
+
+/// What holds for all that a call does.
+#[derive(Clone, Copy)]
+struct Terms {
+    limits: Limits,
+    /// When it is given up.
+    ends: Option<Instant>,
+}
 
 /// What a call of a procedure needs to know.
 struct Bound {
@@ -63,7 +99,7 @@ struct Bound {
 
 impl fmt::Debug for Binding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { name, interface, link, .. } = &*self.0;
+        let Inner { name, interface, link, .. } = &*self.inner;
         write!(f, "Binding({name:?}, {}, process {})", interface.id, link.peer.pid)
     }
 }
@@ -152,42 +188,53 @@ impl Binding {
         };
         let procedures = interface.procedures.iter().zip(numbers).map(bound).collect();
         let gates = plan.classes().iter().map(|class| Gate::new(class.count)).collect();
-        Ok(Self(Arc::new(Inner { link, id, name: name.into(), interface, procedures, plan, astacks, gates })))
+        let inner = Arc::new(Inner { link, id, name: name.into(), interface, procedures, plan, astacks, gates });
+        Ok(Self { inner, deadline: None })
+    }
+
+    /// The same binding, with a deadline for each call that is made by this clone or by a handle that it returns: who has waited for `deadline` returns with
+    /// [`CallError::Aborted`]. `None`: calls wait until the reply is there or the server ends.
+    ///
+    /// A call that was sent goes on in the server, and its result is dropped when it comes. Until then it keeps its A-stack, and one of the 32 calls that kernel threads, or of
+    /// the 64 that each virtual processor, can have under way to one server.
+    #[must_use]
+    pub fn with_deadline(&self, deadline: Option<Duration>) -> Self {
+        Self { inner: self.inner.clone(), deadline }
     }
 
     /// The name that was bound.
     pub fn name(&self) -> &str {
-        &self.0.name
+        &self.inner.name
     }
 
     /// The interface.
     pub fn interface(&self) -> &'static Interface {
-        self.0.interface
+        self.inner.interface
     }
 
     /// The server's process.
     pub fn server(&self) -> u32 {
-        self.0.link.peer.pid
+        self.inner.link.peer.pid
     }
 
     /// Sets how kernel threads that call through this channel spend the wait; user-level threads follow their scheduler's pacing.
     pub fn set_pacing(&self, pacing: Pacing) {
-        self.0.link.channel.set_pacing(pacing);
+        self.inner.link.channel.set_pacing(pacing);
     }
 
     /// Whether both are clones of one binding: a handle of the one is good for the other.
     pub fn same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     /// Whether calls can still go through; once `false`, always so.
     pub fn is_open(&self) -> bool {
-        self.0.link.channel.closed().is_none()
+        self.inner.link.channel.closed().is_none()
     }
 
     /// Calls procedure `number`. Blocks the calling user-level thread, or kernel thread, until the reply is there.
     ///
-    /// If the server's process ends, the call returns [`CallError::Failed`], within about a millisecond.
+    /// If the server's process ends, the call returns [`CallError::Failed`], within about a millisecond; at its deadline, if it has one, [`CallError::Aborted`].
     ///
     /// # Errors
     /// See [`CallError`].
@@ -196,40 +243,87 @@ impl Binding {
     /// `number` is not one of the interface: generated stubs never ask for such a one.
     #[inline]
     pub fn call<A: Put, R: Get>(&self, number: u16, args: &A) -> Result<R, CallError> {
-        let inner = &*self.0;
+        let inner = &*self.inner;
         let bound = &inner.procedures[usize::from(number)];
-        let limits = inner.interface.procedures[usize::from(number)].limits;
+        let terms = self.terms(number);
         let len = block_len(args);
         // Both blocks fit into slots: decided when this is compiled.
         if A::FIXED && R::FIXED && A::SIZE <= INLINE && R::SIZE <= INLINE {
             // The reply takes the request's place.
             let mut message = Image::new(0, bound.tag, NO_ASTACK);
             if A::SIZE > 0 {
-                Encoder::block(Room::of_words(&mut message.values), args, limits, None)?;
+                Encoder::block(Room::of_words(&mut message.values), args, terms.limits, None)?;
                 message.place(Place::Inline, 0, A::SIZE as u32);
             }
-            inner.link.channel.call(&mut message)?;
+            self.send::<R>(terms, &mut message, &mut None, &mut None)?;
             if message.tag() == outcome::DONE && message.values_in() == Some(Place::Inline) {
-                return self.decode::<R>(Span::of_words(&message.values), limits);
+                return self.decode::<R>(Span::of_words(&message.values), terms.limits);
             }
-            return self.uncommon(&message, limits, None, None);
+            return self.uncommon(terms, &message, None, None);
         }
-        self.call_in_memory(bound, limits, len, args)
+        self.call_in_memory(bound, terms, len, args)
     }
 
-    fn decode<R: Get>(&self, span: Span<'_>, limits: crate::Limits) -> Result<R, CallError> {
+    /// The terms of a call that is made now.
+    #[inline]
+    fn terms(&self, number: u16) -> Terms {
+        let limits = self.inner.interface.procedures[usize::from(number)].limits;
+        Terms { limits, ends: self.ends() }
+    }
+
+    #[inline]
+    fn ends(&self) -> Option<Instant> {
+        self.deadline.and_then(|deadline| Instant::now().checked_add(deadline))
+    }
+
+    /// Sends a request, and waits for its reply, as long as the terms allow: then what it brought is left to the late reply, whose results are an `R`.
+    #[inline]
+    fn send<'a, R: Get>(
+        &'a self,
+        terms: Terms,
+        message: &mut Image,
+        astack: &mut Option<AStack<'a>>,
+        segment: &mut Option<TakenSegment<'a>>,
+    ) -> Result<(), CallError> {
+        match terms.ends {
+            None => Ok(self.inner.link.channel.call(message)?),
+            Some(ends) => self.send_by::<R>(ends, terms.limits, message, astack, segment),
+        }
+    }
+
+    #[cold]
+    fn send_by<'a, R: Get>(
+        &'a self,
+        ends: Instant,
+        limits: Limits,
+        message: &mut Image,
+        astack: &mut Option<AStack<'a>>,
+        segment: &mut Option<TakenSegment<'a>>,
+    ) -> Result<(), CallError> {
+        let mut late = || -> Late {
+            let leavings = Leavings {
+                inner: Arc::downgrade(&self.inner),
+                astack: astack.take().map(AStack::leave),
+                segment: segment.take().and_then(TakenSegment::leave),
+            };
+            Box::new(move |reply| leavings.read::<R>(Terms { limits, ends: None }, &reply))
+        };
+        Ok(self.inner.link.channel.call_within(message, Patience { ends, late: &mut late })?)
+    }
+
+    fn decode<R: Get>(&self, span: Span<'_>, limits: Limits) -> Result<R, CallError> {
         Ok(R::get(&Decoder::new(span, R::SIZE, limits, Side::Client(self)), 0)?)
     }
 
-    fn call_in_memory<A: Put, R: Get>(&self, bound: &Bound, limits: crate::Limits, len: usize, args: &A) -> Result<R, CallError> {
-        let inner = &*self.0;
+    fn call_in_memory<A: Put, R: Get>(&self, bound: &Bound, terms: Terms, len: usize, args: &A) -> Result<R, CallError> {
+        let (inner, limits) = (&*self.inner, terms.limits);
         let wish = len.max(bound.result.load(Ordering::Relaxed) as usize);
-        let astack = match bound.class {
-            Some(class) if wish <= inner.plan.classes()[class].size as usize => Some(AStack::take(inner, class)),
+        let mut astack = match bound.class {
+            Some(class) if wish <= inner.plan.classes()[class].size as usize => Some(AStack::take(inner, class, terms.ends)?),
             _ => None,
         };
-        let segment = match astack {
-            None if wish > INLINE => Some(TakenSegment::take(inner, wish)?),
+        let mut segment = match astack {
+            None if wish > INLINE => Some(TakenSegment::take(inner, wish, terms.ends)?),
             _ => None,
         };
         let mut request = Image::new(0, bound.tag, astack.as_ref().map_or(NO_ASTACK, |astack| astack.number));
@@ -245,27 +339,38 @@ impl Binding {
             request.values[0] = len as u64;
             request.place(Place::Segment, number, 8);
         }
-        inner.link.channel.call(&mut request)?;
-        let reply = &request;
+        self.send::<R>(terms, &mut request, &mut astack, &mut segment)?;
+        let held = (request.tag() == outcome::HELD).then_some(request.values[1]);
+        let result = self.results(terms, &request, astack, segment);
+        // Only a length that was there is believed, and brought room for the next time.
+        if let (Ok(_), Some(Ok(len @ ..=MOST_REMEMBERED))) = (&result, held.map(u32::try_from)) {
+            bound.result.store(len, Ordering::Relaxed);
+        }
+        result
+    }
+
+    /// Reads a reply's results from where the server says they are.
+    #[inline]
+    fn results<R: Get>(
+        &self,
+        terms: Terms,
+        reply: &Image,
+        astack: Option<AStack<'_>>,
+        segment: Option<TakenSegment<'_>>,
+    ) -> Result<R, CallError> {
         if reply.tag() != outcome::DONE {
-            let held = (reply.tag() == outcome::HELD).then_some(reply.values[1]);
-            let result = self.uncommon(reply, limits, astack, segment);
-            // Only a length that was there is believed, and brought room for the next time.
-            if let (Ok(_), Some(Ok(len @ ..=MOST_REMEMBERED))) = (&result, held.map(u32::try_from)) {
-                bound.result.store(len, Ordering::Relaxed);
-            }
-            return result;
+            return self.uncommon(terms, reply, astack, segment);
         }
         match reply.values_in() {
-            Some(Place::Inline) => self.decode(Span::of_words(&reply.values), limits),
+            Some(Place::Inline) => self.decode(Span::of_words(&reply.values), terms.limits),
             Some(Place::AStack) => {
                 let room = astack.as_ref().and_then(AStack::room).and_then(|room| room.part(0, reply.len()));
-                self.decode(room.ok_or_else(|| bad("results in an A-stack that was not given"))?, limits)
+                self.decode(room.ok_or_else(|| bad("results in an A-stack that was not given"))?, terms.limits)
             }
             Some(Place::Segment) => {
                 let len = usize::try_from(reply.values[0]).unwrap_or(usize::MAX);
                 let room = segment.as_ref().and_then(TakenSegment::room).and_then(|room| room.part(0, len));
-                self.decode(room.ok_or_else(|| bad("results in a segment that was not given"))?, limits)
+                self.decode(room.ok_or_else(|| bad("results in a segment that was not given"))?, terms.limits)
             }
             None => Err(bad("results in no known place")),
         }
@@ -275,14 +380,14 @@ impl Binding {
     #[cold]
     fn uncommon<R: Get>(
         &self,
+        terms: Terms,
         reply: &Image,
-        limits: crate::Limits,
         astack: Option<AStack<'_>>,
         segment: Option<TakenSegment<'_>>,
     ) -> Result<R, CallError> {
         drop((astack, segment));
         match reply.tag() {
-            outcome::HELD => self.fetch(reply, |span| self.decode(span, limits)),
+            outcome::HELD => self.fetch::<R, R>(terms, reply, |span| self.decode(span, terms.limits)),
             outcome::REFUSED => Err(CallError::Refused(self.text(reply)?)),
             outcome::PANICKED => Err(CallError::Panicked(self.text(reply)?)),
             outcome::NO_SUCH_HANDLE => Err(CallError::NoSuchHandle),
@@ -296,35 +401,41 @@ impl Binding {
     fn text(&self, reply: &Image) -> Result<String, CallError> {
         match reply.values_in() {
             // The runtime's own text, as long as a slot at most; the interface limits its procedures' values.
-            Some(Place::Inline) => self.decode(Span::of_words(&reply.values), crate::Limits::default()),
+            Some(Place::Inline) => self.decode(Span::of_words(&reply.values), Limits::default()),
             _ => Err(bad("an error text in an odd place")),
         }
     }
 
     /// Fetches a result that was larger than what we brought: into a segment that is large enough.
-    fn fetch<R>(&self, reply: &Image, read: impl FnOnce(Span<'_>) -> Result<R, CallError>) -> Result<R, CallError> {
-        let inner = &*self.0;
+    /// A late one is read as an `R`.
+    fn fetch<R: Get, T>(
+        &self,
+        terms: Terms,
+        reply: &Image,
+        read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        let inner = &*self.inner;
         let [key, len, ..] = reply.values;
         let len = usize::try_from(len).map_err(|_| bad("a result larger than memory"))?;
         let mut request = Image::new(0, server::tag(inner.id, server::FETCH), NO_ASTACK);
         request.values[0] = key;
-        let segment = match TakenSegment::take(inner, len) {
-            Ok(segment) => segment,
+        let mut segment = match TakenSegment::take(inner, len, terms.ends) {
+            Ok(segment) => Some(segment),
             Err(error) => {
                 // Without a segment the server forgets the result.
                 request.place(Place::Inline, 0, 8);
-                inner.link.channel.call(&mut request)?;
+                self.send::<()>(terms, &mut request, &mut None, &mut None)?;
                 return Err(error);
             }
         };
-        request.place(Place::Inline, segment.number(), 8);
-        inner.link.channel.call(&mut request)?;
+        request.place(Place::Inline, segment.as_ref().map_or(0, TakenSegment::number), 8);
+        self.send::<R>(terms, &mut request, &mut None, &mut segment)?;
         let reply = &request;
         if reply.tag() != outcome::DONE || reply.values_in() != Some(Place::Segment) {
             return Err(bad("a result that was held cannot be fetched"));
         }
         let len = usize::try_from(reply.values[0]).unwrap_or(usize::MAX);
-        let room = segment.room().and_then(|room| room.part(0, len));
+        let room = segment.as_ref().and_then(TakenSegment::room).and_then(|room| room.part(0, len));
         read(room.ok_or_else(|| bad("a result longer than its segment"))?)
     }
 
@@ -337,15 +448,15 @@ impl Binding {
     /// # Panics
     /// `number` is not one of the interface.
     pub fn call_block(&self, number: u16, args: &[u8]) -> Result<Vec<u8>, CallError> {
-        let inner = &*self.0;
-        let bound = &inner.procedures[usize::from(number)];
-        let segment = TakenSegment::take(inner, args.len().max(1))?;
+        let inner = &*self.inner;
+        let (bound, terms) = (&inner.procedures[usize::from(number)], self.terms(number));
+        let mut segment = Some(TakenSegment::take(inner, args.len().max(1), terms.ends)?);
         let mut request = Image::new(0, bound.tag, NO_ASTACK);
-        let room = segment.room().ok_or_else(|| bad("no room in the segment"))?;
-        room.copy_in(0, args).ok_or_else(|| bad("no room in the segment"))?;
+        let copied = segment.as_ref().and_then(TakenSegment::room).and_then(|room| room.copy_in(0, args));
+        copied.ok_or_else(|| bad("no room in the segment"))?;
         request.values[0] = args.len() as u64;
-        request.place(Place::Segment, segment.number(), 8);
-        inner.link.channel.call(&mut request)?;
+        request.place(Place::Segment, segment.as_ref().map_or(0, TakenSegment::number), 8);
+        self.send::<()>(terms, &mut request, &mut None, &mut segment)?;
         let reply = &request;
         let mut block = Vec::new();
         match (reply.tag(), reply.values_in()) {
@@ -356,25 +467,25 @@ impl Binding {
             }
             (outcome::DONE, Some(Place::Segment)) => {
                 let len = usize::try_from(reply.values[0]).unwrap_or(usize::MAX);
-                let span = room.part(0, len).ok_or_else(|| bad("a result longer than its segment"))?;
-                span.append_to(&mut block);
+                let room = segment.as_ref().and_then(TakenSegment::room).and_then(|room| room.part(0, len));
+                room.ok_or_else(|| bad("a result longer than its segment"))?.append_to(&mut block);
                 Ok(block)
             }
-            (outcome::HELD, _) => self.fetch(reply, |span| {
+            (outcome::HELD, _) => self.fetch::<(), _>(terms, reply, |span| {
                 span.append_to(&mut block);
                 Ok(std::mem::take(&mut block))
             }),
             (outcome::DONE, _) => Err(bad("results in an odd place")),
-            _ => self.uncommon::<()>(reply, crate::Limits::default(), None, Some(segment)).map(|()| block),
+            _ => self.uncommon::<()>(terms, reply, None, segment).map(|()| block),
         }
     }
 
-    /// Drops the client's hold on a resource. If the server is gone, so is the resource.
+    /// Drops the client's hold on a resource. If the server is gone, so is the resource. With a deadline it waits no longer; the server drops the object when it comes to it.
     pub fn release(&self, handle: Handle) {
-        let mut request = Image::new(0, server::tag(self.0.id, server::RELEASE), NO_ASTACK);
+        let mut request = Image::new(0, server::tag(self.inner.id, server::RELEASE), NO_ASTACK);
         request.values[0] = handle.0;
         request.place(Place::Inline, 0, 8);
-        let _ = self.0.link.channel.call(&mut request);
+        let _ = self.send::<()>(Terms { limits: Limits::default(), ends: self.ends() }, &mut request, &mut None, &mut None);
     }
 }
 
@@ -401,43 +512,85 @@ struct AStack<'a> {
 }
 
 impl<'a> AStack<'a> {
-    /// Takes one; waits while all of its class are in use.
+    /// Takes one; waits while all of its class are in use, at most until `ends`.
     #[inline]
-    fn take(inner: &'a Inner, class: usize) -> Self {
+    fn take(inner: &'a Inner, class: usize, ends: Option<Instant>) -> Result<Self, CallError> {
         let gate = &inner.gates[class];
-        let within = gate.try_take().unwrap_or_else(|| wait_for(gate));
-        Self { inner, class, number: inner.plan.first_of(class) + within }
+        let within = match gate.try_take() {
+            Some(within) => within,
+            None => wait_for(gate, ends).ok_or(CallError::Aborted { sent: false })?,
+        };
+        Ok(Self { inner, class, number: inner.plan.first_of(class) + within })
     }
 
     fn room(&self) -> Option<Room<'a>> {
         let (at, len) = self.inner.plan.place(self.number)?;
         self.inner.astacks.as_ref()?.room(at, len)
     }
+
+    /// Its class and number; it stays taken.
+    fn leave(self) -> (usize, u16) {
+        let left = (self.class, self.number);
+        std::mem::forget(self);
+        left
+    }
 }
 
 #[cold]
-fn wait_for(gate: &Gate<Waiting>) -> u16 {
+fn wait_for(gate: &Gate<Waiting>, ends: Option<Instant>) -> Option<u16> {
     let told = Arc::new(AtomicU32::new(0));
     let mut taken = None;
+    if ends.is_some() {
+        let waited = upcall_thread::block_until(ends, |ticket| {
+            taken = gate.take_or_wait(|| Waiting { sleeper: Sleeper::Until(ticket), told: told.clone() });
+            if taken.is_some() {
+                ticket.wake();
+            }
+        });
+        return taken.or_else(|| (waited == Waited::Woken).then(|| told.load(Ordering::Acquire) as u16));
+    }
     upcall_thread::block_unless(|waiter| {
         let mut waiter = Some(waiter);
         taken = gate.take_or_wait(|| {
             let waiter = waiter.take().unwrap_or_else(|| unreachable!("the gate makes at most one entry"));
-            Waiting { waiter, told: told.clone() }
+            Waiting { sleeper: Sleeper::Patient(waiter), told: told.clone() }
         });
         waiter
     });
-    taken.unwrap_or_else(|| told.load(Ordering::Acquire) as u16)
+    Some(taken.unwrap_or_else(|| told.load(Ordering::Acquire) as u16))
 }
 
 impl Drop for AStack<'_> {
     #[inline]
     fn drop(&mut self) {
-        let within = self.number - self.inner.plan.first_of(self.class);
-        if let Some((next, within)) = self.inner.gates[self.class].give(within) {
-            next.told.store(within.into(), Ordering::Release);
-            next.waiter.wake();
+        let mut within = self.number - self.inner.plan.first_of(self.class);
+        while let Some((next, number)) = self.inner.gates[self.class].give(within) {
+            if next.tell(number) {
+                break;
+            }
+            // It has gone meanwhile; the number is ours again.
+            within = number;
         }
+    }
+}
+
+/// What an abandoned call leaves to its late reply. Does not keep the binding: if that is gone, so is all of this.
+struct Leavings {
+    inner: Weak<Inner>,
+    astack: Option<(usize, u16)>,
+    segment: Option<Segment>,
+}
+
+impl Leavings {
+    /// Reads the late reply and drops its result, with the resources in it; then what the call brought is free again. May block.
+    fn read<R: Get>(self, terms: Terms, reply: &Image) {
+        let Some(inner) = self.inner.upgrade() else { return };
+        let binding = Binding { inner, deadline: None };
+        let inner = &*binding.inner;
+        let astack = self.astack.map(|(class, number)| AStack { inner, class, number });
+        let segment = self.segment.map(|segment| TakenSegment { inner, segment: Some(segment) });
+        // Nobody is there to be told of an error.
+        let _ = binding.results::<R>(terms, reply, astack, segment);
     }
 }
 
@@ -448,13 +601,14 @@ struct TakenSegment<'a> {
 }
 
 impl<'a> TakenSegment<'a> {
-    fn take(inner: &'a Inner, len: usize) -> Result<Self, CallError> {
+    fn take(inner: &'a Inner, len: usize, ends: Option<Instant>) -> Result<Self, CallError> {
         let segment = match inner.link.kept_segment(len) {
             Some(segment) => Ok(segment),
-            None => aside(|| inner.link.new_segment(len)),
+            None => aside(|| inner.link.new_segment(len, ends)),
         };
         let segment = segment.map_err(|error| match inner.link.channel.closed() {
             Some(closed) => CallError::Failed(closed),
+            None if ends.is_some() && error.kind() == io::ErrorKind::TimedOut => CallError::Aborted { sent: false },
             None => CallError::NoMemory { bytes: len as u64, error: error.to_string() },
         })?;
         Ok(Self { inner, segment: Some(segment) })
@@ -462,6 +616,10 @@ impl<'a> TakenSegment<'a> {
 
     fn number(&self) -> u16 {
         self.segment.as_ref().map_or(0, |segment| segment.number)
+    }
+
+    fn leave(mut self) -> Option<Segment> {
+        self.segment.take()
     }
 
     fn room(&self) -> Option<Room<'_>> {

@@ -7,7 +7,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
-use upcall_transfer::Closed;
+use upcall_transfer::{Closed, NoReply};
 
 /// Why a client could not bind.
 #[derive(Debug)]
@@ -157,6 +157,11 @@ impl std::error::Error for BindError {
 pub enum CallError {
     /// LRPC's call-failed: no reply will come. If the server ended during the call, the procedure may or may not have run.
     Failed(Closed),
+    /// LRPC's call-aborted: the deadline passed before the reply was there. The server is alive as far as is known, and goes on; the result is dropped when it comes.
+    Aborted {
+        /// The server has the request, so the procedure may have run, may be running, or may still run; otherwise it never will.
+        sent: bool,
+    },
     /// An argument is longer than the interface permits. Nothing was sent.
     TooLong {
         /// "string" or "list".
@@ -193,6 +198,18 @@ impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Failed(closed) => write!(f, "the call failed: {closed}; bind again"),
+            Self::Aborted { sent: true } => {
+                write!(
+                    f,
+                    "the call was aborted at its deadline; the procedure may still run, and its result will be dropped: call again, or with a longer deadline"
+                )
+            }
+            Self::Aborted { sent: false } => {
+                write!(
+                    f,
+                    "the call was aborted at its deadline before it was sent, since earlier calls take all the places: call again, or with a longer deadline"
+                )
+            }
             Self::TooLong { what, len, limit } => {
                 write!(f, "a {what} of {len} is longer than the interface's limit of {limit}; nothing was sent")
             }
@@ -213,6 +230,15 @@ impl std::error::Error for CallError {}
 impl From<Closed> for CallError {
     fn from(closed: Closed) -> Self {
         Self::Failed(closed)
+    }
+}
+
+impl From<NoReply> for CallError {
+    fn from(reason: NoReply) -> Self {
+        match reason {
+            NoReply::Closed(closed) => Self::Failed(closed),
+            NoReply::OutOfTime { sent } => Self::Aborted { sent },
+        }
     }
 }
 

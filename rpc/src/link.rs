@@ -143,7 +143,10 @@ impl Control {
 
     /// Sends a request without an answer.
     pub(crate) fn notify(&self, request: ClientRequest, descriptors: &[BorrowedFd<'_>]) -> Result<(), NoExchange> {
-        let deadline = patience_ends();
+        self.notify_by(patience_ends(), request, descriptors)
+    }
+
+    fn notify_by(&self, deadline: Instant, request: ClientRequest, descriptors: &[BorrowedFd<'_>]) -> Result<(), NoExchange> {
         let _turn = self.serial.take_by(deadline).ok_or(NoExchange::TimedOut)?;
         self.tell(0, request, descriptors, deadline)
     }
@@ -403,11 +406,12 @@ impl Link {
         let station = PeerStation::join(station).map_err(|error| BindError::Protocol { what: error.to_string() })?;
         let bell = Bell::adopt(bell).map_err(unable("the server's bell"))?;
         let opener = control.clone();
-        let open_lane = Box::new(move |number: u16, vp: Option<(u16, &Bell)>| {
+        let open_lane = Box::new(move |number: u16, vp: Option<(u16, &Bell)>, ends: Instant| {
             let bell: Vec<_> = vp.iter().map(|(_, bell)| bell.as_fd()).collect();
             let request = ClientRequest::OpenLane { number, vp: vp.as_ref().map(|(vp, _)| *vp) };
-            opener.notify(request, &bell).map_err(|error| match error {
+            opener.notify_by(ends, request, &bell).map_err(|error| match error {
                 NoExchange::Closed => io::ErrorKind::BrokenPipe.into(),
+                NoExchange::TimedOut => io::ErrorKind::TimedOut.into(),
                 error => io::Error::other(format!("{error:?}")),
             })
         });
@@ -452,14 +456,15 @@ impl Link {
         best.map(|i| segments.kept.swap_remove(i))
     }
 
-    /// A new one. Blocks the kernel thread until the server has mapped it.
-    pub(crate) fn new_segment(&self, len: usize) -> io::Result<Segment> {
+    /// A new one. Blocks the kernel thread until the server has mapped it, at most until `ends`, or as long as the link is patient; then the error is `TimedOut`.
+    pub(crate) fn new_segment(&self, len: usize, ends: Option<Instant>) -> io::Result<Segment> {
         // A power of two while that wastes little, so that segments are found again.
         let len = if len <= 1 << 24 { Some(len.next_power_of_two().max(1 << 16)) } else { len.checked_next_multiple_of(1 << 21) };
         let len = len.filter(|&len| isize::try_from(len).is_ok()).ok_or(io::ErrorKind::OutOfMemory)?;
         let memory = MemoryFile::create("upcall-segment", len)?;
         memory.allocate()?;
         let region = Region::new(Mapping::entered(&memory)?).ok_or_else(|| io::Error::other("a read-only segment"))?;
+        self.tell_of_dropped();
         let number = {
             let mut segments = locked(&self.segments);
             let number = segments.free.pop().unwrap_or_else(|| {
@@ -471,13 +476,32 @@ impl Link {
             }
             number
         };
-        match self.control.exchange(ClientRequest::Segment { number, len: len as u64 }, &[memory.as_fd()], patience_ends()) {
+        let patience = patience_ends();
+        let deadline = ends.map_or(patience, |ends| ends.min(patience));
+        let request = ClientRequest::Segment { number, len: len as u64 };
+        let mut said = false;
+        let answered = self.control.talk(deadline).and_then(|mut talk| {
+            let serial = talk.say(request, &[memory.as_fd()])?;
+            said = true;
+            talk.hear(serial)
+        });
+        match answered {
             Ok((Answer::Mapped, _)) => Ok(Segment { number, region }),
             Ok((Answer::Refused(refusal), _)) => {
                 locked(&self.segments).free.push(number);
                 Err(io::Error::other(format!("the server refuses the segment: {refusal:?}")))
             }
             Ok(_) => Err(io::Error::other("another answer than a mapped segment")),
+            Err(NoExchange::TimedOut) => {
+                // If it was sent, the server will map it when it comes to that.
+                let mut segments = locked(&self.segments);
+                if said {
+                    segments.overdue.push(number)
+                } else {
+                    segments.free.push(number)
+                }
+                Err(io::Error::new(io::ErrorKind::TimedOut, "the server did not map it in time"))
+            }
             Err(error) => {
                 // The clerk may not have noticed yet.
                 if matches!(error, NoExchange::Closed) {
@@ -495,9 +519,22 @@ impl Link {
         if kept + segment.region.len() <= KEEP {
             segments.kept.push(segment);
         } else {
-            segments.free.push(segment.number);
+            segments.overdue.push(segment.number);
             drop(segments);
-            let _ = self.control.notify(ClientRequest::DropSegment { number: segment.number }, &[]);
+            self.tell_of_dropped();
+        }
+    }
+
+    /// Tells the server which segments are dropped, if it takes that within some milliseconds each; else at the next occasion.
+    fn tell_of_dropped(&self) {
+        let overdue = std::mem::take(&mut locked(&self.segments).overdue);
+        for number in overdue {
+            let told = self
+                .control
+                .notify_by(Instant::now() + Duration::from_millis(10), ClientRequest::DropSegment { number }, &[])
+                .is_ok();
+            let mut segments = locked(&self.segments);
+            if told { segments.free.push(number) } else { segments.overdue.push(number) }
         }
     }
 }
@@ -512,6 +549,8 @@ impl Drop for Link {
         } else {
             clerk.forget(*connection);
         }
+        // Those who wait for late replies go.
+        self.channel.close(Closed::Here);
     }
 }
 
@@ -526,6 +565,8 @@ pub(crate) struct Segment {
 struct Segments {
     kept: Vec<Segment>,
     free: Vec<u16>,
+    /// The server has not been told yet that these are dropped.
+    overdue: Vec<u16>,
     next: u16,
 }
 

@@ -1,5 +1,6 @@
 //! A client that does what it is told: one line in, one line out.
 
+use crate::deadline::deadlines;
 use crate::dice::Dice;
 use crate::interfaces::trial::{Thing, Trial};
 use crate::interfaces::{changed, older, other, small};
@@ -16,7 +17,7 @@ use upcall::{BindError, CallError, Pacing};
 use upcall_os::processor::Processors;
 
 /// What every command gives.
-type Outcome = Result<Vec<String>, Box<dyn Error>>;
+pub(crate) type Outcome = Result<Vec<String>, Box<dyn Error>>;
 
 #[derive(Default)]
 struct Client {
@@ -117,11 +118,17 @@ impl Client {
             "drop-things" => self.things.clear(),
             "things" => return self.trial()?.things().map_err(Into::into).and_then(|(a, b)| show([a, b])),
             "work" => self.trial()?.work(number(1) as u32)?,
+            "work-by" => {
+                self.trial()?.with_deadline(Some(Duration::from_millis(number(2)))).work(number(1) as u32)?;
+            }
             "marks" => return self.trial()?.marks().map_err(Into::into).and_then(|(a, b)| show([a, b])),
             "fail" => self.trial()?.fail(words[1])?,
             "limited" => self.trial()?.limited(&"x".repeat(number(1) as usize), &vec![1; number(2) as usize])?,
             "storm" => return storm(self.trial()?, number(1) as usize, number(2) as usize),
             "without-kernel" => return without_kernel(self.trial()?, number(1)),
+            "deadlines" => {
+                return deadlines(self.trial()?, number(1) as usize, number(2) as usize, Duration::from_millis(number(3)));
+            }
             "crowd" => return crowd(self.trial()?),
             "honest" => return honest(self.trial()?, Duration::from_millis(number(1))),
             "beside" => return beside(self.trial()?, words[1]),
@@ -220,7 +227,7 @@ fn bind_storm(name: &str) -> Outcome {
 }
 
 /// One call of a kind that `which` chooses, with its answer checked.
-fn one_call(trial: &Trial, which: usize, dice: &mut Dice) -> Result<(), Box<dyn Error>> {
+pub(crate) fn one_call(trial: &Trial, which: usize, dice: &mut Dice) -> Result<(), Box<dyn Error>> {
     match which % 6 {
         0 => trial.null()?,
         1 => {

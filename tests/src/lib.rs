@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+mod deadline;
 pub mod dice;
 pub mod impostor;
 pub mod object;

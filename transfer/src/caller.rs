@@ -5,6 +5,11 @@
 //! idle loop polls for the replies of all of them (URPC, section 2; U6 and U7).
 //!
 //! When the server dies the channel is closed: every waiting call returns [`Closed`], and so does every later one, at once.
+//!
+//! # A caller that goes before the reply comes
+//! LRPC, section 5.3: a caller may abandon a call that a server holds for too long. The call itself goes on, and its reply will come into the lane and the memory that the
+//! call was made with; so neither is used for anything else before. A kernel thread leaves its lane to a thread made for this, which waits in its place; a user-level
+//! thread leaves its call number to the idle loop, which takes replies anyway. Either hands the late reply to [`Late`], which knows what the call was made with.
 
 use crate::domain::Domain;
 use crate::handoff::Donor;
@@ -26,7 +31,7 @@ use upcall_os::processor;
 use upcall_shm::channel::{Channel, Lane, LaneControl};
 use upcall_shm::region::Shared;
 use upcall_shm::ring::SingleCaller;
-use upcall_shm::slot::{Image, Slot};
+use upcall_shm::slot::{Image, NO_ASTACK, Slot};
 use upcall_shm::station::PeerStation;
 
 /// Lanes for kernel threads come first, one for each that calls at the same time; more have to wait for each other.
@@ -34,6 +39,9 @@ const KERNEL_LANES: usize = 32;
 
 /// So long a kernel thread sleeps before it looks again whether its channel is still open.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
+
+/// So long it is tried to tell the server of a lane, before others have their turn.
+const SOON: Duration = Duration::from_millis(2);
 
 /// Why no call goes through a channel any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,8 +72,69 @@ impl fmt::Display for Closed {
 
 impl std::error::Error for Closed {}
 
-/// Tells the server of a lane: its number, and for a virtual processor's lane its number and the bell that wakes it.
-pub type OpenLane = Box<dyn Fn(u16, Option<(u16, &Bell)>) -> io::Result<()> + Send + Sync>;
+/// How long a call waits for its reply, and what becomes of a reply that comes later.
+pub struct Patience<'a> {
+    /// When it ends.
+    pub ends: Instant,
+    /// Asked once, by a call that was sent and is abandoned. Must not block.
+    pub late: &'a mut dyn FnMut() -> Late,
+}
+
+/// Takes the reply of a call that was abandoned, on a thread that may block; dropped if none will come.
+pub type Late = Box<dyn FnOnce(Image) + Send>;
+
+/// Why a call has no reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoReply {
+    /// None will come.
+    Closed(Closed),
+    /// The caller's patience ended.
+    OutOfTime {
+        /// The request is with the server; otherwise the call was still waiting for its turn to be sent.
+        sent: bool,
+    },
+}
+
+/// How a call waits: decided when it is compiled, so that one without a deadline pays nothing for those that have one.
+pub(crate) trait Wait {
+    /// When it ends, if it does.
+    fn ends(&self) -> Option<Instant>;
+    /// What takes the reply after that.
+    fn late(&mut self) -> Option<Late>;
+}
+
+/// Until the reply is there.
+struct Forever;
+
+impl Wait for Forever {
+    #[inline(always)]
+    fn ends(&self) -> Option<Instant> {
+        None
+    }
+    #[inline(always)]
+    fn late(&mut self) -> Option<Late> {
+        None
+    }
+}
+
+impl Wait for Patience<'_> {
+    fn ends(&self) -> Option<Instant> {
+        Some(self.ends)
+    }
+    fn late(&mut self) -> Option<Late> {
+        Some((self.late)())
+    }
+}
+
+impl From<Closed> for NoReply {
+    fn from(reason: Closed) -> Self {
+        Self::Closed(reason)
+    }
+}
+
+/// Tells the server of a lane: its number, and for a virtual processor's lane its number and the bell that wakes it. Tries until the moment given; then the error is
+/// `TimedOut`, and the server was not told.
+pub type OpenLane = Box<dyn Fn(u16, Option<(u16, &Bell)>, Instant) -> io::Result<()> + Send + Sync>;
 
 /// What is known of the server, shared by the lanes.
 pub(crate) struct Far {
@@ -90,21 +159,26 @@ pub struct CallerChannel {
     open_lane: OpenLane,
     pacing: AtomicU8,
     kernel: [OnceLock<KernelSeat>; KERNEL_LANES],
+    /// Held by who opens one of them.
+    opening: Mutex<()>,
     crowd: Crowd,
     seats: [OnceLock<Arc<VpSeat>>; crate::domain::MOST_PROCESSORS],
 }
 
 struct KernelSeat {
+    number: usize,
     control: Shared<LaneControl>,
     lane: Mutex<KernelLane>,
 }
 
 /// A lane and the right to call on it.
-type TakenLane<'a> = Result<(&'a KernelSeat, MutexGuard<'a, KernelLane>), Closed>;
+type TakenLane<'a> = Result<(&'a KernelSeat, MutexGuard<'a, KernelLane>), NoReply>;
 
 struct KernelLane {
     slot: SingleCaller<Shared<Slot>>,
     calls: u16,
+    /// Its call was abandoned, and the reply is not there yet.
+    late: bool,
     /// The server shared our processor when we last had to look.
     shared: bool,
     give_way: GiveWay,
@@ -158,6 +232,7 @@ impl CallerChannel {
             open_lane,
             pacing: AtomicU8::new(0),
             kernel: [const { OnceLock::new() }; KERNEL_LANES],
+            opening: Mutex::default(),
             crowd: Crowd::default(),
             seats: [const { OnceLock::new() }; crate::domain::MOST_PROCESSORS],
         });
@@ -207,21 +282,34 @@ impl CallerChannel {
     /// # Errors
     /// The channel is closed, or is being closed while the call waits. Whether the procedure ran is then unknown.
     #[inline]
-    pub fn call(&self, message: &mut Image) -> Result<(), Closed> {
+    pub fn call(&self, message: &mut Image) -> Result<(), NoReply> {
+        self.call_and_wait(message, Forever)
+    }
+
+    /// The same, but the call is abandoned when the patience ends.
+    ///
+    /// # Errors
+    /// Also [`NoReply::OutOfTime`].
+    pub fn call_within(&self, message: &mut Image, patience: Patience<'_>) -> Result<(), NoReply> {
+        self.call_and_wait(message, patience)
+    }
+
+    #[inline]
+    fn call_and_wait(&self, message: &mut Image, wait: impl Wait) -> Result<(), NoReply> {
         match crate::idle::number() {
-            None => self.call_from_kernel_thread(message),
-            Some(vp) => self.call_from_thread(vp, message),
+            None => self.call_from_kernel_thread(message, wait),
+            Some(vp) => self.call_from_thread(vp, message, wait),
         }
     }
 
-    fn call_from_kernel_thread(&self, message: &mut Image) -> Result<(), Closed> {
+    fn call_from_kernel_thread(&self, message: &mut Image, wait: impl Wait) -> Result<(), NoReply> {
         // Who goes to the queue has no lane in hand: those before it may need that one.
-        let free = if self.crowd.waiting.load(Ordering::Relaxed) == 0 { self.free_lane() } else { None };
+        let free = if self.crowd.waiting.load(Ordering::Relaxed) == 0 { self.free_lane(wait.ends()) } else { None };
         let (seat, lane) = match free {
             Some(free) => free?,
-            None => self.lane_in_turn()?,
+            None => self.lane_in_turn(wait.ends())?,
         };
-        let outcome = self.call_on_lane(seat, lane, message);
+        let outcome = self.call_on_lane(seat, lane, message, wait);
         if self.crowd.waiting.load(Ordering::Relaxed) != 0 {
             self.crowd.freed.notify_all();
         }
@@ -229,11 +317,16 @@ impl CallerChannel {
     }
 
     #[inline]
-    fn call_on_lane(&self, seat: &KernelSeat, mut lane: MutexGuard<'_, KernelLane>, message: &mut Image) -> Result<(), Closed> {
+    fn call_on_lane(
+        &self,
+        seat: &KernelSeat,
+        mut lane: MutexGuard<'_, KernelLane>,
+        message: &mut Image,
+        mut wait: impl Wait,
+    ) -> Result<(), NoReply> {
         self.far.check()?;
         lane.calls = lane.calls.wrapping_add(1);
-        let call = lane.calls;
-        message.set_call(call);
+        message.set_call(lane.calls);
         let asleep = self.far.station.asleep(self.far.home);
         let handed = self.pacing() != Pacing::Poll && self.far.is_brought(asleep);
         if handed {
@@ -245,12 +338,18 @@ impl CallerChannel {
             let KernelLane { slot, hand_over, .. } = &mut *lane;
             handed && hand_over.until(|| slot.waits())
         } else {
-            self.spin_for_reply(&mut lane, message.tag())?
+            self.spin_for_reply(&mut lane, message.tag(), wait.ends())?
         };
-        if !there {
-            self.sleep_for_reply(seat, &lane)?;
+        if !there && !self.sleep_for_reply(seat, &lane, wait.ends())? {
+            wait.late().into_iter().for_each(|late| self.abandon(seat, &mut lane, late));
+            return Err(NoReply::OutOfTime { sent: true });
         }
-        if !lane.slot.take(message) || message.call() != call {
+        Ok(self.take_reply(&mut lane, message)?)
+    }
+
+    #[inline]
+    fn take_reply(&self, lane: &mut KernelLane, message: &mut Image) -> Result<(), Closed> {
+        if !lane.slot.take(message) || message.call() != lane.calls {
             let reason = Closed::Violation("a reply to a call that was not made");
             self.close(reason.clone());
             return Err(reason);
@@ -258,18 +357,44 @@ impl CallerChannel {
         Ok(())
     }
 
-    /// A free lane for a kernel thread: lowest first, opened when needed; `None` if all are taken.
+    /// Leaves the lane to a thread that waits for the reply in the caller's place. Without one, the lane is lost for as long as the channel lives.
+    #[cold]
+    fn abandon(&self, seat: &KernelSeat, lane: &mut KernelLane, late: Late) {
+        let Some(channel) = self.far.whole.get().and_then(Weak::upgrade) else { return };
+        lane.late = true;
+        let number = seat.number;
+        let wait = move || channel.take_late_reply(number, late);
+        drop(std::thread::Builder::new().name("upcall-late".into()).stack_size(256 * 1024).spawn(wait));
+    }
+
+    fn take_late_reply(&self, number: usize, late: Late) {
+        let Some(seat) = self.kernel[number].get() else { return };
+        let mut lane = locked(&seat.lane);
+        let mut reply = Image::new(0, 0, NO_ASTACK);
+        // If the channel is closed the lane is of no more use to anybody.
+        if self.sleep_for_reply(seat, &lane, None).is_err() || self.take_reply(&mut lane, &mut reply).is_err() {
+            return;
+        }
+        lane.late = false;
+        drop(lane);
+        self.crowd.freed.notify_all();
+        late(reply);
+    }
+
+    /// A free lane for a kernel thread: lowest first, opened when needed; `None` if all are taken, or another is being opened.
     #[inline]
-    fn free_lane(&self) -> Option<TakenLane<'_>> {
+    fn free_lane(&self, ends: Option<Instant>) -> Option<TakenLane<'_>> {
         for (number, cell) in self.kernel.iter().enumerate() {
             let seat = match cell.get() {
                 Some(seat) => seat,
-                None => match self.open_kernel_lane(number, cell) {
+                None => match self.open_kernel_lane(number, cell, ends)? {
                     Ok(seat) => seat,
                     Err(reason) => return Some(Err(reason)),
                 },
             };
-            if let Ok(lane) = seat.lane.try_lock() {
+            if let Ok(lane) = seat.lane.try_lock()
+                && !lane.late
+            {
                 return Some(Ok((seat, lane)));
             }
         }
@@ -278,58 +403,84 @@ impl CallerChannel {
 
     /// Waits for a lane behind those who wait already.
     #[cold]
-    fn lane_in_turn(&self) -> TakenLane<'_> {
+    fn lane_in_turn(&self, ends: Option<Instant>) -> TakenLane<'_> {
         static TICKET: AtomicU64 = AtomicU64::new(0);
         let mut tickets = locked(&self.crowd.tickets);
         let own = TICKET.fetch_add(1, Ordering::Relaxed);
         tickets.push_back(own);
         self.crowd.waiting.fetch_add(1, Ordering::SeqCst);
         let taken = loop {
+            if let Err(reason) = self.far.check() {
+                break Err(reason.into());
+            }
             if tickets.front() == Some(&own)
-                && let Some(taken) = self.free_lane()
+                && let Some(taken) = self.free_lane(ends)
             {
                 break taken;
             }
+            if ends.is_some_and(|ends| Instant::now() >= ends) {
+                break Err(NoReply::OutOfTime { sent: false });
+            }
             tickets = self.crowd.freed.wait_timeout(tickets, CROWD_LOOKS).unwrap_or_else(PoisonError::into_inner).0;
         };
-        tickets.pop_front();
+        tickets.retain(|&ticket| ticket != own);
         self.crowd.waiting.fetch_sub(1, Ordering::SeqCst);
         drop(tickets);
         self.crowd.freed.notify_all();
         taken
     }
 
+    /// `None` if another thread opens it, or the server does not listen at the moment: neither is waited for, since the caller may hold the queue.
     #[cold]
-    fn open_kernel_lane<'a>(&self, number: usize, cell: &'a OnceLock<KernelSeat>) -> Result<&'a KernelSeat, Closed> {
-        let mut failed = None;
-        let seat = cell.get_or_init(|| {
-            let lane = lane_of(&self.channel, number);
-            if let Err(error) = (self.open_lane)(number as u16, None) {
-                failed = Some(no_lane(error));
+    fn open_kernel_lane<'a>(
+        &self,
+        number: usize,
+        cell: &'a OnceLock<KernelSeat>,
+        ends: Option<Instant>,
+    ) -> Option<Result<&'a KernelSeat, NoReply>> {
+        let _opening = self.opening.try_lock().ok()?;
+        if let Some(seat) = cell.get() {
+            return Some(Ok(seat));
+        }
+        match self.tell_of_lane(number, None, ends) {
+            Ok(true) => {}
+            Ok(false) => return None,
+            Err(reason) => {
+                if let NoReply::Closed(reason) = &reason {
+                    self.close(reason.clone());
+                }
+                return Some(Err(reason));
             }
-            let slot = SingleCaller::new(lane.single);
-            let calling = KernelLane {
-                slot,
-                calls: 0,
-                shared: false,
-                give_way: GiveWay::default(),
-                hand_over: HandOver::default(),
-                foresight: Default::default(),
-            };
-            KernelSeat { control: lane.control, lane: Mutex::new(calling) }
-        });
-        match failed {
-            None => Ok(seat),
-            Some(reason) => {
-                self.close(reason.clone());
-                Err(reason)
+        }
+        let lane = lane_of(&self.channel, number);
+        let calling = KernelLane {
+            slot: SingleCaller::new(lane.single),
+            calls: 0,
+            late: false,
+            shared: false,
+            give_way: GiveWay::default(),
+            hand_over: HandOver::default(),
+            foresight: Default::default(),
+        };
+        Some(Ok(cell.get_or_init(|| KernelSeat { number, control: lane.control, lane: Mutex::new(calling) })))
+    }
+
+    /// Tells the server of a lane. False if it does not listen at the moment.
+    fn tell_of_lane(&self, number: usize, vp: Option<(u16, &Bell)>, ends: Option<Instant>) -> Result<bool, NoReply> {
+        let until = Instant::now() + SOON;
+        match (self.open_lane)(number as u16, vp, ends.map_or(until, |ends| ends.min(until))) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                self.far.check()?;
+                if ends.is_some_and(|ends| Instant::now() >= ends) { Err(NoReply::OutOfTime { sent: false }) } else { Ok(false) }
             }
+            Err(error) => Err(no_lane(error).into()),
         }
     }
 
     /// Spins until the reply is there, or as long as that is cheaper than sleeping: then false.
     #[inline]
-    fn spin_for_reply(&self, lane: &mut KernelLane, tag: u16) -> Result<bool, Closed> {
+    fn spin_for_reply(&self, lane: &mut KernelLane, tag: u16, ends: Option<Instant>) -> Result<bool, Closed> {
         // A reply of a polling server is there within one cache-line round trip; the clock is not read before that.
         if !lane.shared {
             let KernelLane { slot, foresight, .. } = lane;
@@ -337,11 +488,11 @@ impl CallerChannel {
                 return Ok(true);
             }
         }
-        self.spin_long(lane)
+        self.spin_long(lane, ends)
     }
 
     #[cold]
-    fn spin_long(&self, lane: &mut KernelLane) -> Result<bool, Closed> {
+    fn spin_long(&self, lane: &mut KernelLane, ends: Option<Instant>) -> Result<bool, Closed> {
         let (pacing, start) = (self.pacing(), Instant::now());
         let budget = self.far.pacer.budget(pacing);
         loop {
@@ -358,6 +509,9 @@ impl CallerChannel {
                 look::again();
             }
             self.far.check()?;
+            if ends.is_some_and(|ends| Instant::now() >= ends) {
+                return Ok(false);
+            }
             let asleep = self.far.station.asleep(self.far.home);
             if asleep && pacing == Pacing::Poll {
                 self.far.ring();
@@ -368,40 +522,45 @@ impl CallerChannel {
         }
     }
 
-    /// Sleeps until the reply is there.
-    fn sleep_for_reply(&self, seat: &KernelSeat, lane: &KernelLane) -> Result<(), Closed> {
+    /// Sleeps until the reply is there; false if that is not before `ends`.
+    fn sleep_for_reply(&self, seat: &KernelSeat, lane: &KernelLane, ends: Option<Instant>) -> Result<bool, Closed> {
         let sleeper = &seat.control.sleeper;
         loop {
             sleep::announce(sleeper);
             if lane.slot.waits() {
                 sleep::retract(sleeper);
-                return Ok(());
+                return Ok(true);
             }
             if let Err(reason) = self.far.check() {
                 sleep::retract(sleeper);
                 return Err(reason);
+            }
+            // The server can write the word, and so undo the wake of a closing channel; hence not for ever.
+            let left = ends.map_or(LONGEST_SLEEP, |ends| ends.saturating_duration_since(Instant::now()).min(LONGEST_SLEEP));
+            if left.is_zero() {
+                sleep::retract(sleeper);
+                return Ok(false);
             }
             // The fence of `announce` makes this the exact look that a waker owes (sleep.rs).
             if self.far.station.asleep(self.far.home) {
                 self.far.donor.bring(&self.far.station, self.far.home);
                 self.far.ring();
             }
-            // The server can write the word, and so undo the wake of a closing channel; hence not for ever.
-            futex::wait(sleeper, 1, Scope::Shared, Some(LONGEST_SLEEP));
+            futex::wait(sleeper, 1, Scope::Shared, Some(left));
             if lane.slot.waits() {
                 sleep::retract(sleeper);
-                return Ok(());
+                return Ok(true);
             }
         }
     }
 
-    fn call_from_thread(&self, vp: usize, message: &mut Image) -> Result<(), Closed> {
+    fn call_from_thread(&self, vp: usize, message: &mut Image, wait: impl Wait) -> Result<(), NoReply> {
         let seat = match self.seats.get(vp).and_then(OnceLock::get) {
             Some(seat) => seat,
-            None => self.open_seat(vp)?,
+            None => self.open_seat(vp, wait.ends())?,
         };
-        let reply = seat.call(*message).inspect_err(|reason| {
-            if matches!(reason, Closed::Violation(_)) {
+        let reply = seat.call(*message, wait).inspect_err(|reason| {
+            if let NoReply::Closed(reason @ Closed::Violation(_)) = reason {
                 self.close(reason.clone());
             }
         })?;
@@ -410,7 +569,7 @@ impl CallerChannel {
     }
 
     #[cold]
-    fn open_seat(&self, vp: usize) -> Result<&Arc<VpSeat>, Closed> {
+    fn open_seat(&self, vp: usize, ends: Option<Instant>) -> Result<&Arc<VpSeat>, NoReply> {
         let unable = no_lane;
         let domain = Domain::current().map_err(unable)?;
         let bed = domain.bed(vp).map_err(unable)?;
@@ -418,7 +577,15 @@ impl CallerChannel {
         let bell = Bell::new().map_err(unable)?;
         bed.set.add(&bell, 1, Report::EachRing).map_err(unable)?;
         let number = KERNEL_LANES + vp;
-        (self.open_lane)(number as u16, Some((vp as u16, &bell))).inspect_err(|_| bed.set.remove(&bell)).map_err(unable)?;
+        let tell = || self.tell_of_lane(number, Some((vp as u16, &bell)), ends).inspect_err(|_| bed.set.remove(&bell));
+        while !tell()? {
+            // Other threads of this processor go on, and one of them may open the seat.
+            upcall_thread::sleep(SOON);
+            if let Some(seat) = self.seats[vp].get() {
+                bed.set.remove(&bell);
+                return Ok(seat);
+            }
+        }
         let seat = Arc::new(VpSeat::new(vp, self.far.clone(), (bell, clapper), lane_of(&self.channel, number)));
         domain.add_seat(seat.clone());
         // A number belongs to one kernel thread at a time, and only that opens its seat.

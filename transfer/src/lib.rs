@@ -36,7 +36,7 @@ pub mod server;
 pub mod sleep;
 
 #[cfg(not(loom))]
-pub use caller::{CallerChannel, Closed};
+pub use caller::{CallerChannel, Closed, Late, NoReply, Patience};
 #[cfg(not(loom))]
 pub use domain::Domain;
 #[cfg(not(loom))]

@@ -2,19 +2,20 @@
 //!
 //! Source: URPC, section 2 (U6 and U7 here).
 
-use crate::caller::{Closed, Far};
+use crate::caller::{Closed, Far, Late, NoReply, Wait};
 use crate::domain::Domain;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
 use upcall_shm::channel::{DEPTH, Lane};
 use upcall_shm::region::Shared;
 use upcall_shm::ring::{Receiver, Sender};
 use upcall_shm::slot::{Image, Slot};
-use upcall_thread::Waiter;
+use upcall_thread::{Ticket, Waited, Waiter};
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -40,7 +41,7 @@ struct Calling {
     calls: Vec<Call>,
     free: Vec<u16>,
     /// Threads that wait for a free call number.
-    queue: VecDeque<Waiter>,
+    queue: VecDeque<Sleeper>,
     /// So many of the free numbers are for threads that were woken for them: who calls again at once does not overtake them for ever.
     promised: usize,
 }
@@ -59,9 +60,43 @@ impl Calling {
 
 enum Call {
     Free,
-    Waiting(Waiter),
+    Waiting(Sleeper),
     Done(Image),
     Failed(Closed),
+    /// Its thread has gone; this takes the reply.
+    Late(Late),
+}
+
+/// A thread that waits: for as long as it takes, or until its patience ends.
+enum Sleeper {
+    Patient(Waiter),
+    Until(Ticket),
+}
+
+impl Sleeper {
+    /// Makes it ready; false if it is ready already, because its patience has ended.
+    #[inline]
+    fn wake(self) -> bool {
+        match self {
+            Self::Patient(waiter) => {
+                waiter.wake();
+                true
+            }
+            Self::Until(ticket) => ticket.wake(),
+        }
+    }
+}
+
+/// Blocks the calling thread until the sleeper that `publish` gets is woken, or until `ends`.
+#[inline]
+fn block(ends: Option<Instant>, publish: impl FnOnce(Sleeper)) -> Waited {
+    match ends {
+        None => {
+            upcall_thread::block(|waiter| publish(Sleeper::Patient(waiter)));
+            Waited::Woken
+        }
+        ends => upcall_thread::block_until(ends, |ticket| publish(Sleeper::Until(ticket))),
+    }
 }
 
 impl fmt::Debug for VpSeat {
@@ -104,43 +139,56 @@ impl VpSeat {
         self.vp
     }
 
-    pub(crate) fn call(&self, mut request: Image) -> Result<Image, Closed> {
+    pub(crate) fn call(&self, mut request: Image, wait: impl Wait) -> Result<Image, NoReply> {
         let mut promised = false;
         loop {
             self.far.check()?;
             let free = locked(&self.calling).take_number(promised);
             if let Some(number) = free {
                 request.set_call(number);
-                upcall_thread::block(|waiter| {
+                block(wait.ends(), |sleeper| {
                     let mut calling = locked(&self.calling);
-                    calling.calls[usize::from(number)] = Call::Waiting(waiter);
+                    calling.calls[usize::from(number)] = Call::Waiting(sleeper);
                     calling.requests.send(&request);
                     self.under_way.store(DEPTH - calling.free.len(), Ordering::Relaxed);
                     self.owes_look.store(true, Ordering::Relaxed);
                 });
-                return self.finish(number);
+                return self.finish(number, wait);
             }
-            upcall_thread::block(|waiter| locked(&self.calling).queue.push_back(waiter));
+            if block(wait.ends(), |sleeper| locked(&self.calling).queue.push_back(sleeper)) == Waited::TimedOut {
+                return Err(NoReply::OutOfTime { sent: false });
+            }
             promised = true;
         }
     }
 
-    fn finish(&self, number: u16) -> Result<Image, Closed> {
+    fn finish(&self, number: u16, mut wait: impl Wait) -> Result<Image, NoReply> {
         let mut calling = locked(&self.calling);
-        let outcome = match std::mem::replace(&mut calling.calls[usize::from(number)], Call::Free) {
+        let call = &mut calling.calls[usize::from(number)];
+        let outcome = match std::mem::replace(call, Call::Free) {
             Call::Done(reply) => Ok(reply),
-            Call::Failed(reason) => Err(reason),
-            Call::Free | Call::Waiting(_) => Err(Closed::Violation("a thread was woken before its reply")),
+            Call::Failed(reason) => Err(reason.into()),
+            Call::Waiting(Sleeper::Until(_)) if let Some(late) = wait.late() => {
+                // The number stays taken until the reply is there.
+                *call = Call::Late(late);
+                return Err(NoReply::OutOfTime { sent: true });
+            }
+            _ => Err(Closed::Violation("a thread was woken before its reply").into()),
         };
+        self.free(&mut calling, number);
+        outcome
+    }
+
+    /// A call is over: its number goes to whoever has waited longest for one.
+    fn free(&self, calling: &mut Calling, number: u16) {
         calling.free.push(number);
         self.under_way.store(DEPTH - calling.free.len(), Ordering::Relaxed);
-        let next = calling.queue.pop_front();
-        calling.promised += usize::from(next.is_some());
-        drop(calling);
-        if let Some(waiter) = next {
-            waiter.wake();
+        while let Some(next) = calling.queue.pop_front() {
+            if next.wake() {
+                calling.promised += 1;
+                break;
+            }
         }
-        outcome
     }
 
     /// Takes the replies that have come and makes their threads ready. Called by the idle loop of its own virtual processor.
@@ -151,11 +199,20 @@ impl VpSeat {
         let (mut woke, mut violated) = (false, false);
         let mut calling = locked(&self.calling);
         while let Some(reply) = calling.replies.take() {
-            let call = calling.calls.get_mut(usize::from(reply.call()));
+            let number = reply.call();
+            let call = calling.calls.get_mut(usize::from(number));
             match call {
                 Some(call @ Call::Waiting(_)) => {
-                    if let Call::Waiting(waiter) = std::mem::replace(call, Call::Done(reply)) {
-                        waiter.wake();
+                    if let Call::Waiting(sleeper) = std::mem::replace(call, Call::Done(reply)) {
+                        sleeper.wake();
+                        woke = true;
+                    }
+                }
+                Some(call @ Call::Late(_)) => {
+                    if let Call::Late(late) = std::mem::replace(call, Call::Free) {
+                        self.free(&mut calling, number);
+                        // Without a thread nobody takes it.
+                        drop(upcall_thread::Builder::new().spawn(move || late(reply)));
                         woke = true;
                     }
                 }
@@ -170,14 +227,16 @@ impl VpSeat {
         if let Some(reason) = self.far.closed() {
             for call in &mut calling.calls {
                 if matches!(call, Call::Waiting(_))
-                    && let Call::Waiting(waiter) = std::mem::replace(call, Call::Failed(reason.clone()))
+                    && let Call::Waiting(sleeper) = std::mem::replace(call, Call::Failed(reason.clone()))
                 {
-                    waiter.wake();
+                    sleeper.wake();
                     woke = true;
+                } else if matches!(call, Call::Late(_)) {
+                    *call = Call::Free;
                 }
             }
-            for waiter in calling.queue.drain(..) {
-                waiter.wake();
+            for sleeper in calling.queue.drain(..) {
+                sleeper.wake();
                 woke = true;
             }
             drop(calling);

@@ -12,7 +12,7 @@ use upcall_shm::region::Region;
 use upcall_shm::ring::{Receiver, Sender};
 use upcall_shm::slot::{Image, NO_ASTACK};
 use upcall_shm::station::{PeerStation, Station};
-use upcall_transfer::{CallerChannel, Closed, Domain, Pacing, Processors};
+use upcall_transfer::{CallerChannel, Closed, Domain, NoReply, Pacing, Processors};
 
 /// The lane of a virtual processor, its number, and the bell that wakes it.
 type Lane = (u16, u16, OwnedFd);
@@ -25,7 +25,7 @@ fn open() -> (Arc<CallerChannel>, Channel, Station, Arc<Mutex<Vec<Lane>>>) {
     let peer = PeerStation::join(station.as_fd().try_clone_to_owned().unwrap()).unwrap();
     let lanes: Arc<Mutex<Vec<Lane>>> = Arc::default();
     let opened = lanes.clone();
-    let open_lane = Box::new(move |number, vp: Option<(u16, &Bell)>| {
+    let open_lane = Box::new(move |number, vp: Option<(u16, &Bell)>, _: Instant| {
         if let Some((vp, bell)) = vp {
             opened.lock().unwrap().push((number, vp, bell.as_fd().try_clone_to_owned()?));
         }
@@ -43,7 +43,7 @@ fn eventually(what: &str, so: impl Fn() -> bool) {
 }
 
 /// Calls from a virtual processor of its own; says how that ended.
-fn call_from_a_thread(channel: &Arc<CallerChannel>) -> mpsc::Receiver<Result<u16, Closed>> {
+fn call_from_a_thread(channel: &Arc<CallerChannel>) -> mpsc::Receiver<Result<u16, NoReply>> {
     let (say, said) = mpsc::channel();
     let channel = channel.clone();
     std::thread::spawn(move || {
@@ -88,7 +88,7 @@ fn a_violation_on_one_lane_wakes_the_callers_on_all() {
     let limit = Duration::from_secs(10);
     assert_eq!(first.recv_timeout(limit), Ok(Ok(3)));
     let told = second.recv_timeout(limit).expect("the caller on the second lane waits for ever");
-    assert!(matches!(told, Err(Closed::Violation(_))), "{told:?}");
-    assert!(matches!(kernel.join().unwrap(), Err(Closed::Violation(_))));
+    assert!(matches!(told, Err(NoReply::Closed(Closed::Violation(_)))), "{told:?}");
+    assert!(matches!(kernel.join().unwrap(), Err(NoReply::Closed(Closed::Violation(_)))));
     assert!(matches!(channel.closed(), Some(Closed::Violation(_))));
 }

@@ -45,6 +45,20 @@ impl Module<'_> {
         emit!(self, "/// Sets how kernel threads that call spend the wait; user-level threads follow their scheduler.");
         emit!(self, "pub fn set_pacing(&self, pacing: ::upcall::Pacing) {{");
         emit!(self, "if let link::Bound::Remote(binding) = &self.link {{ binding.set_pacing(pacing); }} }}");
+        emit!(
+            self,
+            "/// The same client, with a deadline for each call made by this clone, or by what it returns, after which the call is aborted; `None`: none."
+        );
+        emit!(self, "/// Calls in the same domain have none.");
+        emit!(
+            self,
+            "#[must_use] pub fn with_deadline(&self, deadline: ::core::option::Option<::core::time::Duration>) -> Self {{"
+        );
+        emit!(
+            self,
+            "match &self.link {{ link::Bound::Remote(binding) => Self {{ link: link::Bound::Remote(binding.with_deadline(deadline)) }},"
+        );
+        emit!(self, "link::Bound::Local(_) => self.clone() }} }}");
         for (number, procedure) in self.procedures() {
             if matches!(procedure.kind, ProcedureKind::Free | ProcedureKind::Static(_)) {
                 let receiver = Receiver { link: "self.link".into(), kind: "link::Bound".into(), object: false };

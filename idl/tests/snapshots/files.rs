@@ -199,6 +199,22 @@ pub mod files {
                 binding.set_pacing(pacing);
             }
         }
+        /// The same client, with a deadline for each call made by this clone, or by what it returns, after which the call is aborted; `None`: none.
+        /// Calls in the same domain have none.
+        #[must_use]
+        pub fn with_deadline(
+            &self,
+            deadline: ::core::option::Option<::core::time::Duration>,
+        ) -> Self {
+            match &self.link {
+                link::Bound::Remote(binding) => {
+                    Self {
+                        link: link::Bound::Remote(binding.with_deadline(deadline)),
+                    }
+                }
+                link::Bound::Local(_) => self.clone(),
+            }
+        }
         /// Opens a file below the root.
         pub fn open(&self, path: &str) -> Result<File, ::upcall::Failure<Error>> {
             match &self.link {

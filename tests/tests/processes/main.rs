@@ -3,6 +3,7 @@
 
 mod client_ends;
 mod crowd;
+mod deadlines;
 mod exhausted;
 mod hostile_client;
 mod hostile_server;

@@ -1,0 +1,106 @@
+//! Many callers with a deadline, and the same callers without one.
+
+use crate::client::{Outcome, one_call, say};
+use crate::dice::Dice;
+use crate::interfaces::trial::Trial;
+use std::error::Error;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use upcall::{CallError, Pacing};
+
+#[derive(Default)]
+struct Tally {
+    done: AtomicU64,
+    sent: AtomicU64,
+    unsent: AtomicU64,
+    longest_ms: AtomicU64,
+    wrong: Mutex<Vec<String>>,
+}
+
+impl Tally {
+    fn first_calls(&self) -> u64 {
+        [&self.done, &self.sent, &self.unsent].iter().map(|count| count.load(Ordering::SeqCst)).sum()
+    }
+
+    fn is_wrong(&self, what: String) {
+        self.wrong.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+    }
+
+    /// A call with the deadline, and one without, of the kind that `number` chooses.
+    fn call_twice(&self, trial: &Trial, deadline: Duration, number: usize) {
+        let mut dice = Dice::new(number as u64 + 1);
+        let start = Instant::now();
+        let outcome = one_call(&trial.with_deadline(Some(deadline)), number, &mut dice);
+        self.longest_ms.fetch_max(start.elapsed().as_millis() as u64, Ordering::SeqCst);
+        let count = match outcome.as_ref().map_err(|error| error.downcast_ref::<CallError>()) {
+            Ok(()) => &self.done,
+            Err(Some(CallError::Aborted { sent: true })) => &self.sent,
+            Err(Some(CallError::Aborted { sent: false })) => &self.unsent,
+            Err(_) => {
+                self.is_wrong(format!("{outcome:?}"));
+                &self.done
+            }
+        };
+        count.fetch_add(1, Ordering::SeqCst);
+        if let Err(error) = one_call(trial, number, &mut dice) {
+            self.is_wrong(error.to_string());
+        }
+    }
+}
+
+/// Calls with a deadline from `kernel` kernel threads and `users` user-level threads. Says how many were done, how many aborted after and how many before they were sent, and
+/// how long the longest took, in milliseconds. Then each calls without a deadline, whatever the server does meanwhile; and at last says how many objects were made,
+/// once all of them are dropped.
+pub(crate) fn deadlines(trial: &Trial, kernel: usize, users: usize, deadline: Duration) -> Outcome {
+    let tally = Arc::new(Tally::default());
+    let made = std::thread::scope(|scope| -> Result<u64, Box<dyn Error>> {
+        for number in 0..kernel {
+            let tally = &tally;
+            scope.spawn(move || tally.call_twice(trial, deadline, number));
+        }
+        let threads = (users > 0).then(|| {
+            let (trial, tally) = (trial.clone(), tally.clone());
+            scope.spawn(move || {
+                let run = upcall::thread::processors(1, Pacing::Adaptive)?.run(|| {
+                    let threads: Vec<_> = (0..users)
+                        .map(|number| {
+                            let (trial, tally) = (trial.clone(), tally.clone());
+                            upcall::thread::spawn(move || tally.call_twice(&trial, deadline, number))
+                        })
+                        .collect();
+                    threads.into_iter().for_each(|thread| drop(thread.join()));
+                    all_dropped(&trial)
+                })?;
+                run.map_err(std::io::Error::other)
+            })
+        });
+        while tally.first_calls() < (kernel + users) as u64 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let [done, sent, unsent, longest] =
+            [&tally.done, &tally.sent, &tally.unsent, &tally.longest_ms].map(|count| count.load(Ordering::SeqCst));
+        say(Ok(vec![done.to_string(), sent.to_string(), unsent.to_string(), longest.to_string()]));
+        if let Some(threads) = threads {
+            threads.join().map_err(|_| "a scheduler panicked")??;
+        }
+        Ok(all_dropped(trial)?)
+    })?;
+    let wrong = tally.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+    if wrong.is_empty() { Ok(vec![made.to_string()]) } else { Err(wrong.join("; ").into()) }
+}
+
+/// Waits until the server has dropped all objects that it made; says how many that were.
+fn all_dropped(trial: &Trial) -> Result<u64, String> {
+    let start = Instant::now();
+    loop {
+        let (made, dropped) = trial.things().map_err(|error| error.to_string())?;
+        if made == dropped {
+            return Ok(made);
+        }
+        if start.elapsed() > Duration::from_secs(5) {
+            return Err(format!("{made} objects were made, and {dropped} dropped"));
+        }
+        upcall::thread::sleep(Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,97 @@
+//! Calls with a deadline: a server that takes too long costs that call, in bounded time, and nothing else (U4, and the first part of L15).
+
+use crate::{alone, in_company, place};
+use rustix::process::Signal;
+use std::time::{Duration, Instant};
+use upcall_tests::party::Party;
+use upcall_tests::place::eventually;
+
+/// The names of a process's kernel threads.
+fn threads(party: &Party) -> Vec<String> {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", party.pid())).into_iter().flatten().flatten();
+    tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok()).collect()
+}
+
+fn a_stopped_server(kernel: u64, users: u64) {
+    let _alone = alone();
+    let place = place();
+    let server = place.serve("trial");
+    let mut client = place.client();
+    client.ask("bind trial").expect_ok("binding");
+    // Everything that is made at the first call is there.
+    client.say(&format!("deadlines {kernel} {users} 10000"));
+    assert_eq!(client.hear().numbers("calls in time")[..3], [kernel + users, 0, 0]);
+    let before = client.hear().numbers("the same without a deadline")[0];
+    server.stop();
+    client.say(&format!("deadlines {kernel} {users} 200"));
+    let numbers = client.hear().numbers("calls to a stopped server");
+    let [done, sent, unsent, longest] = numbers[..] else { panic!("{numbers:?}") };
+    println!("{sent} calls were aborted after and {unsent} before they were sent, the longest after {longest} ms");
+    assert_eq!((done, sent + unsent), (0, kernel + users));
+    assert!(sent > 0 && (200..1000).contains(&longest), "{numbers:?}");
+    server.signal(Signal::CONT);
+    let made = client.hear().numbers("the same calls afterwards")[0];
+    println!("{} objects were made, all of them are dropped", made - before);
+    assert!(made > before, "no object came late");
+    // All lanes and all A-stacks are free again, and nobody waits any more.
+    client.say(&format!("deadlines {kernel} {users} 10000"));
+    assert_eq!(client.hear().numbers("calls in time")[..3], [kernel + users, 0, 0]);
+    client.hear().expect_ok("the same without a deadline");
+    eventually("no thread is left", || {
+        let late = threads(&client).iter().filter(|name| name.starts_with("upcall-late")).count();
+        if late == 0 { Ok(()) } else { Err(format!("{late} wait for late replies")) }
+    });
+}
+
+#[test]
+fn kernel_threads_leave_a_stopped_server() {
+    a_stopped_server(60, 0);
+}
+
+#[test]
+fn user_level_threads_leave_a_stopped_server() {
+    a_stopped_server(0, 150);
+}
+
+#[test]
+fn both_kinds_leave_a_stopped_server() {
+    a_stopped_server(30, 80);
+}
+
+#[test]
+fn a_procedure_that_takes_too_long_runs_to_its_end() {
+    let _company = in_company();
+    let place = place();
+    let _server = place.serve("trial");
+    let mut client = place.client();
+    client.ask("bind trial").expect_ok("binding");
+    let start = Instant::now();
+    let text = client.ask("work-by 600 50").expect_error("Aborted", &["deadline", "may still run", "call again"]);
+    let spent = start.elapsed();
+    println!("{text}, after {spent:?}");
+    assert!(spent < Duration::from_millis(550), "{spent:?}");
+    // Others are served meanwhile, this client's as well.
+    assert_eq!(client.ask("add 2 3").numbers("add"), [5]);
+    assert_eq!(client.ask("marks").numbers("marks"), [1, 0]);
+    eventually("it ends", || {
+        let marks = client.ask("marks").numbers("marks");
+        if marks == [1, 1] { Ok(()) } else { Err(format!("{marks:?}")) }
+    });
+}
+
+#[test]
+fn callers_that_have_left_learn_nothing_of_the_end() {
+    let _company = in_company();
+    let place = place();
+    let server = place.serve("trial");
+    let mut client = place.client();
+    client.ask("bind trial").expect_ok("binding");
+    client.ask("work-by 20000 50").expect_error("Aborted", &[]);
+    server.kill();
+    client.ask("null").expect_error("Failed.PeerEnded", &[]);
+    // The thread that waited in the caller's place has gone too.
+    eventually("no thread is left", || {
+        let late = threads(&client).iter().filter(|name| name.starts_with("upcall-late")).count();
+        if late == 0 { Ok(()) } else { Err(format!("{late} wait for late replies")) }
+    });
+}
