@@ -8,6 +8,7 @@ mod hostile_client;
 mod hostile_server;
 mod idle;
 mod large;
+mod memory;
 mod refusals;
 mod server_ends;
 mod stopped;
