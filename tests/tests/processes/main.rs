@@ -1,6 +1,7 @@
 //! Tests with real processes. Each has a folder of names of its own; those that measure time run alone.
 #![forbid(unsafe_code)]
 
+mod astacks;
 mod client_ends;
 mod crowd;
 mod exhausted;
