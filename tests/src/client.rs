@@ -115,6 +115,15 @@ impl Client {
             }
             "open-brittle" => self.things.push(self.trial()?.open_brittle()?),
             "drop-things" => self.things.clear(),
+            "numbers" => {
+                let numbers = self.things.iter().map(|thing| thing.number().map(|number| number.to_string()));
+                return Ok(numbers.collect::<Result<_, _>>()?);
+            }
+            "add-small" => {
+                for small in self.small.iter().chain(&self.more) {
+                    same(small.add(2, 3)?, 5)?;
+                }
+            }
             "things" => return self.trial()?.things().map_err(Into::into).and_then(|(a, b)| show([a, b])),
             "work" => self.trial()?.work(number(1) as u32)?,
             "marks" => return self.trial()?.marks().map_err(Into::into).and_then(|(a, b)| show([a, b])),
