@@ -106,6 +106,12 @@ impl Client {
             "copies-of-reverse" => {
                 return self.copies_of(number(1), |trial, data| same(trial.reverse(data)?, data.iter().rev().copied().collect()));
             }
+            "copies-of-echo" => {
+                return self.copies_of(number(1), |trial, data| {
+                    let text: String = data.iter().map(|byte| char::from(byte & 0x7f)).collect();
+                    same(trial.echo(&text)?, text)
+                });
+            }
             "total" => return show([self.trial()?.total(&vec![3; number(1) as usize])?]),
             "make" => return same(self.trial()?.make(number(1), 9)?, vec![9; number(1) as usize]),
             "open" => {
