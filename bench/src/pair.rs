@@ -142,12 +142,12 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// `count` calls timed one by one, and as many together.
+    /// `count` calls timed one by one, and as many together; fewer of either when `most` is over.
     ///
     /// # Errors
     /// [`PairError`]; the pair is of no further use.
-    pub fn latency(&mut self, case: Case, count: u64) -> Result<Summary, PairError> {
-        let summary = self.ask(&format!("latency {case} {count}"), PATIENCE)?;
+    pub fn latency(&mut self, case: Case, count: u64, most: Duration) -> Result<Summary, PairError> {
+        let summary = self.ask(&format!("latency {case} {count} {}", most.as_millis()), PATIENCE)?;
         summary.ok_or_else(|| self.client.fault("does not support latency, which every system must"))
     }
 

@@ -174,6 +174,12 @@ impl Plan {
             Plan { total, turn: ms(50), warm_up: ms(10), idle: ms(1000), most_rounds: 9, binds: 200 }
         }
     }
+
+    /// The longest that calls counted for half a turn may take. Their count comes from the time that a few before them took;
+    /// while other programs have the processors, they may take many times as long.
+    fn most(&self) -> Duration {
+        2 * self.turn
+    }
 }
 
 /// What a group of turns measures.
@@ -242,6 +248,7 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
         report: Report::default(),
         line_ns: f64::NAN,
         pairs: 0,
+        hurried: 0,
         progress: Progress::new(),
     };
     runner.suite(&groups, options.only.is_all())?;
@@ -281,6 +288,8 @@ struct Runner<'a> {
     /// The latest probe.
     line_ns: f64,
     pairs: u32,
+    /// Groups that had time for one round only.
+    hurried: usize,
     progress: Progress,
 }
 
@@ -315,6 +324,13 @@ impl<'a> Runner<'a> {
             left -= weight;
             self.group(placement, mode, measure, time)?;
         }
+        if self.hurried > 0 {
+            self.report.notes.push(format!(
+                "{} of {} cases had time for one round only: their figures are of one turn each, not medians of several",
+                self.hurried,
+                groups.len()
+            ));
+        }
         Ok(())
     }
 
@@ -327,10 +343,11 @@ impl<'a> Runner<'a> {
         let mut binds: Vec<[Vec<Turn<Summary>>; 2]> = vec![Default::default(); contenders.len()];
         let mut lines = vec![self.line_ns];
         let begun = Instant::now();
-        for round in 0..self.plan.most_rounds {
+        let mut rounds = 0;
+        while rounds < self.plan.most_rounds {
             for (at, place) in contenders.iter_mut().enumerate() {
                 let Some(contender) = *place else { continue };
-                self.progress.say(&format!("{placement}, {mode}: {case}"), &format!("round {} {}", round + 1, contender.name));
+                self.progress.say(&format!("{placement}, {mode}: {case}"), &format!("round {} {}", rounds + 1, contender.name));
                 let before = self.line_ns;
                 let found = self.turn(&contender, placement, mode, measure);
                 self.line_ns = line::round_trip_ns(&self.cpus);
@@ -352,11 +369,13 @@ impl<'a> Runner<'a> {
                     }
                 }
             }
+            rounds += 1;
             let spent = begun.elapsed();
-            if spent + spent / (round as u32 + 1) > time {
+            if spent + spent / rounds as u32 > time {
                 break;
             }
         }
+        self.hurried += usize::from(rounds == 1);
         self.note_moves(placement, mode, &case, &lines);
         let named = |case, system| Label { case, system, placement, mode };
         let label = |system| named(&case, system);
@@ -408,9 +427,10 @@ impl<'a> Runner<'a> {
         let found = match measure {
             Measure::Latency(case) => {
                 // The first calls bind, fault pages in and so on; the second few warm up and say how long a call is.
-                let first = pair.latency(case, 4)?.mean_ns;
-                let warm = pair.latency(case, calls_in(self.plan.warm_up, first, 4, 2_000))?.mean_ns;
-                Found::Latency(pair.latency(case, calls_in(self.plan.turn, warm, 50, 300_000))?)
+                let most = self.plan.most();
+                let first = pair.latency(case, 4, most)?.mean_ns;
+                let warm = pair.latency(case, calls_in(self.plan.warm_up, first, 4, 2_000), most)?.mean_ns;
+                Found::Latency(pair.latency(case, calls_in(self.plan.turn, warm, 50, 300_000), most)?)
             }
             Measure::Throughput(callers) => {
                 let warm = pair.throughput(callers, self.plan.warm_up)?;
@@ -457,7 +477,7 @@ impl<'a> Runner<'a> {
     fn rest(&mut self, contender: &Contender, mode: Mode) -> Result<Idle, PairError> {
         let placement = if self.cpus.second.is_some() { Placement::TwoCores } else { Placement::OneCore };
         let mut pair = self.pair(contender, placement, mode)?;
-        pair.latency(Case::Null, 100)?;
+        pair.latency(Case::Null, 100, self.plan.most())?;
         let memory_kib = pair.memory_kib()?;
         std::thread::sleep(self.plan.idle / 4); // time to go to rest
         let cpu_ns_per_s = pair.idle_ns_per_s(self.plan.idle)?;

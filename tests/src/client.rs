@@ -3,7 +3,7 @@
 use crate::deadline::deadlines;
 use crate::dice::Dice;
 use crate::interfaces::trial::{Thing, Trial};
-use crate::interfaces::{changed, older, other, small};
+use crate::interfaces::{changed, latch, older, other, small};
 use crate::now;
 use crate::party::Said;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -107,6 +107,12 @@ impl Client {
             "copies-of-reverse" => {
                 return self.copies_of(number(1), |trial, data| same(trial.reverse(data)?, data.iter().rev().copied().collect()));
             }
+            "copies-of-echo" => {
+                return self.copies_of(number(1), |trial, data| {
+                    let text: String = data.iter().map(|byte| char::from(byte & 0x7f)).collect();
+                    same(trial.echo(&text)?, text)
+                });
+            }
             "total" => return show([self.trial()?.total(&vec![3; number(1) as usize])?]),
             "make" => return same(self.trial()?.make(number(1), 9)?, vec![9; number(1) as usize]),
             "open" => {
@@ -116,6 +122,15 @@ impl Client {
             }
             "open-brittle" => self.things.push(self.trial()?.open_brittle()?),
             "drop-things" => self.things.clear(),
+            "numbers" => {
+                let numbers = self.things.iter().map(|thing| thing.number().map(|number| number.to_string()));
+                return Ok(numbers.collect::<Result<_, _>>()?);
+            }
+            "add-small" => {
+                for small in self.small.iter().chain(&self.more) {
+                    same(small.add(2, 3)?, 5)?;
+                }
+            }
             "things" => return self.trial()?.things().map_err(Into::into).and_then(|(a, b)| show([a, b])),
             "work" => self.trial()?.work(number(1) as u32)?,
             "work-by" => {
@@ -129,6 +144,7 @@ impl Client {
             "deadlines" => {
                 return deadlines(self.trial()?, number(1) as usize, number(2) as usize, Duration::from_millis(number(3)));
             }
+            "full-class" => return full_class(words[1]),
             "crowd" => return crowd(self.trial()?),
             "honest" => return honest(self.trial()?, Duration::from_millis(number(1))),
             "beside" => return beside(self.trial()?, words[1]),
@@ -335,6 +351,111 @@ fn without_kernel(trial: &Trial, calls: u64) -> Outcome {
     });
     ended.map_err(|_| "the calling thread panicked")??;
     done()
+}
+
+/// Tries again and again until it is so many.
+fn until(wanted: u64, found: impl Fn() -> Result<u64, CallError>) -> Result<(), Box<dyn Error>> {
+    let start = Instant::now();
+    while found()? != wanted {
+        if start.elapsed() > Duration::from_secs(5) {
+            return Err(format!("{} after 5 s, not {wanted}", found()?).into());
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    Ok(())
+}
+
+/// Takes all A-stacks of one class for calls that stay in the server, and has more calls of that class wait. Meanwhile makes calls of another class, and such as need no A-stack. Then
+/// lets out one after the other, and looks who comes in. Says how many A-stacks the class has, how many calls went through while all were taken, and how long the
+/// longest took, in microseconds.
+fn full_class(name: &str) -> Outcome {
+    let (interface, bound) = (&latch::INTERFACE, latch::Latch::bind(name)?);
+    let plan = interface.plan();
+    let class = |name: &str| {
+        let procedure = interface.procedures.iter().find(|procedure| procedure.name == name);
+        procedure.and_then(|procedure| plan.class_for(procedure.astack_bytes()))
+    };
+    let shared = class("hold").ok_or("hold needs no A-stack")?;
+    same(class("length"), Some(shared))?;
+    same(class("echo").is_some_and(|echo| echo != shared), true)?;
+    same(["null", "came-in", "let-out"].map(class), [None; 3])?;
+    let stacks = u64::from(plan.classes()[shared].count);
+
+    let (others, worst) = (AtomicU64::new(0), AtomicU64::new(0));
+    // What has to go through at once, in whatever state the class is.
+    let go_through = || -> Result<(), Box<dyn Error>> {
+        let text = "abc".repeat(1000);
+        for _ in 0..200 {
+            let start = Instant::now();
+            bound.null()?;
+            same(bound.echo(&text)?, text.clone())?;
+            worst.fetch_max(start.elapsed().as_micros() as u64, Ordering::Relaxed);
+            others.fetch_add(2, Ordering::Relaxed);
+        }
+        Ok(())
+    };
+    let came_in = || Ok(bound.came_in()?.0);
+    // Three that stay as well, in the order of what they bring, and one that does not; all of the same class.
+    const WAITING: u64 = 3;
+    let (begun, measured) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    std::thread::scope(|scope| {
+        let holders: Vec<_> = (0..stacks).map(|_| scope.spawn(|| bound.hold(&[0; 1000]))).collect();
+        let outcome = (|| {
+            until(stacks, came_in)?;
+            go_through()?;
+            // User-level threads of one virtual processor begin in their order, and each goes on until it waits.
+            let queue = {
+                let (bound, begun, measured) = (bound.clone(), begun.clone(), measured.clone());
+                scope.spawn(move || {
+                    let run = upcall::thread::processors(1, Pacing::Adaptive).and_then(|processors| {
+                        processors.run(|| {
+                            let mut threads: Vec<_> = (1..=WAITING)
+                                .map(|len| {
+                                    let (bound, begun) = (bound.clone(), begun.clone());
+                                    upcall::thread::spawn(move || {
+                                        begun.fetch_add(1, Ordering::SeqCst);
+                                        bound.hold(&vec![0; len as usize])
+                                    })
+                                })
+                                .collect();
+                            threads.push(upcall::thread::spawn(move || {
+                                begun.fetch_add(1, Ordering::SeqCst);
+                                let len = bound.length(&[0; 500])?;
+                                measured.store(len == 500, Ordering::SeqCst);
+                                Ok(())
+                            }));
+                            threads.into_iter().try_for_each(|thread| thread.join().unwrap_or(Err(CallError::Revoked)))
+                        })
+                    });
+                    run.unwrap_or_else(|error| panic!("virtual processors: {error}"))
+                })
+            };
+            until(WAITING + 1, || Ok(begun.load(Ordering::SeqCst)))?;
+            go_through()?;
+            same(bound.came_in()?, (stacks, 1000))?;
+            for turn in 1..=WAITING {
+                bound.let_out(1)?;
+                until(stacks + turn, came_in)?;
+                go_through()?;
+                same((bound.came_in()?, measured.load(Ordering::SeqCst)), ((stacks + turn, turn), false))?;
+            }
+            bound.let_out(1)?;
+            until(1, || Ok(measured.load(Ordering::SeqCst).into()))?;
+            bound.let_out(stacks - 1)?;
+            queue.join().map_err(|_| "a waiting caller panicked")??;
+            for holder in holders {
+                holder.join().map_err(|_| "a caller panicked")??;
+            }
+            // Whatever was lent has come back.
+            for _ in 0..3 * stacks {
+                same(bound.length(&[0; 500])?, 500)?;
+            }
+            show([stacks, others.load(Ordering::Relaxed), worst.load(Ordering::Relaxed)])
+        })();
+        // Nobody is left behind, whatever went wrong.
+        let _ = bound.let_out(100);
+        outcome
+    })
 }
 
 /// Takes all lanes for kernel threads, one of them for long, then calls from more. Says how many milliseconds the slowest of these took.

@@ -1,10 +1,11 @@
 //! The server's side of the interfaces: objects that count themselves, marks around work.
 
-use crate::interfaces::{small, trial};
+use crate::interfaces::{latch, small, trial};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 use upcall::Bytes;
+use upcall::thread::{Condvar, Mutex};
 
 /// What a server counts.
 #[derive(Debug, Default)]
@@ -99,6 +100,51 @@ impl trial::Serve for Object {
 impl small::Serve for Object {
     fn add(&self, a: u32, b: u32) -> u32 {
         a.wrapping_add(b)
+    }
+}
+
+/// Keeps calls in until they are let out.
+#[derive(Default)]
+pub struct Latch {
+    held: Mutex<Held>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Held {
+    came_in: u64,
+    newest: u64,
+    may_leave: u64,
+}
+
+impl std::fmt::Debug for Latch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Latch")
+    }
+}
+
+impl latch::Serve for Latch {
+    fn null(&self) {}
+    fn length(&self, data: Bytes<'_>) -> u64 {
+        data.len() as u64
+    }
+    fn echo(&self, text: &str) -> String {
+        text.into()
+    }
+    fn hold(&self, data: Bytes<'_>) {
+        let mut held = self.held.lock();
+        held.came_in += 1;
+        held.newest = data.len() as u64;
+        held = self.changed.wait_while(held, |held| held.may_leave == 0);
+        held.may_leave -= 1;
+    }
+    fn came_in(&self) -> (u64, u64) {
+        let held = self.held.lock();
+        (held.came_in, held.newest)
+    }
+    fn let_out(&self, count: u64) {
+        self.held.lock().may_leave += count;
+        self.changed.notify_all();
     }
 }
 

@@ -1,6 +1,8 @@
 //! What a process uses, as the kernel counts it.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 /// Descriptors, mappings, threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +55,53 @@ pub fn open_descriptors(pid: u32) -> String {
         }
     }
     format!("{counted:?}")
+}
+
+/// A memory file of Upcall, as a process has it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Held {
+    /// What it is for: `channel`, `astacks`, `segment`, `station`.
+    pub kind: String,
+    /// Its number, which no other memory file has.
+    pub inode: u64,
+    /// Whether the process may write it through this mapping; always, if it is a descriptor.
+    pub writable: bool,
+}
+
+/// With what the names of memory files begin in `/proc`.
+const MEMORY: &str = "/memfd:upcall-";
+
+fn held(path: &str, inode: u64, writable: bool) -> Option<Held> {
+    let kind = path.strip_prefix(MEMORY)?.split(' ').next()?;
+    Some(Held { kind: kind.into(), inode, writable })
+}
+
+/// The memory files that a process has mapped; none of one that has ended, or that is not ours to look at.
+pub fn mapped_memory(pid: u32) -> BTreeSet<Held> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    // Range, permissions, offset, device, number of the file, path.
+    let of_line = |line: &str| {
+        let path = &line[line.find(MEMORY)?..];
+        let words: Vec<&str> = line.split_whitespace().collect();
+        held(path, words.get(4)?.parse().ok()?, words.get(1)?.contains('w'))
+    };
+    maps.lines().filter_map(of_line).collect()
+}
+
+/// The memory files that a process has open.
+pub fn open_memory(pid: u32) -> BTreeSet<Held> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let of_entry = |entry: fs::DirEntry| {
+        let target = fs::read_link(entry.path()).ok()?;
+        held(target.to_str()?, fs::metadata(entry.path()).ok()?.ino(), true)
+    };
+    entries.filter_map(of_entry).collect()
+}
+
+/// All processes of the machine.
+pub fn processes() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// The processor time that all threads of a process have used, in nanoseconds.

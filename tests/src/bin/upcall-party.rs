@@ -6,8 +6,8 @@ use std::io::BufRead;
 use upcall::{Pacing, Server};
 use upcall_tests::client::{self, say};
 use upcall_tests::impostor;
-use upcall_tests::interfaces::{other::other, small, trial};
-use upcall_tests::object::Object;
+use upcall_tests::interfaces::{latch, other::other, small, trial};
+use upcall_tests::object::{Latch, Object};
 
 fn main() {
     // Nothing of a test outlives it.
@@ -31,6 +31,7 @@ fn serve(name: &str, options: &[&str]) {
     let name = if name == "EMPTY" { "" } else { name };
     let mut server = Server::new();
     server = match options {
+        [.., "latch"] => server.export(name, latch::export(Latch::default())),
         [.., "other"] => server.export(name, other::export(object)),
         _ => server.export(name, trial::export(object)).export(&format!("{name}.small"), small::export(small)),
     };

@@ -363,6 +363,63 @@ fn calls_to_what_is_not_there() {
     scene.close(before);
 }
 
+/// Numbers of bindings, objects, results and segments mean something on one's own channel only: whoever guesses another client's right has nothing by that.
+#[test]
+fn nothing_of_another_client_is_reached() {
+    let _company = in_company();
+    let mut scene = Scene::new("");
+    // Bindings 1 to 3 of its channel; two objects through binding 0.
+    scene.honest.ask("bind trial.small as small").expect_ok("binding");
+    scene.honest.ask("bind-more trial.small").expect_ok("binding");
+    scene.honest.ask("bind-more trial.small").expect_ok("binding");
+    scene.honest.ask("open 2").expect_ok("opening");
+    let before = scene.warm();
+    let it = Hold::new(&scene.socket, "trial").expect("a channel");
+    let caller = it.caller();
+    let with = |binding, procedure, value| {
+        let mut request = plain(0, binding, procedure);
+        request.values[0] = value;
+        request.place(slot::Place::Inline, 0, 8);
+        let reply = caller.call(&request).unwrap_or_else(|| panic!("no reply to procedure {procedure} of binding {binding}"));
+        (reply.tag(), reply.values[0])
+    };
+    let (open, number) = (it.number("open"), it.number("thing.number"));
+    const RELEASE: u16 = 1023;
+    const FETCH: u16 = 1022;
+
+    // Sessions number their objects alike, so our own first handle is the very number of the other client's.
+    let (opened, handle) = with(0, open, 77);
+    assert_eq!((opened, with(0, number, handle)), (outcome::DONE, (outcome::DONE, 77)), "our own object");
+    assert_eq!(with(0, RELEASE, handle).0, outcome::DONE);
+    let around = |number: u64| [number, number + 1, number + (1 << 32), number.wrapping_sub(1 << 32)];
+    let guesses: Vec<u64> = (0..8).chain(around(handle)).chain(around(handle + 1)).chain([u64::MAX]).collect();
+
+    scene.while_honest(500, |_| {
+        for &guess in &guesses {
+            assert_eq!(with(0, number, guess).0, outcome::NO_SUCH_HANDLE, "object {guess:#x} of the other client");
+            assert_eq!(with(0, FETCH, guess).0, outcome::NO_SUCH_HANDLE, "result {guess:#x} of the other client");
+            // The answer says nothing, so it has to be seen below that nothing was dropped.
+            assert_eq!(with(0, RELEASE, guess).0, outcome::DONE);
+            for binding in 1..5 {
+                for procedure in [number, 0, RELEASE, FETCH] {
+                    assert_eq!(with(binding, procedure, guess).0, outcome::REVOKED, "binding {binding} of the other client");
+                }
+            }
+        }
+        for id in 1..5 {
+            it.speaker.tell(Request::Unbind { id }, &[]);
+            it.speaker.tell(Request::DropSegment { number: 1 + id }, &[]);
+        }
+    });
+
+    assert_eq!(scene.honest.ask("numbers").numbers("the objects' numbers"), [0, 1]);
+    scene.honest.ask("add-small").expect_ok("calls through its other bindings");
+    assert_eq!(with(0, it.number("null"), 0).0, outcome::DONE, "our own binding is as good as before");
+    drop(caller);
+    drop(it);
+    scene.close(before);
+}
+
 #[test]
 fn messages_of_every_length() {
     let _company = in_company();

@@ -47,6 +47,9 @@ fn bytes_that_nobody_interprets_are_copied_once() {
         assert_eq!(uninterpreted, (len, 0), "once into shared memory, and never again");
         // The contrast, which shows that the server's copies are counted: it takes the bytes out and writes as many in, and the client takes those out.
         assert_eq!(taken, (2 * len, 2 * len), "each side once in and once out");
+        // A text is one that the server interprets: it is copied before its bytes are checked, not once more for that.
+        let text = copies(&mut client, &mut server, &format!("copies-of-echo {len}")).expect("it counts");
+        assert_eq!(text, (2 * len, 2 * len), "a text, each side once in and once out");
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tests with real processes. Each has a folder of names of its own; those that measure time run alone.
 #![forbid(unsafe_code)]
 
+mod astacks;
 mod client_ends;
 mod crowd;
 mod deadlines;
@@ -9,6 +10,7 @@ mod hostile_client;
 mod hostile_server;
 mod idle;
 mod large;
+mod memory;
 mod refusals;
 mod server_ends;
 mod stopped;

@@ -1,0 +1,105 @@
+//! `upcall bench rpc --peers none` as a user types it: within its time, in the agreed form, and nothing is left of it.
+
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// What the issue promises.
+const PROMISED: Duration = Duration::from_secs(60);
+
+const CALLS: [&str; 7] = ["null", "add", "bigin", "biginout", "in-4k", "in-64k", "in-1m"];
+
+/// The processes that have this folder in their environment.
+fn processes_with(folder: &Path) -> Vec<String> {
+    let mark = folder.as_os_str().as_encoded_bytes();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let marked = entries.filter(|entry| {
+        let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+        environment.windows(mark.len()).any(|part| part == mark)
+    });
+    marked.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+fn names_in(folder: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// The records by case, system, placement and mode, each in the agreed form.
+fn records(text: &str) -> BTreeMap<[String; 4], Value> {
+    let all: Vec<Value> = serde_json::from_str(text).expect("a JSON array");
+    let mut by_name = BTreeMap::new();
+    for record in all {
+        assert_eq!(record["suite"], "rpc", "{record}");
+        let name = ["case", "system", "placement", "mode"].map(|key| record[key].as_str().expect("a name").to_string());
+        for key in ["p50_ns", "p99_ns", "mean_ns", "per_s"] {
+            assert!(record[key].as_f64().is_some_and(|figure| figure > 0.0), "{key}: {record}");
+        }
+        assert!(record["p50_ns"].as_f64() <= record["p99_ns"].as_f64(), "{record}");
+        assert!(record["samples"].as_u64().is_some_and(|count| count > 0), "{record}");
+        assert!(record.get("line_ns").is_some_and(|line| line.is_null() || line.as_f64() > Some(0.0)), "{record}");
+        assert!(by_name.insert(name, record.clone()).is_none(), "twice: {record}");
+    }
+    by_name
+}
+
+#[test]
+#[ignore = "long: busies the machine for most of a minute"]
+fn long_the_suite_without_peers_takes_less_than_a_minute() {
+    let place = TempDir::new().expect("a folder");
+    let [scratch, names] = ["scratch", "names"].map(|name| place.path().join(name));
+    fs::create_dir(&scratch).expect("a folder");
+    let file = place.path().join("records.json");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_upcall"));
+    command.args(["bench", "rpc", "--peers", "none", "--json"]).arg(&file);
+    command.env("TMPDIR", &scratch).env("UPCALL_DIR", &names).env_remove("XDG_RUNTIME_DIR");
+
+    let begun = Instant::now();
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts");
+    let pid = child.id();
+    let output = child.wait_with_output().expect("its end");
+    let took = begun.elapsed();
+    let said = String::from_utf8_lossy(&output.stdout);
+    println!("{said}\n{took:?}");
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(took < PROMISED, "{took:?}");
+
+    let records = records(&fs::read_to_string(&file).expect("the records"));
+    let two = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
+    let mut wanted = BTreeSet::new();
+    for placement in if two { &["two-cores", "one-core"][..] } else { &["one-core"] } {
+        for mode in ["polling", "parked"] {
+            let mut want = |case: &str, system: &str| wanted.insert([case, system, placement, mode].map(String::from));
+            for case in CALLS {
+                want(case, "upcall");
+                want(case, "limit");
+            }
+            for callers in [1, 2, 4, 8, 16, 32, 64, 128, 256] {
+                want(&format!("null-t{callers}"), "upcall");
+                // A bare hand-off has one call under way, so it is no floor for several.
+                if mode == "polling" || callers == 1 {
+                    want(&format!("null-t{callers}"), "limit");
+                }
+            }
+        }
+    }
+    // The bare hand-offs, the best of which is `limit` where the server is parked, are there under their own names too.
+    let found = records.keys().filter(|[_, system, ..]| !system.starts_with("limit-")).cloned().collect::<BTreeSet<_>>();
+    assert_eq!(found, wanted);
+    assert!(
+        records.values().all(|record| record["line_ns"].is_null() != two),
+        "the line is probed where there are two processors"
+    );
+
+    assert_eq!(processes_with(place.path()), [""; 0], "processes that are left");
+    assert_eq!(names_in(&scratch), BTreeSet::new(), "files that are left");
+    assert_eq!(names_in(&names), BTreeSet::new(), "names that are left");
+    let own = format!("upcall-bench-{pid}-");
+    let shared = names_in(Path::new("/dev/shm"));
+    assert!(!shared.iter().any(|name| name.starts_with(&own)), "shared memory that is left: {shared:?}");
+    assert_eq!(names_in(place.path()), ["names", "records.json", "scratch"].map(String::from).into());
+}
