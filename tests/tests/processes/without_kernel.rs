@@ -1,4 +1,4 @@
-//! Calls that the kernel has no part in (URPC, section 2; requirement U1).
+//! Calls that the kernel has no part in (URPC, section 2; requirement U6).
 
 use crate::{alone, place};
 use upcall_os::processor::Processors;
