@@ -13,7 +13,8 @@
 //!
 //! # What comes while a thief is in
 //! The owner puts it on a stack beside the list, `late`, and whoever is in next moves it to the list's end. So every thing
-//! stays one that others may take: the owner may be about to run a thread that gives way to nobody.
+//! stays one that others may take: the owner may be about to run a thread that gives way to nobody. A look that decides whether a processor sleeps must not
+//! find the things in neither place while they are moved, so they count in the list before they leave the stack, and the look comes to the stack first.
 
 use crate::inbox::Inbox;
 use crate::link::{Fifo, Linked};
@@ -83,11 +84,12 @@ impl<T: Linked> Fresh<T> {
         true
     }
 
-    /// Whoever is in: what came while a thief was in goes to the end of the list.
+    /// Whoever is in, when there is something: what came while a thief was in goes to the end of the list.
     #[cold]
     fn take_late(&self) {
+        self.count(|n| n + 1);
         let added = self.owner.list.append_reversed(self.visit.late.take());
-        self.count(|n| n + added);
+        self.count(|n| n + added - 1);
     }
 
     #[inline(always)]
@@ -134,7 +136,9 @@ impl<T: Linked> Fresh<T> {
         self.fences.heavy();
         let mut stolen = 0;
         if !self.owner.owner_in.load(Ordering::Acquire) {
-            self.take_late();
+            if !self.visit.late.is_empty() {
+                self.take_late();
+            }
             let share = self.listed().div_ceil(2).min(most);
             while stolen < share {
                 let Some(thing) = self.owner.list.pop() else { break };
@@ -156,7 +160,8 @@ impl<T: Linked> Fresh<T> {
     /// How many there are, what came late as one: exact for the side that is in, a hint for everyone else.
     #[inline(always)]
     pub fn len(&self) -> usize {
-        self.listed() + usize::from(!self.visit.late.is_empty())
+        let late = !self.visit.late.is_empty();
+        self.listed() + usize::from(late)
     }
 
     /// How many are in the list.

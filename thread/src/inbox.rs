@@ -39,15 +39,15 @@ impl<T: Linked> Inbox<T> {
         }
     }
 
-    /// Whether nothing is in, by one relaxed load. A `true` may be late; see `parker` for why that loses nothing.
+    /// Whether nothing is in, by one load. A `true` may be late; see `parker` for why that loses nothing. Who finds that all was taken sees what its taker did before.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        self.newest.load(Ordering::Relaxed).is_null()
+        self.newest.load(Ordering::Acquire).is_null()
     }
 
     /// Takes everything, newest first. For the owner of the inbox; a second taker would find nothing.
     pub(crate) fn take(&self) -> Chain<T> {
-        let newest = self.newest.swap(ptr::null_mut(), Ordering::Acquire);
+        let newest = self.newest.swap(ptr::null_mut(), Ordering::AcqRel);
         // SAFETY: only `push` stores here and in the links behind, by `to_raw`; the exchange made the chain ours alone.
         unsafe { Chain::new(newest) }
     }

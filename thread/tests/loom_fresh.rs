@@ -121,3 +121,53 @@ fn a_hungry_processor_is_called() {
         sleeper.join().unwrap();
     });
 }
+
+/// Two things on the stack beside the list, as if they had come while a thief was in.
+fn with_two_late() -> Arc<Fresh<Item>> {
+    let fresh = Arc::new(Fresh::new(Fences::Symmetric));
+    fresh.push(item());
+    fresh.steal(8, |first| {
+        take(first);
+        fresh.push(item());
+        fresh.push(item());
+    });
+    fresh
+}
+
+/// The last look of a processor that goes to sleep, while the owner moves what came late.
+#[test]
+fn what_is_moved_is_seen_by_others() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let fresh = with_two_late();
+        let looker = {
+            let fresh = Arc::clone(&fresh);
+            thread::spawn(move || {
+                fence(Ordering::SeqCst);
+                fresh.is_empty()
+            })
+        };
+        fence(Ordering::SeqCst);
+        assert!(matches!(fresh.pop(), Pop::Got(_)));
+        assert!(!looker.join().unwrap(), "a thing is there all the time, and the look found none");
+    });
+}
+
+/// The owner's own last look, while a thief moves what came late.
+#[test]
+fn what_is_moved_is_seen_by_its_owner() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = None;
+    model.check(|| {
+        let fresh = with_two_late();
+        let thief = {
+            let fresh = Arc::clone(&fresh);
+            thread::spawn(move || fresh.steal(1, take))
+        };
+        // The thief takes one at most.
+        let empty = fresh.is_empty();
+        thief.join().unwrap();
+        assert!(!empty, "the owner would go to sleep over a thread");
+    });
+}

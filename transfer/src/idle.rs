@@ -302,7 +302,12 @@ impl View {
         self.donated = false;
         self.soon = 0;
         let elsewhere = self.home.as_ref().map(|home| home.without(processor::current()));
-        elsewhere.is_some_and(|elsewhere| elsewhere.count() > 0 && elsewhere.confine().is_ok())
+        let left = elsewhere.is_some_and(|elsewhere| elsewhere.count() > 0 && elsewhere.confine().is_ok());
+        // Lest callers believe that we are still where they brought us.
+        if let (true, Some(number), Ok(domain)) = (left, number(), Domain::current()) {
+            domain.station().line(number).cpu.store(processor::current() as u32, Ordering::Relaxed);
+        }
+        left
     }
 }
 
