@@ -7,6 +7,7 @@
 //! A call that is abandoned at its deadline leaves the A-stack and the segment that it brought to its late reply ([`Leavings`]); that is read like one in time, so that the
 //! resources in it are dropped, and then they are free again.
 
+use crate::brought::{AStack, TakenSegment, Waiting, aside};
 use crate::decode::{Decoder, Side};
 use crate::encode::{Encoder, block_len};
 use crate::error::{BindError, CallError};
@@ -17,19 +18,17 @@ use crate::server::{self, outcome};
 use crate::value::{Get, Handle, Put};
 use crate::wire::{Answer, ClientRequest};
 use std::fmt;
-use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_shm::astack::Plan;
 use upcall_shm::region::Region;
 use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place};
 use upcall_shm::span::{Room, Span};
-use upcall_thread::{Ticket, Waited, Waiter};
 use upcall_transfer::gate::Gate;
-use upcall_transfer::{Late, Pacing, Patience};
+use upcall_transfer::{Late, NoReply, Pacing, Patience};
 
 /// A client's right to call the procedures of one interface of one server. Clones share it; the last one dropped gives it up.
 #[derive(Clone)]
@@ -39,41 +38,19 @@ pub struct Binding {
     deadline: Option<Duration>,
 }
 
-struct Inner {
-    link: Arc<Link>,
+pub(crate) struct Inner {
+    pub(crate) link: Arc<Link>,
     id: u16,
     name: String,
     interface: &'static Interface,
     /// By this program's procedure number.
     procedures: Vec<Bound>,
-    plan: Plan,
-    astacks: Option<Arc<Region>>,
-    gates: Vec<Gate<Waiting>>,
-}
-
-/// Who waits for an A-stack, and where it is told which.
-struct Waiting {
-    sleeper: Sleeper,
-    told: Arc<AtomicU32>,
-}
-
-enum Sleeper {
-    Patient(Waiter),
-    Until(Ticket),
-}
-
-impl Waiting {
-    /// Tells it which A-stack it has; false if it has gone.
-    fn tell(self, within: u16) -> bool {
-        self.told.store(within.into(), Ordering::Release);
-        match self.sleeper {
-            Sleeper::Patient(waiter) => {
-                waiter.wake();
-                true
-            }
-            Sleeper::Until(ticket) => ticket.wake(),
-        }
-    }
+    pub(crate) plan: Plan,
+    pub(crate) astacks: Option<Arc<Region>>,
+    pub(crate) gates: Vec<Gate<Waiting>>,
+    /// Handles that are dropped, of which the server could not be told before a deadline.
+    overdue: Mutex<Vec<Handle>>,
+    any_overdue: AtomicBool,
 }
 
 /// The longest result, in bytes, that later calls of its procedure bring room for: the segments of longer ones are not kept.
@@ -102,42 +79,6 @@ impl fmt::Debug for Binding {
         let Inner { name, interface, link, .. } = &*self.inner;
         write!(f, "Binding({name:?}, {}, process {})", interface.id, link.peer.pid)
     }
-}
-
-/// Runs what blocks its kernel thread: beside the virtual processor if there is one, so that other threads go on.
-fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    if upcall_thread::on_virtual_processor().is_none() {
-        return work();
-    }
-    let (work, result) = (Mutex::new(Some(work)), Mutex::new(None));
-    let run = || {
-        let work = work.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let done = work.map(|work| work());
-        *result.lock().unwrap_or_else(PoisonError::into_inner) = done;
-    };
-    std::thread::scope(|scope| {
-        upcall_thread::block_unless(|waiter| {
-            // What cannot be run beside is run here, at the price of the other threads' time.
-            let waiter = Mutex::new(Some(waiter));
-            let wake = Arc::new(waiter);
-            let woken = wake.clone();
-            let started = std::thread::Builder::new().spawn_scoped(scope, move || {
-                run();
-                if let Some(waiter) = woken.lock().unwrap_or_else(PoisonError::into_inner).take() {
-                    waiter.wake();
-                }
-            });
-            match started {
-                Ok(_) => None,
-                Err(_) => wake.lock().unwrap_or_else(PoisonError::into_inner).take(),
-            }
-        });
-    });
-    let done = result.into_inner().unwrap_or_else(PoisonError::into_inner);
-    done.unwrap_or_else(|| {
-        let work = work.into_inner().unwrap_or_else(PoisonError::into_inner);
-        work.unwrap_or_else(|| unreachable!("work that did not run is still there"))()
-    })
 }
 
 impl Binding {
@@ -188,7 +129,18 @@ impl Binding {
         };
         let procedures = interface.procedures.iter().zip(numbers).map(bound).collect();
         let gates = plan.classes().iter().map(|class| Gate::new(class.count)).collect();
-        let inner = Arc::new(Inner { link, id, name: name.into(), interface, procedures, plan, astacks, gates });
+        let inner = Arc::new(Inner {
+            link,
+            id,
+            name: name.into(),
+            interface,
+            procedures,
+            plan,
+            astacks,
+            gates,
+            overdue: Mutex::default(),
+            any_overdue: AtomicBool::new(false),
+        });
         Ok(Self { inner, deadline: None })
     }
 
@@ -286,7 +238,11 @@ impl Binding {
         segment: &mut Option<TakenSegment<'a>>,
     ) -> Result<(), CallError> {
         match terms.ends {
-            None => Ok(self.inner.link.channel.call(message)?),
+            None => {
+                self.inner.link.channel.call(message)?;
+                self.release_overdue(None);
+                Ok(())
+            }
             Some(ends) => self.send_by::<R>(ends, terms.limits, message, astack, segment),
         }
     }
@@ -306,9 +262,11 @@ impl Binding {
                 astack: astack.take().map(AStack::leave),
                 segment: segment.take().and_then(TakenSegment::leave),
             };
-            Box::new(move |reply| leavings.read::<R>(Terms { limits, ends: None }, &reply))
+            Box::new(move |reply| leavings.read::<R>(limits, &reply))
         };
-        Ok(self.inner.link.channel.call_within(message, Patience { ends, late: &mut late })?)
+        self.inner.link.channel.call_within(message, Patience { ends, late: &mut late })?;
+        self.release_overdue(Some(ends));
+        Ok(())
     }
 
     fn decode<R: Get>(&self, span: Span<'_>, limits: Limits) -> Result<R, CallError> {
@@ -407,8 +365,26 @@ impl Binding {
     }
 
     /// Fetches a result that was larger than what we brought: into a segment that is large enough.
-    /// A late one is read as an `R`.
+    /// A late one is read as an `R`; and so is one that cannot be fetched in time, afterwards, lest what is in it stays in the server.
     fn fetch<R: Get, T>(
+        &self,
+        terms: Terms,
+        reply: &Image,
+        read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        let fetched = self.fetch_by::<R, T>(terms, reply, read);
+        if !matches!(fetched, Err(CallError::Aborted { sent: false })) {
+            return fetched;
+        }
+        let (binding, reply, terms) = (Self { inner: self.inner.clone(), deadline: None }, *reply, Terms { ends: None, ..terms });
+        let late =
+            move || drop(binding.fetch_by::<R, ()>(terms, &reply, |span| binding.decode::<R>(span, terms.limits).map(drop)));
+        drop(std::thread::Builder::new().name("upcall-late".into()).stack_size(256 * 1024).spawn(late));
+        // The procedure has run.
+        Err(CallError::Aborted { sent: true })
+    }
+
+    fn fetch_by<R: Get, T>(
         &self,
         terms: Terms,
         reply: &Image,
@@ -421,6 +397,7 @@ impl Binding {
         request.values[0] = key;
         let mut segment = match TakenSegment::take(inner, len, terms.ends) {
             Ok(segment) => Some(segment),
+            Err(error @ CallError::Aborted { .. }) => return Err(error),
             Err(error) => {
                 // Without a segment the server forgets the result.
                 request.place(Place::Inline, 0, 8);
@@ -480,12 +457,55 @@ impl Binding {
         }
     }
 
-    /// Drops the client's hold on a resource. If the server is gone, so is the resource. With a deadline it waits no longer; the server drops the object when it comes to it.
+    /// Drops the client's hold on a resource. If the server is gone, so is the resource. With a deadline it waits no longer; what the server could not be told by then it is
+    /// told with a later call through this binding.
     pub fn release(&self, handle: Handle) {
+        self.release_by(self.ends(), handle);
+    }
+
+    fn release_by(&self, ends: Option<Instant>, handle: Handle) -> bool {
         let mut request = Image::new(0, server::tag(self.inner.id, server::RELEASE), NO_ASTACK);
         request.values[0] = handle.0;
         request.place(Place::Inline, 0, 8);
-        let _ = self.send::<()>(Terms { limits: Limits::default(), ends: self.ends() }, &mut request, &mut None, &mut None);
+        let outcome = match ends {
+            None => self.inner.link.channel.call(&mut request),
+            Some(ends) => {
+                let patience = Patience { ends, late: &mut || Box::new(drop) };
+                self.inner.link.channel.call_within(&mut request, patience)
+            }
+        };
+        let told = outcome != Err(NoReply::OutOfTime { sent: false });
+        if !told {
+            self.overdue().push(handle);
+            self.inner.any_overdue.store(true, Ordering::Release);
+        }
+        told
+    }
+
+    fn overdue(&self) -> MutexGuard<'_, Vec<Handle>> {
+        self.inner.overdue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the server of handles that were dropped when it could not be told.
+    #[inline]
+    fn release_overdue(&self, ends: Option<Instant>) {
+        if self.inner.any_overdue.load(Ordering::Acquire) {
+            self.release_all_overdue(ends);
+        }
+    }
+
+    #[cold]
+    fn release_all_overdue(&self, ends: Option<Instant>) {
+        loop {
+            let handle = {
+                let mut overdue = self.overdue();
+                let Some(handle) = overdue.pop() else { return self.inner.any_overdue.store(false, Ordering::Release) };
+                handle
+            };
+            if !self.release_by(ends, handle) {
+                return;
+            }
+        }
     }
 }
 
@@ -504,76 +524,6 @@ impl Drop for Inner {
     }
 }
 
-/// An A-stack, taken for the time of a call.
-struct AStack<'a> {
-    inner: &'a Inner,
-    class: usize,
-    number: u16,
-}
-
-impl<'a> AStack<'a> {
-    /// Takes one; waits while all of its class are in use, at most until `ends`.
-    #[inline]
-    fn take(inner: &'a Inner, class: usize, ends: Option<Instant>) -> Result<Self, CallError> {
-        let gate = &inner.gates[class];
-        let within = match gate.try_take() {
-            Some(within) => within,
-            None => wait_for(gate, ends).ok_or(CallError::Aborted { sent: false })?,
-        };
-        Ok(Self { inner, class, number: inner.plan.first_of(class) + within })
-    }
-
-    fn room(&self) -> Option<Room<'a>> {
-        let (at, len) = self.inner.plan.place(self.number)?;
-        self.inner.astacks.as_ref()?.room(at, len)
-    }
-
-    /// Its class and number; it stays taken.
-    fn leave(self) -> (usize, u16) {
-        let left = (self.class, self.number);
-        std::mem::forget(self);
-        left
-    }
-}
-
-#[cold]
-fn wait_for(gate: &Gate<Waiting>, ends: Option<Instant>) -> Option<u16> {
-    let told = Arc::new(AtomicU32::new(0));
-    let mut taken = None;
-    if ends.is_some() {
-        let waited = upcall_thread::block_until(ends, |ticket| {
-            taken = gate.take_or_wait(|| Waiting { sleeper: Sleeper::Until(ticket), told: told.clone() });
-            if taken.is_some() {
-                ticket.wake();
-            }
-        });
-        return taken.or_else(|| (waited == Waited::Woken).then(|| told.load(Ordering::Acquire) as u16));
-    }
-    upcall_thread::block_unless(|waiter| {
-        let mut waiter = Some(waiter);
-        taken = gate.take_or_wait(|| {
-            let waiter = waiter.take().unwrap_or_else(|| unreachable!("the gate makes at most one entry"));
-            Waiting { sleeper: Sleeper::Patient(waiter), told: told.clone() }
-        });
-        waiter
-    });
-    Some(taken.unwrap_or_else(|| told.load(Ordering::Acquire) as u16))
-}
-
-impl Drop for AStack<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        let mut within = self.number - self.inner.plan.first_of(self.class);
-        while let Some((next, number)) = self.inner.gates[self.class].give(within) {
-            if next.tell(number) {
-                break;
-            }
-            // It has gone meanwhile; the number is ours again.
-            within = number;
-        }
-    }
-}
-
 /// What an abandoned call leaves to its late reply. Does not keep the binding: if that is gone, so is all of this.
 struct Leavings {
     inner: Weak<Inner>,
@@ -583,55 +533,29 @@ struct Leavings {
 
 impl Leavings {
     /// Reads the late reply and drops its result, with the resources in it; then what the call brought is free again. May block.
-    fn read<R: Get>(self, terms: Terms, reply: &Image) {
+    fn read<R: Get>(mut self, limits: Limits, reply: &Image) {
         let Some(inner) = self.inner.upgrade() else { return };
         let binding = Binding { inner, deadline: None };
-        let inner = &*binding.inner;
-        let astack = self.astack.map(|(class, number)| AStack { inner, class, number });
-        let segment = self.segment.map(|segment| TakenSegment { inner, segment: Some(segment) });
+        let (astack, segment) = self.take(&binding.inner);
         // Nobody is there to be told of an error.
-        let _ = binding.results::<R>(terms, reply, astack, segment);
+        let _ = binding.results::<R>(Terms { limits, ends: None }, reply, astack, segment);
+        binding.release_overdue(None);
+    }
+
+    fn take<'a>(&mut self, inner: &'a Inner) -> (Option<AStack<'a>>, Option<TakenSegment<'a>>) {
+        let astack = self.astack.take().map(|(class, number)| AStack { inner, class, number });
+        let segment = self.segment.take().map(|segment| TakenSegment { inner, segment: Some(segment) });
+        (astack, segment)
     }
 }
 
-/// A segment, taken for the time of a call.
-struct TakenSegment<'a> {
-    inner: &'a Inner,
-    segment: Option<Segment>,
-}
-
-impl<'a> TakenSegment<'a> {
-    fn take(inner: &'a Inner, len: usize, ends: Option<Instant>) -> Result<Self, CallError> {
-        let segment = match inner.link.kept_segment(len) {
-            Some(segment) => Ok(segment),
-            None => aside(|| inner.link.new_segment(len, ends)),
-        };
-        let segment = segment.map_err(|error| match inner.link.channel.closed() {
-            Some(closed) => CallError::Failed(closed),
-            None if ends.is_some() && error.kind() == io::ErrorKind::TimedOut => CallError::Aborted { sent: false },
-            None => CallError::NoMemory { bytes: len as u64, error: error.to_string() },
-        })?;
-        Ok(Self { inner, segment: Some(segment) })
-    }
-
-    fn number(&self) -> u16 {
-        self.segment.as_ref().map_or(0, |segment| segment.number)
-    }
-
-    fn leave(mut self) -> Option<Segment> {
-        self.segment.take()
-    }
-
-    fn room(&self) -> Option<Room<'_>> {
-        let segment = self.segment.as_ref()?;
-        segment.region.room(0, segment.region.len())
-    }
-}
-
-impl Drop for TakenSegment<'_> {
+/// No reply will come, or nobody could take it: what was brought is free again.
+impl Drop for Leavings {
     fn drop(&mut self) {
-        if let Some(segment) = self.segment.take() {
-            self.inner.link.give_segment(segment);
+        if (self.astack.is_some() || self.segment.is_some())
+            && let Some(inner) = self.inner.upgrade()
+        {
+            drop(self.take(&inner));
         }
     }
 }

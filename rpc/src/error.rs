@@ -207,7 +207,7 @@ impl fmt::Display for CallError {
             Self::Aborted { sent: false } => {
                 write!(
                     f,
-                    "the call was aborted at its deadline before it was sent, since earlier calls take all the places: call again, or with a longer deadline"
+                    "the call was aborted at its deadline before it was sent: earlier calls take all the places, or the server does not take what the call needs; call again, or with a longer deadline"
                 )
             }
             Self::TooLong { what, len, limit } => {

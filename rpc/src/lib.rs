@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod binding;
+mod brought;
 pub mod clerk;
 pub mod decode;
 pub mod encode;

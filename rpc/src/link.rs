@@ -33,6 +33,9 @@ pub(crate) fn patience_ends() -> Instant {
 /// For so long the answer is looked for before sleeping: an answer takes about as long as a wake.
 const EAGER: Duration = Duration::from_micros(150);
 
+/// So long the server is given to take a notice that can wait.
+const SHORTLY: Duration = Duration::from_millis(2);
+
 /// Segments kept for later calls, in bytes; what is beyond is given back at once.
 const KEEP: usize = 64 << 20;
 
@@ -456,7 +459,7 @@ impl Link {
         best.map(|i| segments.kept.swap_remove(i))
     }
 
-    /// A new one. Blocks the kernel thread until the server has mapped it, at most until `ends`, or as long as the link is patient; then the error is `TimedOut`.
+    /// A new one. Blocks the kernel thread until the server has mapped it, until `ends`, or as long as the link is patient; then the error is `TimedOut`.
     pub(crate) fn new_segment(&self, len: usize, ends: Option<Instant>) -> io::Result<Segment> {
         // A power of two while that wastes little, so that segments are found again.
         let len = if len <= 1 << 24 { Some(len.next_power_of_two().max(1 << 16)) } else { len.checked_next_multiple_of(1 << 21) };
@@ -464,7 +467,8 @@ impl Link {
         let memory = MemoryFile::create("upcall-segment", len)?;
         memory.allocate()?;
         let region = Region::new(Mapping::entered(&memory)?).ok_or_else(|| io::Error::other("a read-only segment"))?;
-        self.tell_of_dropped();
+        let deadline = ends.unwrap_or_else(patience_ends);
+        self.tell_of_dropped(deadline.min(Instant::now() + SHORTLY));
         let number = {
             let mut segments = locked(&self.segments);
             let number = segments.free.pop().unwrap_or_else(|| {
@@ -476,8 +480,6 @@ impl Link {
             }
             number
         };
-        let patience = patience_ends();
-        let deadline = ends.map_or(patience, |ends| ends.min(patience));
         let request = ClientRequest::Segment { number, len: len as u64 };
         let mut said = false;
         let answered = self.control.talk(deadline).and_then(|mut talk| {
@@ -521,21 +523,19 @@ impl Link {
         } else {
             segments.overdue.push(segment.number);
             drop(segments);
-            self.tell_of_dropped();
+            self.tell_of_dropped(Instant::now() + SHORTLY);
         }
     }
 
-    /// Tells the server which segments are dropped, if it takes that within some milliseconds each; else at the next occasion.
-    fn tell_of_dropped(&self) {
-        let overdue = std::mem::take(&mut locked(&self.segments).overdue);
-        for number in overdue {
-            let told = self
-                .control
-                .notify_by(Instant::now() + Duration::from_millis(10), ClientRequest::DropSegment { number }, &[])
-                .is_ok();
-            let mut segments = locked(&self.segments);
-            if told { segments.free.push(number) } else { segments.overdue.push(number) }
+    /// Tells the server which segments are dropped, if it takes that before the deadline; else at the next occasion.
+    fn tell_of_dropped(&self, deadline: Instant) {
+        let mut overdue = std::mem::take(&mut locked(&self.segments).overdue);
+        while let Some(&number) = overdue.last()
+            && self.control.notify_by(deadline, ClientRequest::DropSegment { number }, &[]).is_ok()
+        {
+            locked(&self.segments).free.extend(overdue.pop());
         }
+        locked(&self.segments).overdue.append(&mut overdue);
     }
 }
 

@@ -1,6 +1,6 @@
 //! A client that does what it is told: one line in, one line out.
 
-use crate::deadline::deadlines;
+use crate::deadline::{close_deadlines, deadlines};
 use crate::dice::Dice;
 use crate::interfaces::trial::{Thing, Trial};
 use crate::interfaces::{changed, latch, older, other, small};
@@ -145,6 +145,12 @@ impl Client {
                 return deadlines(self.trial()?, number(1) as usize, number(2) as usize, Duration::from_millis(number(3)));
             }
             "full-class" => return full_class(words[1]),
+            "close-deadlines" => {
+                return close_deadlines(self.trial()?, number(1) as usize, number(2) as usize, Duration::from_millis(number(3)));
+            }
+            "deadline" => {
+                self.trial = Some(self.trial()?.with_deadline((number(1) > 0).then_some(Duration::from_millis(number(1)))));
+            }
             "crowd" => return crowd(self.trial()?),
             "honest" => return honest(self.trial()?, Duration::from_millis(number(1))),
             "beside" => return beside(self.trial()?, words[1]),

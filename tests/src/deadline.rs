@@ -33,6 +33,13 @@ impl Tally {
         let start = Instant::now();
         let outcome = one_call(&trial.with_deadline(Some(deadline)), number, &mut dice);
         self.longest_ms.fetch_max(start.elapsed().as_millis() as u64, Ordering::SeqCst);
+        self.count(&outcome);
+        if let Err(error) = one_call(trial, number, &mut dice) {
+            self.is_wrong(error.to_string());
+        }
+    }
+
+    fn count(&self, outcome: &Result<(), Box<dyn Error>>) {
         let count = match outcome.as_ref().map_err(|error| error.downcast_ref::<CallError>()) {
             Ok(()) => &self.done,
             Err(Some(CallError::Aborted { sent: true })) => &self.sent,
@@ -43,9 +50,6 @@ impl Tally {
             }
         };
         count.fetch_add(1, Ordering::SeqCst);
-        if let Err(error) = one_call(trial, number, &mut dice) {
-            self.is_wrong(error.to_string());
-        }
     }
 }
 
@@ -88,6 +92,47 @@ pub(crate) fn deadlines(trial: &Trial, kernel: usize, users: usize, deadline: Du
     })?;
     let wrong = tally.wrong.lock().unwrap_or_else(PoisonError::into_inner);
     if wrong.is_empty() { Ok(vec![made.to_string()]) } else { Err(wrong.join("; ").into()) }
+}
+
+/// For so long, calls from as many threads with deadlines about as long as the calls take: whatever comes first, the other comes too. Then calls without one, and says how many calls
+/// were done, and how many aborted after and how many before they were sent.
+pub(crate) fn close_deadlines(trial: &Trial, kernel: usize, users: usize, length: Duration) -> Outcome {
+    let tally = Arc::new(Tally::default());
+    let ends = Instant::now() + length;
+    let call = move |trial: &Trial, tally: &Tally, number: usize| {
+        let mut dice = Dice::new(number as u64 + 1);
+        while Instant::now() < ends {
+            let deadline = Duration::from_micros(20 << dice.below(8));
+            tally.count(&one_call(&trial.with_deadline(Some(deadline)), dice.below(6) as usize, &mut dice));
+        }
+    };
+    std::thread::scope(|scope| -> Result<(), Box<dyn Error>> {
+        for number in 0..kernel {
+            let tally = &tally;
+            scope.spawn(move || call(trial, tally, number));
+        }
+        if users > 0 {
+            upcall::thread::processors(1, Pacing::Adaptive)?.run(|| {
+                let call = |number| {
+                    let (trial, tally) = (trial.clone(), tally.clone());
+                    upcall::thread::spawn(move || call(&trial, &tally, number))
+                };
+                let threads: Vec<_> = (kernel..kernel + users).map(call).collect();
+                threads.into_iter().for_each(|thread| drop(thread.join()));
+            })?;
+        }
+        Ok(())
+    })?;
+    // Whatever was abandoned, by threads of a scheduler that has ended too, holds up nobody for long.
+    for number in 0..200 {
+        one_call(trial, number, &mut Dice::new(1))?;
+    }
+    all_dropped(trial)?;
+    let wrong = tally.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+    match wrong.first() {
+        Some(wrong) => Err(wrong.clone().into()),
+        None => Ok([&tally.done, &tally.sent, &tally.unsent].map(|count| count.load(Ordering::SeqCst).to_string()).into()),
+    }
 }
 
 /// Waits until the server has dropped all objects that it made; says how many that were.

@@ -124,6 +124,11 @@ impl Ticket {
         won
     }
 
+    /// Whether the wait is over, so that a wake would do nothing.
+    pub fn is_over(self) -> bool {
+        self.rec.ticket.load(Ordering::Acquire) != self.number
+    }
+
     /// Wins the right to wake.
     #[inline]
     pub(crate) fn draw(self) -> bool {

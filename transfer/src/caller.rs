@@ -17,6 +17,7 @@ use crate::look::{self, Foresight};
 use crate::pacer::{GiveWay, HandOver, Pacer, Pacing};
 use crate::seat::VpSeat;
 use crate::sleep;
+use crate::wait::{Closed, Forever, Late, NoReply, Patience, Wait};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
@@ -43,94 +44,8 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 /// So long it is tried to tell the server of a lane, before others have their turn.
 const SOON: Duration = Duration::from_millis(2);
 
-/// Why no call goes through a channel any more.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Closed {
-    /// The server's process has ended, or has closed the connection.
-    PeerEnded,
-    /// The server broke the protocol, in this way.
-    Violation(&'static str),
-    /// The server closed the connection, and said why.
-    Refused(String),
-    /// This side closed it.
-    Here,
-    /// The server could not be told of a new lane.
-    Lane(String),
-}
-
-impl fmt::Display for Closed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::PeerEnded => write!(f, "the server's process has ended"),
-            Self::Violation(what) => write!(f, "the server broke the protocol: {what}"),
-            Self::Refused(why) => write!(f, "the server closed the connection: {why}"),
-            Self::Here => write!(f, "the binding was closed on this side"),
-            Self::Lane(error) => write!(f, "the server could not be told of a new lane: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for Closed {}
-
-/// How long a call waits for its reply, and what becomes of a reply that comes later.
-pub struct Patience<'a> {
-    /// When it ends.
-    pub ends: Instant,
-    /// Asked once, by a call that was sent and is abandoned. Must not block.
-    pub late: &'a mut dyn FnMut() -> Late,
-}
-
-/// Takes the reply of a call that was abandoned, on a thread that may block; dropped if none will come.
-pub type Late = Box<dyn FnOnce(Image) + Send>;
-
-/// Why a call has no reply.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NoReply {
-    /// None will come.
-    Closed(Closed),
-    /// The caller's patience ended.
-    OutOfTime {
-        /// The request is with the server; otherwise the call was still waiting for its turn to be sent.
-        sent: bool,
-    },
-}
-
-/// How a call waits: decided when it is compiled, so that one without a deadline pays nothing for those that have one.
-pub(crate) trait Wait {
-    /// When it ends, if it does.
-    fn ends(&self) -> Option<Instant>;
-    /// What takes the reply after that.
-    fn late(&mut self) -> Option<Late>;
-}
-
-/// Until the reply is there.
-struct Forever;
-
-impl Wait for Forever {
-    #[inline(always)]
-    fn ends(&self) -> Option<Instant> {
-        None
-    }
-    #[inline(always)]
-    fn late(&mut self) -> Option<Late> {
-        None
-    }
-}
-
-impl Wait for Patience<'_> {
-    fn ends(&self) -> Option<Instant> {
-        Some(self.ends)
-    }
-    fn late(&mut self) -> Option<Late> {
-        Some((self.late)())
-    }
-}
-
-impl From<Closed> for NoReply {
-    fn from(reason: Closed) -> Self {
-        Self::Closed(reason)
-    }
-}
+/// Long enough to take a free connection.
+const NOW: Duration = Duration::from_micros(100);
 
 /// Tells the server of a lane: its number, and for a virtual processor's lane its number and the bell that wakes it. Tries until the moment given; then the error is
 /// `TimedOut`, and the server was not told.
@@ -177,8 +92,8 @@ type TakenLane<'a> = Result<(&'a KernelSeat, MutexGuard<'a, KernelLane>), NoRepl
 struct KernelLane {
     slot: SingleCaller<Shared<Slot>>,
     calls: u16,
-    /// Its call was abandoned, and the reply is not there yet.
-    late: bool,
+    /// Its call was abandoned, and this takes the reply.
+    late: Option<Late>,
     /// The server shared our processor when we last had to look.
     shared: bool,
     give_way: GiveWay,
@@ -270,7 +185,11 @@ impl CallerChannel {
         for seat in self.kernel.iter().filter_map(OnceLock::get) {
             sleep::retract(&seat.control.sleeper);
             futex::wake(&seat.control.sleeper, u32::MAX, Scope::Shared);
+            // One that has a thread is taken by that.
+            let forgotten = seat.lane.try_lock().ok().and_then(|mut lane| lane.late.take());
+            drop(forgotten);
         }
+        self.seats.iter().filter_map(OnceLock::get).for_each(|seat| seat.forget_late());
         if let Ok(domain) = Domain::current() {
             domain.changed();
         }
@@ -334,7 +253,7 @@ impl CallerChannel {
         }
         lane.slot.send(message);
         let there = if asleep {
-            self.far.ring();
+            self.far.ring(wait.ends().is_some());
             let KernelLane { slot, hand_over, .. } = &mut *lane;
             handed && hand_over.until(|| slot.waits())
         } else {
@@ -357,28 +276,38 @@ impl CallerChannel {
         Ok(())
     }
 
-    /// Leaves the lane to a thread that waits for the reply in the caller's place. Without one, the lane is lost for as long as the channel lives.
+    /// Leaves the lane to a thread that waits for the reply in the caller's place. Without one, whoever looks for a lane finds that the reply has come.
     #[cold]
     fn abandon(&self, seat: &KernelSeat, lane: &mut KernelLane, late: Late) {
+        lane.late = Some(late);
         let Some(channel) = self.far.whole.get().and_then(Weak::upgrade) else { return };
-        lane.late = true;
         let number = seat.number;
-        let wait = move || channel.take_late_reply(number, late);
+        let wait = move || channel.await_late(number);
         drop(std::thread::Builder::new().name("upcall-late".into()).stack_size(256 * 1024).spawn(wait));
     }
 
-    fn take_late_reply(&self, number: usize, late: Late) {
+    fn await_late(&self, number: usize) {
         let Some(seat) = self.kernel[number].get() else { return };
         let mut lane = locked(&seat.lane);
-        let mut reply = Image::new(0, 0, NO_ASTACK);
-        // If the channel is closed the lane is of no more use to anybody.
-        if self.sleep_for_reply(seat, &lane, None).is_err() || self.take_reply(&mut lane, &mut reply).is_err() {
+        if lane.late.is_none() {
             return;
         }
-        lane.late = false;
+        // If the channel is closed no reply will come.
+        let come = self.sleep_for_reply(seat, &lane, None).is_ok();
+        let taken = if come { self.take_late(&mut lane) } else { lane.late.take().map(|late| (late, None)) };
         drop(lane);
         self.crowd.freed.notify_all();
-        late(reply);
+        if let Some((late, Some(reply))) = taken {
+            late(reply);
+        }
+    }
+
+    /// Takes the reply of an abandoned call, and what is to take it.
+    fn take_late(&self, lane: &mut KernelLane) -> Option<(Late, Option<Image>)> {
+        let late = lane.late.take()?;
+        let mut reply = Image::new(0, 0, NO_ASTACK);
+        let good = self.take_reply(lane, &mut reply).is_ok();
+        Some((late, good.then_some(reply)))
     }
 
     /// A free lane for a kernel thread: lowest first, opened when needed; `None` if all are taken, or another is being opened.
@@ -392,13 +321,26 @@ impl CallerChannel {
                     Err(reason) => return Some(Err(reason)),
                 },
             };
-            if let Ok(lane) = seat.lane.try_lock()
-                && !lane.late
+            if let Ok(mut lane) = seat.lane.try_lock()
+                && (lane.late.is_none() || self.reclaim(&mut lane))
             {
                 return Some(Ok((seat, lane)));
             }
         }
         None
+    }
+
+    /// Takes the reply of an abandoned call for which no thread waits. Whether it has come. Without a thread its result is lost, and what the call brought is free again.
+    #[cold]
+    fn reclaim(&self, lane: &mut KernelLane) -> bool {
+        if !lane.slot.waits() {
+            return false;
+        }
+        let taken = self.take_late(lane);
+        if let Some((late, Some(reply))) = taken {
+            drop(std::thread::Builder::new().name("upcall-late".into()).stack_size(256 * 1024).spawn(move || late(reply)));
+        }
+        true
     }
 
     /// Waits for a lane behind those who wait already.
@@ -442,7 +384,7 @@ impl CallerChannel {
         if let Some(seat) = cell.get() {
             return Some(Ok(seat));
         }
-        match self.tell_of_lane(number, None, ends) {
+        match self.tell_of_lane(number, None, ends, SOON) {
             Ok(true) => {}
             Ok(false) => return None,
             Err(reason) => {
@@ -456,7 +398,7 @@ impl CallerChannel {
         let calling = KernelLane {
             slot: SingleCaller::new(lane.single),
             calls: 0,
-            late: false,
+            late: None,
             shared: false,
             give_way: GiveWay::default(),
             hand_over: HandOver::default(),
@@ -466,8 +408,14 @@ impl CallerChannel {
     }
 
     /// Tells the server of a lane. False if it does not listen at the moment.
-    fn tell_of_lane(&self, number: usize, vp: Option<(u16, &Bell)>, ends: Option<Instant>) -> Result<bool, NoReply> {
-        let until = Instant::now() + SOON;
+    fn tell_of_lane(
+        &self,
+        number: usize,
+        vp: Option<(u16, &Bell)>,
+        ends: Option<Instant>,
+        longest: Duration,
+    ) -> Result<bool, NoReply> {
+        let until = Instant::now() + longest;
         match (self.open_lane)(number as u16, vp, ends.map_or(until, |ends| ends.min(until))) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
@@ -514,7 +462,7 @@ impl CallerChannel {
             }
             let asleep = self.far.station.asleep(self.far.home);
             if asleep && pacing == Pacing::Poll {
-                self.far.ring();
+                self.far.ring(ends.is_some());
             } else if asleep || start.elapsed() >= budget {
                 self.far.pacer.fruitless();
                 return Ok(false);
@@ -544,7 +492,7 @@ impl CallerChannel {
             // The fence of `announce` makes this the exact look that a waker owes (sleep.rs).
             if self.far.station.asleep(self.far.home) {
                 self.far.donor.bring(&self.far.station, self.far.home);
-                self.far.ring();
+                self.far.ring(ends.is_some());
             }
             futex::wait(sleeper, 1, Scope::Shared, Some(left));
             if lane.slot.waits() {
@@ -568,8 +516,21 @@ impl CallerChannel {
         Ok(())
     }
 
+    /// The other threads of the processor go on while the server does not listen.
     #[cold]
     fn open_seat(&self, vp: usize, ends: Option<Instant>) -> Result<&Arc<VpSeat>, NoReply> {
+        loop {
+            if let Some(seat) = self.seats[vp].get() {
+                return Ok(seat);
+            }
+            if let Some(seat) = self.try_open_seat(vp, ends)? {
+                return Ok(seat);
+            }
+            upcall_thread::sleep(SOON);
+        }
+    }
+
+    fn try_open_seat(&self, vp: usize, ends: Option<Instant>) -> Result<Option<&Arc<VpSeat>>, NoReply> {
         let unable = no_lane;
         let domain = Domain::current().map_err(unable)?;
         let bed = domain.bed(vp).map_err(unable)?;
@@ -577,19 +538,15 @@ impl CallerChannel {
         let bell = Bell::new().map_err(unable)?;
         bed.set.add(&bell, 1, Report::EachRing).map_err(unable)?;
         let number = KERNEL_LANES + vp;
-        let tell = || self.tell_of_lane(number, Some((vp as u16, &bell)), ends).inspect_err(|_| bed.set.remove(&bell));
-        while !tell()? {
-            // Other threads of this processor go on, and one of them may open the seat.
-            upcall_thread::sleep(SOON);
-            if let Some(seat) = self.seats[vp].get() {
-                bed.set.remove(&bell);
-                return Ok(seat);
-            }
+        let told = self.tell_of_lane(number, Some((vp as u16, &bell)), ends, NOW);
+        if told != Ok(true) {
+            bed.set.remove(&bell);
+            return told.map(|_| None);
         }
         let seat = Arc::new(VpSeat::new(vp, self.far.clone(), (bell, clapper), lane_of(&self.channel, number)));
         domain.add_seat(seat.clone());
         // A number belongs to one kernel thread at a time, and only that opens its seat.
-        Ok(self.seats[vp].get_or_init(|| seat))
+        Ok(Some(self.seats[vp].get_or_init(|| seat)))
     }
 }
 
@@ -643,9 +600,12 @@ impl Far {
     }
 
     /// Rings from a kernel thread: by a write, the cheapest way. A hostile server can hold that up as long as it could withhold the reply, but nobody else's thread with it;
-    /// after the end see [`relieve`].
+    /// after the end see [`relieve`]. One that must not be held up even so, for it has a deadline, has the kernel ring.
     #[inline]
-    fn ring(&self) {
+    fn ring(&self, in_time: bool) {
+        if in_time && let Ok(clapper) = Clapper::current() {
+            return clapper.ring(&self.bell);
+        }
         self.ringing.fetch_add(1, Ordering::SeqCst);
         // Who closes looks at the count after that.
         if !self.closed.load(Ordering::SeqCst) {

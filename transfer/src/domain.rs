@@ -100,6 +100,11 @@ impl Domain {
         self.numbers.give(number as u16);
     }
 
+    /// The threads of this virtual processor's scheduler run no more.
+    pub(crate) fn leave_seats(&self, vp: usize) {
+        self.seats(vp).iter().for_each(VpSeat::await_late);
+    }
+
     pub(crate) fn add_seat(&self, seat: Arc<VpSeat>) {
         locked(&self.seats).push(seat);
         self.changed();

@@ -66,6 +66,14 @@ impl<W> Gate<W> {
         if self.waiting.load(Ordering::Relaxed) == 0 { None } else { self.hand_over(None) }
     }
 
+    /// Takes those out of the queue who have gone.
+    pub fn keep(&self, stays: impl FnMut(&W) -> bool) {
+        let mut queue = self.queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let before = queue.len();
+        queue.retain(stays);
+        self.waiting.fetch_sub(before - queue.len(), Ordering::Relaxed);
+    }
+
     #[cold]
     fn hand_over(&self, number: Option<u16>) -> Option<(W, u16)> {
         let mut queue = self.queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -94,5 +102,17 @@ mod tests {
         assert_eq!(gate.give(0), Some(("second", 0)));
         assert_eq!(gate.give(0), None);
         assert_eq!(gate.take_or_wait(|| unreachable!()), Some(0));
+    }
+
+    #[test]
+    fn who_has_gone_is_passed_over() {
+        let gate = Gate::new(1);
+        assert_eq!(gate.try_take(), Some(0));
+        assert_eq!(gate.take_or_wait(|| "first"), None);
+        assert_eq!(gate.take_or_wait(|| "second"), None);
+        gate.keep(|&waiter| waiter != "first");
+        assert_eq!(gate.give(0), Some(("second", 0)));
+        assert_eq!(gate.give(0), None);
+        assert_eq!(gate.try_take(), Some(0), "nobody is counted as waiting any more");
     }
 }

@@ -200,6 +200,7 @@ impl Idle for Processors {
             self.0.members[vp.index()].store(0, Relaxed);
             NUMBER.set(0);
             VIEW.set(View::default());
+            self.0.domain.leave_seats(number);
             self.0.domain.give_number(number);
         }
     }

@@ -34,9 +34,11 @@ mod seat;
 #[cfg(not(loom))]
 pub mod server;
 pub mod sleep;
+#[cfg(not(loom))]
+mod wait;
 
 #[cfg(not(loom))]
-pub use caller::{CallerChannel, Closed, Late, NoReply, Patience};
+pub use caller::CallerChannel;
 #[cfg(not(loom))]
 pub use domain::Domain;
 #[cfg(not(loom))]
@@ -44,3 +46,5 @@ pub use idle::Processors;
 pub use pacer::Pacing;
 #[cfg(not(loom))]
 pub use server::{Request, Serve, ServerChannel};
+#[cfg(not(loom))]
+pub use wait::{Closed, Late, NoReply, Patience};

@@ -2,13 +2,14 @@
 //!
 //! Source: URPC, section 2 (U6 and U7 here).
 
-use crate::caller::{Closed, Far, Late, NoReply, Wait};
+use crate::caller::Far;
 use crate::domain::Domain;
+use crate::wait::{Closed, Late, NoReply, Wait};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
 use upcall_shm::channel::{DEPTH, Lane};
@@ -16,6 +17,9 @@ use upcall_shm::region::Shared;
 use upcall_shm::ring::{Receiver, Sender};
 use upcall_shm::slot::{Image, Slot};
 use upcall_thread::{Ticket, Waited, Waiter};
+
+/// So long at most the replies of abandoned calls are not looked for.
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -74,6 +78,11 @@ enum Sleeper {
 }
 
 impl Sleeper {
+    /// Whether its patience has ended.
+    fn has_gone(&self) -> bool {
+        matches!(self, Self::Until(ticket) if ticket.is_over())
+    }
+
     /// Makes it ready; false if it is ready already, because its patience has ended.
     #[inline]
     fn wake(self) -> bool {
@@ -156,6 +165,7 @@ impl VpSeat {
                 return self.finish(number, wait);
             }
             if block(wait.ends(), |sleeper| locked(&self.calling).queue.push_back(sleeper)) == Waited::TimedOut {
+                locked(&self.calling).queue.retain(|sleeper| !sleeper.has_gone());
                 return Err(NoReply::OutOfTime { sent: false });
             }
             promised = true;
@@ -191,12 +201,55 @@ impl VpSeat {
         }
     }
 
-    /// Takes the replies that have come and makes their threads ready. Called by the idle loop of its own virtual processor.
+    /// Takes the replies that have come and makes their threads ready; whether there were any. Called by the idle loop of its own virtual processor.
     pub(crate) fn collect(&self) -> bool {
         if self.under_way.load(Ordering::Relaxed) == 0 && !self.far.closed.load(Ordering::Acquire) {
             return false;
         }
-        let (mut woke, mut violated) = (false, false);
+        let (woke, late) = self.gather();
+        for (late, reply) in late {
+            // Without a thread the result is lost; what the call brought is free again.
+            drop(upcall_thread::Builder::new().spawn(move || late(reply)));
+        }
+        woke
+    }
+
+    /// Waits for the replies of abandoned calls in place of a scheduler that has ended.
+    pub(crate) fn await_late(self: &Arc<Self>) {
+        if !self.has_late() {
+            return;
+        }
+        let seat = self.clone();
+        let wait = move || {
+            let mut pause = Duration::from_millis(1);
+            while seat.has_late() {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(LONGEST_PAUSE);
+                for (late, reply) in seat.gather().1 {
+                    late(reply);
+                }
+            }
+        };
+        // Without a thread they stay until the next scheduler that gets this number, or the channel's end.
+        drop(std::thread::Builder::new().name("upcall-late".into()).stack_size(256 * 1024).spawn(wait));
+    }
+
+    fn has_late(&self) -> bool {
+        locked(&self.calling).calls.iter().any(|call| matches!(call, Call::Late(_)))
+    }
+
+    /// The channel is closed: nobody will take a late reply.
+    pub(crate) fn forget_late(&self) {
+        let mut calling = locked(&self.calling);
+        let late = calling.calls.iter_mut().filter(|call| matches!(call, Call::Late(_)));
+        let forgotten: Vec<_> = late.map(|call| std::mem::replace(call, Call::Free)).collect();
+        drop(calling);
+        drop(forgotten);
+    }
+
+    /// Takes the replies that have come: whether a thread was made ready, and those of abandoned calls, with what takes them.
+    fn gather(&self) -> (bool, Vec<(Late, Image)>) {
+        let (mut woke, mut violated, mut late) = (false, false, Vec::new());
         let mut calling = locked(&self.calling);
         while let Some(reply) = calling.replies.take() {
             let number = reply.call();
@@ -209,10 +262,9 @@ impl VpSeat {
                     }
                 }
                 Some(call @ Call::Late(_)) => {
-                    if let Call::Late(late) = std::mem::replace(call, Call::Free) {
+                    if let Call::Late(taker) = std::mem::replace(call, Call::Free) {
                         self.free(&mut calling, number);
-                        // Without a thread nobody takes it.
-                        drop(upcall_thread::Builder::new().spawn(move || late(reply)));
+                        late.push((taker, reply));
                         woke = true;
                     }
                 }
@@ -231,8 +283,6 @@ impl VpSeat {
                 {
                     sleeper.wake();
                     woke = true;
-                } else if matches!(call, Call::Late(_)) {
-                    *call = Call::Free;
                 }
             }
             for sleeper in calling.queue.drain(..) {
@@ -244,8 +294,10 @@ impl VpSeat {
             if violated {
                 self.far.close(reason);
             }
+            // A call may have been abandoned after the channel was closed.
+            self.forget_late();
         }
-        woke
+        (woke, late)
     }
 
     /// Whether `collect` would find something: the sleeper's second look.

@@ -58,6 +58,75 @@ fn both_kinds_leave_a_stopped_server() {
     a_stopped_server(30, 80);
 }
 
+/// All A-stacks may be held by abandoned calls when the server dies: who waits for one returns nevertheless.
+fn a_killed_server(kernel: u64, users: u64) {
+    let _alone = alone();
+    let place = place();
+    let server = place.serve("trial");
+    let mut client = place.client();
+    client.ask("bind trial").expect_ok("binding");
+    client.say(&format!("deadlines {kernel} {users} 10000"));
+    client.hear().numbers("calls in time");
+    client.hear().numbers("the same without a deadline");
+    server.stop();
+    client.say(&format!("deadlines {kernel} {users} 200"));
+    let numbers = client.hear().numbers("calls to a stopped server");
+    assert_eq!((numbers[0], numbers[1] + numbers[2]), (0, kernel + users));
+    std::thread::sleep(Duration::from_millis(300));
+    server.kill();
+    client.hear().expect_error("", &["the server's process has ended"]);
+}
+
+#[test]
+fn kernel_threads_without_a_deadline_return_from_a_killed_server() {
+    a_killed_server(60, 0);
+}
+
+#[test]
+fn user_level_threads_without_a_deadline_return_from_a_killed_server() {
+    a_killed_server(0, 150);
+}
+
+#[test]
+fn deadlines_that_fall_together_with_replies() {
+    let _alone = alone();
+    let place = place();
+    let _server = place.serve("trial");
+    for (kernel, users) in [(6, 0), (0, 20), (4, 10)] {
+        let mut client = place.client();
+        client.ask("bind trial").expect_ok("binding");
+        let numbers = client.ask(&format!("close-deadlines {kernel} {users} 1500")).numbers("calls");
+        let [done, sent, unsent] = numbers[..] else { panic!("{numbers:?}") };
+        println!(
+            "{kernel} kernel and {users} user-level threads: {done} calls were done, {sent} aborted after and {unsent} before they were sent"
+        );
+        assert!(done > 100 && sent > 100, "{numbers:?}");
+    }
+}
+
+#[test]
+fn objects_that_a_stopped_server_cannot_be_told_of_are_dropped_later() {
+    let _company = in_company();
+    let place = place();
+    let server = place.serve("trial");
+    let mut client = place.client();
+    client.ask("bind trial").expect_ok("binding");
+    client.ask("deadline 20").expect_ok("a deadline");
+    client.ask("open 45").expect_ok("objects");
+    server.stop();
+    let start = Instant::now();
+    client.ask("drop-things").expect_ok("dropping them");
+    let spent = start.elapsed();
+    println!("after {spent:?}");
+    assert!(spent < Duration::from_secs(5), "45 times 20 ms: {spent:?}");
+    server.signal(Signal::CONT);
+    client.ask("deadline 5000").expect_ok("another deadline");
+    eventually("all are dropped", || {
+        let things = client.ask("things").numbers("objects");
+        if things == [45, 45] { Ok(()) } else { Err(format!("{things:?}")) }
+    });
+}
+
 #[test]
 fn a_procedure_that_takes_too_long_runs_to_its_end() {
     let _company = in_company();

@@ -1,0 +1,189 @@
+//! What a call brings for its values: an A-stack, or a segment of memory; taken for its time, and waited for.
+
+use crate::binding::Inner;
+use crate::error::CallError;
+use crate::link::Segment;
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+use upcall_shm::span::Room;
+use upcall_thread::{Ticket, Waited, Waiter};
+use upcall_transfer::gate::Gate;
+
+/// Who waits for an A-stack, and where it is told which.
+pub(crate) struct Waiting {
+    sleeper: Sleeper,
+    told: Arc<AtomicU32>,
+}
+
+enum Sleeper {
+    Patient(Waiter),
+    Until(Ticket),
+}
+
+impl Waiting {
+    /// Tells it which A-stack it has; false if it has gone.
+    fn tell(self, within: u16) -> bool {
+        self.told.store(within.into(), Ordering::Release);
+        match self.sleeper {
+            Sleeper::Patient(waiter) => {
+                waiter.wake();
+                true
+            }
+            Sleeper::Until(ticket) => ticket.wake(),
+        }
+    }
+}
+
+/// An A-stack, taken for the time of a call.
+pub(crate) struct AStack<'a> {
+    pub(crate) inner: &'a Inner,
+    pub(crate) class: usize,
+    pub(crate) number: u16,
+}
+
+impl<'a> AStack<'a> {
+    /// Takes one; waits while all of its class are in use, at most until `ends`.
+    #[inline]
+    pub(crate) fn take(inner: &'a Inner, class: usize, ends: Option<Instant>) -> Result<Self, CallError> {
+        let gate = &inner.gates[class];
+        let within = match gate.try_take() {
+            Some(within) => within,
+            None => wait_for(gate, ends).ok_or(CallError::Aborted { sent: false })?,
+        };
+        Ok(Self { inner, class, number: inner.plan.first_of(class) + within })
+    }
+
+    pub(crate) fn room(&self) -> Option<Room<'a>> {
+        let (at, len) = self.inner.plan.place(self.number)?;
+        self.inner.astacks.as_ref()?.room(at, len)
+    }
+
+    /// Its class and number; it stays taken.
+    pub(crate) fn leave(self) -> (usize, u16) {
+        let left = (self.class, self.number);
+        std::mem::forget(self);
+        left
+    }
+}
+
+#[cold]
+fn wait_for(gate: &Gate<Waiting>, ends: Option<Instant>) -> Option<u16> {
+    let told = Arc::new(AtomicU32::new(0));
+    let mut taken = None;
+    if ends.is_some() {
+        let waited = upcall_thread::block_until(ends, |ticket| {
+            taken = gate.take_or_wait(|| Waiting { sleeper: Sleeper::Until(ticket), told: told.clone() });
+            if taken.is_some() {
+                ticket.wake();
+            }
+        });
+        if waited == Waited::TimedOut {
+            gate.keep(|waiting| !matches!(waiting.sleeper, Sleeper::Until(ticket) if ticket.is_over()));
+            return taken;
+        }
+        return taken.or_else(|| Some(told.load(Ordering::Acquire) as u16));
+    }
+    upcall_thread::block_unless(|waiter| {
+        let mut waiter = Some(waiter);
+        taken = gate.take_or_wait(|| {
+            let waiter = waiter.take().unwrap_or_else(|| unreachable!("the gate makes at most one entry"));
+            Waiting { sleeper: Sleeper::Patient(waiter), told: told.clone() }
+        });
+        waiter
+    });
+    Some(taken.unwrap_or_else(|| told.load(Ordering::Acquire) as u16))
+}
+
+impl Drop for AStack<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let mut within = self.number - self.inner.plan.first_of(self.class);
+        while let Some((next, number)) = self.inner.gates[self.class].give(within) {
+            if next.tell(number) {
+                break;
+            }
+            // It has gone meanwhile; the number is ours again.
+            within = number;
+        }
+    }
+}
+
+/// A segment, taken for the time of a call.
+pub(crate) struct TakenSegment<'a> {
+    pub(crate) inner: &'a Inner,
+    pub(crate) segment: Option<Segment>,
+}
+
+impl<'a> TakenSegment<'a> {
+    pub(crate) fn take(inner: &'a Inner, len: usize, ends: Option<Instant>) -> Result<Self, CallError> {
+        let segment = match inner.link.kept_segment(len) {
+            Some(segment) => Ok(segment),
+            None => aside(|| inner.link.new_segment(len, ends)),
+        };
+        let segment = segment.map_err(|error| match inner.link.channel.closed() {
+            Some(closed) => CallError::Failed(closed),
+            None if ends.is_some() && error.kind() == io::ErrorKind::TimedOut => CallError::Aborted { sent: false },
+            None => CallError::NoMemory { bytes: len as u64, error: error.to_string() },
+        })?;
+        Ok(Self { inner, segment: Some(segment) })
+    }
+
+    pub(crate) fn number(&self) -> u16 {
+        self.segment.as_ref().map_or(0, |segment| segment.number)
+    }
+
+    pub(crate) fn leave(mut self) -> Option<Segment> {
+        self.segment.take()
+    }
+
+    pub(crate) fn room(&self) -> Option<Room<'_>> {
+        let segment = self.segment.as_ref()?;
+        segment.region.room(0, segment.region.len())
+    }
+}
+
+impl Drop for TakenSegment<'_> {
+    fn drop(&mut self) {
+        if let Some(segment) = self.segment.take() {
+            self.inner.link.give_segment(segment);
+        }
+    }
+}
+
+/// Runs what blocks its kernel thread: beside the virtual processor if there is one, so that other threads go on.
+pub(crate) fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    if upcall_thread::on_virtual_processor().is_none() {
+        return work();
+    }
+    let (work, result) = (Mutex::new(Some(work)), Mutex::new(None));
+    let run = || {
+        let work = work.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let done = work.map(|work| work());
+        *result.lock().unwrap_or_else(PoisonError::into_inner) = done;
+    };
+    std::thread::scope(|scope| {
+        upcall_thread::block_unless(|waiter| {
+            // What cannot be run beside is run here, at the price of the other threads' time.
+            let waiter = Mutex::new(Some(waiter));
+            let wake = Arc::new(waiter);
+            let woken = wake.clone();
+            let started = std::thread::Builder::new().spawn_scoped(scope, move || {
+                run();
+                if let Some(waiter) = woken.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                    waiter.wake();
+                }
+            });
+            match started {
+                Ok(_) => None,
+                Err(_) => wake.lock().unwrap_or_else(PoisonError::into_inner).take(),
+            }
+        });
+    });
+    let done = result.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.unwrap_or_else(|| {
+        let work = work.into_inner().unwrap_or_else(PoisonError::into_inner);
+        work.unwrap_or_else(|| unreachable!("work that did not run is still there"))()
+    })
+}

@@ -1,0 +1,94 @@
+//! How long a caller waits, and how that ends.
+
+use std::fmt;
+use std::time::Instant;
+use upcall_shm::slot::Image;
+
+/// Why no call goes through a channel any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Closed {
+    /// The server's process has ended, or has closed the connection.
+    PeerEnded,
+    /// The server broke the protocol, in this way.
+    Violation(&'static str),
+    /// The server closed the connection, and said why.
+    Refused(String),
+    /// This side closed it.
+    Here,
+    /// The server could not be told of a new lane.
+    Lane(String),
+}
+
+impl fmt::Display for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PeerEnded => write!(f, "the server's process has ended"),
+            Self::Violation(what) => write!(f, "the server broke the protocol: {what}"),
+            Self::Refused(why) => write!(f, "the server closed the connection: {why}"),
+            Self::Here => write!(f, "the binding was closed on this side"),
+            Self::Lane(error) => write!(f, "the server could not be told of a new lane: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Closed {}
+
+/// How long a call waits for its reply, and what becomes of a reply that comes later.
+pub struct Patience<'a> {
+    /// When it ends.
+    pub ends: Instant,
+    /// Asked once, by a call that was sent and is abandoned. Must not block.
+    pub late: &'a mut dyn FnMut() -> Late,
+}
+
+/// Takes the reply of a call that was abandoned, on a thread that may block. Dropped if none will come; what it holds is free then.
+pub type Late = Box<dyn FnOnce(Image) + Send>;
+
+/// Why a call has no reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoReply {
+    /// None will come.
+    Closed(Closed),
+    /// The caller's patience ended.
+    OutOfTime {
+        /// The request is with the server; otherwise the call was still waiting for its turn to be sent.
+        sent: bool,
+    },
+}
+
+/// How a call waits: decided when it is compiled, so that one without a deadline pays nothing for those that have one.
+pub(crate) trait Wait {
+    /// When it ends, if it does.
+    fn ends(&self) -> Option<Instant>;
+    /// What takes the reply after that.
+    fn late(&mut self) -> Option<Late>;
+}
+
+/// Until the reply is there.
+pub(crate) struct Forever;
+
+impl Wait for Forever {
+    #[inline(always)]
+    fn ends(&self) -> Option<Instant> {
+        None
+    }
+    #[inline(always)]
+    fn late(&mut self) -> Option<Late> {
+        None
+    }
+}
+
+impl Wait for Patience<'_> {
+    fn ends(&self) -> Option<Instant> {
+        Some(self.ends)
+    }
+    fn late(&mut self) -> Option<Late> {
+        Some((self.late)())
+    }
+}
+
+impl From<Closed> for NoReply {
+    fn from(reason: Closed) -> Self {
+        Self::Closed(reason)
+    }
+}
