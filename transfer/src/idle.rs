@@ -101,6 +101,13 @@ pub(crate) fn number() -> Option<usize> {
     NUMBER.get().checked_sub(1)
 }
 
+/// Tells callers on which processor virtual processor `number` runs, which is the calling one. Returns that.
+fn say_where(domain: &Domain, number: usize) -> u32 {
+    let cpu = processor::current() as u32;
+    domain.station().line(number).cpu.store(cpu, Ordering::Relaxed);
+    cpu
+}
+
 thread_local! {
     static VIEW: RefCell<View> = RefCell::default();
     /// This processor's number in the domain, plus one.
@@ -187,8 +194,8 @@ impl Idle for Processors {
         let home = processor::Processors::allowed().ok();
         let single = home.as_ref().is_none_or(|home| home.count() < 2);
         VIEW.set(View { home, single, ..View::default() });
+        say_where(domain, number);
         let line = domain.station().line(number);
-        line.cpu.store(processor::current() as u32, Ordering::Relaxed);
         line.tid.store(processor::thread_id(), Ordering::Relaxed);
         self.0.members[vp.index()].store(number + 1, Relaxed);
     }
@@ -256,7 +263,7 @@ impl Idle for Processors {
         if round.is_multiple_of(SPINS_AT_A_PLACE)
             && let Some(number) = number()
         {
-            self.0.domain.station().line(number).cpu.store(processor::current() as u32, Ordering::Relaxed);
+            say_where(self.0.domain, number);
         }
         let spun = VIEW.with_borrow_mut(|view| view.spin(self.0.pacing, round, deadline));
         if !spun {
@@ -306,7 +313,7 @@ impl View {
         let left = elsewhere.is_some_and(|elsewhere| elsewhere.count() > 0 && elsewhere.confine().is_ok());
         // Lest callers believe that we are still where they brought us.
         if let (true, Some(number), Ok(domain)) = (left, number(), Domain::current()) {
-            domain.station().line(number).cpu.store(processor::current() as u32, Ordering::Relaxed);
+            say_where(domain, number);
         }
         left
     }
@@ -339,8 +346,8 @@ impl Processors {
         let start = Instant::now();
         bed.set.wait_any(deadline.map(|at| at.saturating_duration_since(start)));
         sleep::retract(&line.asleep);
-        let (before, cpu) = (line.cpu.load(Ordering::Relaxed), processor::current() as u32);
-        line.cpu.store(cpu, Ordering::Relaxed);
+        let before = line.cpu.load(Ordering::Relaxed);
+        let cpu = say_where(domain, number);
         VIEW.with_borrow_mut(|view| {
             // Moved while asleep: by a donor, who need not have said so.
             view.confined |= before != cpu;
