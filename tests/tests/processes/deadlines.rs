@@ -6,17 +6,19 @@ use std::time::{Duration, Instant};
 use upcall_tests::party::Party;
 use upcall_tests::place::eventually;
 
-/// The names of a process's kernel threads.
-fn threads(party: &Party) -> Vec<String> {
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", party.pid())).into_iter().flatten().flatten();
-    tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok()).collect()
+/// Waits until no thread is left that waits for a late reply.
+fn nobody_waits_in(client: &Party) {
+    eventually("no thread is left", || {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", client.pid())).into_iter().flatten().flatten();
+        let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+        let late = names.filter(|name| name.starts_with("upcall-late")).count();
+        if late == 0 { Ok(()) } else { Err(format!("{late} wait for late replies")) }
+    });
 }
 
-fn a_stopped_server(kernel: u64, users: u64) {
-    let _alone = alone();
-    let place = place();
-    let server = place.serve("trial");
-    let mut client = place.client();
+/// A stopped server, and a client that has called it with a deadline: `kernel` kernel threads and `users` user-level threads. Says how many calls were done, how many aborted after
+/// and how many before they were sent, and how long the longest took; and how many objects there were before the stop.
+fn abort_calls_to_a_stopped_server(server: &Party, client: &mut Party, kernel: u64, users: u64) -> ([u64; 4], u64) {
     client.ask("bind trial").expect_ok("binding");
     // Everything that is made at the first call is there.
     client.say(&format!("deadlines {kernel} {users} 10000"));
@@ -26,8 +28,18 @@ fn a_stopped_server(kernel: u64, users: u64) {
     client.say(&format!("deadlines {kernel} {users} 200"));
     let numbers = client.hear().numbers("calls to a stopped server");
     let [done, sent, unsent, longest] = numbers[..] else { panic!("{numbers:?}") };
-    println!("{sent} calls were aborted after and {unsent} before they were sent, the longest after {longest} ms");
     assert_eq!((done, sent + unsent), (0, kernel + users));
+    ([done, sent, unsent, longest], before)
+}
+
+fn a_stopped_server(kernel: u64, users: u64) {
+    let _alone = alone();
+    let place = place();
+    let server = place.serve("trial");
+    let mut client = place.client();
+    let (numbers, before) = abort_calls_to_a_stopped_server(&server, &mut client, kernel, users);
+    let [_, sent, unsent, longest] = numbers;
+    println!("{sent} calls were aborted after and {unsent} before they were sent, the longest after {longest} ms");
     assert!(sent > 0 && (200..1000).contains(&longest), "{numbers:?}");
     server.signal(Signal::CONT);
     let made = client.hear().numbers("the same calls afterwards")[0];
@@ -37,10 +49,7 @@ fn a_stopped_server(kernel: u64, users: u64) {
     client.say(&format!("deadlines {kernel} {users} 10000"));
     assert_eq!(client.hear().numbers("calls in time")[..3], [kernel + users, 0, 0]);
     client.hear().expect_ok("the same without a deadline");
-    eventually("no thread is left", || {
-        let late = threads(&client).iter().filter(|name| name.starts_with("upcall-late")).count();
-        if late == 0 { Ok(()) } else { Err(format!("{late} wait for late replies")) }
-    });
+    nobody_waits_in(&client);
 }
 
 #[test]
@@ -64,14 +73,7 @@ fn a_killed_server(kernel: u64, users: u64) {
     let place = place();
     let server = place.serve("trial");
     let mut client = place.client();
-    client.ask("bind trial").expect_ok("binding");
-    client.say(&format!("deadlines {kernel} {users} 10000"));
-    client.hear().numbers("calls in time");
-    client.hear().numbers("the same without a deadline");
-    server.stop();
-    client.say(&format!("deadlines {kernel} {users} 200"));
-    let numbers = client.hear().numbers("calls to a stopped server");
-    assert_eq!((numbers[0], numbers[1] + numbers[2]), (0, kernel + users));
+    abort_calls_to_a_stopped_server(&server, &mut client, kernel, users);
     std::thread::sleep(Duration::from_millis(300));
     server.kill();
     client.hear().expect_error("", &["the server's process has ended"]);
@@ -159,8 +161,5 @@ fn callers_that_have_left_learn_nothing_of_the_end() {
     server.kill();
     client.ask("null").expect_error("Failed.PeerEnded", &[]);
     // The thread that waited in the caller's place has gone too.
-    eventually("no thread is left", || {
-        let late = threads(&client).iter().filter(|name| name.starts_with("upcall-late")).count();
-        if late == 0 { Ok(()) } else { Err(format!("{late} wait for late replies")) }
-    });
+    nobody_waits_in(&client);
 }
