@@ -28,7 +28,7 @@ use upcall_shm::region::Region;
 use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place};
 use upcall_shm::span::{Room, Span};
 use upcall_transfer::gate::Gate;
-use upcall_transfer::{Late, NoReply, Pacing, Patience};
+use upcall_transfer::{Late, NoReply, Pacing, Patience, run_late};
 
 /// A client's right to call the procedures of one interface of one server. Clones share it; the last one dropped gives it up.
 #[derive(Clone)]
@@ -377,9 +377,9 @@ impl Binding {
             return fetched;
         }
         let (binding, reply, terms) = (Self { inner: self.inner.clone(), deadline: None }, *reply, Terms { ends: None, ..terms });
-        let late =
-            move || drop(binding.fetch_by::<R, ()>(terms, &reply, |span| binding.decode::<R>(span, terms.limits).map(drop)));
-        drop(std::thread::Builder::new().name("upcall-late".into()).stack_size(256 * 1024).spawn(late));
+        run_late(move || {
+            drop(binding.fetch_by::<R, ()>(terms, &reply, |span| binding.decode::<R>(span, terms.limits).map(drop)))
+        });
         // The procedure has run.
         Err(CallError::Aborted { sent: true })
     }

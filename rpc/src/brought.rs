@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use upcall_shm::span::Room;
-use upcall_thread::{Ticket, Waited, Waiter};
+use upcall_thread::Waited;
 use upcall_transfer::gate::Gate;
+use upcall_transfer::{Sleeper, block_unless};
 
 /// Who waits for an A-stack, and where it is told which.
 pub(crate) struct Waiting {
@@ -17,22 +18,11 @@ pub(crate) struct Waiting {
     told: Arc<AtomicU32>,
 }
 
-enum Sleeper {
-    Patient(Waiter),
-    Until(Ticket),
-}
-
 impl Waiting {
     /// Tells it which A-stack it has; false if it has gone.
     fn tell(self, within: u16) -> bool {
         self.told.store(within.into(), Ordering::Release);
-        match self.sleeper {
-            Sleeper::Patient(waiter) => {
-                waiter.wake();
-                true
-            }
-            Sleeper::Until(ticket) => ticket.wake(),
-        }
+        self.sleeper.wake()
     }
 }
 
@@ -72,27 +62,18 @@ impl<'a> AStack<'a> {
 fn wait_for(gate: &Gate<Waiting>, ends: Option<Instant>) -> Option<u16> {
     let told = Arc::new(AtomicU32::new(0));
     let mut taken = None;
-    if ends.is_some() {
-        let waited = upcall_thread::block_until(ends, |ticket| {
-            taken = gate.take_or_wait(|| Waiting { sleeper: Sleeper::Until(ticket), told: told.clone() });
-            if taken.is_some() {
-                ticket.wake();
-            }
-        });
-        if waited == Waited::TimedOut {
-            gate.keep(|waiting| !matches!(waiting.sleeper, Sleeper::Until(ticket) if ticket.is_over()));
-            return taken;
-        }
-        return taken.or_else(|| Some(told.load(Ordering::Acquire) as u16));
-    }
-    upcall_thread::block_unless(|waiter| {
-        let mut waiter = Some(waiter);
+    let waited = block_unless(ends, |sleeper| {
+        let mut sleeper = Some(sleeper);
         taken = gate.take_or_wait(|| {
-            let waiter = waiter.take().unwrap_or_else(|| unreachable!("the gate makes at most one entry"));
-            Waiting { sleeper: Sleeper::Patient(waiter), told: told.clone() }
+            let sleeper = sleeper.take().unwrap_or_else(|| unreachable!("the gate makes at most one entry"));
+            Waiting { sleeper, told: told.clone() }
         });
-        waiter
+        sleeper
     });
+    if taken.is_none() && waited == Waited::TimedOut {
+        gate.keep(|waiting| !waiting.sleeper.has_gone());
+        return None;
+    }
     Some(taken.unwrap_or_else(|| told.load(Ordering::Acquire) as u16))
 }
 

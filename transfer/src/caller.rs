@@ -17,7 +17,7 @@ use crate::look::{self, Foresight};
 use crate::pacer::{GiveWay, HandOver, Pacer, Pacing};
 use crate::seat::VpSeat;
 use crate::sleep;
-use crate::wait::{Closed, Forever, Late, NoReply, Patience, Wait};
+use crate::wait::{Closed, Forever, Late, NoReply, Patience, Wait, run_late};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
@@ -282,8 +282,7 @@ impl CallerChannel {
         lane.late = Some(late);
         let Some(channel) = self.far.whole.get().and_then(Weak::upgrade) else { return };
         let number = seat.number;
-        let wait = move || channel.await_late(number);
-        drop(std::thread::Builder::new().name("upcall-late".into()).stack_size(256 * 1024).spawn(wait));
+        run_late(move || channel.await_late(number));
     }
 
     fn await_late(&self, number: usize) {
@@ -338,7 +337,7 @@ impl CallerChannel {
         }
         let taken = self.take_late(lane);
         if let Some((late, Some(reply))) = taken {
-            drop(std::thread::Builder::new().name("upcall-late".into()).stack_size(256 * 1024).spawn(move || late(reply)));
+            run_late(move || late(reply));
         }
         true
     }

@@ -47,4 +47,4 @@ pub use pacer::Pacing;
 #[cfg(not(loom))]
 pub use server::{Request, Serve, ServerChannel};
 #[cfg(not(loom))]
-pub use wait::{Closed, Late, NoReply, Patience};
+pub use wait::{Closed, Late, NoReply, Patience, Sleeper, block_unless, run_late};

@@ -4,19 +4,19 @@
 
 use crate::caller::Far;
 use crate::domain::Domain;
-use crate::wait::{Closed, Late, NoReply, Wait};
+use crate::wait::{Closed, Late, NoReply, Sleeper, Wait, block_unless, run_late};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
 use upcall_shm::channel::{DEPTH, Lane};
 use upcall_shm::region::Shared;
 use upcall_shm::ring::{Receiver, Sender};
 use upcall_shm::slot::{Image, Slot};
-use upcall_thread::{Ticket, Waited, Waiter};
+use upcall_thread::Waited;
 
 /// So long at most the replies of abandoned calls are not looked for.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
@@ -71,43 +71,6 @@ enum Call {
     Late(Late),
 }
 
-/// A thread that waits: for as long as it takes, or until its patience ends.
-enum Sleeper {
-    Patient(Waiter),
-    Until(Ticket),
-}
-
-impl Sleeper {
-    /// Whether its patience has ended.
-    fn has_gone(&self) -> bool {
-        matches!(self, Self::Until(ticket) if ticket.is_over())
-    }
-
-    /// Makes it ready; false if it is ready already, because its patience has ended.
-    #[inline]
-    fn wake(self) -> bool {
-        match self {
-            Self::Patient(waiter) => {
-                waiter.wake();
-                true
-            }
-            Self::Until(ticket) => ticket.wake(),
-        }
-    }
-}
-
-/// Blocks the calling thread until the sleeper that `publish` gets is woken, or until `ends`.
-#[inline]
-fn block(ends: Option<Instant>, publish: impl FnOnce(Sleeper)) -> Waited {
-    match ends {
-        None => {
-            upcall_thread::block(|waiter| publish(Sleeper::Patient(waiter)));
-            Waited::Woken
-        }
-        ends => upcall_thread::block_until(ends, |ticket| publish(Sleeper::Until(ticket))),
-    }
-}
-
 impl fmt::Debug for VpSeat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("VpSeat").field("vp", &self.vp).field("under_way", &self.under_way).finish_non_exhaustive()
@@ -155,16 +118,21 @@ impl VpSeat {
             let free = locked(&self.calling).take_number(promised);
             if let Some(number) = free {
                 request.set_call(number);
-                block(wait.ends(), |sleeper| {
+                block_unless(wait.ends(), |sleeper| {
                     let mut calling = locked(&self.calling);
                     calling.calls[usize::from(number)] = Call::Waiting(sleeper);
                     calling.requests.send(&request);
                     self.under_way.store(DEPTH - calling.free.len(), Ordering::Relaxed);
                     self.owes_look.store(true, Ordering::Relaxed);
+                    None
                 });
                 return self.finish(number, wait);
             }
-            if block(wait.ends(), |sleeper| locked(&self.calling).queue.push_back(sleeper)) == Waited::TimedOut {
+            let waited = block_unless(wait.ends(), |sleeper| {
+                locked(&self.calling).queue.push_back(sleeper);
+                None
+            });
+            if waited == Waited::TimedOut {
                 locked(&self.calling).queue.retain(|sleeper| !sleeper.has_gone());
                 return Err(NoReply::OutOfTime { sent: false });
             }
@@ -178,7 +146,7 @@ impl VpSeat {
         let outcome = match std::mem::replace(call, Call::Free) {
             Call::Done(reply) => Ok(reply),
             Call::Failed(reason) => Err(reason.into()),
-            Call::Waiting(Sleeper::Until(_)) if let Some(late) = wait.late() => {
+            Call::Waiting(_) if let Some(late) = wait.late() => {
                 // The number stays taken until the reply is there.
                 *call = Call::Late(late);
                 return Err(NoReply::OutOfTime { sent: true });
@@ -220,7 +188,8 @@ impl VpSeat {
             return;
         }
         let seat = self.clone();
-        let wait = move || {
+        // Without a thread they stay until the next scheduler that gets this number, or the channel's end.
+        run_late(move || {
             let mut pause = Duration::from_millis(1);
             while seat.has_late() {
                 std::thread::sleep(pause);
@@ -229,9 +198,7 @@ impl VpSeat {
                     late(reply);
                 }
             }
-        };
-        // Without a thread they stay until the next scheduler that gets this number, or the channel's end.
-        drop(std::thread::Builder::new().name("upcall-late".into()).stack_size(256 * 1024).spawn(wait));
+        });
     }
 
     fn has_late(&self) -> bool {

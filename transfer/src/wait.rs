@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Instant;
 use upcall_shm::slot::Image;
+use upcall_thread::{Ticket, Waited, Waiter};
 
 /// Why no call goes through a channel any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,4 +92,57 @@ impl From<Closed> for NoReply {
     fn from(reason: Closed) -> Self {
         Self::Closed(reason)
     }
+}
+
+/// A thread that waits: for as long as it takes, or until a deadline.
+#[derive(Debug)]
+pub struct Sleeper(Right);
+
+#[derive(Debug)]
+enum Right {
+    Patient(Waiter),
+    Until(Ticket),
+}
+
+impl Sleeper {
+    /// Makes it ready; false if it is ready already, because its time is up.
+    #[inline]
+    pub fn wake(self) -> bool {
+        match self.0 {
+            Right::Patient(waiter) => {
+                waiter.wake();
+                true
+            }
+            Right::Until(ticket) => ticket.wake(),
+        }
+    }
+
+    /// Whether its time is up.
+    pub fn has_gone(&self) -> bool {
+        matches!(self.0, Right::Until(ticket) if ticket.is_over())
+    }
+}
+
+/// Blocks the calling thread until the sleeper that `publish` gets is woken, or until `ends`. If `publish` hands it back, there is no wait.
+#[inline]
+pub fn block_unless(ends: Option<Instant>, publish: impl FnOnce(Sleeper) -> Option<Sleeper>) -> Waited {
+    match ends {
+        None => {
+            upcall_thread::block_unless(|waiter| match publish(Sleeper(Right::Patient(waiter)))?.0 {
+                Right::Patient(waiter) => Some(waiter),
+                Right::Until(_) => None,
+            });
+            Waited::Woken
+        }
+        ends => upcall_thread::block_until(ends, |ticket| {
+            if let Some(back) = publish(Sleeper(Right::Until(ticket))) {
+                back.wake();
+            }
+        }),
+    }
+}
+
+/// Runs what has to do with late replies on a kernel thread of its own. Without one it is dropped, with all that it holds.
+pub fn run_late(work: impl FnOnce() + Send + 'static) {
+    drop(std::thread::Builder::new().name("upcall-late".into()).stack_size(256 * 1024).spawn(work));
 }
