@@ -28,6 +28,7 @@ pub mod handoff;
 pub mod idle;
 #[cfg(not(loom))]
 mod look;
+#[cfg(not(loom))]
 pub mod pacer;
 #[cfg(not(loom))]
 mod seat;
@@ -43,6 +44,7 @@ pub use caller::CallerChannel;
 pub use domain::Domain;
 #[cfg(not(loom))]
 pub use idle::Processors;
+#[cfg(not(loom))]
 pub use pacer::Pacing;
 #[cfg(not(loom))]
 pub use server::{Request, Serve, ServerChannel};

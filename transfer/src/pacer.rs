@@ -82,7 +82,6 @@ const TAKEN: Duration = Duration::from_nanos(900);
 /// About a quarter of a millisecond of polling.
 const LONGEST_INTERVAL: u32 = 16_383;
 
-#[cfg(not(loom))]
 impl GiveWay {
     /// One step of polling.
     #[inline]
@@ -121,7 +120,6 @@ const HAND_OVERS: u32 = 2;
 const TAKEN_TOO_LONG: Duration = Duration::from_micros(20);
 const MOST_LEFT_OUT: u32 = 1023;
 
-#[cfg(not(loom))]
 impl HandOver {
     /// Gives way until `is_there`, or until it is better to sleep. Returns whether it is there.
     #[inline]
@@ -147,7 +145,7 @@ impl HandOver {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
