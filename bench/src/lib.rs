@@ -41,6 +41,7 @@ pub mod bytes;
 pub mod case;
 pub mod child;
 mod contender;
+mod like;
 mod limits;
 mod line;
 mod pair;

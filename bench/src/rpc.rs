@@ -18,6 +18,7 @@ use crate::case::{BINDS, Case, Mode, Placement, SETTINGS, THREADS};
 use crate::child::{Binds, Entry, Throughput};
 use crate::contender::{Contender, LIMITS, Program, UPCALL};
 pub use crate::contender::{Peers, UnknownPeer};
+use crate::like::Like;
 use crate::limits::{Eventfd, Futex, Limit, Look, Pipe};
 use crate::line;
 use crate::pair::{self, Pair, PairError, Spec};
@@ -341,7 +342,7 @@ impl<'a> Runner<'a> {
         let mut latency: Vec<Vec<Turn<Summary>>> = vec![Vec::new(); contenders.len()];
         let mut throughput: Vec<Vec<Turn<Throughput>>> = vec![Vec::new(); contenders.len()];
         let mut binds: Vec<[Vec<Turn<Summary>>; 2]> = vec![Default::default(); contenders.len()];
-        let mut lines = vec![self.line_ns];
+        let mut probes: Vec<Vec<(f64, f64)>> = vec![Vec::new(); contenders.len()];
         let begun = Instant::now();
         let mut rounds = 0;
         while rounds < self.plan.most_rounds {
@@ -351,8 +352,10 @@ impl<'a> Runner<'a> {
                 let before = self.line_ns;
                 let found = self.turn(&contender, placement, mode, measure);
                 self.line_ns = line::round_trip_ns(&self.cpus);
-                lines.push(self.line_ns);
                 let lines = (before, self.line_ns);
+                if found.is_ok() {
+                    probes[at].push(lines);
+                }
                 match found {
                     Ok(Some(Found::Latency(found))) => latency[at].push(Turn { found, lines }),
                     Ok(Some(Found::Throughput(found))) => throughput[at].push(Turn { found, lines }),
@@ -376,7 +379,10 @@ impl<'a> Runner<'a> {
             }
         }
         self.hurried += usize::from(rounds == 1);
-        self.note_moves(placement, mode, &case, &lines);
+        let like = if placement == Placement::TwoCores { self.like(placement, mode, &case, &probes) } else { Like::all() };
+        latency.iter_mut().for_each(|turns| turns.retain(|turn| like.has(turn.lines)));
+        throughput.iter_mut().for_each(|turns| turns.retain(|turn| like.has(turn.lines)));
+        binds.iter_mut().flatten().for_each(|turns| turns.retain(|turn| like.has(turn.lines)));
         let named = |case, system| Label { case, system, placement, mode };
         let label = |system| named(&case, system);
         let names = self.in_group(placement, mode, measure);
@@ -499,13 +505,23 @@ impl<'a> Runner<'a> {
         Pair::start(&spec, self.interrupted)
     }
 
-    fn note_moves(&mut self, placement: Placement, mode: Mode, case: &str, lines: &[f64]) {
-        let (least, most) = lines.iter().fold((f64::MAX, 0.0f64), |(l, m), &x| (l.min(x), m.max(x)));
-        if most > 1.5 * least {
-            self.report.notes.push(format!(
-                "{placement}, {mode}, {case}: the line moved between {least:.0} and {most:.0} ns; trust ratios, not times"
-            ));
+    /// Which turns of a case count, if the host moved the processors meanwhile; says so in the report.
+    fn like(&mut self, placement: Placement, mode: Mode, case: &str, probes: &[Vec<(f64, f64)>]) -> Like {
+        let like = Like::of(probes);
+        let turns = || probes.iter().flatten();
+        let (all, counted) = (turns().count(), turns().filter(|turn| like.has(**turn)).count());
+        let span = |probes: &mut dyn Iterator<Item = &(f64, f64)>| {
+            let (least, most) = Like::span(probes);
+            format!("{least:.0} to {most:.0} ns")
+        };
+        let found = span(&mut turns());
+        if counted < all {
+            let kept = span(&mut turns().filter(|turn| like.has(**turn)));
+            self.report.notes.push(format!("{placement}, {mode}, {case}: the line took {found}; only the {counted} of {all} turns beside {kept} count"));
+        } else if like.moved() {
+            self.report.notes.push(format!("{placement}, {mode}, {case}: the line took {found}, and not like turns are compared"));
         }
+        like
     }
 }
 

@@ -1,0 +1,89 @@
+//! Which turns of a case may be compared.
+//!
+//! The host of a virtual machine moves its processors about: a cache line there and back takes 100 ns now and 400 ns a second later, and calls with
+//! it. When that happens in the middle of a case, one contender may have had most of its turns near and another far, and their ratio says nothing. Then
+//! only the turns of one placement count, near or far: that in which the contender with the fewest turns has more. How long calls took has no say in it.
+
+/// The turns that count, by the probes of the line before and after each.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Like {
+    least: f64,
+    most: f64,
+}
+
+/// Probes that differ by more than this factor are of different placements.
+const MOVED: f64 = 2.0;
+
+impl Like {
+    /// From the probes around every turn of every contender. Contenders without turns have no say.
+    pub fn of(contenders: &[Vec<(f64, f64)>]) -> Like {
+        let (least, most) = Like::span(contenders.iter().flatten());
+        let all = Like { least, most };
+        if !all.moved() {
+            return all;
+        }
+        let border = (least * most).sqrt();
+        let (near, far) = (Like { most: border, ..all }, Like { least: border, ..all });
+        let fewest = |like: Like| {
+            let counts = contenders.iter().filter(|turns| !turns.is_empty()).map(|turns| turns.iter().filter(|t| like.has(**t)).count());
+            counts.min().unwrap_or(0)
+        };
+        match (fewest(near), fewest(far)) {
+            (0, 0) => all,
+            (of_near, of_far) if of_near >= of_far => near,
+            _ => far,
+        }
+    }
+
+    /// Every turn.
+    pub fn all() -> Like {
+        Like { least: 0.0, most: f64::INFINITY }
+    }
+
+    /// The least and the most of the probes.
+    pub fn span<'a>(turns: impl Iterator<Item = &'a (f64, f64)>) -> (f64, f64) {
+        let probes = turns.flat_map(|&(before, after)| [before, after]);
+        probes.fold((f64::MAX, 0.0f64), |(least, most), probe| (least.min(probe), most.max(probe)))
+    }
+
+    /// Whether turns of different placements count.
+    pub fn moved(&self) -> bool {
+        self.most > MOVED * self.least
+    }
+
+    /// Whether a turn with these probes before and after it counts. Without probes (one processor) every one does.
+    pub fn has(&self, (before, after): (f64, f64)) -> bool {
+        [before, after].into_iter().all(|probe| probe.is_nan() || (self.least..=self.most).contains(&probe))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEAR: (f64, f64) = (100.0, 110.0);
+    const FAR: (f64, f64) = (400.0, 380.0);
+    const MIXED: (f64, f64) = (110.0, 400.0);
+
+    #[test]
+    fn all_count_while_nothing_moves() {
+        let like = Like::of(&[vec![NEAR, (120.0, 140.0)], vec![NEAR]]);
+        assert!(like.has(NEAR) && like.has((120.0, 140.0)));
+        assert!(Like::of(&[vec![(f64::NAN, f64::NAN)]]).has((f64::NAN, f64::NAN)));
+        assert_eq!(Like::of(&[]), Like::of(&[Vec::new()]));
+    }
+
+    #[test]
+    fn those_of_one_placement_count_when_it_changes() {
+        let near = Like::of(&[vec![NEAR, FAR, NEAR], vec![FAR, MIXED, NEAR], vec![]]);
+        assert!(near.has(NEAR) && !near.has(FAR) && !near.has(MIXED));
+        let far = Like::of(&[vec![NEAR, FAR], vec![FAR, MIXED]]);
+        assert!(far.has(FAR) && !far.has(NEAR) && !far.has(MIXED));
+    }
+
+    #[test]
+    fn all_count_when_none_could_be_compared() {
+        let like = Like::of(&[vec![NEAR], vec![FAR]]);
+        assert!(like.has(NEAR) && like.has(FAR) && like.has(MIXED));
+    }
+}
