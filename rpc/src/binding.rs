@@ -18,7 +18,6 @@ use crate::server::{self, outcome};
 use crate::value::{Get, Handle, Put};
 use crate::wire::{Answer, ClientRequest};
 use std::fmt;
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -520,7 +519,7 @@ fn bad(what: &str) -> CallError {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let _ = self.link.control().notify(ClientRequest::Unbind { id: self.id }, &[] as &[BorrowedFd<'_>]);
+        self.link.unbind(self.id);
     }
 }
 

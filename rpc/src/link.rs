@@ -45,6 +45,8 @@ pub(crate) struct Link {
     pub(crate) channel: Arc<CallerChannel>,
     pub(crate) peer: PeerId,
     segments: Mutex<Segments>,
+    /// The server has not been told yet that these bindings have ended.
+    ended: Mutex<Vec<u16>>,
     ids: Mutex<u16>,
     /// The clerk's keys: of the connection, and of the process.
     watching: OnceLock<(u64, Option<u64>)>,
@@ -145,10 +147,6 @@ impl Control {
     }
 
     /// Sends a request without an answer.
-    pub(crate) fn notify(&self, request: ClientRequest, descriptors: &[BorrowedFd<'_>]) -> Result<(), NoExchange> {
-        self.notify_by(patience_ends(), request, descriptors)
-    }
-
     fn notify_by(&self, deadline: Instant, request: ClientRequest, descriptors: &[BorrowedFd<'_>]) -> Result<(), NoExchange> {
         let _turn = self.serial.take_by(deadline).ok_or(NoExchange::TimedOut)?;
         self.tell(0, request, descriptors, deadline)
@@ -361,6 +359,7 @@ impl Link {
             && let Some(id) = link.next_binding()
         {
             drop(turn);
+            link.tell_of_dropped(deadline.min(Instant::now() + SHORTLY));
             let Asked { request, memory } = ask(id)?;
             let bound = link.control.exchange(request, &descriptors(memory.as_ref()), deadline);
             let (answer, _) = bound.map_err(|error| link.control.failed(error, name))?;
@@ -423,6 +422,7 @@ impl Link {
             channel: CallerChannel::new(channel, station, peer.pid, home, bell, open_lane),
             peer: PeerId { pid: peer.pid },
             segments: Mutex::default(),
+            ended: Mutex::default(),
             ids: Mutex::new(FIRST + 1),
             watching: OnceLock::new(),
         });
@@ -445,10 +445,6 @@ impl Link {
         let mut next = locked(&self.ids);
         let id = *next;
         (id < crate::server::MOST_BINDINGS).then(|| *next += 1).map(|()| id)
-    }
-
-    pub(crate) fn control(&self) -> &Control {
-        &self.control
     }
 
     /// A segment of at least `len` bytes that the server has mapped, kept from before.
@@ -527,15 +523,33 @@ impl Link {
         }
     }
 
-    /// Tells the server which segments are dropped, if it takes that before the deadline; else at the next occasion.
+    /// Ends a binding. A server that does not listen now learns of it later, at the latest with the end of the link.
+    pub(crate) fn unbind(&self, id: u16) {
+        locked(&self.ended).push(id);
+        self.tell_of_dropped(Instant::now() + SHORTLY);
+    }
+
+    /// Tells the server which bindings have ended and which segments are dropped, if it takes that before the deadline; else at the next occasion.
     fn tell_of_dropped(&self, deadline: Instant) {
+        let mut ended = std::mem::take(&mut *locked(&self.ended));
+        self.tell_of_each(&mut ended, deadline, |id| ClientRequest::Unbind { id });
+        locked(&self.ended).append(&mut ended);
         let mut overdue = std::mem::take(&mut locked(&self.segments).overdue);
-        while let Some(&number) = overdue.last()
-            && self.control.notify_by(deadline, ClientRequest::DropSegment { number }, &[]).is_ok()
+        let told = self.tell_of_each(&mut overdue, deadline, |number| ClientRequest::DropSegment { number });
+        let mut segments = locked(&self.segments);
+        segments.free.extend(told);
+        segments.overdue.append(&mut overdue);
+    }
+
+    /// Takes those out of `numbers` of which the server takes notice before the deadline, and returns them.
+    fn tell_of_each(&self, numbers: &mut Vec<u16>, deadline: Instant, request: fn(u16) -> ClientRequest) -> Vec<u16> {
+        let mut told = Vec::new();
+        while let Some(&number) = numbers.last()
+            && self.control.notify_by(deadline, request(number), &[]).is_ok()
         {
-            locked(&self.segments).free.extend(overdue.pop());
+            told.extend(numbers.pop());
         }
-        locked(&self.segments).overdue.append(&mut overdue);
+        told
     }
 }
 
