@@ -2,6 +2,7 @@
 
 use crate::clerk::{Clerk, Watched};
 use crate::error::ServeError;
+use crate::keeper::Keeper;
 use crate::names;
 use crate::peer::{self, ClientPeer};
 use crate::server::{Export, Exports};
@@ -9,12 +10,11 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::time::Duration;
 use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Listener, Peer, Reserve};
-use upcall_transfer::{Pacing, Processors};
+use upcall_transfer::{Pacing, Processors, ServerChannel};
 
 /// Decides who may bind; see [`Server::policy`].
 pub type Policy = Box<dyn Fn(&Peer) -> Result<(), String> + Send + Sync>;
@@ -39,6 +39,9 @@ pub(crate) struct Endpoint {
     policy: Policy,
     processors: Processors,
     clients: Mutex<Vec<Arc<ClientPeer>>>,
+    /// Those that live: calls keep theirs.
+    channels: Mutex<Vec<Weak<ServerChannel>>>,
+    keeper: Arc<Keeper>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -52,6 +55,22 @@ impl Endpoint {
 
     pub(crate) fn processors(&self) -> &Processors {
         &self.processors
+    }
+
+    pub(crate) fn keeper(&self) -> &Arc<Keeper> {
+        &self.keeper
+    }
+
+    /// Takes note of a client's channel.
+    pub(crate) fn opened(&self, channel: &Arc<ServerChannel>) {
+        let mut channels = locked(&self.channels);
+        channels.retain(|channel| channel.strong_count() > 0);
+        channels.push(Arc::downgrade(channel));
+    }
+
+    /// Whether a call may still run. Channels that are closed live only in calls, and for a moment in what virtual processors have seen last.
+    fn calls_run(&self) -> bool {
+        locked(&self.channels).iter().any(|channel| channel.strong_count() > 0)
     }
 
     pub(crate) fn admits(&self, peer: &Peer) -> Result<(), String> {
@@ -190,7 +209,7 @@ impl Server {
     /// # Errors
     /// See [`ServeError`]; only before the first call is served.
     pub fn run(self) -> Result<(), ServeError> {
-        self.open()?.serve(&Stop::default(), || {})
+        self.open()?.serve(|| {})
     }
 
     /// Serves on kernel threads of its own until the returned value is stopped or dropped. When this returns, clients can bind.
@@ -199,18 +218,17 @@ impl Server {
     /// See [`ServeError`].
     pub fn start(self) -> Result<Running, ServeError> {
         let open = self.open()?;
-        let stop = Arc::new(Stop::default());
-        let until = stop.clone();
+        let keeper = open.endpoint.keeper.clone();
         let (ready, is_ready) = mpsc::channel();
         let thread = std::thread::Builder::new().name("upcall-server".into()).spawn(move || {
             let said = ready.clone();
-            if let Err(error) = open.serve(&until, move || drop(said.send(Ok(())))) {
+            if let Err(error) = open.serve(move || drop(said.send(Ok(())))) {
                 drop(ready.send(Err(error)));
             }
         });
         let thread = thread.map_err(|error| ServeError::Resource { what: "the server's thread".into(), error })?;
         match is_ready.recv() {
-            Ok(Ok(())) => Ok(Running { stop, thread: Some(thread) }),
+            Ok(Ok(())) => Ok(Running { keeper, thread: Some(thread) }),
             Ok(Err(error)) => Err(error),
             Err(_) => {
                 Err(ServeError::Resource { what: "the server's thread".into(), error: io::Error::other("it ended at once") })
@@ -230,11 +248,13 @@ impl Server {
             policy: self.policy,
             processors,
             clients: Mutex::default(),
+            channels: Mutex::default(),
+            keeper: Arc::default(),
         });
         let clerk = Clerk::current().map_err(unable("the clerk's thread"))?;
         let key =
             clerk.watch(Arc::new(AtDoor(endpoint.clone())), Report::WhileReadable).map_err(unable("the domain's socket"))?;
-        Ok(Open { endpoint, key, names: Vec::new(), exports: self.exports, count: self.processors })
+        Ok(Open { endpoint, key, names: Vec::new(), exports: self.exports, count: self.processors, closed: false })
     }
 }
 
@@ -247,16 +267,19 @@ struct Open {
     /// Those to be entered.
     exports: Vec<(String, Export)>,
     count: usize,
+    closed: bool,
 }
 
 impl Open {
-    /// Begins to serve, then enters the names, says that it is ready, and goes on until it is stopped.
-    fn serve(mut self, stop: &Stop, ready: impl FnOnce()) -> Result<(), ServeError> {
+    /// Begins to serve, then enters the names, says that it is ready, and goes on until it is stopped and its last call has ended.
+    fn serve(mut self, ready: impl FnOnce()) -> Result<(), ServeError> {
         let idle = Arc::new(self.endpoint.processors.clone());
         let served = upcall_thread::Processors::new().count(self.count).idle(idle).run(|| {
             self.enter()?;
             ready();
-            stop.wait();
+            self.endpoint.keeper.keep();
+            self.close();
+            self.endpoint.keeper.finish(|| self.endpoint.calls_run());
             Ok(())
         });
         served.map_err(|error| ServeError::Resource { what: "the virtual processors".into(), error })?
@@ -270,10 +293,11 @@ impl Open {
         }
         Ok(())
     }
-}
 
-impl Drop for Open {
-    fn drop(&mut self) {
+    fn close(&mut self) {
+        if std::mem::replace(&mut self.closed, true) {
+            return;
+        }
         for name in &self.names {
             names::leave(name, &self.endpoint.path);
             self.endpoint.exports.remove(name);
@@ -287,41 +311,16 @@ impl Drop for Open {
     }
 }
 
-/// Tells a server to end.
-#[derive(Default)]
-struct Stop {
-    stopped: AtomicBool,
-    waiter: Mutex<Option<upcall_thread::Waiter>>,
-}
-
-impl Stop {
-    /// Blocks the calling user-level thread until `stop`.
-    fn wait(&self) {
-        upcall_thread::block_unless(|waiter| {
-            let mut place = locked(&self.waiter);
-            if self.stopped.load(Ordering::SeqCst) {
-                return Some(waiter);
-            }
-            *place = Some(waiter);
-            None
-        });
-    }
-
-    fn stop(&self) {
-        let waiter = {
-            let mut place = locked(&self.waiter);
-            self.stopped.store(true, Ordering::SeqCst);
-            place.take()
-        };
-        if let Some(waiter) = waiter {
-            waiter.wake();
-        }
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.close();
+        self.endpoint.keeper.leave();
     }
 }
 
 /// A server that runs on kernel threads of its own. Dropped, it ends: its names are taken out, its clients' calls fail.
 pub struct Running {
-    stop: Arc<Stop>,
+    keeper: Arc<Keeper>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -332,13 +331,14 @@ impl fmt::Debug for Running {
 }
 
 impl Running {
-    /// Ends the server; returns when its last running call has.
+    /// Ends the server: takes its names out and closes its channels at once, so that its clients' calls fail, and returns when the calls that run and the
+    /// drops of its clients' objects have ended.
     pub fn stop(mut self) {
         self.end();
     }
 
     fn end(&mut self) {
-        self.stop.stop();
+        self.keeper.stop();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

@@ -18,6 +18,7 @@ pub mod encode;
 pub mod endpoint;
 pub mod error;
 pub mod interface;
+mod keeper;
 pub mod link;
 pub mod names;
 mod peer;

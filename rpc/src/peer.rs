@@ -5,8 +5,8 @@
 
 use crate::clerk::{Clerk, Watched};
 use crate::endpoint::Endpoint;
+use crate::keeper::Keeper;
 use crate::server::{Bound, MOST_BINDINGS};
-use crate::session::Session;
 use crate::wire::{self, Answer, ClientRequest, Refusal, ToClient, ToServer};
 use std::collections::HashMap;
 use std::io;
@@ -66,6 +66,7 @@ pub(crate) struct ClientPeer {
     connection: Connection,
     peer: Peer,
     endpoint: Weak<Endpoint>,
+    keeper: Arc<Keeper>,
     shared: Arc<Shared>,
     channel: OnceLock<Arc<ServerChannel>>,
     ended: AtomicBool,
@@ -132,6 +133,7 @@ impl ClientPeer {
             connection,
             peer,
             endpoint: Arc::downgrade(endpoint),
+            keeper: endpoint.keeper().clone(),
             shared: Arc::default(),
             channel: OnceLock::new(),
             ended: AtomicBool::new(false),
@@ -181,9 +183,16 @@ impl ClientPeer {
             channel.close();
         }
         for bound in self.shared.bindings.iter().filter_map(OnceLock::get) {
-            revoke(bound);
+            self.revoke(bound);
         }
         self.shared.segments().clear();
+    }
+
+    fn revoke(&self, bound: &Bound) {
+        if !bound.revoked.swap(true, Ordering::SeqCst) {
+            bound.entry.clients.fetch_sub(1, Ordering::Relaxed);
+            self.keeper.take(bound.session.close());
+        }
     }
 
     /// Reads what the client has sent. Returns whether it is still there.
@@ -237,7 +246,7 @@ impl ClientPeer {
                 return opened.map_err(|refusal| farewell(&self.connection, refusal)).is_ok();
             }
             ClientRequest::Unbind { id } => {
-                self.shared.bound(id).iter().for_each(|bound| revoke(bound));
+                self.shared.bound(id).iter().for_each(|bound| self.revoke(bound));
                 return true;
             }
             ClientRequest::DropSegment { number } => {
@@ -280,6 +289,7 @@ impl ClientPeer {
         let home = processors.next_home().ok_or_else(|| protocol("the server has not begun to serve"))?;
         let runner = Runner { shared: self.shared.clone(), peer: Arc::downgrade(self) };
         let channel = ServerChannel::new(channel, station, processors, home, bell, Box::new(runner)).map_err(unable)?;
+        endpoint.opened(&channel);
         let _ = self.channel.set(channel);
         Ok(Answer::Opened { home })
     }
@@ -364,14 +374,6 @@ impl ClientPeer {
         let file = MemoryFile::frozen("upcall-exports", &bytes).map_err(unable)?;
         out.push(file.as_fd().try_clone_to_owned().map_err(unable)?);
         Ok(Answer::Exports)
-    }
-}
-
-fn revoke(bound: &Bound) {
-    if !bound.revoked.swap(true, Ordering::SeqCst) {
-        bound.entry.clients.fetch_sub(1, Ordering::Relaxed);
-        let session: &Session = &bound.session;
-        session.close();
     }
 }
 

@@ -114,22 +114,38 @@ impl Session {
         self.state().held.remove(&key)
     }
 
-    /// Drops everything. Calls that still run find nothing any more; objects that they use live until they end.
-    pub(crate) fn close(&self) {
+    /// Gives up everything. Calls that still run find nothing any more; objects that they use live until they end.
+    pub(crate) fn close(&self) -> Orphans {
         let mut state = self.state();
         state.closed = true;
         let objects = std::mem::take(&mut state.objects);
         let held = std::mem::take(&mut state.held);
         state.free.clear();
         drop(state);
-        objects.into_iter().filter_map(|place| place.object).for_each(let_go);
         drop(held);
+        Orphans(objects.into_iter().filter_map(|place| place.object).collect())
     }
 
     /// How many objects the client holds.
     pub fn objects(&self) -> usize {
         let state = self.state();
         state.objects.len() - state.free.len()
+    }
+}
+
+/// Objects whose client has gone. They are dropped with this, which may take as long as their drops like.
+#[must_use]
+pub(crate) struct Orphans(Vec<Box<dyn Any + Send + Sync>>);
+
+impl Orphans {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Drop for Orphans {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(let_go);
     }
 }
 
@@ -178,8 +194,11 @@ mod tests {
         let inner = Arc::new(7u16);
         session.insert(object(inner.clone())).unwrap();
         assert_eq!(Arc::strong_count(&inner), 2);
-        session.close();
+        let orphans = session.close();
+        assert_eq!((Arc::strong_count(&inner), orphans.is_empty()), (2, false));
+        drop(orphans);
         assert_eq!(Arc::strong_count(&inner), 1);
+        assert!(session.close().is_empty());
         session.insert(object(inner.clone())).unwrap();
         assert_eq!(Arc::strong_count(&inner), 1);
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use upcall_rpc::{
     BindError, Binding, Call, CallError, Dispatch, Export, Extent, Handle, Interface, Limits, Pacing, Procedure, Replied,
     Running, Server,
@@ -29,6 +30,7 @@ static TEST: Interface = Interface {
         procedure("use", "func(t: borrow<thing>) -> u64", extent(8, 0), extent(8, 0)),
         procedure("sum", "func(data: list<u8>) -> u64", extent(16, 200), extent(8, 0)),
         procedure("make", "func(n: u64) -> list<u8>", extent(8, 0), extent(16, 200)),
+        procedure("linger", "func()", extent(0, 0), extent(0, 0)),
     ]),
     source: std::borrow::Cow::Borrowed(""),
     limits: std::borrow::Cow::Borrowed(""),
@@ -78,6 +80,12 @@ impl Dispatch for Test {
                 Ok(data.fold_words(0u64, |sum, word| sum.wrapping_add(word), |sum, byte| sum.wrapping_add(byte.into())))
             }),
             7 => call.respond(|args| Ok(vec![7u8; args.get::<u64>(0)? as usize])),
+            8 => call.respond(|_| {
+                self.0.fetch_add(1, Ordering::SeqCst);
+                let _here = Counted(self.0.clone());
+                upcall_thread::sleep(Duration::from_millis(300));
+                Ok(())
+            }),
             _ => call.unknown(),
         }
     }
@@ -192,6 +200,23 @@ fn a_stopped_server_fails_its_calls_and_frees_its_name() {
     assert!(matches!(Binding::bind(&name, &TEST), Err(BindError::NoSuchName { .. })));
     let (_again, _) = serve(&name, Pacing::Adaptive);
     Binding::bind(&name, &TEST).unwrap().call::<_, ()>(0, &()).unwrap();
+}
+
+#[test]
+fn a_server_stops_when_its_calls_have_ended() {
+    let name = unique("lingers");
+    let (server, things) = serve(&name, Pacing::Adaptive);
+    let binding = Binding::bind(&name, &TEST).unwrap();
+    binding.call::<_, Handle>(4, &()).unwrap();
+    std::thread::scope(|scope| {
+        let caller = scope.spawn(|| binding.call::<_, ()>(8, &()));
+        while things.load(Ordering::SeqCst) < 2 {
+            std::thread::yield_now();
+        }
+        server.stop();
+        assert_eq!(things.load(Ordering::SeqCst), 0, "what was begun has ended, and the client's object was dropped");
+        assert_eq!(caller.join().unwrap(), Err(CallError::Failed(Closed::PeerEnded)));
+    });
 }
 
 #[test]

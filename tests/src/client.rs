@@ -121,6 +121,7 @@ impl Client {
                 }
             }
             "open-brittle" => self.things.push(self.trial()?.open_brittle()?),
+            "open-slow" => self.things.push(self.trial()?.open_slow(number(1) as u32)?),
             "drop-things" => self.things.clear(),
             "numbers" => {
                 let numbers = self.things.iter().map(|thing| thing.number().map(|number| number.to_string()));
@@ -332,6 +333,18 @@ fn storm(trial: &Trial, kernel: usize, users: usize) -> Outcome {
     kinds.dedup();
     let last = ends.iter().map(|(at, _)| *at).max().unwrap_or(0);
     Ok([ends.len().to_string(), last.to_string()].into_iter().chain(kinds).collect())
+}
+
+/// From now on this process has no asynchronous requests, as in many a sandbox.
+///
+/// # Errors
+/// The filter is refused.
+pub fn without_io_submit() -> Result<(), Box<dyn std::error::Error>> {
+    // The numbers of `io_setup` and `io_submit` on this machine, and `EPERM`.
+    let denied = [(206, vec![]), (209, vec![])].into();
+    let filter = SeccompFilter::new(denied, SeccompAction::Allow, SeccompAction::Errno(1), TargetArch::x86_64)?;
+    let filter: BpfProgram = filter.try_into()?;
+    Ok(seccompiler::apply_filter(&filter)?)
 }
 
 /// Makes so many calls on a kernel thread whose every system call but `write` is death, and says so by a `write`. The process is then of no more use.

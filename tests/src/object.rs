@@ -23,13 +23,23 @@ pub struct Object(pub Arc<Counts>);
 struct Thing {
     number: u64,
     counts: Arc<Counts>,
-    brittle: bool,
+    end: End,
+}
+
+/// How the drop of an object ends.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    Well,
+    /// With a panic.
+    Panic,
+    /// After so many milliseconds.
+    Late(u32),
 }
 
 impl Object {
-    fn thing(&self, number: u64, brittle: bool) -> Arc<dyn trial::ServeThing> {
+    fn thing(&self, number: u64, end: End) -> Arc<dyn trial::ServeThing> {
         self.0.made.fetch_add(1, SeqCst);
-        Arc::new(Thing { number, counts: self.0.clone(), brittle })
+        Arc::new(Thing { number, counts: self.0.clone(), end })
     }
 }
 
@@ -41,8 +51,11 @@ impl trial::ServeThing for Thing {
 
 impl Drop for Thing {
     fn drop(&mut self) {
+        if let End::Late(ms) = self.end {
+            upcall::thread::sleep(Duration::from_millis(ms.into()));
+        }
         self.counts.dropped.fetch_add(1, SeqCst);
-        assert!(!self.brittle, "brittle");
+        assert!(!matches!(self.end, End::Panic), "brittle");
     }
 }
 
@@ -72,10 +85,10 @@ impl trial::Serve for Object {
         vec![value; len as usize]
     }
     fn open(&self, number: u64) -> Arc<dyn trial::ServeThing> {
-        self.thing(number, false)
+        self.thing(number, End::Well)
     }
     fn open_brittle(&self) -> Arc<dyn trial::ServeThing> {
-        self.thing(0, true)
+        self.thing(0, End::Panic)
     }
     fn things(&self) -> (u64, u64) {
         (self.0.made.load(SeqCst), self.0.dropped.load(SeqCst))
@@ -95,6 +108,9 @@ impl trial::Serve for Object {
         panic!("{text}")
     }
     fn limited(&self, _text: &str, _numbers: &[u32]) {}
+    fn open_slow(&self, ms: u32) -> Arc<dyn trial::ServeThing> {
+        self.thing(0, End::Late(ms))
+    }
 }
 
 impl small::Serve for Object {

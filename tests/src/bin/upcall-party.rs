@@ -15,12 +15,18 @@ fn main() {
         eprintln!("upcall-party: would outlive its test: {error}");
     }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let mut words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    if words.first() == Some(&"without-io-submit") {
+        words.remove(0);
+        if let Err(error) = client::without_io_submit() {
+            return say(Err(error));
+        }
+    }
     match words.as_slice() {
         ["client"] => client::run(),
         ["serve", name, options @ ..] => serve(name, options),
         ["impostor", name, manner] => impostor::run(name, manner),
-        _ => eprintln!("usage: upcall-party client | serve NAME [OPTIONS] | impostor NAME MANNER"),
+        _ => eprintln!("usage: upcall-party [without-io-submit] client | serve NAME [OPTIONS] | impostor NAME MANNER"),
     }
 }
 

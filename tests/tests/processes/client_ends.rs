@@ -1,7 +1,7 @@
 //! `kill -9` of clients: the server goes on, and nothing of theirs is left (LRPC, section 5.3; requirements L14 and L16).
 
 use crate::{in_company, place};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use upcall_tests::dice::Dice;
 use upcall_tests::place::eventually;
 use upcall_tests::usage::{Usage, open_descriptors};
@@ -121,5 +121,33 @@ fn an_object_that_panics_when_dropped_keeps_nothing_else() {
         } else {
             Err(format!("{now:?}, before {before:?}; {}", open_descriptors(server.pid())))
         }
+    });
+}
+
+#[test]
+fn an_object_that_takes_long_to_drop_holds_nobody_up() {
+    let _company = in_company();
+    let place = place();
+    let _server = place.serve("trial");
+    let mut observer = place.client();
+    observer.ask("bind trial").expect_ok("binding");
+    let mut client = place.client();
+    client.ask("bind trial").expect_ok("binding");
+    client.ask("open-slow 2000").expect_ok("opening");
+    client.ask("open 3").expect_ok("opening");
+    client.kill();
+    client.ended();
+    let start = Instant::now();
+    // Whoever binds needs the clerk, who has revoked the dead client's binding before.
+    for _ in 0..3 {
+        let mut another = place.client();
+        another.ask("bind trial").expect_ok("binding");
+        another.ask("null").expect_ok("a call");
+    }
+    let things = observer.ask("things").numbers("things");
+    assert!(things[0] == 4 && things[1] < 4, "made and dropped: {things:?}, {:?} after the client's end", start.elapsed());
+    eventually("all objects are dropped", || {
+        let things = observer.ask("things").numbers("things");
+        if things == [4, 4] { Ok(()) } else { Err(format!("{things:?}")) }
     });
 }

@@ -1,6 +1,6 @@
 //! Calls that the kernel has no part in (URPC, section 2; requirement U6).
 
-use crate::{alone, place};
+use crate::{alone, in_company, place};
 use upcall_os::processor::Processors;
 
 /// The caller's thread dies at its first system call other than `write`, by `seccomp`. A ring would be a `write`, but nobody sleeps here.
@@ -21,4 +21,20 @@ fn calls_to_a_polling_server_make_no_system_call() {
     let mut client = place.client();
     client.ask("bind trial").expect_ok("binding");
     assert_eq!(client.ask("without-kernel 100000").expect_ok("calls without the kernel"), ["without"]);
+}
+
+/// Where bells cannot be rung by asynchronous requests they are rung by writes.
+#[test]
+fn calls_without_asynchronous_requests() {
+    let _company = in_company();
+    let place = place();
+    for options in ["trial sleep", "trial two"] {
+        let mut server = place.start(&format!("without-io-submit serve {options}"));
+        server.hear().expect_ok("a server's start");
+        let mut client = place.start("without-io-submit client");
+        client.ask("bind trial").expect_ok("binding");
+        let numbers = client.ask("honest 500").numbers("the calls");
+        println!("    {options}: {} calls, the longest {:.1} ms", numbers[0], numbers[1] as f64 / 1e6);
+        assert!(numbers[0] > 100, "{numbers:?}");
+    }
 }
