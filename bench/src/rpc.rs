@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::case::{BINDS, Case, Mode, Placement, SETTINGS, THREADS};
 use crate::child::{Binds, Entry, Throughput};
-use crate::contender::{Contender, LIMITS, Program, UPCALL};
+use crate::contender::{Contender, LIMITS, PEERS, Program, UPCALL};
 pub use crate::contender::{Peers, UnknownPeer};
 use crate::like::Like;
 use crate::limits::{Eventfd, Futex, Limit, Look, Pipe};
@@ -80,6 +80,19 @@ impl Only {
             && (self.modes.is_empty() || self.modes.contains(&mode))
     }
 
+    /// # Errors
+    /// A name of a case or a system that is none.
+    fn check(&self) -> Result<(), RunError> {
+        let cases = Measure::all().map(Measure::name).collect();
+        let systems = LIMITS.iter().chain([&UPCALL]).chain(&PEERS).map(|contender| contender.name.to_owned()).collect();
+        let unknown = |what, found: &[String], known: Vec<String>| match found.iter().find(|name| !known.contains(name)) {
+            Some(found) => Err(RunError::Unknown { what, found: found.clone(), known }),
+            None => Ok(()),
+        };
+        unknown("case", &self.cases, cases)?;
+        unknown("system", &self.systems, systems)
+    }
+
     fn is_all(&self) -> bool {
         self.systems.is_empty() && self.cases.is_empty() && self.placements.is_empty() && self.modes.is_empty()
     }
@@ -118,6 +131,15 @@ pub enum RunError {
     Interrupted,
     /// The peers' program is missing.
     Peers(PeersError),
+    /// A wish for a case or a system that is none.
+    Unknown {
+        /// A case, or a system.
+        what: &'static str,
+        /// What was asked for.
+        found: String,
+        /// What there is.
+        known: Vec<String>,
+    },
     /// Nothing is left of the suite.
     Nothing,
     /// A file or directory.
@@ -136,7 +158,8 @@ impl fmt::Display for RunError {
         match self {
             RunError::Interrupted => write!(f, "interrupted"),
             RunError::Peers(error) => error.fmt(f),
-            RunError::Nothing => write!(f, "nothing to measure: no contender runs that part of the suite"),
+            RunError::Unknown { what, found, known } => write!(f, "no {what} `{found}`; there are {}", known.join(", ")),
+            RunError::Nothing => write!(f, "nothing to measure: no system that takes part (see --peers) runs that part of the suite"),
             RunError::File { path, error } => write!(f, "{}: {error}", path.display()),
             RunError::System(error) => error.fmt(f),
         }
@@ -219,6 +242,7 @@ enum Found {
 /// # Errors
 /// [`RunError`]. A contender that fails is in the report's `failures` and does not stop the others.
 pub fn run(options: &Options) -> Result<Report, RunError> {
+    options.only.check()?;
     let cpus = Cpus::allowed().map_err(RunError::System)?;
     let wanted = |c: &Contender| options.only.system(c.name);
     let peers = options.peers.contenders();
@@ -642,5 +666,15 @@ mod tests {
         assert!(only.system("anyone") && only.case("null-t32") && !only.case("null"));
         assert!(only.setting(Placement::OneCore, Mode::Parked) && !only.setting(Placement::OneCore, Mode::Polling));
         assert!(!only.is_all() && Only::default().is_all());
+        assert!(only.check().is_ok() && Only::default().check().is_ok());
+    }
+
+    #[test]
+    fn names_that_are_none_are_told_with_those_that_are() {
+        let told = |only: Only| only.check().unwrap_err().to_string();
+        let case = told(Only { cases: vec!["null".into(), "nul".into()], ..Only::default() });
+        assert!(case.contains("no case `nul`") && case.contains("null-t32") && case.contains("in-1m"), "{case}");
+        let system = told(Only { systems: vec!["corba".into()], ..Only::default() });
+        assert!(system.contains("no system `corba`") && system.contains("upcall, unix-socket"), "{system}");
     }
 }
