@@ -25,7 +25,8 @@ impl Like {
         let border = (least * most).sqrt();
         let (near, far) = (Like { most: border, ..all }, Like { least: border, ..all });
         let fewest = |like: Like| {
-            let counts = contenders.iter().filter(|turns| !turns.is_empty()).map(|turns| turns.iter().filter(|t| like.has(**t)).count());
+            let counts =
+                contenders.iter().filter(|turns| !turns.is_empty()).map(|turns| turns.iter().filter(|t| like.has(**t)).count());
             counts.min().unwrap_or(0)
         };
         match (fewest(near), fewest(far)) {

@@ -159,7 +159,9 @@ impl fmt::Display for RunError {
             RunError::Interrupted => write!(f, "interrupted"),
             RunError::Peers(error) => error.fmt(f),
             RunError::Unknown { what, found, known } => write!(f, "no {what} `{found}`; there are {}", known.join(", ")),
-            RunError::Nothing => write!(f, "nothing to measure: no system that takes part (see --peers) runs that part of the suite"),
+            RunError::Nothing => {
+                write!(f, "nothing to measure: no system that takes part (see --peers) runs that part of the suite")
+            }
             RunError::File { path, error } => write!(f, "{}: {error}", path.display()),
             RunError::System(error) => error.fmt(f),
         }
@@ -324,8 +326,10 @@ impl<'a> Runner<'a> {
         let weight = |(_, mode, measure): &(Placement, Mode, Measure)| {
             let running = |binds: bool| self.contenders.iter().filter(|c| c.runs(*mode) && (c.binds || !binds)).count() as f64;
             match measure {
+                // What everything else is told in, and the shortest: its ratios need the most rounds.
+                Measure::Latency(Case::Null) => 3.0 * running(false),
                 Measure::Latency(_) => running(false),
-                Measure::Throughput(_) => 0.6 * running(false),
+                Measure::Throughput(_) => 0.5 * running(false),
                 Measure::Bind => running(true),
             }
         };
@@ -541,9 +545,13 @@ impl<'a> Runner<'a> {
         let found = span(&mut turns());
         if counted < all {
             let kept = span(&mut turns().filter(|turn| like.has(**turn)));
-            self.report.notes.push(format!("{placement}, {mode}, {case}: the line took {found}; only the {counted} of {all} turns beside {kept} count"));
+            self.report.notes.push(format!(
+                "{placement}, {mode}, {case}: the line took {found}; only the {counted} of {all} turns beside {kept} count"
+            ));
         } else if like.moved() {
-            self.report.notes.push(format!("{placement}, {mode}, {case}: the line took {found}, and not like turns are compared"));
+            self.report
+                .notes
+                .push(format!("{placement}, {mode}, {case}: the line took {found}, and not like turns are compared"));
         }
         like
     }
