@@ -307,10 +307,40 @@ pub fn has_ended(pidfd: impl AsFd) -> bool {
     matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(n) if n > 0)
 }
 
+/// Whether a process can do nothing but end: it was killed (SIGKILL is on its way), or is at its end. That takes a while where it has much memory, and until then its
+/// sockets look alive. False if it cannot be seen (/proc), or has ended.
+pub fn is_ending(pid: u32) -> bool {
+    const EXITING: u64 = 0x4; // PF_EXITING of linux/sched.h, in the ninth word of proc_pid_stat(5)
+    const KILL: u64 = 1 << (9 - 1);
+    let read = |file| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    // The second word is the program's name in parentheses, which may hold anything.
+    let exiting = read("stat").rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(6)?.parse().ok());
+    let pending = |line: &str| {
+        let mask = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"))?;
+        u64::from_str_radix(mask.trim(), 16).ok()
+    };
+    exiting.is_some_and(|flags: u64| flags & EXITING != 0)
+        || read("status").lines().filter_map(pending).any(|mask| mask & KILL != 0)
+}
+
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
     use crate::memory::MemoryFile;
+
+    #[test]
+    fn a_process_that_lives_is_not_ending_and_one_that_has_ended_is() {
+        assert!(!is_ending(std::process::id()));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        // It stays, at its end, until it is waited for.
+        let start = std::time::Instant::now();
+        while !is_ending(child.id()) {
+            assert!(start.elapsed().as_secs() < 5);
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert!(!is_ending(child.id()));
+    }
 
     #[test]
     fn bytes_and_descriptors_arrive_together() {

@@ -13,6 +13,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use upcall_os::socket::{Connection, Listener};
 
 /// The folder: `$UPCALL_DIR`, else `upcall` in `$XDG_RUNTIME_DIR` or in `/run/user/UID`, else `/tmp/upcall-UID`.
@@ -30,6 +31,9 @@ pub fn folder() -> PathBuf {
     }
     format!("/tmp/upcall-{user}").into()
 }
+
+/// So long a server that was killed may take to end.
+const LONGEST_END: Duration = Duration::from_secs(5);
 
 /// Checks that a name can stand in the folder.
 ///
@@ -97,12 +101,25 @@ pub fn listen() -> Result<(PathBuf, Listener), ServeError> {
     Ok((path, listener))
 }
 
-/// Enters a name for the domain with this socket.
+/// Enters a name for the domain with this socket. Waits for the end of a process that has the name and was killed, but not longer than 5 s.
 ///
 /// # Errors
 /// It is taken by a process that lives, or the folder cannot be written.
 pub fn enter(name: &str, domain: &Path) -> Result<(), ServeError> {
     check(name).map_err(|why| ServeError::BadName { name: name.into(), why })?;
+    let deadline = Instant::now() + LONGEST_END;
+    loop {
+        match try_enter(name, domain) {
+            Err(ServeError::NameTaken { pid, .. }) if upcall_os::socket::is_ending(pid) && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            entered => return entered,
+        }
+    }
+}
+
+/// Under the folder's lock.
+fn try_enter(name: &str, domain: &Path) -> Result<(), ServeError> {
     let unable = |error| ServeError::Resource { what: format!("the name {name:?}"), error };
     let folder = domain.parent().unwrap_or(Path::new("/"));
     let _lock = lock(folder).map_err(unable)?;
@@ -120,7 +137,7 @@ pub fn enter(name: &str, domain: &Path) -> Result<(), ServeError> {
             Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {}
             // A stopped server with a full queue, most likely: it lives.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(ServeError::NameTaken { name: name.into(), pid: 0 });
+                return Err(ServeError::NameTaken { name: name.into(), pid: process_of(&target) });
             }
             Err(error) => return Err(unable(error)),
         }
@@ -128,6 +145,12 @@ pub fn enter(name: &str, domain: &Path) -> Result<(), ServeError> {
     }
     let own = domain.file_name().unwrap_or_default();
     std::os::unix::fs::symlink(own, &entry).map_err(unable)
+}
+
+/// The number in the name of a domain's socket; 0 if there is none.
+fn process_of(socket: &Path) -> u32 {
+    let name = socket.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name.split('.').nth(1).and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
 /// Takes a name of the domain with this socket out.
@@ -197,6 +220,12 @@ fn sweep_all(folder: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sockets_name_tells_its_process() {
+        assert_eq!(process_of(Path::new("/run/user/0/upcall/domain.4711.9f3a")), 4711);
+        assert_eq!(process_of(Path::new("/run/user/0/upcall/domain")), 0);
+    }
 
     #[test]
     fn names() {

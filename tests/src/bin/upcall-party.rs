@@ -45,6 +45,11 @@ fn serve(name: &str, options: &[&str]) {
         server = match *option {
             "poll" => server.pacing(Pacing::Poll),
             "sleep" => server.pacing(Pacing::Sleep),
+            // Memory that the kernel takes a while to take back.
+            "ballast" => {
+                std::mem::forget(vec![1_u8; 512 << 20]);
+                server
+            }
             "two" => server.processors(2),
             "refuse" => server.policy(|peer| Err(format!("process {} is not on the list", peer.pid))),
             _ => server,

@@ -104,6 +104,22 @@ fn a_server_comes_up_while_the_dead_ones_clients_sweep() {
     place.client().ask("bind trial").expect_ok("binding");
 }
 
+/// The kernel takes its memory back before it closes its sockets.
+#[test]
+fn a_server_that_takes_long_to_end_is_waited_for() {
+    let _company = in_company();
+    let place = place();
+    let mut client = place.client();
+    for round in 0..3 {
+        let mut server = place.serve("trial ballast");
+        client.ask("bind trial").expect_ok("binding");
+        server.kill();
+        let _successor = place.serve("trial");
+        client.ask("bind trial").expect_ok(&format!("binding to successor {round}"));
+        assert_eq!(client.ask("add 2 3").numbers("add"), [5]);
+    }
+}
+
 #[test]
 fn a_stale_name_is_told_and_taken() {
     let _company = in_company();
