@@ -24,15 +24,17 @@ impl Like {
         }
         let border = (least * most).sqrt();
         let (near, far) = (Like { most: border, ..all }, Like { least: border, ..all });
-        let fewest = |like: Like| {
-            let counts =
-                contenders.iter().filter(|turns| !turns.is_empty()).map(|turns| turns.iter().filter(|t| like.has(**t)).count());
-            counts.min().unwrap_or(0)
+        let kept = |like: Like| -> Vec<Vec<(f64, f64)>> {
+            let with_turns = contenders.iter().filter(|turns| !turns.is_empty());
+            with_turns.map(|turns| turns.iter().copied().filter(|&turn| like.has(turn)).collect()).collect()
         };
-        match (fewest(near), fewest(far)) {
+        let (near, far) = (kept(near), kept(far));
+        let fewest = |kept: &[Vec<(f64, f64)>]| kept.iter().map(Vec::len).min().unwrap_or(0);
+        match (fewest(&near), fewest(&far)) {
             (0, 0) => all,
-            (of_near, of_far) if of_near >= of_far => near,
-            _ => far,
+            // One probe beside a busy program may have been so far off that both placements are on this side of it.
+            (of_near, of_far) if of_near >= of_far => Like::of(&near),
+            _ => Like::of(&far),
         }
     }
 
@@ -80,6 +82,12 @@ mod tests {
         assert!(near.has(NEAR) && !near.has(FAR) && !near.has(MIXED));
         let far = Like::of(&[vec![NEAR, FAR], vec![FAR, MIXED]]);
         assert!(far.has(FAR) && !far.has(NEAR) && !far.has(MIXED));
+    }
+
+    #[test]
+    fn one_probe_that_is_far_off_does_not_hide_a_move() {
+        let like = Like::of(&[vec![NEAR, FAR, (100.0, 9_000.0)], vec![NEAR, NEAR, FAR]]);
+        assert!(like.has(NEAR) && !like.has(FAR) && !like.moved());
     }
 
     #[test]

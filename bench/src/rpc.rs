@@ -381,7 +381,7 @@ impl<'a> Runner<'a> {
                 let found = self.turn(&contender, placement, mode, measure);
                 self.line_ns = line::round_trip_ns(&self.cpus);
                 let lines = (before, self.line_ns);
-                if found.is_ok() {
+                if let Ok(Some(_)) = found {
                     probes[at].push(lines);
                 }
                 match found {

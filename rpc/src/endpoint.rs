@@ -5,19 +5,23 @@ use crate::error::ServeError;
 use crate::keeper::Keeper;
 use crate::names;
 use crate::peer::{self, ClientPeer};
-use crate::server::{Export, Exports};
+use crate::server::{Entry, Export, Exports};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Listener, Peer, Reserve};
 use upcall_transfer::{Pacing, Processors, ServerChannel};
 
 /// Decides who may bind; see [`Server::policy`].
 pub type Policy = Box<dyn Fn(&Peer) -> Result<(), String> + Send + Sync>;
+
+/// For longer nobody looks at a client that has gone.
+const LONGEST_LOOK: Duration = Duration::from_secs(1);
 
 /// The most connections of one process: it needs one, and another for each 64 bindings.
 const MOST_CONNECTIONS: usize = 64;
@@ -33,15 +37,21 @@ fn same_user(peer: &Peer) -> Result<(), String> {
 /// The front door.
 pub(crate) struct Endpoint {
     path: PathBuf,
-    listener: Listener,
     pub(crate) reserve: Reserve,
     exports: Exports,
     policy: Policy,
     processors: Processors,
-    clients: Mutex<Vec<Arc<ClientPeer>>>,
+    clients: Mutex<Clients>,
     /// Those that live: calls keep theirs.
     channels: Mutex<Vec<Weak<ServerChannel>>>,
     keeper: Arc<Keeper>,
+}
+
+#[derive(Default)]
+struct Clients {
+    all: Vec<Arc<ClientPeer>>,
+    /// No more of them are taken on.
+    closed: bool,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -79,24 +89,24 @@ impl Endpoint {
 
     pub(crate) fn gone(&self, client: &ClientPeer) {
         let mut clients = locked(&self.clients);
-        let at = clients.iter().position(|other| std::ptr::eq(&**other, client));
-        let gone = at.map(|at| clients.swap_remove(at));
+        let at = clients.all.iter().position(|other| std::ptr::eq(&**other, client));
+        let gone = at.map(|at| clients.all.swap_remove(at));
         drop(clients);
         drop(gone);
     }
 
     fn connections_of(&self, pid: u32) -> usize {
-        locked(&self.clients).iter().filter(|client| client.pid() == pid).count()
+        locked(&self.clients).all.iter().filter(|client| client.pid() == pid).count()
     }
 
-    fn accept(self: &Arc<Self>) {
+    fn accept(self: &Arc<Self>, listener: &Listener) {
         loop {
-            match self.listener.accept() {
+            match listener.accept() {
                 Ok(Some(connection)) => self.admit(connection),
                 Ok(None) => return,
                 // The descriptor table is full.
                 Err(error) => {
-                    if !self.turn_one_away(&error) {
+                    if !self.turn_one_away(listener, &error) {
                         // The connection stays in the queue; without the pause this thread would spin on it.
                         return std::thread::sleep(Duration::from_millis(10));
                     }
@@ -106,8 +116,8 @@ impl Endpoint {
     }
 
     /// Takes the next connection in the place kept in reserve, says why it is refused, and closes it. Returns whether there was one, and a place for it.
-    fn turn_one_away(&self, error: &io::Error) -> bool {
-        self.reserve.spend(|| match self.listener.accept() {
+    fn turn_one_away(&self, listener: &Listener, error: &io::Error) -> bool {
+        self.reserve.spend(|| match listener.accept() {
             Ok(Some(connection)) => {
                 peer::turn_away(&connection, "taking a connection", error);
                 true
@@ -126,20 +136,39 @@ impl Endpoint {
             return peer::deny(&connection, format!("process {} has {MOST_CONNECTIONS} connections to it already", peer.pid));
         }
         if let Ok(client) = ClientPeer::welcome(connection, peer, self) {
-            locked(&self.clients).push(client);
+            let mut clients = locked(&self.clients);
+            if !clients.closed {
+                return clients.all.push(client);
+            }
+            drop(clients);
+            client.end();
         }
+    }
+
+    /// Ends all clients, and takes on no more.
+    fn end_clients(&self) {
+        let all = {
+            let mut clients = locked(&self.clients);
+            clients.closed = true;
+            std::mem::take(&mut clients.all)
+        };
+        all.iter().for_each(|client| client.end());
     }
 }
 
-struct AtDoor(Arc<Endpoint>);
+/// The door: it is shut when this is dropped.
+struct AtDoor {
+    endpoint: Arc<Endpoint>,
+    listener: Listener,
+}
 
 impl Watched for AtDoor {
     fn descriptor(&self) -> BorrowedFd<'_> {
-        self.0.listener.as_fd()
+        self.listener.as_fd()
     }
 
     fn happened(&self, _hung_up: bool) -> bool {
-        self.0.accept();
+        self.endpoint.accept(&self.listener);
         true
     }
 }
@@ -242,7 +271,6 @@ impl Server {
         let processors = Processors::new(self.processors, self.pacing).map_err(unable("the virtual processors"))?;
         let endpoint = Arc::new(Endpoint {
             path,
-            listener,
             reserve: Reserve::new().map_err(unable("a descriptor in reserve"))?,
             exports: Exports::default(),
             policy: self.policy,
@@ -252,9 +280,17 @@ impl Server {
             keeper: Arc::default(),
         });
         let clerk = Clerk::current().map_err(unable("the clerk's thread"))?;
-        let key =
-            clerk.watch(Arc::new(AtDoor(endpoint.clone())), Report::WhileReadable).map_err(unable("the domain's socket"))?;
-        Ok(Open { endpoint, key, names: Vec::new(), exports: self.exports, count: self.processors, closed: false })
+        let door = Arc::new(AtDoor { endpoint: endpoint.clone(), listener });
+        let key = clerk.watch(door, Report::WhileReadable).map_err(unable("the domain's socket"))?;
+        Ok(Open {
+            endpoint,
+            key,
+            names: Vec::new(),
+            past: Vec::new(),
+            exports: self.exports,
+            count: self.processors,
+            closed: false,
+        })
     }
 }
 
@@ -264,6 +300,8 @@ struct Open {
     key: u64,
     /// Those entered in the folder.
     names: Vec<String>,
+    /// Those taken out of it: what serves them is dropped at the very end.
+    past: Vec<Arc<Entry>>,
     /// Those to be entered.
     exports: Vec<(String, Export)>,
     count: usize,
@@ -300,14 +338,13 @@ impl Open {
         }
         for name in &self.names {
             names::leave(name, &self.endpoint.path);
-            self.endpoint.exports.remove(name);
+            self.past.extend(self.endpoint.exports.remove(name));
         }
         let _ = std::fs::remove_file(&self.endpoint.path);
         if let Ok(clerk) = Clerk::current() {
             clerk.forget(self.key);
         }
-        let clients = std::mem::take(&mut *locked(&self.endpoint.clients));
-        clients.iter().for_each(|client| client.end());
+        self.endpoint.end_clients();
     }
 }
 
@@ -315,10 +352,23 @@ impl Drop for Open {
     fn drop(&mut self) {
         self.close();
         self.endpoint.keeper.leave();
+        for entry in self.past.drain(..) {
+            let_go(entry);
+        }
     }
 }
 
-/// A server that runs on kernel threads of its own. Dropped, it ends: its names are taken out, its clients' calls fail.
+/// Drops what served a name, here and not where somebody else looked at it last: its drop is the server's code, and may block or panic.
+fn let_go(entry: Arc<Entry>) {
+    let start = Instant::now();
+    // The clerk may still have a client in its hands.
+    while Arc::strong_count(&entry) > 1 && start.elapsed() < LONGEST_LOOK {
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(entry)));
+}
+
+/// A server that runs on kernel threads of its own. Dropped, it is stopped, and waits as [`Running::stop`] does.
 pub struct Running {
     keeper: Arc<Keeper>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -331,8 +381,9 @@ impl fmt::Debug for Running {
 }
 
 impl Running {
-    /// Ends the server: takes its names out and closes its channels at once, so that its clients' calls fail, and returns when the calls that run and the
-    /// drops of its clients' objects have ended.
+    /// Ends the server. As soon as its first virtual processor changes threads, its names are taken out and its channels closed, so that its clients' calls fail. Blocks
+    /// the kernel thread until the calls that run and the drops of its clients' objects have ended: without bound if one of them waits for what does not come (another
+    /// call, say), and for ever if called by a procedure of this server.
     pub fn stop(mut self) {
         self.end();
     }

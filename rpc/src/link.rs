@@ -359,10 +359,14 @@ impl Link {
             && let Some(id) = link.next_binding()
         {
             drop(turn);
-            link.tell_of_dropped(deadline.min(Instant::now() + SHORTLY));
             let Asked { request, memory } = ask(id)?;
             let bound = link.control.exchange(request, &descriptors(memory.as_ref()), deadline);
+            if matches!(bound, Err(NoExchange::TimedOut)) {
+                // The server may come to it yet.
+                locked(&link.ended).push(id);
+            }
             let (answer, _) = bound.map_err(|error| link.control.failed(error, name))?;
+            link.tell_of_dropped(deadline.min(Instant::now() + SHORTLY));
             return Ok((link, id, answer));
         }
         let bound = Self::open(name, socket, deadline, ask)?;
@@ -483,6 +487,10 @@ impl Link {
             said = true;
             talk.hear(serial)
         });
+        if answered.is_ok() {
+            // Others may not have got the connection meanwhile.
+            self.tell_of_dropped(deadline.min(Instant::now() + SHORTLY));
+        }
         match answered {
             Ok((Answer::Mapped, _)) => Ok(Segment { number, region }),
             Ok((Answer::Refused(refusal), _)) => {

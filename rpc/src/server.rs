@@ -97,8 +97,8 @@ impl Exports {
         Ok(())
     }
 
-    pub(crate) fn remove(&self, name: &str) {
-        self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner).remove(name);
+    pub(crate) fn remove(&self, name: &str) -> Option<Arc<Entry>> {
+        self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner).remove(name)
     }
 
     /// What a binder may have: the entry and the numbers of the procedures it wants.

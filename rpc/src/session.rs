@@ -133,6 +133,9 @@ impl Session {
     }
 }
 
+/// So many objects are dropped before other threads of the processor have a turn.
+const BATCH: usize = 64;
+
 /// Objects whose client has gone. They are dropped with this, which may take as long as their drops like.
 #[must_use]
 pub(crate) struct Orphans(Vec<Box<dyn Any + Send + Sync>>);
@@ -145,7 +148,12 @@ impl Orphans {
 
 impl Drop for Orphans {
     fn drop(&mut self) {
-        self.0.drain(..).for_each(let_go);
+        for (at, object) in self.0.drain(..).enumerate() {
+            if at % BATCH == BATCH - 1 {
+                upcall_thread::yield_now();
+            }
+            let_go(object);
+        }
     }
 }
 

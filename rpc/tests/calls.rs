@@ -219,6 +219,42 @@ fn a_server_stops_when_its_calls_have_ended() {
     });
 }
 
+/// A service whose end takes its time, and is a panic.
+struct Grave(Test, Arc<AtomicU64>);
+
+impl Dispatch for Grave {
+    fn dispatch(&self, call: Call<'_>) -> Replied {
+        self.0.dispatch(call)
+    }
+}
+
+impl Drop for Grave {
+    fn drop(&mut self) {
+        upcall_thread::yield_now();
+        upcall_thread::sleep(Duration::from_millis(50));
+        self.1.fetch_add(1, Ordering::SeqCst);
+        panic!("a grave end");
+    }
+}
+
+#[test]
+fn a_service_is_dropped_when_its_server_has_stopped() {
+    for connected in [true, false] {
+        let (name, ends) = (unique(&format!("grave{connected}")), Arc::new(AtomicU64::new(0)));
+        let service = Grave(Test(Arc::default()), ends.clone());
+        let server = Server::new().export(&name, Export::new(&TEST, service)).start().unwrap();
+        let binding = connected.then(|| Binding::bind(&name, &TEST).unwrap());
+        if let Some(binding) = &binding {
+            binding.call::<_, ()>(0, &()).unwrap();
+        }
+        server.stop();
+        assert_eq!(ends.load(Ordering::SeqCst), 1, "connected: {connected}");
+        // The clerk and the door of another server are well.
+        let (_other, _) = serve(&name, Pacing::Adaptive);
+        Binding::bind(&name, &TEST).unwrap().call::<_, ()>(0, &()).unwrap();
+    }
+}
+
 #[test]
 fn a_client_may_bind_as_often_as_it_likes() {
     let name = unique("often");
