@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The most objects that one client may hold through one binding.
 pub const MOST_OBJECTS: usize = 1 << 20;
-/// The most results that are kept for one binding until they are fetched.
-const MOST_HELD: usize = 256;
+/// The most results that are kept for one binding until they are fetched: one for every call that can be under way in a channel.
+const MOST_HELD: usize = upcall_shm::channel::LANES as usize * upcall_shm::channel::DEPTH;
 
 /// The client holds [`MOST_OBJECTS`] already.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Session {
         }
         state.next_held += 1;
         let key = state.next_held;
-        // A client that keeps to the protocol fetches a result before it makes the lane's next call.
+        // A client that keeps to the protocol fetches a result before its place in the lane is used again.
         let oldest = if state.held.len() < MOST_HELD { None } else { state.held.pop_first() };
         state.held.insert(key, block);
         drop(state);

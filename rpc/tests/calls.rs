@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use upcall_rpc::{
     BindError, Binding, Call, CallError, Dispatch, Export, Extent, Handle, Interface, Limits, Pacing, Procedure, Replied,
     Running, Server,
@@ -31,6 +31,7 @@ static TEST: Interface = Interface {
         procedure("sum", "func(data: list<u8>) -> u64", extent(16, 200), extent(8, 0)),
         procedure("make", "func(n: u64) -> list<u8>", extent(8, 0), extent(16, 200)),
         procedure("linger", "func()", extent(0, 0), extent(0, 0)),
+        procedure("gather", "func(n: u64) -> list<u8>", extent(8, 0), extent(16, 0)),
     ]),
     source: std::borrow::Cow::Borrowed(""),
     limits: std::borrow::Cow::Borrowed(""),
@@ -85,6 +86,14 @@ impl Dispatch for Test {
                 let _here = Counted(self.0.clone());
                 upcall_thread::sleep(Duration::from_millis(300));
                 Ok(())
+            }),
+            9 => call.respond(|args| {
+                let (count, start) = (args.get::<u64>(0)?, Instant::now());
+                self.0.fetch_add(1, Ordering::SeqCst);
+                while self.0.load(Ordering::SeqCst) < count && start.elapsed() < Duration::from_millis(700) {
+                    upcall_thread::sleep(Duration::from_millis(1));
+                }
+                Ok(vec![7u8; 100])
             }),
             _ => call.unknown(),
         }
@@ -253,6 +262,25 @@ fn a_service_is_dropped_when_its_server_has_stopped() {
         let (_other, _) = serve(&name, Pacing::Adaptive);
         Binding::bind(&name, &TEST).unwrap().call::<_, ()>(0, &()).unwrap();
     }
+}
+
+#[test]
+fn many_results_are_kept_until_they_are_fetched() {
+    const CALLS: u64 = 400;
+    let name = unique("kept");
+    let (_server, _) = serve(&name, Pacing::Adaptive);
+    let idle = Arc::new(upcall_transfer::Processors::new(12, Pacing::Adaptive).unwrap());
+    let run = upcall_thread::Processors::new().count(12).idle(idle).run(|| {
+        let binding = Binding::bind(&name, &TEST).unwrap();
+        // None of them has brought room for its result.
+        let call = || {
+            let binding = binding.clone();
+            upcall_thread::spawn(move || assert_eq!(binding.call::<_, Vec<u8>>(9, &(CALLS,)), Ok(vec![7; 100])))
+        };
+        let threads: Vec<_> = (0..CALLS).map(|_| call()).collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+    run.unwrap();
 }
 
 #[test]
