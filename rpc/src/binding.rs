@@ -258,6 +258,7 @@ impl Binding {
         let mut late = || -> Late {
             let leavings = Leavings {
                 inner: Arc::downgrade(&self.inner),
+                link: Arc::downgrade(&self.inner.link),
                 astack: astack.take().map(AStack::leave),
                 segment: segment.take().and_then(TakenSegment::leave),
             };
@@ -280,7 +281,7 @@ impl Binding {
             _ => None,
         };
         let mut segment = match astack {
-            None if wish > INLINE => Some(TakenSegment::take(inner, wish, terms.ends)?),
+            None if wish > INLINE => Some(TakenSegment::take(&inner.link, wish, terms.ends)?),
             _ => None,
         };
         let mut request = Image::new(0, bound.tag, astack.as_ref().map_or(NO_ASTACK, |astack| astack.number));
@@ -342,9 +343,12 @@ impl Binding {
         astack: Option<AStack<'_>>,
         segment: Option<TakenSegment<'_>>,
     ) -> Result<R, CallError> {
-        drop((astack, segment));
         match reply.tag() {
-            outcome::HELD => self.fetch::<R, R>(terms, reply, |span| self.decode(span, terms.limits)),
+            // The A-stack stays taken until the result is here: a server keeps no more results than there are A-stacks and places for segments.
+            outcome::HELD => {
+                let _turn = astack;
+                self.fetch::<R, R>(terms, reply, segment, |span| self.decode(span, terms.limits))
+            }
             outcome::REFUSED => Err(CallError::Refused(self.text(reply)?)),
             outcome::PANICKED => Err(CallError::Panicked(self.text(reply)?)),
             outcome::NO_SUCH_HANDLE => Err(CallError::NoSuchHandle),
@@ -363,21 +367,22 @@ impl Binding {
         }
     }
 
-    /// Fetches a result that was larger than what we brought: into a segment that is large enough.
+    /// Fetches a result that was larger than what we brought: into a segment that is large enough, in the place of the one that we brought.
     /// A late one is read as an `R`; and so is one that cannot be fetched in time, afterwards, lest what is in it stays in the server.
     fn fetch<R: Get, T>(
         &self,
         terms: Terms,
         reply: &Image,
+        brought: Option<TakenSegment<'_>>,
         read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
     ) -> Result<T, CallError> {
-        let fetched = self.fetch_by::<R, T>(terms, reply, read);
+        let fetched = self.fetch_by::<R, T>(terms, reply, brought, read);
         if !matches!(fetched, Err(CallError::Aborted { sent: false })) {
             return fetched;
         }
         let (binding, reply, terms) = (Self { inner: self.inner.clone(), deadline: None }, *reply, Terms { ends: None, ..terms });
         run_late(move || {
-            drop(binding.fetch_by::<R, ()>(terms, &reply, |span| binding.decode::<R>(span, terms.limits).map(drop)))
+            drop(binding.fetch_by::<R, ()>(terms, &reply, None, |span| binding.decode::<R>(span, terms.limits).map(drop)))
         });
         // The procedure has run.
         Err(CallError::Aborted { sent: true })
@@ -387,6 +392,7 @@ impl Binding {
         &self,
         terms: Terms,
         reply: &Image,
+        brought: Option<TakenSegment<'_>>,
         read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
     ) -> Result<T, CallError> {
         let inner = &*self.inner;
@@ -394,7 +400,11 @@ impl Binding {
         let len = usize::try_from(len).map_err(|_| bad("a result larger than memory"))?;
         let mut request = Image::new(0, server::tag(inner.id, server::FETCH), NO_ASTACK);
         request.values[0] = key;
-        let mut segment = match TakenSegment::take(inner, len, terms.ends) {
+        let larger = match brought {
+            Some(brought) => brought.exchange(len, terms.ends),
+            None => TakenSegment::take(&inner.link, len, terms.ends),
+        };
+        let mut segment = match larger {
             Ok(segment) => Some(segment),
             Err(error @ CallError::Aborted { .. }) => return Err(error),
             Err(error) => {
@@ -426,7 +436,7 @@ impl Binding {
     pub fn call_block(&self, number: u16, args: &[u8]) -> Result<Vec<u8>, CallError> {
         let inner = &*self.inner;
         let (bound, terms) = (&inner.procedures[usize::from(number)], self.terms(number));
-        let mut segment = Some(TakenSegment::take(inner, args.len().max(1), terms.ends)?);
+        let mut segment = Some(TakenSegment::take(&inner.link, args.len().max(1), terms.ends)?);
         let mut request = Image::new(0, bound.tag, NO_ASTACK);
         let copied = segment.as_ref().and_then(TakenSegment::room).and_then(|room| room.copy_in(0, args));
         copied.ok_or_else(|| bad("no room in the segment"))?;
@@ -447,7 +457,7 @@ impl Binding {
                 room.ok_or_else(|| bad("a result longer than its segment"))?.append_to(&mut block);
                 Ok(block)
             }
-            (outcome::HELD, _) => self.fetch::<(), _>(terms, reply, |span| {
+            (outcome::HELD, _) => self.fetch::<(), _>(terms, reply, segment, |span| {
                 span.append_to(&mut block);
                 Ok(std::mem::take(&mut block))
             }),
@@ -523,9 +533,10 @@ impl Drop for Inner {
     }
 }
 
-/// What an abandoned call leaves to its late reply. Does not keep the binding: if that is gone, so is all of this.
+/// What an abandoned call leaves to its late reply. Does not keep the binding: if that is gone, so is its A-stack; the segment is the link's.
 struct Leavings {
     inner: Weak<Inner>,
+    link: Weak<Link>,
     astack: Option<(usize, u16)>,
     segment: Option<Segment>,
 }
@@ -543,7 +554,7 @@ impl Leavings {
 
     fn take<'a>(&mut self, inner: &'a Inner) -> (Option<AStack<'a>>, Option<TakenSegment<'a>>) {
         let astack = self.astack.take().map(|(class, number)| AStack { inner, class, number });
-        let segment = self.segment.take().map(|segment| TakenSegment { inner, segment: Some(segment) });
+        let segment = self.segment.take().map(|segment| TakenSegment::from(&inner.link, segment));
         (astack, segment)
     }
 }
@@ -551,10 +562,15 @@ impl Leavings {
 /// No reply will come, or nobody could take it: what was brought is free again.
 impl Drop for Leavings {
     fn drop(&mut self) {
-        if (self.astack.is_some() || self.segment.is_some())
+        if let Some((class, number)) = self.astack.take()
             && let Some(inner) = self.inner.upgrade()
         {
-            drop(self.take(&inner));
+            drop(AStack { inner: &inner, class, number });
+        }
+        if let Some(segment) = self.segment.take()
+            && let Some(link) = self.link.upgrade()
+        {
+            drop(TakenSegment::from(&link, segment));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::binding::Inner;
 use crate::error::CallError;
-use crate::link::Segment;
+use crate::link::{Link, Segment};
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -91,30 +91,52 @@ impl Drop for AStack<'_> {
     }
 }
 
-/// A segment, taken for the time of a call.
+/// A segment, taken for the time of a call, with its place among those in use.
 pub(crate) struct TakenSegment<'a> {
-    pub(crate) inner: &'a Inner,
-    pub(crate) segment: Option<Segment>,
+    link: &'a Link,
+    segment: Option<Segment>,
 }
 
 impl<'a> TakenSegment<'a> {
-    pub(crate) fn take(inner: &'a Inner, len: usize, ends: Option<Instant>) -> Result<Self, CallError> {
-        let segment = match inner.link.kept_segment(len) {
+    pub(crate) fn take(link: &'a Link, len: usize, ends: Option<Instant>) -> Result<Self, CallError> {
+        if !link.take_place(ends) {
+            return Err(CallError::Aborted { sent: false });
+        }
+        Self::in_place(link, len, ends)
+    }
+
+    /// Another one in the same place.
+    pub(crate) fn exchange(mut self, len: usize, ends: Option<Instant>) -> Result<Self, CallError> {
+        self.segment.take().into_iter().for_each(|segment| self.link.give_segment(segment));
+        Self::in_place(self.link, len, ends)
+    }
+
+    fn in_place(link: &'a Link, len: usize, ends: Option<Instant>) -> Result<Self, CallError> {
+        let segment = match link.kept_segment(len) {
             Some(segment) => Ok(segment),
-            None => aside(|| inner.link.new_segment(len, ends)),
+            None => aside(|| link.new_segment(len, ends)),
         };
-        let segment = segment.map_err(|error| match inner.link.channel.closed() {
-            Some(closed) => CallError::Failed(closed),
-            None if ends.is_some() && error.kind() == io::ErrorKind::TimedOut => CallError::Aborted { sent: false },
-            None => CallError::NoMemory { bytes: len as u64, error: error.to_string() },
+        let segment = segment.map_err(|error| {
+            link.give_place();
+            match link.channel.closed() {
+                Some(closed) => CallError::Failed(closed),
+                None if ends.is_some() && error.kind() == io::ErrorKind::TimedOut => CallError::Aborted { sent: false },
+                None => CallError::NoMemory { bytes: len as u64, error: error.to_string() },
+            }
         })?;
-        Ok(Self { inner, segment: Some(segment) })
+        Ok(Self::from(link, segment))
+    }
+
+    /// One that was left before.
+    pub(crate) fn from(link: &'a Link, segment: Segment) -> Self {
+        Self { link, segment: Some(segment) }
     }
 
     pub(crate) fn number(&self) -> u16 {
         self.segment.as_ref().map_or(0, |segment| segment.number)
     }
 
+    /// The segment; it stays in use.
     pub(crate) fn leave(mut self) -> Option<Segment> {
         self.segment.take()
     }
@@ -128,7 +150,8 @@ impl<'a> TakenSegment<'a> {
 impl Drop for TakenSegment<'_> {
     fn drop(&mut self) {
         if let Some(segment) = self.segment.take() {
-            self.inner.link.give_segment(segment);
+            self.link.give_segment(segment);
+            self.link.give_place();
         }
     }
 }

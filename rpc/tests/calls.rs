@@ -10,9 +10,13 @@ use upcall_rpc::{
 use upcall_transfer::Closed;
 
 const fn procedure(name: &'static str, signature: &'static str, args: Extent, results: Extent) -> Procedure {
+    procedure_for(5, name, signature, args, results)
+}
+
+const fn procedure_for(calls: u16, name: &'static str, signature: &'static str, args: Extent, results: Extent) -> Procedure {
     let limits = Limits { string: 1 << 16, list: 1 << 31 };
     let (name, signature) = (std::borrow::Cow::Borrowed(name), std::borrow::Cow::Borrowed(signature));
-    Procedure { name, signature, hash: 0, args, results, calls: 5, limits }
+    Procedure { name, signature, hash: 0, args, results, calls, limits }
 }
 
 const fn extent(fixed: u32, tail: u32) -> Extent {
@@ -32,6 +36,7 @@ static TEST: Interface = Interface {
         procedure("make", "func(n: u64) -> list<u8>", extent(8, 0), extent(16, 200)),
         procedure("linger", "func()", extent(0, 0), extent(0, 0)),
         procedure("gather", "func(n: u64) -> list<u8>", extent(8, 0), extent(16, 0)),
+        procedure_for(64, "make-many", "func(n: u64) -> list<u8>", extent(8, 0), extent(16, 64)),
     ]),
     source: std::borrow::Cow::Borrowed(""),
     limits: std::borrow::Cow::Borrowed(""),
@@ -80,7 +85,7 @@ impl Dispatch for Test {
                 let data = args.bytes(0)?;
                 Ok(data.fold_words(0u64, |sum, word| sum.wrapping_add(word), |sum, byte| sum.wrapping_add(byte.into())))
             }),
-            7 => call.respond(|args| Ok(vec![7u8; args.get::<u64>(0)? as usize])),
+            7 | 10 => call.respond(|args| Ok(vec![7u8; args.get::<u64>(0)? as usize])),
             8 => call.respond(|_| {
                 self.0.fetch_add(1, Ordering::SeqCst);
                 let _here = Counted(self.0.clone());
@@ -351,4 +356,35 @@ fn user_level_threads_call_at_once() {
             }
         })
         .unwrap();
+}
+
+/// `count` user-level threads on one virtual processor, each with one call.
+fn crowd(count: u32, call: impl Fn(&Binding, u32) + Send + Sync + 'static) {
+    let name = unique(&format!("crowd{count}"));
+    let (_server, _) = serve(&name, Pacing::Adaptive);
+    let idle = Arc::new(upcall_transfer::Processors::new(1, Pacing::Adaptive).unwrap());
+    let run = upcall_thread::Processors::new().count(1).idle(idle).run(|| {
+        let (binding, call) = (Binding::bind(&name, &TEST).unwrap(), Arc::new(call));
+        let start = |n| {
+            let (binding, call) = (binding.clone(), call.clone());
+            upcall_thread::spawn(move || call(&binding, n))
+        };
+        let threads: Vec<_> = (0..count).map(start).collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+    run.unwrap();
+}
+
+#[test]
+fn thousands_of_threads_bring_large_arguments() {
+    crowd(3000, |binding, n| {
+        let data = vec![n as u8; 100_000];
+        assert_eq!(binding.call::<_, Vec<u8>>(2, &(data.as_slice(),)), Ok(data));
+    });
+}
+
+#[test]
+fn thousands_of_threads_fetch_large_results() {
+    // More of them at once than a server keeps results, with 64 A-stacks; each result is longer than the last one, and so than what was brought for it.
+    crowd(6000, |binding, n| assert_eq!(binding.call::<_, Vec<u8>>(10, &(5000 + u64::from(n),)), Ok(vec![7; 5000 + n as usize])));
 }
