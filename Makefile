@@ -1,9 +1,9 @@
 # make demo        the main job: a file server in a process of its own, every byte proved
 # make test        everything quick: unit, cross-process, crash, models, doctests, lints
-# make test-long   the long variants too; tests named open_ show what CAVEATS.md says is open, and are left out
+# make test-long   the long variants too, and accesses to memory checked (asan)
 # make bench       ours, the machine's limits and the peers, in one run
 #
-# Each target does all its set-up. Needed: Rust (1.95 or newer), gcc, Python 3.
+# Each target does all its set-up. Needed: Rust (1.95 or newer), gcc; for bench a C++ compiler.
 
 CARGO ?= cargo
 LOOM := RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 $(CARGO) test --release --target-dir target/loom
@@ -48,7 +48,7 @@ asan:
 	    --target x86_64-unknown-linux-gnu --target-dir target/asan -- --skip idle --skip overflow_hits_the_guard --skip deadlines_that_fall_together
 
 test-long: test asan
-	$(CARGO) test --release --workspace -- --include-ignored --skip open_
+	$(CARGO) test --release --workspace -- --include-ignored
 
 bench:
 	$(CARGO) build --release --bin upcall

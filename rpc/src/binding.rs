@@ -29,7 +29,8 @@ use upcall_shm::span::{Room, Span};
 use upcall_transfer::gate::Gate;
 use upcall_transfer::{Late, NoReply, Pacing, Patience, run_late};
 
-/// A client's right to call the procedures of one interface of one server. Clones share it; the last one dropped gives it up.
+/// A client's right to call the procedures of one interface of one server. Clones share it; the last one dropped gives it up. That blocks the kernel thread for
+/// 2 ms at most, if the server does not listen; it then learns of it later, at the latest with the end of the channel.
 #[derive(Clone)]
 pub struct Binding {
     inner: Arc<Inner>,
@@ -183,9 +184,10 @@ impl Binding {
         self.inner.link.channel.closed().is_none()
     }
 
-    /// Calls procedure `number`. Blocks the calling user-level thread, or kernel thread, until the reply is there.
+    /// Calls procedure `number`. Blocks the calling thread until the reply is there: a user-level one if its virtual processors poll channels
+    /// (`upcall::thread::processors`), else the kernel thread.
     ///
-    /// If the server's process ends, the call returns [`CallError::Failed`], within about a millisecond; at its deadline, if it has one, [`CallError::Aborted`].
+    /// If the server's process ends, the call returns [`CallError::Failed`], within milliseconds; at its deadline, if it has one, [`CallError::Aborted`].
     ///
     /// # Errors
     /// See [`CallError`].
@@ -466,7 +468,7 @@ impl Binding {
         }
     }
 
-    /// Drops the client's hold on a resource. If the server is gone, so is the resource. With a deadline it waits no longer; what the server could not be told by then it is
+    /// Drops the client's hold on a resource. If the server is gone, so is the resource. It waits until the server has let go; with a deadline no longer than that, and what the server could not be told by then it is
     /// told with a later call through this binding.
     pub fn release(&self, handle: Handle) {
         self.release_by(self.ends(), handle);

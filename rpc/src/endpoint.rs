@@ -213,6 +213,7 @@ impl Server {
     }
 
     /// Decides who may bind, in place of "the same user". The identity is the kernel's. Whoever is let in may call what is exported, and only that.
+    /// It is asked on the clerk's thread, for `upcall ls` too, so it must not block.
     #[must_use]
     pub fn policy(mut self, policy: impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static) -> Self {
         self.policy = Box::new(policy);
@@ -233,15 +234,18 @@ impl Server {
         self
     }
 
-    /// Serves on the calling kernel thread (and on more, if [`Server::processors`] says so) for ever.
+    /// Serves on the calling kernel thread (and on more, if [`Server::processors`] says so) for ever. Waits up to 5 s for a killed process that has one of the names and is still ending.
     ///
     /// # Errors
-    /// See [`ServeError`]; only before the first call is served.
+    /// See [`ServeError`]; only before all names are entered. Names that were entered before one that could not be are taken out again.
+    ///
+    /// # Panics
+    /// On a virtual processor.
     pub fn run(self) -> Result<(), ServeError> {
         self.open()?.serve(|| {})
     }
 
-    /// Serves on kernel threads of its own until the returned value is stopped or dropped. When this returns, clients can bind.
+    /// Serves on kernel threads of its own until the returned value is stopped or dropped. When this returns, clients can bind. Waits as [`Server::run`] does.
     ///
     /// # Errors
     /// See [`ServeError`].

@@ -27,7 +27,7 @@ pub enum BindError {
         /// The folder that was looked into.
         folder: PathBuf,
     },
-    /// Somebody exported it and has ended since. The stale entry was removed.
+    /// Its server has ended, hung up, or exports it no longer. What a dead one left in the folder is removed, if nobody else is at it.
     ServerGone {
         /// The name.
         name: String,
@@ -173,7 +173,8 @@ pub enum CallError {
     },
     /// A handle of another binding was given. Nothing was sent.
     ForeignHandle,
-    /// The server found the arguments malformed. With generated stubs on both sides this does not happen.
+    /// The server refused: the result exceeds the interface's limit, too many resources are held, or the arguments are malformed (with generated stubs on both sides the last
+    /// does not happen).
     Refused(String),
     /// The server does not know the handle any more.
     NoSuchHandle,
@@ -183,9 +184,9 @@ pub enum CallError {
     Revoked,
     /// The server has no procedure of this number.
     NoSuchProcedure,
-    /// The result is not one of the procedure's type: the server is faulty or hostile.
+    /// The result is not one of the procedure's type, or longer than the client's limits: these are stricter than the server's, or the server is faulty or hostile.
     BadReply(String),
-    /// There is no memory to carry the arguments or the result.
+    /// There is no memory to carry the arguments or the result, or the server refused it, or did not map it within 5 s.
     NoMemory {
         /// Bytes that were needed.
         bytes: u64,

@@ -13,7 +13,7 @@ pub enum Pacing {
     /// Spin for a bounded time that adapts, at most [`LONGEST`], then sleep. An idle domain takes no processor time.
     #[default]
     Adaptive,
-    /// Poll for ever. The lowest latency, for a processor that has nothing else to do; it is busy all the time.
+    /// Poll for ever. The lowest latency, for a processor that has nothing else to do; it is busy all the time. A kernel thread that calls a sleeping server sleeps too.
     Poll,
     /// Sleep at once.
     Sleep,

@@ -16,7 +16,7 @@ pub enum Closed {
     Refused(String),
     /// This side closed it.
     Here,
-    /// The server could not be told of a new lane.
+    /// A lane could not be opened: the server could not be told of it, or something was missing here. Under user-level threads the channel stays open.
     Lane(String),
 }
 

@@ -31,7 +31,7 @@
 //! # }
 //! ```
 //!
-//! This crate re-exports the parts that programs use, and holds nothing itself.
+//! This crate re-exports the parts that programs use; its own is one function that joins threads with calls ([`thread::processors`]).
 #![forbid(unsafe_code)]
 
 pub use upcall_macros::interface;
@@ -42,7 +42,8 @@ pub use upcall_transfer::Closed;
 pub mod thread {
     pub use upcall_thread::*;
 
-    /// `count` virtual processors whose threads make calls: they poll the program's channels when they have nothing else to do.
+    /// `count` virtual processors whose threads make calls: they poll the program's channels when they have nothing else to do. A process has at most 32 of them, servers'
+    /// included; calls from threads of others block the processor.
     ///
     /// # Errors
     /// No descriptor or no memory left.
@@ -52,7 +53,7 @@ pub mod thread {
     }
 }
 
-/// What is exported on this machine, as `upcall ls` shows it.
+/// What is exported in the folder of names, as `upcall ls` shows it.
 pub mod directory {
     pub use upcall_os::socket::Peer;
     pub use upcall_rpc::Exported;

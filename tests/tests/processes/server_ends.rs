@@ -111,7 +111,7 @@ fn a_server_that_takes_long_to_end_is_waited_for() {
     let place = place();
     let mut client = place.client();
     for round in 0..3 {
-        let mut server = place.serve("trial ballast");
+        let server = place.serve("trial ballast");
         client.ask("bind trial").expect_ok("binding");
         server.kill();
         let _successor = place.serve("trial");
