@@ -7,12 +7,12 @@
 //! A call that is abandoned at its deadline leaves the A-stack and the segment that it brought to its late reply ([`Leavings`]); that is read like one in time, so that the
 //! resources in it are dropped, and then they are free again.
 
-use crate::brought::{AStack, TakenSegment, Waiting, aside};
+use crate::brought::{AStack, LeftSegment, TakenSegment, Waiting, aside};
 use crate::decode::{Decoder, Side};
 use crate::encode::{Encoder, block_len};
 use crate::error::{BindError, CallError};
 use crate::interface::{Interface, Limits, Procedure, Wanted};
-use crate::link::{self, Asked, Link, Segment, refused};
+use crate::link::{self, Asked, Link, refused};
 use crate::names;
 use crate::server::{self, outcome};
 use crate::value::{Get, Handle, Put};
@@ -346,7 +346,7 @@ impl Binding {
         segment: Option<TakenSegment<'_>>,
     ) -> Result<R, CallError> {
         match reply.tag() {
-            // The A-stack stays taken until the result is here: a server keeps no more results than there are A-stacks and places for segments.
+            // What was taken for the call stays taken until the result is here: so a server keeps no more results than there are A-stacks and places.
             outcome::HELD => {
                 let _turn = astack;
                 self.fetch::<R, R>(terms, reply, segment, |span| self.decode(span, terms.limits))
@@ -540,7 +540,7 @@ struct Leavings {
     inner: Weak<Inner>,
     link: Weak<Link>,
     astack: Option<(usize, u16)>,
-    segment: Option<Segment>,
+    segment: Option<LeftSegment>,
 }
 
 impl Leavings {

@@ -3,6 +3,7 @@
 use crate::binding::Inner;
 use crate::error::CallError;
 use crate::link::{Link, Segment};
+use crate::places::{NoPlace, Place};
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +11,7 @@ use std::time::Instant;
 use upcall_shm::span::Room;
 use upcall_thread::Waited;
 use upcall_transfer::gate::Gate;
-use upcall_transfer::{Sleeper, block_unless};
+use upcall_transfer::{Closed, Sleeper, block_unless};
 
 /// Who waits for an A-stack, and where it is told which.
 pub(crate) struct Waiting {
@@ -94,42 +95,49 @@ impl Drop for AStack<'_> {
 /// A segment, taken for the time of a call, with its place among those in use.
 pub(crate) struct TakenSegment<'a> {
     link: &'a Link,
+    place: Option<Place>,
     segment: Option<Segment>,
 }
 
+/// A segment that stays in use, and its place.
+pub(crate) type LeftSegment = (Segment, Place);
+
 impl<'a> TakenSegment<'a> {
     pub(crate) fn take(link: &'a Link, len: usize, ends: Option<Instant>) -> Result<Self, CallError> {
-        if !link.take_place(ends) {
-            return Err(CallError::Aborted { sent: false });
-        }
-        Self::in_place(link, len, ends)
+        let place = link.places.take(ends).map_err(|none| match none {
+            NoPlace::OutOfTime => CallError::Aborted { sent: false },
+            NoPlace::Closed => CallError::Failed(link.channel.closed().unwrap_or(Closed::Here)),
+        })?;
+        let mut taken = Self { link, place: Some(place), segment: None };
+        taken.fill(len, ends)?;
+        Ok(taken)
     }
 
     /// Another one in the same place.
     pub(crate) fn exchange(mut self, len: usize, ends: Option<Instant>) -> Result<Self, CallError> {
         self.segment.take().into_iter().for_each(|segment| self.link.give_segment(segment));
-        Self::in_place(self.link, len, ends)
+        self.fill(len, ends)?;
+        Ok(self)
     }
 
-    fn in_place(link: &'a Link, len: usize, ends: Option<Instant>) -> Result<Self, CallError> {
+    fn fill(&mut self, len: usize, ends: Option<Instant>) -> Result<(), CallError> {
+        let link = self.link;
         let segment = match link.kept_segment(len) {
             Some(segment) => Ok(segment),
             None => aside(|| link.new_segment(len, ends)),
         };
-        let segment = segment.map_err(|error| {
-            link.give_place();
-            match link.channel.closed() {
-                Some(closed) => CallError::Failed(closed),
-                None if ends.is_some() && error.kind() == io::ErrorKind::TimedOut => CallError::Aborted { sent: false },
-                None => CallError::NoMemory { bytes: len as u64, error: error.to_string() },
-            }
+        let segment = segment.map_err(|error| match link.channel.closed() {
+            Some(closed) => CallError::Failed(closed),
+            None if ends.is_some() && error.kind() == io::ErrorKind::TimedOut => CallError::Aborted { sent: false },
+            None => CallError::NoMemory { bytes: len as u64, error: error.to_string() },
         })?;
-        Ok(Self::from(link, segment))
+        self.segment = Some(segment);
+        Ok(())
     }
 
     /// One that was left before.
-    pub(crate) fn from(link: &'a Link, segment: Segment) -> Self {
-        Self { link, segment: Some(segment) }
+    pub(crate) fn from(link: &'a Link, (segment, place): LeftSegment) -> Self {
+        Self { link, place: Some(place), segment: Some(segment) }
     }
 
     pub(crate) fn number(&self) -> u16 {
@@ -137,8 +145,8 @@ impl<'a> TakenSegment<'a> {
     }
 
     /// The segment; it stays in use.
-    pub(crate) fn leave(mut self) -> Option<Segment> {
-        self.segment.take()
+    pub(crate) fn leave(mut self) -> Option<LeftSegment> {
+        self.segment.take().zip(self.place.take())
     }
 
     pub(crate) fn room(&self) -> Option<Room<'_>> {
@@ -149,10 +157,8 @@ impl<'a> TakenSegment<'a> {
 
 impl Drop for TakenSegment<'_> {
     fn drop(&mut self) {
-        if let Some(segment) = self.segment.take() {
-            self.link.give_segment(segment);
-            self.link.give_place();
-        }
+        self.segment.take().into_iter().for_each(|segment| self.link.give_segment(segment));
+        self.place.take().into_iter().for_each(|place| self.link.places.give(place));
     }
 }
 

@@ -342,8 +342,8 @@ impl Open {
         }
         for name in &self.names {
             names::leave(name, &self.endpoint.path);
-            self.past.extend(self.endpoint.exports.remove(name));
         }
+        self.past.extend(self.endpoint.exports.remove_all());
         let _ = std::fs::remove_file(&self.endpoint.path);
         if let Ok(clerk) = Clerk::current() {
             clerk.forget(self.key);

@@ -22,6 +22,7 @@ mod keeper;
 pub mod link;
 pub mod names;
 mod peer;
+mod places;
 pub mod server;
 pub mod session;
 mod turn;

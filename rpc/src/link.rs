@@ -5,9 +5,10 @@
 
 use crate::clerk::{Clerk, Watched};
 use crate::error::BindError;
+use crate::places::Places;
 use crate::turn::{Turn, Turns};
 use crate::wire::{self, Answer, ClientRequest, Refusal, ToClient, ToServer};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -20,8 +21,7 @@ use upcall_os::socket::{Connection, Peer, Received};
 use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
 use upcall_shm::station::PeerStation;
-use upcall_thread::Waited;
-use upcall_transfer::{CallerChannel, Closed, Domain, Sleeper, block_unless};
+use upcall_transfer::{CallerChannel, Closed, Domain};
 
 /// How long a server may take to answer a binder, in all: for the connection, the channel and the binding, with the wait for others who are at it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
@@ -45,6 +45,8 @@ pub(crate) struct Link {
     control: Arc<Control>,
     pub(crate) channel: Arc<CallerChannel>,
     pub(crate) peer: PeerId,
+    /// Of segments in use.
+    pub(crate) places: Arc<Places>,
     segments: Mutex<Segments>,
     /// The server has not been told yet that these bindings have ended.
     ended: Mutex<Vec<u16>>,
@@ -422,9 +424,14 @@ impl Link {
                 error => io::Error::other(format!("{error:?}")),
             })
         });
+        let channel = CallerChannel::new(channel, station, peer.pid, home, bell, open_lane);
+        let places = Arc::<Places>::default();
+        let of_channel = places.clone();
+        channel.when_closed(Box::new(move || of_channel.close()));
         let link = Arc::new(Self {
             control: control.clone(),
-            channel: CallerChannel::new(channel, station, peer.pid, home, bell, open_lane),
+            channel,
+            places,
             peer: PeerId { pid: peer.pid },
             segments: Mutex::default(),
             ended: Mutex::default(),
@@ -450,47 +457,6 @@ impl Link {
         let mut next = locked(&self.ids);
         let id = *next;
         (id < crate::server::MOST_BINDINGS).then(|| *next += 1).map(|()| id)
-    }
-
-    /// A place for a segment in use; waits for one, behind those who came before, at most until `ends`: then false. Blocks the calling thread.
-    ///
-    /// Thousands of threads may come with large values at once, and only so many calls are under way on a lane; without the limit all others would hold memory meanwhile,
-    /// and more of it than a server takes from a client.
-    pub(crate) fn take_place(&self, ends: Option<Instant>) -> bool {
-        if locked(&self.segments).take_place() {
-            return true;
-        }
-        let mut taken = false;
-        let waited = block_unless(ends, |sleeper| {
-            // Who gives a place back looks into the queue under the same lock: nobody waits beside a free place.
-            let mut segments = locked(&self.segments);
-            taken = segments.take_place();
-            if taken {
-                return Some(sleeper);
-            }
-            segments.queue.push_back(sleeper);
-            None
-        });
-        if !taken && waited == Waited::TimedOut {
-            locked(&self.segments).queue.retain(|sleeper| !sleeper.has_gone());
-            return false;
-        }
-        true
-    }
-
-    /// Gives a place to whoever has waited longest, or back.
-    pub(crate) fn give_place(&self) {
-        loop {
-            let mut segments = locked(&self.segments);
-            let Some(next) = segments.queue.pop_front() else {
-                segments.in_use -= 1;
-                return;
-            };
-            drop(segments);
-            if next.wake() {
-                return;
-            }
-        }
     }
 
     /// A segment of at least `len` bytes that the server has mapped, kept from before.
@@ -625,27 +591,13 @@ pub(crate) struct Segment {
     pub(crate) region: Arc<Region>,
 }
 
-/// So many segments of a link are in use at a time; who needs another waits.
-const MOST_IN_USE: usize = 128;
-
 #[derive(Default)]
 struct Segments {
-    in_use: usize,
-    /// Who waits for one to be used no longer.
-    queue: VecDeque<Sleeper>,
     kept: Vec<Segment>,
     free: Vec<u16>,
     /// The server has not been told yet that these are dropped.
     overdue: Vec<u16>,
     next: u16,
-}
-
-impl Segments {
-    fn take_place(&mut self) -> bool {
-        let free = self.in_use < MOST_IN_USE;
-        self.in_use += usize::from(free);
-        free
-    }
 }
 
 /// The end of the server's process, or of its connection.

@@ -111,7 +111,8 @@ pub fn enter(name: &str, domain: &Path) -> Result<(), ServeError> {
     loop {
         match try_enter(name, domain) {
             Err(ServeError::NameTaken { pid, .. }) if upcall_os::socket::is_ending(pid) && Instant::now() < deadline => {
-                std::thread::sleep(Duration::from_millis(1));
+                // On a thread of the server, whose other names are called already.
+                upcall_thread::sleep(Duration::from_millis(1));
             }
             entered => return entered,
         }

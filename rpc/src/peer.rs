@@ -28,7 +28,7 @@ use upcall_transfer::{Domain, Request, Serve, ServerChannel};
 /// The most bytes of segments that one client may have mapped in a server at a time: address space, for the pages are the client's.
 const MOST_SEGMENT_BYTES: usize = 64 << 30;
 /// The most segments.
-const MOST_SEGMENTS: usize = 1024;
+const MOST_SEGMENTS: usize = 4096;
 /// Segments up to this size are entered into the page table when they arrive.
 const ENTER_AT_ONCE: usize = 4 << 20;
 /// So many control messages of one client are handled before another client's turn.

@@ -97,10 +97,6 @@ impl Exports {
         Ok(())
     }
 
-    pub(crate) fn remove(&self, name: &str) -> Option<Arc<Entry>> {
-        self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner).remove(name)
-    }
-
     /// What a binder may have: the entry and the numbers of the procedures it wants.
     pub(crate) fn bind(&self, name: &str, interface: &str, wanted: &[Wanted]) -> Result<(Arc<Entry>, Vec<u16>), Refusal> {
         let entry = self.read().get(name).cloned().ok_or(Refusal::NoSuchName)?;
@@ -110,6 +106,12 @@ impl Exports {
         }
         let numbers = match_procedures(wanted, entry.interface).map_err(Refusal::Mismatch)?;
         Ok((entry, numbers))
+    }
+
+    /// Takes all out, also those whose names could not be entered.
+    pub(crate) fn remove_all(&self) -> Vec<Arc<Entry>> {
+        let all = std::mem::take(&mut *self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner));
+        all.into_values().collect()
     }
 
     pub(crate) fn list(&self) -> Vec<Exported> {

@@ -36,6 +36,8 @@ static TEST: Interface = Interface {
         procedure("make", "func(n: u64) -> list<u8>", extent(8, 0), extent(16, 200)),
         procedure("linger", "func()", extent(0, 0), extent(0, 0)),
         procedure("gather", "func(n: u64) -> list<u8>", extent(8, 0), extent(16, 0)),
+        procedure("wait", "func(data: list<u8>)", extent(16, 0), extent(0, 0)),
+        procedure("let-out", "func(data: list<u8>)", extent(16, 0), extent(0, 0)),
         procedure_for(64, "make-many", "func(n: u64) -> list<u8>", extent(8, 0), extent(16, 64)),
     ]),
     source: std::borrow::Cow::Borrowed(""),
@@ -85,7 +87,7 @@ impl Dispatch for Test {
                 let data = args.bytes(0)?;
                 Ok(data.fold_words(0u64, |sum, word| sum.wrapping_add(word), |sum, byte| sum.wrapping_add(byte.into())))
             }),
-            7 | 10 => call.respond(|args| Ok(vec![7u8; args.get::<u64>(0)? as usize])),
+            7 | 12 => call.respond(|args| Ok(vec![7u8; args.get::<u64>(0)? as usize])),
             8 => call.respond(|_| {
                 self.0.fetch_add(1, Ordering::SeqCst);
                 let _here = Counted(self.0.clone());
@@ -100,10 +102,24 @@ impl Dispatch for Test {
                 }
                 Ok(vec![7u8; 100])
             }),
+            10 => call.respond(|_| {
+                self.0.fetch_add(1, Ordering::SeqCst);
+                while self.0.load(Ordering::SeqCst) < OUT {
+                    upcall_thread::sleep(Duration::from_millis(1));
+                }
+                Ok(())
+            }),
+            11 => call.respond(|_| {
+                self.0.fetch_add(OUT, Ordering::SeqCst);
+                Ok(())
+            }),
             _ => call.unknown(),
         }
     }
 }
+
+/// Lets those out who wait.
+const OUT: u64 = 1_000_000;
 
 fn serve(name: &str, pacing: Pacing) -> (Running, Arc<AtomicU64>) {
     let things = Arc::new(AtomicU64::new(0));
@@ -383,8 +399,40 @@ fn thousands_of_threads_bring_large_arguments() {
     });
 }
 
+/// Each lane has places of its own: calls on one do not keep the call from another lane that they wait for.
+#[test]
+fn large_calls_of_one_lane_leave_room_for_those_of_another() {
+    let name = unique("lanes");
+    let (_server, things) = serve(&name, Pacing::Adaptive);
+    let binding = Binding::bind(&name, &TEST).unwrap();
+    let of_threads = binding.clone();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let idle = Arc::new(upcall_transfer::Processors::new(1, Pacing::Adaptive).unwrap());
+            let run = upcall_thread::Processors::new().count(1).idle(idle).run(|| {
+                let start = |_| {
+                    let binding = of_threads.clone();
+                    upcall_thread::spawn(move || assert_eq!(binding.call::<_, ()>(10, &([7; 100].as_slice(),)), Ok(())))
+                };
+                let threads: Vec<_> = (0..300).map(start).collect();
+                threads.into_iter().for_each(|thread| thread.join().unwrap());
+            });
+            run.unwrap();
+        });
+        while things.load(Ordering::SeqCst) < 64 {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        let in_time = binding.with_deadline(Some(Duration::from_secs(5)));
+        let let_out = in_time.call::<_, ()>(11, &([7; 100].as_slice(),));
+        // If it was not let in, lest this test hangs.
+        things.fetch_add(OUT, Ordering::SeqCst);
+        assert_eq!(let_out, Ok(()));
+    });
+}
+
 #[test]
 fn thousands_of_threads_fetch_large_results() {
     // More of them at once than a server keeps results, with 64 A-stacks; each result is longer than the last one, and so than what was brought for it.
-    crowd(6000, |binding, n| assert_eq!(binding.call::<_, Vec<u8>>(10, &(5000 + u64::from(n),)), Ok(vec![7; 5000 + n as usize])));
+    crowd(6000, |binding, n| assert_eq!(binding.call::<_, Vec<u8>>(12, &(5000 + u64::from(n),)), Ok(vec![7; 5000 + n as usize])));
 }

@@ -36,7 +36,7 @@ use upcall_shm::slot::{Image, NO_ASTACK, Slot};
 use upcall_shm::station::PeerStation;
 
 /// Lanes for kernel threads come first, one for each that calls at the same time; more have to wait for each other.
-const KERNEL_LANES: usize = 32;
+pub const KERNEL_LANES: usize = 32;
 
 /// So long a kernel thread sleeps before it looks again whether its channel is still open.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
@@ -78,6 +78,7 @@ pub struct CallerChannel {
     opening: Mutex<()>,
     crowd: Crowd,
     seats: [OnceLock<Arc<VpSeat>>; crate::domain::MOST_PROCESSORS],
+    on_close: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 struct KernelSeat {
@@ -150,6 +151,7 @@ impl CallerChannel {
             opening: Mutex::default(),
             crowd: Crowd::default(),
             seats: [const { OnceLock::new() }; crate::domain::MOST_PROCESSORS],
+            on_close: OnceLock::new(),
         });
         let _ = channel.far.whole.set(Arc::downgrade(&channel));
         channel
@@ -173,6 +175,11 @@ impl CallerChannel {
         self.far.closed()
     }
 
+    /// Has something done when it is closed; to be said before anybody else knows it, and once.
+    pub fn when_closed(&self, work: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.on_close.set(work);
+    }
+
     /// Closes it. Every call that waits returns with the reason, on whatever thread it waits. The first reason stays.
     pub fn close(&self, reason: Closed) {
         let _ = self.far.reason.set(reason);
@@ -190,6 +197,7 @@ impl CallerChannel {
             drop(forgotten);
         }
         self.seats.iter().filter_map(OnceLock::get).for_each(|seat| seat.forget_late());
+        self.on_close.get().into_iter().for_each(|work| work());
         if let Ok(domain) = Domain::current() {
             domain.changed();
         }

@@ -15,7 +15,7 @@ use crate::sleep;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use upcall_os::atomic::{Ordering, fence};
@@ -101,6 +101,23 @@ pub(crate) fn number() -> Option<usize> {
     NUMBER.get().checked_sub(1)
 }
 
+/// A virtual processor that polls channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Processor {
+    /// Its number in this domain, below [`MOST_PROCESSORS`]. It is given anew when its scheduler has ended.
+    pub number: usize,
+    /// No other one has this, with whatever number.
+    pub life: u64,
+}
+
+impl Processor {
+    /// The one that the caller runs on; `None` on other kernel threads, and under a scheduler that does not poll channels.
+    #[inline]
+    pub fn current() -> Option<Self> {
+        number().map(|number| Self { number, life: LIFE.get() })
+    }
+}
+
 /// Tells callers on which processor virtual processor `number` runs, which is the calling one. Returns that.
 fn say_where(domain: &Domain, number: usize) -> u32 {
     let cpu = processor::current() as u32;
@@ -112,6 +129,7 @@ thread_local! {
     static VIEW: RefCell<View> = RefCell::default();
     /// This processor's number in the domain, plus one.
     static NUMBER: Cell<usize> = const { Cell::new(0) };
+    static LIFE: Cell<u64> = const { Cell::new(0) };
 }
 
 /// One virtual processor's own view of the domain.
@@ -190,6 +208,8 @@ impl Idle for Processors {
         if domain.bed(number).is_err() {
             return domain.give_number(number);
         }
+        static LIVES: AtomicU64 = AtomicU64::new(0);
+        LIFE.set(LIVES.fetch_add(1, Relaxed) + 1);
         NUMBER.set(number + 1);
         let home = processor::Processors::allowed().ok();
         let single = home.as_ref().is_none_or(|home| home.count() < 2);

@@ -43,7 +43,7 @@ pub use caller::CallerChannel;
 #[cfg(not(loom))]
 pub use domain::Domain;
 #[cfg(not(loom))]
-pub use idle::Processors;
+pub use idle::{Processor, Processors};
 #[cfg(not(loom))]
 pub use pacer::Pacing;
 #[cfg(not(loom))]

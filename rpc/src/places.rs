@@ -1,0 +1,217 @@
+//! Places for segments in use: so many for each lane of a channel. Who finds none waits, in the order of asking.
+//!
+//! Thousands of threads may come with large values at once, and only so many calls are under way on a lane. Without a limit the others would hold memory meanwhile, and
+//! more of it than a server takes from a client. Each virtual processor has places of its own, as many as it has call numbers, and kernel threads have as many as they
+//! have lanes; so nobody waits for a place that is held by one who waits for a call on another lane.
+//!
+//! Everything is under one lock, which who takes a segment needs anyway. Nobody waits beside a free place: who finds none enters the queue under that lock, and
+//! who gives one back looks into the queue under it. Threads of a scheduler that has ended never run again and give nothing back, so places are told apart by
+//! the life of the virtual processor that took them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use upcall_shm::channel::DEPTH;
+use upcall_thread::Waited;
+use upcall_transfer::caller::KERNEL_LANES;
+use upcall_transfer::{Processor, Sleeper, block_unless};
+
+/// The places of a link; see the module.
+#[derive(Default)]
+pub(crate) struct Places(Mutex<All>);
+
+#[derive(Default)]
+struct All {
+    closed: bool,
+    /// By the number of the virtual processor; `None` for kernel threads.
+    groups: BTreeMap<Option<usize>, Group>,
+}
+
+#[derive(Default)]
+struct Group {
+    life: u64,
+    in_use: usize,
+    queue: VecDeque<Sleeper>,
+}
+
+/// A place, to be given back once.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Place {
+    group: Option<usize>,
+    life: u64,
+}
+
+/// Why there is no place.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum NoPlace {
+    /// The channel is closed.
+    Closed,
+    /// Its time is up.
+    OutOfTime,
+}
+
+impl Places {
+    fn all(&self) -> MutexGuard<'_, All> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a place for the calling thread; waits for one at most until `ends`, or until the channel is closed. Blocks that thread only.
+    pub(crate) fn take(&self, ends: Option<Instant>) -> Result<Place, NoPlace> {
+        let caller = Processor::current();
+        let place = Place { group: caller.map(|caller| caller.number), life: caller.map_or(0, |caller| caller.life) };
+        let (gone, mut taken) = {
+            let mut all = self.all();
+            (all.enter(&place), !all.closed && all.take(&place))
+        };
+        // Threads that never run again. To drop a sleeper is to wake it, which is not done under the lock.
+        drop(gone);
+        if taken {
+            return Ok(place);
+        }
+        let mut closed = false;
+        let waited = block_unless(ends, |sleeper| {
+            let mut all = self.all();
+            closed = all.closed;
+            taken = !closed && all.take(&place);
+            if closed || taken {
+                return Some(sleeper);
+            }
+            all.group(&place).queue.push_back(sleeper);
+            None
+        });
+        if taken {
+            return Ok(place);
+        }
+        let mut all = self.all();
+        if closed || all.closed {
+            return Err(NoPlace::Closed);
+        }
+        match waited {
+            Waited::Woken => Ok(place),
+            Waited::TimedOut => {
+                all.group(&place).queue.retain(|sleeper| !sleeper.has_gone());
+                Err(NoPlace::OutOfTime)
+            }
+        }
+    }
+
+    /// Gives a place to whoever has waited longest, or back.
+    pub(crate) fn give(&self, place: Place) {
+        loop {
+            let mut all = self.all();
+            let group = all.group(&place);
+            if group.life != place.life {
+                return;
+            }
+            let Some(next) = group.queue.pop_front() else {
+                group.in_use -= 1;
+                return;
+            };
+            drop(all);
+            if next.wake() {
+                return;
+            }
+        }
+    }
+
+    /// Everyone who waits returns, and nobody waits any more.
+    pub(crate) fn close(&self) {
+        let waiting: Vec<Sleeper> = {
+            let mut all = self.all();
+            all.closed = true;
+            all.groups.values_mut().flat_map(|group| group.queue.drain(..)).collect()
+        };
+        for sleeper in waiting {
+            sleeper.wake();
+        }
+    }
+}
+
+impl All {
+    fn group(&mut self, place: &Place) -> &mut Group {
+        self.groups.entry(place.group).or_default()
+    }
+
+    /// Begins anew where the virtual processor with this number is another one than before. Returns who waited.
+    fn enter(&mut self, place: &Place) -> Option<Group> {
+        let group = self.group(place);
+        (group.life != place.life).then(|| std::mem::replace(group, Group { life: place.life, ..Group::default() }))
+    }
+
+    fn take(&mut self, place: &Place) -> bool {
+        let most = if place.group.is_some() { DEPTH } else { KERNEL_LANES };
+        let group = self.group(place);
+        let free = group.in_use < most;
+        group.in_use += usize::from(free);
+        free
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn every_one(places: &Places) -> Vec<Place> {
+        (0..KERNEL_LANES).map(|_| places.take(None).unwrap()).collect()
+    }
+
+    #[test]
+    fn who_waits_gets_the_next_one_in_turn() {
+        let places = Places::default();
+        let mut taken = every_one(&places);
+        std::thread::scope(|scope| {
+            let waits = || {
+                let waiting = scope.spawn(|| places.take(None).unwrap());
+                let before = places.all().groups[&None].queue.len();
+                while places.all().groups[&None].queue.len() == before {
+                    std::thread::yield_now();
+                }
+                waiting
+            };
+            let (first, second) = (waits(), waits());
+            places.give(taken.pop().unwrap());
+            taken.push(first.join().unwrap());
+            assert!(!second.is_finished());
+            places.give(taken.pop().unwrap());
+            taken.push(second.join().unwrap());
+        });
+        taken.into_iter().for_each(|place| places.give(place));
+        assert_eq!(places.all().groups[&None].in_use, 0);
+    }
+
+    #[test]
+    fn nobody_waits_for_longer_than_wished() {
+        let places = Places::default();
+        let _taken = every_one(&places);
+        let ends = Instant::now() + Duration::from_millis(20);
+        assert_eq!(places.take(Some(ends)).unwrap_err(), NoPlace::OutOfTime);
+        assert!(Instant::now() >= ends && places.all().groups[&None].queue.is_empty());
+    }
+
+    #[test]
+    fn closing_frees_who_waits() {
+        let places = Places::default();
+        let taken = every_one(&places);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| places.take(None));
+            std::thread::sleep(Duration::from_millis(5));
+            places.close();
+            assert_eq!(waiting.join().unwrap().unwrap_err(), NoPlace::Closed);
+        });
+        assert_eq!(places.take(None).unwrap_err(), NoPlace::Closed);
+        taken.into_iter().for_each(|place| places.give(place));
+    }
+
+    #[test]
+    fn places_of_a_past_life_are_forgotten() {
+        let places = Places::default();
+        let of = |life| Place { group: Some(3), life };
+        assert!((0..DEPTH).all(|_| places.all().take(&of(0))) && !places.all().take(&of(0)));
+        assert!(places.all().enter(&of(1)).is_some() && places.all().enter(&of(1)).is_none());
+        assert!(places.all().take(&of(1)));
+        places.give(of(0));
+        assert_eq!(places.all().groups[&Some(3)].in_use, 1);
+    }
+}
