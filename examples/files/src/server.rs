@@ -4,9 +4,12 @@ use crate::files::export;
 use crate::socket::listen;
 use crate::tree::Tree;
 use clap::Args;
+use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, channel};
 use std::{fs, thread};
 
 /// The line on standard output that says: from now on it is served.
@@ -29,12 +32,14 @@ pub struct Options {
     pub until_stdin_closes: bool,
 }
 
-/// Serves until it is told to stop.
+/// Serves until it is told to stop: by SIGINT or SIGTERM, or by the end of its input if that is asked for. Then nothing of it is left in the file system. A second signal ends it at once.
 ///
 /// # Errors
 /// Why nothing can be served, in words.
 pub fn run(options: &Options) -> Result<(), String> {
     let tree = Arc::new(Tree::open(&options.root).map_err(|e| e.to_string())?);
+    // Before anything is in the file system that has to be removed again.
+    let stop = stops(options.until_stdin_closes).map_err(|e| format!("cannot handle signals: {e}"))?;
     let serving = upcall::Server::new().export(&options.name, export(tree.clone())).start().map_err(|e| e.to_string())?;
     if let Some(path) = &options.socket {
         let server = listen(path, tree.clone()).map_err(|e| {
@@ -50,17 +55,34 @@ pub fn run(options: &Options) -> Result<(), String> {
     let mut out = io::stdout();
     // Nobody may be reading there; the files are served all the same.
     let _ = writeln!(out, "{READY}").and_then(|()| out.flush());
-    if options.until_stdin_closes {
-        let mut ignored = [0; 64];
-        while !matches!(io::stdin().read(&mut ignored), Ok(0) | Err(_)) {}
-        if let Some(path) = &options.socket {
-            // The client removes it as soon as it is connected; this is for one that did not come so far.
-            let _ = fs::remove_file(path);
-        }
-        drop(serving);
-        return Ok(());
+    // Fails if nobody can tell it to stop any more, which is as good a reason.
+    let _ = stop.recv();
+    if let Some(path) = &options.socket {
+        // The client removes it as soon as it is connected; this is for one that did not come so far.
+        let _ = fs::remove_file(path);
     }
-    loop {
-        thread::park();
+    drop(serving);
+    Ok(())
+}
+
+/// What says once that it is time to stop.
+fn stops(with_input: bool) -> io::Result<Receiver<()>> {
+    let (stop, stopped) = channel();
+    let again = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, again.clone())?;
+        signal_hook::flag::register(signal, again.clone())?;
     }
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
+    let by_signal = stop.clone();
+    thread::Builder::new().name("signals".to_owned()).spawn(move || signals.forever().next().map(|_| by_signal.send(())))?;
+    if with_input {
+        let wait = move || {
+            let mut ignored = [0; 64];
+            while !matches!(io::stdin().read(&mut ignored), Ok(0) | Err(_)) {}
+            stop.send(())
+        };
+        thread::Builder::new().name("input".to_owned()).spawn(wait)?;
+    }
+    Ok(stopped)
 }

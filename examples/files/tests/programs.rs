@@ -1,5 +1,6 @@
 //! The two programs, as people start them.
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -144,6 +145,20 @@ fn a_server_that_runs_already() {
     let output = place.client(&[&short[..], &["/usr"]].concat());
     assert!(text(&output.stderr).contains("not /usr"), "{}", text(&output.stderr));
     assert!(!output.status.success());
+}
+
+#[test]
+fn a_server_that_is_interrupted_leaves_nothing_behind() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let place = Place::new();
+        let socket = place.folder.path().join("run/socket");
+        let mut server = start(place.command(SERVER).arg(&place.tree).args(["--name", "books", "--socket"]).arg(&socket));
+        line_with(&mut BufReader::new(server.0.stdout.take().unwrap()), "ready");
+        assert!(!place.left_behind().is_empty());
+        kill_process(Pid::from_child(&server.0), signal).unwrap();
+        assert!(server.0.wait().unwrap().success());
+        assert_eq!(place.left_behind(), Vec::<PathBuf>::new(), "{signal:?}");
+    }
 }
 
 #[test]
