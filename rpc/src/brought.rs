@@ -11,7 +11,7 @@ use std::time::Instant;
 use upcall_shm::span::Room;
 use upcall_thread::Waited;
 use upcall_transfer::gate::Gate;
-use upcall_transfer::{Closed, Sleeper, block_unless};
+use upcall_transfer::{Closed, Processor, Sleeper, block_unless};
 
 /// Who waits for an A-stack, and where it is told which.
 pub(crate) struct Waiting {
@@ -100,15 +100,17 @@ pub(crate) struct TakenSegment<'a> {
 }
 
 /// A segment that stays in use, and its place.
-pub(crate) type LeftSegment = (Segment, Place);
+pub(crate) type LeftSegment = (Segment, Option<Place>);
 
 impl<'a> TakenSegment<'a> {
     pub(crate) fn take(link: &'a Link, len: usize, ends: Option<Instant>) -> Result<Self, CallError> {
-        let place = link.places.take(ends).map_err(|none| match none {
+        // Threads of a virtual processor that polls no channels hold up that processor while they call, and wait for nobody before.
+        let calls_alone = upcall_thread::on_virtual_processor().is_some() && Processor::current().is_none();
+        let place = (!calls_alone).then(|| link.places.take(ends)).transpose().map_err(|none| match none {
             NoPlace::OutOfTime => CallError::Aborted { sent: false },
             NoPlace::Closed => CallError::Failed(link.channel.closed().unwrap_or(Closed::Here)),
         })?;
-        let mut taken = Self { link, place: Some(place), segment: None };
+        let mut taken = Self { link, place, segment: None };
         taken.fill(len, ends)?;
         Ok(taken)
     }
@@ -124,7 +126,8 @@ impl<'a> TakenSegment<'a> {
         let link = self.link;
         let segment = match link.kept_segment(len) {
             Some(segment) => Ok(segment),
-            None => aside(|| link.new_segment(len, ends)),
+            None if self.place.is_some() => aside(|| link.new_segment(len, ends)),
+            None => link.new_segment(len, ends),
         };
         let segment = segment.map_err(|error| match link.channel.closed() {
             Some(closed) => CallError::Failed(closed),
@@ -137,7 +140,7 @@ impl<'a> TakenSegment<'a> {
 
     /// One that was left before.
     pub(crate) fn from(link: &'a Link, (segment, place): LeftSegment) -> Self {
-        Self { link, place: Some(place), segment: Some(segment) }
+        Self { link, place, segment: Some(segment) }
     }
 
     pub(crate) fn number(&self) -> u16 {
@@ -146,7 +149,8 @@ impl<'a> TakenSegment<'a> {
 
     /// The segment; it stays in use.
     pub(crate) fn leave(mut self) -> Option<LeftSegment> {
-        self.segment.take().zip(self.place.take())
+        let segment = self.segment.take()?;
+        Some((segment, self.place.take()))
     }
 
     pub(crate) fn room(&self) -> Option<Room<'_>> {

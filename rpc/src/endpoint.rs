@@ -317,12 +317,14 @@ impl Open {
     fn serve(mut self, ready: impl FnOnce()) -> Result<(), ServeError> {
         let idle = Arc::new(self.endpoint.processors.clone());
         let served = upcall_thread::Processors::new().count(self.count).idle(idle).run(|| {
-            self.enter()?;
-            ready();
-            self.endpoint.keeper.keep();
+            let entered = self.enter();
+            if entered.is_ok() {
+                ready();
+                self.endpoint.keeper.keep();
+            }
             self.close();
             self.endpoint.keeper.finish(|| self.endpoint.calls_run());
-            Ok(())
+            entered
         });
         served.map_err(|error| ServeError::Resource { what: "the virtual processors".into(), error })?
     }

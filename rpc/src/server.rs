@@ -92,8 +92,9 @@ impl Exports {
             return Err(crate::ServeError::TooManyProcedures { found });
         }
         let entry = Entry { interface: export.interface, dispatch: export.dispatch, clients: AtomicU32::new(0) };
-        let mut all = self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        all.insert(name.into(), Arc::new(entry));
+        let before = self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner).insert(name.into(), Arc::new(entry));
+        // Its drop is the server's code, and not for under the lock.
+        drop(before);
         Ok(())
     }
 

@@ -431,6 +431,36 @@ fn large_calls_of_one_lane_leave_room_for_those_of_another() {
     });
 }
 
+/// A scheduler ends while its threads call; the next one has all call numbers and places again.
+#[test]
+fn calls_that_a_scheduler_left_do_not_hold_up_the_next() {
+    let name = unique("lives");
+    let (_server, things) = serve(&name, Pacing::Adaptive);
+    let binding = Binding::bind(&name, &TEST).unwrap();
+    let of_threads = binding.clone();
+    let run = |body: &(dyn Fn() + Sync)| {
+        let idle = Arc::new(upcall_transfer::Processors::new(1, Pacing::Adaptive).unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(|| upcall_thread::Processors::new().count(1).idle(idle).run(body).unwrap()).join().unwrap()
+        });
+    };
+    let start = |procedure| {
+        let binding = of_threads.clone();
+        upcall_thread::spawn(move || assert_eq!(binding.call::<_, ()>(procedure, &([7; 100].as_slice(),)), Ok(())))
+    };
+    run(&|| {
+        (0..100).for_each(|_| drop(start(10)));
+        while things.load(Ordering::SeqCst) < 64 {
+            upcall_thread::yield_now();
+        }
+    });
+    things.fetch_add(OUT, Ordering::SeqCst);
+    run(&|| {
+        let threads: Vec<_> = (0..100).map(|_| start(11)).collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
 #[test]
 fn thousands_of_threads_fetch_large_results() {
     // More of them at once than a server keeps results, with 64 A-stacks; each result is longer than the last one, and so than what was brought for it.

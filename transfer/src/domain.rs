@@ -102,7 +102,10 @@ impl Domain {
 
     /// The threads of this virtual processor's scheduler run no more.
     pub(crate) fn leave_seats(&self, vp: usize) {
-        self.seats(vp).iter().for_each(VpSeat::await_late);
+        for seat in self.seats(vp).iter() {
+            seat.leave();
+            seat.await_late();
+        }
     }
 
     pub(crate) fn add_seat(&self, seat: Arc<VpSeat>) {

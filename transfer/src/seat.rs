@@ -201,6 +201,29 @@ impl VpSeat {
         });
     }
 
+    /// The threads of its virtual processor never run again: their numbers are free when their replies have come, and nobody waits for one.
+    pub(crate) fn leave(&self) {
+        let mut calling = locked(&self.calling);
+        let mut left: Vec<Sleeper> = std::mem::take(&mut calling.queue).into();
+        calling.promised = 0;
+        for number in 0..DEPTH {
+            let call = &mut calling.calls[number];
+            match std::mem::replace(call, Call::Free) {
+                Call::Free => {}
+                Call::Waiting(sleeper) => {
+                    *call = Call::Late(Box::new(drop));
+                    left.push(sleeper);
+                }
+                Call::Done(_) | Call::Failed(_) => calling.free.push(number as u16),
+                late @ Call::Late(_) => *call = late,
+            }
+        }
+        self.under_way.store(DEPTH - calling.free.len(), Ordering::Relaxed);
+        drop(calling);
+        // To drop one is to wake it, which nobody notices any more.
+        drop(left);
+    }
+
     fn has_late(&self) -> bool {
         locked(&self.calling).calls.iter().any(|call| matches!(call, Call::Late(_)))
     }

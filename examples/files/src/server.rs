@@ -68,12 +68,12 @@ pub fn run(options: &Options) -> Result<(), String> {
 /// What says once that it is time to stop.
 fn stops(with_input: bool) -> io::Result<Receiver<()>> {
     let (stop, stopped) = channel();
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
     let again = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, again.clone())?;
         signal_hook::flag::register(signal, again.clone())?;
     }
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
     let by_signal = stop.clone();
     thread::Builder::new().name("signals".to_owned()).spawn(move || signals.forever().next().map(|_| by_signal.send(())))?;
     if with_input {
