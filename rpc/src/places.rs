@@ -163,8 +163,8 @@ mod tests {
         let mut taken = every_one(&places);
         std::thread::scope(|scope| {
             let waits = || {
-                let waiting = scope.spawn(|| places.take(None).unwrap());
                 let before = places.all().groups[&None].queue.len();
+                let waiting = scope.spawn(|| places.take(None).unwrap());
                 while places.all().groups[&None].queue.len() == before {
                     std::thread::yield_now();
                 }
