@@ -8,9 +8,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, channel};
-use std::{fs, thread};
+use std::{fs, process, thread};
 
 /// The line on standard output that says: from now on it is served.
 pub const READY: &str = "ready";
@@ -69,13 +68,15 @@ pub fn run(options: &Options) -> Result<(), String> {
 fn stops(with_input: bool) -> io::Result<Receiver<()>> {
     let (stop, stopped) = channel();
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
-    let again = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, again.clone())?;
-        signal_hook::flag::register(signal, again.clone())?;
-    }
     let by_signal = stop.clone();
-    thread::Builder::new().name("signals".to_owned()).spawn(move || signals.forever().next().map(|_| by_signal.send(())))?;
+    let wait = move || {
+        let mut coming = signals.forever();
+        let _ = coming.next().map(|_| by_signal.send(()));
+        if let Some(again) = coming.next() {
+            process::exit(128 + again);
+        }
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(wait)?;
     if with_input {
         let wait = move || {
             let mut ignored = [0; 64];
