@@ -6,10 +6,10 @@ use crate::keeper::Keeper;
 use crate::names;
 use crate::peer::{self, ClientPeer};
 use crate::server::{Entry, Export, Exports};
+use crate::session::let_go;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::time::{Duration, Instant};
@@ -358,20 +358,18 @@ impl Drop for Open {
     fn drop(&mut self) {
         self.close();
         self.endpoint.keeper.leave();
-        for entry in self.past.drain(..) {
-            let_go(entry);
-        }
+        self.past.drain(..).for_each(let_go_alone);
     }
 }
 
-/// Drops what served a name, here and not where somebody else looked at it last: its drop is the server's code, and may block or panic.
-fn let_go(entry: Arc<Entry>) {
+/// Drops what served a name, here and not where somebody else looked at it last: its drop may block.
+fn let_go_alone(entry: Arc<Entry>) {
     let start = Instant::now();
     // The clerk may still have a client in its hands.
     while Arc::strong_count(&entry) > 1 && start.elapsed() < LONGEST_LOOK {
         std::thread::sleep(Duration::from_micros(100));
     }
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(entry)));
+    let_go(entry);
 }
 
 /// A server that runs on kernel threads of its own. Dropped, it is stopped, and waits as [`Running::stop`] does.

@@ -157,9 +157,9 @@ impl Drop for Orphans {
     }
 }
 
-/// Drops an object. Its drop is the server's code: a panic in it ends neither the server nor the dropping of the others.
-fn let_go(object: Box<dyn Any + Send + Sync>) {
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(object)));
+/// Drops an object, or a service. Its drop is the server's code: a panic in it ends neither the server nor the dropping of the others.
+pub(crate) fn let_go<T>(dropped: T) {
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(dropped)));
 }
 
 impl State {

@@ -142,7 +142,7 @@ pub fn block_unless(ends: Option<Instant>, publish: impl FnOnce(Sleeper) -> Opti
     }
 }
 
-/// Runs what has to do with late replies on a kernel thread of its own. Without one it is dropped, with all that it holds.
+/// Runs what comes late, a reply above all, on a kernel thread of its own. Without one it is dropped, with all that it holds.
 pub fn run_late(work: impl FnOnce() + Send + 'static) {
     drop(std::thread::Builder::new().name("upcall-late".into()).stack_size(256 * 1024).spawn(work));
 }
