@@ -290,8 +290,7 @@ fn many_results_are_kept_until_they_are_fetched() {
     const CALLS: u64 = 400;
     let name = unique("kept");
     let (_server, _) = serve(&name, Pacing::Adaptive);
-    let idle = Arc::new(upcall_transfer::Processors::new(12, Pacing::Adaptive).unwrap());
-    let run = upcall_thread::Processors::new().count(12).idle(idle).run(|| {
+    on_processors(12, || {
         let binding = Binding::bind(&name, &TEST).unwrap();
         // None of them has brought room for its result.
         let call = || {
@@ -301,7 +300,6 @@ fn many_results_are_kept_until_they_are_fetched() {
         let threads: Vec<_> = (0..CALLS).map(|_| call()).collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
-    run.unwrap();
 }
 
 #[test]
@@ -374,12 +372,17 @@ fn user_level_threads_call_at_once() {
         .unwrap();
 }
 
+/// Runs `body` on so many virtual processors that poll channels.
+fn on_processors<T>(count: usize, body: impl FnOnce() -> T) -> T {
+    let idle = Arc::new(upcall_transfer::Processors::new(count, Pacing::Adaptive).unwrap());
+    upcall_thread::Processors::new().count(count).idle(idle).run(body).unwrap()
+}
+
 /// `count` user-level threads on one virtual processor, each with one call.
 fn crowd(count: u32, call: impl Fn(&Binding, u32) + Send + Sync + 'static) {
     let name = unique(&format!("crowd{count}"));
     let (_server, _) = serve(&name, Pacing::Adaptive);
-    let idle = Arc::new(upcall_transfer::Processors::new(1, Pacing::Adaptive).unwrap());
-    let run = upcall_thread::Processors::new().count(1).idle(idle).run(|| {
+    on_processors(1, || {
         let (binding, call) = (Binding::bind(&name, &TEST).unwrap(), Arc::new(call));
         let start = |n| {
             let (binding, call) = (binding.clone(), call.clone());
@@ -388,7 +391,6 @@ fn crowd(count: u32, call: impl Fn(&Binding, u32) + Send + Sync + 'static) {
         let threads: Vec<_> = (0..count).map(start).collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
-    run.unwrap();
 }
 
 #[test]
@@ -408,8 +410,7 @@ fn large_calls_of_one_lane_leave_room_for_those_of_another() {
     let of_threads = binding.clone();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let idle = Arc::new(upcall_transfer::Processors::new(1, Pacing::Adaptive).unwrap());
-            let run = upcall_thread::Processors::new().count(1).idle(idle).run(|| {
+            on_processors(1, || {
                 let start = |_| {
                     let binding = of_threads.clone();
                     upcall_thread::spawn(move || assert_eq!(binding.call::<_, ()>(10, &([7; 100].as_slice(),)), Ok(())))
@@ -417,7 +418,6 @@ fn large_calls_of_one_lane_leave_room_for_those_of_another() {
                 let threads: Vec<_> = (0..300).map(start).collect();
                 threads.into_iter().for_each(|thread| thread.join().unwrap());
             });
-            run.unwrap();
         });
         while things.load(Ordering::SeqCst) < 64 {
             std::thread::yield_now();
@@ -439,10 +439,7 @@ fn calls_that_a_scheduler_left_do_not_hold_up_the_next() {
     let binding = Binding::bind(&name, &TEST).unwrap();
     let of_threads = binding.clone();
     let run = |body: &(dyn Fn() + Sync)| {
-        let idle = Arc::new(upcall_transfer::Processors::new(1, Pacing::Adaptive).unwrap());
-        std::thread::scope(|scope| {
-            scope.spawn(|| upcall_thread::Processors::new().count(1).idle(idle).run(body).unwrap()).join().unwrap()
-        });
+        std::thread::scope(|scope| scope.spawn(|| on_processors(1, body)).join().unwrap());
     };
     let start = |procedure| {
         let binding = of_threads.clone();
