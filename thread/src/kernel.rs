@@ -3,9 +3,11 @@
 //! Such a thread has a record like any other, taken when it first blocks and given back when it ends. Records are never
 //! freed (see `record`), so a late waker touches no freed memory.
 
-use crate::record::{REF, Rec, Record};
+use crate::extra::Extra;
+use crate::record::{Cause, REF, Rec, Record};
 use crate::shared::draw_numbers;
-use crate::waiter::{Ticket, Waited, Waiter, handed_back};
+use crate::waiter::{Ended, Published, Ticket, Wait, publish_wait};
+use std::cell::Cell;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -19,14 +21,21 @@ struct Mine(Rec);
 
 impl Drop for Mine {
     fn drop(&mut self) {
+        if let Some(extra) = self.0.extra() {
+            ENDING.set(Some(self.0));
+            extra.locals.end();
+            ENDING.set(None);
+        }
         if self.0.release() {
-            reuse(self.0);
+            crate::spawn::reuse(self.0);
         }
     }
 }
 
 thread_local! {
     static MINE: Mine = Mine(take());
+    /// The record while `MINE` is dropped: the thread's own values may still want it.
+    static ENDING: Cell<Option<Rec>> = const { Cell::new(None) };
 }
 
 fn free() -> std::sync::MutexGuard<'static, Vec<Rec>> {
@@ -38,9 +47,9 @@ fn take() -> Rec {
     rec.word.store(REF, Ordering::Relaxed);
     rec.token.store(0, Ordering::Relaxed);
     rec.id.set(draw_numbers(1));
-    let name = std::thread::current().name().map(Box::from);
-    // SAFETY: the record was just made or taken from the free list, so nobody else reads its name.
-    unsafe { rec.name.get().write(name) };
+    if let Some(name) = std::thread::current().name() {
+        rec.extra_or_new(|| Extra::named(name.into()));
+    }
     rec
 }
 
@@ -51,7 +60,7 @@ pub(crate) fn reuse(rec: Rec) {
 
 /// The record of the calling kernel thread.
 pub(crate) fn mine() -> Rec {
-    MINE.with(|mine| mine.0)
+    MINE.try_with(|mine| mine.0).ok().or_else(|| ENDING.get()).expect("a kernel thread that has ended its thread-locals blocked")
 }
 
 pub(crate) fn wake(rec: Rec) {
@@ -59,46 +68,38 @@ pub(crate) fn wake(rec: Rec) {
     rec.futex.wake();
 }
 
-fn wait(me: Rec) {
-    while me.futex.word.load(Ordering::Acquire) == WAITING {
-        me.futex.wait(WAITING, None);
-    }
-    me.blocking.set(false);
-}
-
 #[cold]
-pub(crate) fn block_unless(publish: impl FnOnce(Waiter) -> Option<Waiter>) {
+pub(crate) fn wait(
+    cause: Cause,
+    object: *const (),
+    deadline: Option<Instant>,
+    number: u64,
+    publish: impl FnOnce(Wait) -> Published,
+) -> Ended {
     let me = mine();
-    me.futex.word.store(WAITING, Ordering::Relaxed);
-    if !handed_back(me, publish) {
-        wait(me);
-    }
-}
-
-#[cold]
-pub(crate) fn block_until(deadline: Option<Instant>, publish: impl FnOnce(Ticket)) -> Waited {
-    let me = mine();
-    let number = draw_numbers(1);
     me.futex.word.store(WAITING, Ordering::Relaxed);
     me.ticket.store(number, Ordering::Release);
-    let ticket = Ticket { rec: me, number };
-    handed_back(me, |waiter| {
-        waiter.into_record();
-        publish(ticket);
-        None
-    });
+    if publish_wait(Wait::of(me, number), cause, object, publish) == Published::No {
+        // Nobody else knows the number.
+        me.ticket.store(0, Ordering::Relaxed);
+        return Ended::AtOnce;
+    }
     while let Some(at) = deadline
         && me.futex.word.load(Ordering::Acquire) == WAITING
     {
         if Instant::now() >= at {
-            if ticket.draw() {
+            if (Ticket { rec: me, number }).draw() {
                 me.blocking.set(false);
-                return Waited::TimedOut;
+                return Ended::TimedOut;
             }
             break;
         }
         me.futex.wait(WAITING, deadline);
     }
-    wait(me);
-    Waited::Woken
+    // A waker that has drawn the right is about to use it.
+    while me.futex.word.load(Ordering::Acquire) == WAITING {
+        me.futex.wait(WAITING, None);
+    }
+    me.blocking.set(false);
+    Ended::Woken
 }

@@ -47,8 +47,10 @@
 mod fresh;
 mod inbox;
 mod link;
+mod list;
 mod lock;
 mod parker;
+mod shares;
 mod sync;
 
 /// The lock-free pieces by themselves, for the models under `tests/loom_*.rs`. Not an interface for anybody else.
@@ -57,27 +59,49 @@ pub mod model {
     pub use crate::fresh::{Fresh, Pop};
     pub use crate::inbox::Inbox;
     pub use crate::link::Linked;
+    pub use crate::list::{Node, Open, Taken, WaitList, Waits};
     pub use crate::lock::{Entry, RawLock};
     pub use crate::parker::Parker;
+    pub use crate::shares::Shares;
     pub use crate::sync::Fences;
 }
 
 #[cfg(not(loom))]
 mod arch;
 #[cfg(not(loom))]
+mod barrier;
+#[cfg(not(loom))]
+mod blocking;
+#[cfg(not(loom))]
+mod channel;
+#[cfg(not(loom))]
 mod condvar;
+#[cfg(not(loom))]
+mod deadline;
+#[cfg(not(loom))]
+mod extra;
 #[cfg(not(loom))]
 mod idle;
 #[cfg(not(loom))]
 mod kernel;
 #[cfg(not(loom))]
+mod local;
+#[cfg(not(loom))]
 mod mutex;
+#[cfg(not(loom))]
+mod once;
 #[cfg(not(loom))]
 mod os;
 #[cfg(not(loom))]
 mod record;
 #[cfg(not(loom))]
 mod run;
+#[cfg(not(loom))]
+mod rwlock;
+#[cfg(not(loom))]
+mod scope;
+#[cfg(not(loom))]
+mod semaphore;
 #[cfg(not(loom))]
 mod shared;
 #[cfg(not(loom))]
@@ -93,13 +117,30 @@ mod vp;
 #[cfg(not(loom))]
 mod waiter;
 
+/// Channels between threads, many senders and one receiver, as `std::sync::mpsc` and with its errors.
+#[cfg(not(loom))]
+pub mod mpsc {
+    pub use crate::channel::{
+        IntoIter, Iter, Receiver, RecvError, RecvTimeoutError, SendError, Sender, SyncSender, TryIter, TryRecvError,
+        TrySendError, channel, sync_channel,
+    };
+}
+
 #[cfg(not(loom))]
 pub use self::{
+    barrier::{Barrier, BarrierWaitResult},
+    blocking::{MOST_KERNEL_THREADS, blocking},
     condvar::Condvar,
+    deadline::{DeadlinePassed, deadline, with_deadline},
     idle::{Found, Idle, SpinThenPark},
+    local::{AccessError, LocalKey},
     mutex::{Mutex, MutexGuard},
+    once::{LazyLock, Once, OnceLock},
     parker::Parker,
     run::{Processors, run},
+    rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard},
+    scope::{Scope, ScopedJoinHandle, scope},
+    semaphore::{Permits, Semaphore},
     spawn::{Builder, JoinHandle, spawn},
     stack::DEFAULT_STACK_SIZE,
     thread::{Thread, ThreadId, current, park, park_timeout, sleep, sleep_until, yield_now},

@@ -1,112 +1,109 @@
 //! The protocol of the mutex, free of threads: who holds it, and who is next.
 //!
-//! One word: null when free; `1` when held and nobody waits; a pointer with bit 0 set when held, to the newest of those
-//! that came to wait since the holder last looked (a Treiber stack through the waiters' links). The holder alone owns
-//! `queue`, the waiters it has already taken off that stack, oldest first. Release hands the lock to the oldest waiter
-//! without freeing it, so the order is first come, first served, and nobody can starve or be overtaken. Source: the
-//! queue of T. E. Anderson, "The performance of spin lock alternatives", 1990, with the waiters' stack of Mesa monitors.
+//! One word. Free: 0. Held: `HELD`, with `WAITING` if somebody may be listed. `WAITING` alone: the holder has let go and is about to
+//! hand over, for which it needs the list; nobody else can get the lock in between, so the order is first come, first served,
+//! and nobody starves. Uncontended, locking is a compare-and-swap and unlocking a subtraction that tells whether it was all.
+//!
+//! # Why no wake is lost
+//! `WAITING` is set, and a node added, in one opening of the list, and only while the lock is held or about to be handed over.
+//! It goes only when the holder finds the list empty, in an opening too. So whoever lets go of a lock behind which somebody is
+//! listed sees `WAITING` and opens the list after the node was added. `tests/loom_lock.rs` runs this.
 
-use crate::link::{Chain, Fifo, Linked, to_raw};
-use crate::sync::{AtomicPtr, Ordering};
-use std::ptr;
+use crate::list::{Node, WaitList, Waits};
+use crate::sync::{AtomicU32, Ordering};
 
 /// What came of an attempt to wait.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub enum Entry {
     /// The lock was free after all and is the caller's now.
     Acquired,
-    /// The caller stands in the queue; the lock will be handed to it.
+    /// The caller stands in the list; the lock will be handed to it.
     Queued,
 }
 
-/// A lock whose waiters are `T`s.
+/// A lock behind which `W`s wait.
 #[derive(Debug)]
-pub struct RawLock<T: Linked> {
-    word: AtomicPtr<T>,
-    /// Written by the holder.
-    queue: Fifo<T>,
+pub struct RawLock<W> {
+    word: AtomicU32,
+    list: WaitList<W>,
 }
 
-// SAFETY: `queue` is touched only by the holder, of which there is one at a time; ownership passes with release and
-// acquire on `word`, or inside the wake of the waiter that the lock is handed to.
-unsafe impl<T: Linked + Sync> Sync for RawLock<T> {}
-// SAFETY: as for `Sync`; nothing in the lock is bound to a kernel thread.
-unsafe impl<T: Linked + Sync> Send for RawLock<T> {}
+const HELD: u32 = 1;
+const WAITING: u32 = 2;
 
-const HELD: usize = 1;
-
-fn held<T>() -> *mut T {
-    ptr::without_provenance_mut(HELD)
-}
-
-impl<T: Linked> Default for RawLock<T> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl<T: Linked> RawLock<T> {
+impl<W: Waits> RawLock<W> {
     /// A free lock.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
-        Self { word: AtomicPtr::new(ptr::null_mut()), queue: Fifo::new() }
+        Self { word: AtomicU32::new(0), list: WaitList::new() }
     }
 
     /// A free lock.
     #[cfg(loom)]
     pub fn new() -> Self {
-        Self { word: AtomicPtr::new(ptr::null_mut()), queue: Fifo::new() }
+        Self { word: AtomicU32::new(0), list: WaitList::new() }
     }
 
     /// Takes the lock if it is free.
     #[inline(always)]
     #[must_use]
     pub fn try_acquire(&self) -> bool {
-        self.word.compare_exchange(ptr::null_mut(), held(), Ordering::Acquire, Ordering::Relaxed).is_ok()
+        self.word.compare_exchange(0, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes the lock, or puts `me` in the queue.
+    /// Takes the lock, or lists `node`.
+    ///
+    /// # Safety
+    /// As for [`Open::add`](crate::list::Open::add), if `Queued` is returned; then the wake brings the lock.
     #[must_use]
-    pub fn enter(&self, me: &'static T) -> Entry {
+    pub unsafe fn enter(&self, node: &Node<W>) -> Entry {
+        let list = self.list.open();
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
-            if word.is_null() {
-                match self.word.compare_exchange_weak(word, held(), Ordering::Acquire, Ordering::Relaxed) {
+            if word == 0 {
+                match self.word.compare_exchange_weak(0, HELD, Ordering::Acquire, Ordering::Relaxed) {
                     Ok(_) => return Entry::Acquired,
                     Err(now) => word = now,
                 }
-                continue;
-            }
-            me.link().store(word.map_addr(|a| a & !HELD), Ordering::Relaxed);
-            let mine = to_raw(me).map_addr(|a| a | HELD);
-            // Release: the holder that takes this waiter off the stack sees its link and its record.
-            match self.word.compare_exchange_weak(word, mine, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return Entry::Queued,
-                Err(now) => word = now,
+            } else if word & WAITING != 0 {
+                break;
+            } else {
+                match self.word.compare_exchange_weak(word, word | WAITING, Ordering::Relaxed, Ordering::Relaxed) {
+                    Ok(_) => break,
+                    Err(now) => word = now,
+                }
             }
         }
+        // SAFETY: the caller's promise.
+        unsafe { list.add(node) };
+        Entry::Queued
     }
 
-    /// The holder gives the lock up. If a thread is returned, the lock is its now and it must be woken.
+    /// The thread of `node` waits no more: its deadline has passed.
+    pub fn give_up(&self, node: &Node<W>) {
+        // `WAITING` stays: the holder finds the list empty, once.
+        self.list.open().remove(node);
+    }
+
+    /// The holder gives the lock up. If somebody is returned, the lock is theirs now and they must be woken.
     #[inline(always)]
     #[must_use]
-    pub fn release(&self) -> Option<&'static T> {
-        if self.queue.is_empty()
-            && self.word.compare_exchange(held(), ptr::null_mut(), Ordering::Release, Ordering::Relaxed).is_ok()
-        {
-            return None;
-        }
-        Some(self.hand_over())
+    pub fn release(&self) -> Option<W> {
+        // Release: what the holder did is seen by whoever acquires the lock by its word; otherwise by the wake.
+        if self.word.fetch_sub(HELD, Ordering::Release) == HELD { None } else { self.hand_over() }
     }
 
+    /// The word is `WAITING` and nobody but us changes it.
     #[cold]
-    fn hand_over(&self) -> &'static T {
-        if self.queue.is_empty() {
-            let newest = self.word.swap(held(), Ordering::Acquire).map_addr(|a| a & !HELD);
-            // SAFETY: only `enter` stores pointers here and in the links behind, by `to_raw`; the exchange made the
-            // chain ours alone.
-            self.queue.append_reversed(unsafe { Chain::new(newest) });
-        }
-        self.queue.pop().expect("the word said that somebody waits: the lock's word was overwritten")
+    fn hand_over(&self) -> Option<W> {
+        let list = self.list.open();
+        let next = list.take_one();
+        let word = match (&next, list.is_empty()) {
+            (Some(_), false) => HELD | WAITING,
+            (Some(_), true) => HELD,
+            (None, _) => 0,
+        };
+        self.word.store(word, Ordering::Release);
+        next
     }
 }

@@ -5,21 +5,26 @@
 //! thread. Here many threads share one, and a thread may block while it unwinds; others would then poison whatever they
 //! unlock. So a panic releases the lock, as in parking_lot, and data that a panic may leave half changed needs its own mark.
 
+use crate::deadline::{Bound, after};
+use crate::list::Node;
 use crate::lock::{Entry, RawLock};
-use crate::record::Record;
-use crate::waiter::{block_unless, wake};
+use crate::record::Cause;
+use crate::waiter::{Ended, Published, Wait, Waited, wait};
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::ptr;
+use std::time::{Duration, Instant};
 
 /// Mutual exclusion between threads, on the same virtual processor or on different ones; kernel threads may take part and
 /// block as such.
 ///
 /// First come, first served: the lock passes to the thread that has waited longest without becoming free in between.
+/// There is no poisoning: a panic that drops the guard unlocks (the head of `mutex.rs` says why).
 /// Locking it again in the thread that holds it blocks for ever, as with `std`.
 pub struct Mutex<T: ?Sized> {
-    lock: RawLock<Record>,
+    lock: RawLock<Wait>,
     data: UnsafeCell<T>,
 }
 
@@ -45,15 +50,25 @@ impl<T: ?Sized> Mutex<T> {
     #[inline(always)]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         if !self.lock.try_acquire() {
-            self.wait();
+            self.wait(None);
         }
-        MutexGuard { mutex: self, not_send: PhantomData }
+        self.guard()
     }
 
     /// Locks if that needs no wait.
     #[inline(always)]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        self.lock.try_acquire().then(|| MutexGuard { mutex: self, not_send: PhantomData })
+        self.lock.try_acquire().then(|| self.guard())
+    }
+
+    /// Locks, waiting for at most `timeout`.
+    pub fn try_lock_for(&self, timeout: Duration) -> Option<MutexGuard<'_, T>> {
+        (self.lock.try_acquire() || self.wait(after(timeout)) == Waited::Woken).then(|| self.guard())
+    }
+
+    /// Locks, waiting until `deadline` at most.
+    pub fn try_lock_until(&self, deadline: Instant) -> Option<MutexGuard<'_, T>> {
+        (self.lock.try_acquire() || self.wait(Some(deadline)) == Waited::Woken).then(|| self.guard())
     }
 
     /// The data; the borrow shows that nobody holds the lock.
@@ -61,21 +76,38 @@ impl<T: ?Sized> Mutex<T> {
         self.data.get_mut()
     }
 
+    /// The lock is held.
+    #[inline(always)]
+    fn guard(&self) -> MutexGuard<'_, T> {
+        MutexGuard { mutex: self, not_send: PhantomData }
+    }
+
+    /// `Woken`: the lock is ours.
     #[cold]
-    fn wait(&self) {
-        block_unless(|waiter| {
-            let me = waiter.into_record();
-            match self.lock.enter(me) {
-                Entry::Acquired => Some(me.again()),
-                Entry::Queued => None,
+    fn wait(&self, deadline: Option<Instant>) -> Waited {
+        let bound = Bound::of(deadline);
+        let mut node = None;
+        let ended = wait(Cause::Lock, ptr::from_ref(&self.lock).cast(), bound.at, |mine| {
+            // SAFETY: the node is in this frame, which stays until the wake or until `give_up`.
+            match unsafe { self.lock.enter(node.insert(Node::new(mine, 0))) } {
+                Entry::Acquired => Published::No,
+                Entry::Queued => Published::Yes,
             }
         });
+        if ended != Ended::TimedOut {
+            return Waited::Woken;
+        }
+        if let Some(node) = &node {
+            self.lock.give_up(node);
+        }
+        bound.passed();
+        Waited::TimedOut
     }
 
     #[inline(always)]
     fn unlock(&self) {
         if let Some(next) = self.lock.release() {
-            wake(next);
+            next.wake();
         }
     }
 }

@@ -16,10 +16,11 @@
 //! It has no stack of ours; its `home` is null, and a wake goes through `futex`. While it is a virtual processor it is
 //! also that processor's first user-level thread, running on the kernel thread's own stack.
 
+use crate::extra::Extra;
 use crate::link::Linked;
 use crate::shared::Shared;
 use crate::sync::Futex;
-use std::cell::{Cell, UnsafeCell};
+use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -39,14 +40,16 @@ pub(crate) struct Record {
     pub(crate) word: AtomicU64,
     /// The joiner, before it sets `JOINING`.
     pub(crate) joiner: Cell<Option<Rec>>,
-    /// The spawner: what the thread runs.
-    pub(crate) run: Cell<Option<unsafe fn(*mut u8)>>,
+    /// The spawner: what the thread runs, and what else depends on the types of closure and result.
+    pub(crate) table: Cell<Option<&'static Table>>,
     /// The spawner: where closure and result are; the result comes first.
     pub(crate) packet: Cell<*mut u8>,
     /// The thread itself: it has published its waiter and must not block again, nor yield, before it is woken.
     pub(crate) blocking: Cell<bool>,
     /// Its processor, when a deadline passes.
     pub(crate) timed_out: Cell<bool>,
+    /// The thread itself, with `object`: what it waits for. For people; nothing depends on it.
+    pub(crate) cause: Cell<Cause>,
     /// The pool: which list the stack belongs to.
     pub(crate) class: Cell<u8>,
     /// The pool: how far the record is shifted.
@@ -62,15 +65,40 @@ pub(crate) struct Record {
     pub(crate) futex: Futex,
     /// The spawner.
     pub(crate) id: Cell<u64>,
-    /// The spawner; the last reference clears it.
-    pub(crate) name: UnsafeCell<Option<Box<str>>>,
-    /// The spawner: drops a result that nobody took.
-    pub(crate) drop_result: Cell<Option<unsafe fn(*mut u8)>>,
+    /// The joiner, with `joiner`: the number of its wait, 0 if that has no deadline.
+    pub(crate) joiner_number: Cell<u64>,
+    /// The thread itself: see `cause`.
+    pub(crate) object: Cell<*const ()>,
+    /// The spawner or the thread itself, once; the last reference takes it away. What few threads have.
+    extra: AtomicPtr<Extra>,
     /// The pool: the lowest usable address of the stack, from the mapping itself; null for a kernel thread.
     pub(crate) bottom: Cell<*mut u8>,
 }
 
 const _: () = assert!(size_of::<Record>() == 128);
+
+/// What depends on the types of a thread's closure and result.
+pub(crate) struct Table {
+    /// Runs the closure in the packet and leaves the result there.
+    pub(crate) run: unsafe fn(*mut u8),
+    /// Drops a result that nobody took.
+    pub(crate) drop_result: unsafe fn(*mut u8),
+}
+
+/// What a thread waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Cause {
+    /// It does not wait, or for something that is not of this crate.
+    Other = 0,
+    Join,
+    Lock,
+    Shares,
+    Condition,
+    Park,
+    Sleep,
+    Blocking,
+}
 
 /// The result is in place.
 pub(crate) const DONE: u64 = 1;
@@ -101,10 +129,11 @@ impl Record {
             home: AtomicPtr::new(ptr::null_mut()),
             word: AtomicU64::new(0),
             joiner: Cell::new(None),
-            run: Cell::new(None),
+            table: Cell::new(None),
             packet: Cell::new(ptr::null_mut()),
             blocking: Cell::new(false),
             timed_out: Cell::new(false),
+            cause: Cell::new(Cause::Other),
             class: Cell::new(0),
             colour: Cell::new(0),
             has_result: Cell::new(false),
@@ -112,8 +141,9 @@ impl Record {
             token: AtomicU64::new(0),
             futex: Futex::new(0),
             id: Cell::new(0),
-            name: UnsafeCell::new(None),
-            drop_result: Cell::new(None),
+            joiner_number: Cell::new(0),
+            object: Cell::new(ptr::null()),
+            extra: AtomicPtr::new(ptr::null_mut()),
             bottom: Cell::new(ptr::null_mut()),
         }
     }
@@ -139,6 +169,33 @@ impl Record {
     #[inline(always)]
     pub(crate) fn as_raw(&'static self) -> *const () {
         ptr::from_ref(self).cast()
+    }
+
+    /// What few threads have, if this one has it. Read by whoever holds a reference.
+    #[inline(always)]
+    pub(crate) fn extra(&self) -> Option<&Extra> {
+        // Acquire: whoever sees it sees what is in it.
+        let extra = self.extra.load(Ordering::Acquire);
+        // SAFETY: `extra_or_new` stored it from a box, which stays until the last reference is gone.
+        unsafe { extra.as_ref() }
+    }
+
+    /// As `extra`, made if need be. For the spawner before the thread is known to anybody, and for the thread itself.
+    pub(crate) fn extra_or_new(&self, new: impl FnOnce() -> Extra) -> &Extra {
+        if self.extra().is_none() {
+            self.extra.store(Box::into_raw(Box::new(new())), Ordering::Release);
+        }
+        self.extra().expect("stored just now")
+    }
+
+    /// For whoever holds the last reference.
+    #[inline(always)]
+    pub(crate) fn drop_extra(&self) {
+        if !self.extra.load(Ordering::Relaxed).is_null() {
+            let extra = self.extra.swap(ptr::null_mut(), Ordering::Relaxed);
+            // SAFETY: it came from a box, nobody else has a reference to the record, and it is taken out once.
+            drop(unsafe { Box::from_raw(extra) });
+        }
     }
 
     pub(crate) fn acquire(&self) {

@@ -6,17 +6,21 @@
 //! thread that is joined: the joiner says that it waits, the thread says that it is done.
 
 use crate::arch;
+use crate::deadline::{Bound, after};
+use crate::extra::Extra;
 use crate::kernel;
-use crate::record::{DETACHED, DONE, JOINING, REF, Rec};
+use crate::list::Waits;
+use crate::record::{Cause, DETACHED, DONE, JOINING, REF, Rec, Table};
 use crate::stack;
 use crate::thread::Thread;
 use crate::vp::{self, Vp, here};
-use crate::waiter::{block_unless, wake};
+use crate::waiter::{Ended, Published, Wait, wait};
 use std::io;
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// What a thread gets from its spawner and leaves for its joiner. The result comes first: its place does not depend on
 /// `F`, which the joiner does not know.
@@ -26,7 +30,8 @@ struct Packet<F, T> {
     body: ManuallyDrop<F>,
 }
 
-impl<F, T> Packet<F, T> {
+impl<F: FnOnce() -> T, T> Packet<F, T> {
+    const TABLE: &'static Table = &Table { run: run_packet::<F, T>, drop_result: drop_result::<T> };
     const ALIGN: usize = if align_of::<Self>() > 64 { align_of::<Self>() } else { 64 };
     /// What it may take of a stack, lost alignment included.
     const SIZE: usize = size_of::<Self>() + Self::ALIGN - 64;
@@ -88,13 +93,26 @@ impl Builder {
     {
         spawn_with(self.name, self.stack_size, body)
     }
+
+    /// As [`spawn`](Self::spawn), for what may borrow.
+    ///
+    /// # Safety
+    /// Nothing that the closure or its result borrows ends before they have been dropped.
+    pub(crate) unsafe fn spawn_unchecked<F, T>(self, body: F) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + Send,
+        T: Send,
+    {
+        spawn_with(self.name, self.stack_size, body)
+    }
 }
 
+/// What it starts may borrow; the callers see to it that it does not, or that it ends in time.
 #[inline(always)]
 fn spawn_with<F, T>(name: Option<Box<str>>, size: Option<usize>, body: F) -> io::Result<JoinHandle<T>>
 where
-    F: FnOnce() -> T + Send + 'static,
-    T: Send + 'static,
+    F: FnOnce() -> T + Send,
+    T: Send,
 {
     let Some(vp) = here() else { return Err(off_processor()) };
     let class = match size {
@@ -109,11 +127,9 @@ where
     // SAFETY: as above; the place holds nothing that would have to be dropped.
     unsafe { slot.write(ManuallyDrop::new(body)) };
     rec.packet.set(packet.cast());
-    rec.run.set(Some(run_packet::<F, T>));
-    rec.drop_result.set(Some(drop_result::<T>));
-    if name.is_some() {
-        // SAFETY: nobody knows this record yet.
-        unsafe { rec.name.get().write(name) };
+    rec.table.set(Some(Packet::<F, T>::TABLE));
+    if let Some(name) = name {
+        rec.extra_or_new(|| Extra::named(name));
     }
     begin(vp, rec, 2 * REF);
     vp.add_fresh(rec);
@@ -154,9 +170,9 @@ unsafe extern "C" fn enter(argument: *const (), gift: *const ()) -> ! {
     vp.bury(gift);
     // SAFETY: the argument is what `begin` passed: `Record::as_raw`.
     let me: Rec = unsafe { &*argument.cast() };
-    let run = me.run.get().expect("the spawner sets what to run");
+    let table = me.table.get().expect("the spawner sets what to run");
     // SAFETY: spawner and runner agree on the packet's type; it is run once, here.
-    unsafe { run(me.packet.get()) };
+    unsafe { (table.run)(me.packet.get()) };
     finish(vp, me)
 }
 
@@ -185,40 +201,50 @@ unsafe fn drop_result<T>(packet: *mut u8) {
 #[inline(always)]
 fn finish(vp: &Vp, me: Rec) -> ! {
     me.has_result.set(true);
+    if let Some(extra) = me.extra() {
+        extra.locals.end();
+    }
     if me.word.load(Ordering::Acquire) & JOINING != 0 {
-        let joiner = me.joiner.get().expect("the joiner names itself before it sets JOINING");
-        if joiner.lives_on(vp.shared) {
+        let joiner = joiner(me);
+        if joiner.rec().lives_on(vp.shared) && joiner.draw() {
             // The joiner cannot run before this processor switches to it, and its own reference outlives that; so
             // "done" and giving up our reference are one step.
             me.word.fetch_sub(REF - DONE, Ordering::AcqRel);
-            vp.end_with(me, joiner);
+            vp.end_with(me, joiner.rec());
         }
     }
     let before = me.word.fetch_or(DONE, Ordering::AcqRel);
     if before & JOINING != 0 {
-        wake(me.joiner.get().expect("the joiner names itself before it sets JOINING"));
+        let joiner = joiner(me);
+        if joiner.draw() {
+            joiner.wake();
+        }
     } else if before & DETACHED != 0 {
         discard_result(me);
     }
     vp.end(me)
 }
 
+/// Who waits for the end of `me`, where `JOINING` was seen.
+#[inline(always)]
+fn joiner(me: Rec) -> Wait {
+    Wait::of(me.joiner.get().expect("the joiner names itself before it sets JOINING"), me.joiner_number.get())
+}
+
 fn discard_result(rec: Rec) {
     if rec.has_result.replace(false) {
-        let discard = rec.drop_result.get().expect("the spawner sets how to drop the result");
+        let table = rec.table.get().expect("the spawner sets how to drop the result");
         // SAFETY: the flag said that the result is there, and says so no more.
-        unsafe { discard(rec.packet.get()) };
+        unsafe { (table.drop_result)(rec.packet.get()) };
     }
 }
 
 /// The last reference to a thread's record is gone.
 #[inline(always)]
 pub(crate) fn reuse(rec: Rec) {
-    // SAFETY: nobody else has a reference, so nobody reads the name.
-    let name = unsafe { &mut *rec.name.get() };
-    if name.is_some() {
-        *name = None;
-    }
+    rec.drop_extra();
+    // For those who list threads: none has this record.
+    rec.id.set(0);
     if rec.bottom.get().is_null() {
         kernel::reuse(rec);
     } else if let Some(vp) = here() {
@@ -238,7 +264,9 @@ pub(crate) fn new_worker(vp: &Vp) -> Rec {
         vp.stacks.take(vp.group.default_class).expect("no memory for the stack of a worker")
     });
     rec.packet.set(place::<u64>(rec, 64).cast());
-    rec.run.set(Some(serve));
+    // A worker does not end, so it leaves no result.
+    unsafe fn nothing(_: *mut u8) {}
+    rec.table.set(Some(&Table { run: serve, drop_result: nothing }));
     begin(vp, rec, REF);
     rec
 }
@@ -260,18 +288,61 @@ impl<T> JoinHandle<T> {
     /// Blocks the calling thread only; on an ordinary kernel thread, that.
     #[inline]
     pub fn join(self) -> std::thread::Result<T> {
+        if !self.is_finished() {
+            self.wait(None);
+        }
+        self.result()
+    }
+
+    /// As [`join`](Self::join), for at most `timeout`.
+    ///
+    /// # Errors
+    /// The handle itself, if the thread has not ended by then.
+    pub fn join_timeout(self, timeout: Duration) -> Result<std::thread::Result<T>, Self> {
+        self.join_bound(after(timeout))
+    }
+
+    /// As [`join`](Self::join), until `deadline` at most.
+    ///
+    /// # Errors
+    /// The handle itself, if the thread has not ended by then.
+    pub fn join_until(self, deadline: Instant) -> Result<std::thread::Result<T>, Self> {
+        self.join_bound(Some(deadline))
+    }
+
+    fn join_bound(self, deadline: Option<Instant>) -> Result<std::thread::Result<T>, Self> {
+        if self.is_finished() || self.wait(deadline) { Ok(self.result()) } else { Err(self) }
+    }
+
+    /// Waits for the end; whether it came.
+    #[inline(always)]
+    fn wait(&self, deadline: Option<Instant>) -> bool {
+        let rec = self.rec;
+        let bound = Bound::of(deadline);
+        let ended = wait(Cause::Join, rec.as_raw(), bound.at, |mine| {
+            rec.joiner.set(Some(mine.rec()));
+            rec.joiner_number.set(mine.number());
+            if rec.word.fetch_or(JOINING, Ordering::AcqRel) & DONE == 0 { Published::Yes } else { Published::No }
+        });
+        ended != Ended::TimedOut || self.withdraw(bound)
+    }
+
+    /// The joiner's deadline has passed. If the thread has not ended, it will not look for a joiner, so that the fields may be written
+    /// again; whether it has.
+    #[cold]
+    fn withdraw(&self, bound: Bound) -> bool {
+        if self.rec.word.fetch_and(!JOINING, Ordering::AcqRel) & DONE != 0 {
+            return true;
+        }
+        bound.passed();
+        false
+    }
+
+    /// The result of a thread that has ended.
+    #[inline(always)]
+    fn result(self) -> std::thread::Result<T> {
         let rec = self.rec;
         std::mem::forget(self);
-        if rec.word.load(Ordering::Acquire) & DONE == 0 {
-            block_unless(|waiter| {
-                let me = waiter.into_record();
-                rec.joiner.set(Some(me));
-                if rec.word.fetch_or(JOINING, Ordering::AcqRel) & DONE == 0 {
-                    return None;
-                }
-                Some(me.again())
-            });
-        }
         rec.has_result.set(false);
         // SAFETY: `DONE` was seen, or the wake that follows it; the result is the packet's first field, of this type by
         // the type of the handle, and there is one handle, used up here.

@@ -41,6 +41,72 @@ impl Fences {
     }
 }
 
+/// A lock for a few instructions. Under loom, loom's own: a loop that waits for another thread is more than it can follow.
+#[derive(Debug)]
+pub(crate) struct Spin {
+    #[cfg(not(loom))]
+    busy: AtomicBool,
+    #[cfg(loom)]
+    busy: loom::sync::Mutex<()>,
+}
+
+/// The lock held.
+#[derive(Debug)]
+pub(crate) struct Spinning<'a> {
+    #[cfg(not(loom))]
+    lock: &'a Spin,
+    #[cfg(loom)]
+    _held: loom::sync::MutexGuard<'a, ()>,
+}
+
+#[cfg(not(loom))]
+impl Spin {
+    pub(crate) const fn new() -> Self {
+        Self { busy: AtomicBool::new(false) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn lock(&self) -> Spinning<'_> {
+        if self.busy.swap(true, Ordering::Acquire) {
+            self.lock_slowly();
+        }
+        Spinning { lock: self }
+    }
+
+    /// Only a kernel thread that was interrupted in the middle holds it for more than a few instructions.
+    #[cold]
+    fn lock_slowly(&self) {
+        let mut tries = 0_u32;
+        while self.busy.load(Ordering::Relaxed) || self.busy.swap(true, Ordering::Acquire) {
+            tries += 1;
+            if tries.is_multiple_of(64) {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+}
+
+#[cfg(not(loom))]
+impl Drop for Spinning<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.lock.busy.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(loom)]
+impl Spin {
+    pub(crate) fn new() -> Self {
+        Self { busy: loom::sync::Mutex::new(()) }
+    }
+
+    pub(crate) fn lock(&self) -> Spinning<'_> {
+        Spinning { _held: self.busy.lock().unwrap() }
+    }
+}
+
 /// A word that a kernel thread can wait on. Under loom a lock and a condition variable stand in for the kernel.
 #[derive(Debug)]
 pub(crate) struct Futex {

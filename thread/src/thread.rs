@@ -1,10 +1,12 @@
 //! The thread seen from inside: who it is, giving way, sleeping, parking.
 
+use crate::deadline::{Bound, after};
 use crate::kernel;
-use crate::record::Rec;
+use crate::record::{Cause, Rec};
 use crate::spawn::reuse;
 use crate::vp::here;
-use crate::waiter::{Ticket, Waited, block_until};
+use crate::waiter::{Ended, Published, Ticket, Waited, wait, wait_numbered};
+use std::ptr;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -30,8 +32,7 @@ impl Thread {
 
     /// Its name, if it was given one.
     pub fn name(&self) -> Option<&str> {
-        // SAFETY: written before the thread was known to anybody, cleared when no handle is left; this is a handle.
-        unsafe { &*self.rec.name.get() }.as_deref()
+        self.rec.extra()?.name.as_deref()
     }
 
     /// Lets the thread's current or next [`park`] return. Any kernel thread may call this.
@@ -65,7 +66,8 @@ impl std::fmt::Debug for Thread {
     }
 }
 
-fn current_record() -> Rec {
+#[inline(always)]
+pub(crate) fn current_record() -> Rec {
     here().map_or_else(kernel::mine, |vp| vp.current())
 }
 
@@ -87,12 +89,19 @@ pub fn yield_now() {
 ///
 /// While other threads keep the processor busy, deadlines are looked at on every 64th change of threads.
 pub fn sleep(duration: Duration) {
-    sleep_until(Instant::now() + duration);
+    sleep_while(after(duration));
 }
 
 /// Blocks the calling thread until `deadline` has passed.
 pub fn sleep_until(deadline: Instant) {
-    block_until(Some(deadline), |_| {});
+    sleep_while(Some(deadline));
+}
+
+/// `None`: a time that does not come.
+fn sleep_while(deadline: Option<Instant>) {
+    let bound = Bound::of(deadline);
+    wait(Cause::Sleep, ptr::null(), bound.at, |_| Published::Yes);
+    bound.passed();
 }
 
 /// `Record::token`: neither parked nor notified, or notified, or else the number of the wait that is to be ended. That
@@ -107,22 +116,25 @@ pub fn park() {
 
 /// As [`park`], at most for `duration`.
 pub fn park_timeout(duration: Duration) -> Waited {
-    park_until(Some(Instant::now() + duration))
+    park_until(after(duration))
 }
 
 fn park_until(deadline: Option<Instant>) -> Waited {
     let me = current_record();
-    let waited = if me.token.load(Ordering::Acquire) == NOTIFIED {
-        Waited::Woken
-    } else {
-        block_until(deadline, |ticket| {
-            let parked = me.token.compare_exchange(EMPTY, ticket.number, Ordering::AcqRel, Ordering::Acquire);
-            if parked.is_err() {
-                ticket.wake();
-            }
-        })
-    };
+    let bound = Bound::of(deadline);
+    let ended = wait_numbered(Cause::Park, ptr::null(), bound.at, |mine| {
+        match me.token.compare_exchange(EMPTY, mine.number(), Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Published::Yes,
+            Err(_) => Published::No,
+        }
+    });
     // An unpark that comes between the deadline and here is consumed, as if it had come in time.
     me.token.swap(EMPTY, Ordering::AcqRel);
-    waited
+    match ended {
+        Ended::TimedOut => {
+            bound.passed();
+            Waited::TimedOut
+        }
+        Ended::AtOnce | Ended::Woken => Waited::Woken,
+    }
 }

@@ -62,6 +62,8 @@ pub struct Vp {
     pub(crate) stacks: stack::Cache,
     numbers: Cell<(u64, u64)>,
     timers: RefCell<BTreeMap<(Instant, u64), Rec>>,
+    /// When this processor looks again for stacks to give back; `None`: as soon as it is idle and there are any.
+    trim_at: Cell<Option<Instant>>,
     /// Workers with nothing to do, the last used first.
     workers: Lifo<Record>,
     /// `poll` has announced work that no worker has begun.
@@ -102,6 +104,7 @@ impl Vp {
             stacks: stack::Cache::new(),
             numbers: Cell::new((0, 0)),
             timers: RefCell::default(),
+            trim_at: Cell::new(None),
             workers: Lifo::new(),
             announced: Cell::new(false),
             hunger: Hunger::default(),
@@ -123,6 +126,7 @@ impl Vp {
             }
         }
         self.stacks.empty();
+        stack::trim(Instant::now(), true);
         self.shared.idle.end(self);
         self.current.get().set_home(None);
         HERE.set(None);
@@ -211,7 +215,11 @@ impl Vp {
     #[cold]
     fn now_and_then(&self, choice: u32) -> Option<Rec> {
         self.expire();
-        if choice.is_multiple_of(BUSY_CHOICES) { self.glance() } else { None }
+        if !choice.is_multiple_of(BUSY_CHOICES) {
+            return None;
+        }
+        self.trim();
+        self.glance()
     }
 
     /// One look for outside work. If there is some, a worker to run it.
@@ -322,6 +330,7 @@ impl Vp {
                 Found::Woke => round = 0,
                 Found::Nothing => {
                     self.expire();
+                    self.trim();
                     self.steal();
                     round = round.saturating_add(1);
                 }
@@ -414,7 +423,19 @@ impl Vp {
     fn deadline(&self) -> Option<Instant> {
         let timer = self.timers.borrow().first_key_value().map(|(&(at, _), _)| at);
         let quiet = self.hunger.quiet_until();
-        timer.into_iter().chain(quiet).min()
+        let trim = if stack::wants_trim() { self.trim_at.get() } else { None };
+        timer.into_iter().chain(quiet).chain(trim).min()
+    }
+
+    /// Gives stacks back that nobody wants, if it is time.
+    #[inline(always)]
+    fn trim(&self) {
+        if stack::wants_trim() {
+            let now = Instant::now();
+            if self.trim_at.get().is_none_or(|at| now >= at) {
+                self.trim_at.set(stack::trim(now, false));
+            }
+        }
     }
 }
 

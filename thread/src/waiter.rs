@@ -4,11 +4,15 @@
 //! [`Waiter`] ensures that by ownership: it exists once, and is used up by the wake. Where two parties may wake, one of
 //! which is a deadline, [`Ticket`] ensures it by a number: whoever exchanges the thread's number for 0 does the wake.
 //!
+//! The waits of this crate itself go by [`wait`], whose [`Wait`] is either: a waiter if the wait has no deadline, else a ticket.
+//!
 //! On an ordinary kernel thread the same functions block the kernel thread by futex.
 
 use crate::kernel;
 use crate::link::{from_raw, to_raw};
-use crate::record::{Rec, Record};
+use crate::list::Waits;
+use crate::record::{Cause, Rec, Record};
+use crate::shared::draw_numbers;
 use crate::vp::{NESTED, Vp, here};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -143,6 +147,88 @@ impl std::fmt::Debug for Ticket {
     }
 }
 
+/// One wait of one thread, for the queues of this crate.
+#[derive(Clone, Copy)]
+pub(crate) struct Wait {
+    rec: Rec,
+    /// 0: no deadline, so that whoever takes the wait out of its queue has the right to wake.
+    number: u64,
+}
+
+impl Waits for Wait {
+    #[inline(always)]
+    fn draw(self) -> bool {
+        self.number == 0 || Ticket { rec: self.rec, number: self.number }.draw()
+    }
+}
+
+impl Wait {
+    #[inline(always)]
+    pub(crate) fn of(rec: Rec, number: u64) -> Self {
+        Self { rec, number }
+    }
+
+    /// Makes the thread ready; the right to it was drawn.
+    #[inline(always)]
+    pub(crate) fn wake(self) {
+        wake(self.rec);
+    }
+
+    #[inline(always)]
+    pub(crate) fn rec(self) -> Rec {
+        self.rec
+    }
+
+    #[inline(always)]
+    pub(crate) fn number(self) -> u64 {
+        self.number
+    }
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ended {
+    /// Before it began: `publish` found that there was nothing to wait for.
+    AtOnce,
+    /// By a wake.
+    Woken,
+    /// By the deadline.
+    TimedOut,
+}
+
+/// What a function that publishes a wait has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Published {
+    /// The wait is where its waker will find it.
+    Yes,
+    /// It is nowhere: there is nothing to wait for.
+    No,
+}
+
+/// Blocks the calling thread until it is woken or until `deadline`, if there is one. See [`block`] for what `publish` may do.
+#[inline(always)]
+pub(crate) fn wait(cause: Cause, object: *const (), deadline: Option<Instant>, publish: impl FnOnce(Wait) -> Published) -> Ended {
+    match (here(), deadline) {
+        (Some(vp), None) => vp.wait(cause, object, None, 0, publish),
+        (Some(vp), at) => vp.wait(cause, object, at, vp.number(), publish),
+        (None, None) => kernel::wait(cause, object, None, 0, publish),
+        (None, at) => kernel::wait(cause, object, at, draw_numbers(1), publish),
+    }
+}
+
+/// As [`wait`], but the wait has a number without a deadline too, for queues that know waits by number.
+pub(crate) fn wait_numbered(
+    cause: Cause,
+    object: *const (),
+    deadline: Option<Instant>,
+    publish: impl FnOnce(Wait) -> Published,
+) -> Ended {
+    match here() {
+        Some(vp) => vp.wait(cause, object, deadline, vp.number(), publish),
+        None => kernel::wait(cause, object, deadline, draw_numbers(1), publish),
+    }
+}
+
 /// How a wait with a deadline ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waited {
@@ -181,36 +267,39 @@ pub fn block(publish: impl FnOnce(Waiter)) {
 /// As [`block`], but `publish` may hand the waiter back, and then there is no wait.
 #[inline(always)]
 pub fn block_unless(publish: impl FnOnce(Waiter) -> Option<Waiter>) {
-    match here() {
-        Some(vp) => vp.block_unless(publish),
-        None => kernel::block_unless(publish),
-    }
+    wait(Cause::Other, ptr::null(), None, |mine| match publish(mine.rec.again()) {
+        Some(waiter) if ptr::eq(waiter.rec, mine.rec) => {
+            waiter.into_record();
+            Published::No
+        }
+        // Somebody else's waiter: that thread wakes, and this one waits as if nothing had come back.
+        _ => Published::Yes,
+    });
 }
 
 /// Blocks the calling thread until a wake or until `deadline`, whichever comes first. Otherwise as [`block`].
 pub fn block_until(deadline: Option<Instant>, publish: impl FnOnce(Ticket)) -> Waited {
-    match here() {
-        Some(vp) => vp.block_until(deadline, publish),
-        None => kernel::block_until(deadline, publish),
-    }
+    let ended = wait_numbered(Cause::Other, ptr::null(), deadline, |mine| {
+        publish(Ticket { rec: mine.rec, number: mine.number });
+        Published::Yes
+    });
+    if ended == Ended::TimedOut { Waited::TimedOut } else { Waited::Woken }
 }
 
-/// Runs `publish`; whether the waiter came back.
+/// Runs `publish`. If it says `No`, the thread goes on; else it is as good as blocked.
 #[inline(always)]
-pub(crate) fn handed_back(me: Rec, publish: impl FnOnce(Waiter) -> Option<Waiter>) -> bool {
-    let returned = crate::vp::without_panic("a function that publishes a waiter panicked", || {
+pub(crate) fn publish_wait(wait: Wait, cause: Cause, object: *const (), publish: impl FnOnce(Wait) -> Published) -> Published {
+    let me = wait.rec;
+    let published = crate::vp::without_panic("a function that publishes a waiter panicked", || {
         assert!(!me.blocking.replace(true), "{NESTED}");
-        publish(Waiter { rec: me })
+        me.cause.set(cause);
+        me.object.set(object);
+        publish(wait)
     });
-    match returned {
-        Some(waiter) if ptr::eq(waiter.rec, me) => {
-            waiter.into_record();
-            me.blocking.set(false);
-            true
-        }
-        // Somebody else's waiter: that thread wakes, and this one waits as if nothing had come back.
-        _ => false,
+    if published == Published::No {
+        me.blocking.set(false);
     }
+    published
 }
 
 impl Record {
@@ -222,37 +311,38 @@ impl Record {
 }
 
 impl Vp {
+    /// `number` is 0 if whoever takes the wait out of its queue may wake; then there is no deadline.
     #[inline(always)]
-    fn block_unless(&self, publish: impl FnOnce(Waiter) -> Option<Waiter>) {
+    fn wait(
+        &self,
+        cause: Cause,
+        object: *const (),
+        deadline: Option<Instant>,
+        number: u64,
+        publish: impl FnOnce(Wait) -> Published,
+    ) -> Ended {
         let me = self.current();
-        if !handed_back(me, publish) {
-            self.deschedule(me);
-            me.blocking.set(false);
+        if number != 0 {
+            me.timed_out.set(false);
+            me.ticket.store(number, Ordering::Release);
         }
-    }
-
-    fn block_until(&self, deadline: Option<Instant>, publish: impl FnOnce(Ticket)) -> Waited {
-        let me = self.current();
-        let number = self.number();
-        me.timed_out.set(false);
-        me.ticket.store(number, Ordering::Release);
         if let Some(at) = deadline {
             self.add_timer(at, number, me);
         }
-        let published = handed_back(me, |waiter| {
-            // From here the ticket stands for the waiter.
-            publish(Ticket { rec: waiter.into_record(), number });
-            None
-        });
-        debug_assert!(!published);
-        self.deschedule(me);
-        me.blocking.set(false);
-        if me.timed_out.get() {
-            return Waited::TimedOut;
+        let published = publish_wait(Wait { rec: me, number }, cause, object, publish);
+        if published == Published::Yes {
+            self.deschedule(me);
+            me.blocking.set(false);
+            if number != 0 && me.timed_out.get() {
+                return Ended::TimedOut;
+            }
+        } else if number != 0 {
+            // Nobody else knows the number.
+            me.ticket.store(0, Ordering::Relaxed);
         }
         if let Some(at) = deadline {
             self.remove_timer(at, number);
         }
-        Waited::Woken
+        if published == Published::Yes { Ended::Woken } else { Ended::AtOnce }
     }
 }

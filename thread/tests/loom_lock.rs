@@ -1,29 +1,17 @@
-//! The mutex's protocol: one holder at a time, and every waiter gets its turn.
+//! The mutex's protocol: one holder at a time, and every waiter gets its turn, or gives up and hinders nobody.
 //! `RUSTFLAGS="--cfg loom" cargo test -p upcall-thread --release --test loom_lock`
 #![cfg(loom)]
 
+mod loom_waits;
+
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicPtr, Ordering};
 use loom::thread;
-use upcall_thread::model::{Entry, Linked, Parker, RawLock};
-
-/// A thread, as the lock sees it, with a flag and a parker for its wake.
-#[repr(align(8))]
-struct Contender {
-    link: AtomicPtr<Contender>,
-    woken: loom::sync::atomic::AtomicBool,
-    parker: Parker,
-}
-
-impl Linked for Contender {
-    fn link(&self) -> &AtomicPtr<Contender> {
-        &self.link
-    }
-}
+use loom_waits::{Contender, contender};
+use upcall_thread::model::{Entry, Node, RawLock};
 
 struct Guarded {
-    lock: RawLock<Contender>,
+    lock: RawLock<&'static Contender>,
     value: UnsafeCell<usize>,
 }
 
@@ -32,54 +20,67 @@ unsafe impl Sync for Guarded {}
 // SAFETY: as above.
 unsafe impl Send for Guarded {}
 
-fn contender() -> &'static Contender {
-    Box::leak(Box::new(Contender {
-        link: AtomicPtr::new(std::ptr::null_mut()),
-        woken: loom::sync::atomic::AtomicBool::new(false),
-        parker: Parker::default(),
-    }))
-}
-
 impl Guarded {
-    fn add_one(&self, me: &'static Contender) {
-        if !self.lock.try_acquire() && self.lock.enter(me) == Entry::Queued {
-            while !me.woken.load(Ordering::Acquire) {
-                me.parker.park(None, || me.woken.load(Ordering::Acquire));
-            }
+    fn new() -> Arc<Self> {
+        Arc::new(Guarded { lock: RawLock::new(), value: UnsafeCell::new(0) })
+    }
+
+    /// Adds one under the lock. With `patient` false the wait, if it comes to one, ends by its deadline unless a wake came first.
+    fn add_one(&self, patient: bool) -> bool {
+        let me = contender();
+        let node = Node::new(me, 0);
+        // SAFETY: the node stays until the wake, or until `give_up`.
+        if !self.lock.try_acquire() && unsafe { self.lock.enter(&node) } == Entry::Queued && !me.wait(patient) {
+            self.lock.give_up(&node);
+            return false;
         }
         // SAFETY: this contender holds the lock.
         self.value.with_mut(|value| unsafe { *value += 1 });
         if let Some(next) = self.lock.release() {
-            next.woken.store(true, Ordering::Release);
-            next.parker.unpark();
+            next.wake();
         }
+        true
     }
 }
 
-fn contend(others: usize, preemptions: usize) {
+fn contend(others: &'static [bool], preemptions: usize) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
     model.check(move || {
-        let guarded = Arc::new(Guarded { lock: RawLock::new(), value: UnsafeCell::new(0) });
-        let threads: Vec<_> = (0..others)
-            .map(|_| {
+        let guarded = Guarded::new();
+        let threads: Vec<_> = others
+            .iter()
+            .map(|&patient| {
                 let guarded = Arc::clone(&guarded);
-                thread::spawn(move || guarded.add_one(contender()))
+                thread::spawn(move || guarded.add_one(patient))
             })
             .collect();
-        guarded.add_one(contender());
-        threads.into_iter().for_each(|t| t.join().unwrap());
+        let mut added = usize::from(guarded.add_one(true));
+        for thread in threads {
+            added += usize::from(thread.join().unwrap());
+        }
         // SAFETY: all contenders have ended.
-        assert_eq!(guarded.value.with(|value| unsafe { *value }), others + 1);
+        assert_eq!(guarded.value.with(|value| unsafe { *value }), added);
+        assert!(guarded.lock.try_acquire(), "nobody holds it, so it is free");
     });
 }
 
 #[test]
 fn two_contenders() {
-    contend(1, 5);
+    contend(&[true], 4);
 }
 
 #[test]
 fn three_contenders() {
-    contend(2, 2);
+    contend(&[true, true], 3);
+}
+
+#[test]
+fn one_gives_up() {
+    contend(&[false], 4);
+}
+
+#[test]
+fn one_gives_up_among_three() {
+    contend(&[false, true], 2);
 }

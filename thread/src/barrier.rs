@@ -1,0 +1,109 @@
+//! A barrier that blocks threads and never their processors.
+
+use crate::condvar::Condvar;
+use crate::deadline::after;
+use crate::mutex::{Mutex, MutexGuard};
+use crate::waiter::Waited;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// A place where a number of threads of both kinds wait for each other, again and again, as `std::sync::Barrier`.
+pub struct Barrier {
+    state: Mutex<State>,
+    complete: Condvar,
+    parties: usize,
+}
+
+struct State {
+    arrived: usize,
+    /// How often all have met.
+    round: u64,
+}
+
+/// What [`Barrier::wait`] returns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BarrierWaitResult {
+    is_leader: bool,
+}
+
+impl BarrierWaitResult {
+    /// Whether the calling thread was the last to come: one of each round is.
+    pub fn is_leader(&self) -> bool {
+        self.is_leader
+    }
+}
+
+impl Barrier {
+    /// For `parties` threads. With 0 or 1 nobody waits.
+    pub const fn new(parties: usize) -> Self {
+        Self { state: Mutex::new(State { arrived: 0, round: 0 }), complete: Condvar::new(), parties }
+    }
+
+    /// Blocks the calling thread until all have come.
+    ///
+    /// A thread that is cut short here by its own deadline ([`with_deadline`](crate::with_deadline)) has not come.
+    pub fn wait(&self) -> BarrierWaitResult {
+        match self.meet(None) {
+            Some(result) => result,
+            None => unreachable!("a wait without a deadline has timed out"),
+        }
+    }
+
+    /// As [`wait`](Self::wait), for at most `timeout`. `None`: not all had come by then, and the calling thread counts as not having come.
+    pub fn wait_timeout(&self, timeout: Duration) -> Option<BarrierWaitResult> {
+        self.meet(after(timeout))
+    }
+
+    fn meet(&self, deadline: Option<Instant>) -> Option<BarrierWaitResult> {
+        let mut state = self.state.lock();
+        state.arrived += 1;
+        if state.arrived >= self.parties {
+            state.arrived = 0;
+            state.round += 1;
+            drop(state);
+            self.complete.notify_all();
+            return Some(BarrierWaitResult { is_leader: true });
+        }
+        let absence = Absence { barrier: self, round: state.round };
+        let state = self.wait_for_round(state, deadline);
+        let met = state.round != absence.round;
+        drop(state);
+        if met {
+            std::mem::forget(absence);
+        }
+        met.then_some(BarrierWaitResult { is_leader: false })
+    }
+
+    fn wait_for_round<'a>(&'a self, mut state: MutexGuard<'a, State>, deadline: Option<Instant>) -> MutexGuard<'a, State> {
+        let round = state.round;
+        let mut waited = Waited::Woken;
+        while state.round == round && waited == Waited::Woken {
+            (state, waited) = match deadline {
+                None => (self.complete.wait(state), Waited::Woken),
+                Some(at) => self.complete.wait_until(state, at),
+            };
+        }
+        state
+    }
+}
+
+/// Takes back that a thread has come, unless its round is complete: when it leaves by its deadline, or by unwinding.
+struct Absence<'a> {
+    barrier: &'a Barrier,
+    round: u64,
+}
+
+impl Drop for Absence<'_> {
+    fn drop(&mut self) {
+        let mut state = self.barrier.state.lock();
+        if state.round == self.round {
+            state.arrived -= 1;
+        }
+    }
+}
+
+impl fmt::Debug for Barrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Barrier").field("parties", &self.parties).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,145 @@
+//! Work that blocks the kernel thread it runs on, run aside so that the virtual processor goes on with other threads.
+//!
+//! A few kernel threads do nothing else. One is started when all are busy, up to [`MOST_KERNEL_THREADS`]; one that has had nothing to do for
+//! ten seconds ends. The work and its result stay in the frame of the thread that waits for it, so nothing is allocated and borrowing is allowed.
+
+use crate::record::Cause;
+use crate::vp::here;
+use crate::waiter::{Published, Wait, wait};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// So many pieces of blocking work run at once; more wait until one is done, first come, first served.
+pub const MOST_KERNEL_THREADS: usize = 512;
+
+const KEEP: Duration = Duration::from_secs(10);
+
+/// Runs `work` on a kernel thread of its own, and returns what it returns. Meanwhile only the calling thread waits; the others of its virtual
+/// processor go on. For system calls that may block (files, sockets, `waitpid`), locks of `std`, and libraries that do either.
+///
+/// Costs two switches between kernel threads, some 10 to 100 µs, so it pays for what may take longer. At most [`MOST_KERNEL_THREADS`] pieces of
+/// work run at once in the process; more wait their turn. On an ordinary kernel thread `work` just runs. `work` is on another kernel thread: it finds other thread-locals, and
+/// cannot [`spawn`](crate::spawn). The wait is not cut short by [`with_deadline`](crate::with_deadline): `work` borrows.
+///
+/// ```
+/// use upcall_thread as thread;
+///
+/// thread::run(|| {
+///     let path = String::from("/proc/self/comm");
+///     let name = thread::blocking(|| std::fs::read_to_string(&path));
+///     assert!(name.is_ok());
+/// });
+/// ```
+///
+/// # Panics
+/// As `work`; and when it is the first in line and no kernel thread can be started for it.
+pub fn blocking<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    if here().is_none() {
+        return work();
+    }
+    let mut result = None;
+    {
+        let mut work = Some(work);
+        let mut run = || {
+            if let Some(work) = work.take() {
+                result = Some(catch_unwind(AssertUnwindSafe(work)));
+            }
+        };
+        let run: &mut (dyn FnMut() + Send) = &mut run;
+        // SAFETY: only the lifetime changes. The calling thread stays in `wait` until the work was run, for good or ill: `Job`
+        // wakes it once, after its last use of the pointer, and nothing cuts the wait short.
+        let run: *mut (dyn FnMut() + Send) = unsafe { std::mem::transmute::<_, &mut (dyn FnMut() + Send + 'static)>(run) };
+        wait(Cause::Blocking, ptr::null(), None, |mine| {
+            let job = Job { run, waiting: mine };
+            match AsideThreads::give(job) {
+                Ok(()) => Published::Yes,
+                Err(_) => Published::No,
+            }
+        });
+    }
+    match result {
+        Some(Ok(result)) => result,
+        Some(Err(payload)) => resume_unwind(payload),
+        None => panic!(
+            "upcall-thread: no kernel thread could be started for blocking work, and none is there; the process has too many (see `ulimit -u`)"
+        ),
+    }
+}
+
+/// A piece of work, and the thread that waits for it.
+struct Job {
+    run: *mut (dyn FnMut() + Send),
+    waiting: Wait,
+}
+
+// SAFETY: the work is `Send`, and the pointer is used by one kernel thread, while its owner waits.
+unsafe impl Send for Job {}
+
+struct AsideThreads {
+    jobs: VecDeque<Job>,
+    /// Kernel threads, and those of them that have nothing to do.
+    there: usize,
+    idle: usize,
+}
+
+static ASIDE: Mutex<AsideThreads> = Mutex::new(AsideThreads { jobs: VecDeque::new(), there: 0, idle: 0 });
+static GIVEN: Condvar = Condvar::new();
+
+fn aside() -> MutexGuard<'static, AsideThreads> {
+    // Nothing panics while it is held.
+    ASIDE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl AsideThreads {
+    /// Hands `job` to a kernel thread, now or later. The job comes back if there is none and none can be had.
+    fn give(job: Job) -> Result<(), Job> {
+        let mut aside = aside();
+        aside.jobs.push_back(job);
+        if aside.jobs.len() <= aside.idle {
+            drop(aside);
+            GIVEN.notify_one();
+            return Ok(());
+        }
+        if aside.there < MOST_KERNEL_THREADS {
+            aside.there += 1;
+            let number = aside.there;
+            let started = std::thread::Builder::new().name(format!("upcall-aside-{number}")).spawn(serve);
+            if started.is_err() {
+                aside.there -= 1;
+                // The others will come to it.
+                if aside.there == 0
+                    && let Some(job) = aside.jobs.pop_back()
+                {
+                    return Err(job);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A kernel thread that runs jobs.
+fn serve() {
+    let mut aside = aside();
+    loop {
+        while let Some(job) = aside.jobs.pop_front() {
+            drop(aside);
+            // SAFETY: the owner of the work waits for exactly this, and nobody else has the pointer.
+            let run = unsafe { &mut *job.run };
+            run();
+            job.waiting.wake();
+            aside = self::aside();
+        }
+        aside.idle += 1;
+        let (back, waited) = GIVEN.wait_timeout(aside, KEEP).unwrap_or_else(PoisonError::into_inner);
+        aside = back;
+        aside.idle -= 1;
+        if waited.timed_out() && aside.jobs.is_empty() {
+            aside.there -= 1;
+            return;
+        }
+    }
+}

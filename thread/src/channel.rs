@@ -1,0 +1,393 @@
+//! Channels between threads, many senders and one receiver, as `std::sync::mpsc` and with its errors.
+//!
+//! A queue under a [`Mutex`] with two condition variables: the receiver waits on one, senders for room on the other. A channel without
+//! room (`sync_channel(0)`) holds one value for as long as its sender waits for the receiver to take it.
+
+use crate::condvar::Condvar;
+use crate::deadline::after;
+use crate::mutex::{Mutex, MutexGuard};
+use crate::waiter::Waited;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+pub use std::sync::mpsc::{RecvError, RecvTimeoutError, SendError, TryRecvError, TrySendError};
+use std::time::{Duration, Instant};
+
+/// A channel without a bound: sending never waits, and memory grows with what nobody has received.
+pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
+    let shared = Shared::new(None);
+    (Sender { shared: Arc::clone(&shared) }, Receiver { shared })
+}
+
+/// A channel that holds at most `bound` values: a sender waits for room. With 0 it waits until its value has been received.
+pub fn sync_channel<T>(bound: usize) -> (SyncSender<T>, Receiver<T>) {
+    let shared = Shared::new(Some(bound));
+    (SyncSender { shared: Arc::clone(&shared) }, Receiver { shared })
+}
+
+struct Shared<T> {
+    bound: Option<usize>,
+    state: Mutex<State<T>>,
+    /// Something was sent, or the last sender is gone.
+    sent: Condvar,
+    /// There is room, or the receiver is gone.
+    received: Condvar,
+}
+
+struct State<T> {
+    queue: VecDeque<T>,
+    senders: usize,
+    receiver: bool,
+    /// How many values the receiver has taken: tells a sender to a channel without room that its own was.
+    taken: u64,
+    /// The receiver waits.
+    waiting: bool,
+}
+
+impl<T> Shared<T> {
+    fn new(bound: Option<usize>) -> Arc<Self> {
+        let state = State { queue: VecDeque::new(), senders: 1, receiver: true, taken: 0, waiting: false };
+        Arc::new(Self { bound, state: Mutex::new(state), sent: Condvar::new(), received: Condvar::new() })
+    }
+
+    fn add_sender(&self) {
+        self.state.lock().senders += 1;
+    }
+
+    fn drop_sender(&self) {
+        let mut state = self.state.lock();
+        state.senders -= 1;
+        let last = state.senders == 0;
+        drop(state);
+        if last {
+            self.sent.notify_all();
+        }
+    }
+
+    /// Values that may be in the queue at once.
+    fn room(&self) -> usize {
+        self.bound.map_or(usize::MAX, |bound| bound.max(1))
+    }
+
+    fn send(&self, value: T, deadline: Option<Instant>) -> Result<(), TrySendError<T>> {
+        let mut state = self.state.lock();
+        let mut waited = Waited::Woken;
+        while state.receiver && state.queue.len() >= self.room() {
+            if waited == Waited::TimedOut {
+                return Err(TrySendError::Full(value));
+            }
+            (state, waited) = wait(&self.received, state, deadline);
+        }
+        if !state.receiver {
+            return Err(TrySendError::Disconnected(value));
+        }
+        state.queue.push_back(value);
+        if self.bound == Some(0) {
+            return self.handed_over(state, deadline);
+        }
+        drop(state);
+        self.sent.notify_one();
+        Ok(())
+    }
+
+    /// Waits until the receiver has taken the one value in the queue, which is ours; else takes it back.
+    fn handed_over(&self, mut state: MutexGuard<'_, State<T>>, deadline: Option<Instant>) -> Result<(), TrySendError<T>> {
+        self.sent.notify_one();
+        let number = state.taken;
+        let back = Withdraw { shared: self, number };
+        let mut waited = Waited::Woken;
+        while state.taken == number && state.receiver && waited == Waited::Woken {
+            (state, waited) = wait(&self.received, state, deadline);
+        }
+        std::mem::forget(back);
+        if state.taken != number {
+            return Ok(());
+        }
+        let value = state.queue.pop_front().expect("a value stays until the receiver takes it or its sender does");
+        let gone = !state.receiver;
+        drop(state);
+        self.received.notify_one();
+        Err(if gone { TrySendError::Disconnected(value) } else { TrySendError::Full(value) })
+    }
+
+    fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
+        let mut state = self.state.lock();
+        if !state.receiver {
+            return Err(TrySendError::Disconnected(value));
+        }
+        // Without room, a receiver that waits is as good as room, since nothing can come between.
+        let full = state.queue.len() >= self.room() || (self.bound == Some(0) && !state.waiting);
+        if full {
+            return Err(TrySendError::Full(value));
+        }
+        state.queue.push_back(value);
+        drop(state);
+        self.sent.notify_one();
+        Ok(())
+    }
+
+    fn take(&self, mut state: MutexGuard<'_, State<T>>) -> Result<T, TryRecvError> {
+        let Some(value) = state.queue.pop_front() else {
+            return Err(if state.senders == 0 { TryRecvError::Disconnected } else { TryRecvError::Empty });
+        };
+        state.taken += 1;
+        drop(state);
+        match self.bound {
+            None => {}
+            // The sender whose value it was, and one that waits for room: which of them is first in the list is not known.
+            Some(0) => self.received.notify_all(),
+            Some(_) => self.received.notify_one(),
+        }
+        Ok(value)
+    }
+
+    fn receive(&self, deadline: Option<Instant>) -> Result<T, RecvTimeoutError> {
+        let mut state = self.state.lock();
+        let mut waited = Waited::Woken;
+        while state.queue.is_empty() && state.senders > 0 {
+            if waited == Waited::TimedOut {
+                return Err(RecvTimeoutError::Timeout);
+            }
+            state.waiting = true;
+            let absence = Absence { shared: self };
+            (state, waited) = wait(&self.sent, state, deadline);
+            std::mem::forget(absence);
+            state.waiting = false;
+        }
+        self.take(state).map_err(|_| RecvTimeoutError::Disconnected)
+    }
+}
+
+fn wait<'a, T>(on: &Condvar, state: MutexGuard<'a, T>, deadline: Option<Instant>) -> (MutexGuard<'a, T>, Waited) {
+    match deadline {
+        None => (on.wait(state), Waited::Woken),
+        Some(at) => on.wait_until(state, at),
+    }
+}
+
+/// A receiver whose wait is left by unwinding does not wait any more.
+struct Absence<'a, T> {
+    shared: &'a Shared<T>,
+}
+
+impl<T> Drop for Absence<'_, T> {
+    fn drop(&mut self) {
+        self.shared.state.lock().waiting = false;
+    }
+}
+
+/// A sender to a channel without room whose wait is left by unwinding takes its value with it.
+struct Withdraw<'a, T> {
+    shared: &'a Shared<T>,
+    number: u64,
+}
+
+impl<T> Drop for Withdraw<'_, T> {
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock();
+        if state.taken == self.number {
+            let value = state.queue.pop_front();
+            drop(state);
+            self.shared.received.notify_one();
+            drop(value);
+        }
+    }
+}
+
+/// The sending side of a [`channel`].
+pub struct Sender<T> {
+    shared: Arc<Shared<T>>,
+}
+
+impl<T> Sender<T> {
+    /// Sends `value`. Never waits.
+    ///
+    /// # Errors
+    /// `value` itself, if the receiver is gone. That it is not says nothing about whether the value will be received.
+    pub fn send(&self, value: T) -> Result<(), SendError<T>> {
+        self.shared.send(value, None).map_err(returned)
+    }
+}
+
+/// The sending side of a [`sync_channel`].
+pub struct SyncSender<T> {
+    shared: Arc<Shared<T>>,
+}
+
+impl<T> SyncSender<T> {
+    /// Sends `value`, blocking the calling thread until there is room.
+    ///
+    /// # Errors
+    /// `value` itself, if the receiver is gone.
+    pub fn send(&self, value: T) -> Result<(), SendError<T>> {
+        self.shared.send(value, None).map_err(returned)
+    }
+
+    /// Sends `value` if that needs no wait.
+    ///
+    /// # Errors
+    /// `value` itself, if there is no room, or no receiver.
+    pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
+        self.shared.try_send(value)
+    }
+
+    /// Sends `value`, waiting for at most `timeout`.
+    ///
+    /// # Errors
+    /// `value` itself, if there was no room until then (`Full`), or no receiver.
+    pub fn send_timeout(&self, value: T, timeout: Duration) -> Result<(), TrySendError<T>> {
+        self.shared.send(value, after(timeout))
+    }
+}
+
+fn returned<T>(error: TrySendError<T>) -> SendError<T> {
+    match error {
+        TrySendError::Full(value) | TrySendError::Disconnected(value) => SendError(value),
+    }
+}
+
+/// The receiving side of a channel.
+pub struct Receiver<T> {
+    shared: Arc<Shared<T>>,
+}
+
+impl<T> Receiver<T> {
+    /// The next value, blocking the calling thread until there is one.
+    ///
+    /// # Errors
+    /// All senders are gone and everything has been received.
+    pub fn recv(&self) -> Result<T, RecvError> {
+        self.shared.receive(None).map_err(|_| RecvError)
+    }
+
+    /// The next value, if there is one.
+    ///
+    /// # Errors
+    /// There is none, or there will never be one.
+    pub fn try_recv(&self) -> Result<T, TryRecvError> {
+        self.shared.take(self.shared.state.lock())
+    }
+
+    /// The next value, waiting for at most `timeout`.
+    ///
+    /// # Errors
+    /// None came until then, or there will never be one.
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
+        self.shared.receive(after(timeout))
+    }
+
+    /// The values until all senders are gone; waits for each.
+    pub fn iter(&self) -> Iter<'_, T> {
+        Iter { receiver: self }
+    }
+
+    /// The values that are there; does not wait.
+    pub fn try_iter(&self) -> TryIter<'_, T> {
+        TryIter { receiver: self }
+    }
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        self.shared.add_sender();
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<T> Clone for SyncSender<T> {
+    fn clone(&self) -> Self {
+        self.shared.add_sender();
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        self.shared.drop_sender();
+    }
+}
+
+impl<T> Drop for SyncSender<T> {
+    fn drop(&mut self) {
+        self.shared.drop_sender();
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock();
+        state.receiver = false;
+        // A sender that waits for its value to be taken gets it back; what others have sent is dropped with the receiver.
+        let left = if self.shared.bound == Some(0) { VecDeque::new() } else { std::mem::take(&mut state.queue) };
+        drop(state);
+        self.shared.received.notify_all();
+        drop(left);
+    }
+}
+
+/// See [`Receiver::iter`].
+#[derive(Debug)]
+pub struct Iter<'a, T> {
+    receiver: &'a Receiver<T>,
+}
+
+/// See [`Receiver::try_iter`].
+#[derive(Debug)]
+pub struct TryIter<'a, T> {
+    receiver: &'a Receiver<T>,
+}
+
+/// The values of a receiver until all senders are gone.
+#[derive(Debug)]
+pub struct IntoIter<T> {
+    receiver: Receiver<T>,
+}
+
+impl<T> Iterator for Iter<'_, T> {
+    type Item = T;
+    fn next(&mut self) -> Option<T> {
+        self.receiver.recv().ok()
+    }
+}
+
+impl<T> Iterator for TryIter<'_, T> {
+    type Item = T;
+    fn next(&mut self) -> Option<T> {
+        self.receiver.try_recv().ok()
+    }
+}
+
+impl<T> Iterator for IntoIter<T> {
+    type Item = T;
+    fn next(&mut self) -> Option<T> {
+        self.receiver.recv().ok()
+    }
+}
+
+impl<'a, T> IntoIterator for &'a Receiver<T> {
+    type Item = T;
+    type IntoIter = Iter<'a, T>;
+    fn into_iter(self) -> Iter<'a, T> {
+        self.iter()
+    }
+}
+
+impl<T> IntoIterator for Receiver<T> {
+    type Item = T;
+    type IntoIter = IntoIter<T>;
+    fn into_iter(self) -> IntoIter<T> {
+        IntoIter { receiver: self }
+    }
+}
+
+macro_rules! plain_debug {
+    ($($name:ident)*) => {$(
+        impl<T> fmt::Debug for $name<T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($name)).finish_non_exhaustive()
+            }
+        }
+    )*};
+}
+
+plain_debug!(Sender SyncSender Receiver);

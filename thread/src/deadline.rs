@@ -1,0 +1,120 @@
+//! Deadlines of threads: a wait that lasts until then is cut short, and the thread leaves what it was doing.
+//!
+//! A thread is not stopped from outside, in the middle of anything; it stops itself, where it waits. So whoever computes for long
+//! under a deadline asks [`deadline`] now and then. What is left is left by unwinding, as by a panic, but without the panic hook: guards are
+//! dropped, locks free again. While a thread unwinds its waits are not cut short, or a destructor that waits would end the process.
+
+use crate::extra::Extra;
+use crate::thread::current_record;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::{Duration, Instant};
+
+/// What [`with_deadline`] returns when its deadline has cut a wait short.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeadlinePassed;
+
+impl fmt::Display for DeadlinePassed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the thread was still waiting at its deadline")
+    }
+}
+
+impl std::error::Error for DeadlinePassed {}
+
+/// What unwinds a thread whose deadline has passed.
+struct Cut;
+
+/// Runs `body`, in which no wait of the calling thread lasts beyond `at`: one that would is cut short then, and `body` is left by
+/// unwinding, with everything in it dropped.
+///
+/// Waits are those of this crate that have no deadline of their own, or a later one: locks, conditions, joins, channels, [`sleep`](crate::sleep),
+/// [`park`](crate::park) and so on; not [`block`](crate::block), the end of a [`scope`](crate::scope), nor [`blocking`](crate::blocking). Nested deadlines: the earliest counts. A `body` that does not
+/// wait is not cut short; whoever computes for long asks [`deadline`]. On an ordinary kernel thread it is the same.
+///
+/// The crate must be compiled with unwinding (the default); with `panic = "abort"` a deadline that passes ends the process. Data under a lock whose
+/// guard is dropped so may be half changed, as after a panic.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use upcall_thread as thread;
+///
+/// thread::run(|| {
+///     let held = thread::Mutex::new(0);
+///     let _guard = held.lock();
+///     let soon = Instant::now() + Duration::from_millis(5);
+///     assert!(thread::with_deadline(soon, || *held.lock()).is_err());
+/// });
+/// ```
+///
+/// # Errors
+/// [`DeadlinePassed`] when a wait was cut short by this deadline.
+///
+/// # Panics
+/// As `body`.
+pub fn with_deadline<T>(at: Instant, body: impl FnOnce() -> T) -> Result<T, DeadlinePassed> {
+    let extra = current_record().extra_or_new(Extra::default);
+    let outer = extra.deadline.get();
+    extra.deadline.set(Some(outer.map_or(at, |outer| outer.min(at))));
+    let outcome = catch_unwind(AssertUnwindSafe(body));
+    extra.deadline.set(outer);
+    match outcome {
+        Ok(result) => Ok(result),
+        // If this deadline has not passed, it was an outer one.
+        Err(payload) if payload.is::<Cut>() && Instant::now() >= at => Err(DeadlinePassed),
+        Err(payload) => resume_unwind(payload),
+    }
+}
+
+/// The calling thread's deadline, if it runs inside of [`with_deadline`].
+pub fn deadline() -> Option<Instant> {
+    current_record().extra().and_then(|extra| extra.deadline.get())
+}
+
+/// Runs `wait` without the thread's deadline: for waits that must not be left.
+pub(crate) fn shielded<T>(wait: impl FnOnce() -> T) -> T {
+    let Some(extra) = current_record().extra() else { return wait() };
+    let before = extra.deadline.take();
+    let result = wait();
+    extra.deadline.set(before);
+    result
+}
+
+/// The end of a wait of at most `timeout` that begins now; `None`: later than the clock can say, so that there is none.
+pub(crate) fn after(timeout: Duration) -> Option<Instant> {
+    Instant::now().checked_add(timeout)
+}
+
+/// Until when a wait may last.
+#[derive(Clone, Copy)]
+pub(crate) struct Bound {
+    pub(crate) at: Option<Instant>,
+    /// It is the thread's deadline.
+    cuts: bool,
+}
+
+impl Bound {
+    /// The wait's own deadline or the thread's, whichever is earlier.
+    #[inline(always)]
+    pub(crate) fn of(own: Option<Instant>) -> Self {
+        match current_record().extra() {
+            None => Self { at: own, cuts: false },
+            Some(extra) => Self::with(own, extra),
+        }
+    }
+
+    #[cold]
+    fn with(own: Option<Instant>, extra: &Extra) -> Self {
+        match extra.deadline.get() {
+            Some(at) if own.is_none_or(|own| at < own) && !std::thread::panicking() => Self { at: Some(at), cuts: true },
+            _ => Self { at: own, cuts: false },
+        }
+    }
+
+    /// The wait has timed out, and the thread stands in no queue any more. Returns if that was the wait's own deadline.
+    pub(crate) fn passed(self) {
+        if self.cuts {
+            resume_unwind(Box::new(Cut));
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The threads that wait for one thing, oldest first: what mutex, read-write lock, semaphore and condition variable have in common.
+//!
+//! The waiters form a list through nodes on their own stacks, under a spin lock that is held for a few instructions. So there is
+//! no memory to run out of, and a waiter whose deadline passes takes its own node off, wherever it stands. Source: the wait
+//! queues of Mesa (Lampson, Redell, "Experience with processes and monitors in Mesa", 1980).
+//!
+//! # Who wakes
+//! Whoever takes a node off the list draws the right to wake its thread ([`Waits::draw`]). If the thread's deadline drew it
+//! first, the node is dropped and the next one is taken: nothing is handed to a thread that has given up. A thread that has
+//! been taken sleeps until its taker wakes it, so its node stays readable until then ([`Taken`]).
+
+use crate::sync::{AtomicPtr, Ordering, Spin, Spinning};
+use std::cell::Cell;
+use std::ptr;
+
+/// One wait of one thread, as a list holds it.
+pub trait Waits: Copy {
+    /// Wins the right to wake the thread, which its deadline may have won before.
+    fn draw(self) -> bool;
+}
+
+/// A place in a list, in the frame of the thread that waits.
+#[derive(Debug)]
+pub struct Node<W> {
+    wait: W,
+    /// What it waits for, in the terms of the list's owner.
+    pub(crate) wants: usize,
+    // The rest is touched by whoever has the list open.
+    listed: Cell<bool>,
+    older: Cell<*const Node<W>>,
+    newer: Cell<*const Node<W>>,
+}
+
+impl<W: Waits> Node<W> {
+    /// A node that is in no list.
+    pub fn new(wait: W, wants: usize) -> Self {
+        Self { wait, wants, listed: Cell::new(false), older: Cell::new(ptr::null()), newer: Cell::new(ptr::null()) }
+    }
+}
+
+/// See the module comment.
+#[derive(Debug)]
+pub struct WaitList<W> {
+    busy: Spin,
+    /// Written while the list is open; read at other times as a hint.
+    oldest: AtomicPtr<Node<W>>,
+    newest: Cell<*const Node<W>>,
+}
+
+// SAFETY: `newest` and all nodes are touched only by whoever has the list open, one at a time. The waits cross threads.
+unsafe impl<W: Send> Sync for WaitList<W> {}
+// SAFETY: as above; nothing is bound to a kernel thread. A list that is moved is empty: who waits borrows its owner.
+unsafe impl<W: Send> Send for WaitList<W> {}
+
+impl<W: Waits> WaitList<W> {
+    /// Nobody waits.
+    #[cfg(not(loom))]
+    pub const fn new() -> Self {
+        Self { busy: Spin::new(), oldest: AtomicPtr::new(ptr::null_mut()), newest: Cell::new(ptr::null()) }
+    }
+
+    /// Nobody waits.
+    #[cfg(loom)]
+    pub fn new() -> Self {
+        Self { busy: Spin::new(), oldest: AtomicPtr::new(ptr::null_mut()), newest: Cell::new(ptr::null()) }
+    }
+
+    /// Whether nobody waits, by one load and without opening the list: a hint, but for who is ordered after the waiter by
+    /// something else.
+    #[inline(always)]
+    pub fn seems_empty(&self) -> bool {
+        self.oldest.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Opens the list; closed again when the guard is dropped. Nothing may block meanwhile.
+    #[inline(always)]
+    pub fn open(&self) -> Open<'_, W> {
+        Open { list: self, _busy: self.busy.lock() }
+    }
+}
+
+/// The list, open for its one holder.
+#[derive(Debug)]
+pub struct Open<'a, W> {
+    list: &'a WaitList<W>,
+    _busy: Spinning<'a>,
+}
+
+impl<W: Waits> Open<'_, W> {
+    /// # Safety
+    /// `node` is null or listed.
+    #[inline(always)]
+    unsafe fn node(&self, node: *const Node<W>) -> Option<&Node<W>> {
+        // SAFETY: by `add`, a node stays while it is listed, and this list is open, so it is listed for as long as `self`.
+        unsafe { node.as_ref() }
+    }
+
+    /// Whether nobody waits.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.list.seems_empty()
+    }
+
+    /// Puts `node` behind all others.
+    ///
+    /// # Safety
+    /// The node stays where it is and untouched until its thread has been woken, or has taken it off by [`remove`](Self::remove).
+    #[inline(always)]
+    pub unsafe fn add(&self, node: &Node<W>) {
+        let raw = ptr::from_ref(node);
+        node.listed.set(true);
+        node.newer.set(ptr::null());
+        let newest = self.list.newest.replace(raw);
+        node.older.set(newest);
+        // SAFETY: what the list points to is listed.
+        match unsafe { self.node(newest) } {
+            Some(newest) => newest.newer.set(raw),
+            None => self.list.oldest.store(raw.cast_mut(), Ordering::Relaxed),
+        }
+    }
+
+    /// Takes `node` off, if it is still listed. For its own thread, which waits no more.
+    #[inline(always)]
+    pub fn remove(&self, node: &Node<W>) {
+        if !node.listed.replace(false) {
+            return;
+        }
+        let (older, newer) = (node.older.get(), node.newer.get());
+        // SAFETY: the neighbours of a listed node are listed.
+        match unsafe { self.node(older) } {
+            Some(older) => older.newer.set(newer),
+            None => self.list.oldest.store(newer.cast_mut(), Ordering::Relaxed),
+        }
+        // SAFETY: as above.
+        match unsafe { self.node(newer) } {
+            Some(newer) => newer.older.set(older),
+            None => self.list.newest.set(older),
+        }
+    }
+
+    /// What the oldest waits for.
+    #[inline(always)]
+    pub fn wants(&self) -> Option<usize> {
+        // SAFETY: what the list points to is listed.
+        unsafe { self.node(self.list.oldest.load(Ordering::Relaxed)) }.map(|oldest| oldest.wants)
+    }
+
+    /// Takes the oldest off and moves the right to wake it to `taken`. `false`: it had given up; it is off the list too.
+    #[inline(always)]
+    pub fn take(&self, taken: &Taken<W>) -> bool {
+        // SAFETY: what the list points to is listed.
+        let Some(oldest) = (unsafe { self.node(self.list.oldest.load(Ordering::Relaxed)) }) else { return false };
+        self.remove(oldest);
+        let drawn = oldest.wait.draw();
+        if drawn {
+            taken.add(oldest);
+        }
+        drawn
+    }
+
+    /// As [`take`](Self::take), for the oldest that has not given up.
+    #[inline(always)]
+    pub fn take_one(&self) -> Option<W> {
+        loop {
+            // SAFETY: what the list points to is listed.
+            let oldest = unsafe { self.node(self.list.oldest.load(Ordering::Relaxed)) }?;
+            self.remove(oldest);
+            if oldest.wait.draw() {
+                return Some(oldest.wait);
+            }
+        }
+    }
+}
+
+/// Threads that were taken off a list and have to be woken, oldest first, after the list is closed.
+#[derive(Debug)]
+pub struct Taken<W> {
+    first: Cell<*const Node<W>>,
+    last: Cell<*const Node<W>>,
+}
+
+impl<W: Waits> Taken<W> {
+    /// Nobody.
+    pub fn new() -> Self {
+        Self { first: Cell::new(ptr::null()), last: Cell::new(ptr::null()) }
+    }
+
+    #[inline(always)]
+    fn add(&self, node: &Node<W>) {
+        let raw = ptr::from_ref(node);
+        node.newer.set(ptr::null());
+        // SAFETY: a node that was taken stays until its thread is woken, which is done when it leaves this chain.
+        match unsafe { self.last.replace(raw).as_ref() } {
+            Some(last) => last.newer.set(raw),
+            None => self.first.set(raw),
+        }
+    }
+
+    /// Hands each to `wake`.
+    #[inline(always)]
+    pub fn wake_all(self, mut wake: impl FnMut(W)) {
+        let mut next = self.first.get();
+        // SAFETY: as in `add`.
+        while let Some(node) = unsafe { next.as_ref() } {
+            // After the wake the node is its thread's again, and may be gone.
+            next = node.newer.get();
+            wake(node.wait);
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Values that each thread has for itself.
+//!
+//! `std::thread_local!` gives one value to each kernel thread, so all threads of a virtual processor share it. These are for
+//! threads of both kinds: on a virtual processor the user-level thread has its own, elsewhere the kernel thread.
+
+use crate::extra::Extra;
+use crate::thread::current_record;
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Declares values of which each thread has its own, with the syntax of `std::thread_local!`.
+///
+/// A value is made when its thread first uses it, and dropped on its thread when that ends, before a joiner goes on. A thread that
+/// never ends, because [`run`](crate::run) returned before it did, drops nothing.
+///
+/// ```
+/// use std::cell::Cell;
+/// use upcall_thread as thread;
+///
+/// thread::thread_local! {
+///     static CALLS: Cell<u32> = const { Cell::new(0) };
+/// }
+///
+/// thread::run(|| {
+///     CALLS.set(1);
+///     let other = thread::spawn(|| CALLS.replace(7)).join().unwrap();
+///     assert_eq!((CALLS.get(), other), (1, 0));
+/// });
+/// ```
+#[macro_export]
+macro_rules! thread_local {
+    () => {};
+    ($(#[$attr:meta])* $vis:vis static $name:ident: $t:ty = const $init:block $(; $($rest:tt)*)?) => {
+        $(#[$attr])* $vis static $name: $crate::LocalKey<$t> = $crate::LocalKey::new(|| const $init);
+        $($crate::thread_local!($($rest)*);)?
+    };
+    ($(#[$attr:meta])* $vis:vis static $name:ident: $t:ty = $init:expr $(; $($rest:tt)*)?) => {
+        $(#[$attr])* $vis static $name: $crate::LocalKey<$t> = $crate::LocalKey::new(|| $init);
+        $($crate::thread_local!($($rest)*);)?
+    };
+}
+
+/// The key of a value that each thread has for itself; see [`thread_local!`](crate::thread_local!).
+pub struct LocalKey<T: 'static> {
+    make: fn() -> T,
+    /// Its place in each thread's values plus one; 0 until the first use.
+    place: AtomicUsize,
+}
+
+/// The value was dropped already: its thread is ending.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AccessError;
+
+impl fmt::Display for AccessError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a thread's own value was used after it had been dropped: do not use it in the drop of another one")
+    }
+}
+
+impl std::error::Error for AccessError {}
+
+/// The values of one thread.
+#[derive(Default)]
+pub(crate) struct Locals {
+    values: RefCell<Vec<Local>>,
+}
+
+#[derive(Default)]
+enum Local {
+    #[default]
+    Unused,
+    Value(Box<dyn Any>),
+    Dropped,
+}
+
+static PLACES: AtomicUsize = AtomicUsize::new(0);
+
+impl<T: 'static> LocalKey<T> {
+    /// For the macro.
+    #[doc(hidden)]
+    pub const fn new(make: fn() -> T) -> Self {
+        Self { make, place: AtomicUsize::new(0) }
+    }
+
+    /// Runs `f` with the calling thread's value, which is made now if it is the first time.
+    ///
+    /// # Panics
+    /// If the value was dropped already.
+    pub fn with<R>(&'static self, f: impl FnOnce(&T) -> R) -> R {
+        match self.try_with(f) {
+            Ok(result) => result,
+            Err(error) => panic!("upcall-thread: {error}"),
+        }
+    }
+
+    /// As [`with`](Self::with).
+    ///
+    /// # Errors
+    /// The value was dropped already: the thread is ending.
+    pub fn try_with<R>(&'static self, f: impl FnOnce(&T) -> R) -> Result<R, AccessError> {
+        let locals = &current_record().extra_or_new(Extra::default).locals;
+        let place = self.place();
+        let value = match locals.find::<T>(place)? {
+            Some(value) => value,
+            None => {
+                // What makes the value may use other values, or this one, and may block.
+                let made: Box<dyn Any> = Box::new((self.make)());
+                drop(locals.put(place, Local::Value(made)));
+                locals.find::<T>(place)?.ok_or(AccessError)?
+            }
+        };
+        // SAFETY: the value is in a box that is put away by this thread only, and not before the thread ends: until then `put` is
+        // called only for places that are unused, but for a value that used itself while it was made, which had no user left.
+        Ok(f(unsafe { &*value }))
+    }
+
+    #[inline]
+    fn place(&self) -> usize {
+        match self.place.load(Ordering::Relaxed) {
+            0 => self.first_use(),
+            place => place - 1,
+        }
+    }
+
+    #[cold]
+    fn first_use(&self) -> usize {
+        let new = PLACES.fetch_add(1, Ordering::Relaxed) + 1;
+        match self.place.compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => new - 1,
+            Err(place) => place - 1,
+        }
+    }
+}
+
+impl<T: 'static> LocalKey<Cell<T>> {
+    /// Stores `value`.
+    pub fn set(&'static self, value: T) {
+        self.with(|cell| cell.set(value));
+    }
+
+    /// The value, copied.
+    pub fn get(&'static self) -> T
+    where
+        T: Copy,
+    {
+        self.with(Cell::get)
+    }
+
+    /// The value, which leaves its type's default behind.
+    pub fn take(&'static self) -> T
+    where
+        T: Default,
+    {
+        self.with(Cell::take)
+    }
+
+    /// The value, which leaves `value` behind.
+    pub fn replace(&'static self, value: T) -> T {
+        self.with(|cell| cell.replace(value))
+    }
+}
+
+impl<T: 'static> LocalKey<RefCell<T>> {
+    /// Runs `f` with the value borrowed.
+    ///
+    /// # Panics
+    /// If it is mutably borrowed.
+    pub fn with_borrow<R>(&'static self, f: impl FnOnce(&T) -> R) -> R {
+        self.with(|cell| f(&cell.borrow()))
+    }
+
+    /// Runs `f` with the value mutably borrowed.
+    ///
+    /// # Panics
+    /// If it is borrowed.
+    pub fn with_borrow_mut<R>(&'static self, f: impl FnOnce(&mut T) -> R) -> R {
+        self.with(|cell| f(&mut cell.borrow_mut()))
+    }
+}
+
+impl<T> fmt::Debug for LocalKey<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalKey").finish_non_exhaustive()
+    }
+}
+
+impl Locals {
+    fn find<T: 'static>(&self, place: usize) -> Result<Option<*const T>, AccessError> {
+        match self.values.borrow().get(place) {
+            Some(Local::Value(value)) => Ok(Some(value.downcast_ref::<T>().expect("a place is of one key"))),
+            Some(Local::Dropped) => Err(AccessError),
+            Some(Local::Unused) | None => Ok(None),
+        }
+    }
+
+    /// What was in the place before; to be dropped by the caller, when the values are not borrowed.
+    #[must_use]
+    fn put(&self, place: usize, value: Local) -> Local {
+        let mut values = self.values.borrow_mut();
+        if values.len() <= place {
+            values.resize_with(place + 1, Local::default);
+        }
+        std::mem::replace(&mut values[place], value)
+    }
+
+    /// The thread ends: drops its values, those too that are made by the drop of others.
+    pub(crate) fn end(&self) {
+        loop {
+            let last = self.values.borrow().iter().rposition(|local| matches!(local, Local::Value(_)));
+            let Some(place) = last else { return };
+            drop(self.put(place, Local::Dropped));
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Things that are done once, whichever thread comes first: [`Once`], [`OnceLock`], [`LazyLock`].
+//!
+//! One that panics has not been done, and the next thread tries again; so nothing is poisoned. `std`'s would block the processor
+//! with all its threads, and for ever, if the thread that initialises blocks on it.
+
+use crate::condvar::Condvar;
+use crate::deadline::after;
+use crate::mutex::Mutex;
+use crate::waiter::Waited;
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// A function that is to be run once, as `std::sync::Once`, for threads of both kinds.
+pub struct Once {
+    done: AtomicBool,
+    running: Mutex<()>,
+    complete: Condvar,
+}
+
+impl Once {
+    /// Nothing was run.
+    pub const fn new() -> Self {
+        Self { done: AtomicBool::new(false), running: Mutex::new(()), complete: Condvar::new() }
+    }
+
+    /// Whether a function was run to its end.
+    #[inline]
+    pub fn is_completed(&self) -> bool {
+        // Acquire: what the function did is seen.
+        self.done.load(Ordering::Acquire)
+    }
+
+    /// Runs `f` unless a function was run; while another thread runs one, waits for it. Calling it from inside of `f` blocks for ever.
+    ///
+    /// # Panics
+    /// As `f`; then nothing was run, and another thread's function will be.
+    #[inline]
+    pub fn call_once(&self, f: impl FnOnce()) {
+        if !self.is_completed() {
+            self.call_first(f);
+        }
+    }
+
+    #[cold]
+    fn call_first(&self, f: impl FnOnce()) {
+        let running = self.running.lock();
+        if self.is_completed() {
+            return;
+        }
+        f();
+        self.done.store(true, Ordering::Release);
+        drop(running);
+        self.complete.notify_all();
+    }
+
+    /// Blocks the calling thread until a function was run to its end.
+    pub fn wait(&self) {
+        self.wait_until(None);
+    }
+
+    /// As [`wait`](Self::wait), for at most `timeout`.
+    pub fn wait_timeout(&self, timeout: Duration) -> Waited {
+        self.wait_until(after(timeout))
+    }
+
+    fn wait_until(&self, deadline: Option<Instant>) -> Waited {
+        if self.is_completed() {
+            return Waited::Woken;
+        }
+        // Under the lock there is nobody between the end of a function and its notification, but the lock may be held for long.
+        let running = match deadline {
+            None => Some(self.running.lock()),
+            Some(at) => self.running.try_lock_until(at),
+        };
+        let Some(mut running) = running else { return Waited::TimedOut };
+        let mut waited = Waited::Woken;
+        while !self.is_completed() && waited == Waited::Woken {
+            (running, waited) = match deadline {
+                None => (self.complete.wait(running), Waited::Woken),
+                Some(at) => self.complete.wait_until(running, at),
+            };
+        }
+        if self.is_completed() { Waited::Woken } else { Waited::TimedOut }
+    }
+}
+
+impl Default for Once {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Once {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Once").field("completed", &self.is_completed()).finish()
+    }
+}
+
+/// A value that is set once, as `std::sync::OnceLock`, for threads of both kinds.
+pub struct OnceLock<T> {
+    once: Once,
+    /// There when `once` is completed.
+    value: UnsafeCell<MaybeUninit<T>>,
+}
+
+// SAFETY: shared references to the value go to all threads, and a value set by one may be dropped by another.
+unsafe impl<T: Send + Sync> Sync for OnceLock<T> {}
+// SAFETY: holds the value by value.
+unsafe impl<T: Send> Send for OnceLock<T> {}
+
+impl<T> OnceLock<T> {
+    /// Not set.
+    pub const fn new() -> Self {
+        Self { once: Once::new(), value: UnsafeCell::new(MaybeUninit::uninit()) }
+    }
+
+    /// The value, if it is set.
+    #[inline]
+    pub fn get(&self) -> Option<&T> {
+        self.once.is_completed().then(|| self.there())
+    }
+
+    /// The value, if it is set.
+    pub fn get_mut(&mut self) -> Option<&mut T> {
+        // SAFETY: completed: the value is there; and the borrow is unique.
+        self.once.is_completed().then(|| unsafe { self.value.get_mut().assume_init_mut() })
+    }
+
+    /// Sets the value.
+    ///
+    /// # Errors
+    /// `value` itself, if one is set.
+    pub fn set(&self, value: T) -> Result<(), T> {
+        let mut value = Some(value);
+        self.once.call_once(|| {
+            if let Some(value) = value.take() {
+                self.write(value);
+            }
+        });
+        value.map_or(Ok(()), Err)
+    }
+
+    /// The value, set to what `make` returns if it is not set. While another thread makes one, waits for that.
+    ///
+    /// # Panics
+    /// As `make`; then nothing is set. Calling this from inside of `make` blocks for ever.
+    #[inline]
+    pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+        self.once.call_once(|| self.write(make()));
+        self.there()
+    }
+
+    /// Blocks the calling thread until the value is set.
+    pub fn wait(&self) -> &T {
+        self.once.wait();
+        self.there()
+    }
+
+    /// As [`wait`](Self::wait), for at most `timeout`.
+    pub fn wait_timeout(&self, timeout: Duration) -> Option<&T> {
+        (self.once.wait_timeout(timeout) == Waited::Woken).then(|| self.there())
+    }
+
+    /// The value, which is no longer set.
+    pub fn take(&mut self) -> Option<T> {
+        if !std::mem::take(self.once.done.get_mut()) {
+            return None;
+        }
+        // SAFETY: the value was there, and the flag says no longer that it is.
+        Some(unsafe { self.value.get_mut().assume_init_read() })
+    }
+
+    /// The value, if it is set.
+    pub fn into_inner(mut self) -> Option<T> {
+        self.take()
+    }
+
+    /// Inside of `once`.
+    fn write(&self, value: T) {
+        // SAFETY: one thread is inside of `once`, and nobody reads before it is completed.
+        unsafe { &mut *self.value.get() }.write(value);
+    }
+
+    /// `once` is completed.
+    #[inline(always)]
+    fn there(&self) -> &T {
+        debug_assert!(self.once.is_completed());
+        // SAFETY: the value is not written any more once it is there.
+        let value = unsafe { &*self.value.get() };
+        // SAFETY: completed: it is there.
+        unsafe { value.assume_init_ref() }
+    }
+}
+
+impl<T> Drop for OnceLock<T> {
+    fn drop(&mut self) {
+        drop(self.take());
+    }
+}
+
+impl<T> Default for OnceLock<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> From<T> for OnceLock<T> {
+    fn from(value: T) -> Self {
+        let cell = Self::new();
+        let _ = cell.set(value);
+        cell
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for OnceLock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OnceLock").field(&self.get()).finish()
+    }
+}
+
+/// A value that is made when it is first used, as `std::sync::LazyLock`, for threads of both kinds.
+pub struct LazyLock<T, F = fn() -> T> {
+    value: OnceLock<T>,
+    make: F,
+}
+
+impl<T, F: Fn() -> T> LazyLock<T, F> {
+    /// Not made yet. `make` runs once, or again if it panics.
+    pub const fn new(make: F) -> Self {
+        Self { value: OnceLock::new(), make }
+    }
+
+    /// The value, made now if this is the first use; also by dereferencing.
+    #[inline]
+    pub fn force(this: &Self) -> &T {
+        this.value.get_or_init(&this.make)
+    }
+}
+
+impl<T, F: Fn() -> T> Deref for LazyLock<T, F> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        Self::force(self)
+    }
+}
+
+impl<T: fmt::Debug, F> fmt::Debug for LazyLock<T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LazyLock").field(&self.value.get()).finish()
+    }
+}

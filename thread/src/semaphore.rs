@@ -1,0 +1,109 @@
+//! A counting semaphore that blocks the thread and never its processor. Source: E. W. Dijkstra, "Cooperating sequential processes", 1965.
+
+use crate::deadline::after;
+use crate::rwlock::{give, take, try_take};
+use crate::shares::{MOST, Shares};
+use crate::waiter::Wait;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// A number of permits, for threads of both kinds.
+///
+/// First come, first served: who wants many permits is not overtaken by those who want few.
+pub struct Semaphore {
+    shares: Shares<Wait>,
+}
+
+impl Semaphore {
+    /// The most permits that a semaphore can have.
+    pub const MOST_PERMITS: usize = MOST;
+
+    /// `permits` free permits.
+    ///
+    /// # Panics
+    /// For more than [`MOST_PERMITS`](Self::MOST_PERMITS).
+    pub const fn new(permits: usize) -> Self {
+        assert!(permits <= MOST, "more permits than Semaphore::MOST_PERMITS");
+        Self { shares: Shares::new(permits) }
+    }
+
+    /// How many permits are free; they may be gone when the caller looks.
+    pub fn available(&self) -> usize {
+        self.shares.free()
+    }
+
+    /// Takes one permit, blocking the calling thread while there is none. Dropping what it returns gives it back.
+    pub fn acquire(&self) -> Permits<'_> {
+        self.acquire_many(1)
+    }
+
+    /// Takes `count` permits at once, blocking the calling thread until they are there. If they never will be, it waits for ever.
+    pub fn acquire_many(&self, count: usize) -> Permits<'_> {
+        if !self.shares.try_take(count) {
+            take(&self.shares, count, None);
+        }
+        Permits { semaphore: self, count }
+    }
+
+    /// Takes `count` permits if that needs no wait.
+    pub fn try_acquire(&self, count: usize) -> Option<Permits<'_>> {
+        self.shares.try_take(count).then(|| Permits { semaphore: self, count })
+    }
+
+    /// Takes `count` permits, waiting for at most `timeout`.
+    pub fn acquire_timeout(&self, count: usize, timeout: Duration) -> Option<Permits<'_>> {
+        try_take(&self.shares, count, || after(timeout)).then(|| Permits { semaphore: self, count })
+    }
+
+    /// Takes `count` permits, waiting until `deadline` at most.
+    pub fn acquire_until(&self, count: usize, deadline: Instant) -> Option<Permits<'_>> {
+        try_take(&self.shares, count, || Some(deadline)).then(|| Permits { semaphore: self, count })
+    }
+
+    /// Adds `count` permits, whoever had them. Any thread may do that, and with [`Permits::forget`] it makes an event counter.
+    ///
+    /// # Panics
+    /// If there were more than [`MOST_PERMITS`](Self::MOST_PERMITS) free ones.
+    pub fn release(&self, count: usize) {
+        assert!(
+            count <= MOST - self.shares.free().min(MOST),
+            "a semaphore with {} free permits was given {count} more: the most is {MOST}",
+            self.shares.free()
+        );
+        give(&self.shares, count);
+    }
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Semaphore").field("available", &self.available()).finish()
+    }
+}
+
+/// Permits taken; dropping them gives them back.
+#[must_use = "dropping the permits gives them back at once"]
+#[derive(Debug)]
+pub struct Permits<'a> {
+    semaphore: &'a Semaphore,
+    count: usize,
+}
+
+impl Permits<'_> {
+    /// How many.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Uses the permits up: they are not given back.
+    pub fn forget(mut self) {
+        self.count = 0;
+    }
+}
+
+impl Drop for Permits<'_> {
+    fn drop(&mut self) {
+        if self.count > 0 {
+            give(&self.semaphore.shares, self.count);
+        }
+    }
+}

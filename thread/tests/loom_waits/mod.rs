@@ -1,0 +1,43 @@
+//! Threads as the lists of waiters see them, for the models: a wake, and a deadline that may come first.
+
+use loom::sync::atomic::{AtomicBool, Ordering};
+use upcall_thread::model::{Parker, Waits};
+
+/// One wait.
+#[derive(Debug)]
+pub struct Contender {
+    drawn: AtomicBool,
+    woken: AtomicBool,
+    parker: Parker,
+}
+
+/// A thread that is about to wait.
+pub fn contender() -> &'static Contender {
+    // Records are never freed; loom's leak check does not know plain boxes.
+    Box::leak(Box::new(Contender { drawn: AtomicBool::new(false), woken: AtomicBool::new(false), parker: Parker::default() }))
+}
+
+impl Waits for &'static Contender {
+    fn draw(self) -> bool {
+        self.drawn.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}
+
+impl Contender {
+    /// Whoever drew the right wakes.
+    pub fn wake(&self) {
+        self.woken.store(true, Ordering::Release);
+        self.parker.unpark();
+    }
+
+    /// `true`: woken. `false`: the deadline passed, as it does at once where `patient` is false.
+    pub fn wait(&'static self, patient: bool) -> bool {
+        if !patient && self.draw() {
+            return false;
+        }
+        while !self.woken.load(Ordering::Acquire) {
+            self.parker.park(None, || self.woken.load(Ordering::Acquire));
+        }
+        true
+    }
+}
