@@ -30,7 +30,7 @@ unit:
 models:
 	$(LOOM) --package upcall-shm --test loom_ring
 	$(LOOM) --package upcall-transfer --test loom_sleep --test loom_gate
-	$(LOOM) --package upcall-thread --test loom_fresh --test loom_lock --test loom_park --test loom_shares
+	$(LOOM) --package upcall-thread --test loom_condvar --test loom_fresh --test loom_lock --test loom_park --test loom_shares
 
 # Miri comes with a nightly toolchain only; where there is none this says so and goes on.
 miri:

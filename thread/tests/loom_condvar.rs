@@ -1,0 +1,115 @@
+//! The condition variable's protocol, on the lock's and the list's: a notification that follows a change under the lock wakes a waiter,
+//! and one that gives up uses none up. `RUSTFLAGS="--cfg loom" cargo test -p upcall-thread --release --test loom_condvar`
+#![cfg(loom)]
+
+mod loom_waits;
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+use loom_waits::{Contender, contender};
+use upcall_thread::model::{Entry, Node, RawLock, WaitList};
+
+/// Tokens under a lock, and those who wait for one.
+struct Tokens {
+    lock: RawLock<&'static Contender>,
+    waiters: WaitList<&'static Contender>,
+    left: UnsafeCell<usize>,
+}
+
+// SAFETY: the tokens are touched by the holder of the lock; loom checks it.
+unsafe impl Sync for Tokens {}
+// SAFETY: as above.
+unsafe impl Send for Tokens {}
+
+impl Tokens {
+    fn new() -> Arc<Self> {
+        Arc::new(Tokens { lock: RawLock::new(), waiters: WaitList::new(), left: UnsafeCell::new(0) })
+    }
+
+    fn acquire(&self) {
+        let me = contender();
+        let node = Node::new(me, 0);
+        // SAFETY: the node stays until the wake.
+        if !self.lock.try_acquire() && unsafe { self.lock.enter(&node) } == Entry::Queued {
+            me.wait(true);
+        }
+    }
+
+    fn release(&self) {
+        if let Some(next) = self.lock.release() {
+            next.wake();
+        }
+    }
+
+    /// As `Condvar::wait_bound` in a loop. `false`: gave up.
+    fn take(&self, patient: bool) -> bool {
+        self.acquire();
+        // SAFETY: the lock is held.
+        while self.left.with(|left| unsafe { *left }) == 0 {
+            let me = contender();
+            let node = Node::new(me, 0);
+            // SAFETY: the node stays until the wake, or until it is removed.
+            unsafe { self.waiters.open().add(&node) };
+            self.release();
+            if !me.wait(patient) {
+                self.waiters.open().remove(&node);
+                return false;
+            }
+            self.acquire();
+        }
+        // SAFETY: the lock is held.
+        self.left.with_mut(|left| unsafe { *left -= 1 });
+        self.release();
+        true
+    }
+
+    /// As a change under the lock and `Condvar::notify_one` after it.
+    fn put(&self) {
+        self.acquire();
+        // SAFETY: the lock is held.
+        self.left.with_mut(|left| unsafe { *left += 1 });
+        self.release();
+        if !self.waiters.seems_empty() {
+            let woken = self.waiters.open().take_one();
+            if let Some(woken) = woken {
+                woken.wake();
+            }
+        }
+    }
+}
+
+fn check(takers: &'static [bool], preemptions: usize) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(preemptions);
+    model.check(move || {
+        let tokens = Tokens::new();
+        let threads: Vec<_> = takers
+            .iter()
+            .map(|&patient| {
+                let tokens = Arc::clone(&tokens);
+                thread::spawn(move || tokens.take(patient))
+            })
+            .collect();
+        // As many as there are patient takers, and one more for each that may give up.
+        takers.iter().for_each(|_| tokens.put());
+        let taken = threads.into_iter().map(|thread| thread.join().unwrap()).filter(|&took| took).count();
+        // SAFETY: all others have ended.
+        assert_eq!(tokens.left.with(|left| unsafe { *left }), takers.len() - taken);
+    });
+}
+
+#[test]
+fn one_taker() {
+    check(&[true], 4);
+}
+
+#[test]
+fn two_takers() {
+    check(&[true, true], 2);
+}
+
+#[test]
+fn one_that_gives_up_uses_up_no_notification() {
+    check(&[true, false], 2);
+}
