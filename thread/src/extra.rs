@@ -2,18 +2,39 @@
 
 use crate::local::Locals;
 use std::cell::Cell;
+use std::mem::offset_of;
 use std::time::Instant;
 
 /// See the module comment. The name is set before the thread is known and never changed; the rest is touched by the thread alone.
 #[derive(Default)]
 pub(crate) struct Extra {
-    pub(crate) name: Option<Box<str>>,
+    name: Name,
+    named: Option<Box<str>>,
     pub(crate) deadline: Cell<Option<Instant>>,
     pub(crate) locals: Locals,
 }
 
+/// Where `named` lies, for those who look from outside (see `beacon`).
+#[repr(C)]
+struct Name {
+    at: *const u8,
+    length: usize,
+}
+
+impl Default for Name {
+    fn default() -> Self {
+        Self { at: std::ptr::null(), length: 0 }
+    }
+}
+
 impl Extra {
+    pub(crate) const NAME_OFFSET: usize = offset_of!(Extra, name);
+
     pub(crate) fn named(name: Box<str>) -> Self {
-        Self { name: Some(name), ..Self::default() }
+        Self { name: Name { at: name.as_ptr(), length: name.len() }, named: Some(name), ..Self::default() }
+    }
+
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.named.as_deref()
     }
 }

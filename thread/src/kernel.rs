@@ -3,6 +3,7 @@
 //! Such a thread has a record like any other, taken when it first blocks and given back when it ends. Records are never
 //! freed (see `record`), so a late waker touches no freed memory.
 
+use crate::beacon;
 use crate::extra::Extra;
 use crate::record::{Cause, REF, Rec, Record};
 use crate::shared::draw_numbers;
@@ -43,7 +44,11 @@ fn free() -> std::sync::MutexGuard<'static, Vec<Rec>> {
 }
 
 fn take() -> Rec {
-    let rec = free().pop().unwrap_or_else(|| Box::leak(Box::new(Record::blank())));
+    let rec = free().pop().unwrap_or_else(|| {
+        let new: Rec = Box::leak(Box::new(Record::blank()));
+        beacon::add_kernel_record(new);
+        new
+    });
     rec.word.store(REF, Ordering::Relaxed);
     rec.token.store(0, Ordering::Relaxed);
     rec.id.set(draw_numbers(1));

@@ -71,6 +71,8 @@ mod arch;
 #[cfg(not(loom))]
 mod barrier;
 #[cfg(not(loom))]
+mod beacon;
+#[cfg(not(loom))]
 mod blocking;
 #[cfg(not(loom))]
 mod channel;

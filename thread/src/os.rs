@@ -120,3 +120,9 @@ pub(crate) fn only(cpu: usize) -> io::Result<libc::cpu_set_t> {
     unsafe { libc::CPU_SET(cpu, &mut set) };
     Ok(set)
 }
+
+/// The kernel's number of the calling kernel thread.
+pub(crate) fn thread_id() -> u32 {
+    // SAFETY: the call has no operands.
+    unsafe { libc::gettid() }.unsigned_abs()
+}

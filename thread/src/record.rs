@@ -85,19 +85,28 @@ pub(crate) struct Table {
     pub(crate) drop_result: unsafe fn(*mut u8),
 }
 
-/// What a thread waits for.
+/// What a thread waits for; its `object` is in parentheses. The numbers are read from outside: see `beacon`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Cause {
-    /// It does not wait, or for something that is not of this crate.
+    /// Something that is not of this crate, such as the reply to a call.
     Other = 0,
-    Join,
-    Lock,
-    Shares,
-    Condition,
-    Park,
-    Sleep,
-    Blocking,
+    /// The end of a thread (its record).
+    Join = 1,
+    /// A mutex (its address).
+    Lock = 2,
+    /// A read-write lock or a semaphore (its address).
+    Shares = 3,
+    /// A condition variable (its address).
+    Condition = 4,
+    /// An unpark.
+    Park = 5,
+    /// A time.
+    Sleep = 6,
+    /// Blocking work done aside.
+    Blocking = 7,
+    /// Outside work: a worker that has none. It is not `blocking`.
+    Work = 8,
 }
 
 /// The result is in place.
@@ -121,6 +130,9 @@ impl Linked for Record {
 }
 
 impl Record {
+    pub(crate) const HOME_OFFSET: usize = std::mem::offset_of!(Record, home);
+    pub(crate) const EXTRA_OFFSET: usize = std::mem::offset_of!(Record, extra);
+
     /// A kernel thread's; all bytes zero, as a stack's is at first.
     pub(crate) fn blank() -> Self {
         Self {

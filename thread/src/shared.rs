@@ -16,6 +16,9 @@ pub(crate) struct Shared {
     pub(crate) inbox: Apart<Inbox<Record>>,
 }
 
+/// Where a processor's index lies in `Shared`, for those who look from outside.
+pub(crate) const INDEX_OFFSET: usize = std::mem::offset_of!(Shared, index);
+
 impl Shared {
     /// Another kernel thread makes a thread of this processor ready. See `parker` for why the wake is not lost.
     pub(crate) fn post(&self, rec: Rec) {

@@ -25,6 +25,7 @@
 //! (`MADV_DONTNEED`) by a processor that is idle, a few at a time, and cost address space only, and a page fault when they are used again. Of each
 //! small class 256 MiB are kept for good (4096 slots of 64 KiB, which hold 16 MiB if each was used lightly); of slots above 256 KiB none.
 
+use crate::beacon;
 use crate::link::Lifo;
 use crate::os::{self, PAGE};
 use crate::record::{Rec, Record};
@@ -41,8 +42,8 @@ const CLASSES: usize = 15;
 /// The classes that are kept warm.
 const SMALL_CLASSES: usize = 5;
 const SLAB: usize = 16 * 1024 * 1024;
-const COLOURS: usize = 16;
-const COLOUR_STEP: usize = 64;
+pub(crate) const COLOURS: usize = 16;
+pub(crate) const COLOUR_STEP: usize = 64;
 /// What of a stack the record, its colour, and an ordinary closure with its result may take.
 const OVERHEAD: usize = 2048;
 /// What closure and result may take without the thread getting a larger stack for it.
@@ -295,6 +296,7 @@ impl Class {
         let base = os::map(count * slot).map_err(|error| {
             io::Error::new(error.kind(), format!("no address space for {count} stacks of {} bytes: {error}", usable(class)))
         })?;
+        beacon::add_slab(base.as_ptr(), slot, usable(class), count);
         // Popped from the back: the lowest slot first, so that neighbours are used together.
         for at in (0..count).rev() {
             let bottom = base.as_ptr().wrapping_add(at * slot + PAGE);

@@ -32,7 +32,7 @@ impl Thread {
 
     /// Its name, if it was given one.
     pub fn name(&self) -> Option<&str> {
-        self.rec.extra()?.name.as_deref()
+        self.rec.extra()?.name()
     }
 
     /// Lets the thread's current or next [`park`] return. Any kernel thread may call this.

@@ -19,10 +19,11 @@
 //! sides must change. What remains is that the processor may be going to sleep: see `parker`.
 
 use crate::arch;
+use crate::beacon::Post;
 use crate::fresh::Pop;
 use crate::idle::{Found, Idle};
 use crate::link::{Fifo, Lifo};
-use crate::record::{Rec, Record};
+use crate::record::{Cause, Rec, Record};
 use crate::shared::{self, Group, Shared};
 use crate::spawn;
 use crate::stack;
@@ -53,10 +54,11 @@ pub fn on_virtual_processor() -> Option<usize> {
 }
 
 /// A virtual processor. Handed to an [`Idle`] implementation; there is no other way to get one.
+#[repr(C)]
 pub struct Vp {
+    post: Post,
     pub(crate) shared: &'static Shared,
     pub(crate) group: &'static Group,
-    current: Cell<Rec>,
     pub(crate) ready: Fifo<Record>,
     choices: Cell<u32>,
     pub(crate) stacks: stack::Cache,
@@ -96,9 +98,9 @@ impl Vp {
     pub(crate) fn enter(group: &'static Group, index: usize, root: Rec) -> &'static Vp {
         let shared = &group.members[index];
         let vp: &'static Vp = Box::leak(Box::new(Vp {
+            post: Post::new(index, root),
             shared,
             group,
-            current: Cell::new(root),
             ready: Fifo::new(),
             choices: Cell::new(0),
             stacks: stack::Cache::new(),
@@ -111,6 +113,7 @@ impl Vp {
             not_send: PhantomData,
         }));
         root.set_home(Some(shared));
+        vp.post.put_up();
         HERE.set(Some(vp));
         vp.shared.idle.begin(vp);
         vp
@@ -128,7 +131,8 @@ impl Vp {
         self.stacks.empty();
         stack::trim(Instant::now(), true);
         self.shared.idle.end(self);
-        self.current.get().set_home(None);
+        self.current().set_home(None);
+        self.post.take_down();
         HERE.set(None);
     }
 
@@ -155,7 +159,7 @@ impl Vp {
 
     #[inline(always)]
     pub(crate) fn current(&self) -> Rec {
-        self.current.get()
+        self.post.current.get()
     }
 
     /// A number that is never used twice in the process.
@@ -248,7 +252,7 @@ impl Vp {
     /// `dead` is a thread whose stack may be reused once it is no longer running, that is `from` or nothing.
     #[inline(always)]
     fn switch(&self, from: Rec, to: Rec, dead: Option<Rec>) {
-        self.current.set(to);
+        self.post.current.set(to);
         // A fresh thread gets its home here; for any other this stores what is there already.
         to.set_home(Some(self.shared));
         let gift = dead.map_or(ptr::null(), |rec| rec.as_raw());
@@ -382,7 +386,9 @@ impl Vp {
                 }
             };
             self.workers.push(me);
+            me.cause.set(Cause::Work);
             self.switch(me, next, None);
+            me.cause.set(Cause::Other);
         }
     }
 
