@@ -36,7 +36,8 @@
 //!   blocking system call, or a lock of `std`, blocks the processor with all its threads.
 //! * `std`'s thread-locals and `std::thread::panicking` belong to the processor. A `RefCell` in one that stays borrowed across
 //!   a switch is borrowed for the other threads too.
-//! * Stacks are 64 KiB by default and do not grow. Overflow hits a guard page: SIGSEGV, never silent corruption.
+//! * Stacks are 64 KiB by default and do not grow. Overflow hits a guard page: a line with the thread's name and size on
+//!   standard error and SIGSEGV, never silent corruption.
 //! * [`Mutex`], [`Condvar`], `join`, `park`, `sleep` also work on an ordinary kernel thread, and block it; so both kinds
 //!   may share data. [`spawn`] needs a virtual processor.
 //!
@@ -94,6 +95,8 @@ mod mutex;
 mod once;
 #[cfg(not(loom))]
 mod os;
+#[cfg(not(loom))]
+mod overflow;
 #[cfg(not(loom))]
 mod record;
 #[cfg(not(loom))]

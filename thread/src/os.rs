@@ -126,3 +126,106 @@ pub(crate) fn thread_id() -> u32 {
     // SAFETY: the call has no operands.
     unsafe { libc::gettid() }.unsigned_abs()
 }
+
+/// What a signal does now.
+pub(crate) fn signal_action(signal: libc::c_int) -> io::Result<libc::sigaction> {
+    // SAFETY: plain numbers and pointers, for which zero is a valid value.
+    let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: nothing is changed, and the answer goes to a live local.
+    done(unsafe { libc::sigaction(signal, ptr::null(), &raw mut now) })?;
+    Ok(now)
+}
+
+pub(crate) type SignalHandler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+
+/// Has `handler` run for a signal.
+///
+/// # Safety
+/// The handler does only what a signal handler may, wherever the signal comes.
+pub(crate) unsafe fn set_signal_handler(signal: libc::c_int, handler: SignalHandler, flags: libc::c_int) -> io::Result<()> {
+    // SAFETY: plain numbers and pointers, for which zero is a valid value.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler as libc::sighandler_t;
+    action.sa_flags = flags;
+    // SAFETY: the action is live, and its handler is as the caller promised.
+    done(unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) })
+}
+
+/// Has a signal take the course that it took before our handler: the handler of then, or what the kernel does without one.
+///
+/// # Safety
+/// Called in a handler with its own arguments.
+pub(crate) unsafe fn hand_on(
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+    before: Option<&libc::sigaction>,
+) {
+    match before {
+        Some(before) if before.sa_sigaction != libc::SIG_DFL && before.sa_sigaction != libc::SIG_IGN => {
+            if before.sa_flags & libc::SA_SIGINFO != 0 {
+                // SAFETY: the program installed it as a function of this type.
+                let handler = unsafe { std::mem::transmute::<libc::sighandler_t, SignalHandler>(before.sa_sigaction) };
+                handler(signal, info, context);
+            } else {
+                // SAFETY: as above.
+                let handler =
+                    unsafe { std::mem::transmute::<libc::sighandler_t, extern "C" fn(libc::c_int)>(before.sa_sigaction) };
+                handler(signal);
+            }
+        }
+        _ => {
+            // SAFETY: the default action is no code.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+            // A fault comes again when the handler returns; what another process sent has to be sent again.
+            // SAFETY: the kernel passed a valid record to the handler.
+            if unsafe { (*info).si_code } <= 0 {
+                // SAFETY: no memory operands.
+                unsafe { libc::raise(signal) };
+            }
+        }
+    }
+}
+
+/// Writes to standard error, from anywhere, a signal handler included.
+pub(crate) fn write_to_stderr(text: &[u8]) {
+    // SAFETY: the bytes are live; the kernel only reads them. Where standard error is closed nobody is there to tell.
+    let _ = unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
+}
+
+/// The kernel thread's alternate stack for signal handlers, while this lives. `None`: it has one already, or cannot have one.
+pub(crate) struct SignalStack {
+    memory: NonNull<u8>,
+}
+
+const SIGNAL_STACK: usize = 64 * 1024;
+
+impl SignalStack {
+    pub(crate) fn provide() -> Option<Self> {
+        // SAFETY: plain numbers and pointers, for which zero is a valid value.
+        let mut now: libc::stack_t = unsafe { std::mem::zeroed() };
+        // SAFETY: nothing is changed, and the answer goes to a live local.
+        done(unsafe { libc::sigaltstack(ptr::null(), &raw mut now) }).ok()?;
+        if now.ss_flags & libc::SS_DISABLE == 0 {
+            return None;
+        }
+        let memory = map(PAGE + SIGNAL_STACK).ok()?;
+        // SAFETY: the first page of a mapping made just now.
+        let _ = unsafe { protect(memory.as_ptr()) };
+        let new = libc::stack_t { ss_sp: memory.as_ptr().wrapping_add(PAGE).cast(), ss_flags: 0, ss_size: SIGNAL_STACK };
+        let provided = Self { memory };
+        // SAFETY: the memory stays mapped until `drop`, which withdraws it first.
+        done(unsafe { libc::sigaltstack(&raw const new, ptr::null_mut()) }).ok()?;
+        Some(provided)
+    }
+}
+
+impl Drop for SignalStack {
+    fn drop(&mut self) {
+        let none = libc::stack_t { ss_sp: ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+        // SAFETY: no handler runs on it: this is not a handler.
+        let _ = unsafe { libc::sigaltstack(&raw const none, ptr::null_mut()) };
+        // SAFETY: mapped by `provide`, and used by nobody any more.
+        unsafe { libc::munmap(self.memory.as_ptr().cast(), PAGE + SIGNAL_STACK) };
+    }
+}

@@ -345,6 +345,11 @@ fn record_at(bottom: Bottom, colour: u8, class: u8) -> *mut u8 {
     bottom.0.wrapping_add(usable(class) - size_of::<Record>() - usize::from(colour) * COLOUR_STEP)
 }
 
+/// The usable bytes of a thread's stack.
+pub(crate) fn size(rec: Rec) -> usize {
+    usable(rec.class.get())
+}
+
 /// Where the stack below the record begins: aligned to 64.
 #[inline(always)]
 pub(crate) fn top(rec: Rec) -> *mut u8 {

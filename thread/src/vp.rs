@@ -23,6 +23,8 @@ use crate::beacon::Post;
 use crate::fresh::Pop;
 use crate::idle::{Found, Idle};
 use crate::link::{Fifo, Lifo};
+use crate::os;
+use crate::overflow;
 use crate::record::{Cause, Rec, Record};
 use crate::shared::{self, Group, Shared};
 use crate::spawn;
@@ -71,6 +73,8 @@ pub struct Vp {
     /// `poll` has announced work that no worker has begun.
     announced: Cell<bool>,
     pub(crate) hunger: Hunger,
+    /// Where the handler of an overflow runs, if the kernel thread had no such stack.
+    signal_stack: Cell<Option<os::SignalStack>>,
     not_send: PhantomData<*const ()>,
 }
 
@@ -110,10 +114,12 @@ impl Vp {
             workers: Lifo::new(),
             announced: Cell::new(false),
             hunger: Hunger::default(),
+            signal_stack: Cell::new(os::SignalStack::provide()),
             not_send: PhantomData,
         }));
         root.set_home(Some(shared));
         vp.post.put_up();
+        overflow::watch();
         HERE.set(Some(vp));
         vp.shared.idle.begin(vp);
         vp
@@ -133,6 +139,7 @@ impl Vp {
         self.shared.idle.end(self);
         self.current().set_home(None);
         self.post.take_down();
+        drop(self.signal_stack.take());
         HERE.set(None);
     }
 

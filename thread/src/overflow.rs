@@ -1,0 +1,83 @@
+//! A stack that overflows is told by the name and the size of its thread, before the process dies as it would have.
+//!
+//! The access to the guard page raises SIGSEGV. The handler runs on the kernel thread's alternate signal stack, looks at whose guard page it was, and
+//! writes a line to standard error by one system call. Then the signal takes its former course: the next handler (that of `std`, for the stacks of
+//! kernel threads, or the program's own), or death by SIGSEGV where it happened, so that a core file shows the place.
+
+use crate::os::{self, PAGE};
+use crate::record::Rec;
+use crate::stack;
+use crate::vp::here;
+use std::fmt::Write;
+use std::sync::Once;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// What handled the signal before; set once, before the handler is installed.
+static BEFORE: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut());
+
+/// For the rest of the process's life. Nothing is installed if the kernel refuses; an overflow then ends the process without a word.
+pub(crate) fn watch() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        let Ok(before) = os::signal_action(libc::SIGSEGV) else { return };
+        BEFORE.store(Box::into_raw(Box::new(before)), Ordering::Release);
+        let flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
+        // SAFETY: the handler does only what a signal handler may: it reads memory that is never freed, writes to its own frame and to
+        // standard error, and hands on.
+        let _ = unsafe { os::set_signal_handler(libc::SIGSEGV, on_fault, flags) };
+    });
+}
+
+extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid record of the signal.
+    let at = unsafe { (*info).si_addr() };
+    if let Some(rec) = here().map(|vp| vp.current())
+        && guards(rec, at.addr())
+    {
+        tell(rec);
+    }
+    // SAFETY: set once, before this handler was installed, and never freed.
+    let before = unsafe { BEFORE.load(Ordering::Acquire).as_ref() };
+    // SAFETY: as the kernel passed them, to the handler that would have had them.
+    unsafe { os::hand_on(signal, info, context, before) };
+}
+
+/// Whether `address` lies in the guard page of the thread's stack.
+fn guards(rec: Rec, address: usize) -> bool {
+    let bottom = rec.bottom.get().addr();
+    bottom != 0 && (bottom - PAGE..bottom).contains(&address)
+}
+
+/// Text in a fixed place: nothing may be allocated here.
+struct Line {
+    bytes: [u8; 512],
+    used: usize,
+}
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        // What does not fit is cut.
+        for (place, &byte) in self.bytes[self.used..].iter_mut().zip(text.as_bytes()) {
+            *place = byte;
+            self.used += 1;
+        }
+        Ok(())
+    }
+}
+
+fn tell(rec: Rec) {
+    let mut line = Line { bytes: [0; 512], used: 0 };
+    let number = rec.id.get();
+    let size = stack::size(rec) / 1024;
+    let name = rec.extra().and_then(|extra| extra.name());
+    // A line does not fail.
+    let _ = match name {
+        Some(name) => write!(line, "\nthread '{name}' (number {number})"),
+        None => write!(line, "\na thread without a name (number {number})"),
+    };
+    let _ = writeln!(
+        line,
+        " has overflowed its stack of {size} KiB; give it more: upcall_thread::Builder::stack_size, or Processors::stack_size for all threads"
+    );
+    os::write_to_stderr(&line.bytes[..line.used]);
+}
