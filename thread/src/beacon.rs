@@ -14,6 +14,7 @@
 use crate::extra::Extra;
 use crate::os::PAGE;
 use crate::record::{Rec, Record};
+use crate::shared::Shared;
 use crate::stack;
 use std::cell::Cell;
 use std::mem::offset_of;
@@ -83,6 +84,8 @@ pub(crate) struct Post {
     /// The kernel thread; 0 when it has stopped being a virtual processor.
     tid: AtomicU32,
     index: u32,
+    /// For this process itself.
+    pub(crate) shared: &'static Shared,
 }
 
 #[used]
@@ -145,9 +148,14 @@ pub(crate) fn add_kernel_record(record: Rec) {
 }
 
 impl Post {
-    pub(crate) fn new(index: usize, root: Rec) -> Self {
+    pub(crate) fn new(shared: &'static Shared, root: Rec) -> Self {
         let tid = AtomicU32::new(crate::os::thread_id());
-        Self { next: Cell::new(ptr::null()), current: Cell::new(root), tid, index: index as u32 }
+        Self { next: Cell::new(ptr::null()), current: Cell::new(root), tid, index: shared.index as u32, shared }
+    }
+
+    /// The kernel thread's number; `None` when it has stopped being a virtual processor.
+    pub(crate) fn tid(&self) -> Option<u32> {
+        Some(self.tid.load(Ordering::Relaxed)).filter(|&tid| tid != 0)
     }
 
     /// The processor begins.
@@ -161,5 +169,37 @@ impl Post {
     /// The processor ends.
     pub(crate) fn take_down(&self) {
         self.tid.store(0, Ordering::Relaxed);
+    }
+}
+
+/// The virtual processors of the process, the ended ones too, newest first.
+pub(crate) fn processors() -> impl Iterator<Item = &'static Post> {
+    // SAFETY: a chain of posts that are never freed; each was complete before it was chained.
+    let first = unsafe { BEACON.processors.load(Ordering::Acquire).as_ref() };
+    // SAFETY: as above.
+    std::iter::successors(first, |post| unsafe { post.next.get().as_ref() })
+}
+
+/// The records of all slots of stacks, used or not, and of all kernel threads.
+pub(crate) fn records() -> impl Iterator<Item = Rec> {
+    // SAFETY: a chain of slabs that are never freed; each was complete before it was chained.
+    let first = unsafe { BEACON.slabs.load(Ordering::Acquire).as_ref() };
+    // SAFETY: as above.
+    let slabs = std::iter::successors(first, |slab| unsafe { slab.next.as_ref() });
+    let in_slots = slabs.flat_map(|slab| (0..slab.count).map(|slot| slab.record(slot)));
+    // SAFETY: as for slabs.
+    let first = unsafe { BEACON.kernel.load(Ordering::Acquire).as_ref() };
+    // SAFETY: as above.
+    let outsiders = std::iter::successors(first, |outsider| unsafe { outsider.next.as_ref() });
+    in_slots.chain(outsiders.map(|outsider| outsider.record))
+}
+
+impl Slab {
+    fn record(&self, slot: usize) -> Rec {
+        let colour = (slot % stack::COLOURS) * stack::COLOUR_STEP;
+        let at = self.base.wrapping_add(slot * self.slot + PAGE + self.usable - size_of::<Record>() - colour);
+        // SAFETY: inside of a slot, which is never unmapped, and where its record lies; all zero, which is a valid one, if the slot was
+        // never used.
+        unsafe { &*at.cast() }
     }
 }

@@ -82,6 +82,8 @@ mod condvar;
 #[cfg(not(loom))]
 mod deadline;
 #[cfg(not(loom))]
+mod dump;
+#[cfg(not(loom))]
 mod extra;
 #[cfg(not(loom))]
 mod idle;
@@ -137,6 +139,7 @@ pub use self::{
     blocking::{MOST_KERNEL_THREADS, blocking},
     condvar::Condvar,
     deadline::{DeadlinePassed, deadline, with_deadline},
+    dump::dump_on_quit,
     idle::{Found, Idle, SpinThenPark},
     local::{AccessError, LocalKey},
     mutex::{Mutex, MutexGuard},

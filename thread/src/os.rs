@@ -229,3 +229,34 @@ impl Drop for SignalStack {
         unsafe { libc::munmap(self.memory.as_ptr().cast(), PAGE + SIGNAL_STACK) };
     }
 }
+
+/// Something to be told of, from a signal handler too.
+pub(crate) struct Event {
+    file: std::os::fd::OwnedFd,
+}
+
+impl Event {
+    pub(crate) fn new() -> io::Result<Self> {
+        // SAFETY: the call has no memory operands.
+        let file = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        if file < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is new and nobody else's.
+        Ok(Self { file: unsafe { std::os::fd::FromRawFd::from_raw_fd(file) } })
+    }
+
+    /// Ends the wait, or the next one.
+    pub(crate) fn tell(&self) {
+        let one = 1_u64;
+        // SAFETY: eight live bytes. A counter that is full tells as well.
+        let _ = unsafe { libc::write(std::os::fd::AsRawFd::as_raw_fd(&self.file), (&raw const one).cast(), 8) };
+    }
+
+    /// Blocks the kernel thread until it is told.
+    pub(crate) fn wait(&self) {
+        let mut count = 0_u64;
+        // SAFETY: eight live bytes of our own. A wait that a signal ends early is harmless.
+        let _ = unsafe { libc::read(std::os::fd::AsRawFd::as_raw_fd(&self.file), (&raw mut count).cast(), 8) };
+    }
+}

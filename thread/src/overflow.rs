@@ -30,7 +30,9 @@ pub(crate) fn watch() {
 
 extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid record of the signal.
-    let at = unsafe { (*info).si_addr() };
+    let about = unsafe { &*info };
+    // SAFETY: a fault has an address; of another signal the bytes are some number.
+    let at = unsafe { about.si_addr() };
     if let Some(rec) = here().map(|vp| vp.current())
         && guards(rec, at.addr())
     {

@@ -1,5 +1,6 @@
 //! Making kernel threads into virtual processors, and back.
 
+use crate::dump::Wanted;
 use crate::fresh::Fresh;
 use crate::idle::{Idle, SpinThenPark};
 use crate::kernel;
@@ -115,7 +116,13 @@ impl Processors {
         let fences = if count > 1 { fences() } else { Fences::Asymmetric };
         let stack_size = self.stack_size.unwrap_or(stack::DEFAULT_STACK_SIZE);
         let default_class = stack::class_for(stack_size, 0)?;
-        let member = |index| Shared { index, idle: Arc::clone(&idle), fresh: Fresh::new(fences), inbox: Apart::default() };
+        let member = |index| Shared {
+            index,
+            idle: Arc::clone(&idle),
+            fresh: Fresh::new(fences),
+            inbox: Apart::default(),
+            dump: Wanted::default(),
+        };
         Ok(Box::leak(Box::new(Group {
             members: (0..count).map(member).collect(),
             fences,

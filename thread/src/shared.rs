@@ -1,5 +1,6 @@
 //! What others see of a virtual processor: its inbox, its threads that have not started, and the way to wake it.
 
+use crate::dump::Wanted;
 use crate::fresh::Fresh;
 use crate::idle::Idle;
 use crate::inbox::Inbox;
@@ -14,6 +15,7 @@ pub(crate) struct Shared {
     pub(crate) idle: Arc<dyn Idle>,
     pub(crate) fresh: Fresh<Record>,
     pub(crate) inbox: Apart<Inbox<Record>>,
+    pub(crate) dump: Wanted,
 }
 
 /// Where a processor's index lies in `Shared`, for those who look from outside.

@@ -102,7 +102,7 @@ impl Vp {
     pub(crate) fn enter(group: &'static Group, index: usize, root: Rec) -> &'static Vp {
         let shared = &group.members[index];
         let vp: &'static Vp = Box::leak(Box::new(Vp {
-            post: Post::new(index, root),
+            post: Post::new(shared, root),
             shared,
             group,
             ready: Fifo::new(),
@@ -161,7 +161,7 @@ impl Vp {
     /// while spinning: the loop around `rest` looks at the cheap sources anyway.
     pub fn has_work(&self) -> bool {
         let here = !self.ready.is_empty() || !self.shared.inbox.is_empty() || !self.shared.fresh.is_empty();
-        here || (self.group.members.len() > 1 && self.called_or_calls())
+        here || self.shared.dump.is_wanted() || (self.group.members.len() > 1 && self.called_or_calls())
     }
 
     #[inline(always)]
@@ -226,6 +226,7 @@ impl Vp {
     #[cold]
     fn now_and_then(&self, choice: u32) -> Option<Rec> {
         self.expire();
+        self.dump_if_wanted();
         if !choice.is_multiple_of(BUSY_CHOICES) {
             return None;
         }
@@ -341,6 +342,7 @@ impl Vp {
                 Found::Woke => round = 0,
                 Found::Nothing => {
                     self.expire();
+                    self.dump_if_wanted();
                     self.trim();
                     self.steal();
                     round = round.saturating_add(1);
@@ -397,6 +399,27 @@ impl Vp {
             self.switch(me, next, None);
             me.cause.set(Cause::Other);
         }
+    }
+
+    /// Runs `entry` on the stack of a thread that is suspended here; returns when `entry` calls `end_interlude`.
+    ///
+    /// # Safety
+    /// `suspended` has started, does not run, and has room on its stack for `entry`, which calls `end_interlude`, and neither blocks nor yields.
+    pub(crate) unsafe fn interlude(&self, suspended: Rec, entry: extern "C" fn() -> !) {
+        let me = self.current();
+        // SAFETY: the caller's promise.
+        let begin = unsafe { arch::interlude(suspended.sp.get(), entry) };
+        // SAFETY: `me` runs, and `end_interlude` resumes it, once.
+        let gift = unsafe { arch::switch(me.sp.as_ptr(), begin, ptr::null()) };
+        debug_assert!(gift.is_null());
+    }
+
+    /// Leaves an interlude for good.
+    pub(crate) fn end_interlude(&self) -> ! {
+        let mut nowhere = ptr::null_mut();
+        // SAFETY: the current thread's pointer was stored when the interlude began; the interlude's own is thrown away.
+        unsafe { arch::switch(&raw mut nowhere, self.current().sp.get(), ptr::null()) };
+        unreachable!("an interlude was resumed")
     }
 
     // Deadlines.

@@ -123,6 +123,52 @@ pub(crate) unsafe fn switch(save: *mut *mut u8, load: *mut u8, gift: *const ()) 
     received
 }
 
+/// The words of an interlude, below those of the suspended thread, lowest address first.
+#[repr(C)]
+struct InterludeFrame {
+    control: u64,
+    resume_at: unsafe extern "C" fn() -> !,
+    entry: extern "C" fn() -> !,
+    pad: u64,
+}
+
+const _: () = assert!(size_of::<InterludeFrame>() == 32);
+
+/// Has a suspended stack run `entry`, on top of what it has, when it is switched to by the pointer returned. `entry` must switch away again
+/// without coming back; the stack is then as it was, to be resumed by `suspended`. A backtrace taken in `entry` goes on into the suspended frames.
+///
+/// # Safety
+/// `suspended` is what `switch` stored for a stack that is suspended now, and the bytes below it, as many as `entry` needs and 32 more, are
+/// writable and used by nobody.
+pub(crate) unsafe fn interlude(suspended: *mut u8, entry: extern "C" fn() -> !) -> *mut u8 {
+    // SAFETY: the lowest word of a suspended stack.
+    let control = unsafe { suspended.cast::<u64>().read() };
+    let frame = suspended.wrapping_sub(size_of::<InterludeFrame>()).cast::<InterludeFrame>();
+    // SAFETY: the caller promised that the bytes below are free.
+    unsafe { frame.write(InterludeFrame { control, resume_at: interlude_trampoline, entry, pad: 0 }) };
+    frame.cast()
+}
+
+/// Where an interlude begins. `rsp` is 16 below the suspended picture; the call frame information says that the caller is whoever was
+/// suspended, with the two registers that `switch` pushed, 48 bytes up.
+///
+/// # Safety
+/// Only `switch` comes here, by the picture that `interlude` wrote.
+#[unsafe(naked)]
+unsafe extern "C" fn interlude_trampoline() -> ! {
+    naked_asm!(
+        ".cfi_startproc",
+        ".cfi_def_cfa rsp, 48",
+        ".cfi_offset rip, -24",
+        ".cfi_offset rbx, -16",
+        ".cfi_offset rbp, -8",
+        "mov rax, qword ptr [rsp]",
+        "call rax",
+        "ud2",
+        ".cfi_endproc",
+    )
+}
+
 /// Where a fresh stack begins: calls the entry with its argument and the gift.
 ///
 /// # Safety
