@@ -1,4 +1,4 @@
-//! What few threads have, outside of the record so that the others do not pay for it: a name, a deadline, locals.
+//! What few threads have, outside of the record so that the others do not pay for it: a name, a deadline, locals, floating-point control words.
 
 use crate::local::Locals;
 use std::cell::Cell;
@@ -12,6 +12,8 @@ pub(crate) struct Extra {
     named: Option<Box<str>>,
     pub(crate) deadline: Cell<Option<Instant>>,
     pub(crate) locals: Locals,
+    /// Its floating-point control words while it does not run, if the record says that it has its own.
+    pub(crate) control: Cell<u64>,
 }
 
 /// Where `named` lies, for those who look from outside (see `beacon`).

@@ -50,6 +50,8 @@ pub(crate) struct Record {
     pub(crate) timed_out: Cell<bool>,
     /// The thread itself, with `object`: what it waits for. For people; nothing depends on it.
     pub(crate) cause: Cell<Cause>,
+    /// The spawner: it has floating-point control words of its own, in `extra`.
+    pub(crate) owns_control: Cell<bool>,
     /// The pool: which list the stack belongs to.
     pub(crate) class: Cell<u8>,
     /// The pool: how far the record is shifted.
@@ -146,6 +148,7 @@ impl Record {
             blocking: Cell::new(false),
             timed_out: Cell::new(false),
             cause: Cell::new(Cause::Other),
+            owns_control: Cell::new(false),
             class: Cell::new(0),
             colour: Cell::new(0),
             has_result: Cell::new(false),

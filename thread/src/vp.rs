@@ -263,6 +263,9 @@ impl Vp {
         self.post.current.set(to);
         // A fresh thread gets its home here; for any other this stores what is there already.
         to.set_home(Some(self.shared));
+        if cfg!(debug_assertions) || from.owns_control.get() || to.owns_control.get() {
+            exchange_control(from, to);
+        }
         let gift = dead.map_or(ptr::null(), |rec| rec.as_raw());
         // SAFETY: `to` came from this processor's queues, so it is suspended (or fresh), by its own last switch (or by
         // `prepare`), and, having been taken from its queue, it is resumed once. If it has started, it did so here.
@@ -472,6 +475,28 @@ impl Vp {
                 self.trim_at.set(stack::trim(now, false));
             }
         }
+    }
+}
+
+/// Floating-point control words, where one of two threads has its own: see `arch`.
+#[cold]
+fn exchange_control(from: Rec, to: Rec) {
+    let running = arch::control();
+    match from.extra() {
+        Some(extra) if from.owns_control.get() => extra.control.set(running),
+        _ => debug_assert!(
+            running == arch::CONTROL,
+            "a thread that blocks has changed the floating-point control words (to {running:#x}); Rust code must not, and for code in other \
+             languages the thread is to be spawned with Builder::own_floating_point_control"
+        ),
+    }
+    let wanted = match to.extra() {
+        Some(extra) if to.owns_control.get() => extra.control.get(),
+        _ => arch::CONTROL,
+    };
+    if wanted != running {
+        // SAFETY: `to` runs next, and these are its own, or the default ones.
+        unsafe { arch::set_control(wanted) };
     }
 }
 

@@ -317,7 +317,7 @@ fn a_hundred_thousand_alive() {
 }
 
 #[test]
-fn floating_point_control_belongs_to_the_thread() {
+fn floating_point_control_belongs_to_the_thread_that_asks_for_it() {
     fn mxcsr() -> u32 {
         let mut word = 0_u32;
         // SAFETY: stores the control register into a live word.
@@ -338,7 +338,7 @@ fn floating_point_control_belongs_to_the_thread() {
     }
     on(1, || {
         assert_eq!((mxcsr(), x87()), (0x1F80, 0x037F));
-        let rounding = thread::spawn(|| {
+        let rounding = thread::Builder::new().own_floating_point_control().spawn(|| {
             assert_eq!((mxcsr(), x87()), (0x1F80, 0x037F));
             load(0x7F80, 0x0F7F);
             for _ in 0..10 {
@@ -347,6 +347,7 @@ fn floating_point_control_belongs_to_the_thread() {
             }
             load(0x1F80, 0x037F);
         });
+        let rounding = rounding.unwrap();
         let floats = thread::spawn(|| {
             let mut sum = 0.0_f64;
             for n in 0..10 {

@@ -15,16 +15,18 @@
 //! │ rbp                          │                   │ entry                        │
 //! │ rbx                          │                   │ argument                     │
 //! │ label in `switch`            │                   │ trampoline                   │
-//! │ x87 control word │ MXCSR     │ ◄─ saved pointer  │ default control words        │ ◄─ saved pointer
+//! │ (keeps rsp aligned)          │ ◄─ saved pointer  │ (as on the left)             │ ◄─ saved pointer
 //! └──────────────────────────────┘ suspended         └──────────────────────────────┘ fresh
 //! low addresses
 //! ```
 //! A *running* thread looks like the left picture without the lowest four words; its stack pointer is in `rsp`.
 //!
 //! # Floating-point control
-//! MXCSR (with its sticky exception flags) and the x87 control word belong to the thread, as they belong to a kernel
-//! thread: they are saved on every switch (some 3 ns) and loaded only when they differ from the running ones, which is
-//! almost never. A fresh thread starts with the System V defaults (0x1F80, 0x037F). All other floating-point and vector
+//! MXCSR and the x87 control word are not switched: reading MXCSR alone costs as much as all the rest (5.5 ns of 9). Rust code always runs with
+//! the default ones (to change them is undefined behaviour, see `std::arch::x86_64::_mm_setcsr`), and code in other languages
+//! has to set them back before it calls into Rust. A thread that needs its own, for such code, says so ([`crate::Builder`]), and the scheduler
+//! exchanges them by [`control`] and [`set_control`] when it is switched from or to; in a checked build it also looks whether others
+//! keep to the rule. The word that would hold them keeps the stack aligned. All other floating-point and vector
 //! state is declared destroyed, so the compiler keeps none of it across a switch. The direction flag is clear, by the
 //! convention and by the rules of inline assembly.
 //!
@@ -37,12 +39,34 @@ use std::arch::{asm, naked_asm};
 
 /// Default MXCSR (0x1F80: all exceptions masked, round to nearest), and in the upper half the default x87 control word
 /// (0x037F: all exceptions masked, extended precision, round to nearest).
-const CONTROL: u64 = 0x037F_0000_1F80;
+pub(crate) const CONTROL: u64 = 0x037F_0000_1F80;
+
+/// The running control words, as in [`CONTROL`], without the sticky exception flags.
+pub(crate) fn control() -> u64 {
+    let (mut mxcsr, mut x87) = (0_u32, 0_u16);
+    // SAFETY: stores the register into a live word.
+    unsafe { asm!("stmxcsr [{}]", in(reg) &raw mut mxcsr, options(nostack, preserves_flags)) };
+    // SAFETY: stores the control word into a live word.
+    unsafe { asm!("fnstcw [{}]", in(reg) &raw mut x87, options(nostack, preserves_flags)) };
+    u64::from(x87) << 32 | u64::from(mxcsr & !0x3F)
+}
+
+/// Loads control words that [`control`] gave.
+///
+/// # Safety
+/// Code runs next that expects them: that of the thread they belong to, or, with the default ones, any.
+pub(crate) unsafe fn set_control(control: u64) {
+    let (mxcsr, x87) = (control as u32, (control >> 32) as u16);
+    // SAFETY: a value that the register had before.
+    unsafe { asm!("ldmxcsr [{}]", in(reg) &raw const mxcsr, options(nostack, preserves_flags)) };
+    // SAFETY: as above.
+    unsafe { asm!("fldcw [{}]", in(reg) &raw const x87, options(nostack, preserves_flags)) };
+}
 
 /// The words of a fresh stack, lowest address first.
 #[repr(C)]
 struct FreshFrame {
-    control: u64,
+    aligns: u64,
     resume_at: unsafe extern "C" fn() -> !,
     argument: *const (),
     entry: Entry,
@@ -61,7 +85,7 @@ pub(crate) type Entry = unsafe extern "C" fn(*const (), *const ()) -> !;
 #[inline(always)]
 pub(crate) unsafe fn prepare(top: *mut u8, entry: Entry, argument: *const ()) -> *mut u8 {
     let frame = top.wrapping_sub(size_of::<FreshFrame>()).cast::<FreshFrame>();
-    let picture = FreshFrame { control: CONTROL, resume_at: trampoline, argument, entry, pad: [0; 2] };
+    let picture = FreshFrame { aligns: 0, resume_at: trampoline, argument, entry, pad: [0; 2] };
     // SAFETY: the caller promised that many free writable bytes below an aligned `top`.
     unsafe { frame.write(picture) };
     frame.cast()
@@ -82,7 +106,7 @@ pub(crate) unsafe fn switch(save: *mut *mut u8, load: *mut u8, gift: *const ()) 
     // SAFETY: the left picture is pushed below the running stack's frames (no `nostack`: the compiler keeps nothing
     // there), and popped again by the code at label 2 when the stack is resumed, which the caller's promise makes the
     // only way on. What lies between may change any memory that is shared, as any call may, and destroys exactly the
-    // registers declared. `prepare` and this code agree on the lowest two words.
+    // registers declared. `prepare` and this code agree on the second-lowest word.
     unsafe {
         asm!(
             "push rbp",
@@ -90,20 +114,8 @@ pub(crate) unsafe fn switch(save: *mut *mut u8, load: *mut u8, gift: *const ()) 
             "lea rax, [rip + 2f]",
             "push rax",
             "sub rsp, 8",
-            "stmxcsr dword ptr [rsp]",
-            "fnstcw word ptr [rsp + 4]",
-            "mov ecx, dword ptr [rsp]",
-            "movzx r8d, word ptr [rsp + 4]",
             "mov qword ptr [rdi], rsp",
             "mov rsp, rsi",
-            "cmp ecx, dword ptr [rsp]",
-            "je 3f",
-            "ldmxcsr dword ptr [rsp]",
-            "3:",
-            "cmp r8w, word ptr [rsp + 4]",
-            "je 4f",
-            "fldcw word ptr [rsp + 4]",
-            "4:",
             "mov rax, qword ptr [rsp + 8]",
             "add rsp, 16",
             "jmp rax",
@@ -126,7 +138,7 @@ pub(crate) unsafe fn switch(save: *mut *mut u8, load: *mut u8, gift: *const ()) 
 /// The words of an interlude, below those of the suspended thread, lowest address first.
 #[repr(C)]
 struct InterludeFrame {
-    control: u64,
+    aligns: u64,
     resume_at: unsafe extern "C" fn() -> !,
     entry: extern "C" fn() -> !,
     pad: u64,
@@ -141,11 +153,9 @@ const _: () = assert!(size_of::<InterludeFrame>() == 32);
 /// `suspended` is what `switch` stored for a stack that is suspended now, and the bytes below it, as many as `entry` needs and 32 more, are
 /// writable and used by nobody.
 pub(crate) unsafe fn interlude(suspended: *mut u8, entry: extern "C" fn() -> !) -> *mut u8 {
-    // SAFETY: the lowest word of a suspended stack.
-    let control = unsafe { suspended.cast::<u64>().read() };
     let frame = suspended.wrapping_sub(size_of::<InterludeFrame>()).cast::<InterludeFrame>();
     // SAFETY: the caller promised that the bytes below are free.
-    unsafe { frame.write(InterludeFrame { control, resume_at: interlude_trampoline, entry, pad: 0 }) };
+    unsafe { frame.write(InterludeFrame { aligns: 0, resume_at: interlude_trampoline, entry, pad: 0 }) };
     frame.cast()
 }
 
