@@ -49,6 +49,7 @@ asan:
 
 test-long: test asan
 	$(CARGO) test --release --workspace -- --include-ignored
+	UPCALL_STRESS_SECONDS=600 $(CARGO) test --release --package upcall-thread --test stress
 
 bench:
 	$(CARGO) build --release --bin upcall

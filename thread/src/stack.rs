@@ -386,6 +386,34 @@ mod tests {
     }
 
     #[test]
+    fn stacks_that_nobody_wants_are_given_back_after_a_while() {
+        // A class that no other test of this crate uses.
+        let class = class_for(200 * 1024, 0).unwrap();
+        let more = kept(class) + 3 * TRIM_BATCH / 2;
+        let taken: Vec<_> = (0..more).map(|_| pool().take(class).unwrap()).collect();
+        taken.iter().for_each(|rec| rec.ticket.store(99, Ordering::Relaxed));
+        taken.iter().for_each(|&rec| pool().give(rec));
+        let warm = || pool().classes[usize::from(class)].warm.len();
+        assert!(wants_trim() && warm() == more);
+        let given = Instant::now();
+        assert!(trim(given, false).is_some_and(|next| next > given), "not yet");
+        let first = given + KEEP;
+        assert!(trim(first, false).is_some());
+        assert_eq!(warm(), more, "what was given back just now may be wanted again");
+        // Some are wanted meanwhile: more than are kept for good.
+        let wanted: Vec<_> = (0..kept(class) + TRIM_BATCH).map(|_| pool().take(class).unwrap()).collect();
+        wanted.into_iter().for_each(|rec| pool().give(rec));
+        let second = first + KEEP;
+        trim(second, false);
+        assert_eq!(warm(), kept(class) + TRIM_BATCH, "as many stay as were wanted");
+        let third = second + KEEP;
+        while trim(third, false) == Some(third) {}
+        assert_eq!(warm(), kept(class));
+        assert_eq!(taken[0].ticket.load(Ordering::Relaxed), 0, "the oldest went first, and its memory with it");
+        assert!(!wants_trim(), "and nothing is left to do");
+    }
+
+    #[test]
     fn both_kinds_of_guard_can_be_set() {
         let page = os::map(4 * PAGE).unwrap();
         // SAFETY: the first page of a fresh mapping.

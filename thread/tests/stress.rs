@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use upcall_thread as thread;
-use upcall_thread::{Condvar, JoinHandle, Mutex, Processors, Waiter, WaiterCell, block};
+use upcall_thread::{Condvar, JoinHandle, Mutex, Processors, RwLock, Semaphore, Waiter, WaiterCell, block};
 
 /// A small generator (Marsaglia's xorshift), so that a run can be repeated by its seed.
 struct Dice(u64);
@@ -20,7 +20,6 @@ impl Dice {
     }
 }
 
-#[derive(Default)]
 struct World {
     started: AtomicU64,
     ended: AtomicU64,
@@ -30,6 +29,91 @@ struct World {
     more_tokens: Condvar,
     cells: [WaiterCell; 4],
     parked: Mutex<Vec<thread::Thread>>,
+    /// Two halves that are always equal.
+    pair: RwLock<(u64, u64)>,
+    permits: Semaphore,
+    inside: AtomicU64,
+}
+
+const PERMITS: usize = 3;
+
+impl World {
+    fn new() -> Self {
+        Self {
+            started: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            counter: Mutex::default(),
+            expected: AtomicU64::new(0),
+            tokens: Mutex::default(),
+            more_tokens: Condvar::new(),
+            cells: Default::default(),
+            parked: Mutex::default(),
+            pair: RwLock::default(),
+            permits: Semaphore::new(PERMITS),
+            inside: AtomicU64::new(0),
+        }
+    }
+
+    /// Reads or writes the pair, in time or for as long as it takes.
+    fn use_pair(&self, dice: &mut Dice) {
+        let timeout = Duration::from_micros(dice.roll(100));
+        match dice.roll(4) {
+            0 => {
+                if let Some(mut pair) = self.pair.try_write_for(timeout) {
+                    pair.0 += 1;
+                    thread::yield_now();
+                    pair.1 += 1;
+                }
+            }
+            1 => {
+                let mut pair = self.pair.write();
+                pair.0 += 1;
+                pair.1 += 1;
+            }
+            2 => {
+                if let Some(pair) = self.pair.try_read_for(timeout) {
+                    thread::yield_now();
+                    assert_eq!(pair.0, pair.1);
+                }
+            }
+            _ => {
+                let pair = self.pair.read();
+                assert_eq!(pair.0, pair.1);
+            }
+        }
+    }
+
+    /// Takes permits, and sees that there are never more out than there are.
+    fn use_permits(&self, dice: &mut Dice) {
+        let wants = dice.roll(PERMITS as u64) as usize + 1;
+        let permits = match dice.roll(2) {
+            0 => Some(self.permits.acquire_many(wants)),
+            _ => self.permits.acquire_timeout(wants, Duration::from_micros(dice.roll(100))),
+        };
+        if let Some(permits) = permits {
+            let inside = self.inside.fetch_add(wants as u64, Ordering::SeqCst) + wants as u64;
+            assert!(inside <= PERMITS as u64);
+            if dice.roll(2) == 0 {
+                thread::yield_now();
+            }
+            self.inside.fetch_sub(wants as u64, Ordering::SeqCst);
+            drop(permits);
+        }
+    }
+
+    /// Locks the counter under a deadline, holding the pair meanwhile: whether it was had or not, all is given back.
+    fn hurry(&self, dice: &mut Dice) {
+        let soon = Instant::now() + Duration::from_micros(dice.roll(100));
+        let added = thread::with_deadline(soon, || {
+            let pair = self.pair.read();
+            let mut counter = self.counter.lock();
+            *counter += 1;
+            assert_eq!(pair.0, pair.1);
+        });
+        if added.is_ok() {
+            self.expected.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 fn live(world: &Arc<World>, mut dice: Dice, depth: u64) {
@@ -37,7 +121,7 @@ fn live(world: &Arc<World>, mut dice: Dice, depth: u64) {
     let place = thread::on_virtual_processor();
     let mut children: Vec<(u64, JoinHandle<u64>)> = Vec::new();
     for _ in 0..dice.roll(20) + 5 {
-        match dice.roll(11) {
+        match dice.roll(14) {
             0 | 1 if depth > 0 => {
                 let seed = dice.roll(u64::MAX - 1) + 1;
                 let inner = Arc::clone(world);
@@ -53,7 +137,10 @@ fn live(world: &Arc<World>, mut dice: Dice, depth: u64) {
             }
             2 => {
                 if let Some((seed, child)) = children.pop() {
-                    assert_eq!(child.join().unwrap(), seed);
+                    match child.join_timeout(Duration::from_micros(dice.roll(300))) {
+                        Ok(ended) => assert_eq!(ended.unwrap(), seed),
+                        Err(child) => children.push((seed, child)),
+                    }
                 }
             }
             3 => {
@@ -90,6 +177,9 @@ fn live(world: &Arc<World>, mut dice: Dice, depth: u64) {
                     parked.unpark();
                 }
             }
+            10 => world.use_pair(&mut dice),
+            11 => world.use_permits(&mut dice),
+            12 => world.hurry(&mut dice),
             _ => thread::yield_now(),
         }
         assert_eq!(thread::on_virtual_processor(), place, "a started thread stays");
@@ -107,7 +197,7 @@ fn everything_at_once() {
     let mut round = 0;
     while Instant::now() < end {
         round += 1;
-        let world = Arc::new(World::default());
+        let world = Arc::new(World::new());
         let feeder = {
             let world = Arc::clone(&world);
             move || {
