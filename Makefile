@@ -35,7 +35,9 @@ models:
 # Miri comes with a nightly toolchain only; where there is none this says so and goes on.
 miri:
 	@if $(CARGO) +nightly miri --version >/dev/null 2>&1; then \
-	    MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +nightly miri test --target-dir target/miri --package upcall-shm --lib; \
+	    export MIRIFLAGS=-Zmiri-disable-isolation; \
+	    $(CARGO) +nightly miri test --quiet --target-dir target/miri --package upcall-shm --lib && \
+	    $(CARGO) +nightly miri test --quiet --target-dir target/miri --package upcall-thread --test sync --test primitives --test channel; \
 	else \
 	    echo "miri: skipped, no nightly toolchain with Miri here (rustup +nightly component add miri)"; \
 	fi

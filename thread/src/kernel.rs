@@ -33,6 +33,12 @@ impl Drop for Mine {
     }
 }
 
+#[cfg(any(miri, upcall_kernel_threads))]
+thread_local! {
+    /// What `take` returns.
+    static ADOPTED: Cell<Option<Rec>> = const { Cell::new(None) };
+}
+
 thread_local! {
     static MINE: Mine = Mine(take());
     /// The record while `MINE` is dropped: the thread's own values may still want it.
@@ -43,12 +49,28 @@ fn free() -> std::sync::MutexGuard<'static, Vec<Rec>> {
     FREE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-fn take() -> Rec {
-    let rec = free().pop().unwrap_or_else(|| {
+/// A record that is nobody's.
+pub(crate) fn fresh_record() -> Rec {
+    free().pop().unwrap_or_else(|| {
         let new: Rec = Box::leak(Box::new(Record::blank()));
         beacon::add_kernel_record(new);
         new
-    });
+    })
+}
+
+/// Makes `rec` the calling kernel thread's, which has none yet.
+#[cfg(any(miri, upcall_kernel_threads))]
+pub(crate) fn adopt(rec: Rec) {
+    ADOPTED.set(Some(rec));
+    assert!(std::ptr::eq(mine(), rec), "a kernel thread adopts a record before it blocks");
+}
+
+fn take() -> Rec {
+    #[cfg(any(miri, upcall_kernel_threads))]
+    if let Some(rec) = ADOPTED.take() {
+        return rec;
+    }
+    let rec = fresh_record();
     rec.word.store(REF, Ordering::Relaxed);
     rec.token.store(0, Ordering::Relaxed);
     rec.id.set(draw_numbers(1));
@@ -60,6 +82,8 @@ fn take() -> Rec {
 
 /// The last reference to a kernel thread's record is gone.
 pub(crate) fn reuse(rec: Rec) {
+    #[cfg(any(miri, upcall_kernel_threads))]
+    crate::outside::free_packet(rec);
     free().push(rec);
 }
 

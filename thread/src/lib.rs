@@ -97,6 +97,8 @@ mod mutex;
 mod once;
 #[cfg(not(loom))]
 mod os;
+#[cfg(all(not(loom), any(miri, upcall_kernel_threads)))]
+mod outside;
 #[cfg(not(loom))]
 mod overflow;
 #[cfg(not(loom))]

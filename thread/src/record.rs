@@ -85,6 +85,9 @@ pub(crate) struct Table {
     pub(crate) run: unsafe fn(*mut u8),
     /// Drops a result that nobody took.
     pub(crate) drop_result: unsafe fn(*mut u8),
+    /// The packet's.
+    #[cfg(any(miri, upcall_kernel_threads))]
+    pub(crate) layout: std::alloc::Layout,
 }
 
 /// What a thread waits for; its `object` is in parentheses. The numbers are read from outside: see `beacon`.

@@ -15,6 +15,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
+#[cfg(any(miri, upcall_kernel_threads))]
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 
 /// Runs `body` as the first thread on as many virtual processors as the process may use processors.
@@ -93,6 +95,10 @@ impl Processors {
             let message = format!("{count} virtual processors were asked for; 1 to {MOST} are possible");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
+        #[cfg(any(miri, upcall_kernel_threads))]
+        if count > 0 {
+            return Ok(run_outside(body));
+        }
         let group = self.group(count)?;
         let affinity = (!self.cpus.is_empty()).then(os::affinity).transpose()?;
         let stoppers = self.start_others(group)?;
@@ -154,6 +160,24 @@ impl Processors {
         }
         Ok(started)
     }
+}
+
+/// See `outside`: threads are kernel threads, and the caller is one already.
+#[cfg(any(miri, upcall_kernel_threads))]
+fn run_outside<T>(body: impl FnOnce() -> T) -> T {
+    RUNNING.fetch_add(1, Ordering::Relaxed);
+    let outcome = catch_unwind(AssertUnwindSafe(body));
+    RUNNING.fetch_sub(1, Ordering::Relaxed);
+    outcome.unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+#[cfg(any(miri, upcall_kernel_threads))]
+static RUNNING: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+
+/// Whether threads may be spawned: somebody is inside of `run`.
+#[cfg(any(miri, upcall_kernel_threads))]
+pub(crate) fn is_running() -> bool {
+    RUNNING.load(Ordering::Relaxed) > 0
 }
 
 fn run_first<T>(group: &'static Group, body: impl FnOnce() -> T) -> std::thread::Result<T> {

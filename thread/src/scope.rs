@@ -11,6 +11,7 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
@@ -131,6 +132,30 @@ impl<T> Drop for Packet<'_, T> {
     }
 }
 
+/// A closure whose borrows may end while the function that was given it still runs: after `end` the scope may go on before the thread's last frames
+/// have returned. A plain argument would promise the compiler that what it borrows outlives the call.
+struct MaybeDangling<F>(MaybeUninit<F>);
+
+impl<F> MaybeDangling<F> {
+    fn new(inner: F) -> Self {
+        Self(MaybeUninit::new(inner))
+    }
+
+    fn into_inner(self) -> F {
+        // SAFETY: `new` put it there, and it is taken out once: `self` is forgotten.
+        let inner = unsafe { self.0.assume_init_read() };
+        std::mem::forget(self);
+        inner
+    }
+}
+
+impl<F> Drop for MaybeDangling<F> {
+    fn drop(&mut self) {
+        // SAFETY: `new` put it there, and nobody took it.
+        unsafe { self.0.assume_init_drop() };
+    }
+}
+
 impl Builder {
     /// Starts a thread in a scope; see [`scope`] and [`Builder::spawn`].
     ///
@@ -144,8 +169,9 @@ impl Builder {
         let data = Arc::clone(&scope.data);
         let packet = Arc::new(Packet { result: UnsafeCell::new(None), data: Arc::clone(&data), scope: PhantomData });
         let theirs = Arc::clone(&packet);
+        let body = MaybeDangling::new(body);
         let run = move || {
-            let result = catch_unwind(AssertUnwindSafe(body));
+            let result = catch_unwind(AssertUnwindSafe(body.into_inner()));
             // SAFETY: the joiner reads after this thread has ended.
             unsafe { *theirs.result.get() = Some(result) };
             drop(theirs);

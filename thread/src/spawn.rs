@@ -31,7 +31,12 @@ struct Packet<F, T> {
 }
 
 impl<F: FnOnce() -> T, T> Packet<F, T> {
-    const TABLE: &'static Table = &Table { run: run_packet::<F, T>, drop_result: drop_result::<T> };
+    const TABLE: &'static Table = &Table {
+        run: run_packet::<F, T>,
+        drop_result: drop_result::<T>,
+        #[cfg(any(miri, upcall_kernel_threads))]
+        layout: std::alloc::Layout::new::<Self>(),
+    };
     const ALIGN: usize = if align_of::<Self>() > 64 { align_of::<Self>() } else { 64 };
     /// What it may take of a stack, lost alignment included.
     const SIZE: usize = size_of::<Self>() + Self::ALIGN - 64;
@@ -123,6 +128,14 @@ where
     F: FnOnce() -> T + Send,
     T: Send,
 {
+    #[cfg(any(miri, upcall_kernel_threads))]
+    if crate::run::is_running() {
+        let rec = crate::outside::prepare(std::alloc::Layout::new::<Packet<F, T>>());
+        let packet = rec.packet.get().cast();
+        fill(rec, packet, wish.name, body);
+        return crate::outside::start(rec, Packet::<F, T>::TABLE, wish.stack_size)
+            .map(|()| JoinHandle { rec, returns: PhantomData });
+    }
     let Some(vp) = here() else { return Err(off_processor()) };
     let class = match wish.stack_size {
         None if Packet::<F, T>::SIZE <= stack::ORDINARY_PACKET => vp.group.default_class,
@@ -130,16 +143,7 @@ where
         Some(size) => stack::class_for(size, Packet::<F, T>::SIZE)?,
     };
     let rec = vp.stacks.take(class)?;
-    let packet = place::<Packet<F, T>>(rec, Packet::<F, T>::ALIGN);
-    // SAFETY: `place` gave room for a packet inside of this free stack.
-    let slot = unsafe { &raw mut (*packet).body };
-    // SAFETY: as above; the place holds nothing that would have to be dropped.
-    unsafe { slot.write(ManuallyDrop::new(body)) };
-    rec.packet.set(packet.cast());
-    rec.table.set(Some(Packet::<F, T>::TABLE));
-    if let Some(name) = wish.name {
-        rec.extra_or_new(|| Extra::named(name));
-    }
+    fill(rec, place(rec, Packet::<F, T>::ALIGN), wish.name, body);
     rec.owns_control.set(wish.owns_control);
     if wish.owns_control {
         rec.extra_or_new(Extra::default).control.set(arch::CONTROL);
@@ -147,6 +151,20 @@ where
     begin(vp, rec, 2 * REF);
     vp.add_fresh(rec);
     Ok(JoinHandle { rec, returns: PhantomData })
+}
+
+/// Puts the closure in its place, and into the record what depends on it.
+#[inline(always)]
+fn fill<F: FnOnce() -> T, T>(rec: Rec, packet: *mut Packet<F, T>, name: Option<Box<str>>, body: F) {
+    // SAFETY: the caller gives room for a packet that is nobody else's.
+    let slot = unsafe { &raw mut (*packet).body };
+    // SAFETY: as above; the place holds nothing that would have to be dropped.
+    unsafe { slot.write(ManuallyDrop::new(body)) };
+    rec.packet.set(packet.cast());
+    rec.table.set(Some(Packet::<F, T>::TABLE));
+    if let Some(name) = name {
+        rec.extra_or_new(|| Extra::named(name));
+    }
 }
 
 #[cold]
@@ -240,11 +258,11 @@ fn finish(vp: &Vp, me: Rec) -> ! {
 
 /// Who waits for the end of `me`, where `JOINING` was seen.
 #[inline(always)]
-fn joiner(me: Rec) -> Wait {
+pub(crate) fn joiner(me: Rec) -> Wait {
     Wait::of(me.joiner.get().expect("the joiner names itself before it sets JOINING"), me.joiner_number.get())
 }
 
-fn discard_result(rec: Rec) {
+pub(crate) fn discard_result(rec: Rec) {
     if rec.has_result.replace(false) {
         let table = rec.table.get().expect("the spawner sets how to drop the result");
         // SAFETY: the flag said that the result is there, and says so no more.
@@ -279,7 +297,13 @@ pub(crate) fn new_worker(vp: &Vp) -> Rec {
     rec.packet.set(place::<u64>(rec, 64).cast());
     // A worker does not end, so it leaves no result.
     unsafe fn nothing(_: *mut u8) {}
-    rec.table.set(Some(&Table { run: serve, drop_result: nothing }));
+    static TABLE: Table = Table {
+        run: serve,
+        drop_result: nothing,
+        #[cfg(any(miri, upcall_kernel_threads))]
+        layout: std::alloc::Layout::new::<u64>(),
+    };
+    rec.table.set(Some(&TABLE));
     begin(vp, rec, REF);
     rec
 }

@@ -12,6 +12,8 @@ use upcall_thread::{
 };
 
 const SHORT: Duration = Duration::from_millis(5);
+/// How much less is done under a checker that takes a thousand times as long.
+const LESS: usize = if cfg!(miri) { 10 } else { 1 };
 
 fn on<T>(processors: usize, body: impl FnOnce() -> T) -> T {
     Processors::new().count(processors).run(body).unwrap()
@@ -28,14 +30,14 @@ fn a_writer_is_alone_and_readers_are_not() {
         let (reading, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let kernel = {
             let lock = Arc::clone(&lock);
-            std::thread::spawn(move || (0..200).for_each(|_| *lock.write() += 1))
+            std::thread::spawn(move || (0..200 / LESS).for_each(|_| *lock.write() += 1))
         };
         on(processors, || {
             thread::scope(|s| {
-                for n in 0..30 {
+                for n in 0..30 / LESS {
                     let (lock, reading, most) = (&lock, &reading, &most);
                     s.spawn(move || {
-                        for i in 0..100 {
+                        for i in 0..100 / LESS {
                             if (i + n) % 5 == 0 {
                                 let mut held = lock.write();
                                 assert_eq!(reading.load(Ordering::SeqCst), 0, "a reader is in beside the writer");
@@ -56,12 +58,13 @@ fn a_writer_is_alone_and_readers_are_not() {
             });
         });
         kernel.join().unwrap();
-        assert_eq!(*lock.read(), 30 * 20 + 200);
-        assert!(most.load(Ordering::SeqCst) > 1, "readers were never in together");
+        assert_eq!(*lock.read() as usize, 30 / LESS * (20 / LESS) + 200 / LESS);
+        assert!(most.load(Ordering::SeqCst) > 1 || cfg!(miri), "readers were never in together");
     }
 }
 
 #[test]
+#[cfg_attr(any(miri, upcall_kernel_threads), ignore = "depends on the order in which threads of one processor run")]
 fn a_writer_does_not_starve_behind_readers() {
     on(1, || {
         let lock = RwLock::new(0);
@@ -84,6 +87,7 @@ fn a_writer_does_not_starve_behind_readers() {
 }
 
 #[test]
+#[cfg_attr(any(miri, upcall_kernel_threads), ignore = "depends on the order in which threads of one processor run")]
 fn a_reader_goes_on_when_the_writer_before_it_gives_up() {
     on(1, || {
         let lock = RwLock::new(7);
@@ -101,6 +105,7 @@ fn a_reader_goes_on_when_the_writer_before_it_gives_up() {
 }
 
 #[test]
+#[cfg_attr(any(miri, upcall_kernel_threads), ignore = "depends on the order in which threads of one processor run")]
 fn a_writer_becomes_a_reader_without_a_gap() {
     on(1, || {
         let lock = RwLock::new(0);
@@ -121,6 +126,7 @@ fn a_writer_becomes_a_reader_without_a_gap() {
 }
 
 #[test]
+#[cfg_attr(any(miri, upcall_kernel_threads), ignore = "depends on the order in which threads of one processor run")]
 fn a_semaphore_counts_and_is_fair() {
     for processors in [1, 2] {
         on(processors, || {
@@ -185,6 +191,7 @@ fn a_barrier_lets_all_go_together_again_and_again() {
 }
 
 #[test]
+#[cfg_attr(any(miri, upcall_kernel_threads), ignore = "depends on the order in which threads of one processor run")]
 fn a_party_that_gives_up_has_not_come() {
     on(1, || {
         let barrier = Barrier::new(2);
@@ -298,7 +305,7 @@ fn each_thread_has_its_own_values() {
     for processors in [1, 2] {
         on(processors, || {
             thread::scope(|s| {
-                for n in 1..50 {
+                for n in 1..50 / LESS {
                     s.spawn(move || {
                         assert_eq!(NUMBER.replace(n), 0);
                         NAMES.with_borrow_mut(|names| names.push(n.to_string()));
@@ -388,7 +395,7 @@ fn a_join_that_timed_out_may_be_tried_again() {
 #[test]
 fn joins_that_time_out_race_with_ends() {
     on(2, || {
-        for n in 0..2000_u64 {
+        for n in 0..(2000 / LESS / LESS) as u64 {
             let nap = Duration::from_nanos(n % 97 * 1000);
             let mut handle = spawn(move || {
                 let until = Instant::now() + nap;
@@ -543,10 +550,11 @@ fn blocking_work_lets_other_threads_go_on() {
 
 #[test]
 fn more_blocking_work_than_kernel_threads_waits_its_turn() {
+    const PIECES: usize = if cfg!(miri) { 5 } else { thread::MOST_KERNEL_THREADS * 2 };
     on(2, || {
         let count = AtomicUsize::new(0);
         thread::scope(|s| {
-            for _ in 0..thread::MOST_KERNEL_THREADS * 2 {
+            for _ in 0..PIECES {
                 s.spawn(|| {
                     thread::blocking(|| {
                         std::thread::sleep(Duration::from_millis(1));
@@ -555,6 +563,6 @@ fn more_blocking_work_than_kernel_threads_waits_its_turn() {
                 });
             }
         });
-        assert_eq!(count.load(Ordering::Relaxed), thread::MOST_KERNEL_THREADS * 2);
+        assert_eq!(count.load(Ordering::Relaxed), PIECES);
     });
 }
