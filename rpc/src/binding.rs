@@ -145,7 +145,8 @@ impl Binding {
     }
 
     /// The same binding, with a deadline for each call that is made by this clone or by a handle that it returns: who has waited for `deadline` returns with
-    /// [`CallError::Aborted`]. `None`: calls wait until the reply is there or the server ends.
+    /// [`CallError::Aborted`]. `None`: calls wait until the reply is there or the server ends. A thread that has a deadline itself
+    /// (`upcall::thread::with_deadline`) does not wait beyond that either.
     ///
     /// A call that was sent goes on in the server, and its result is dropped when it comes. Until then it keeps its A-stack, and one of the 32 calls that kernel threads, or of
     /// the 64 that each virtual processor, can have under way to one server.
@@ -226,7 +227,8 @@ impl Binding {
 
     #[inline]
     fn ends(&self) -> Option<Instant> {
-        self.deadline.and_then(|deadline| Instant::now().checked_add(deadline))
+        let own = self.deadline.and_then(|deadline| Instant::now().checked_add(deadline));
+        own.into_iter().chain(upcall_thread::deadline()).min()
     }
 
     /// Sends a request, and waits for its reply, as long as the terms allow: then what it brought is left to the late reply, whose results are an `R`.

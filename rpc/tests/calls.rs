@@ -431,6 +431,24 @@ fn large_calls_of_one_lane_leave_room_for_those_of_another() {
     });
 }
 
+#[test]
+fn a_threads_own_deadline_ends_its_calls() {
+    let name = unique("limited");
+    let (_server, things) = serve(&name, Pacing::Adaptive);
+    let binding = Binding::bind(&name, &TEST).unwrap();
+    let check = || {
+        let soon = Instant::now() + Duration::from_millis(20);
+        // The call returns an error; only what waits after it is left.
+        let called = upcall_thread::with_deadline(soon, || binding.call::<_, ()>(10, &([7; 100].as_slice(),)));
+        assert_eq!(called, Ok(Err(CallError::Aborted { sent: true })));
+        assert!(Instant::now() >= soon);
+        assert_eq!(binding.call::<_, ()>(0, &()), Ok(()), "without one it waits again");
+    };
+    check();
+    std::thread::scope(|scope| scope.spawn(|| on_processors(1, check)).join().unwrap());
+    things.fetch_add(OUT, Ordering::SeqCst);
+}
+
 /// A scheduler ends while its threads call; the next one has all call numbers and places again.
 #[test]
 fn calls_that_a_scheduler_left_do_not_hold_up_the_next() {

@@ -67,6 +67,7 @@ pub fn with_deadline<T>(at: Instant, body: impl FnOnce() -> T) -> Result<T, Dead
 }
 
 /// The calling thread's deadline, if it runs inside of [`with_deadline`].
+#[inline]
 pub fn deadline() -> Option<Instant> {
     current_record().extra().and_then(|extra| extra.deadline.get())
 }
