@@ -8,7 +8,7 @@
 
 use crate::domain::{Domain, MOST_PROCESSORS};
 use crate::look;
-use crate::pacer::{GiveWay, LONGEST, Pacer, Pacing};
+use crate::pacer::{GiveWay, HandOver, LONGEST, Pacer, Pacing};
 use crate::seat::VpSeat;
 use crate::server::ServerLane;
 use crate::sleep;
@@ -148,6 +148,9 @@ struct View {
     idle_since: Option<Instant>,
     /// The processor that we run on is a caller's.
     donated: bool,
+    /// We gave our processor to a server, and have not had it back since.
+    gave: bool,
+    hand_over: HandOver,
     /// How often in a row we were woken soon after we had gone to sleep.
     soon: u32,
     /// We were confined by a donor, or confined ourselves away from one.
@@ -186,12 +189,23 @@ impl View {
         None
     }
 
-    fn settle(&self) {
+    /// The looks that were put off. With nothing else to do, our processor goes to a server that needs one, unless it is to be `kept`.
+    fn settle(&mut self, kept: bool) {
         if self.lanes.iter().any(|lane| lane.owes_look()) || self.seats.iter().any(|seat| seat.owes_look()) {
             fence(Ordering::SeqCst);
             self.lanes.iter().for_each(|lane| lane.look());
-            self.seats.iter().for_each(|seat| seat.look());
+            for seat in self.seats.iter() {
+                self.gave |= seat.look(kept);
+            }
         }
+    }
+
+    /// Our processor was given to a server: lets that run until a reply is there. False if it takes so long that it is better to sleep.
+    fn hand_over(&mut self) -> bool {
+        let Self { hand_over, seats, .. } = self;
+        let there = hand_over.until(|| seats.iter().any(|seat| seat.waits()));
+        self.gave &= there;
+        there
     }
 
     /// The sleeper's second look.
@@ -235,7 +249,7 @@ impl Idle for Processors {
     fn poll(&self, _vp: &Vp) -> Found {
         VIEW.with_borrow_mut(|view| {
             view.refresh(self);
-            view.settle();
+            view.settle(self.0.pacing == Pacing::Poll);
             let mut woke = false;
             for seat in view.seats.iter() {
                 woke |= seat.collect();
@@ -246,6 +260,7 @@ impl Idle for Processors {
                     view.pacer.fruitful();
                 }
                 view.quiet = false;
+                view.gave &= !woke;
                 if let Some(found) = found {
                     view.next = found;
                     return Found::Work;
@@ -264,17 +279,19 @@ impl Idle for Processors {
             (view.lanes.clone(), found)
         });
         let Some(lane) = lanes.get(found) else { return };
+        let mut donated = false;
         for _ in 0..BATCH {
             let Some(served) = lane.serve_one() else { break };
-            if served.donated {
-                VIEW.with_borrow_mut(|view| (view.donated, view.confined) = (true, true));
-                break;
-            }
-            // Who was answered may call again at once; if nobody else can, that is waited for right here, for some round trips.
-            let more = lane.waits() || lanes.len() == 1 && lane.calls_again();
+            donated |= served.donated;
+            // Who was answered may call again at once; if nobody else can, that is waited for right here, for some round trips. Not on the
+            // processor that it gave us: it cannot call before it has that back.
+            let more = lane.waits() || !donated && lanes.len() == 1 && lane.calls_again();
             if !more {
                 break;
             }
+        }
+        if donated {
+            VIEW.with_borrow_mut(|view| (view.donated, view.confined) = (true, true));
         }
     }
 
@@ -285,7 +302,7 @@ impl Idle for Processors {
         {
             say_where(self.0.domain, number);
         }
-        let spun = VIEW.with_borrow_mut(|view| view.spin(self.0.pacing, round, deadline));
+        let spun = VIEW.with_borrow_mut(|view| if view.gave { view.hand_over() } else { view.spin(self.0.pacing, round, deadline) });
         if !spun {
             self.sleep(vp, deadline);
         }

@@ -121,6 +121,10 @@ impl VpSeat {
                 block_unless(wait.ends(), |sleeper| {
                     let mut calling = locked(&self.calling);
                     calling.calls[usize::from(number)] = Call::Waiting(sleeper);
+                    if self.far.donor.has_brought(&self.far.station, self.far.home) {
+                        // It runs on our processor, which is free for it as soon as we have nothing else to do.
+                        request.donate();
+                    }
                     calling.requests.send(&request);
                     self.under_way.store(DEPTH - calling.free.len(), Ordering::Relaxed);
                     self.owes_look.store(true, Ordering::Relaxed);
@@ -306,11 +310,13 @@ impl VpSeat {
     }
 
     /// The look at the server that was put off, to be made after a fence: wakes it on this processor if it sleeps. The caller has nothing
-    /// else to do, so its processor is free to be given.
-    pub(crate) fn look(&self) {
-        if self.owes_look.swap(false, Ordering::Relaxed) && self.far.station.asleep(self.far.home) {
-            self.far.donor.bring(&self.far.station, self.far.home);
-            self.clapper.ring(&self.far.bell);
+    /// else to do, so its processor is free to be given, unless it polls for ever and `kept` says so. Returns whether it was given.
+    pub(crate) fn look(&self, kept: bool) -> bool {
+        if !self.owes_look.swap(false, Ordering::Relaxed) || !self.far.station.asleep(self.far.home) {
+            return false;
         }
+        let brought = !kept && self.far.donor.bring(&self.far.station, self.far.home);
+        self.clapper.ring(&self.far.bell);
+        brought
     }
 }
