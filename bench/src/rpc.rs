@@ -6,11 +6,8 @@
 //! case's share of the time is used.
 
 use std::env;
-use std::fmt;
-use std::fs;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -18,13 +15,17 @@ use crate::case::{BINDS, Case, Mode, Placement, SETTINGS, THREADS};
 use crate::child::{Binds, Entry, Throughput};
 use crate::contender::{Contender, LIMITS, PEERS, Program, UPCALL};
 pub use crate::contender::{Peers, UnknownPeer};
+pub use crate::error::RunError;
+use crate::interrupted::Interrupted;
 use crate::like::Like;
 use crate::limits::{Eventfd, Futex, Limit, Look, Pipe};
 use crate::line;
-use crate::pair::{self, Pair, PairError, Spec};
-use crate::peers::{self, PeersError};
+use crate::pair::{Pair, PairError, Spec};
+use crate::peers;
 use crate::place::Cpus;
+use crate::progress::Progress;
 use crate::record::{self, Label, Record, Turn};
+use crate::scratch::Scratch;
 use crate::socket::UnixSocket;
 use crate::stats::Summary;
 use crate::table;
@@ -85,12 +86,8 @@ impl Only {
     fn check(&self) -> Result<(), RunError> {
         let cases = Measure::all().map(Measure::name).collect();
         let systems = LIMITS.iter().chain([&UPCALL]).chain(&PEERS).map(|contender| contender.name.to_owned()).collect();
-        let unknown = |what, found: &[String], known: Vec<String>| match found.iter().find(|name| !known.contains(name)) {
-            Some(found) => Err(RunError::Unknown { what, found: found.clone(), known }),
-            None => Ok(()),
-        };
-        unknown("case", &self.cases, cases)?;
-        unknown("system", &self.systems, systems)
+        RunError::unless_known("case", &self.cases, cases)?;
+        RunError::unless_known("system", &self.systems, systems)
     }
 
     fn is_all(&self) -> bool {
@@ -122,58 +119,6 @@ pub struct Idle {
     pub cpu_ns_per_s: f64,
     /// Memory of server and client, KiB (proportional set size).
     pub memory_kib: (u64, u64),
-}
-
-/// Why there is no report.
-#[derive(Debug)]
-pub enum RunError {
-    /// SIGINT or SIGTERM; everything has been cleared away.
-    Interrupted,
-    /// The peers' program is missing.
-    Peers(PeersError),
-    /// A wish for a case or a system that is none.
-    Unknown {
-        /// A case, or a system.
-        what: &'static str,
-        /// What was asked for.
-        found: String,
-        /// What there is.
-        known: Vec<String>,
-    },
-    /// Nothing is left of the suite.
-    Nothing,
-    /// A file or directory.
-    File {
-        /// Which.
-        path: PathBuf,
-        /// What was tried and what the kernel said.
-        error: io::Error,
-    },
-    /// The processors that may be used cannot be told, or signals not be handled.
-    System(io::Error),
-}
-
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RunError::Interrupted => write!(f, "interrupted"),
-            RunError::Peers(error) => error.fmt(f),
-            RunError::Unknown { what, found, known } => write!(f, "no {what} `{found}`; there are {}", known.join(", ")),
-            RunError::Nothing => {
-                write!(f, "nothing to measure: no system that takes part (see --peers) runs that part of the suite")
-            }
-            RunError::File { path, error } => write!(f, "{}: {error}", path.display()),
-            RunError::System(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for RunError {}
-
-impl From<PeersError> for RunError {
-    fn from(error: PeersError) -> Self {
-        RunError::Peers(error)
-    }
 }
 
 /// Times of a run.
@@ -560,100 +505,6 @@ impl<'a> Runner<'a> {
 /// Calls that fill `time` at `ns` each, half of them timed, within limits.
 fn calls_in(time: Duration, ns: f64, least: u64, most: u64) -> u64 {
     ((time.as_nanos() as f64 / 2.0 / ns.max(1.0)) as u64).clamp(least, most)
-}
-
-/// A directory for the pairs, removed at the end. Its name carries this process's id, so that what a killed run has
-/// left is found and removed by the next. A system that cannot but put files elsewhere names them after it.
-struct Scratch {
-    dir: PathBuf,
-}
-
-const SCRATCH: &str = "upcall-bench-";
-
-impl Scratch {
-    fn make() -> Result<Scratch, RunError> {
-        let within = env::temp_dir();
-        for name in names(&within) {
-            let id = name.strip_prefix(SCRATCH).and_then(|id| id.parse::<u32>().ok());
-            if id.is_some_and(|id| !Path::new("/proc").join(id.to_string()).exists()) {
-                remove(&within.join(name));
-            }
-        }
-        let dir = within.join(format!("{SCRATCH}{}", std::process::id()));
-        fs::create_dir(&dir).map_err(|error| RunError::File { path: dir.clone(), error })?;
-        Ok(Scratch { dir })
-    }
-}
-
-fn names(dir: &Path) -> Vec<String> {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
-}
-
-/// Removes a scratch directory, and shared memory that carries its name (iceoryx2 has no other place for it).
-fn remove(dir: &Path) {
-    fs::remove_dir_all(dir).ok();
-    if let Some(name) = dir.file_name().and_then(|name| name.to_str()) {
-        pair::remove_shared_memory(&format!("{name}-"));
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        remove(&self.dir);
-    }
-}
-
-/// SIGINT and SIGTERM as a flag, while it lives.
-struct Interrupted {
-    flag: Arc<AtomicBool>,
-    handlers: Vec<signal_hook::SigId>,
-}
-
-impl Interrupted {
-    fn watch() -> io::Result<Interrupted> {
-        let flag = Arc::new(AtomicBool::new(false));
-        let signals = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
-        let handlers = signals.into_iter().map(|signal| signal_hook::flag::register(signal, flag.clone()));
-        Ok(Interrupted { handlers: handlers.collect::<io::Result<_>>()?, flag })
-    }
-}
-
-impl Drop for Interrupted {
-    fn drop(&mut self) {
-        for &handler in &self.handlers {
-            signal_hook::low_level::unregister(handler);
-        }
-    }
-}
-
-/// Progress on standard error: one changing line on a terminal, else one line a case.
-struct Progress {
-    terminal: bool,
-    percent: u32,
-    last: String,
-}
-
-impl Progress {
-    fn new() -> Progress {
-        Progress { terminal: io::stderr().is_terminal(), percent: 0, last: String::new() }
-    }
-
-    fn say(&mut self, what: &str, detail: &str) {
-        if self.terminal {
-            eprint!("\r\x1b[K{:3} %  {what}, {detail}", self.percent);
-            io::stderr().flush().ok();
-        } else if self.last != what {
-            eprintln!("{:3} %  {what}", self.percent);
-            self.last = what.to_owned();
-        }
-    }
-
-    fn clear(&self) {
-        if self.terminal {
-            eprint!("\r\x1b[K");
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,33 @@
+//! Being asked to stop.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// SIGINT and SIGTERM as a flag, while it lives.
+pub struct Interrupted {
+    /// Whether one has come.
+    pub flag: Arc<AtomicBool>,
+    handlers: Vec<signal_hook::SigId>,
+}
+
+impl Interrupted {
+    /// Looks for them from now on.
+    ///
+    /// # Errors
+    /// When the kernel permits no handler.
+    pub fn watch() -> io::Result<Interrupted> {
+        let flag = Arc::new(AtomicBool::new(false));
+        let signals = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
+        let handlers = signals.into_iter().map(|signal| signal_hook::flag::register(signal, flag.clone()));
+        Ok(Interrupted { handlers: handlers.collect::<io::Result<_>>()?, flag })
+    }
+}
+
+impl Drop for Interrupted {
+    fn drop(&mut self) {
+        for &handler in &self.handlers {
+            signal_hook::low_level::unregister(handler);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The directory in which the children of a run put their files.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::error::RunError;
+use crate::pair;
+
+/// A directory for the children, removed at the end. Its name carries this process's id, so that what a killed run has
+/// left is found and removed by the next. A system that cannot but put files elsewhere names them after it.
+pub struct Scratch {
+    /// Where.
+    pub dir: PathBuf,
+}
+
+const SCRATCH: &str = "upcall-bench-";
+
+impl Scratch {
+    /// Makes it, and removes those of runs that were killed.
+    ///
+    /// # Errors
+    /// When there can be no such directory.
+    pub fn make() -> Result<Scratch, RunError> {
+        let within = env::temp_dir();
+        for name in names(&within) {
+            let id = name.strip_prefix(SCRATCH).and_then(|id| id.parse::<u32>().ok());
+            if id.is_some_and(|id| !Path::new("/proc").join(id.to_string()).exists()) {
+                remove(&within.join(name));
+            }
+        }
+        let dir = within.join(format!("{SCRATCH}{}", std::process::id()));
+        fs::create_dir(&dir).map_err(|error| RunError::File { path: dir.clone(), error })?;
+        Ok(Scratch { dir })
+    }
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+/// Removes a scratch directory, and shared memory that carries its name (iceoryx2 has no other place for it).
+fn remove(dir: &Path) {
+    fs::remove_dir_all(dir).ok();
+    if let Some(name) = dir.file_name().and_then(|name| name.to_str()) {
+        pair::remove_shared_memory(&format!("{name}-"));
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        remove(&self.dir);
+    }
+}
