@@ -50,6 +50,7 @@ mod pair;
 pub mod payload;
 mod peers;
 mod place;
+mod process;
 mod progress;
 #[allow(unsafe_code)]
 mod raw;

@@ -20,9 +20,10 @@ use crate::interrupted::Interrupted;
 use crate::like::Like;
 use crate::limits::{Eventfd, Futex, Limit, Look, Pipe};
 use crate::line;
-use crate::pair::{Pair, PairError, Spec};
+use crate::pair::{Pair, Spec};
 use crate::peers;
 use crate::place::Cpus;
+use crate::process::ChildError;
 use crate::progress::Progress;
 use crate::record::{self, Label, Record, Turn};
 use crate::scratch::Scratch;
@@ -338,7 +339,7 @@ impl<'a> Runner<'a> {
                         }
                     }
                     Ok(None) => *place = None,
-                    Err(PairError::Interrupted) => return Err(RunError::Interrupted),
+                    Err(ChildError::Interrupted) => return Err(RunError::Interrupted),
                     Err(error) => {
                         self.report.failures.push(format!("{case}: {error}"));
                         *place = None;
@@ -401,7 +402,7 @@ impl<'a> Runner<'a> {
         placement: Placement,
         mode: Mode,
         measure: Measure,
-    ) -> Result<Option<Found>, PairError> {
+    ) -> Result<Option<Found>, ChildError> {
         let mut pair = self.pair(contender, placement, mode)?;
         let found = match measure {
             Measure::Latency(case) => {
@@ -445,7 +446,7 @@ impl<'a> Runner<'a> {
                 self.progress.say("idle", contender.name);
                 match self.rest(&contender, mode) {
                     Ok(idle) => self.report.idle.push(idle),
-                    Err(PairError::Interrupted) => return Err(RunError::Interrupted),
+                    Err(ChildError::Interrupted) => return Err(RunError::Interrupted),
                     Err(error) => self.report.failures.push(format!("idle: {error}")),
                 }
             }
@@ -453,7 +454,7 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    fn rest(&mut self, contender: &Contender, mode: Mode) -> Result<Idle, PairError> {
+    fn rest(&mut self, contender: &Contender, mode: Mode) -> Result<Idle, ChildError> {
         let placement = if self.cpus.second.is_some() { Placement::TwoCores } else { Placement::OneCore };
         let mut pair = self.pair(contender, placement, mode)?;
         pair.latency(Case::Null, 100, self.plan.most())?;
@@ -464,7 +465,7 @@ impl<'a> Runner<'a> {
         Ok(Idle { system: contender.name, mode, cpu_ns_per_s, memory_kib })
     }
 
-    fn pair(&mut self, contender: &Contender, placement: Placement, mode: Mode) -> Result<Pair<'a>, PairError> {
+    fn pair(&mut self, contender: &Contender, placement: Placement, mode: Mode) -> Result<Pair<'a>, ChildError> {
         self.pairs += 1;
         let second = self.cpus.second.unwrap_or(self.cpus.first);
         let spec = Spec {

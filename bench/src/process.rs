@@ -1,0 +1,218 @@
+//! One child process, and talking to it.
+//!
+//! Nothing may hang the harness or outlive it: every wait has a time limit and sees an interrupt, a child is killed on
+//! drop, and it asks the kernel to kill it when the harness dies.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Longest time for a child to end.
+const END: Duration = Duration::from_secs(3);
+
+/// Why a child, or a pair of them, could not be measured.
+#[derive(Debug)]
+pub enum ChildError {
+    /// The harness was asked to stop (SIGINT or SIGTERM).
+    Interrupted,
+    /// The program cannot be started.
+    Start {
+        /// The program.
+        exe: PathBuf,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// A child ended, said something unexpected, or nothing in time.
+    Child {
+        /// System and role.
+        who: String,
+        /// What was expected and what happened, with the child's own words.
+        what: String,
+    },
+    /// The client reported a failed call.
+    Call {
+        /// System and role.
+        who: String,
+        /// The client's words.
+        what: String,
+    },
+}
+
+impl fmt::Display for ChildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ChildError::Interrupted => write!(f, "interrupted"),
+            ChildError::Start { exe, error } => write!(f, "cannot start {}: {error}", exe.display()),
+            ChildError::Child { who, what } | ChildError::Call { who, what } => write!(f, "{who}: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for ChildError {}
+
+/// One child, killed on drop.
+pub struct Process {
+    /// How it is called in errors.
+    pub who: String,
+    child: Child,
+    input: Option<ChildStdin>,
+    output: ChildStdout,
+    unread: Vec<u8>,
+    errors: PathBuf,
+}
+
+impl Process {
+    /// Starts `command`, whose standard error goes to the file `errors`. Its input and output are the harness's to use.
+    ///
+    /// # Errors
+    /// [`ChildError::Start`].
+    pub fn start(mut command: Command, who: String, errors: PathBuf) -> Result<Process, ChildError> {
+        let exe = PathBuf::from(command.get_program());
+        let failed = |error| ChildError::Start { exe: exe.clone(), error };
+        let said = File::create(&errors).map_err(failed)?;
+        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(said).spawn();
+        let mut child = spawned.map_err(failed)?;
+        let input = child.stdin.take();
+        let Some(output) = child.stdout.take() else { unreachable!("stdout is piped") };
+        Ok(Process { who, child, input, output, unread: Vec::new(), errors })
+    }
+
+    /// Writes a line to its input.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn say(&mut self, line: &str) -> Result<(), ChildError> {
+        let said = self.input.as_mut().map(|input| writeln!(input, "{line}"));
+        match said {
+            Some(Ok(())) => Ok(()),
+            _ => Err(self.fault(&format!("ended before `{line}`"))),
+        }
+    }
+
+    /// The next line that the child prints in answer to `what`.
+    ///
+    /// # Errors
+    /// When none comes before `deadline`.
+    pub fn line(&mut self, what: &str, deadline: Instant, interrupted: &AtomicBool) -> Result<String, ChildError> {
+        loop {
+            if let Some(end) = self.unread.iter().position(|&byte| byte == b'\n') {
+                let line: Vec<u8> = self.unread.drain(..=end).collect();
+                return Ok(String::from_utf8_lossy(&line[..end]).into_owned());
+            }
+            if self.wait_for_output(deadline, interrupted)? == Waited::TimeUp {
+                return Err(self.fault(&format!("no answer in time to {what}")));
+            }
+            let mut piece = [0; 4096];
+            match self.output.read(&mut piece) {
+                Ok(0) | Err(_) => return Err(self.fault(&format!("ended in answer to {what}"))),
+                Ok(n) => self.unread.extend_from_slice(&piece[..n]),
+            }
+        }
+    }
+
+    fn wait_for_output(&self, deadline: Instant, interrupted: &AtomicBool) -> Result<Waited, ChildError> {
+        loop {
+            if interrupted.load(Relaxed) {
+                return Err(ChildError::Interrupted);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(Waited::TimeUp);
+            }
+            // An interrupt that comes between the test above and this wait is seen at the end of this wait.
+            let tick = Timespec { tv_sec: 0, tv_nsec: left.as_nanos().min(200_000_000) as i64 };
+            match poll(&mut [PollFd::new(&self.output, PollFlags::IN)], Some(&tick)) {
+                Ok(1..) => return Ok(Waited::Output),
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(self.fault(&format!("cannot be waited for: {error}"))),
+            }
+        }
+    }
+
+    /// Closes the input and waits for the end.
+    ///
+    /// # Errors
+    /// When it does not end well by itself, soon.
+    pub fn end(&mut self, interrupted: &AtomicBool) -> Result<(), ChildError> {
+        self.input = None;
+        let deadline = Instant::now() + END;
+        // The output ends when the child does.
+        loop {
+            if self.wait_for_output(deadline, interrupted)? == Waited::TimeUp {
+                return Err(self.fault("did not end when asked to"));
+            }
+            if !matches!(self.output.read(&mut [0; 256]), Ok(1..)) {
+                break;
+            }
+        }
+        match self.child.wait() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(self.fault(&format!("ended with {status}"))),
+            Err(error) => Err(self.fault(&format!("cannot be waited for: {error}"))),
+        }
+    }
+
+    /// Ends it at once, if it has not ended.
+    pub fn kill(&mut self) {
+        // Both do nothing to a child that has ended and been waited for.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+
+    /// An error of this child's, with its own words.
+    pub fn fault(&self, what: &str) -> ChildError {
+        let said = fs::read_to_string(&self.errors).unwrap_or_default();
+        let last: Vec<_> = said.lines().rev().take(4).collect();
+        let said: Vec<_> = last.into_iter().rev().collect();
+        let what = if said.is_empty() { what.to_owned() } else { format!("{what}; it said: {}", said.join(" / ")) };
+        ChildError::Child { who: self.who.clone(), what }
+    }
+
+    /// CPU time of all of its threads so far.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn cpu_ns(&self) -> Result<u64, ChildError> {
+        let sum = || -> io::Result<u64> {
+            let mut sum = 0;
+            for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+                let line = fs::read_to_string(task?.path().join("schedstat"))?;
+                let ns = line.split(' ').next().and_then(|word| word.parse::<u64>().ok());
+                sum += ns.ok_or_else(|| io::Error::other("schedstat is not as documented"))?;
+            }
+            Ok(sum)
+        };
+        sum().map_err(|error| self.fault(&format!("no CPU time to be had: {error}")))
+    }
+
+    /// Its memory, in KiB (proportional set size).
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn pss_kib(&self) -> Result<u64, ChildError> {
+        let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id()))
+            .map_err(|error| self.fault(&format!("no memory figures to be had: {error}")))?;
+        rollup
+            .lines()
+            .find_map(|line| line.strip_prefix("Pss:")?.trim().strip_suffix(" kB")?.parse().ok())
+            .ok_or_else(|| self.fault("smaps_rollup is not as documented"))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Waited {
+    Output,
+    TimeUp,
+}
