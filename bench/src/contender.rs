@@ -1,9 +1,7 @@
 //! Who takes part: the names, which program each one lives in, and the settings in which each runs.
 
-use std::fmt;
-use std::str::FromStr;
-
 use crate::case::{Mode, Placement};
+use crate::peers::Peer;
 
 /// Which program answers to `bench-child NAME`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +54,14 @@ pub const PEERS: [Contender; 6] = [
     contender("tarpc", Program::Peers, false, true),
 ];
 
+impl Peer for Contender {
+    const ALL: &'static [Contender] = &PEERS;
+
+    fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
 impl Contender {
     /// Whether it runs with a server that waits like this.
     pub fn runs(&self, mode: Mode) -> bool {
@@ -71,77 +77,9 @@ impl Contender {
     }
 }
 
-/// Which peers take part: `none`, `all`, or names with commas between.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Peers {
-    /// Upcall and the limits only.
-    #[default]
-    None,
-    /// All that there are.
-    All,
-    /// These.
-    List(Vec<Contender>),
-}
-
-/// A peer's name that is none.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnknownPeer(String);
-
-impl fmt::Display for UnknownPeer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let known: Vec<_> = PEERS.iter().map(|peer| peer.name).collect();
-        write!(f, "no peer `{}`; give `none`, `all`, or some of {} with commas between", self.0, known.join(", "))
-    }
-}
-
-impl std::error::Error for UnknownPeer {}
-
-impl FromStr for Peers {
-    type Err = UnknownPeer;
-
-    fn from_str(s: &str) -> Result<Self, UnknownPeer> {
-        match s {
-            "none" => Ok(Peers::None),
-            "all" => Ok(Peers::All),
-            list => {
-                let find = |name: &str| PEERS.iter().find(|peer| peer.name == name).copied();
-                let peers = list.split(',').map(|name| find(name).ok_or_else(|| UnknownPeer(name.to_owned())));
-                peers.collect::<Result<_, _>>().map(Peers::List)
-            }
-        }
-    }
-}
-
-impl Peers {
-    /// Those meant, in the order of the report.
-    pub(crate) fn contenders(&self) -> Vec<Contender> {
-        let meant = |peer: &Contender| match self {
-            Peers::None => false,
-            Peers::All => true,
-            Peers::List(list) => list.contains(peer),
-        };
-        PEERS.iter().copied().filter(meant).collect()
-    }
-
-    /// Their names.
-    pub fn names(&self) -> Vec<&'static str> {
-        self.contenders().iter().map(|peer| peer.name).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn peers_are_read() {
-        let names = |s: &str| s.parse::<Peers>().unwrap().names();
-        assert!(names("none").is_empty());
-        assert_eq!(names("all").len(), PEERS.len());
-        assert_eq!(names("tarpc,iceoryx2"), ["iceoryx2", "tarpc"]);
-        let error = "iceoryx".parse::<Peers>().unwrap_err().to_string();
-        assert!(error.contains("no peer `iceoryx`") && error.contains("zeromq"), "{error}");
-    }
 
     #[test]
     fn a_hand_off_stays_on_one_processor() {

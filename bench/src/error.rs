@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use crate::peers::PeersError;
+use crate::built::PeersError;
 
 /// Why there is no report.
 #[derive(Debug)]

@@ -37,6 +37,7 @@
 //! [`rpc`].
 #![deny(unsafe_code)]
 
+mod built;
 pub mod bytes;
 pub mod case;
 pub mod child;

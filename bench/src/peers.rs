@@ -1,110 +1,90 @@
-//! Where the program `upcall-peers` comes from: it is built from source when peers are asked for, because its
-//! dependencies are heavy and nobody else needs them.
+//! Which peers take part, as the command line says it.
 
-use std::env;
 use std::fmt;
-use std::io;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::str::FromStr;
 
-/// Sources of `upcall-peers`, as they were when this crate was compiled.
-const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers");
+/// A suite's kind of peer.
+pub trait Peer: Copy + PartialEq + 'static {
+    /// Every one, in the order of the report.
+    const ALL: &'static [Self];
 
-/// Why there is no `upcall-peers`.
-#[derive(Debug)]
-pub enum PeersError {
-    /// Neither sources nor a built program.
-    Nowhere {
-        /// Where a built one was looked for.
-        beside: PathBuf,
-    },
-    /// No C++ compiler, which ZeroMQ needs, and none could be installed.
-    NoCompiler,
-    /// The build failed; cargo has said why on standard error.
-    Build {
-        /// The command, to be tried by hand.
-        command: String,
-        /// How it ended.
-        how: String,
-    },
+    /// The name in records and on the command line.
+    fn name(&self) -> &'static str;
 }
 
-impl fmt::Display for PeersError {
+/// Which peers take part: `none`, `all`, or names with commas between.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Peers<P> {
+    /// Upcall and the limits only.
+    None,
+    /// All that there are.
+    All,
+    /// These.
+    List(Vec<P>),
+}
+
+/// A peer's name that is none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownPeer {
+    found: String,
+    known: Vec<&'static str>,
+}
+
+impl fmt::Display for UnknownPeer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PeersError::Nowhere { beside } => write!(
-                f,
-                "the peers live in a program of their own, and neither its sources ({SOURCES}) nor {} are there; \
-                 run from a checkout, put upcall-peers beside this program, or use --peers none or --peers unix-socket",
-                beside.display()
-            ),
-            PeersError::NoCompiler => write!(
-                f,
-                "building the peers takes a C++ compiler (ZeroMQ is C++); install one (Debian: apt-get install g++) \
-                 or use --peers none"
-            ),
-            PeersError::Build { command, how } => {
-                write!(f, "the peers could not be built ({how}); to see more, run: {command}")
+        let known = self.known.join(", ");
+        write!(f, "no peer `{}`; give `none`, `all`, or some of {known} with commas between", self.found)
+    }
+}
+
+impl std::error::Error for UnknownPeer {}
+
+impl<P: Peer> FromStr for Peers<P> {
+    type Err = UnknownPeer;
+
+    fn from_str(s: &str) -> Result<Self, UnknownPeer> {
+        match s {
+            "none" => Ok(Peers::None),
+            "all" => Ok(Peers::All),
+            list => {
+                let find = |name: &str| P::ALL.iter().find(|peer| peer.name() == name).copied();
+                let unknown = |name: &str| UnknownPeer { found: name.to_owned(), known: P::ALL.iter().map(P::name).collect() };
+                let peers = list.split(',').map(|name| find(name).ok_or_else(|| unknown(name)));
+                peers.collect::<Result<_, _>>().map(Peers::List)
             }
         }
     }
 }
 
-impl std::error::Error for PeersError {}
+impl<P: Peer> Peers<P> {
+    /// Those meant, in the order of the report.
+    pub(crate) fn meant(&self) -> Vec<P> {
+        let meant = |peer: &P| match self {
+            Peers::None => false,
+            Peers::All => true,
+            Peers::List(list) => list.contains(peer),
+        };
+        P::ALL.iter().copied().filter(meant).collect()
+    }
 
-/// The path of an up-to-date `upcall-peers`, built now if need be. Building takes some minutes the first time; its
-/// progress goes to standard error. `own` is the running program, beside which a built one may lie when there are no
-/// sources.
-///
-/// # Errors
-/// [`PeersError`], each saying what to do.
-pub fn program(own: &Path) -> Result<PathBuf, PeersError> {
-    let manifest = Path::new(SOURCES).join("Cargo.toml");
-    if !manifest.is_file() {
-        let beside = own.with_file_name("upcall-peers");
-        return if beside.is_file() { Ok(beside) } else { Err(PeersError::Nowhere { beside }) };
+    /// Their names.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.meant().iter().map(P::name).collect()
     }
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| Path::new(SOURCES).join("target"), PathBuf::from);
-    let program = target.join("release/upcall-peers");
-    if !program.is_file() {
-        eprintln!("building the peers (some minutes, once) …");
-        provide_compiler()?;
-    }
-    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--release", "--locked", "--manifest-path"]).arg(&manifest).arg("--target-dir").arg(&target);
-    let failed =
-        |how| PeersError::Build { command: format!("cargo build --release --manifest-path {}", manifest.display()), how };
-    match cargo.stdin(Stdio::null()).stdout(Stdio::null()).status() {
-        Ok(status) if status.success() => Ok(program),
-        Ok(status) => Err(failed(status.to_string())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound && program.is_file() => Ok(program),
-        Err(error) => Err(failed(format!("cargo: {error}"))),
-    }
-}
-
-/// The one thing that the build needs and cargo cannot bring.
-fn provide_compiler() -> Result<(), PeersError> {
-    let there = |program: &str| Command::new(program).arg("--version").output().is_ok_and(|o| o.status.success());
-    if env::var_os("CXX").is_some() || there("c++") {
-        return Ok(());
-    }
-    if rustix::process::geteuid().is_root() && there("apt-get") {
-        eprintln!("installing Debian's g++ …");
-        for args in [&["update", "-qq"][..], &["install", "-y", "-qq", "--no-install-recommends", "g++"]] {
-            Command::new("apt-get").args(args).stdin(Stdio::null()).stdout(Stdio::null()).status().ok();
-        }
-    }
-    if there("c++") { Ok(()) } else { Err(PeersError::NoCompiler) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contender::Contender;
 
     #[test]
-    fn errors_say_what_to_do() {
-        let nowhere = PeersError::Nowhere { beside: PathBuf::from("/x/upcall-peers") }.to_string();
-        assert!(nowhere.contains("/x/upcall-peers") && nowhere.contains("--peers none"));
-        assert!(PeersError::NoCompiler.to_string().contains("apt-get install g++"));
+    fn peers_are_read() {
+        let names = |s: &str| s.parse::<Peers<Contender>>().unwrap().names();
+        assert!(names("none").is_empty());
+        assert_eq!(names("all").len(), Contender::ALL.len());
+        assert_eq!(names("tarpc,iceoryx2"), ["iceoryx2", "tarpc"]);
+        let error = "iceoryx".parse::<Peers<Contender>>().unwrap_err().to_string();
+        assert!(error.contains("no peer `iceoryx`") && error.contains("zeromq"), "{error}");
     }
 }

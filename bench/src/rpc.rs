@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use crate::built;
 use crate::case::{BINDS, Case, Mode, Placement, SETTINGS, THREADS};
 use crate::child::{Binds, Entry, Throughput};
-use crate::contender::{Contender, LIMITS, PEERS, Program, UPCALL};
-pub use crate::contender::{Peers, UnknownPeer};
+pub use crate::contender::Contender;
+use crate::contender::{LIMITS, PEERS, Program, UPCALL};
 pub use crate::error::RunError;
 use crate::interrupted::Interrupted;
 use crate::like::Like;
@@ -22,6 +23,7 @@ use crate::limits::{Eventfd, Futex, Limit, Look, Pipe};
 use crate::line;
 use crate::pair::{Pair, Spec};
 use crate::peers;
+pub use crate::peers::UnknownPeer;
 use crate::place::Cpus;
 use crate::process::ChildError;
 use crate::progress::Progress;
@@ -39,6 +41,9 @@ pub const SYSTEMS: [Entry; 5] = [
     Entry::of::<Limit<Pipe>>(),
     Entry::of::<UnixSocket>(),
 ];
+
+/// Which peers take part.
+pub type Peers = peers::Peers<Contender>;
 
 /// What to measure.
 #[derive(Debug, Clone)]
@@ -193,10 +198,10 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
     options.only.check()?;
     let cpus = Cpus::allowed().map_err(RunError::System)?;
     let wanted = |c: &Contender| options.only.system(c.name);
-    let peers = options.peers.contenders();
+    let peers = options.peers.meant();
     let contenders: Vec<Contender> = LIMITS.into_iter().chain([UPCALL]).chain(peers.iter().copied()).filter(wanted).collect();
     let peers_exe = match contenders.iter().any(|c| c.program == Program::Peers) {
-        true => peers::program(&options.exe)?,
+        true => built::program(&options.exe)?,
         false => PathBuf::new(),
     };
     let mut groups = Vec::new();
