@@ -16,17 +16,17 @@ use crate::stats::{Summary, median};
 /// outstanding (N × time ÷ calls), `p50_ns` the median of that over the rounds, and `p99_ns` its worst round.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// Which benchmark: `rpc`.
+    /// Which benchmark: `rpc` or `threads`.
     pub suite: String,
-    /// Which call.
+    /// Which call, or which operation of threads.
     pub case: String,
     /// Who made it: `upcall`, `limit`, or a peer.
     pub system: String,
-    /// Where the two processes ran.
+    /// Where the two processes ran. In `threads`, which has one process on one processor, always `one-core`.
     pub placement: Placement,
-    /// How the server waited.
+    /// How the server waited. In `threads`, which has no server, always `polling`: nobody waits in the kernel for another process.
     pub mode: Mode,
-    /// Median time of a call.
+    /// Median time of a call, or of an operation.
     pub p50_ns: f64,
     /// 99th percentile.
     pub p99_ns: f64,
@@ -35,12 +35,15 @@ pub struct Record {
     pub p999_ns: Option<f64>,
     /// Mean.
     pub mean_ns: f64,
-    /// Calls a second.
+    /// Calls or operations a second.
     pub per_s: f64,
-    /// Calls measured, in all rounds.
+    /// Calls measured, in all rounds; in `threads`, samples of several operations each.
     pub samples: u64,
     /// Cache-line round trip between the two processors, probed before and after each turn; null on a machine with one.
     pub line_ns: Option<f64>,
+    /// The most memory that the process had at a time, in KiB (VmHWM); in the cases `alive-…` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_kib: Option<u64>,
 }
 
 /// One turn of one system: what was measured, and the line before and after.
@@ -55,6 +58,8 @@ pub struct Turn<T> {
 /// The name and setting of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label<'a> {
+    /// Which benchmark.
+    pub suite: &'a str,
     /// Which call.
     pub case: &'a str,
     /// Who.
@@ -105,7 +110,7 @@ impl Label<'_> {
         let lines: Vec<f64> = lines.iter().flat_map(|&(before, after)| [before, after]).collect();
         let line_ns = median(&lines);
         Record {
-            suite: "rpc".to_owned(),
+            suite: self.suite.to_owned(),
             case: self.case.to_owned(),
             system: self.system.to_owned(),
             placement: self.placement,
@@ -117,6 +122,7 @@ impl Label<'_> {
             per_s: tenths(per_s),
             samples,
             line_ns: line_ns.is_finite().then(|| tenths(line_ns)),
+            peak_kib: None,
         }
     }
 }
@@ -159,7 +165,8 @@ mod tests {
     use super::*;
     use crate::child::Throughput;
 
-    const LABEL: Label<'static> = Label { case: "null", system: "limit", placement: Placement::TwoCores, mode: Mode::Polling };
+    const LABEL: Label<'static> =
+        Label { suite: "rpc", case: "null", system: "limit", placement: Placement::TwoCores, mode: Mode::Polling };
 
     fn turn(p50_ns: f64, line: f64) -> Turn<Summary> {
         let found = Summary { p50_ns, p99_ns: 2.0 * p50_ns, p999_ns: 3.0 * p50_ns, mean_ns: p50_ns + 1.0, count: 10 };

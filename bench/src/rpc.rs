@@ -362,7 +362,7 @@ impl<'a> Runner<'a> {
         latency.iter_mut().for_each(|turns| turns.retain(|turn| like.has(turn.lines)));
         throughput.iter_mut().for_each(|turns| turns.retain(|turn| like.has(turn.lines)));
         binds.iter_mut().flatten().for_each(|turns| turns.retain(|turn| like.has(turn.lines)));
-        let named = |case, system| Label { case, system, placement, mode };
+        let named = |case, system| Label { suite: "rpc", case, system, placement, mode };
         let label = |system| named(&case, system);
         let names = self.in_group(placement, mode, measure);
         for (at, contender) in names.into_iter().flatten().enumerate() {

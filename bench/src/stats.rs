@@ -31,6 +31,23 @@ impl Summary {
         Summary::of(samples, &Clock { ns_per_tick: None, cost: 0 }, mean_ns)
     }
 
+    /// Summarises batches of `ops` operations each by their durations in nanoseconds (sorted here): every figure is of one
+    /// operation, averaged over its batch.
+    ///
+    /// # Panics
+    /// If there are none.
+    pub fn of_batches(batches: &mut [u64], ops: u64) -> Summary {
+        let whole = Summary::of_durations(batches);
+        let each = |ns| ns / ops as f64;
+        Summary {
+            p50_ns: each(whole.p50_ns),
+            p99_ns: each(whole.p99_ns),
+            p999_ns: each(whole.p999_ns),
+            mean_ns: each(whole.mean_ns),
+            count: whole.count,
+        }
+    }
+
     /// Summarises single calls (`samples` of `clock`, sorted here) and a batch whose mean is `mean_ns`.
     ///
     /// # Panics
@@ -173,6 +190,12 @@ mod tests {
     fn durations_are_summarised_as_they_are() {
         let summary = Summary::of_durations(&mut [3000, 1000, 2000]);
         assert_eq!((summary.p50_ns, summary.p99_ns, summary.mean_ns, summary.count), (2000.0, 3000.0, 2000.0, 3));
+    }
+
+    #[test]
+    fn batches_are_divided_among_their_operations() {
+        let summary = Summary::of_batches(&mut [3000, 1000, 2000], 100);
+        assert_eq!((summary.p50_ns, summary.p99_ns, summary.mean_ns, summary.count), (20.0, 30.0, 20.0, 3));
     }
 
     #[test]

@@ -183,7 +183,7 @@ mod tests {
 
     fn record(system: &str, p50_ns: f64) -> Record {
         let found = Summary { p50_ns, p99_ns: p50_ns, p999_ns: p50_ns, mean_ns: p50_ns, count: 5 };
-        Label { case: "null", system, placement: Placement::TwoCores, mode: Mode::Polling }
+        Label { suite: "rpc", case: "null", system, placement: Placement::TwoCores, mode: Mode::Polling }
             .latency(&[Turn { found, lines: (140.0, 140.0) }])
     }
 
