@@ -1,16 +1,17 @@
-//! Where the program `upcall-peers` comes from: it is built from source when peers are asked for, because its
-//! dependencies are heavy and nobody else needs them.
+//! Where the peers' programs come from: they are built from source when their peers are asked for, because what they depend on
+//! is heavy and nobody else needs it. Each is built by itself, so that nobody needs Go who asks for a library in Rust.
 
 use std::env;
 use std::fmt;
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Sources of `upcall-peers`, as they were when this crate was compiled.
+/// Sources of the peers, as they were when this crate was compiled.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers");
 
-/// Why there is no `upcall-peers`.
+/// Why there is no such program.
 #[derive(Debug)]
 pub enum PeersError {
     /// Neither sources nor a built program.
@@ -18,9 +19,14 @@ pub enum PeersError {
         /// Where a built one was looked for.
         beside: PathBuf,
     },
-    /// No C++ compiler, which ZeroMQ needs, and none could be installed.
-    NoCompiler,
-    /// The build failed; cargo has said why on standard error.
+    /// What the build needs is missing, and could not be installed.
+    Missing {
+        /// What, and who needs it.
+        what: &'static str,
+        /// What to install on Debian.
+        packages: &'static str,
+    },
+    /// The build failed; the compiler has said why on standard error.
     Build {
         /// The command, to be tried by hand.
         command: String,
@@ -32,17 +38,19 @@ pub enum PeersError {
 impl fmt::Display for PeersError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PeersError::Nowhere { beside } => write!(
-                f,
-                "the peers live in a program of their own, and neither its sources ({SOURCES}) nor {} are there; \
-                 run from a checkout, put upcall-peers beside this program, or use --peers none or --peers unix-socket",
-                beside.display()
-            ),
-            PeersError::NoCompiler => write!(
-                f,
-                "building the peers takes a C++ compiler (ZeroMQ is C++); install one (Debian: apt-get install g++) \
-                 or use --peers none"
-            ),
+            PeersError::Nowhere { beside } => {
+                let name = beside.file_name().unwrap_or_default().display();
+                write!(
+                    f,
+                    "the peers live in programs of their own, and neither their sources ({SOURCES}) nor {} are there; \
+                     run from a checkout, put {name} beside this program, or use --peers none or another one that needs no \
+                     such program (unix-socket, pthread)",
+                    beside.display()
+                )
+            }
+            PeersError::Missing { what, packages } => {
+                write!(f, "building the peers takes {what}; install it (Debian: apt-get install {packages}) or use --peers none")
+            }
             PeersError::Build { command, how } => {
                 write!(f, "the peers could not be built ({how}); to see more, run: {command}")
             }
@@ -52,49 +60,164 @@ impl fmt::Display for PeersError {
 
 impl std::error::Error for PeersError {}
 
+/// What a build needs and does not bring.
+struct Need {
+    what: &'static str,
+    packages: &'static str,
+    there: fn() -> bool,
+}
+
+const ZEROMQ: Need = Need {
+    what: "a C++ compiler (ZeroMQ is C++)",
+    packages: "g++",
+    there: || env::var_os("CXX").is_some() || works(&cxx(), &["--version"]),
+};
+
+const BOOST: Need = Need {
+    what: "a C++ compiler and Boost.Fiber",
+    packages: "g++ libboost-fiber-dev",
+    there: || works(&cxx(), &["-E", "-x", "c++", "-include", "boost/fiber/fiber.hpp", "/dev/null"]),
+};
+
+const GO: Need = Need { what: "Go", packages: "golang-go", there: || works(&go(), &["version"]) };
+
 /// The path of an up-to-date `upcall-peers`, built now if need be. Building takes some minutes the first time; its
 /// progress goes to standard error. `own` is the running program, beside which a built one may lie when there are no
 /// sources.
 ///
 /// # Errors
 /// [`PeersError`], each saying what to do.
-pub fn program(own: &Path) -> Result<PathBuf, PeersError> {
+pub fn peers(own: &Path) -> Result<PathBuf, PeersError> {
+    cargo(own, "upcall-peers", &[], Some(&ZEROMQ))
+}
+
+/// As [`peers`], for the libraries of threads in Rust.
+///
+/// # Errors
+/// As there.
+pub fn thread_peers(own: &Path) -> Result<PathBuf, PeersError> {
+    cargo(own, "upcall-thread-peers", &["--no-default-features", "--features", "threads"], None)
+}
+
+/// As [`peers`], for Boost.Fiber.
+///
+/// # Errors
+/// As there.
+pub fn boost_fiber(own: &Path) -> Result<PathBuf, PeersError> {
+    compiled(own, "upcall-boost-fiber", "threads/boost_fiber.cpp", &BOOST, |source, program| {
+        let mut compiler = Command::new(cxx());
+        compiler.args(["-std=c++17", "-O2", "-Wall", "-o"]).arg(program).arg(source);
+        compiler.args(["-lboost_fiber", "-lboost_context", "-pthread"]);
+        compiler
+    })
+}
+
+/// As [`peers`], for goroutines.
+///
+/// # Errors
+/// As there.
+pub fn goroutines(own: &Path) -> Result<PathBuf, PeersError> {
+    compiled(own, "upcall-goroutines", "threads/goroutines.go", &GO, |source, program| {
+        let mut compiler = Command::new(go());
+        // One file and the standard library: no module, no network, and nothing is left in the user's folders.
+        compiler.env("GO111MODULE", "off").env("GOTOOLCHAIN", "local").env("GOCACHE", program.with_file_name("go-cache"));
+        compiler.args(["build", "-o"]).arg(program).arg(source);
+        compiler
+    })
+}
+
+/// Where programs are built.
+fn release() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| Path::new(SOURCES).join("target"), PathBuf::from).join("release")
+}
+
+/// Without sources, a built program beside the running one.
+fn without_sources(own: &Path, name: &str) -> Result<PathBuf, PeersError> {
+    let beside = own.with_file_name(name);
+    if beside.is_file() { Ok(beside) } else { Err(PeersError::Nowhere { beside }) }
+}
+
+/// A program of the package `upcall-peers`.
+fn cargo(own: &Path, name: &str, features: &[&str], need: Option<&Need>) -> Result<PathBuf, PeersError> {
     let manifest = Path::new(SOURCES).join("Cargo.toml");
     if !manifest.is_file() {
-        let beside = own.with_file_name("upcall-peers");
-        return if beside.is_file() { Ok(beside) } else { Err(PeersError::Nowhere { beside }) };
+        return without_sources(own, name);
     }
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| Path::new(SOURCES).join("target"), PathBuf::from);
-    let program = target.join("release/upcall-peers");
+    let program = release().join(name);
     if !program.is_file() {
-        eprintln!("building the peers (some minutes, once) …");
-        provide_compiler()?;
+        eprintln!("building {name} (some minutes, once) …");
+        need.map_or(Ok(()), provide)?;
     }
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--release", "--locked", "--manifest-path"]).arg(&manifest).arg("--target-dir").arg(&target);
-    let failed =
-        |how| PeersError::Build { command: format!("cargo build --release --manifest-path {}", manifest.display()), how };
-    match cargo.stdin(Stdio::null()).stdout(Stdio::null()).status() {
-        Ok(status) if status.success() => Ok(program),
+    cargo.args(["build", "--release", "--locked", "--bin", name]).args(features);
+    cargo.arg("--manifest-path").arg(&manifest).arg("--target-dir").arg(release().with_file_name(""));
+    build(cargo, &program)
+}
+
+/// A program that is one file, compiled if it is newer.
+fn compiled(
+    own: &Path,
+    name: &str,
+    source: &str,
+    need: &Need,
+    compiler: fn(&Path, &Path) -> Command,
+) -> Result<PathBuf, PeersError> {
+    let source = Path::new(SOURCES).join(source);
+    if !source.is_file() {
+        return without_sources(own, name);
+    }
+    let program = release().join(name);
+    let changed = |path: &Path| fs::metadata(path).and_then(|data| data.modified()).ok();
+    if changed(&program) >= changed(&source) {
+        return Ok(program);
+    }
+    eprintln!("building {name} …");
+    provide(need)?;
+    fs::create_dir_all(release()).ok();
+    // A compiler that is killed must leave no half of a program that looks newer than its source.
+    fs::remove_file(&program).ok();
+    build(compiler(&source, &program), &program)
+}
+
+fn build(mut compiler: Command, program: &Path) -> Result<PathBuf, PeersError> {
+    let words = [compiler.get_program()].into_iter().chain(compiler.get_args());
+    let command = words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    let failed = |how| PeersError::Build { command: command.clone(), how };
+    match compiler.stdin(Stdio::null()).stdout(Stdio::null()).status() {
+        Ok(status) if status.success() => Ok(program.to_owned()),
         Ok(status) => Err(failed(status.to_string())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound && program.is_file() => Ok(program),
-        Err(error) => Err(failed(format!("cargo: {error}"))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && program.is_file() => Ok(program.to_owned()),
+        Err(error) => Err(failed(error.to_string())),
     }
 }
 
-/// The one thing that the build needs and cargo cannot bring.
-fn provide_compiler() -> Result<(), PeersError> {
-    let there = |program: &str| Command::new(program).arg("--version").output().is_ok_and(|o| o.status.success());
-    if env::var_os("CXX").is_some() || there("c++") {
+fn cxx() -> PathBuf {
+    env::var_os("CXX").map_or_else(|| "c++".into(), PathBuf::from)
+}
+
+/// On the path, or where its own documentation has it installed.
+fn go() -> PathBuf {
+    const INSTALLED: &str = "/usr/local/go/bin/go";
+    if !works(Path::new("go"), &["version"]) && Path::new(INSTALLED).is_file() { INSTALLED.into() } else { "go".into() }
+}
+
+fn works(program: &Path, args: &[&str]) -> bool {
+    Command::new(program).args(args).stdin(Stdio::null()).output().is_ok_and(|output| output.status.success())
+}
+
+/// Installs what is missing, where that is possible.
+fn provide(need: &Need) -> Result<(), PeersError> {
+    if (need.there)() {
         return Ok(());
     }
-    if rustix::process::geteuid().is_root() && there("apt-get") {
-        eprintln!("installing Debian's g++ …");
-        for args in [&["update", "-qq"][..], &["install", "-y", "-qq", "--no-install-recommends", "g++"]] {
+    if rustix::process::geteuid().is_root() && works(Path::new("apt-get"), &["--version"]) {
+        eprintln!("installing Debian's {} …", need.packages);
+        let install = ["install", "-y", "-qq", "--no-install-recommends"].into_iter().chain(need.packages.split(' '));
+        for args in [vec!["update", "-qq"], install.collect()] {
             Command::new("apt-get").args(args).stdin(Stdio::null()).stdout(Stdio::null()).status().ok();
         }
     }
-    if there("c++") { Ok(()) } else { Err(PeersError::NoCompiler) }
+    if (need.there)() { Ok(()) } else { Err(PeersError::Missing { what: need.what, packages: need.packages }) }
 }
 
 #[cfg(test)]
@@ -105,6 +228,19 @@ mod tests {
     fn errors_say_what_to_do() {
         let nowhere = PeersError::Nowhere { beside: PathBuf::from("/x/upcall-peers") }.to_string();
         assert!(nowhere.contains("/x/upcall-peers") && nowhere.contains("--peers none"));
-        assert!(PeersError::NoCompiler.to_string().contains("apt-get install g++"));
+        for need in [ZEROMQ, BOOST, GO] {
+            let missing = PeersError::Missing { what: need.what, packages: need.packages }.to_string();
+            assert!(missing.contains(&format!("apt-get install {}", need.packages)), "{missing}");
+        }
+        let failed = build(Command::new("/nowhere/c++"), Path::new("/nowhere/program")).unwrap_err().to_string();
+        assert!(failed.contains("run: /nowhere/c++"), "{failed}");
+    }
+
+    #[test]
+    fn without_sources_a_program_beside_this_one_will_do() {
+        let own = env::current_exe().unwrap();
+        let name = own.file_name().unwrap().to_str().unwrap();
+        assert_eq!(without_sources(&own, name).unwrap(), own);
+        assert!(matches!(without_sources(&own, "upcall-nothing"), Err(PeersError::Nowhere { .. })));
     }
 }

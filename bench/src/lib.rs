@@ -61,3 +61,4 @@ mod scratch;
 mod socket;
 pub mod stats;
 mod table;
+pub mod threads;

@@ -15,6 +15,8 @@ use crate::stats::Summary;
 
 /// Longest time for a child to get ready.
 const START: Duration = Duration::from_secs(20);
+/// Longest time for a child to end.
+const END: Duration = Duration::from_secs(3);
 /// Longest time for a command, over what it was asked to take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -151,8 +153,8 @@ impl<'a> Pair<'a> {
     /// When one of them does not end well by itself; it is killed then.
     pub fn end(mut self) -> Result<(), ChildError> {
         self.client.say("quit")?;
-        self.client.end(self.interrupted)?;
-        self.server.end(self.interrupted)
+        self.client.end(END, self.interrupted)?;
+        self.server.end(END, self.interrupted)
     }
 }
 

@@ -39,3 +39,29 @@ pub fn pin(cpu: usize) -> io::Result<()> {
     set.set(cpu);
     sched_setaffinity(None, &set).map_err(|error| refused(&error.to_string()))
 }
+
+/// What `body` returns, run on processor `cpu`; then the calling thread may go where it could before.
+///
+/// # Errors
+/// As [`pin`]; and when the kernel does not tell where the thread may run.
+pub fn on<T>(cpu: usize, body: impl FnOnce() -> T) -> io::Result<T> {
+    let before = sched_getaffinity(None)?;
+    pin(cpu)?;
+    let result = body();
+    sched_setaffinity(None, &before)?;
+    Ok(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_confined_for_a_while() {
+        let before = sched_getaffinity(None).unwrap();
+        let first = Cpus::allowed().unwrap().first;
+        let there = on(first, Cpus::allowed).unwrap().unwrap();
+        assert_eq!(there, Cpus { first, second: None });
+        assert_eq!(sched_getaffinity(None).unwrap().count(), before.count());
+    }
+}

@@ -13,9 +13,6 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Longest time for a child to end.
-const END: Duration = Duration::from_secs(3);
-
 /// Why a child, or a pair of them, could not be measured.
 #[derive(Debug)]
 pub enum ChildError {
@@ -110,7 +107,12 @@ impl Process {
             }
             let mut piece = [0; 4096];
             match self.output.read(&mut piece) {
-                Ok(0) | Err(_) => return Err(self.fault(&format!("ended in answer to {what}"))),
+                Ok(0) | Err(_) => {
+                    // How it ended says more than its silence. One that has not quite ended would not answer either.
+                    self.child.kill().ok();
+                    let how = self.child.wait().map_or(String::new(), |status| format!(" ({status})"));
+                    return Err(self.fault(&format!("ended in answer to {what}{how}")));
+                }
                 Ok(n) => self.unread.extend_from_slice(&piece[..n]),
             }
         }
@@ -138,10 +140,10 @@ impl Process {
     /// Closes the input and waits for the end.
     ///
     /// # Errors
-    /// When it does not end well by itself, soon.
-    pub fn end(&mut self, interrupted: &AtomicBool) -> Result<(), ChildError> {
+    /// When it does not end well by itself within that time.
+    pub fn end(&mut self, within: Duration, interrupted: &AtomicBool) -> Result<(), ChildError> {
         self.input = None;
-        let deadline = Instant::now() + END;
+        let deadline = Instant::now() + within;
         // The output ends when the child does.
         loop {
             if self.wait_for_output(deadline, interrupted)? == Waited::TimeUp {

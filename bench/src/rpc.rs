@@ -201,7 +201,7 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
     let peers = options.peers.meant();
     let contenders: Vec<Contender> = LIMITS.into_iter().chain([UPCALL]).chain(peers.iter().copied()).filter(wanted).collect();
     let peers_exe = match contenders.iter().any(|c| c.program == Program::Peers) {
-        true => built::program(&options.exe)?,
+        true => built::peers(&options.exe)?,
         false => PathBuf::new(),
     };
     let mut groups = Vec::new();

@@ -6,10 +6,10 @@ use crate::case::{BINDS, Case, SETTINGS, THREADS};
 use crate::record::Record;
 use crate::rpc::Report;
 
-const BOLD: &str = "\x1b[1m";
-const DIM: &str = "\x1b[2m";
-const GREEN: &str = "\x1b[32m";
-const RED: &str = "\x1b[31m";
+pub(crate) const BOLD: &str = "\x1b[1m";
+pub(crate) const DIM: &str = "\x1b[2m";
+pub(crate) const GREEN: &str = "\x1b[32m";
+pub(crate) const RED: &str = "\x1b[31m";
 const PLAIN: &str = "\x1b[0m";
 
 /// Prints everything that `report` holds.
@@ -37,16 +37,18 @@ pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<
     Ok(())
 }
 
-struct Paint {
-    colour: bool,
+/// Colours, or none.
+pub(crate) struct Paint {
+    /// Whether there are any.
+    pub colour: bool,
 }
 
 impl Paint {
-    fn text(&self, style: &str, text: &str) -> String {
+    pub fn text(&self, style: &str, text: &str) -> String {
         if self.colour { format!("{style}{text}{PLAIN}") } else { text.to_owned() }
     }
 
-    fn row(&self, system: &str, text: &str) -> String {
+    pub fn row(&self, system: &str, text: &str) -> String {
         match system {
             "upcall" => self.text(GREEN, text),
             limit if limit.starts_with("limit") => self.text(DIM, text),
@@ -146,7 +148,7 @@ fn ratio(ns: f64, to: Option<f64>) -> String {
 }
 
 /// A number with its thousands apart; a small one with a decimal.
-fn thousands(x: f64) -> String {
+pub(crate) fn thousands(x: f64) -> String {
     if !x.is_finite() {
         return "-".to_owned();
     }

@@ -8,18 +8,23 @@ use std::time::{Duration, Instant};
 
 use upcall_bench::case::{Mode, Placement};
 use upcall_bench::record::Record;
-use upcall_bench::{child, rpc};
+use upcall_bench::{child, rpc, threads};
 
 fn main() -> ExitCode {
     let args: Vec<_> = std::env::args_os().skip(1).collect();
     if args.first().is_some_and(|first| first == "bench-child") {
         return child::child_main(args.into_iter().skip(1), &rpc::SYSTEMS);
     }
-    let tests: [(&str, fn()); 4] = [
+    if args.first().is_some_and(|first| first == "bench-threads") {
+        return threads::child::child_main(args.into_iter().skip(1), &threads::SYSTEMS);
+    }
+    let tests: [(&str, fn()); 6] = [
         ("limits_and_the_socket_are_measured", limits_and_the_socket_are_measured),
         ("a_child_that_fails_is_reported", a_child_that_fails_is_reported),
         ("a_server_ends_with_its_input", a_server_ends_with_its_input),
         ("remains_of_a_killed_run_are_removed", remains_of_a_killed_run_are_removed),
+        ("kernel_threads_are_measured", kernel_threads_are_measured),
+        ("threads_that_cannot_be_had_are_told", threads_that_cannot_be_had_are_told),
     ];
     let listing = args.iter().any(|arg| arg == "--list");
     let filters: Vec<_> = args.iter().filter_map(|arg| arg.to_str()).filter(|arg| !arg.starts_with('-')).collect();
@@ -51,6 +56,17 @@ fn options(systems: &[&str], cases: &[&str]) -> rpc::Options {
         json: None,
         quick: true,
         only: rpc::Only { systems: text(systems), cases: text(cases), ..rpc::Only::default() },
+    }
+}
+
+fn thread_options(systems: &[&str], cases: &[&str]) -> threads::Options {
+    let text = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+    threads::Options {
+        exe: own_exe(),
+        peers: "pthread".parse().unwrap(),
+        json: None,
+        quick: true,
+        only: threads::Only { systems: text(systems), cases: text(cases) },
     }
 }
 
@@ -145,4 +161,40 @@ fn remains_of_a_killed_run_are_removed() {
     fs::write(&shared, "x").unwrap();
     rpc::run(&rpc::Options { exe: own_exe(), ..options(&["limit"], &["null"]) }).unwrap();
     assert!(!remains.exists() && !shared.exists());
+}
+
+fn kernel_threads_are_measured() {
+    let json = std::env::temp_dir().join(format!("upcall-bench-test-{}.json", std::process::id()));
+    let cases = ["procedure-call", "fork", "fork-join", "yield", "lock-unlock", "ping-pong"];
+    let options = threads::Options { json: Some(json.clone()), ..thread_options(&["limit", "pthread"], &cases) };
+    let report = threads::run(&options).unwrap();
+    assert!(report.failures.is_empty(), "{:?}", report.failures);
+    let written: Vec<Record> = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    fs::remove_file(&json).unwrap();
+    assert_eq!(written, report.records);
+    for case in cases {
+        let has = |system: &str| written.iter().filter(|r| (r.case.as_str(), r.system.as_str()) == (case, system)).count();
+        let bare = ["procedure-call", "lock-unlock"].contains(&case);
+        assert_eq!((has("pthread"), has("limit")), (1, usize::from(bare)), "{case}");
+    }
+    for record in &written {
+        assert_eq!((record.suite.as_str(), record.placement, record.mode), ("threads", Placement::OneCore, Mode::Polling));
+        assert!(record.p50_ns > 0.0 && record.p50_ns <= record.p99_ns && record.samples >= 10, "{record:?}");
+        assert_eq!(record.peak_kib, None, "{record:?}");
+    }
+    assert!(!own_scratch().exists());
+}
+
+fn threads_that_cannot_be_had_are_told() {
+    // More than any machine of today permits, and a system that this program is not.
+    let report = threads::run(&thread_options(&["upcall", "pthread"], &["alive-1m"])).unwrap();
+    assert!(report.records.is_empty(), "{:?}", report.records);
+    assert!(report.notes.iter().any(|note| note.contains("alive-1m") && note.contains("not")), "{:?}", report.notes);
+    // Where there is no memory for so many, nobody is asked.
+    assert!(report.failures.iter().all(|failure| failure.contains("no system `upcall`")), "{:?}", report.failures);
+
+    let options = threads::Options { exe: "/nowhere/upcall".into(), ..thread_options(&[], &["yield"]) };
+    let report = threads::run(&options).unwrap();
+    assert!(report.failures.iter().all(|failure| failure.contains("cannot start /nowhere/upcall")), "{:?}", report.failures);
+    assert!(!own_scratch().exists());
 }

@@ -1,0 +1,75 @@
+//! Who takes part, and in which program each one lives.
+
+use super::case::Case;
+use crate::peers::Peer;
+
+/// Which program answers to `bench-threads NAME`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Program {
+    /// The program that runs the benchmark.
+    Own,
+    /// `upcall-thread-peers`: libraries in Rust.
+    Rust,
+    /// `upcall-boost-fiber`.
+    BoostFiber,
+    /// `upcall-goroutines`.
+    Go,
+}
+
+/// One that takes part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Contender {
+    /// Its name in records and on the command line.
+    pub name: &'static str,
+    /// Where it lives.
+    program: Program,
+}
+
+/// The floor.
+pub const LIMIT: Contender = Contender { name: "limit", program: Program::Own };
+
+/// Ours.
+pub const UPCALL: Contender = Contender { name: "upcall", program: Program::Own };
+
+/// The peers.
+pub const PEERS: [Contender; 5] = [
+    Contender { name: "boost-fiber", program: Program::BoostFiber },
+    Contender { name: "may", program: Program::Rust },
+    Contender { name: "tokio", program: Program::Rust },
+    Contender { name: "go", program: Program::Go },
+    Contender { name: "pthread", program: Program::Own },
+];
+
+impl Peer for Contender {
+    const ALL: &'static [Contender] = &PEERS;
+
+    fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+impl Contender {
+    /// The program in which it runs a case, if it takes part; none stands for `idle`. A floor is not everywhere an honest one.
+    pub fn program(&self, case: Option<Case>) -> Option<Program> {
+        match case {
+            _ if self.name != LIMIT.name => Some(self.program),
+            Some(Case::ProcedureCall | Case::LockUnlock) => Some(Program::Own),
+            // Bare switches between stacks come from a library that only the peers' program has.
+            Some(Case::Yield | Case::ForkJoin) => Some(Program::Rust),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_floor_is_where_there_is_one() {
+        let floors = Case::ALL.map(|case| LIMIT.program(Some(case)).is_some());
+        assert_eq!(floors, [true, false, true, true, true, false, false, false]);
+        assert_eq!(LIMIT.program(None), None);
+        assert!(PEERS.iter().all(|peer| Case::ALL.iter().all(|&case| peer.program(Some(case)).is_some())));
+    }
+}

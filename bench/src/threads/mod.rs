@@ -1,0 +1,350 @@
+//! The suite `threads`: the operations of user-level threads, on one processor.
+//!
+//! For each case the systems take turns, A B C A B C …, each turn a fresh process that is confined to the first
+//! processor, and the cache line is probed between turns. What counts are medians over the rounds; in the cases of many
+//! threads alive, where a turn is one sample, all of them together. Rounds go on until the case's share of the time is used.
+
+pub mod case;
+pub mod child;
+mod contender;
+pub mod library;
+mod limit;
+mod options;
+mod pthread;
+mod table;
+mod turn;
+
+use std::collections::HashMap;
+use std::env;
+use std::fs;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use self::case::Case;
+use self::child::Entry;
+pub use self::contender::Contender;
+use self::contender::{LIMIT, Program, UPCALL};
+pub use self::options::{Only, Options, Peers};
+use self::turn::{Found, Spec};
+use crate::built;
+use crate::case::{Mode, Placement};
+pub use crate::error::RunError;
+use crate::interrupted::Interrupted;
+use crate::line;
+pub use crate::peers::UnknownPeer;
+use crate::place::Cpus;
+use crate::process::ChildError;
+use crate::progress::Progress;
+use crate::record::{self, Label, Record, Turn};
+use crate::scratch::Scratch;
+use crate::stats::{Summary, median};
+
+/// The systems of this crate, for the table of the program that runs the benchmark (see [`child::child_main`]).
+pub const SYSTEMS: [Entry; 2] = [limit::LIMIT, Entry::of::<pthread::Pthread>()];
+
+/// Threads that wait in `idle`.
+const IDLE_THREADS: u64 = 1000;
+
+/// What `alive-…` may take of a machine's memory for each thread: two pages of its stack, and one for the rest.
+const KIB_EACH: u64 = 12;
+
+/// What was found.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// One record for each case and system.
+    pub records: Vec<Record>,
+    /// What a thousand threads cost that wait.
+    pub idle: Vec<Idle>,
+    /// What a reader of the numbers should know, also which system cannot run which case.
+    pub notes: Vec<String>,
+    /// What could not be measured, and why.
+    pub failures: Vec<String>,
+}
+
+/// A process in which a thousand threads wait.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Idle {
+    /// Who.
+    pub system: &'static str,
+    /// CPU time, nanoseconds per second.
+    pub cpu_ns_per_s: f64,
+    /// The most memory at a time, KiB.
+    pub peak_kib: u64,
+}
+
+/// Times of a run.
+struct Plan {
+    /// For the whole run, building excluded.
+    total: Duration,
+    /// Of measuring in one turn, about.
+    turn: Duration,
+    most_rounds: usize,
+}
+
+impl Plan {
+    fn of(options: &Options, peers: usize) -> Plan {
+        let ms = Duration::from_millis;
+        if options.quick {
+            Plan { total: ms(4_000) + ms(2_000) * peers as u32, turn: ms(10), most_rounds: 3 }
+        } else {
+            Plan { total: ms(15_000) + ms(15_000) * peers as u32, turn: ms(50), most_rounds: 9 }
+        }
+    }
+}
+
+/// Runs the suite, shows progress on standard error, prints a table on standard output and writes the records where
+/// `options` say. Takes about a quarter of a minute without peers, and as much more for each peer; busies one processor meanwhile.
+/// Leaves no process and no file behind.
+///
+/// # Errors
+/// [`RunError`]. A system that fails is in the report's `failures` and does not stop the others.
+pub fn run(options: &Options) -> Result<Report, RunError> {
+    options.only.check()?;
+    let cpus = Cpus::allowed().map_err(RunError::System)?;
+    let peers = options.peers.meant();
+    let cases: Vec<Case> = Case::ALL.into_iter().filter(|case| options.only.case(*case)).collect();
+    let all = [UPCALL, LIMIT].into_iter().chain(peers.iter().copied());
+    let contenders: Vec<Contender> = all.filter(|contender| options.only.system(contender.name)).collect();
+
+    let (programs, failures) = programs(&contenders, &cases, &options.exe);
+
+    let interrupted = Interrupted::watch().map_err(RunError::System)?;
+    let scratch = Scratch::make()?;
+    let mut runner = Runner {
+        cpus,
+        programs,
+        contenders,
+        errors: scratch.dir.join("stderr"),
+        interrupted: &interrupted.flag,
+        plan: Plan::of(options, peers.len()),
+        report: Report { failures, ..Report::default() },
+        line_ns: f64::NAN,
+        hurried: 0,
+        progress: Progress::new(),
+    };
+    runner.suite(&cases, options.only.is_all())?;
+    runner.progress.clear();
+    let report = runner.report;
+    if report.records.is_empty() && report.failures.is_empty() && report.notes.is_empty() {
+        return Err(RunError::Nothing);
+    }
+
+    if options.json.as_deref() != Some(Path::new("-")) {
+        let out = io::stdout();
+        let colour = out.is_terminal() && env::var_os("NO_COLOR").is_none();
+        table::print(&report, &mut out.lock(), colour)
+            .map_err(|error| RunError::File { path: PathBuf::from("standard output"), error })?;
+    }
+    if let Some(path) = &options.json {
+        record::write(&report.records, path).map_err(|error| RunError::File { path: path.clone(), error })?;
+    }
+    Ok(report)
+}
+
+/// The programs that are needed, built if need be; and why those contenders cannot go on whose program is not there.
+fn programs(contenders: &[Contender], cases: &[Case], own: &Path) -> (HashMap<Program, PathBuf>, Vec<String>) {
+    let mut tried: HashMap<Program, Result<PathBuf, String>> = HashMap::from([(Program::Own, Ok(own.to_owned()))]);
+    let mut failures = Vec::new();
+    // Floors that a peers' program has are not worth building it for.
+    for contender in contenders.iter().filter(|&&contender| contender != LIMIT) {
+        let Some(program) = cases.iter().find_map(|&case| contender.program(Some(case))) else { continue };
+        let path = tried.entry(program).or_insert_with(|| {
+            let path = match program {
+                Program::Own => Ok(own.to_owned()),
+                Program::Rust => built::thread_peers(own),
+                Program::BoostFiber => built::boost_fiber(own),
+                Program::Go => built::goroutines(own),
+            };
+            path.map_err(|error| error.to_string())
+        });
+        if let Err(error) = path {
+            failures.push(format!("{}: {error}", contender.name));
+        }
+    }
+    (tried.into_iter().filter_map(|(program, path)| Some((program, path.ok()?))).collect(), failures)
+}
+
+/// A run under way.
+struct Runner<'a> {
+    cpus: Cpus,
+    /// Those that there are.
+    programs: HashMap<Program, PathBuf>,
+    contenders: Vec<Contender>,
+    errors: PathBuf,
+    interrupted: &'a AtomicBool,
+    plan: Plan,
+    report: Report,
+    /// The latest probe.
+    line_ns: f64,
+    /// Cases that had time for one round only.
+    hurried: usize,
+    progress: Progress,
+}
+
+/// What the turns of one system in one case have come to.
+struct Tally {
+    contender: Contender,
+    /// Samples of one turn.
+    samples: u64,
+    turns: Vec<Turn<Vec<u64>>>,
+    peak_kib: u64,
+    /// It cannot go on.
+    out: bool,
+}
+
+impl Runner<'_> {
+    fn suite(&mut self, cases: &[Case], with_idle: bool) -> Result<(), RunError> {
+        let begun = Instant::now();
+        self.line_ns = line::round_trip_ns(&self.cpus);
+        if with_idle {
+            self.idle()?;
+        }
+        // As long as one round of each takes, about.
+        let weight = |case: &Case| match case {
+            Case::Alive100k => 3.0,
+            Case::Alive1m => 8.0,
+            _ => 1.0,
+        };
+        let whole: f64 = cases.iter().map(weight).sum();
+        let mut left = whole;
+        for case in cases {
+            let time = self.plan.total.saturating_sub(begun.elapsed()).mul_f64(weight(case) / left);
+            self.progress.percent = (100.0 * (1.0 - left / whole)) as u32;
+            left -= weight(case);
+            self.case(*case, time)?;
+        }
+        if self.hurried > 0 {
+            self.report.notes.push(format!(
+                "{} of {} cases had time for one round only: their figures are of one turn each",
+                self.hurried,
+                cases.len()
+            ));
+        }
+        Ok(())
+    }
+
+    /// The systems of one case in turn, round by round, for about `time`.
+    fn case(&mut self, case: Case, time: Duration) -> Result<(), RunError> {
+        if let Some(why) = too_large(case) {
+            self.report.notes.push(format!("{case} was not run: {why}"));
+            return Ok(());
+        }
+        let takes_part = |c: &&Contender| c.program(Some(case)).is_some_and(|program| self.programs.contains_key(&program));
+        let contenders: Vec<Contender> = self.contenders.iter().filter(takes_part).copied().collect();
+        let tally = |contender| Tally { contender, samples: 1, turns: Vec::new(), peak_kib: 0, out: false };
+        let mut tallies: Vec<Tally> = contenders.into_iter().map(tally).collect();
+        let begun = Instant::now();
+        let mut rounds = 0;
+        while rounds < self.plan.most_rounds && tallies.iter().any(|tally| !tally.out) {
+            for tally in tallies.iter_mut().filter(|tally| !tally.out) {
+                self.progress.say(case.name(), &format!("round {} {}", rounds + 1, tally.contender.name));
+                match self.turn(case, rounds == 0, tally) {
+                    Ok(()) => {}
+                    Err(ChildError::Interrupted) => return Err(RunError::Interrupted),
+                    Err(error) => {
+                        self.report.failures.push(format!("{case}: {error}"));
+                        tally.out = true;
+                    }
+                }
+            }
+            rounds += 1;
+            let spent = begun.elapsed();
+            if spent + spent / rounds as u32 > time {
+                break;
+            }
+        }
+        let counted: Vec<_> = tallies.iter().filter(|tally| !tally.turns.is_empty()).collect();
+        self.hurried += usize::from(rounds == 1 && !counted.is_empty());
+        self.report.records.extend(counted.into_iter().map(|tally| recorded(case, tally)));
+        Ok(())
+    }
+
+    /// One turn. The first finds out how many samples fill its time.
+    fn turn(&mut self, case: Case, first: bool, tally: &mut Tally) -> Result<(), ChildError> {
+        if first && !case.is_alive() {
+            const TRIED: u64 = 8;
+            let Found::Samples { ns, .. } = self.take(&tally.contender, Some(case), case.ops(), TRIED)? else {
+                tally.out = true;
+                return Ok(());
+            };
+            let each = median(&ns.iter().map(|&ns| ns as f64).collect::<Vec<_>>());
+            tally.samples = ((self.plan.turn.as_nanos() as f64 / each.max(1.0)) as u64).clamp(10, 2000);
+        }
+        // The first tenth of the samples warms up.
+        let warm_up = if case.is_alive() { 0 } else { tally.samples.div_ceil(10) };
+        let before = self.line_ns;
+        let found = self.take(&tally.contender, Some(case), case.ops(), warm_up + tally.samples)?;
+        self.line_ns = line::round_trip_ns(&self.cpus);
+        match found {
+            Found::Samples { ns, peak_kib } => {
+                tally.turns.push(Turn { found: ns[warm_up as usize..].to_vec(), lines: (before, self.line_ns) });
+                tally.peak_kib = tally.peak_kib.max(peak_kib);
+            }
+            Found::Unsupported(why) => {
+                self.report.notes.push(format!("{case}, {}: not run: {why}", tally.contender.name));
+                tally.out = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&self, contender: &Contender, case: Option<Case>, ops: u64, samples: u64) -> Result<Found, ChildError> {
+        let Some(exe) = contender.program(case).and_then(|program| self.programs.get(&program)) else {
+            unreachable!("only those are asked whose program is there");
+        };
+        let spec = Spec { exe, system: contender.name, case, ops, samples, cpu: self.cpus.first, errors: &self.errors };
+        turn::take(&spec, self.interrupted)
+    }
+
+    /// What a process costs in which threads wait and nothing happens.
+    fn idle(&mut self) -> Result<(), RunError> {
+        for contender in self.contenders.clone() {
+            if contender.program(None).is_none_or(|program| !self.programs.contains_key(&program)) {
+                continue;
+            }
+            self.progress.say("idle", contender.name);
+            match self.take(&contender, None, IDLE_THREADS, 1) {
+                Ok(Found::Samples { ns, peak_kib }) => {
+                    self.report.idle.push(Idle { system: contender.name, cpu_ns_per_s: ns[0] as f64, peak_kib });
+                }
+                Ok(Found::Unsupported(why)) => self.report.notes.push(format!("idle, {}: not run: {why}", contender.name)),
+                Err(ChildError::Interrupted) => return Err(RunError::Interrupted),
+                Err(error) => self.report.failures.push(format!("idle: {error}")),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn recorded(case: Case, tally: &Tally) -> Record {
+    let label = Label {
+        suite: "threads",
+        case: case.name(),
+        system: tally.contender.name,
+        placement: Placement::OneCore,
+        mode: Mode::Polling,
+    };
+    let summary = |mut ns: Vec<u64>| Summary::of_batches(&mut ns, case.ops());
+    if !case.is_alive() {
+        let turns: Vec<_> =
+            tally.turns.iter().map(|turn| Turn { found: summary(turn.found.clone()), lines: turn.lines }).collect();
+        return label.latency(&turns);
+    }
+    // A turn has one sample, so the turns are summarised together, once for the probes of each.
+    let together = summary(tally.turns.iter().flat_map(|turn| turn.found.iter().copied()).collect());
+    let turns: Vec<_> = tally.turns.iter().map(|turn| Turn { found: together, lines: turn.lines }).collect();
+    Record { samples: together.count, peak_kib: Some(tally.peak_kib), ..label.latency(&turns) }
+}
+
+/// Why a case should not be tried on this machine: a process that takes more memory than there is takes others with it.
+fn too_large(case: Case) -> Option<String> {
+    let needed = if case.is_alive() { KIB_EACH * case.ops() } else { 0 };
+    let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
+    let free: u64 =
+        meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB")?.parse().ok())?;
+    let gib = |kib: u64| kib as f64 / f64::from(1 << 20);
+    (free < needed)
+        .then(|| format!("{} threads may take {:.1} GiB of memory, and {:.1} GiB are free", case.ops(), gib(needed), gib(free)))
+}
