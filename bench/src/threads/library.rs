@@ -1,6 +1,7 @@
 //! The cases for a system that is used like `std::thread` and `std::sync`: one program for all of them, so that what differs is the
 //! system.
 
+use std::fs;
 use std::ops::DerefMut;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,6 +11,8 @@ use super::child::{Entry, Finding, Task, Work, cpu_ns, procedure_calls};
 use crate::child::Outcome;
 
 /// A system of threads. Threads, and the data under a mutex, are numbers here.
+///
+/// What is timed should be inlined: a program would call the system itself, not this.
 pub trait Library: 'static {
     /// The name in records and on the command line.
     const NAME: &'static str;
@@ -57,6 +60,21 @@ pub trait Library: 'static {
     fn notify_one(condvar: &Self::Condvar);
     /// Wakes all.
     fn notify_all(condvar: &Self::Condvar);
+}
+
+/// Whether this machine permits so many threads, given what limits them, a file under /proc/sys, and how much of it each takes.
+///
+/// # Errors
+/// Why not.
+pub fn permitted(threads: u64, limits: &[(&str, u64)]) -> Result<(), String> {
+    for (name, each) in limits {
+        let path = format!("/proc/sys/{name}");
+        let limit = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse::<u64>().ok());
+        if let Some(limit) = limit.filter(|limit| threads * each > *limit) {
+            return Err(format!("{threads} threads, {each} of it each, are more than this machine permits ({path} is {limit})"));
+        }
+    }
+    Ok(())
 }
 
 impl Entry {

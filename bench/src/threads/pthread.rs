@@ -1,13 +1,12 @@
 //! Kernel threads: what a program has without a system. `std`'s threads, mutex and condition variable, which are the
 //! kernel's threads and futexes.
 
-use std::fs;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::child::Work;
-use super::library::Library;
+use super::library::{Library, permitted};
 use crate::child::Outcome;
 
 /// Kernel threads.
@@ -28,24 +27,20 @@ impl Library for Pthread {
     }
 
     fn holds(threads: u64) -> Result<(), String> {
-        for (name, each) in LIMITS {
-            let path = format!("/proc/sys/{name}");
-            let limit = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse::<u64>().ok());
-            if let Some(limit) = limit.filter(|limit| threads * each > *limit) {
-                return Err(format!("{threads} kernel threads are more than this machine permits ({path} is {limit})"));
-            }
-        }
-        Ok(())
+        permitted(threads, &LIMITS)
     }
 
+    #[inline(always)]
     fn spawn(body: impl FnOnce() -> u64 + Send + 'static) -> JoinHandle<u64> {
         thread::spawn(body)
     }
 
+    #[inline(always)]
     fn join(handle: JoinHandle<u64>) -> u64 {
         handle.join().unwrap()
     }
 
+    #[inline(always)]
     fn yield_now() {
         thread::yield_now();
     }
@@ -58,7 +53,7 @@ impl Library for Pthread {
         Mutex::new(data)
     }
 
-    #[inline]
+    #[inline(always)]
     fn lock(mutex: &Mutex<u64>) -> MutexGuard<'_, u64> {
         mutex.lock().unwrap()
     }
@@ -67,12 +62,12 @@ impl Library for Pthread {
         Condvar::new()
     }
 
-    #[inline]
+    #[inline(always)]
     fn wait<'a>(condvar: &Condvar, guard: Self::Guard<'a>) -> Self::Guard<'a> {
         condvar.wait(guard).unwrap()
     }
 
-    #[inline]
+    #[inline(always)]
     fn notify_one(condvar: &Condvar) {
         condvar.notify_one();
     }

@@ -54,6 +54,8 @@ pub fn take(spec: &Spec<'_>, interrupted: &AtomicBool) -> Result<Found, ChildErr
     let case = spec.case.map_or("idle", Case::name);
     let mut command = Command::new(spec.exe);
     command.args(["bench-threads", spec.system, case]).args([spec.ops, spec.samples].map(|count| count.to_string()));
+    // The reason stands in the line before a backtrace, and the harness shows the last lines.
+    command.env("RUST_BACKTRACE", "0");
     let errors = spec.errors.to_owned();
     // A child inherits the processors of its starter. Only so are all of them confined alike, whatever they are written in.
     let started = place::on(spec.cpu, || Process::start(command, spec.system.to_owned(), errors));
