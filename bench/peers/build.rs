@@ -1,9 +1,14 @@
 //! Makes the gRPC client and server from a description in Rust, so that building takes no protobuf compiler.
 
-use tonic_build::manual::{Builder, Method, Service};
-
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
+    #[cfg(feature = "rpc")]
+    grpc();
+}
+
+#[cfg(feature = "rpc")]
+fn grpc() {
+    use tonic_build::manual::{Builder, Method, Service};
     let method = |name: &str, route: &str, input: &str, output: &str| {
         Method::builder()
             .name(name)

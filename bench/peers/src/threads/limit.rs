@@ -1,0 +1,67 @@
+//! Bare switches between stacks, by corosensei: the floors of `yield` and of `fork-join`. No scheduler, no queue, no
+//! synchronisation.
+
+use std::time::Instant;
+
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+use upcall_bench::child::Outcome;
+use upcall_bench::threads::case::Case;
+use upcall_bench::threads::child::{Entry, Finding, Task, Work};
+
+pub const LIMIT: Entry = Entry { name: "limit", run };
+
+fn run(task: &Task) -> Outcome<Finding> {
+    match task.case {
+        Some(Case::Yield) => Ok(Finding::Done(switches(task)?)),
+        Some(Case::ForkJoin) => Ok(Finding::Done(starts_and_ends(task)?)),
+        _ => Ok(Finding::Unsupported("there is no floor in this program".to_owned())),
+    }
+}
+
+/// Two stacks in turn. A switch there is one yield, the one back another.
+fn switches(task: &Task) -> Outcome<Work> {
+    let half = task.ops / 2;
+    let switches = half * task.samples as u64;
+    let mut other = Coroutine::new(move |yielder: &Yielder<(), ()>, ()| {
+        let mut switches_back = 0;
+        for _ in 0..switches {
+            switches_back += 1;
+            yielder.suspend(());
+        }
+        switches_back
+    });
+    let mut work = Work::default();
+    for _ in 0..task.samples {
+        let begun = Instant::now();
+        for _ in 0..half {
+            other.resume(());
+            work.done += 1;
+        }
+        work.lap(begun);
+    }
+    match other.resume(()) {
+        CoroutineResult::Return(switches_back) => work.done += switches_back,
+        CoroutineResult::Yield(()) => return Err("the other one has not ended".into()),
+    }
+    Ok(work)
+}
+
+/// A coroutine that runs to its end at once, on a stack that is there: nothing is queued and nobody waits.
+fn starts_and_ends(task: &Task) -> Outcome<Work> {
+    let mut stack = DefaultStack::default();
+    let mut work = Work::default();
+    for _ in 0..task.samples {
+        let begun = Instant::now();
+        for _ in 0..task.ops {
+            let mut thread = Coroutine::with_stack(stack, |_: &Yielder<(), ()>, ()| 1);
+            match thread.resume(()) {
+                CoroutineResult::Return(result) => work.done += result,
+                CoroutineResult::Yield(()) => return Err("it has not ended".into()),
+            }
+            stack = thread.into_stack();
+        }
+        work.lap(begun);
+    }
+    Ok(work)
+}
