@@ -1,0 +1,290 @@
+// Command upcall-goroutines: Go behind the child protocol of the benchmark harness (bench/src/threads/child.rs says it).
+// Goroutines on one processor, which GOMAXPROCS is anyway for a process that is confined to one (README.md).
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+type task struct{ ops, samples int }
+
+// Work is the answer: how long each sample took, operations whose effect was found, the most memory at a time.
+type Work struct {
+	Samples []int64 `json:"samples_ns"`
+	Done    int     `json:"done"`
+	Peak    int     `json:"peak_kib"`
+}
+
+func (w *Work) lap(begun time.Time) { w.Samples = append(w.Samples, time.Since(begun).Nanoseconds()) }
+
+// Nothing but a call: each result is the next one's argument.
+//
+//go:noinline
+func next(count int) int { return count + 1 }
+
+func procedureCalls(t task) (w Work) {
+	for sample := 0; sample < t.samples; sample++ {
+		begun := time.Now()
+		for op := 0; op < t.ops; op++ {
+			w.Done = next(w.Done)
+		}
+		w.lap(begun)
+	}
+	return
+}
+
+func forks(t task) (w Work) {
+	var ended sync.WaitGroup
+	var done int64
+	for sample := 0; sample < t.samples; sample++ {
+		ended.Add(t.ops)
+		begun := time.Now()
+		for op := 0; op < t.ops; op++ {
+			go func() {
+				atomic.AddInt64(&done, 1)
+				ended.Done()
+			}()
+		}
+		w.lap(begun)
+		ended.Wait()
+	}
+	w.Done = int(done)
+	return
+}
+
+func forksAndJoins(t task) (w Work) {
+	var ended sync.WaitGroup
+	for sample := 0; sample < t.samples; sample++ {
+		begun := time.Now()
+		for op := 0; op < t.ops; op++ {
+			ended.Add(1)
+			go func() {
+				w.Done++
+				ended.Done()
+			}()
+			ended.Wait()
+		}
+		w.lap(begun)
+	}
+	return
+}
+
+// Each of the two makes half of the yields.
+func yields(t task) (w Work) {
+	half, yields := t.ops/2, 0
+	var ended sync.WaitGroup
+	ended.Add(1)
+	go func() {
+		for op := 0; op < half*t.samples; op++ {
+			runtime.Gosched()
+			yields++
+		}
+		ended.Done()
+	}()
+	for sample := 0; sample < t.samples; sample++ {
+		begun := time.Now()
+		for op := 0; op < half; op++ {
+			runtime.Gosched()
+			w.Done++
+		}
+		w.lap(begun)
+	}
+	ended.Wait()
+	w.Done += yields
+	return
+}
+
+func locks(t task) (w Work) {
+	var mutex sync.Mutex
+	for sample := 0; sample < t.samples; sample++ {
+		begun := time.Now()
+		for op := 0; op < t.ops; op++ {
+			mutex.Lock()
+			w.Done++
+			mutex.Unlock()
+		}
+		w.lap(begun)
+	}
+	return
+}
+
+// The number under the mutex says whose turn it is: even ours, odd the other's.
+func roundTrips(t task) (w Work) {
+	var mutex sync.Mutex
+	changed := sync.NewCond(&mutex)
+	turn := 0
+	var ended sync.WaitGroup
+	ended.Add(1)
+	go func() {
+		mutex.Lock()
+		for op := 0; op < t.ops*t.samples; op++ {
+			for turn%2 == 0 {
+				changed.Wait()
+			}
+			turn++
+			changed.Signal()
+		}
+		mutex.Unlock()
+		ended.Done()
+	}()
+	mutex.Lock()
+	for sample := 0; sample < t.samples; sample++ {
+		begun := time.Now()
+		for op := 0; op < t.ops; op++ {
+			turn++
+			changed.Signal()
+			for turn%2 == 1 {
+				changed.Wait()
+			}
+		}
+		w.lap(begun)
+	}
+	mutex.Unlock()
+	ended.Wait()
+	w.Done = turn / 2
+	return
+}
+
+// Goroutines that wait until so many have come as open it.
+type gate struct {
+	mutex  sync.Mutex
+	opened *sync.Cond
+	come   int
+}
+
+func newGate() *gate {
+	g := &gate{}
+	g.opened = sync.NewCond(&g.mutex)
+	return g
+}
+
+func (g *gate) comesAndWaits(open int) {
+	g.mutex.Lock()
+	g.come++
+	if g.come == open {
+		g.opened.Broadcast()
+	}
+	for g.come < open {
+		g.opened.Wait()
+	}
+	g.mutex.Unlock()
+}
+
+func (g *gate) hasCome() int {
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	return g.come
+}
+
+func alive(t task) (w Work) {
+	var done int64
+	for sample := 0; sample < t.samples; sample++ {
+		gate := newGate()
+		var ended sync.WaitGroup
+		ended.Add(t.ops)
+		begun := time.Now()
+		for op := 0; op < t.ops; op++ {
+			go func() {
+				gate.comesAndWaits(t.ops)
+				atomic.AddInt64(&done, 1)
+				ended.Done()
+			}()
+		}
+		ended.Wait()
+		w.lap(begun)
+	}
+	w.Done = int(done)
+	return
+}
+
+// CPU time of all threads of this process so far.
+func cpu() time.Duration {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		panic(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+func idle(t task) (w Work) {
+	gate := newGate()
+	var woken int64
+	var ended sync.WaitGroup
+	ended.Add(t.ops)
+	for op := 0; op < t.ops; op++ {
+		go func() {
+			gate.comesAndWaits(t.ops + 1)
+			atomic.AddInt64(&woken, 1)
+			ended.Done()
+		}()
+	}
+	for gate.hasCome() < t.ops {
+		time.Sleep(time.Millisecond)
+	}
+	for sample := 0; sample < t.samples; sample++ {
+		before := cpu()
+		time.Sleep(time.Second)
+		w.Samples = append(w.Samples, int64(cpu()-before))
+	}
+	gate.comesAndWaits(t.ops + 1)
+	ended.Wait()
+	w.Done = int(woken) * t.samples
+	return
+}
+
+// The most memory that this process has had at a time.
+func peakKiB() int {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		panic(err)
+	}
+	for _, line := range strings.Split(string(status), "\n") {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "VmHWM:" {
+			kib, _ := strconv.Atoi(fields[1])
+			return kib
+		}
+	}
+	panic("no VmHWM in /proc/self/status")
+}
+
+var cases = map[string]func(task) Work{
+	"procedure-call": procedureCalls, "fork": forks, "fork-join": forksAndJoins, "yield": yields, "lock-unlock": locks,
+	"ping-pong": roundTrips, "alive-100k": alive, "alive-1m": alive, "idle": idle,
+}
+
+// The signal comes when the parent dies, to the whole process; it belongs to the thread that asks, which is the first one here
+// and lives as long as the process.
+func init() {
+	syscall.RawSyscall(syscall.SYS_PRCTL, syscall.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0)
+}
+
+func main() {
+	usage := func() {
+		fmt.Fprintln(os.Stderr, "upcall-goroutines is run by `upcall bench threads --peers go`")
+		os.Exit(1)
+	}
+	if len(os.Args) != 6 || os.Args[1] != "bench-threads" {
+		usage()
+	}
+	run, found := cases[os.Args[3]]
+	ops, errOps := strconv.Atoi(os.Args[4])
+	samples, errSamples := strconv.Atoi(os.Args[5])
+	if !found || errOps != nil || errSamples != nil {
+		usage()
+	}
+	runtime.GOMAXPROCS(1)
+	work := run(task{ops, samples})
+	work.Peak = peakKiB()
+	if err := json.NewEncoder(os.Stdout).Encode(work); err != nil {
+		panic(err)
+	}
+}
