@@ -1,77 +1,17 @@
-//! `upcall bench`, and Upcall itself as one of the systems that the harness runs.
+//! Upcall as one of the systems of the suite `rpc`.
 
-use crate::Done;
-use std::ffi::OsString;
-use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use upcall::{Bytes, Pacing, Server};
-use upcall_bench::case::{BIG, Mode, Placement};
-use upcall_bench::child::{Binds, ClientSide, Entry, Outcome, Place, Ready, System, Throughput};
+use upcall_bench::case::{BIG, Mode};
+use upcall_bench::child::{Binds, ClientSide, Outcome, Place, Ready, System, Throughput};
 use upcall_bench::payload::{Checksum, answer};
-use upcall_bench::rpc;
 
 upcall::interface!("wit/tests.wit");
 
-/// The benchmark suites.
-#[derive(clap::Subcommand)]
-pub enum Suite {
-    /// Calls between two processes: the four LRPC tests and large arguments, on one processor and on two, polled and parked.
-    #[command(
-        after_help = "Examples:\n  upcall bench rpc --peers none\n  upcall bench rpc --peers iceoryx2,grpc --json rpc.json\n  \
-        upcall bench rpc --peers none --case null --case null-t32 --placement two-cores\n  upcall bench rpc --peers none --case bind"
-    )]
-    Rpc(RpcArgs),
-}
-
-#[derive(clap::Args)]
-pub struct RpcArgs {
-    /// Who else is measured: `none`, `all`, or names with commas between.
-    #[arg(long, default_value = "all")]
-    peers: rpc::Peers,
-    /// Write the records to this file as a JSON array; `-` writes them to standard output, without a table.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Take less time: for trying out, not for numbers.
-    #[arg(long)]
-    quick: bool,
-    /// Only this system; may be repeated.
-    #[arg(long = "system", value_name = "NAME")]
-    systems: Vec<String>,
-    /// Only this case, for example `null` or `null-t32`; may be repeated.
-    #[arg(long = "case", value_name = "NAME")]
-    cases: Vec<String>,
-    /// Only this placement: `two-cores` or `one-core`.
-    #[arg(long = "placement", value_name = "NAME")]
-    placements: Vec<Placement>,
-    /// Only this mode: `polling` or `parked`.
-    #[arg(long = "mode", value_name = "NAME")]
-    modes: Vec<Mode>,
-}
-
-pub fn run(suite: Suite) -> Done {
-    let Suite::Rpc(args) = suite;
-    let options = rpc::Options {
-        exe: std::env::current_exe()?,
-        peers: args.peers,
-        json: args.json,
-        quick: args.quick,
-        only: rpc::Only { systems: args.systems, cases: args.cases, placements: args.placements, modes: args.modes },
-    };
-    let report = rpc::run(&options)?;
-    Ok(if report.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-pub fn child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let mut systems = rpc::SYSTEMS.to_vec();
-    systems.push(Entry::of::<Upcall>());
-    upcall_bench::child::child_main(args, &systems)
-}
-
 /// Upcall, as a system of the harness.
-struct Upcall;
+pub struct Upcall;
 
 struct Answers;
 
@@ -133,7 +73,7 @@ impl System for Upcall {
     }
 }
 
-struct Client {
+pub struct Client {
     tests: tests::Tests,
     mode: Mode,
     name: String,
