@@ -53,10 +53,12 @@ test-long: test asan
 	$(CARGO) test --release --workspace -- --include-ignored
 	UPCALL_STRESS_SECONDS=600 $(CARGO) test --release --package upcall-thread --test stress
 
+# ARGS are for the suite rpc, THREADS_ARGS for the suite threads (`upcall bench SUITE --help`).
 bench:
 	$(CARGO) build --release --bin upcall
 	target/release/upcall bench rpc --peers all --json target/bench-rpc.json $(ARGS)
-	@echo "records: target/bench-rpc.json"
+	target/release/upcall bench threads --peers all --json target/bench-threads.json $(THREADS_ARGS)
+	@echo "records: target/bench-rpc.json target/bench-threads.json"
 
 clean:
 	$(CARGO) clean

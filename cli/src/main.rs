@@ -11,7 +11,9 @@ use std::process::ExitCode;
 /// Calls between processes at memory speed: see who exports what, call it by hand, measure it.
 #[derive(Parser)]
 #[command(name = "upcall", version, propagate_version = true)]
-#[command(after_help = "Examples:\n  upcall ls\n  upcall call files.open '\"/etc/hostname\"'\n  upcall bench rpc --peers none")]
+#[command(
+    after_help = "Examples:\n  upcall ls\n  upcall call files.open '\"/etc/hostname\"'\n  upcall bench rpc --peers none\n  upcall bench threads --peers none"
+)]
 struct Args {
     #[command(subcommand)]
     command: Command,
@@ -23,7 +25,7 @@ enum Command {
     Ls(ls::Args),
     /// Calls a procedure; arguments and result are WAVE text.
     Call(call::Args),
-    /// Measures calls: ours, the limits of the machine, and other systems, in one run.
+    /// Measures calls and threads: ours, the limits of the machine, and other systems, in one run.
     #[command(subcommand)]
     Bench(bench::Suite),
 }
@@ -33,6 +35,9 @@ fn main() -> ExitCode {
     // A child of a benchmark: its arguments are the harness's own.
     if args.first().is_some_and(|first| first == "bench-child") {
         return bench::child(args.into_iter().skip(1));
+    }
+    if args.first().is_some_and(|first| first == "bench-threads") {
+        return bench::threads_child(args.into_iter().skip(1));
     }
     let done = match Args::parse().command {
         Command::Ls(args) => ls::run(&args),

@@ -1,4 +1,4 @@
-//! `upcall bench rpc --peers none` as a user types it: within its time, in the agreed form, and nothing is left of it.
+//! `upcall bench` as a user types it: within its time, in the agreed form, and nothing is left of it.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,12 +29,12 @@ fn names_in(folder: &Path) -> BTreeSet<String> {
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// The records by case, system, placement and mode, each in the agreed form.
-fn records(text: &str) -> BTreeMap<[String; 4], Value> {
+/// The records of a suite by case, system, placement and mode, each in the agreed form.
+fn records(suite: &str, text: &str) -> BTreeMap<[String; 4], Value> {
     let all: Vec<Value> = serde_json::from_str(text).expect("a JSON array");
     let mut by_name = BTreeMap::new();
     for record in all {
-        assert_eq!(record["suite"], "rpc", "{record}");
+        assert_eq!(record["suite"], suite, "{record}");
         let name = ["case", "system", "placement", "mode"].map(|key| record[key].as_str().expect("a name").to_string());
         for key in ["p50_ns", "p99_ns", "mean_ns", "per_s"] {
             assert!(record[key].as_f64().is_some_and(|figure| figure > 0.0), "{key}: {record}");
@@ -68,7 +68,7 @@ fn long_the_suite_without_peers_takes_less_than_a_minute() {
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     assert!(took < PROMISED, "{took:?}");
 
-    let records = records(&fs::read_to_string(&file).expect("the records"));
+    let records = records("rpc", &fs::read_to_string(&file).expect("the records"));
     let two = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
     let mut wanted = BTreeSet::new();
     for placement in if two { &["two-cores", "one-core"][..] } else { &["one-core"] } {
@@ -102,4 +102,79 @@ fn long_the_suite_without_peers_takes_less_than_a_minute() {
     let shared = names_in(Path::new("/dev/shm"));
     assert!(!shared.iter().any(|name| name.starts_with(&own)), "shared memory that is left: {shared:?}");
     assert_eq!(names_in(place.path()), ["names", "records.json", "scratch"].map(String::from).into());
+}
+
+/// `upcall bench threads` with these arguments: whether it succeeded, its output and its errors.
+fn threads(arguments: &[&str], scratch: &Path) -> (bool, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_upcall"));
+    command.args(["bench", "threads"]).args(arguments).env("TMPDIR", scratch);
+    let output = command.output().expect("the command starts");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    (output.status.success(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn threads_are_measured() {
+    let scratch = TempDir::new().expect("a folder");
+    let measure = |case| {
+        let (done, said, errors) = threads(&["--peers", "none", "--quick", "--case", case, "--json", "-"], scratch.path());
+        assert!(done, "{errors}");
+        records("threads", &said)
+    };
+    let one = |case: &str, system: &str| [case, system, "one-core", "polling"].map(String::from);
+    // The floor of a yield is in the peers' program, that of a call in this one.
+    assert_eq!(measure("yield").into_keys().collect::<Vec<_>>(), [one("yield", "upcall")]);
+    let calls = measure("procedure-call");
+    assert_eq!(calls.into_keys().collect::<Vec<_>>(), [one("procedure-call", "limit"), one("procedure-call", "upcall")]);
+    assert_eq!(processes_with(scratch.path()), [""; 0], "processes that are left");
+    assert_eq!(names_in(scratch.path()), BTreeSet::new(), "files that are left");
+}
+
+#[test]
+fn many_threads_have_a_peak_of_memory() {
+    let scratch = TempDir::new().expect("a folder");
+    let wish = ["--peers", "none", "--quick", "--case", "alive-100k", "--json", "-"];
+    let (done, said, errors) = threads(&wish, scratch.path());
+    // Linux before 6.13 has room for some 32 700 stacks, and the error says so.
+    assert!(done || errors.contains("MADV_GUARD_INSTALL"), "{errors}");
+    for record in records("threads", &said).values() {
+        // Each has a page of its own at least.
+        assert!(record["peak_kib"].as_u64() > Some(400_000 / 4), "{record}");
+    }
+}
+
+#[test]
+fn wishes_for_threads_that_are_none_are_told() {
+    let scratch = TempDir::new().expect("a folder");
+    let told = |arguments: &[&str]| {
+        let (done, said, errors) = threads(arguments, scratch.path());
+        assert!(!done && said.is_empty(), "{said}");
+        errors
+    };
+    let case = told(&["--peers", "none", "--case", "fork-bomb"]);
+    assert!(case.contains("no case `fork-bomb`") && case.contains("fork-join") && case.contains("alive-1m"), "{case}");
+    let system = told(&["--system", "green"]);
+    assert!(system.contains("no system `green`") && system.contains("boost-fiber, may, tokio, go, pthread"), "{system}");
+    let peer = told(&["--peers", "green"]);
+    assert!(peer.contains("no peer `green`") && peer.contains("boost-fiber"), "{peer}");
+    let nothing = told(&["--peers", "none", "--system", "go"]);
+    assert!(nothing.contains("nothing to measure"), "{nothing}");
+}
+
+#[test]
+fn an_interrupt_ends_a_run_of_threads_and_its_child() {
+    let scratch = TempDir::new().expect("a folder");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_upcall"));
+    command.args(["bench", "threads", "--peers", "pthread", "--case", "ping-pong"]).env("TMPDIR", scratch.path());
+    let mut run = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the command starts");
+    let begun = Instant::now();
+    while processes_with(scratch.path()).len() < 2 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "no child");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let interrupt = Command::new("kill").args(["-INT", &run.id().to_string()]).status().expect("kill");
+    assert!(interrupt.success() && !run.wait().expect("its end").success());
+    assert!(begun.elapsed() < Duration::from_secs(40), "it went on");
+    assert_eq!(processes_with(scratch.path()), [""; 0], "processes that are left");
+    assert_eq!(names_in(scratch.path()), BTreeSet::new(), "files that are left");
 }

@@ -131,7 +131,11 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
         return Err(RunError::Nothing);
     }
 
-    if options.json.as_deref() != Some(Path::new("-")) {
+    if options.json.as_deref() == Some(Path::new("-")) {
+        // The records have standard output to themselves, and say nothing of what is not there.
+        report.notes.iter().for_each(|note| eprintln!("note: {note}"));
+        report.failures.iter().for_each(|failure| eprintln!("not measured: {failure}"));
+    } else {
         let out = io::stdout();
         let colour = out.is_terminal() && env::var_os("NO_COLOR").is_none();
         table::print(&report, &mut out.lock(), colour)

@@ -1,6 +1,7 @@
 //! `upcall bench`, and Upcall itself as one of the systems that the harness runs.
 
 mod rpc;
+mod threads;
 
 use crate::Done;
 use std::ffi::OsString;
@@ -18,6 +19,14 @@ pub enum Suite {
         upcall bench rpc --peers none --case null --case null-t32 --placement two-cores\n  upcall bench rpc --peers none --case bind"
     )]
     Rpc(RpcArgs),
+    /// User-level threads on one processor: the operations of URPC's Table I, and 100 000 and 1 000 000 threads alive at once.
+    ///
+    /// The cases are procedure-call, fork, fork-join, yield, lock-unlock, ping-pong, alive-100k and alive-1m; the peers boost-fiber, may, tokio, go and pthread.
+    #[command(
+        after_help = "Examples:\n  upcall bench threads --peers none\n  upcall bench threads --peers tokio,go --json threads.json\n  \
+        upcall bench threads --peers all --case fork-join --case yield\n  upcall bench threads --peers pthread --quick"
+    )]
+    Threads(ThreadsArgs),
 }
 
 #[derive(clap::Args)]
@@ -45,9 +54,37 @@ pub struct RpcArgs {
     modes: Vec<Mode>,
 }
 
+#[derive(clap::Args)]
+pub struct ThreadsArgs {
+    /// Who else is measured: `none`, `all`, or names with commas between.
+    #[arg(long, default_value = "all")]
+    peers: upcall_bench::threads::Peers,
+    /// Write the records to this file as a JSON array; `-` writes them to standard output, without a table.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Take less time: for trying out, not for numbers.
+    #[arg(long)]
+    quick: bool,
+    /// Only this system; may be repeated.
+    #[arg(long = "system", value_name = "NAME")]
+    systems: Vec<String>,
+    /// Only this case, for example `yield` or `alive-1m`; may be repeated.
+    #[arg(long = "case", value_name = "NAME")]
+    cases: Vec<String>,
+}
+
 pub fn run(suite: Suite) -> Done {
+    let failures = match suite {
+        Suite::Rpc(args) => run_rpc(args)?,
+        Suite::Threads(args) => run_threads(args)?,
+    };
+    Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+type Failures = Result<Vec<String>, Box<dyn std::error::Error>>;
+
+fn run_rpc(args: RpcArgs) -> Failures {
     use upcall_bench::rpc;
-    let Suite::Rpc(args) = suite;
     let options = rpc::Options {
         exe: std::env::current_exe()?,
         peers: args.peers,
@@ -55,8 +92,19 @@ pub fn run(suite: Suite) -> Done {
         quick: args.quick,
         only: rpc::Only { systems: args.systems, cases: args.cases, placements: args.placements, modes: args.modes },
     };
-    let report = rpc::run(&options)?;
-    Ok(if report.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(rpc::run(&options)?.failures)
+}
+
+fn run_threads(args: ThreadsArgs) -> Failures {
+    use upcall_bench::threads;
+    let options = threads::Options {
+        exe: std::env::current_exe()?,
+        peers: args.peers,
+        json: args.json,
+        quick: args.quick,
+        only: threads::Only { systems: args.systems, cases: args.cases },
+    };
+    Ok(threads::run(&options)?.failures)
 }
 
 /// A child of the suite `rpc`.
@@ -64,4 +112,12 @@ pub fn child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut systems = upcall_bench::rpc::SYSTEMS.to_vec();
     systems.push(Entry::of::<rpc::Upcall>());
     upcall_bench::child::child_main(args, &systems)
+}
+
+/// A child of the suite `threads`.
+pub fn threads_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    use upcall_bench::threads::{SYSTEMS, child};
+    let mut systems = SYSTEMS.to_vec();
+    systems.push(child::Entry::of::<threads::Upcall>());
+    child::child_main(args, &systems)
 }
