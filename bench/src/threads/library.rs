@@ -62,7 +62,7 @@ pub trait Library: 'static {
     fn notify_all(condvar: &Self::Condvar);
 }
 
-/// Whether this machine permits so many threads, given what limits them, a file under /proc/sys, and how much of it each takes.
+/// Whether this machine permits so many threads, given what limits them, files under /proc/sys, and how much of it each takes.
 ///
 /// # Errors
 /// Why not.
@@ -70,8 +70,9 @@ pub fn permitted(threads: u64, limits: &[(&str, u64)]) -> Result<(), String> {
     for (name, each) in limits {
         let path = format!("/proc/sys/{name}");
         let limit = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse::<u64>().ok());
-        if let Some(limit) = limit.filter(|limit| threads * each > *limit) {
-            return Err(format!("{threads} threads, {each} of it each, are more than this machine permits ({path} is {limit})"));
+        let needed = threads.saturating_mul(*each);
+        if let Some(limit) = limit.filter(|limit| needed > *limit) {
+            return Err(format!("{threads} threads take {needed} of {path}, which is {limit}"));
         }
     }
     Ok(())

@@ -8,7 +8,7 @@ use crate::table::{BOLD, DIM, Paint, RED, thousands};
 
 /// Room for a row's name, and for a figure.
 const NAME: usize = 24;
-const FIGURE: usize = 13;
+const FIGURE: usize = 12;
 
 /// Prints everything that `report` holds.
 ///
