@@ -3,7 +3,7 @@
 # make test-long   the long variants too, and accesses to memory checked (asan)
 # make bench       ours, the machine's limits and the peers, in one run
 #
-# Each target does all its set-up. Needed: Rust (1.95 or newer), gcc; for bench a C++ compiler.
+# Each target does all its set-up. Needed: Rust (1.95 or newer), gcc; for bench a C++ compiler, Boost.Fiber and Go.
 
 CARGO ?= cargo
 LOOM := RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 $(CARGO) test --release --target-dir target/loom

@@ -1,9 +1,10 @@
 //! The benchmark harness: Upcall, its peers and the limits of the machine, measured alike and in the same run.
 //!
-//! What it does: starts each system as a server and a client process, pinned; has them make the same calls with the same
-//! payloads, written afresh and checked on each call; interleaves the systems round by round; probes the cache line
-//! beside each turn; and reports medians over rounds as a table and as JSON records. What it does not do: tune a peer
-//! beyond its documentation, or depend on one (they live in `bench/peers`, a workspace of its own).
+//! What it does: in the suite [`rpc`], starts each system as a server and a client process, pinned, and has them make the
+//! same calls with the same payloads, written afresh and checked on each call; in the suite [`threads`], has each system do the
+//! same operations of threads in a process of its own, pinned and counted. It interleaves the systems round by round;
+//! probes the cache line beside each turn; and reports medians over rounds as a table and as JSON records. What it does
+//! not do: tune a peer beyond its documentation, or depend on one (they live in `bench/peers`, a workspace of its own).
 //!
 //! A program that runs the benchmark is also the program that its children run:
 //!
@@ -33,8 +34,10 @@
 //!     }
 //! }
 //! ```
+//! The other suite has `bench-threads` and [`threads::child::child_main`] for this.
+//!
 //! Reading order: [`case`], [`payload`], [`child`], then `limits` and `socket` as examples of systems, then `pair` and
-//! [`rpc`].
+//! [`rpc`]. Of threads: [`threads::case`], [`threads::child`], [`threads::library`], then [`threads`].
 #![deny(unsafe_code)]
 
 mod built;

@@ -144,7 +144,7 @@ pub fn cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Calls [`next`] as a task says: the case `procedure-call`, which is the same for every system in this language.
+/// Calls a function as a task says: the case `procedure-call`, which is the same for every system in this language.
 pub fn procedure_calls(task: &Task) -> Work {
     let mut work = Work::default();
     for _ in 0..task.samples {
