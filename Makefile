@@ -1,6 +1,6 @@
 # make demo        the main job: a file server in a process of its own, every byte proved
 # make test        everything quick: unit, cross-process, crash, models, doctests, lints
-# make test-long   the long variants too, and accesses to memory checked (asan)
+# make test-long   the long variants too, and accesses to memory and data races checked (asan, tsan)
 # make bench       ours, the machine's limits and the peers, in one run
 #
 # Each target does all its set-up. Needed: Rust (1.95 or newer), gcc; for bench a C++ compiler, Boost.Fiber and Go.
@@ -8,7 +8,7 @@
 CARGO ?= cargo
 LOOM := RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 $(CARGO) test --release --target-dir target/loom
 
-.PHONY: all demo test test-long bench lint unit models miri asan clean
+.PHONY: all demo test test-long bench lint unit models miri asan tsan clean
 
 all:
 	$(CARGO) build --release
@@ -49,7 +49,16 @@ asan:
 	ASAN_OPTIONS=detect_leaks=0 RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address -Cllvm-args=-asan-stack=0" $(CARGO) test --quiet --workspace --lib --bins --tests \
 	    --target x86_64-unknown-linux-gnu --target-dir target/asan -- --skip idle --skip overflow_hits_the_guard --skip deadlines_that_fall_together
 
-test-long: test asan
+# Data races, with threads as kernel threads: the sanitizer cannot follow a switch of stacks. Takes a nightly toolchain with rust-src.
+tsan:
+	@if [ -d "$$(rustc +nightly --print sysroot 2>/dev/null)/lib/rustlib/src/rust/library" ]; then \
+	    RUSTFLAGS="-Zsanitizer=thread --cfg upcall_kernel_threads" $(CARGO) +nightly test --quiet -Zbuild-std --target x86_64-unknown-linux-gnu \
+	        --target-dir target/tsan --package upcall-thread --test sync --test primitives --test channel; \
+	else \
+	    echo "tsan: skipped, no nightly toolchain with its library's source here (rustup +nightly component add rust-src)"; \
+	fi
+
+test-long: test asan tsan
 	$(CARGO) test --release --workspace -- --include-ignored
 	UPCALL_STRESS_SECONDS=600 $(CARGO) test --release --package upcall-thread --test stress
 

@@ -27,7 +27,7 @@ use upcall_shm::region::Region;
 use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place};
 use upcall_shm::span::{Room, Span};
 use upcall_transfer::gate::Gate;
-use upcall_transfer::{Late, NoReply, Pacing, Patience, run_late};
+use upcall_transfer::{HandOff, Late, NoReply, Pacing, Patience, run_late};
 
 /// A client's right to call the procedures of one interface of one server. Clones share it; the last one dropped gives it up. That blocks the kernel thread for
 /// 2 ms at most, if the server does not listen; it then learns of it later, at the latest with the end of the channel.
@@ -36,6 +36,8 @@ pub struct Binding {
     inner: Arc<Inner>,
     /// How long a call may take.
     deadline: Option<Duration>,
+    /// When a call gives its processor to a server that sleeps.
+    hand_off: HandOff,
 }
 
 pub(crate) struct Inner {
@@ -141,7 +143,7 @@ impl Binding {
             overdue: Mutex::default(),
             any_overdue: AtomicBool::new(false),
         });
-        Ok(Self { inner, deadline: None })
+        Ok(Self { inner, deadline: None, hand_off: HandOff::default() })
     }
 
     /// The same binding, with a deadline for each call that is made by this clone or by a handle that it returns: who has waited for `deadline` returns with
@@ -152,7 +154,16 @@ impl Binding {
     /// the 64 that each virtual processor, can have under way to one server.
     #[must_use]
     pub fn with_deadline(&self, deadline: Option<Duration>) -> Self {
-        Self { inner: self.inner.clone(), deadline }
+        Self { deadline, ..self.clone() }
+    }
+
+    /// The same binding, with a say in when the calls that are made by this clone, or by a handle that it returns, give their processor to a server that sleeps.
+    ///
+    /// With [`HandOff::AtOnce`] a call from a user-level thread gives it before the other threads of its virtual processor have run, and a kernel thread that
+    /// polls ([`Pacing::Poll`]) gives it too. A server that is awake on a processor of its own is not touched.
+    #[must_use]
+    pub fn with_hand_off(&self, hand_off: HandOff) -> Self {
+        Self { hand_off, ..self.clone() }
     }
 
     /// The name that was bound.
@@ -242,7 +253,7 @@ impl Binding {
     ) -> Result<(), CallError> {
         match terms.ends {
             None => {
-                self.inner.link.channel.call(message)?;
+                self.inner.link.channel.call(message, self.hand_off)?;
                 self.release_overdue(None);
                 Ok(())
             }
@@ -268,7 +279,7 @@ impl Binding {
             };
             Box::new(move |reply| leavings.read::<R>(limits, &reply))
         };
-        self.inner.link.channel.call_within(message, Patience { ends, late: &mut late })?;
+        self.inner.link.channel.call_within(message, Patience { ends, late: &mut late, hand_off: self.hand_off })?;
         self.release_overdue(Some(ends));
         Ok(())
     }
@@ -384,7 +395,7 @@ impl Binding {
         if !matches!(fetched, Err(CallError::Aborted { sent: false })) {
             return fetched;
         }
-        let (binding, reply, terms) = (Self { inner: self.inner.clone(), deadline: None }, *reply, Terms { ends: None, ..terms });
+        let (binding, reply, terms) = (self.with_deadline(None), *reply, Terms { ends: None, ..terms });
         run_late(move || {
             drop(binding.fetch_by::<R, ()>(terms, &reply, None, |span| binding.decode::<R>(span, terms.limits).map(drop)))
         });
@@ -481,9 +492,9 @@ impl Binding {
         request.values[0] = handle.0;
         request.place(Place::Inline, 0, 8);
         let outcome = match ends {
-            None => self.inner.link.channel.call(&mut request),
+            None => self.inner.link.channel.call(&mut request, self.hand_off),
             Some(ends) => {
-                let patience = Patience { ends, late: &mut || Box::new(drop) };
+                let patience = Patience { ends, late: &mut || Box::new(drop), hand_off: self.hand_off };
                 self.inner.link.channel.call_within(&mut request, patience)
             }
         };
@@ -549,7 +560,7 @@ impl Leavings {
     /// Reads the late reply and drops its result, with the resources in it; then what the call brought is free again. May block.
     fn read<R: Get>(mut self, limits: Limits, reply: &Image) {
         let Some(inner) = self.inner.upgrade() else { return };
-        let binding = Binding { inner, deadline: None };
+        let binding = Binding { inner, deadline: None, hand_off: HandOff::default() };
         let (astack, segment) = self.take(&binding.inner);
         // Nobody is there to be told of an error.
         let _ = binding.results::<R>(Terms { limits, ends: None }, reply, astack, segment);

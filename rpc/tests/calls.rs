@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use upcall_rpc::{
-    BindError, Binding, Call, CallError, Dispatch, Export, Extent, Handle, Interface, Limits, Pacing, Procedure, Replied,
-    Running, Server,
+    BindError, Binding, Call, CallError, Dispatch, Export, Extent, HandOff, Handle, Interface, Limits, Pacing, Procedure,
+    Replied, Running, Server,
 };
 use upcall_transfer::Closed;
 
@@ -447,6 +447,22 @@ fn a_threads_own_deadline_ends_its_calls() {
     check();
     std::thread::scope(|scope| scope.spawn(|| on_processors(1, check)).join().unwrap());
     things.fetch_add(OUT, Ordering::SeqCst);
+}
+
+#[test]
+fn a_forced_hand_off_of_a_kernel_thread_brings_the_reply() {
+    for pacing in [Pacing::Adaptive, Pacing::Poll, Pacing::Sleep] {
+        let name = unique(&format!("forced-{pacing:?}"));
+        let (_server, _) = serve(&name, Pacing::Adaptive);
+        let binding = Binding::bind(&name, &TEST).unwrap().with_hand_off(HandOff::AtOnce);
+        binding.set_pacing(pacing);
+        for n in 0..200_u32 {
+            if n % 50 == 0 {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            assert_eq!(binding.call::<_, u32>(1, &(n, 1_u32)), Ok(n + 1));
+        }
+    }
 }
 
 /// A scheduler ends while its threads call; the next one has all call numbers and places again.

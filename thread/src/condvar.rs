@@ -31,7 +31,8 @@ impl Condvar {
     }
 
     /// Unlocks, waits for a notification, locks again. May return without one, as every condition variable.
-    #[inline]
+    // In its caller: a function that switches and returns on another stack is mispredicted (`arch`).
+    #[inline(always)]
     pub fn wait<'a, T: ?Sized>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         self.wait_bound(guard, Bound::of(None)).0
     }

@@ -12,7 +12,7 @@
 //! thread leaves its call number to the idle loop, which takes replies anyway. Either hands the late reply to [`Late`], which knows what the call was made with.
 
 use crate::domain::Domain;
-use crate::handoff::Donor;
+use crate::handoff::{Donor, HandOff};
 use crate::look::{self, Foresight};
 use crate::pacer::{GiveWay, HandOver, Pacer, Pacing};
 use crate::seat::VpSeat;
@@ -209,8 +209,8 @@ impl CallerChannel {
     /// # Errors
     /// The channel is closed, or is being closed while the call waits. Whether the procedure ran is then unknown.
     #[inline]
-    pub fn call(&self, message: &mut Image) -> Result<(), NoReply> {
-        self.call_and_wait(message, Forever)
+    pub fn call(&self, message: &mut Image, hand_off: HandOff) -> Result<(), NoReply> {
+        self.call_and_wait(message, Forever(hand_off))
     }
 
     /// The same, but the call is abandoned when the patience ends.
@@ -255,13 +255,16 @@ impl CallerChannel {
         lane.calls = lane.calls.wrapping_add(1);
         message.set_call(lane.calls);
         let asleep = self.far.station.asleep(self.far.home);
-        let handed = self.pacing() != Pacing::Poll && self.far.is_brought(asleep);
+        let forced = wait.hand_off() == HandOff::AtOnce;
+        let handed = (forced || self.pacing() != Pacing::Poll) && self.far.is_brought(asleep);
         if handed {
             message.donate();
         }
         lane.slot.send(message);
-        let there = if asleep {
+        if asleep {
             self.far.ring(wait.ends().is_some());
+        }
+        let there = if asleep || forced && handed {
             let KernelLane { slot, hand_over, .. } = &mut *lane;
             handed && hand_over.until(|| slot.waits())
         } else {

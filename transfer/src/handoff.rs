@@ -8,6 +8,18 @@ use upcall_os::atomic::{AtomicU64, Ordering};
 use upcall_os::processor::{self, Processors};
 use upcall_shm::station::PeerStation;
 
+/// When a caller gives its processor to a server that has none (URPC, section 3.1: the policy is optimistic, and a client may force it).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum HandOff {
+    /// When it has nothing else to do: a user-level thread's processor runs its other threads first, for the server may soon have a processor by itself, and one
+    /// hand-off then serves all calls that wait. A kernel thread that calls has nothing else to do.
+    #[default]
+    WhenIdle,
+    /// With the call, whatever else there is to do: for calls that must not wait, and those that start something long in the server. Costs some
+    /// microseconds of the caller's processor if the server sleeps, nothing if it runs.
+    AtOnce,
+}
+
 /// Brings one peer's processors to us; remembers what was done.
 #[derive(Debug)]
 pub struct Donor {

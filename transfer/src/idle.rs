@@ -302,7 +302,8 @@ impl Idle for Processors {
         {
             say_where(self.0.domain, number);
         }
-        let spun = VIEW.with_borrow_mut(|view| if view.gave { view.hand_over() } else { view.spin(self.0.pacing, round, deadline) });
+        let spun =
+            VIEW.with_borrow_mut(|view| if view.gave { view.hand_over() } else { view.spin(self.0.pacing, round, deadline) });
         if !spun {
             self.sleep(vp, deadline);
         }

@@ -43,6 +43,8 @@ pub use caller::CallerChannel;
 #[cfg(not(loom))]
 pub use domain::Domain;
 #[cfg(not(loom))]
+pub use handoff::HandOff;
+#[cfg(not(loom))]
 pub use idle::{Processor, Processors};
 #[cfg(not(loom))]
 pub use pacer::Pacing;

@@ -4,14 +4,17 @@
 
 use crate::caller::Far;
 use crate::domain::Domain;
+use crate::handoff::HandOff;
 use crate::wait::{Closed, Late, NoReply, Sleeper, Wait, block_unless, run_late};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use upcall_os::atomic::fence;
 use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
+use upcall_os::processor;
 use upcall_shm::channel::{DEPTH, Lane};
 use upcall_shm::region::Shared;
 use upcall_shm::ring::{Receiver, Sender};
@@ -128,6 +131,10 @@ impl VpSeat {
                     calling.requests.send(&request);
                     self.under_way.store(DEPTH - calling.free.len(), Ordering::Relaxed);
                     self.owes_look.store(true, Ordering::Relaxed);
+                    drop(calling);
+                    if wait.hand_off() == HandOff::AtOnce {
+                        self.hand_off();
+                    }
                     None
                 });
                 return self.finish(number, wait);
@@ -302,6 +309,15 @@ impl VpSeat {
             return !calling.queue.is_empty() || calling.calls.iter().any(|call| matches!(call, Call::Waiting(_)));
         }
         self.under_way.load(Ordering::Relaxed) != 0 && calling().replies.waits()
+    }
+
+    /// Gives our processor to the server at once, if it has none, or has ours; our ready threads go on when it has answered, or as the kernel has them take turns.
+    #[cold]
+    fn hand_off(&self) {
+        fence(upcall_os::atomic::Ordering::SeqCst);
+        if self.look(false) || self.far.donor.has_brought(&self.far.station, self.far.home) {
+            processor::give_way();
+        }
     }
 
     #[inline]

@@ -1,5 +1,6 @@
 //! How long a caller waits, and how that ends.
 
+use crate::handoff::HandOff;
 use std::fmt;
 use std::time::Instant;
 use upcall_shm::slot::Image;
@@ -40,6 +41,8 @@ pub struct Patience<'a> {
     pub ends: Instant,
     /// Asked once, by a call that was sent and is abandoned. Must not block.
     pub late: &'a mut dyn FnMut() -> Late,
+    /// When the processor is given to a server that has none.
+    pub hand_off: HandOff,
 }
 
 /// Takes the reply of a call that was abandoned, on a thread that may block. Dropped if none will come; what it holds is free then.
@@ -63,10 +66,12 @@ pub(crate) trait Wait {
     fn ends(&self) -> Option<Instant>;
     /// What takes the reply after that.
     fn late(&mut self) -> Option<Late>;
+    /// When the processor is given to a server that has none.
+    fn hand_off(&self) -> HandOff;
 }
 
 /// Until the reply is there.
-pub(crate) struct Forever;
+pub(crate) struct Forever(pub(crate) HandOff);
 
 impl Wait for Forever {
     #[inline(always)]
@@ -77,6 +82,10 @@ impl Wait for Forever {
     fn late(&mut self) -> Option<Late> {
         None
     }
+    #[inline(always)]
+    fn hand_off(&self) -> HandOff {
+        self.0
+    }
 }
 
 impl Wait for Patience<'_> {
@@ -85,6 +94,9 @@ impl Wait for Patience<'_> {
     }
     fn late(&mut self) -> Option<Late> {
         Some((self.late)())
+    }
+    fn hand_off(&self) -> HandOff {
+        self.hand_off
     }
 }
 

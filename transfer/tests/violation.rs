@@ -12,7 +12,7 @@ use upcall_shm::region::Region;
 use upcall_shm::ring::{Receiver, Sender};
 use upcall_shm::slot::{Image, NO_ASTACK};
 use upcall_shm::station::{PeerStation, Station};
-use upcall_transfer::{CallerChannel, Closed, Domain, NoReply, Pacing, Processors};
+use upcall_transfer::{CallerChannel, Closed, Domain, HandOff, NoReply, Pacing, Processors};
 
 /// The lane of a virtual processor, its number, and the bell that wakes it.
 type Lane = (u16, u16, OwnedFd);
@@ -50,7 +50,7 @@ fn call_from_a_thread(channel: &Arc<CallerChannel>) -> mpsc::Receiver<Result<u16
         let idle = Arc::new(Processors::new(1, Pacing::Sleep).unwrap());
         upcall_thread::Processors::new().count(1).idle(idle).run(move || {
             let mut message = Image::new(0, 9, NO_ASTACK);
-            let outcome = channel.call(&mut message).map(|()| message.tag());
+            let outcome = channel.call(&mut message, HandOff::WhenIdle).map(|()| message.tag());
             say.send(outcome).unwrap();
         })
     });
@@ -65,7 +65,7 @@ fn a_violation_on_one_lane_wakes_the_callers_on_all() {
     let second = call_from_a_thread(&channel);
     let kernel = {
         let channel = channel.clone();
-        std::thread::spawn(move || channel.call(&mut Image::new(0, 9, NO_ASTACK)))
+        std::thread::spawn(move || channel.call(&mut Image::new(0, 9, NO_ASTACK), HandOff::WhenIdle))
     };
     eventually("the second lane is open", || lanes.lock().unwrap().len() == 2);
     let asleep = |at: usize| {

@@ -59,6 +59,16 @@ impl Module<'_> {
             "match &self.link {{ link::Bound::Remote(binding) => Self {{ link: link::Bound::Remote(binding.with_deadline(deadline)) }},"
         );
         emit!(self, "link::Bound::Local(_) => self.clone() }} }}");
+        emit!(
+            self,
+            "/// The same client, with a say in when each call made by this clone, or by what it returns, gives its processor to a server that sleeps."
+        );
+        emit!(self, "#[must_use] pub fn with_hand_off(&self, hand_off: ::upcall::HandOff) -> Self {{");
+        emit!(
+            self,
+            "match &self.link {{ link::Bound::Remote(binding) => Self {{ link: link::Bound::Remote(binding.with_hand_off(hand_off)) }},"
+        );
+        emit!(self, "link::Bound::Local(_) => self.clone() }} }}");
         for (number, procedure) in self.procedures() {
             if matches!(procedure.kind, ProcedureKind::Free | ProcedureKind::Static(_)) {
                 let receiver = Receiver { link: "self.link".into(), kind: "link::Bound".into(), object: false };

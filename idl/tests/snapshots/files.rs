@@ -215,6 +215,18 @@ pub mod files {
                 link::Bound::Local(_) => self.clone(),
             }
         }
+        /// The same client, with a say in when each call made by this clone, or by what it returns, gives its processor to a server that sleeps.
+        #[must_use]
+        pub fn with_hand_off(&self, hand_off: ::upcall::HandOff) -> Self {
+            match &self.link {
+                link::Bound::Remote(binding) => {
+                    Self {
+                        link: link::Bound::Remote(binding.with_hand_off(hand_off)),
+                    }
+                }
+                link::Bound::Local(_) => self.clone(),
+            }
+        }
         /// Opens a file below the root.
         pub fn open(&self, path: &str) -> Result<File, ::upcall::Failure<Error>> {
             match &self.link {

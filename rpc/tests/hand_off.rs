@@ -1,0 +1,244 @@
+//! Who has the processor: a call is optimistic, an idle caller gives its processor to a server that sleeps, once for all its calls, a caller may force
+//! that, and the server gives the processor back (U9 to U13). Server and client are schedulers of one process, one test at a time, so that nothing else
+//! wakes the server.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use upcall_os::processor;
+use upcall_rpc::{
+    Binding, Call, Dispatch, Export, Extent, HandOff, Interface, Limits, Pacing, Procedure, Replied, Running, Server,
+};
+use upcall_transfer::Domain;
+
+const fn procedure(name: &'static str, signature: &'static str, results: u32) -> Procedure {
+    let (limits, extent) = (Limits { string: 0, list: 0 }, Extent { fixed: 0, tail: 0 });
+    let (name, signature) = (std::borrow::Cow::Borrowed(name), std::borrow::Cow::Borrowed(signature));
+    Procedure { name, signature, hash: 0, args: extent, results: Extent { fixed: results, tail: 0 }, calls: 5, limits }
+}
+
+static TEST: Interface = Interface {
+    id: std::borrow::Cow::Borrowed("test:hand-off/hand-off@1.0.0"),
+    procedures: std::borrow::Cow::Borrowed(&[procedure("where", "func() -> u64", 8), procedure("linger", "func()", 0)]),
+    source: std::borrow::Cow::Borrowed(""),
+    limits: std::borrow::Cow::Borrowed(""),
+};
+
+const WHERE: u16 = 0;
+const LINGER: u16 = 1;
+
+/// How long `linger` takes, computing.
+const LONG: Duration = Duration::from_millis(30);
+
+struct Test(Arc<AtomicU64>);
+
+impl Dispatch for Test {
+    fn dispatch(&self, call: Call<'_>) -> Replied {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        match call.procedure() {
+            WHERE => call.respond(|_| Ok(processor::current() as u64)),
+            LINGER => call.respond(|_| {
+                let start = Instant::now();
+                while start.elapsed() < LONG {}
+                Ok(())
+            }),
+            _ => call.unknown(),
+        }
+    }
+}
+
+/// A server with one virtual processor, number 0 of the domain, and a binding to it.
+struct World {
+    calls: Arc<AtomicU64>,
+    binding: Binding,
+    _server: Running,
+    _alone: MutexGuard<'static, ()>,
+}
+
+const SERVER: usize = 0;
+
+impl World {
+    fn new(pacing: Pacing) -> Self {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let name = format!("hand-off-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let calls = Arc::new(AtomicU64::new(0));
+        let export = Export::new(&TEST, Test(calls.clone()));
+        let server = Server::new().export(&name, export).pacing(pacing).processors(1).start().unwrap();
+        let binding = Binding::bind(&name, &TEST).unwrap();
+        Self { calls, binding, _server: server, _alone: alone }
+    }
+
+    fn calls(&self) -> u64 {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    /// Runs `body` on one virtual processor, with its lane open, and the server asleep.
+    fn on_a_processor<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T {
+        let run = || {
+            let idle = Arc::new(upcall_transfer::Processors::new(1, Pacing::Adaptive).unwrap());
+            let body = || {
+                self.binding.call::<_, u64>(WHERE, &()).unwrap();
+                self.until_asleep();
+                body()
+            };
+            upcall_thread::Processors::new().count(1).pin([0]).idle(idle).run(body).unwrap()
+        };
+        std::thread::scope(|scope| scope.spawn(run).join().unwrap())
+    }
+
+    fn until_asleep(&self) {
+        let start = Instant::now();
+        while !is_asleep() {
+            assert!(start.elapsed() < Duration::from_secs(20), "an idle server does not sleep");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // What follows a wake-up, such as stacks that are given back.
+        std::thread::sleep(Duration::from_millis(30));
+    }
+
+    fn spawn(&self, procedure: u16, hand_off: HandOff) -> upcall_thread::JoinHandle<()> {
+        let binding = self.binding.with_hand_off(hand_off);
+        upcall_thread::spawn(move || match procedure {
+            WHERE => drop(binding.call::<_, u64>(WHERE, &()).unwrap()),
+            _ => binding.call::<_, ()>(procedure, &()).unwrap(),
+        })
+    }
+
+    /// Whether a call that is made now has begun before another ready thread of the same processor, which computes until then, or for `patience`, ends.
+    fn begins_beside_a_busy_thread(&self, hand_off: HandOff, patience: Duration) -> bool {
+        self.on_a_processor(|| {
+            let before = self.calls();
+            let calling = self.spawn(WHERE, hand_off);
+            let calls = self.calls.clone();
+            let busy = upcall_thread::spawn(move || {
+                let until = Instant::now() + patience;
+                while calls.load(Ordering::SeqCst) == before && Instant::now() < until {}
+                calls.load(Ordering::SeqCst) != before
+            });
+            let begun = busy.join().unwrap();
+            calling.join().unwrap();
+            begun
+        })
+    }
+}
+
+fn line() -> &'static upcall_shm::station::Line {
+    Domain::current().unwrap().station().line(SERVER)
+}
+
+fn is_asleep() -> bool {
+    line().asleep.load(upcall_os::atomic::Ordering::SeqCst) != 0
+}
+
+fn sleeps() -> u64 {
+    line().sleeps.load(upcall_os::atomic::Ordering::SeqCst)
+}
+
+/// The processors that the server's kernel thread may run on.
+fn servers_processors() -> usize {
+    let tid = line().tid.load(upcall_os::atomic::Ordering::SeqCst);
+    let status = std::fs::read_to_string(format!("/proc/self/task/{tid}/status")).unwrap();
+    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed:")).unwrap().trim();
+    allowed.chars().filter_map(|digit| digit.to_digit(16)).map(|digit| digit.count_ones() as usize).sum()
+}
+
+/// U9.
+#[test]
+fn a_call_is_optimistic() {
+    let world = World::new(Pacing::Sleep);
+    let begun = world.begins_beside_a_busy_thread(HandOff::WhenIdle, Duration::from_millis(100));
+    assert!(!begun, "the server was woken though its caller's processor had other work");
+}
+
+/// U13.
+#[test]
+fn a_caller_may_force_the_hand_off() {
+    let world = World::new(Pacing::Sleep);
+    assert!(world.begins_beside_a_busy_thread(HandOff::AtOnce, Duration::from_secs(20)), "the server was not woken");
+}
+
+/// U10: where the caller has nothing else to do, the call runs on its processor.
+#[test]
+fn an_idle_caller_gives_its_processor() {
+    let world = World::new(Pacing::Adaptive);
+    for _ in 0..5 {
+        let place = world.on_a_processor(|| {
+            let binding = world.binding.clone();
+            upcall_thread::spawn(move || binding.call::<_, u64>(WHERE, &()).unwrap()).join().unwrap()
+        });
+        assert_eq!(place, 0, "the caller is on processor 0");
+    }
+}
+
+/// U12.
+#[test]
+fn one_hand_off_serves_all_outstanding_calls() {
+    let world = World::new(Pacing::Sleep);
+    let (slept, calls) = world.on_a_processor(|| {
+        let (slept, calls) = (sleeps(), world.calls());
+        let threads: Vec<_> = (0..32).map(|_| world.spawn(WHERE, HandOff::WhenIdle)).collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        world.until_asleep();
+        (sleeps() - slept, world.calls() - calls)
+    });
+    assert_eq!(calls, 32);
+    // One is the sleep that it goes to afterwards; another wake may come from what it does beside calls.
+    assert!(slept <= 3, "32 calls took {slept} wakes of the server");
+}
+
+/// U11: when all calls have their replies the server sleeps again, although it would spin on a processor of its own, and goes back where it belongs.
+#[test]
+fn the_server_gives_the_processor_back() {
+    let world = World::new(Pacing::Adaptive);
+    let all = servers_processors();
+    let took = world.on_a_processor(|| {
+        // Once to be brought here; the second call says that it is.
+        world.spawn(WHERE, HandOff::WhenIdle).join().unwrap();
+        world.until_asleep();
+        let start = Instant::now();
+        world.spawn(WHERE, HandOff::WhenIdle).join().unwrap();
+        let took = start.elapsed();
+        while !is_asleep() {
+            assert!(start.elapsed() < Duration::from_secs(10), "the server keeps a processor that it was given");
+            upcall_thread::yield_now();
+        }
+        took
+    });
+    assert!(took < Duration::from_secs(5));
+    if all > 1 {
+        // A call by somebody who gives nothing: when the server has slept after it, it is no longer confined.
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                processor::Processors::only(all - 1).confine().unwrap();
+                world.binding.set_pacing(Pacing::Poll);
+                (0..3).for_each(|_| assert!(world.binding.call::<_, u64>(WHERE, &()).is_ok()));
+                world.until_asleep();
+                world.binding.call::<_, u64>(WHERE, &()).unwrap();
+                world.until_asleep();
+            });
+        });
+        assert_eq!(servers_processors(), all, "the server stays where a donor confined it");
+    }
+}
+
+/// A server that keeps the processor too long: the caller's other threads go on.
+#[test]
+fn a_server_that_keeps_the_processor_costs_its_caller_only_that_calls_time() {
+    let world = World::new(Pacing::Sleep);
+    let ticks = world.on_a_processor(|| {
+        // It computes on our processor, since it was brought here.
+        world.spawn(WHERE, HandOff::WhenIdle).join().unwrap();
+        let long: Vec<_> = (0..10).map(|_| world.spawn(LINGER, HandOff::AtOnce)).collect();
+        let mut ticks = 0;
+        while !long.iter().all(upcall_thread::JoinHandle::is_finished) {
+            upcall_thread::sleep(Duration::from_millis(1));
+            ticks += 1;
+        }
+        long.into_iter().for_each(|thread| thread.join().unwrap());
+        ticks
+    });
+    // Some 300 ms in all, of which the kernel gives us our part.
+    assert!(ticks >= 10, "the other threads ran {ticks} times in ten long calls");
+}
