@@ -2,6 +2,7 @@
 
 use crate::deadline::{close_deadlines, deadlines};
 use crate::dice::Dice;
+use crate::everywhere::everywhere;
 use crate::interfaces::trial::{Thing, Trial};
 use crate::interfaces::{changed, latch, older, other, small};
 use crate::now;
@@ -50,7 +51,7 @@ fn done() -> Outcome {
     Ok(Vec::new())
 }
 
-fn show<const N: usize>(numbers: [u64; N]) -> Outcome {
+pub(crate) fn show<const N: usize>(numbers: [u64; N]) -> Outcome {
     Ok(numbers.iter().map(u64::to_string).collect())
 }
 
@@ -153,6 +154,7 @@ impl Client {
                 self.trial = Some(self.trial()?.with_deadline((number(1) > 0).then_some(Duration::from_millis(number(1)))));
             }
             "crowd" => return crowd(self.trial()?),
+            "everywhere" => return everywhere(words[1], Duration::from_millis(number(2)), number(3) as usize),
             "honest" => return honest(self.trial()?, Duration::from_millis(number(1))),
             "beside" => return beside(self.trial()?, words[1]),
             "endure" => return endure(words[1], Duration::from_millis(number(2))),

@@ -10,6 +10,7 @@
 pub mod client;
 mod deadline;
 pub mod dice;
+mod everywhere;
 pub mod impostor;
 pub mod object;
 pub mod party;

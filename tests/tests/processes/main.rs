@@ -10,6 +10,7 @@ mod hostile_client;
 mod hostile_server;
 mod idle;
 mod large;
+mod many;
 mod memory;
 mod refusals;
 mod server_ends;
