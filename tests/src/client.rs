@@ -7,15 +7,14 @@ use crate::interfaces::trial::{Thing, Trial};
 use crate::interfaces::{changed, latch, older, other, small};
 use crate::now;
 use crate::party::Said;
+use crate::without_kernel::without_kernel;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 use std::error::Error;
 use std::io::{BufRead, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use upcall::{BindError, CallError, Pacing};
-use upcall_os::processor::Processors;
 
 /// What every command gives.
 pub(crate) type Outcome = Result<Vec<String>, Box<dyn Error>>;
@@ -47,7 +46,7 @@ pub fn say(outcome: Outcome) {
     let _ = writeln!(out, "{}", said.to_line()).and_then(|()| out.flush());
 }
 
-fn done() -> Outcome {
+pub(crate) fn done() -> Outcome {
     Ok(Vec::new())
 }
 
@@ -142,7 +141,7 @@ impl Client {
             "fail" => self.trial()?.fail(words[1])?,
             "limited" => self.trial()?.limited(&"x".repeat(number(1) as usize), &vec![1; number(2) as usize])?,
             "storm" => return storm(self.trial()?, number(1) as usize, number(2) as usize),
-            "without-kernel" => return without_kernel(self.trial()?, number(1)),
+            "without-kernel" => return without_kernel(self.trial()?, number(1), number(2) as usize),
             "deadlines" => {
                 return deadlines(self.trial()?, number(1) as usize, number(2) as usize, Duration::from_millis(number(3)));
             }
@@ -335,43 +334,6 @@ fn storm(trial: &Trial, kernel: usize, users: usize) -> Outcome {
     kinds.dedup();
     let last = ends.iter().map(|(at, _)| *at).max().unwrap_or(0);
     Ok([ends.len().to_string(), last.to_string()].into_iter().chain(kinds).collect())
-}
-
-/// From now on this process has no asynchronous requests, as in many a sandbox.
-///
-/// # Errors
-/// The filter is refused.
-pub fn without_io_submit() -> Result<(), Box<dyn std::error::Error>> {
-    // The numbers of `io_setup` and `io_submit` on this machine, and `EPERM`.
-    let denied = [(206, vec![]), (209, vec![])].into();
-    let filter = SeccompFilter::new(denied, SeccompAction::Allow, SeccompAction::Errno(1), TargetArch::x86_64)?;
-    let filter: BpfProgram = filter.try_into()?;
-    Ok(seccompiler::apply_filter(&filter)?)
-}
-
-/// Makes so many calls on a kernel thread whose every system call but `write` is death, and says so by a `write`. The process is then of no more use.
-fn without_kernel(trial: &Trial, calls: u64) -> Outcome {
-    trial.set_pacing(Pacing::Poll);
-    // The number of `write` on this machine.
-    const WRITE: i64 = 1;
-    let only_write: BpfProgram =
-        SeccompFilter::new([(WRITE, vec![])].into(), SeccompAction::KillThread, SeccompAction::Allow, TargetArch::x86_64)?
-            .try_into()?;
-    let ended = std::thread::scope(|scope| {
-        let calling = scope.spawn(|| {
-            Processors::only(0).confine()?;
-            // Whatever is set up at first calls.
-            (0..1000).try_for_each(|_| trial.null()).map_err(std::io::Error::other)?;
-            let mut out = std::io::stdout().lock();
-            seccompiler::apply_filter(&only_write).map_err(std::io::Error::other)?;
-            let went_well = (0..calls).all(|i| trial.null().is_ok() && trial.add(i as u32, 1) == Ok(i as u32 + 1));
-            let _ = out.write_all(if went_well { b"ok without\n" } else { b"ok failed\n" }).and_then(|()| out.flush());
-            Ok::<(), std::io::Error>(())
-        });
-        calling.join()
-    });
-    ended.map_err(|_| "the calling thread panicked")??;
-    done()
 }
 
 /// Tries again and again until it is so many.

@@ -17,6 +17,7 @@ pub mod party;
 pub mod place;
 pub mod speech;
 pub mod usage;
+pub mod without_kernel;
 
 /// The interfaces that the tests call.
 #[allow(missing_docs, reason = "generated; the WIT has the documentation")]

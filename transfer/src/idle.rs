@@ -157,7 +157,10 @@ struct View {
     confined: bool,
     /// Where we may run when nobody confines us.
     home: Option<processor::Processors>,
+    /// We may run on one processor only.
     single: bool,
+    /// And somebody that we wait for runs there too, for all we know: to spin would keep it from running.
+    shares: bool,
 }
 
 impl View {
@@ -208,6 +211,15 @@ impl View {
         there
     }
 
+    /// Whether somebody that we wait for is on this processor, or may be.
+    fn shares(&self, cpu: u32) -> bool {
+        let elsewhere = |at: Option<u32>| at.is_some_and(|at| at != cpu);
+        let nobody = self.seats.is_empty() && self.lanes.is_empty();
+        nobody
+            || !self.seats.iter().all(|seat| elsewhere(seat.servers_place()))
+            || !self.lanes.iter().all(|lane| elsewhere(lane.callers_place()))
+    }
+
     /// The sleeper's second look.
     fn waits(&self) -> bool {
         self.seats.iter().any(|seat| seat.waits()) || self.lanes.iter().any(|lane| lane.waits())
@@ -227,7 +239,7 @@ impl Idle for Processors {
         NUMBER.set(number + 1);
         let home = processor::Processors::allowed().ok();
         let single = home.as_ref().is_none_or(|home| home.count() < 2);
-        VIEW.set(View { home, single, ..View::default() });
+        VIEW.set(View { home, single, shares: single, ..View::default() });
         say_where(domain, number);
         let line = domain.station().line(number);
         line.tid.store(processor::thread_id(), Ordering::Relaxed);
@@ -320,13 +332,16 @@ impl Idle for Processors {
 impl View {
     /// One step of spinning; false when it is time to sleep.
     fn spin(&mut self, pacing: Pacing, round: u32, deadline: Option<Instant>) -> bool {
+        if self.single && round % SPINS_AT_A_PLACE == 1 {
+            self.shares = self.shares(processor::current() as u32);
+        }
         if pacing == Pacing::Poll {
-            if self.single {
+            if self.shares {
                 self.give_way.step();
             }
             return !round.is_multiple_of(64) || deadline.is_none_or(|at| Instant::now() < at);
         }
-        if pacing == Pacing::Sleep || self.single {
+        if pacing == Pacing::Sleep || self.shares {
             return false;
         }
         if self.donated {

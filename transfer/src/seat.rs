@@ -301,6 +301,11 @@ impl VpSeat {
         (woke, late)
     }
 
+    /// The processor that the server runs on, by its own word.
+    pub(crate) fn servers_place(&self) -> Option<u32> {
+        self.far.station.cpu(self.far.home)
+    }
+
     /// Whether `collect` would find something: the sleeper's second look.
     pub(crate) fn waits(&self) -> bool {
         let calling = || locked(&self.calling);

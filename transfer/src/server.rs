@@ -219,6 +219,14 @@ impl ServerLane {
         self.queue.waits()
     }
 
+    /// The processor that the caller runs on, by its own word. A kernel thread does not say.
+    pub(crate) fn callers_place(&self) -> Option<u32> {
+        match &self.caller {
+            Caller::KernelThread => None,
+            Caller::Processor { vp, .. } => self.channel.station.cpu(*vp),
+        }
+    }
+
     /// Waits for the next call of a caller that was just answered. Whether there is one.
     #[inline]
     pub(crate) fn calls_again(&self) -> bool {

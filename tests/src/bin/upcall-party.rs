@@ -18,7 +18,7 @@ fn main() {
     let mut words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     if words.first() == Some(&"without-io-submit") {
         words.remove(0);
-        if let Err(error) = client::without_io_submit() {
+        if let Err(error) = upcall_tests::without_kernel::without_io_submit() {
             return say(Err(error));
         }
     }

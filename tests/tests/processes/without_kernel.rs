@@ -6,6 +6,16 @@ use upcall_os::processor::Processors;
 /// The caller's thread dies at its first system call other than `write`, by `seccomp`. A ring would be a `write`, but nobody sleeps here.
 #[test]
 fn calls_to_a_polling_server_make_no_system_call() {
+    calls_make_no_system_call(0);
+}
+
+/// The same for user-level threads: they block and switch, and their virtual processor polls for their replies.
+#[test]
+fn calls_of_user_level_threads_make_no_system_call() {
+    calls_make_no_system_call(40);
+}
+
+fn calls_make_no_system_call(users: usize) {
     let _alone = alone();
     if !Processors::allowed().is_ok_and(|allowed| allowed.contains(0) && allowed.contains(1)) {
         return println!("    skipped: processors 0 and 1 are needed");
@@ -20,7 +30,7 @@ fn calls_to_a_polling_server_make_no_system_call() {
     std::thread::sleep(std::time::Duration::from_millis(20));
     let mut client = place.client();
     client.ask("bind trial").expect_ok("binding");
-    assert_eq!(client.ask("without-kernel 100000").expect_ok("calls without the kernel"), ["without"]);
+    assert_eq!(client.ask(&format!("without-kernel 100000 {users}")).expect_ok("calls without the kernel"), ["without"]);
 }
 
 /// Where bells cannot be rung by asynchronous requests they are rung by writes.
