@@ -28,6 +28,9 @@ const LOOKS: usize = 16;
 /// So often in a row it spins before it says again where it runs.
 const SPINS_AT_A_PLACE: u32 = 64;
 
+/// Said of a sleeping processor that may wake up anywhere.
+const NOWHERE: u32 = u32::MAX;
+
 /// How many requests of one lane are run before the others are looked at again.
 const BATCH: usize = 8;
 
@@ -358,6 +361,11 @@ impl View {
         now - since < self.pacer.budget(pacing) && deadline.is_none_or(|at| now < at)
     }
 
+    /// Whether we may run in one place only, and that by another's doing.
+    fn is_confined(&self) -> bool {
+        !self.single && processor::Processors::allowed().is_ok_and(|allowed| allowed.count() == 1)
+    }
+
     /// Moves to another processor than the donor's. False if there is none.
     fn leave_donor(&mut self) -> bool {
         self.donated = false;
@@ -385,6 +393,8 @@ impl Processors {
             if view.confined && !view.donated {
                 view.confined = false;
                 let _ = view.home.as_ref().map(processor::Processors::confine);
+                // Lest a donor believes that we are still where it brought us, and that the wake will find us there.
+                line.cpu.store(NOWHERE, Ordering::Relaxed);
             }
             view.donated = false;
             view.idle_since = None;
@@ -402,8 +412,10 @@ impl Processors {
         let before = line.cpu.load(Ordering::Relaxed);
         let cpu = say_where(domain, number);
         VIEW.with_borrow_mut(|view| {
-            // Moved while asleep: by a donor, who need not have said so.
-            view.confined |= before != cpu;
+            // Brought here by a donor that cannot have said so with a call: its calls were sent before.
+            if (before != cpu || !view.confined) && view.is_confined() {
+                (view.donated, view.confined) = (true, true);
+            }
             // Woken soon: it would have been better to spin. Late: spinning was, or would have been, for nothing.
             let slept = start.elapsed();
             view.soon = if slept < SOON { view.soon + 1 } else { 0 };
