@@ -431,6 +431,39 @@ fn large_calls_of_one_lane_leave_room_for_those_of_another() {
     });
 }
 
+/// Threads hand a token round, by a mutex and a condition variable, and each calls before it passes it on: wakes by replies and by each other take turns.
+#[test]
+fn calls_and_local_waits_share_one_scheduler() {
+    const THREADS: u32 = 20;
+    const ROUNDS: u32 = 50;
+    let name = unique("shared");
+    let (_server, _) = serve(&name, Pacing::Adaptive);
+    let binding = Binding::bind(&name, &TEST).unwrap();
+    for processors in [1, 2] {
+        let binding = &binding;
+        let turns = std::thread::scope(|scope| {
+            let run = move || {
+                let (turn, passed) = (upcall_thread::Mutex::new(0_u32), upcall_thread::Condvar::new());
+                upcall_thread::scope(|s| {
+                    for me in 0..THREADS {
+                        let (turn, passed) = (&turn, &passed);
+                        s.spawn(move || {
+                            for _ in 0..ROUNDS {
+                                let mut now = passed.wait_while(turn.lock(), |now| *now % THREADS != me);
+                                *now = binding.call::<_, u32>(1, &(*now, 1_u32)).unwrap();
+                                passed.notify_all();
+                            }
+                        });
+                    }
+                });
+                turn.into_inner()
+            };
+            scope.spawn(move || on_processors(processors, run)).join().unwrap()
+        });
+        assert_eq!(turns, THREADS * ROUNDS);
+    }
+}
+
 #[test]
 fn a_threads_own_deadline_ends_its_calls() {
     let name = unique("limited");
