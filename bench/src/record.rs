@@ -44,6 +44,10 @@ pub struct Record {
     /// The most memory that the process had at a time, in KiB (VmHWM); in the cases `alive-…` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_kib: Option<u64>,
+    /// Median time of an operation the first time that the process did so many, when all its memory came from the kernel; in the cases
+    /// `alive-…` only, where the other times are those of doing it again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_ns: Option<f64>,
 }
 
 /// One turn of one system: what was measured, and the line before and after.
@@ -123,6 +127,7 @@ impl Label<'_> {
             samples,
             line_ns: line_ns.is_finite().then(|| tenths(line_ns)),
             peak_kib: None,
+            first_ns: None,
         }
     }
 }

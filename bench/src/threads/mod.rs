@@ -2,7 +2,7 @@
 //!
 //! For each case the systems take turns, A B C A B C …, each turn a fresh process that is confined to the first
 //! processor, and the cache line is probed between turns. What counts are medians over the rounds; in the cases of many
-//! threads alive, where a turn is one sample, all of them together. Rounds go on until the case's share of the time is used.
+//! threads alive, where a turn is two samples in a fresh process, all of the threads together: the first time, and again. Rounds go on until the case's share of the time is used.
 
 pub mod case;
 pub mod child;
@@ -193,6 +193,8 @@ struct Tally {
     /// Samples of one turn.
     samples: u64,
     turns: Vec<Turn<Vec<u64>>>,
+    /// The first operation of each turn, nanoseconds.
+    first: Vec<f64>,
     peak_kib: u64,
     /// It cannot go on.
     out: bool,
@@ -237,7 +239,7 @@ impl Runner<'_> {
         }
         let takes_part = |c: &&Contender| c.program(Some(case)).is_some_and(|program| self.programs.contains_key(&program));
         let contenders: Vec<Contender> = self.contenders.iter().filter(takes_part).copied().collect();
-        let tally = |contender| Tally { contender, samples: 1, turns: Vec::new(), peak_kib: 0, out: false };
+        let tally = |contender| Tally { contender, samples: 1, turns: Vec::new(), first: Vec::new(), peak_kib: 0, out: false };
         let mut tallies: Vec<Tally> = contenders.into_iter().map(tally).collect();
         let begun = Instant::now();
         let mut rounds = 0;
@@ -276,14 +278,15 @@ impl Runner<'_> {
             let each = median(&ns.iter().map(|&ns| ns as f64).collect::<Vec<_>>());
             tally.samples = ((self.plan.turn.as_nanos() as f64 / each.max(1.0)) as u64).clamp(10, 2000);
         }
-        // The first tenth of the samples warms up.
-        let warm_up = if case.is_alive() { 0 } else { tally.samples.div_ceil(10) };
+        // The first tenth of the samples warms up. Of the two of many threads alive the first counts by itself.
+        let warm_up = if case.is_alive() { 1 } else { tally.samples.div_ceil(10) };
         let before = self.line_ns;
         let found = self.take(&tally.contender, Some(case), case.ops(), warm_up + tally.samples)?;
         self.line_ns = line::round_trip_ns(&self.cpus);
         match found {
             Found::Samples { ns, peak_kib } => {
                 tally.turns.push(Turn { found: ns[warm_up as usize..].to_vec(), lines: (before, self.line_ns) });
+                tally.first.push(ns[0] as f64 / case.ops() as f64);
                 tally.peak_kib = tally.peak_kib.max(peak_kib);
             }
             Found::Unsupported(why) => {
@@ -336,10 +339,11 @@ fn recorded(case: Case, tally: &Tally) -> Record {
             tally.turns.iter().map(|turn| Turn { found: summary(turn.found.clone()), lines: turn.lines }).collect();
         return label.latency(&turns);
     }
-    // A turn has one sample, so the turns are summarised together, once for the probes of each.
+    // A turn has one sample that counts, so the turns are summarised together, once for the probes of each.
     let together = summary(tally.turns.iter().flat_map(|turn| turn.found.iter().copied()).collect());
     let turns: Vec<_> = tally.turns.iter().map(|turn| Turn { found: together, lines: turn.lines }).collect();
-    Record { samples: together.count, peak_kib: Some(tally.peak_kib), ..label.latency(&turns) }
+    let first_ns = Some(median(&tally.first));
+    Record { samples: together.count, peak_kib: Some(tally.peak_kib), first_ns, ..label.latency(&turns) }
 }
 
 /// Why a case should not be tried on this machine: a process that takes more memory than there is takes others with it.

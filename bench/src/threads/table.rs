@@ -73,6 +73,9 @@ fn operations(report: &Report, systems: &[&str], out: &mut impl Write, paint: &P
         };
         writeln!(out, "{:<NAME$}{figures}{}", case.name(), paint.text(DIM, &calls))?;
     }
+    for case in [Case::Alive100k, Case::Alive1m] {
+        row(out, paint, systems, &format!("{case}, first"), |system| find(case, system)?.first_ns)?;
+    }
     let peak = |case: Case, system: &str| find(case, system)?.peak_kib.map(|kib| kib as f64 / 1024.0);
     for case in [Case::Alive100k, Case::Alive1m] {
         row(out, paint, systems, &format!("{case}, peak MiB"), |system| peak(case, system))?;
