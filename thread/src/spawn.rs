@@ -188,6 +188,7 @@ fn begin(vp: &Vp, rec: Rec, word: u64) {
     rec.token.store(0, Ordering::Relaxed);
     rec.set_home(None);
     rec.blocking.set(false);
+    rec.cause.set(Cause::Other);
     rec.has_result.set(false);
     rec.id.set(vp.number());
     // SAFETY: the packet is aligned to 64 and everything below it, down to the guard, is this thread's free stack.

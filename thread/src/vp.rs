@@ -385,6 +385,7 @@ impl Vp {
                 Some(next) => next,
                 None => {
                     // Like a blocked thread, an idle worker must not block or yield from inside of `poll` or `rest`.
+                    me.cause.set(Cause::Work);
                     me.blocking.set(true);
                     let step = self.find();
                     me.blocking.set(false);
