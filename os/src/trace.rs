@@ -1,0 +1,224 @@
+//! Another process seen from outside: its memory, and its kernel threads held still for a moment, as a debugger does it.
+//!
+//! A kernel thread is *held* by `PTRACE_SEIZE` and `PTRACE_INTERRUPT`, which send no signal that the process could see. It goes on when its
+//! [`Held`] is dropped, and at the latest when the kernel thread that holds it ends, however that ends: kill -9 of the holder lets go too.
+//! A signal that was on its way when the thread stopped is delivered then, whatever its number (which is why this is not the crate `nix`: that
+//! knows no real-time signals here, and would lose them).
+//!
+//! What a holder cannot hide: a few system calls (`epoll_wait`, `semop`, … see signal(7)) return `EINTR` after any stop.
+
+use std::io;
+use std::marker::PhantomData;
+use std::ptr;
+
+/// The most spans that one [`read`] takes: the kernel's `IOV_MAX`.
+pub const MOST_SPANS: usize = 1024;
+
+/// Some memory of another process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span {
+    /// Where it begins, there.
+    pub at: u64,
+    /// In bytes.
+    pub len: usize,
+}
+
+/// Copies `spans` of process `pid` into `into`, one behind the other, by one system call. Returns how many bytes were copied: it ends early, without
+/// an error, at the first byte that cannot be read, unless that is the very first.
+///
+/// # Errors
+/// `EFAULT` if the first byte cannot be read, `ESRCH` if there is no such process, `EPERM` if the caller may not trace it.
+///
+/// # Panics
+/// For more than [`MOST_SPANS`], and if `into` has not as many bytes as the spans together.
+pub fn read(pid: u32, spans: &[Span], into: &mut [u8]) -> io::Result<usize> {
+    assert!(spans.len() <= MOST_SPANS, "{} spans in one call; {MOST_SPANS} are possible", spans.len());
+    let total: usize = spans.iter().map(|span| span.len).sum();
+    assert_eq!(total, into.len(), "the buffer is not as large as the spans together");
+    let remote: Vec<_> = spans
+        .iter()
+        .map(|span| libc::iovec { iov_base: ptr::without_provenance_mut(span.at as usize), iov_len: span.len })
+        .collect();
+    let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    // SAFETY: the kernel writes into the one local vector, which is `into`; the remote ones it checks itself.
+    let copied = unsafe {
+        libc::process_vm_readv(pid as libc::pid_t, &raw const local, 1, remote.as_ptr(), remote.len() as libc::c_ulong, 0)
+    };
+    usize::try_from(copied).map_err(|_| io::Error::last_os_error())
+}
+
+/// The registers of a held kernel thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Registers {
+    /// The general registers in the order of DWARF on x86-64 (System V ABI, figure 3.36): rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8 to r15.
+    pub general: [u64; 16],
+    /// The instruction pointer.
+    pub instruction: u64,
+    /// The number of the system call that it is in, if it is in one.
+    pub system_call: Option<u64>,
+}
+
+/// What has become of a kernel thread that is to be held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hold {
+    /// It has not stopped yet: it is on its way, or in a system call that nothing interrupts.
+    Coming,
+    /// It stands still.
+    Stopped,
+    /// It has ended.
+    Gone,
+}
+
+/// A kernel thread of another process, held or about to be. Dropping it lets go, if it has stopped; one that has not is let go of when the kernel
+/// thread that called [`seize`](Self::seize) ends. So hold threads on a kernel thread of its own.
+#[derive(Debug)]
+pub struct Held {
+    tid: libc::pid_t,
+    hold: Hold,
+    /// To be delivered when it goes on; 0 if none.
+    signal: libc::c_int,
+    /// Only the kernel thread that has seized it may do anything with it.
+    not_send: PhantomData<*const ()>,
+}
+
+fn request(request: libc::c_uint, tid: libc::pid_t, data: usize) -> io::Result<()> {
+    let no_address = ptr::null_mut::<libc::c_void>();
+    // SAFETY: the requests made through here take numbers for data and write nothing to this process.
+    let done = unsafe { libc::ptrace(request, tid, no_address, ptr::without_provenance_mut::<libc::c_void>(data)) };
+    if done == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+impl Held {
+    /// Asks the kernel thread `tid` to stop. It does so soon; see [`look`](Self::look).
+    ///
+    /// # Errors
+    /// `ESRCH` if it has ended, `EPERM` if the caller may not trace it, somebody else does, or it has ended and waits to be waited for.
+    pub fn seize(tid: u32) -> io::Result<Self> {
+        let tid = tid as libc::pid_t;
+        request(libc::PTRACE_SEIZE, tid, 0)?;
+        // From here on a drop lets go.
+        let held = Self { tid, hold: Hold::Coming, signal: 0, not_send: PhantomData };
+        request(libc::PTRACE_INTERRUPT, tid, 0)?;
+        Ok(held)
+    }
+
+    /// Which one it is.
+    pub fn tid(&self) -> u32 {
+        self.tid as u32
+    }
+
+    /// Whether it has stopped. Never waits.
+    pub fn look(&mut self) -> Hold {
+        if self.hold != Hold::Coming {
+            return self.hold;
+        }
+        let mut status = 0;
+        // SAFETY: the kernel writes the status to the local variable.
+        let known = unsafe { libc::waitpid(self.tid, &raw mut status, libc::WNOHANG | libc::__WALL) };
+        self.hold = match known {
+            0 => Hold::Coming,
+            tid if tid == self.tid && libc::WIFSTOPPED(status) => {
+                // Either the stop that was asked for, or that of a signal which was faster: then it stands still as well.
+                if status >> 16 != libc::PTRACE_EVENT_STOP {
+                    self.signal = libc::WSTOPSIG(status);
+                }
+                Hold::Stopped
+            }
+            _ => Hold::Gone,
+        };
+        self.hold
+    }
+
+    /// The registers of a thread that has stopped.
+    ///
+    /// # Errors
+    /// `ESRCH` if it has not stopped, or was killed meanwhile.
+    pub fn registers(&self) -> io::Result<Registers> {
+        let mut all = std::mem::MaybeUninit::<libc::user_regs_struct>::uninit();
+        // SAFETY: the kernel writes one such struct to the place given.
+        let done = unsafe { libc::ptrace(libc::PTRACE_GETREGS, self.tid, ptr::null_mut::<libc::c_void>(), all.as_mut_ptr()) };
+        if done == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has said that it has written it.
+        let r = unsafe { all.assume_init() };
+        let general =
+            [r.rax, r.rdx, r.rcx, r.rbx, r.rsi, r.rdi, r.rbp, r.rsp, r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15];
+        Ok(Registers { general, instruction: r.rip, system_call: (r.orig_rax != u64::MAX).then_some(r.orig_rax) })
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.look() == Hold::Stopped {
+            // Fails only if it was killed meanwhile.
+            let _ = request(libc::PTRACE_DETACH, self.tid, self.signal as usize);
+        }
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command};
+    use std::time::{Duration, Instant};
+
+    struct Killed(Child);
+
+    impl Drop for Killed {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    fn state(pid: u32) -> String {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat[stat.rfind(')').unwrap()..].split_whitespace().nth(1).unwrap().into()
+    }
+
+    #[test]
+    fn memory_is_read_up_to_the_first_hole() {
+        let there = [7_u8; 100];
+        let me = std::process::id();
+        let at = there.as_ptr().addr() as u64;
+        let mut into = [0; 120];
+        let spans = [Span { at, len: 60 }, Span { at: at + 60, len: 40 }, Span { at: 8, len: 20 }];
+        assert_eq!(read(me, &spans, &mut into).unwrap(), 100);
+        assert_eq!(into[..100], there);
+        let hole = read(me, &spans[2..], &mut into[..20]).unwrap_err();
+        assert_eq!(hole.raw_os_error(), Some(libc::EFAULT));
+        assert_eq!(read(me, &[], &mut []).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_held_process_stands_still_and_goes_on() {
+        let child = Killed(Command::new("sleep").arg("100").spawn().expect("`sleep` is there"));
+        let mut held = match Held::seize(child.0.id()) {
+            Ok(held) => held,
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                return println!("not permitted to trace here: nothing tested");
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let until = Instant::now() + Duration::from_secs(10);
+        while held.look() == Hold::Coming {
+            assert!(Instant::now() < until, "it does not stop");
+            std::thread::yield_now();
+        }
+        assert_eq!((held.look(), state(child.0.id()).as_str()), (Hold::Stopped, "t"));
+        assert_ne!(held.registers().unwrap().instruction, 0);
+        drop(held);
+        while state(child.0.id()) != "S" {
+            assert!(Instant::now() < until, "it does not go on: {}", state(child.0.id()));
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn who_has_ended_is_not_held() {
+        let mut child = Command::new("true").spawn().expect("`true` is there");
+        child.wait().unwrap();
+        assert_eq!(Held::seize(child.id()).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+    }
+}
