@@ -1,18 +1,19 @@
-//! `upcall`: who exports what, calls by hand, benchmarks.
+//! `upcall`: who exports what, calls by hand, the threads of a process, benchmarks.
 #![forbid(unsafe_code)]
 
 mod bench;
 mod call;
 mod ls;
+mod threads;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// Calls between processes at memory speed: see who exports what, call it by hand, measure it.
+/// Calls between processes at memory speed: see who exports what, call it by hand, look at its threads, measure it.
 #[derive(Parser)]
 #[command(name = "upcall", version, propagate_version = true)]
 #[command(
-    after_help = "Examples:\n  upcall ls\n  upcall call files.open '\"/etc/hostname\"'\n  upcall bench rpc --peers none\n  upcall bench threads --peers none"
+    after_help = "Examples:\n  upcall ls\n  upcall call files.open '\"/etc/hostname\"'\n  upcall threads 4711\n  upcall bench rpc --peers none\n  upcall bench threads --peers none"
 )]
 struct Args {
     #[command(subcommand)]
@@ -25,6 +26,7 @@ enum Command {
     Ls(ls::Args),
     /// Calls a procedure; arguments and result are WAVE text.
     Call(call::Args),
+    Threads(threads::Args),
     /// Measures calls and threads: ours, the limits of the machine, and other systems, in one run.
     #[command(subcommand)]
     Bench(bench::Suite),
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Ls(args) => ls::run(&args),
         Command::Call(args) => call::run(&args),
+        Command::Threads(args) => threads::run(&args),
         Command::Bench(suite) => bench::run(suite),
     };
     done.unwrap_or_else(|error| {

@@ -1,0 +1,84 @@
+//! The code of a process: for an address in it, how to unwind from there, and what function it is in. Each file is read when it is first needed.
+
+use super::image::{Elf, Image};
+use super::symbols::Symbols;
+use super::unwind::{Row, Table};
+use std::cell::OnceCell;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// One line of a backtrace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Frame {
+    pub address: u64,
+    pub function: Option<String>,
+    pub file: Option<String>,
+    pub line: Option<u32>,
+}
+
+/// How to unwind from an instruction; an error says why that is not known.
+type Unwindable = Result<Rc<Row>, Rc<str>>;
+/// The functions that an instruction is in: the innermost inlined one first.
+type Frames = Rc<[Frame]>;
+
+/// See the module comment.
+pub struct Code<'a> {
+    images: Vec<Image<'a>>,
+    opened: Vec<OnceCell<Result<Opened, String>>>,
+    /// By address: few of them are different, however many threads there are.
+    rows: RefCell<HashMap<u64, Unwindable>>,
+    /// By address, and whether it is a return address.
+    frames: RefCell<HashMap<(u64, bool), Frames>>,
+}
+
+/// A file of code.
+struct Opened {
+    bias: u64,
+    elf: Elf<'static>,
+    table: Table,
+    symbols: OnceCell<Symbols>,
+}
+
+impl<'a> Code<'a> {
+    pub fn new(images: Vec<Image<'a>>) -> Self {
+        let opened = images.iter().map(|_| OnceCell::new()).collect();
+        Self { images, opened, rows: RefCell::default(), frames: RefCell::default() }
+    }
+
+    fn at(&self, address: u64) -> Result<&Opened, String> {
+        let place = self.images.iter().position(|image| image.has_code_at(address));
+        let place = place.ok_or_else(|| format!("0x{address:x} is in no code that a file holds"))?;
+        let open = || {
+            let image = &self.images[place];
+            let elf = image.read().map_err(|error| format!("{} cannot be read: {error}", image.path().display()))?;
+            let bias = image.bias(&elf).ok_or_else(|| format!("{} is not mapped as it says", image.path().display()))?;
+            Ok(Opened { bias, table: Table::new(&elf), elf, symbols: OnceCell::new() })
+        };
+        self.opened[place].get_or_init(open).as_ref().map_err(String::clone)
+    }
+
+    /// How to unwind from the instruction at `address`.
+    pub fn row(&self, address: u64) -> Unwindable {
+        let find = || {
+            let opened = self.at(address)?;
+            Ok::<_, String>(Rc::new(opened.table.row(address, opened.bias)?))
+        };
+        let mut rows = self.rows.borrow_mut();
+        rows.entry(address).or_insert_with(|| find().map_err(Rc::from)).clone()
+    }
+
+    /// The functions that the instruction at `address` is in. If it is a `return_address`, those of the call before it.
+    pub fn frames(&self, address: u64, return_address: bool) -> Frames {
+        let find = || {
+            let unknown = || vec![Frame { address, function: None, file: None, line: None }];
+            let frames = self.at(address).map(|opened| {
+                let symbols = opened.symbols.get_or_init(|| Symbols::new(&opened.elf));
+                let inside = address.wrapping_sub(opened.bias).wrapping_sub(u64::from(return_address));
+                symbols.frames(inside, address)
+            });
+            frames.unwrap_or_else(|_| unknown()).into()
+        };
+        self.frames.borrow_mut().entry((address, return_address)).or_insert_with(find).clone()
+    }
+}

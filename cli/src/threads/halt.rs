@@ -1,0 +1,88 @@
+//! A process that stands still: each of its kernel threads is held (see `upcall_os::trace`) until the [`Halted`] is dropped.
+//!
+//! New kernel threads may be started while the first are being stopped, so the list is read again until it has no new ones. One that sits in a
+//! system call that nothing interrupts is not waited for beyond [`PATIENCE`]: it runs none of the program's code before it stops.
+
+use super::error::Error;
+use super::process::Process;
+use std::collections::HashSet;
+use std::io;
+use std::time::{Duration, Instant};
+use upcall_os::trace::{Held, Hold, Registers};
+
+const PATIENCE: Duration = Duration::from_millis(200);
+/// So long the processor is given away between looks, then slept.
+const SPIN: Duration = Duration::from_millis(1);
+
+/// All kernel threads of a process, held. To be made and dropped on a kernel thread that ends soon after.
+pub struct Halted {
+    tasks: Vec<Held>,
+    since: Instant,
+}
+
+/// A kernel thread at the moment when it stood still.
+pub struct Task {
+    pub tid: u32,
+    /// By which the process itself knows it.
+    pub own_number: u32,
+    /// `None`: in a system call that was not interrupted.
+    pub registers: Option<Registers>,
+}
+
+impl Halted {
+    pub fn new(process: &Process) -> Result<Self, Error> {
+        let mut halted = Self { tasks: Vec::new(), since: Instant::now() };
+        let mut seen = HashSet::new();
+        loop {
+            let tasks = process.tasks().map_err(|error| Error::kernel(process.pid, "list the kernel threads", error))?;
+            let before = seen.len();
+            for tid in tasks.into_iter().filter(|&tid| seen.insert(tid)) {
+                match Held::seize(tid) {
+                    Ok(held) => halted.tasks.push(held),
+                    // It ended meanwhile.
+                    Err(_) if process.is_dead(tid) => {}
+                    Err(error) => return Err(refused(process, tid, error)),
+                }
+            }
+            if seen.len() == before {
+                break;
+            }
+            halted.wait();
+        }
+        halted.tasks.retain_mut(|held| held.look() != Hold::Gone);
+        if halted.tasks.is_empty() { Err(Error::NoProcess(process.pid)) } else { Ok(halted) }
+    }
+
+    /// Until all have stopped, or for as long as we are willing.
+    fn wait(&mut self) {
+        let start = Instant::now();
+        while self.tasks.iter_mut().any(|held| held.look() == Hold::Coming) && start.elapsed() < PATIENCE {
+            if start.elapsed() < SPIN {
+                std::thread::yield_now();
+            } else {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
+    }
+
+    /// Where each of them stands.
+    pub fn tasks(&self, process: &Process) -> Vec<Task> {
+        let task =
+            |held: &Held| Task { tid: held.tid(), own_number: process.own_number(held.tid()), registers: held.registers().ok() };
+        self.tasks.iter().map(task).collect()
+    }
+
+    /// Lets the process go on; returns for how long it has stood.
+    pub fn release(self) -> Duration {
+        let since = self.since;
+        drop(self);
+        since.elapsed()
+    }
+}
+
+fn refused(process: &Process, tid: u32, error: io::Error) -> Error {
+    match process.tracer(tid) {
+        0 => Error::kernel(process.pid, "stop the kernel threads", error),
+        by => Error::Traced { pid: process.pid, by },
+    }
+}

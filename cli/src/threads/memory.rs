@@ -1,0 +1,102 @@
+//! Much of another process's memory at once: a thousand places by each system call, some of which may turn out not to be readable.
+
+use std::io;
+use upcall_os::trace::{self, MOST_SPANS, Span};
+
+/// What was read of a number of spans, in their order.
+pub struct Copied {
+    bytes: Vec<u8>,
+    /// Where in `bytes` each span's begin, and how many of them were read.
+    parts: Vec<(usize, usize)>,
+}
+
+impl Copied {
+    /// What could be read of span `index`: all of it, or what lies before the first byte that cannot be read.
+    pub fn get(&self, index: usize) -> &[u8] {
+        self.parts.get(index).map_or(&[], |&(start, len)| &self.bytes[start..start + len])
+    }
+
+    /// Span `index`, if all of it could be read.
+    pub fn whole(&self, index: usize, len: usize) -> Option<&[u8]> {
+        Some(self.get(index)).filter(|bytes| bytes.len() == len)
+    }
+}
+
+/// Reads `spans` of process `pid`. What cannot be read is left out; an error means that nothing can.
+pub fn copy(pid: u32, spans: &[Span]) -> io::Result<Copied> {
+    let total = spans.iter().map(|span| span.len).sum();
+    let mut copied = Copied { bytes: vec![0; total], parts: Vec::with_capacity(spans.len()) };
+    let mut place = 0;
+    for batch in spans.chunks(MOST_SPANS) {
+        let mut rest = batch;
+        while !rest.is_empty() {
+            let wanted: usize = rest.iter().map(|span| span.len).sum();
+            let mut got = match trace::read(pid, rest, &mut copied.bytes[place..place + wanted]) {
+                Ok(got) => got,
+                Err(error) if is_hole(&error) => 0,
+                Err(error) => return Err(error),
+            };
+            // The spans that were read, and the one at which it ended, if any: the next call begins behind that.
+            let mut done = 0;
+            for span in rest {
+                let read = got.min(span.len);
+                copied.parts.push((place, read));
+                place += span.len;
+                got -= read;
+                done += 1;
+                if read < span.len {
+                    break;
+                }
+            }
+            rest = &rest[done..];
+        }
+    }
+    Ok(copied)
+}
+
+/// EFAULT: nothing is mapped there, or it may not be read.
+fn is_hole(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(14)
+}
+
+/// The bytes of one span, all or nothing.
+pub fn read(pid: u32, at: u64, len: usize) -> io::Result<Option<Vec<u8>>> {
+    let copied = copy(pid, &[Span { at, len }])?;
+    Ok(copied.whole(0, len).map(<[u8]>::to_vec))
+}
+
+/// The little-endian number of 4 bytes at `at`, 0 beyond the end.
+pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |four| u32::from_le_bytes(*four))
+}
+
+/// The little-endian number of 8 bytes at `at`, 0 beyond the end.
+pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |eight| u64::from_le_bytes(*eight))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_is_left_out() {
+        let there: Vec<u8> = (0..=255).collect();
+        let at = there.as_ptr().addr() as u64;
+        // Holes at the beginning, at the end, next to each other, and more spans than one call takes.
+        let span =
+            |index: usize| if index % 7 < 2 { Span { at: 8, len: 3 } } else { Span { at: at + index as u64 % 200, len: 5 } };
+        let spans: Vec<_> = (0..3000).map(span).collect();
+        let copied = copy(std::process::id(), &spans).unwrap();
+        for (index, span) in spans.iter().enumerate() {
+            if span.at == 8 {
+                assert!(copied.get(index).is_empty());
+            } else {
+                let start = (span.at - at) as usize;
+                assert_eq!(copied.whole(index, 5).unwrap(), &there[start..start + 5]);
+            }
+        }
+        assert!(copied.get(3000).is_empty());
+        assert_eq!((u32_at(&there, 1), u64_at(&there, 250)), (0x0403_0201, 0));
+    }
+}

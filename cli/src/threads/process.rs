@@ -1,0 +1,151 @@
+//! What `/proc` says of a process: whether it is there, its kernel threads, and which files it maps where.
+
+use super::error::Error;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A part of the process's address space that a file, or the kernel's own code (`[vdso]`), is mapped to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    pub start: u64,
+    pub end: u64,
+    /// Where in the file it begins.
+    pub offset: u64,
+    pub executable: bool,
+    /// Tells files apart, with the path.
+    pub inode: u64,
+    pub path: PathBuf,
+}
+
+/// One line of `/proc/PID/maps`. `None`: nothing that has a name.
+fn mapping(line: &str) -> Option<Mapping> {
+    // Five words with one space behind each; the path is the rest, and may hold spaces.
+    let mut words = line.splitn(6, ' ');
+    let (start, end) = words.next()?.split_once('-')?;
+    let (flags, offset, _device) = (words.next()?, words.next()?, words.next()?);
+    let inode = words.next()?.parse().ok()?;
+    let path = words.next()?.trim_start();
+    let hex = |text| u64::from_str_radix(text, 16).ok();
+    let (start, end, offset) = (hex(start)?, hex(end)?, hex(offset)?);
+    let named = path.starts_with('/') || path == "[vdso]";
+    (named && start < end).then(|| Mapping { start, end, offset, executable: flags.contains('x'), inode, path: path.into() })
+}
+
+/// A process that was there a moment ago.
+pub struct Process {
+    pub pid: u32,
+    /// What it is called.
+    pub program: String,
+    pub mappings: Vec<Mapping>,
+    /// The kernel tells the process other numbers than us (PID namespaces).
+    foreign_numbers: bool,
+}
+
+impl Process {
+    pub fn find(pid: u32) -> Result<Self, Error> {
+        let status =
+            Status::read(&format!("/proc/{pid}/status")).map_err(|error| Error::kernel(pid, "read the status", error))?;
+        if matches!(status.state, 'Z' | 'X') && lives(pid).is_empty() {
+            return Err(Error::Ended(pid));
+        }
+        let maps = fs::read(format!("/proc/{pid}/maps")).map_err(|error| Error::kernel(pid, "read the memory map", error))?;
+        let mappings = String::from_utf8_lossy(&maps).lines().filter_map(mapping).collect();
+        Ok(Self { pid, program: status.name, mappings, foreign_numbers: status.numbers.len() > 1 })
+    }
+
+    /// Opens a file that the process maps, also one of another mount namespace, and one that was deleted or replaced since.
+    pub fn open(&self, mapping: &Mapping) -> io::Result<File> {
+        let Mapping { start, end, path, .. } = mapping;
+        // By the mapping itself: always the right file, but only for CAP_CHECKPOINT_RESTORE.
+        let by_mapping = format!("/proc/{}/map_files/{start:x}-{end:x}", self.pid);
+        let exe = PathBuf::from(format!("/proc/{}/exe", self.pid));
+        if let Ok(file) = File::open(by_mapping) {
+            return Ok(file);
+        }
+        if fs::read_link(&exe).is_ok_and(|link| link == *path) {
+            return File::open(exe);
+        }
+        if path.as_os_str().as_encoded_bytes().ends_with(b" (deleted)") {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the file was deleted or replaced since"));
+        }
+        let inside = path.strip_prefix("/").unwrap_or(path);
+        File::open(Path::new(&format!("/proc/{}/root", self.pid)).join(inside))
+    }
+
+    /// Its kernel threads now.
+    pub fn tasks(&self) -> io::Result<Vec<u32>> {
+        let entries = fs::read_dir(format!("/proc/{}/task", self.pid))?;
+        Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+    }
+
+    /// Whether kernel thread `tid` has ended and only its number is left.
+    pub fn is_dead(&self, tid: u32) -> bool {
+        Status::read(&format!("/proc/{}/task/{tid}/status", self.pid)).map_or(true, |status| matches!(status.state, 'Z' | 'X'))
+    }
+
+    /// Who traces kernel thread `tid`; 0 if nobody.
+    pub fn tracer(&self, tid: u32) -> u32 {
+        Status::read(&format!("/proc/{}/task/{tid}/status", self.pid)).map_or(0, |status| status.tracer)
+    }
+
+    /// The number by which the process itself knows its kernel thread `tid`.
+    pub fn own_number(&self, tid: u32) -> u32 {
+        if !self.foreign_numbers {
+            return tid;
+        }
+        let status = Status::read(&format!("/proc/{}/task/{tid}/status", self.pid));
+        status.ok().and_then(|status| status.numbers.last().copied()).unwrap_or(tid)
+    }
+}
+
+/// The kernel threads of `pid` that have not ended.
+fn lives(pid: u32) -> Vec<u32> {
+    let process = Process { pid, program: String::new(), mappings: Vec::new(), foreign_numbers: false };
+    process.tasks().unwrap_or_default().into_iter().filter(|&tid| !process.is_dead(tid)).collect()
+}
+
+/// What we want of a `status` file.
+struct Status {
+    name: String,
+    state: char,
+    tracer: u32,
+    /// From our namespace to its own.
+    numbers: Vec<u32>,
+}
+
+impl Status {
+    fn read(path: &str) -> io::Result<Self> {
+        let text = fs::read(path)?;
+        let text = String::from_utf8_lossy(&text);
+        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("").trim();
+        Ok(Self {
+            name: field("Name:").into(),
+            state: field("State:").chars().next().unwrap_or('?'),
+            tracer: field("TracerPid:").parse().unwrap_or(0),
+            numbers: field("NSpid:").split_whitespace().filter_map(|number| number.parse().ok()).collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_map() {
+        let line = "5581a0-5581b000 r-xp 00036000 fe:00 1573 /a folder/pro gram (deleted)";
+        let found = mapping(line).expect("a file");
+        assert_eq!((found.start, found.end, found.offset, found.inode), (0x5581a0, 0x5581b000, 0x36000, 1573));
+        assert!(found.executable && found.path == Path::new("/a folder/pro gram (deleted)"));
+        for nothing in [
+            "7f00-7f10 rw-p 00000000 00:00 0 ",
+            "7f00-7f10 rw-p 00000000 00:00 0 [heap]",
+            "7f10-7f00 r--p 0 00:00 1 /x",
+            "",
+            "x-y",
+        ] {
+            assert_eq!(mapping(nothing), None, "{nothing:?}");
+        }
+    }
+}

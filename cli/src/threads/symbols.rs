@@ -1,0 +1,148 @@
+//! Names of functions: from the debug information, with those that were inlined and with lines; else from the symbol table.
+//!
+//! Debug information that holds lines only (`debug = "line-tables-only"`, as many release builds have it) names functions without their crate and
+//! module. Of a function that was not inlined the symbol has them; for the others of the standard library and of `upcall-thread`, which are told
+//! from the program's own, the source file says which module it is.
+
+use super::code::Frame;
+use super::image::Elf;
+use addr2line::Context;
+use addr2line::gimli::{Dwarf, EndianSlice, LittleEndian};
+use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
+
+type Slice = EndianSlice<'static, LittleEndian>;
+
+/// What a file says of its functions. Addresses are those in the file.
+pub struct Symbols {
+    context: Option<Context<Slice>>,
+    /// Address, size and name, by address.
+    table: Vec<(u64, u64, &'static str)>,
+    /// Where the sources of `upcall-thread` were when it was built.
+    sources: Option<String>,
+}
+
+/// A function of `upcall-thread` that is never inlined, and its file.
+const KNOWN: [&str; 2] = ["upcall_thread::vp::Vp::find", "<upcall_thread::vp::Vp>::find"];
+const KNOWN_FILE: &str = "vp.rs";
+
+impl Symbols {
+    pub fn new(elf: &Elf<'static>) -> Self {
+        let section = |name: &str| elf.section_by_name(name).and_then(|section| section.data().ok()).unwrap_or_default();
+        let load =
+            |id: addr2line::gimli::SectionId| Ok::<_, addr2line::gimli::Error>(Slice::new(section(id.name()), LittleEndian));
+        let context = Dwarf::load(load).and_then(Context::from_dwarf).ok();
+        let functions = elf
+            .symbols()
+            .chain(elf.dynamic_symbols())
+            .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.is_definition());
+        let mut table: Vec<_> =
+            functions.filter_map(|symbol| Some((symbol.address(), symbol.size(), symbol.name().ok()?))).collect();
+        table.sort_unstable();
+        let mut symbols = Self { context, table, sources: None };
+        symbols.sources = symbols.find_sources();
+        symbols
+    }
+
+    fn find_sources(&self) -> Option<String> {
+        let candidates = self.table.iter().filter(|(.., name)| name.contains("upcall_thread") && name.contains("find"));
+        let (address, ..) = candidates.clone().find(|(.., name)| KNOWN.contains(&demangled(name).as_str()))?;
+        let frames = self.debug_information(*address, *address).ok()?;
+        frames.last()?.file.as_ref()?.strip_suffix(KNOWN_FILE).map(String::from)
+    }
+
+    /// The functions that `inside`, an address in the file, is in; `address` is what it is in memory.
+    pub fn frames(&self, inside: u64, address: u64) -> Vec<Frame> {
+        let mut frames = self.debug_information(inside, address).unwrap_or_default();
+        if frames.is_empty() {
+            frames.push(Frame { address, function: None, file: None, line: None });
+        }
+        // The outermost is no inlined one, so it has a symbol.
+        if let Some(last) = frames.last_mut()
+            && !last.function.as_deref().is_some_and(is_qualified)
+            && let Some(symbol) = self.symbol(inside)
+        {
+            last.function = Some(demangled(symbol));
+        }
+        for frame in &mut frames {
+            if let Some(function) = frame.function.take() {
+                let known = is_qualified(&function);
+                frame.function = Some(if known { function } else { self.qualified(&function, frame.file.as_deref()) });
+            }
+        }
+        frames
+    }
+
+    /// A function without its module, which the file may tell. What its type parameters are is left out: their names are long, and say little.
+    fn qualified(&self, function: &str, file: Option<&str>) -> String {
+        let name = function.split('<').next().unwrap_or(function);
+        let module = file.and_then(|file| {
+            let ours = self.sources.as_ref().and_then(|sources| file.strip_prefix(sources.as_str()));
+            let ours = ours.map(|rest| ("upcall_thread", rest));
+            let (of, rest) = ours.or_else(|| file.split_once("/library/")?.1.split_once("/src/"))?;
+            let rest = rest.strip_suffix(".rs")?;
+            let inside = rest.strip_suffix("/mod").unwrap_or(rest).replace('/', "::");
+            Some(if rest == "lib" { of.to_string() } else { format!("{of}::{inside}") })
+        });
+        module.map_or_else(|| name.to_string(), |module| format!("{module}::{name}"))
+    }
+
+    fn debug_information(&self, inside: u64, address: u64) -> Result<Vec<Frame>, addr2line::gimli::Error> {
+        let Some(context) = &self.context else { return Ok(Vec::new()) };
+        let mut found = context.find_frames(inside).skip_all_loads()?;
+        let mut frames = Vec::new();
+        while let Some(frame) = found.next()? {
+            let name = frame.function.as_ref().and_then(|function| function.raw_name().ok());
+            let location = frame.location.as_ref();
+            frames.push(Frame {
+                address,
+                function: name.map(|name| demangled(&name)),
+                file: location.and_then(|location| location.file).map(plain),
+                line: location.and_then(|location| location.line),
+            });
+        }
+        Ok(frames)
+    }
+
+    fn symbol(&self, inside: u64) -> Option<&'static str> {
+        let after = self.table.partition_point(|(start, ..)| *start <= inside);
+        // Assembly often gives no size.
+        let (start, size, name) = self.table.get(after.checked_sub(1)?)?;
+        (*size == 0 || inside - start < *size).then_some(name)
+    }
+}
+
+/// Whether it has a crate and a module, or is a method of a trait.
+fn is_qualified(function: &str) -> bool {
+    function.starts_with('<') || function.split('<').next().is_some_and(|path| path.contains("::"))
+}
+
+/// As people write it, without the compiler's hash.
+fn demangled(name: &str) -> String {
+    let name = rustc_demangle::try_demangle(name).map_or_else(|_| name.to_string(), |name| format!("{name:#}"));
+    plain(&name)
+}
+
+/// Files may hold any bytes; what goes to a terminal must not steer it.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_without_a_module_get_one() {
+        let symbols = Symbols { context: None, table: Vec::new(), sources: Some("/home/x/thread/src/".into()) };
+        for (name, file, expected) in [
+            ("lock<usize>", "/home/x/thread/src/mutex.rs", "upcall_thread::mutex::lock"),
+            ("switch", "/home/x/thread/src/arch/x86_64.rs", "upcall_thread::arch::x86_64::switch"),
+            ("do_call<a::B, ()>", "/rustc/59807616/library/std/src/panicking.rs", "std::panicking::do_call"),
+            ("f<u8>", "/rustc/59807616/library/core/src/ops/mod.rs", "core::ops::f"),
+            ("own<u8>", "/home/x/src/main.rs", "own"),
+        ] {
+            assert_eq!(symbols.qualified(name, Some(file)), expected);
+        }
+        assert!(!is_qualified("lock<std::Thing>") && is_qualified("<a::B as C>::f") && is_qualified("a::f<u8>"));
+    }
+}

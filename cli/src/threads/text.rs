@@ -1,0 +1,220 @@
+//! The form for people. Threads that do the same are shown together, so that ten thousand take no more room than ten.
+
+use super::backtrace;
+use super::code::{Code, Frame};
+use super::process::Process;
+use super::snapshot::{Processor, Snapshot};
+use super::thread::{Kind, State, Thread, Wait};
+use super::unwind::Calls;
+use crate::{FAINT, STRONG};
+use std::collections::{BTreeSet, HashMap};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+/// Fewer that do the same are shown each by itself.
+const MANY: usize = 4;
+/// So many of a group are named.
+const NAMED: usize = 3;
+
+/// The thread that `processor` runs, or on whose stack it idles.
+pub fn thread_of<'a>(processor: &Processor, snapshot: &Snapshot, threads: &'a [Thread]) -> Option<&'a Thread> {
+    let record = snapshot.records.iter().find(|record| record.at == processor.current)?;
+    threads.iter().find(|thread| thread.number == record.number)
+}
+
+/// What is waited for: "the mutex at 0x7f…".
+pub fn what_for(wait: &Wait) -> String {
+    let object = wait.object;
+    match wait.kind {
+        Kind::Thread => match &wait.thread {
+            Some((number, Some(name))) => format!("the end of thread {number} {name:?}"),
+            Some((number, None)) => format!("the end of thread {number}"),
+            None => "the end of a thread that is no more".into(),
+        },
+        Kind::Mutex => format!("the mutex at 0x{object:x}"),
+        Kind::Shares => format!("the read-write lock or semaphore at 0x{object:x}"),
+        Kind::Condition => format!("the condition variable at 0x{object:x}"),
+        Kind::Unpark => "an unpark".into(),
+        Kind::Time => "a time".into(),
+        Kind::BlockingWork => "blocking work".into(),
+        Kind::EndOfRun => "the end of the virtual processors".into(),
+        Kind::Other => "something outside, such as the reply to a call".into(),
+    }
+}
+
+/// What several wait for: "3 mutexes".
+fn what_all_for(waits: &[&Wait]) -> String {
+    let different = waits.iter().map(|wait| wait.object).collect::<BTreeSet<_>>().len();
+    let kind = match waits {
+        [first, ..] if different > 1 => first.kind,
+        [first, ..] => return what_for(first),
+        [] => return String::new(),
+    };
+    match kind {
+        Kind::Thread => format!("the ends of {different} threads"),
+        Kind::Mutex => format!("{different} mutexes"),
+        Kind::Shares => format!("{different} read-write locks or semaphores"),
+        Kind::Condition => format!("{different} condition variables"),
+        _ => waits.first().map(|wait| what_for(wait)).unwrap_or_default(),
+    }
+}
+
+/// What a thread, or several that do the same, does.
+fn doing(threads: &[&Thread]) -> String {
+    let (s, is, has) = if threads.len() == 1 { ("s", "is", "has") } else { ("", "are", "have") };
+    let state = threads.first().map_or(State::Ready, |thread| thread.state);
+    match state {
+        State::Running => match threads {
+            [Thread { processor: Some(processor), .. }] => format!("runs on processor {processor}"),
+            _ => format!("run{s}"),
+        },
+        State::Waiting | State::KernelWaiting => {
+            let waits: Vec<_> = threads.iter().filter_map(|thread| thread.waits_for.as_ref()).collect();
+            let mut text = match waits.first().map(|wait| wait.kind) {
+                Some(Kind::Time) => format!("sleep{s}"),
+                Some(Kind::Unpark) => format!("{is} parked"),
+                _ => format!("wait{s} for {}", what_all_for(&waits)),
+            };
+            if let [Thread { kernel_thread: Some(_), processor: Some(processor), .. }] = threads {
+                text += &format!("; processor {processor} idles on its stack");
+            }
+            text
+        }
+        State::Ready => format!("{is} ready to run"),
+        State::NotStarted => format!("{has} not started"),
+        State::IdleWorker => match threads {
+            [Thread { kernel_thread: Some(_), processor: Some(processor), .. }] => {
+                format!("is a worker without work; processor {processor} idles on its stack")
+            }
+            [_] => "is a worker without work".into(),
+            _ => "are workers without work".into(),
+        },
+        State::Ended => format!("{has} ended, and {has} not been joined"),
+        State::Abandoned => format!("never run{s} again: the virtual processors have ended"),
+        State::KernelElsewhere => format!("do{} not wait through Upcall now", if s.is_empty() { "" } else { "es" }),
+    }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+fn title(thread: &Thread) -> String {
+    match &thread.name {
+        Some(name) => format!("{} {name:?}", thread.number),
+        None => thread.number.to_string(),
+    }
+}
+
+/// Threads that are shown together.
+#[derive(PartialEq, Eq, Hash)]
+struct Likeness<'a> {
+    state: State,
+    kind: Option<Kind>,
+    calls: &'a Calls,
+}
+
+fn groups<'a>(threads: &'a [Thread], fold: bool) -> Vec<Vec<&'a Thread>> {
+    let mut known: HashMap<Likeness<'_>, usize> = HashMap::new();
+    let mut groups: Vec<Vec<&Thread>> = Vec::new();
+    for thread in threads {
+        let kind = thread.waits_for.as_ref().map(|wait| wait.kind);
+        let place = *known.entry(Likeness { state: thread.state, kind, calls: &thread.calls }).or_insert(groups.len());
+        match groups.get_mut(place) {
+            Some(group) => group.push(thread),
+            None => groups.push(vec![thread]),
+        }
+    }
+    let each = |group: Vec<&'a Thread>| {
+        if fold && group.len() >= MANY { vec![group] } else { group.into_iter().map(|thread| vec![thread]).collect() }
+    };
+    groups.into_iter().flat_map(each).collect()
+}
+
+/// Writes it to standard output.
+pub fn print(
+    process: &Process,
+    snapshot: &Snapshot,
+    threads: &[Thread],
+    code: &Code<'_>,
+    backtraces: bool,
+    all: bool,
+) -> io::Result<()> {
+    let mut out = BufWriter::new(anstream::stdout().lock());
+    let (kernel, user): (Vec<_>, Vec<_>) = groups(threads, !all)
+        .into_iter()
+        .partition(|group| matches!(group[0].state, State::KernelWaiting | State::KernelElsewhere));
+    writeln!(
+        out,
+        "{STRONG}process {} ({}): {} on {}{STRONG:#} {FAINT}(stopped for {:.1} ms){FAINT:#}",
+        process.pid,
+        process.program.escape_debug(),
+        counted(user.iter().map(Vec::len).sum(), "user-level thread"),
+        counted(snapshot.processors.len(), "virtual processor"),
+        snapshot.stopped.as_secs_f64() * 1e3
+    )?;
+    for processor in &snapshot.processors {
+        let does = match thread_of(processor, snapshot, threads) {
+            Some(thread) if thread.state == State::Running => format!("runs thread {}", title(thread)),
+            Some(thread) => format!("idles on the stack of thread {}", title(thread)),
+            None => "is between two threads".into(),
+        };
+        writeln!(out, "processor {} {does} {FAINT}(kernel thread {}){FAINT:#}", processor.index, processor.kernel_thread)?;
+    }
+    for group in &user {
+        section(&mut out, group, code, backtraces, all)?;
+    }
+    if !kernel.is_empty() {
+        writeln!(out, "\n{STRONG}kernel threads that wait, or have waited, through Upcall{STRONG:#}")?;
+    }
+    for group in &kernel {
+        section(&mut out, group, code, backtraces, all)?;
+    }
+    for note in &snapshot.notes {
+        writeln!(out, "\nnote: {}", note.escape_debug())?;
+    }
+    out.flush()
+}
+
+fn section(out: &mut impl Write, group: &[&Thread], code: &Code<'_>, backtraces: bool, all: bool) -> io::Result<()> {
+    match group {
+        [thread] => writeln!(out, "\n{STRONG}{}{STRONG:#} {}", title(thread), doing(group))?,
+        _ => {
+            let first: Vec<_> = group.iter().take(NAMED).map(|thread| title(thread)).collect();
+            let last = group.last().map(|thread| title(thread)).unwrap_or_default();
+            let between = if group.len() > NAMED + 1 { ", …, " } else { ", " };
+            writeln!(out, "\n{STRONG}{} threads{STRONG:#} {}: {}{between}{last}", group.len(), doing(group), first.join(", "))?;
+        }
+    }
+    let Some(thread) = group.first().filter(|_| backtraces) else { return Ok(()) };
+    let frames = match all {
+        true => backtrace::calls_of(&thread.calls, code),
+        // Nothing of the program is in these.
+        false if matches!(thread.state, State::IdleWorker | State::Ended) => Vec::new(),
+        false => backtrace::shown(&thread.calls, code, thread.state),
+    };
+    let here = std::env::current_dir().unwrap_or_default();
+    for frame in &frames {
+        line(out, frame, &here)?;
+    }
+    match &thread.calls.cut {
+        Some(why) => writeln!(out, "    {FAINT}… cut: {}{FAINT:#}", why.escape_debug()),
+        None => Ok(()),
+    }
+}
+
+fn line(out: &mut impl Write, frame: &Frame, here: &Path) -> io::Result<()> {
+    match &frame.function {
+        Some(function) => write!(out, "    {function}")?,
+        None => write!(out, "    0x{:x}", frame.address)?,
+    }
+    if let Some(file) = &frame.file {
+        let file = Path::new(file);
+        let file = file.strip_prefix(here).unwrap_or(file).display();
+        match frame.line {
+            Some(line) => write!(out, " {FAINT}{file}:{line}{FAINT:#}")?,
+            None => write!(out, " {FAINT}{file}{FAINT:#}")?,
+        }
+    }
+    writeln!(out)
+}
