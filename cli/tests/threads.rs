@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 #[path = "../../thread/examples/waiting.rs"]
@@ -21,6 +22,7 @@ const PROGRAM: &str = "UPCALL_TEST_PROGRAM";
 fn program() {
     match std::env::var(PROGRAM).as_deref() {
         Ok("idle") => idle(),
+        Ok("switching") => switching(),
         Ok(more) => waiting::show(more.parse().expect("a number of threads")),
         Err(_) => {}
     }
@@ -40,6 +42,28 @@ fn idle() {
     });
     run.expect("two processors");
     println!("0 threads have ended");
+}
+
+/// Threads that do nothing but give way to each other.
+fn switching() {
+    static STOP: AtomicBool = AtomicBool::new(false);
+    fn gives_way() {
+        while !STOP.load(Ordering::Relaxed) {
+            upcall_thread::yield_now();
+        }
+    }
+    std::thread::spawn(|| {
+        std::thread::sleep(Duration::from_millis(100));
+        println!("ready");
+        let _ = std::io::stdin().read_line(&mut String::new());
+        STOP.store(true, Ordering::Relaxed);
+    });
+    let run = upcall_thread::Processors::new().count(2).run(|| {
+        let threads: Vec<_> = (0..100).map(|_| upcall_thread::spawn(gives_way)).collect();
+        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    });
+    run.expect("two processors");
+    println!("100 threads have ended");
 }
 
 /// A program, at the point where its threads wait. Killed on drop.
@@ -214,6 +238,25 @@ fn processors_that_idle() {
     let text = listed(&[&program.pid()]).expect("as before");
     assert!(text.contains("is parked; processor 0 idles on its stack"), "{text}");
     program.ends_well(0);
+}
+
+/// Most of the time its processors are in the middle of a switch, where neither registers nor records are the whole truth.
+#[test]
+fn threads_that_switch() {
+    let program = Program::start("switching");
+    for _ in 0..10 {
+        let Some(whole) = json(&[&program.pid()]) else { return };
+        let threads = whole["threads"].as_array().expect("a list");
+        let own = threads.iter().filter(|thread| functions(thread).iter().any(|name| name.contains("gives_way")));
+        assert_eq!(own.count(), 100, "{whole}");
+        for thread in threads {
+            assert_eq!(thread["cut"], Value::Null, "{thread}");
+            let state = thread["state"].as_str().expect("a state");
+            let expected = if thread["name"].is_null() { ["ready", "running"] } else { ["waiting", "running"] };
+            assert!(expected.contains(&state), "{thread}");
+        }
+    }
+    program.ends_well(100);
 }
 
 #[test]

@@ -8,7 +8,7 @@
 use super::beacon::{Beacon, Layout};
 use super::error::Error;
 use super::halt::{Halted, Task};
-use super::memory::{Copied, copy, read, u32_at, u64_at};
+use super::memory::{Copied, copy, copy_dense, read, u32_at, u64_at};
 use super::process::Process;
 use super::slabs::Slabs;
 use std::collections::{HashMap, HashSet};
@@ -228,13 +228,13 @@ impl Taking<'_> {
     fn names(&self, records: &mut [Record], extras: &[u64], layout: Layout) -> io::Result<()> {
         let named: Vec<_> = records.iter_mut().zip(extras).filter(|(_, extra)| **extra != 0).collect();
         let span = |extra: u64| Span { at: extra.wrapping_add(layout.name), len: 16 };
-        let heads = copy(self.process.pid, &named.iter().map(|(_, extra)| span(**extra)).collect::<Vec<_>>())?;
+        let heads = copy_dense(self.process.pid, &named.iter().map(|(_, extra)| span(**extra)).collect::<Vec<_>>())?;
         let texts = (0..named.len()).map(|index| {
             let head = heads.get(index);
             Span { at: u64_at(head, 0), len: u64_at(head, 8).min(MOST_NAME as u64) as usize }
         });
         let texts: Vec<_> = texts.collect();
-        let copied = copy(self.process.pid, &texts)?;
+        let copied = copy_dense(self.process.pid, &texts)?;
         for (index, (record, _)) in named.into_iter().enumerate() {
             if texts[index].at != 0 {
                 record.name = Some(String::from_utf8_lossy(copied.get(index)).into_owned());

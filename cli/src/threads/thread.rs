@@ -1,8 +1,9 @@
 //! What each thread does: from its record, from the processors, and, where the record does not tell, from the calls on its stack.
 //!
-//! Three things that the record (of version 1) does not tell:
+//! Four things that the record (of version 1) does not tell:
 //! * that a thread has ended and has not been joined: nothing but the scheduler's first function is on its stack then;
 //! * that a worker idles on its own stack: the idle loop was called by the worker's loop;
+//! * that a thread is about to wait, or was woken and is about to run: it is a processor's, and the idle loop is not on its stack;
 //! * that a thread was woken and has not run since: it is shown as waiting until it does.
 
 use super::backtrace::{calls_of, is_function};
@@ -110,7 +111,11 @@ pub fn all(snapshot: &Snapshot, code: &Code<'_>) -> Vec<Thread> {
                 state,
                 waits_for,
                 processor: record.home,
-                kernel_thread: running.map(|processor| processor.kernel_thread).or(record.on.map(|(tid, _)| tid)),
+                kernel_thread: match (running, record.home) {
+                    (Some(processor), _) => Some(processor.kernel_thread),
+                    (None, None) => record.on.map(|(tid, _)| tid),
+                    (None, Some(_)) => None,
+                },
                 calls,
             }
         })
@@ -143,12 +148,13 @@ fn state(
                 let place = calls.iter().position(|frame| is_function(frame, "vp", name))?;
                 calls.get(place + 1)
             };
-            // It looks for outside work on its way, and goes on.
-            if calls.iter().any(|frame| is_function(frame, "vp", "glance")) {
-                return (State::Running, None);
-            }
             if caller_of("find").is_some_and(|frame| is_function(frame, "vp", "serve")) {
                 return (State::IdleWorker, None);
+            }
+            // On its way into a wait or out of one, or looking for outside work in between: it does not wait, as far as names tell.
+            let has_names = calls.iter().any(|frame| frame.function.is_some());
+            if has_names && caller_of("find").is_none() {
+                return (State::Running, None);
             }
         }
         let stays = record.outside && home > 0 && Kind::of(record.cause) == Kind::Other;
@@ -176,7 +182,7 @@ fn calls(record: &Record, stacks: &Stacks, code: &Code<'_>) -> Calls {
     };
     let cut = |why: &str| Calls { at: Vec::new(), cut: Some(why.into()) };
     match record.on {
-        Some((_, Some(registers))) => unwind(code, Place::running(&registers), &stack),
+        Some((_, Some(registers))) => running(record, Place::running(&registers), &stack, code),
         Some((_, None)) => cut("its kernel thread is in a system call that nothing interrupts"),
         None if record.home.is_none() => Calls::default(),
         None if record.parts.is_empty() => cut("its saved stack pointer is not in its stack"),
@@ -185,4 +191,16 @@ fn calls(record: &Record, stacks: &Stacks, code: &Code<'_>) -> Calls {
             None => cut("its stack cannot be read"),
         },
     }
+}
+
+/// From the registers; but in the middle of a switch the call frame information is not true. There, either as many of the four words as were pushed are to
+/// be popped, or the stack is the new thread's already and its saved picture is still good. What leads to the end of the stack is right.
+fn running(record: &Record, place: Place, stack: &impl Fn(u64) -> Option<u64>, code: &Code<'_>) -> Calls {
+    let first = unwind(code, place.clone(), stack);
+    if first.cut.is_none() {
+        return first;
+    }
+    let saved = Place::suspended(record.stack_pointer, stack);
+    let others = (1..=4).map(|words| place.popped(words)).chain(saved);
+    others.map(|place| unwind(code, place, stack)).find(|calls| calls.cut.is_none()).unwrap_or(first)
 }

@@ -100,6 +100,13 @@ impl Place {
         Self { registers: all }
     }
 
+    /// As if it had popped so many words.
+    pub fn popped(&self, words: u64) -> Self {
+        let mut place = self.clone();
+        place.registers[RSP] = self.registers[RSP].and_then(|sp| sp.checked_add(8 * words));
+        place
+    }
+
     /// Of a thread whose saved stack pointer is `sp`. `None`: the picture there was not read.
     pub fn suspended(sp: u64, stack: &impl Fn(u64) -> Option<u64>) -> Option<Self> {
         let word = |index: u64| stack(sp.checked_add(8 * index)?);
@@ -125,7 +132,7 @@ pub struct Calls {
 pub fn unwind(code: &Code<'_>, mut place: Place, stack: &impl Fn(u64) -> Option<u64>) -> Calls {
     let mut calls = Calls::default();
     let mut returns = false;
-    while let Some(address) = place.registers[RIP].filter(|&address| address != 0) {
+    while let Some(address) = place.registers[RIP] {
         if calls.at.len() == MOST_FRAMES {
             calls.cut = Some(format!("more than {MOST_FRAMES} calls"));
             break;
@@ -147,9 +154,9 @@ pub fn unwind(code: &Code<'_>, mut place: Place, stack: &impl Fn(u64) -> Option<
 
 /// From a frame to its caller's; whether it was interrupted there. A caller without an address: there is none.
 fn step(code: &Code<'_>, place: &Place, returns: bool, stack: &impl Fn(u64) -> Option<u64>) -> Result<(Place, bool), String> {
-    let address = place.registers[RIP].unwrap_or(0);
+    let address = place.registers[RIP].unwrap_or_default();
     // The address behind a call may belong to the next function, or to other rows.
-    let row = code.row(address - u64::from(returns)).map_err(|why| why.to_string())?;
+    let row = code.row(address.wrapping_sub(u64::from(returns))).map_err(|why| why.to_string())?;
     let frame = Frame { row: &row, place, stack };
     let cfa = match &row.cfa {
         CfaRule::RegisterAndOffset { register, offset } => {
