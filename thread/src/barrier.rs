@@ -1,7 +1,7 @@
 //! A barrier that blocks threads and never their processors.
 
 use crate::condvar::Condvar;
-use crate::deadline::after;
+use crate::deadline::{after, shielded};
 use crate::mutex::{Mutex, MutexGuard};
 use crate::waiter::Waited;
 use std::fmt;
@@ -65,12 +65,12 @@ impl Barrier {
             return Some(BarrierWaitResult { is_leader: true });
         }
         let absence = Absence { barrier: self, round: state.round };
-        let state = self.wait_for_round(state, deadline);
+        let mut state = self.wait_for_round(state, deadline);
         let met = state.round != absence.round;
-        drop(state);
-        if met {
-            std::mem::forget(absence);
+        if !met {
+            state.arrived -= 1;
         }
+        std::mem::forget(absence);
         met.then_some(BarrierWaitResult { is_leader: false })
     }
 
@@ -87,7 +87,7 @@ impl Barrier {
     }
 }
 
-/// Takes back that a thread has come, unless its round is complete: when it leaves by its deadline, or by unwinding.
+/// Takes back that a thread has come, unless its round is complete: when it leaves by unwinding.
 struct Absence<'a> {
     barrier: &'a Barrier,
     round: u64,
@@ -95,7 +95,7 @@ struct Absence<'a> {
 
 impl Drop for Absence<'_> {
     fn drop(&mut self) {
-        let mut state = self.barrier.state.lock();
+        let mut state = shielded(|| self.barrier.state.lock());
         if state.round == self.round {
             state.arrived -= 1;
         }

@@ -96,6 +96,7 @@ fn aside() -> MutexGuard<'static, AsideThreads> {
 impl AsideThreads {
     /// Hands `job` to a kernel thread, now or later. The job comes back if there is none and none can be had.
     fn give(job: Job) -> Result<(), Job> {
+        let run = job.run;
         let mut aside = aside();
         aside.jobs.push_back(job);
         if aside.jobs.len() <= aside.idle {
@@ -103,21 +104,21 @@ impl AsideThreads {
             GIVEN.notify_one();
             return Ok(());
         }
-        if aside.there < MOST_KERNEL_THREADS {
-            aside.there += 1;
-            let number = aside.there;
-            let started = std::thread::Builder::new().name(format!("upcall-aside-{number}")).spawn(serve);
-            if started.is_err() {
-                aside.there -= 1;
-                // The others will come to it.
-                if aside.there == 0
-                    && let Some(job) = aside.jobs.pop_back()
-                {
-                    return Err(job);
-                }
-            }
+        if aside.there == MOST_KERNEL_THREADS {
+            return Ok(());
         }
-        Ok(())
+        aside.there += 1;
+        let number = aside.there;
+        // To start a kernel thread takes long, and other processors have work for those that are there.
+        drop(aside);
+        if std::thread::Builder::new().name(format!("upcall-aside-{number}")).spawn(serve).is_ok() {
+            return Ok(());
+        }
+        let mut aside = self::aside();
+        aside.there -= 1;
+        // If there are others they will come to it; and one that came may have taken it already.
+        let mine = aside.jobs.iter().position(|queued| aside.there == 0 && ptr::addr_eq(queued.run, run));
+        mine.and_then(|mine| aside.jobs.remove(mine)).map_or(Ok(()), Err)
     }
 }
 

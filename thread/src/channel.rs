@@ -4,11 +4,13 @@
 //! room (`sync_channel(0)`) holds one value for as long as its sender waits for the receiver to take it.
 
 use crate::condvar::Condvar;
-use crate::deadline::after;
+use crate::deadline::{after, shielded};
 use crate::mutex::{Mutex, MutexGuard};
 use crate::waiter::Waited;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 pub use std::sync::mpsc::{RecvError, RecvTimeoutError, SendError, TryRecvError, TrySendError};
 use std::time::{Duration, Instant};
@@ -16,13 +18,13 @@ use std::time::{Duration, Instant};
 /// A channel without a bound: sending never waits, and memory grows with what nobody has received.
 pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
     let shared = Shared::new(None);
-    (Sender { shared: Arc::clone(&shared) }, Receiver { shared })
+    (Sender { shared: Arc::clone(&shared) }, Receiver { shared, not_sync: PhantomData })
 }
 
 /// A channel that holds at most `bound` values: a sender waits for room. With 0 it waits until its value has been received.
 pub fn sync_channel<T>(bound: usize) -> (SyncSender<T>, Receiver<T>) {
     let shared = Shared::new(Some(bound));
-    (SyncSender { shared: Arc::clone(&shared) }, Receiver { shared })
+    (SyncSender { shared: Arc::clone(&shared) }, Receiver { shared, not_sync: PhantomData })
 }
 
 struct Shared<T> {
@@ -55,7 +57,7 @@ impl<T> Shared<T> {
     }
 
     fn drop_sender(&self) {
-        let mut state = self.state.lock();
+        let mut state = shielded(|| self.state.lock());
         state.senders -= 1;
         let last = state.senders == 0;
         drop(state);
@@ -172,7 +174,7 @@ struct Absence<'a, T> {
 
 impl<T> Drop for Absence<'_, T> {
     fn drop(&mut self) {
-        self.shared.state.lock().waiting = false;
+        shielded(|| self.shared.state.lock()).waiting = false;
     }
 }
 
@@ -184,7 +186,7 @@ struct Withdraw<'a, T> {
 
 impl<T> Drop for Withdraw<'_, T> {
     fn drop(&mut self) {
-        let mut state = self.shared.state.lock();
+        let mut state = shielded(|| self.shared.state.lock());
         if state.taken == self.number {
             let value = state.queue.pop_front();
             drop(state);
@@ -249,6 +251,8 @@ fn returned<T>(error: TrySendError<T>) -> SendError<T> {
 /// The receiving side of a channel.
 pub struct Receiver<T> {
     shared: Arc<Shared<T>>,
+    /// One thread at a time receives, as with `std`.
+    not_sync: PhantomData<Cell<()>>,
 }
 
 impl<T> Receiver<T> {
@@ -315,7 +319,7 @@ impl<T> Drop for SyncSender<T> {
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        let mut state = self.shared.state.lock();
+        let mut state = shielded(|| self.shared.state.lock());
         state.receiver = false;
         // A sender that waits for its value to be taken gets it back; what others have sent is dropped with the receiver.
         let left = if self.shared.bound == Some(0) { VecDeque::new() } else { std::mem::take(&mut state.queue) };

@@ -88,7 +88,11 @@ impl Condvar {
             Published::Yes
         });
         if ended != Ended::TimedOut {
-            return (mutex.lock(), Waited::Woken);
+            // If the thread's deadline passes while it waits for the mutex, the notification is another's.
+            let pass_on = PassOn(self);
+            let guard = mutex.lock();
+            std::mem::forget(pass_on);
+            return (guard, Waited::Woken);
         }
         if let Some(node) = &node {
             self.list.open().remove(node);
@@ -123,6 +127,15 @@ impl Condvar {
         }
         drop(list);
         woken.wake_all(Wait::wake);
+    }
+}
+
+/// Notifies another waiter when its own is left by unwinding.
+struct PassOn<'a>(&'a Condvar);
+
+impl Drop for PassOn<'_> {
+    fn drop(&mut self) {
+        self.0.notify_one();
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! A thread is not stopped from outside, in the middle of anything; it stops itself, where it waits. So whoever computes for long
 //! under a deadline asks [`deadline`] now and then. What is left is left by unwinding, as by a panic, but without the panic hook: guards are
-//! dropped, locks free again. While a thread unwinds its waits are not cut short, or a destructor that waits would end the process.
+//! dropped, locks free again. While a thread unwinds its waits are not cut short, or a destructor that waits would end the process; and since the standard
+//! library tells of a panic by kernel thread, neither are waits that begin while another thread of the same processor, in the middle of a panic, waits in a destructor.
 
 use crate::extra::Extra;
 use crate::thread::current_record;
@@ -26,7 +27,7 @@ impl std::error::Error for DeadlinePassed {}
 struct Cut;
 
 /// Runs `body`, in which no wait of the calling thread lasts beyond `at`: one that would is cut short then, and `body` is left by
-/// unwinding, with everything in it dropped.
+/// unwinding, with everything in it dropped. On a processor that is kept busy, deadlines are looked at on every 64th change of threads.
 ///
 /// Waits are those of this crate that have no deadline of their own, or a later one: locks, conditions, joins, channels, [`sleep`](crate::sleep),
 /// [`park`](crate::park) and so on; not [`block`](crate::block), the end of a [`scope`](crate::scope), nor [`blocking`](crate::blocking). Nested deadlines: the earliest counts. A `body` that does not
@@ -115,6 +116,10 @@ impl Bound {
     /// The wait has timed out, and the thread stands in no queue any more. Returns if that was the wait's own deadline.
     pub(crate) fn passed(self) {
         if self.cuts {
+            // Until `with_deadline` is left, destructors wait as long as they must.
+            if let Some(extra) = current_record().extra() {
+                extra.deadline.set(None);
+            }
             resume_unwind(Box::new(Cut));
         }
     }

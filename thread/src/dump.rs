@@ -1,13 +1,13 @@
 //! All threads with their backtraces, on standard error, when somebody sends SIGQUIT.
 //!
 //! Only a virtual processor knows its threads, and only between two of them. So the signal wakes a kernel thread that asks each processor; each
-//! answers when it next changes threads, or at once if it is idle; and one that has not within a second runs a thread that gives way to nobody.
+//! answers at the next of every 64th change of threads, or at once if it is idle; and one that has not within two seconds is said to be busy.
 //! The backtrace of a suspended thread is taken by that thread itself: an *interlude* on its own stack, which the processor switches to and back from
 //! (`arch`). For a process that has not asked for this, `upcall threads PID` looks from outside.
 
 use crate::beacon;
 use crate::os::{self, Event};
-use crate::record::{Cause, Rec};
+use crate::record::{Cause, DONE, Rec};
 use crate::shared::Shared;
 use crate::vp::{Vp, here};
 use std::backtrace::Backtrace;
@@ -20,14 +20,14 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long processors have to answer.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(2);
 /// A thread with less stack left than this gets no backtrace: taking one needs up to half of it.
 const ROOM: usize = 8 * 1024;
 
 /// Has the process write all its threads to standard error when it gets SIGQUIT (Ctrl-\ on a terminal; `kill -QUIT PID`), and go on.
 ///
-/// For each thread: number, name, state, what it waits for, and a backtrace. A processor whose thread gives way to nobody for a second is
-/// named, without its threads. Starts a kernel thread, which sleeps until the signal. Calling it again does nothing.
+/// For each thread: number, name, state, what it waits for, and a backtrace. A processor whose threads hardly give way for two seconds is
+/// named, without its threads. A dump may leave each thread with a page or two more of its stack in use. Starts a kernel thread, which sleeps until the signal. Calling it again does nothing.
 ///
 /// # Errors
 /// What the kernel says if the signal cannot be handled or the kernel thread not be started.
@@ -116,7 +116,10 @@ fn dump() -> String {
         }
         answers = ANSWERED.wait_timeout(answers, left).unwrap_or_else(PoisonError::into_inner).0;
     }
-    let answers = std::mem::take(&mut *answers);
+    let found = std::mem::take(&mut *answers);
+    // A processor that answers late must not wait until all is written.
+    drop(answers);
+    let answers = found;
     let mut text = String::new();
     // Writing to a string does not fail.
     let _ = writeln!(text, "\nuser-level threads of process {}:", std::process::id());
@@ -125,7 +128,8 @@ fn dump() -> String {
         let _ = write!(text, "\nvirtual processor {} (kernel thread {tid})", shared.index);
         match answers.iter().find(|answer| ptr::eq(answer.of, shared)) {
             None => {
-                let _ = writeln!(text, ": no answer for {PATIENCE:?}; the thread that it runs gives way to nobody");
+                let _ =
+                    writeln!(text, ": no answer within {PATIENCE:?}: its threads seldom give way, or never, or are very many");
             }
             Some(answer) => {
                 let _ = writeln!(text, ": {} threads, and {} not started", answer.threads.len(), answer.not_started);
@@ -206,16 +210,26 @@ std::thread_local! {
 impl Vp {
     #[inline(always)]
     pub(crate) fn dump_if_wanted(&self) {
-        if self.shared.dump.is_wanted() {
+        if self.shared.dump.is_wanted() && self.has_room() {
             self.dump();
         }
+    }
+
+    /// Whether the stack that this runs on has room for a dump; if not, another one will have.
+    #[cold]
+    fn has_room(&self) -> bool {
+        let here = 0_u8;
+        let left = (&raw const here).addr().wrapping_sub(self.current().bottom.get().addr());
+        left >= ROOM + ROOM / 2
     }
 
     /// Answers for the threads of this processor.
     #[cold]
     fn dump(&self) {
         self.shared.dump.wanted.store(false, Ordering::Relaxed);
-        let mine = beacon::records().filter(|rec| rec.lives_on(self.shared) && rec.id.get() != 0);
+        // One that has ended may be taken for another thread, on another processor, at any time. `word` first: see `spawn::begin`.
+        let lives = |rec: &Rec| rec.word.load(Ordering::Acquire) & DONE == 0 && rec.lives_on(self.shared) && rec.id.get() != 0;
+        let mine = beacon::records().filter(lives);
         let threads = mine.map(|rec| self.see(rec)).collect();
         let answer = Answer { of: self.shared, threads, not_started: self.shared.fresh.len() };
         answers().push(answer);

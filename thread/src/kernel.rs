@@ -89,7 +89,14 @@ pub(crate) fn reuse(rec: Rec) {
 
 /// The record of the calling kernel thread.
 pub(crate) fn mine() -> Rec {
-    MINE.try_with(|mine| mine.0).ok().or_else(|| ENDING.get()).expect("a kernel thread that has ended its thread-locals blocked")
+    MINE.try_with(|mine| mine.0).unwrap_or_else(|_| {
+        // Its thread-locals are being dropped, and one of them waits. Such a record is given back by nobody.
+        ENDING.get().unwrap_or_else(|| {
+            let rec = take();
+            ENDING.set(Some(rec));
+            rec
+        })
+    })
 }
 
 pub(crate) fn wake(rec: Rec) {

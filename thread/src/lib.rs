@@ -37,7 +37,7 @@
 //! * `std`'s thread-locals and `std::thread::panicking` belong to the processor. A `RefCell` in one that stays borrowed across
 //!   a switch is borrowed for the other threads too.
 //! * Stacks are 64 KiB by default and do not grow. Overflow hits a guard page: a line with the thread's name and size on
-//!   standard error and SIGSEGV, never silent corruption.
+//!   standard error and SIGSEGV, never silent corruption; but a function of another language, compiled without stack probes, can jump over the page.
 //! * [`Mutex`], [`Condvar`], `join`, `park`, `sleep` also work on an ordinary kernel thread, and block it; so both kinds
 //!   may share data. [`spawn`] needs a virtual processor.
 //!

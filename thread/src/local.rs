@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Declares values of which each thread has its own, with the syntax of `std::thread_local!`.
 ///
-/// A value is made when its thread first uses it, and dropped on its thread when that ends, before a joiner goes on. A thread that
+/// A value is made when its thread first uses it, and dropped on its thread when that ends, before a joiner goes on (the end of a [`scope`](crate::scope) does not wait for that). A thread that
 /// never ends, because [`run`](crate::run) returned before it did, drops nothing.
 ///
 /// ```

@@ -61,6 +61,9 @@ fn finish(me: Rec) {
         }
     } else if before & DETACHED != 0 {
         discard_result(me);
+        if let Some(extra) = me.extra() {
+            extra.locals.end();
+        }
     }
 }
 

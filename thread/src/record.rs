@@ -39,7 +39,7 @@ pub(crate) struct Record {
     /// References in units of `REF`, and the flags below.
     pub(crate) word: AtomicU64,
     /// The joiner, before it sets `JOINING`.
-    pub(crate) joiner: Cell<Option<Rec>>,
+    pub(crate) joiner: AtomicPtr<Record>,
     /// The spawner: what the thread runs, and what else depends on the types of closure and result.
     pub(crate) table: Cell<Option<&'static Table>>,
     /// The spawner: where closure and result are; the result comes first.
@@ -68,7 +68,7 @@ pub(crate) struct Record {
     /// The spawner.
     pub(crate) id: Cell<u64>,
     /// The joiner, with `joiner`: the number of its wait, 0 if that has no deadline.
-    pub(crate) joiner_number: Cell<u64>,
+    pub(crate) joiner_number: AtomicU64,
     /// The thread itself: see `cause`.
     pub(crate) object: Cell<*const ()>,
     /// The spawner or the thread itself, once; the last reference takes it away. What few threads have.
@@ -145,7 +145,7 @@ impl Record {
             sp: Cell::new(ptr::null_mut()),
             home: AtomicPtr::new(ptr::null_mut()),
             word: AtomicU64::new(0),
-            joiner: Cell::new(None),
+            joiner: AtomicPtr::new(ptr::null_mut()),
             table: Cell::new(None),
             packet: Cell::new(ptr::null_mut()),
             blocking: Cell::new(false),
@@ -159,7 +159,7 @@ impl Record {
             token: AtomicU64::new(0),
             futex: Futex::new(0),
             id: Cell::new(0),
-            joiner_number: Cell::new(0),
+            joiner_number: AtomicU64::new(0),
             object: Cell::new(ptr::null()),
             extra: AtomicPtr::new(ptr::null_mut()),
             bottom: Cell::new(ptr::null_mut()),

@@ -78,7 +78,7 @@ impl Processors {
     ///
     /// `body` runs on the kernel thread's own stack. When it returns, so does this, as soon as each processor next
     /// changes threads. Threads that have not ended by then never run again, as when a process ends: nothing they own is
-    /// dropped, and their stacks are not reused. Join those that matter. Each call of `run` leaves about 1 KiB a processor
+    /// dropped, their stacks are not reused, and a lock or a permit that is handed to one of them, because it was waiting for it, is lost. Join those that matter. Each call of `run` leaves about 1 KiB a processor
     /// behind, which a late waker might still look at.
     ///
     /// # Errors

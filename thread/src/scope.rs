@@ -91,6 +91,22 @@ impl Data {
     }
 }
 
+/// The end of a thread, when it is dropped.
+struct End {
+    data: Arc<Data>,
+    /// The thread got to its end.
+    well: bool,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if !self.well {
+            self.data.panicked.store(true, Ordering::Relaxed);
+        }
+        self.data.end();
+    }
+}
+
 impl<'scope> Scope<'scope, '_> {
     /// Starts a thread that may borrow for `'scope`.
     ///
@@ -171,11 +187,14 @@ impl Builder {
         let theirs = Arc::clone(&packet);
         let body = MaybeDangling::new(body);
         let run = move || {
+            // Also if the drop of a result panics that nobody will take.
+            let mut end = End { data, well: false };
             let result = catch_unwind(AssertUnwindSafe(body.into_inner()));
             // SAFETY: the joiner reads after this thread has ended.
             unsafe { *theirs.result.get() = Some(result) };
             drop(theirs);
-            data.end();
+            end.well = true;
+            drop(end);
         };
         scope.data.running.fetch_add(1, Ordering::Relaxed);
         // SAFETY: all that is borrowed is dropped before `end`, and the scope is not left before that was called.

@@ -9,6 +9,7 @@ use crate::arch;
 use crate::deadline::{Bound, after};
 use crate::extra::Extra;
 use crate::kernel;
+use crate::link::{from_raw, to_raw};
 use crate::list::Waits;
 use crate::record::{Cause, DETACHED, DONE, JOINING, REF, Rec, Table};
 use crate::stack;
@@ -184,9 +185,10 @@ fn place<P>(rec: Rec, align: usize) -> *mut P {
 /// Fills what every thread's record needs before it starts.
 #[inline(always)]
 fn begin(vp: &Vp, rec: Rec, word: u64) {
-    rec.word.store(word, Ordering::Relaxed);
     rec.token.store(0, Ordering::Relaxed);
     rec.set_home(None);
+    // Release: a processor that looks for its threads, and sees that this one has not ended, sees that it is not at home there (`dump`).
+    rec.word.store(word, Ordering::Release);
     rec.blocking.set(false);
     rec.cause.set(Cause::Other);
     rec.has_result.set(false);
@@ -253,6 +255,10 @@ fn finish(vp: &Vp, me: Rec) -> ! {
         }
     } else if before & DETACHED != 0 {
         discard_result(me);
+        // The drop of the result may have made values, which are dropped on their own thread.
+        if let Some(extra) = me.extra() {
+            extra.locals.end();
+        }
     }
     vp.end(me)
 }
@@ -260,7 +266,9 @@ fn finish(vp: &Vp, me: Rec) -> ! {
 /// Who waits for the end of `me`, where `JOINING` was seen.
 #[inline(always)]
 pub(crate) fn joiner(me: Rec) -> Wait {
-    Wait::of(me.joiner.get().expect("the joiner names itself before it sets JOINING"), me.joiner_number.get())
+    // SAFETY: the joiner stored itself, by `to_raw`, before it set `JOINING`.
+    let rec = unsafe { from_raw(me.joiner.load(Ordering::Relaxed)) };
+    Wait::of(rec.expect("the joiner names itself before it sets JOINING"), me.joiner_number.load(Ordering::Relaxed))
 }
 
 pub(crate) fn discard_result(rec: Rec) {
@@ -276,6 +284,7 @@ pub(crate) fn discard_result(rec: Rec) {
 pub(crate) fn reuse(rec: Rec) {
     rec.drop_extra();
     // For those who list threads: none has this record.
+    rec.set_home(None);
     rec.id.set(0);
     if rec.bottom.get().is_null() {
         kernel::reuse(rec);
@@ -305,6 +314,7 @@ pub(crate) fn new_worker(vp: &Vp) -> Rec {
         layout: std::alloc::Layout::new::<u64>(),
     };
     rec.table.set(Some(&TABLE));
+    rec.owns_control.set(false);
     begin(vp, rec, REF);
     rec
 }
@@ -358,15 +368,15 @@ impl<T> JoinHandle<T> {
         let rec = self.rec;
         let bound = Bound::of(deadline);
         let ended = wait(Cause::Join, rec.as_raw(), bound.at, |mine| {
-            rec.joiner.set(Some(mine.rec()));
-            rec.joiner_number.set(mine.number());
+            rec.joiner.store(to_raw(mine.rec()), Ordering::Relaxed);
+            rec.joiner_number.store(mine.number(), Ordering::Relaxed);
             if rec.word.fetch_or(JOINING, Ordering::AcqRel) & DONE == 0 { Published::Yes } else { Published::No }
         });
         ended != Ended::TimedOut || self.withdraw(bound)
     }
 
-    /// The joiner's deadline has passed. If the thread has not ended, it will not look for a joiner, so that the fields may be written
-    /// again; whether it has.
+    /// The joiner's deadline has passed. If the thread has not ended, it will not wake a joiner by what the fields hold now, whenever it read
+    /// them: their number has been drawn. Whether it has.
     #[cold]
     fn withdraw(&self, bound: Bound) -> bool {
         if self.rec.word.fetch_and(!JOINING, Ordering::AcqRel) & DONE != 0 {

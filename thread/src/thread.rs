@@ -129,12 +129,12 @@ fn park_until(deadline: Option<Instant>) -> Waited {
         }
     });
     // An unpark that comes between the deadline and here is consumed, as if it had come in time.
-    me.token.swap(EMPTY, Ordering::AcqRel);
+    let notified = me.token.swap(EMPTY, Ordering::AcqRel) == NOTIFIED;
     match ended {
-        Ended::TimedOut => {
+        Ended::TimedOut if !notified => {
             bound.passed();
             Waited::TimedOut
         }
-        Ended::AtOnce | Ended::Woken => Waited::Woken,
+        _ => Waited::Woken,
     }
 }

@@ -70,6 +70,8 @@ pub struct Vp {
     trim_at: Cell<Option<Instant>>,
     /// Workers with nothing to do, the last used first.
     workers: Lifo<Record>,
+    /// It runs the idle loop.
+    idle: Cell<bool>,
     /// `poll` has announced work that no worker has begun.
     announced: Cell<bool>,
     pub(crate) hunger: Hunger,
@@ -112,6 +114,7 @@ impl Vp {
             timers: RefCell::default(),
             trim_at: Cell::new(None),
             workers: Lifo::new(),
+            idle: Cell::new(false),
             announced: Cell::new(false),
             hunger: Hunger::default(),
             signal_stack: Cell::new(os::SignalStack::provide()),
@@ -147,6 +150,11 @@ impl Vp {
     #[inline(always)]
     pub fn index(&self) -> usize {
         self.shared.index
+    }
+
+    /// Whether it has no thread to run: `false` in an [`Idle::poll`] that is only a glance between two threads.
+    pub fn is_idle(&self) -> bool {
+        self.idle.get()
     }
 
     /// How many processors run together with this one, itself included.
@@ -264,7 +272,7 @@ impl Vp {
         // A fresh thread gets its home here; for any other this stores what is there already.
         to.set_home(Some(self.shared));
         if cfg!(debug_assertions) || from.owns_control.get() || to.owns_control.get() {
-            exchange_control(from, to);
+            without_panic("the floating-point control words are not as they should be", || exchange_control(from, to));
         }
         let gift = dead.map_or(ptr::null(), |rec| rec.as_raw());
         // SAFETY: `to` came from this processor's queues, so it is suspended (or fresh), by its own last switch (or by
@@ -333,6 +341,14 @@ impl Vp {
     #[cold]
     #[inline(never)]
     fn find(&self) -> Step {
+        self.idle.set(true);
+        // The thread below has published its wait: nothing may unwind through it.
+        let step = without_panic("the scheduler failed", || self.look_for_work());
+        self.idle.set(false);
+        step
+    }
+
+    fn look_for_work(&self) -> Step {
         let idle: &dyn Idle = &*self.shared.idle;
         let mut round = 0_u32;
         let step = loop {

@@ -493,6 +493,71 @@ fn every_wait_without_a_timeout_can_be_cut_short() {
 }
 
 #[test]
+fn a_notification_of_a_thread_that_is_cut_short_goes_to_another() {
+    for processors in [1, 2] {
+        on(processors, || {
+            let (mutex, condvar) = (Mutex::new(()), thread::Condvar::new());
+            let waiting = AtomicUsize::new(0);
+            let wait = || {
+                let held = mutex.lock();
+                waiting.fetch_add(1, Ordering::SeqCst);
+                drop(condvar.wait(held));
+            };
+            thread::scope(|s| {
+                let cut = s.spawn(|| thread::with_deadline(Instant::now() + SHORT * 6, wait).is_err());
+                while waiting.load(Ordering::SeqCst) < 1 {
+                    yield_now();
+                }
+                let other = s.spawn(wait);
+                while waiting.load(Ordering::SeqCst) < 2 {
+                    yield_now();
+                }
+                // The oldest is notified, and its deadline passes while it waits for the mutex.
+                let held = mutex.lock();
+                condvar.notify_one();
+                thread::sleep(SHORT * 12);
+                assert!(!other.is_finished(), "the mutex is held");
+                drop(held);
+                let was_cut = cut.join().unwrap();
+                if !was_cut {
+                    // The machine was so slow that the deadline came before the notification, or so quick that it did not come.
+                    condvar.notify_one();
+                }
+                let ended = other.join_timeout(Duration::from_secs(20));
+                condvar.notify_all();
+                assert!(ended.is_ok(), "the notification was lost with the thread that was cut short");
+            });
+        });
+    }
+}
+
+#[test]
+#[cfg_attr(any(miri, upcall_kernel_threads), ignore = "depends on the order in which threads of one processor run")]
+fn values_made_by_the_drop_of_a_result_are_dropped_too() {
+    struct Counted;
+    static DROPPED: AtomicUsize = AtomicUsize::new(0);
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            DROPPED.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    thread::thread_local! {
+        static COUNTED: Counted = Counted;
+    }
+    struct Uses;
+    impl Drop for Uses {
+        fn drop(&mut self) {
+            COUNTED.with(|_| ());
+        }
+    }
+    on(1, || {
+        drop(spawn(|| Uses));
+        yield_often();
+        assert_eq!(DROPPED.load(Ordering::SeqCst), 1);
+    });
+}
+
+#[test]
 fn destructors_that_wait_are_not_cut_short() {
     on(1, || {
         struct Waits<'a>(&'a Semaphore, &'a AtomicBool);

@@ -201,7 +201,8 @@ impl View {
             fence(Ordering::SeqCst);
             self.lanes.iter().for_each(|lane| lane.look());
             for seat in self.seats.iter() {
-                self.gave |= seat.look(kept);
+                // One server at a time: others run where they are, side by side with it.
+                self.gave |= seat.look(kept || self.gave);
             }
         }
     }
@@ -261,10 +262,11 @@ impl Idle for Processors {
         }
     }
 
-    fn poll(&self, _vp: &Vp) -> Found {
+    fn poll(&self, vp: &Vp) -> Found {
         VIEW.with_borrow_mut(|view| {
             view.refresh(self);
-            view.settle(self.0.pacing == Pacing::Poll);
+            // A glance between two threads wakes servers, but our processor has work.
+            view.settle(self.0.pacing == Pacing::Poll || !vp.is_idle());
             let mut woke = false;
             for seat in view.seats.iter() {
                 woke |= seat.collect();
@@ -404,6 +406,7 @@ impl Processors {
         let busy = vp.has_work() || domain.generation() != generation || VIEW.with_borrow(View::waits);
         if busy {
             sleep::retract(&line.asleep);
+            say_where(domain, number);
             return;
         }
         let start = Instant::now();

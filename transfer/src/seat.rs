@@ -39,6 +39,8 @@ pub(crate) struct VpSeat {
     under_way: AtomicUsize,
     /// Requests were sent and it was not yet looked, with a fence, whether the server sleeps.
     owes_look: AtomicBool,
+    /// Our processor was given to the server with a call, and the idle loop does not know.
+    gave: AtomicBool,
     calling: Mutex<Calling>,
 }
 
@@ -106,6 +108,7 @@ impl VpSeat {
             clapper,
             under_way: AtomicUsize::new(0),
             owes_look: AtomicBool::new(false),
+            gave: AtomicBool::new(false),
             calling: Mutex::new(calling),
         }
     }
@@ -322,6 +325,9 @@ impl VpSeat {
         fence(upcall_os::atomic::Ordering::SeqCst);
         if self.look(false) || self.far.donor.has_brought(&self.far.station, self.far.home) {
             processor::give_way();
+            // The idle loop learns by its next look that our processor was given.
+            self.gave.store(true, Ordering::Relaxed);
+            self.owes_look.store(true, Ordering::Relaxed);
         }
     }
 
@@ -333,11 +339,15 @@ impl VpSeat {
     /// The look at the server that was put off, to be made after a fence: wakes it on this processor if it sleeps. The caller has nothing
     /// else to do, so its processor is free to be given, unless it polls for ever and `kept` says so. Returns whether it was given.
     pub(crate) fn look(&self, kept: bool) -> bool {
-        if !self.owes_look.swap(false, Ordering::Relaxed) || !self.far.station.asleep(self.far.home) {
+        if !self.owes_look.swap(false, Ordering::Relaxed) {
             return false;
+        }
+        let gave = self.gave.load(Ordering::Relaxed) && self.gave.swap(false, Ordering::Relaxed);
+        if !self.far.station.asleep(self.far.home) {
+            return gave;
         }
         let brought = !kept && self.far.donor.bring(&self.far.station, self.far.home);
         self.clapper.ring(&self.far.bell);
-        brought
+        gave || brought
     }
 }
