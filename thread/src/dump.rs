@@ -223,6 +223,14 @@ impl Vp {
         left >= ROOM + ROOM / 2
     }
 
+    /// Whether an idle processor should go to a worker's stack, since the one that it idles on has no room for the dump that is wanted.
+    pub(crate) fn dump_wants_a_stack(&self) -> bool {
+        self.shared.dump.is_wanted()
+            && self.current().cause.get() != Cause::Work
+            && self.group.stack_size >= 2 * ROOM
+            && !self.has_room()
+    }
+
     /// Answers for the threads of this processor.
     #[cold]
     fn dump(&self) {

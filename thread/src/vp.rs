@@ -362,6 +362,9 @@ impl Vp {
                 Found::Nothing => {
                     self.expire();
                     self.dump_if_wanted();
+                    if self.dump_wants_a_stack() {
+                        break Step::Run(self.worker());
+                    }
                     self.trim();
                     self.steal();
                     round = round.saturating_add(1);
