@@ -1,8 +1,9 @@
 //! User-level threads on virtual processors.
 //!
 //! A *virtual processor* is a kernel thread that runs *threads*: stacks of their own, switched in user space, by
-//! co-operation. Threads block ([`JoinHandle::join`], [`Mutex`], [`Condvar`], [`sleep`], [`park`], [`block`]); processors
-//! do not: they run another thread, and when none is ready, look for outside work as their [`Idle`] says, then sleep.
+//! co-operation. Threads block ([`JoinHandle::join`], [`Mutex`], [`RwLock`], [`Condvar`], [`Semaphore`], [`Barrier`], [`OnceLock`], [`mpsc`], [`sleep`],
+//! [`park`], and under all of them [`block`]); processors do not: they run another thread, and when none is ready, look for outside work as their [`Idle`] says,
+//! then sleep. Every wait has a form with a timeout, and [`with_deadline`] cuts all waits of a thread short.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -33,9 +34,9 @@
 //! * A thread that has not started may be taken by a processor that has nothing to do; one that has started stays on its
 //!   processor, since the compiler may keep addresses of thread-locals across a switch.
 //! * Nothing is preempted: a thread that computes for long holds its processor, so let it [`yield_now`] now and then. A
-//!   blocking system call, or a lock of `std`, blocks the processor with all its threads.
+//!   blocking system call, or a lock of `std`, blocks the processor with all its threads: run it by [`blocking`].
 //! * `std`'s thread-locals and `std::thread::panicking` belong to the processor. A `RefCell` in one that stays borrowed across
-//!   a switch is borrowed for the other threads too.
+//!   a switch is borrowed for the other threads too. [`thread_local!`] of this crate gives each thread its own.
 //! * Stacks are 64 KiB by default and do not grow. Overflow hits a guard page: a line with the thread's name and size on
 //!   standard error and SIGSEGV, never silent corruption; but a function of another language, compiled without stack probes, can jump over the page.
 //! * [`Mutex`], [`Condvar`], `join`, `park`, `sleep` also work on an ordinary kernel thread, and block it; so both kinds
