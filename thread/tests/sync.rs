@@ -91,7 +91,7 @@ fn ping_pong_across_processors_and_kernel_threads() {
             table.1.notify_all();
         }
     }
-    const ROUNDS: usize = 300;
+    const ROUNDS: usize = 300 / LESS;
     let table = Arc::new((Mutex::new(0), Condvar::new()));
     // Player 0 is an ordinary kernel thread; 1 to 3 are user-level, on whichever of two processors.
     let outside = {
@@ -143,7 +143,7 @@ fn a_wait_with_timeout_ends_either_way() {
 #[test]
 fn timeouts_race_with_notifications() {
     on(2, || {
-        const TOKENS: usize = 2000;
+        const TOKENS: usize = if cfg!(miri) { 40 } else { 2000 };
         let shared = Arc::new((Mutex::new(0_usize), Condvar::new(), AtomicUsize::new(0)));
         let consumers: Vec<_> = (0..8_u64)
             .map(|n| {
@@ -174,20 +174,21 @@ fn timeouts_race_with_notifications() {
 
 #[test]
 fn kernel_threads_lock_and_wait_without_a_processor() {
-    let pair = Arc::new((Mutex::new(0_u32), Condvar::new()));
+    const EACH: usize = 1000 / LESS / LESS;
+    let pair = Arc::new((Mutex::new(0), Condvar::new()));
     let threads: Vec<_> = (0..4)
         .map(|_| {
             let pair = Arc::clone(&pair);
             std::thread::spawn(move || {
-                for _ in 0..1000 {
+                for _ in 0..EACH {
                     *pair.0.lock() += 1;
                 }
                 pair.1.notify_all();
             })
         })
         .collect();
-    let held = pair.1.wait_while(pair.0.lock(), |n| *n < 4000);
-    assert_eq!(*held, 4000);
+    let held = pair.1.wait_while(pair.0.lock(), |n| *n < 4 * EACH);
+    assert_eq!(*held, 4 * EACH);
     drop(held);
     let (_, waited) = pair.1.wait_timeout(pair.0.lock(), Duration::from_millis(3));
     assert_eq!(waited, Waited::TimedOut);
