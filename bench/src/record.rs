@@ -14,18 +14,24 @@ use crate::stats::{Summary, median};
 ///
 /// In the throughput cases `null-tN`, no call is timed by itself: `mean_ns` is the mean time that one of the N calls is
 /// outstanding (N × time ÷ calls), `p50_ns` the median of that over the rounds, and `p99_ns` its worst round.
+/// In `urpc` they are of the calls that one of the N threads times, while `per_s` is of all N while none does, and `mean_ns` is N ÷ `per_s`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// Which benchmark: `rpc` or `threads`.
+    /// Which benchmark: `rpc`, `threads` or `urpc`.
     pub suite: String,
-    /// Which call, or which operation of threads.
+    /// Which call, which operation of threads, or which part of a call.
     pub case: String,
-    /// Who made it: `upcall`, `limit`, or a peer.
+    /// Who made it: `upcall`, `limit`, or a peer. In `urpc` also `upcall-polling` (see [`crate::urpc`]).
     pub system: String,
-    /// Where the two processes ran. In `threads`, which has one process on one processor, always `one-core`.
+    /// Where the two processes ran. In `threads`, and for the parts of a call in `urpc`, which have one process on one processor, always `one-core`; for the calls of
+    /// `urpc`, `one-core` where the server has no processor of its own.
     pub placement: Placement,
-    /// How the server waited. In `threads`, which has no server, always `polling`: nobody waits in the kernel for another process.
+    /// How the server waited. In `threads`, which has no server, always `polling`: nobody waits in the kernel for another process. In `urpc`, `parked` where the
+    /// server has no processor of its own, so that it sleeps whenever it has nothing to do.
     pub mode: Mode,
+    /// In `urpc`, for calls: the processors of client and server, as in `1,0` ([`crate::urpc::config::Config`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<String>,
     /// Median time of a call, or of an operation.
     pub p50_ns: f64,
     /// 99th percentile.
@@ -119,6 +125,7 @@ impl Label<'_> {
             system: self.system.to_owned(),
             placement: self.placement,
             mode: self.mode,
+            config: None,
             p50_ns: tenths(p50_ns),
             p99_ns: tenths(p99_ns),
             p999_ns,

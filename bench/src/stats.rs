@@ -48,6 +48,17 @@ impl Summary {
         }
     }
 
+    /// Summarises durations in nanoseconds and parts of them.
+    ///
+    /// # Panics
+    /// If there are none.
+    pub fn of_nanoseconds(mut samples: Vec<f64>) -> Summary {
+        samples.sort_unstable_by(f64::total_cmp);
+        let at = |part: f64| samples[rank(part, samples.len())];
+        let mean_ns = samples.iter().sum::<f64>() / samples.len() as f64;
+        Summary { p50_ns: at(0.5), p99_ns: at(0.99), p999_ns: at(0.999), mean_ns, count: samples.len() as u64 }
+    }
+
     /// Summarises single calls (`samples` of `clock`, sorted here) and a batch whose mean is `mean_ns`.
     ///
     /// # Panics
@@ -64,8 +75,12 @@ impl Summary {
 /// # Panics
 /// If there are no samples.
 pub fn percentile(sorted: &[u64], part: f64) -> u64 {
-    let rank = (part * sorted.len() as f64).ceil() as usize;
-    sorted[rank.clamp(1, sorted.len()) - 1]
+    sorted[rank(part, sorted.len())]
+}
+
+fn rank(part: f64, samples: usize) -> usize {
+    let rank = (part * samples as f64).ceil() as usize;
+    rank.clamp(1, samples) - 1
 }
 
 /// The median; of an even number of values, the mean of the middle two. NaN if there are none.
@@ -190,6 +205,12 @@ mod tests {
     fn durations_are_summarised_as_they_are() {
         let summary = Summary::of_durations(&mut [3000, 1000, 2000]);
         assert_eq!((summary.p50_ns, summary.p99_ns, summary.mean_ns, summary.count), (2000.0, 3000.0, 2000.0, 3));
+    }
+
+    #[test]
+    fn parts_of_nanoseconds_count() {
+        let summary = Summary::of_nanoseconds(vec![2.5, 0.5, 1.5]);
+        assert_eq!((summary.p50_ns, summary.p99_ns, summary.mean_ns, summary.count), (1.5, 2.5, 1.5, 3));
     }
 
     #[test]
