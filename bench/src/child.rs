@@ -261,6 +261,10 @@ impl Stop {
 const GRACE: Duration = Duration::from_millis(1500);
 
 impl Ready {
+    pub(crate) fn new() -> Ready {
+        Ready(())
+    }
+
     /// Announces a server that has nothing to clean up: the process exits when its standard input ends.
     pub fn announce(self) {
         announce();

@@ -65,3 +65,4 @@ mod socket;
 pub mod stats;
 mod table;
 pub mod threads;
+pub mod urpc;

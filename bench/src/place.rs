@@ -1,4 +1,4 @@
-//! Processors: which two are used, and staying on one.
+//! Processors: which are used, and staying on them.
 
 use std::io;
 
@@ -19,11 +19,19 @@ impl Cpus {
     /// # Errors
     /// When the kernel does not tell, or names none.
     pub fn allowed() -> io::Result<Cpus> {
-        let set = sched_getaffinity(None)?;
-        let mut cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu));
+        let mut cpus = allowed()?.into_iter();
         let first = cpus.next().ok_or_else(|| io::Error::other("this process may run on no processor"))?;
         Ok(Cpus { first, second: cpus.next() })
     }
+}
+
+/// The processors that this process may run on, in their order.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn allowed() -> io::Result<Vec<usize>> {
+    let set = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
 }
 
 /// Keeps the calling thread, and the threads and processes that it starts, on processor `cpu`.
@@ -31,12 +39,21 @@ impl Cpus {
 /// # Errors
 /// When there is no such processor or this process may not use it.
 pub fn pin(cpu: usize) -> io::Result<()> {
-    let refused = |why: &str| io::Error::other(format!("processor {cpu}: {why}; see `taskset -p $$` for those allowed"));
-    if cpu >= CpuSet::MAX_CPU {
+    confine(&[cpu])
+}
+
+/// Keeps the calling thread, and the threads and processes that it starts, on these processors.
+///
+/// # Errors
+/// When one of them does not exist, or this process may use none of them.
+pub fn confine(cpus: &[usize]) -> io::Result<()> {
+    let names = || cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+    let refused = |why: &str| io::Error::other(format!("processor {}: {why}; see `taskset -p $$` for those allowed", names()));
+    if cpus.iter().any(|&cpu| cpu >= CpuSet::MAX_CPU) {
         return Err(refused("no such processor"));
     }
     let mut set = CpuSet::new();
-    set.set(cpu);
+    cpus.iter().for_each(|&cpu| set.set(cpu));
     sched_setaffinity(None, &set).map_err(|error| refused(&error.to_string()))
 }
 
@@ -62,6 +79,7 @@ mod tests {
         let first = Cpus::allowed().unwrap().first;
         let there = on(first, Cpus::allowed).unwrap().unwrap();
         assert_eq!(there, Cpus { first, second: None });
+        assert_eq!(on(first, allowed).unwrap().unwrap(), [first]);
         assert_eq!(sched_getaffinity(None).unwrap().count(), before.count());
     }
 }

@@ -509,7 +509,7 @@ impl<'a> Runner<'a> {
 }
 
 /// Calls that fill `time` at `ns` each, half of them timed, within limits.
-fn calls_in(time: Duration, ns: f64, least: u64, most: u64) -> u64 {
+pub(crate) fn calls_in(time: Duration, ns: f64, least: u64, most: u64) -> u64 {
     ((time.as_nanos() as f64 / 2.0 / ns.max(1.0)) as u64).clamp(least, most)
 }
 

@@ -106,8 +106,12 @@ fn long_the_suite_without_peers_takes_less_than_a_minute() {
 
 /// `upcall bench threads` with these arguments: whether it succeeded, its output and its errors.
 fn threads(arguments: &[&str], scratch: &Path) -> (bool, String, String) {
+    suite("threads", arguments, scratch)
+}
+
+fn suite(suite: &str, arguments: &[&str], scratch: &Path) -> (bool, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_upcall"));
-    command.args(["bench", "threads"]).args(arguments).env("TMPDIR", scratch);
+    command.args(["bench", suite]).args(arguments).env("TMPDIR", scratch);
     let output = command.output().expect("the command starts");
     let text = |bytes| String::from_utf8(bytes).expect("text");
     (output.status.success(), text(output.stdout), text(output.stderr))
@@ -177,4 +181,70 @@ fn an_interrupt_ends_a_run_of_threads_and_its_child() {
     assert!(begun.elapsed() < Duration::from_secs(40), "it went on");
     assert_eq!(processes_with(scratch.path()), [""; 0], "processes that are left");
     assert_eq!(names_in(scratch.path()), BTreeSet::new(), "files that are left");
+}
+
+/// `upcall bench urpc` with these arguments, in a folder of its own: whether it succeeded, its output and its errors. Nothing is left of it.
+fn urpc(arguments: &[&str]) -> (bool, String, String) {
+    let place = TempDir::new().expect("a folder");
+    let names = place.path().join("names");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_upcall"));
+    command.args(["bench", "urpc"]).args(arguments).env("TMPDIR", place.path()).env("UPCALL_DIR", &names);
+    let output = command.env_remove("XDG_RUNTIME_DIR").output().expect("the command starts");
+    assert_eq!(processes_with(place.path()), [""; 0], "processes that are left");
+    assert!(names_in(place.path()).is_subset(&["names".to_string()].into()), "files that are left: {:?}", names_in(place.path()));
+    assert_eq!(names_in(&names), BTreeSet::new(), "names that are left");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    (output.status.success(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn calls_by_several_threads_are_measured() {
+    let (done, said, errors) =
+        urpc(&["--quick", "--config", "1,0", "--case", "null-t1", "--case", "null-t4", "--case", "null-t32", "--json", "-"]);
+    assert!(done, "{errors}");
+    let records = records("urpc", &said);
+    let of = |case: &str, system: &str| [case, system, "one-core", "parked"].map(String::from);
+    let limits = ["limit", "limit-eventfd", "limit-futex", "limit-pipe"].map(|limit| of("null-t1", limit));
+    let ours = ["null-t1", "null-t32", "null-t4"].map(|case| of(case, "upcall"));
+    assert_eq!(records.keys().cloned().collect::<BTreeSet<_>>(), limits.into_iter().chain(ours).collect());
+    assert!(records.values().all(|record| record["config"] == "1,0"), "{said}");
+}
+
+#[test]
+fn both_ways_of_waiting_are_measured_where_the_server_has_a_processor() {
+    let (done, said, errors) = urpc(&["--quick", "--config", "1,1", "--case", "null-t2", "--json", "-"]);
+    assert!(done, "{errors}");
+    if std::thread::available_parallelism().is_ok_and(|count| count.get() > 1) {
+        let of = |system: &str| ["null-t2", system, "two-cores", "polling"].map(String::from);
+        assert_eq!(records("urpc", &said).into_keys().collect::<Vec<_>>(), [of("upcall"), of("upcall-polling")]);
+    } else {
+        assert!(errors.contains("C,S = 1,1 was not run: it takes 2 processors"), "{errors}");
+    }
+}
+
+#[test]
+fn the_parts_of_a_call_are_measured() {
+    let names = ["procedure-call", "send-client", "receive-client", "dispatch-client", "poll-server", "dispatch-server"];
+    let wish: Vec<&str> = names.iter().flat_map(|name| ["--case", name]).chain(["--quick"]).collect();
+    let (done, said, errors) = urpc(&[&wish[..], &["--json", "-"]].concat());
+    assert!(done, "{errors}");
+    let found: BTreeSet<String> = records("urpc", &said).into_keys().map(|[case, ..]| case).collect();
+    assert_eq!(found, names.map(String::from).into());
+    let (done, said, errors) = urpc(&wish);
+    assert!(done && said.contains("dispatch") && said.contains("a procedure call:") && !said.contains("T \\"), "{said}{errors}");
+}
+
+#[test]
+fn wishes_for_calls_that_are_none_are_told() {
+    let told = |arguments: &[&str]| {
+        let (done, said, errors) = urpc(arguments);
+        assert!(!done && said.is_empty(), "{said}");
+        errors
+    };
+    let case = told(&["--case", "null-t5"]);
+    assert!(case.contains("no case `null-t5`") && case.contains("null-t6") && case.contains("dispatch-server"), "{case}");
+    let config = told(&["--config", "9,9"]);
+    assert!(config.contains("no configuration `9,9`") && config.contains("1,0 1,1 1,2"), "{config}");
+    let nothing = told(&["--config", "1,1", "--case", "null-t32"]);
+    assert!(nothing.contains("nothing to measure"), "{nothing}");
 }

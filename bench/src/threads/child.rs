@@ -159,7 +159,7 @@ pub fn procedure_calls(task: &Task) -> Work {
 
 /// Nothing but a call: each result is the next one's argument, so the count proves that every call was made.
 #[inline(never)]
-fn next(count: u64) -> u64 {
+pub(crate) fn next(count: u64) -> u64 {
     count + 1
 }
 

@@ -1,7 +1,9 @@
 //! `upcall bench`, and Upcall itself as one of the systems that the harness runs.
 
+mod parts;
 mod rpc;
 mod threads;
+mod urpc;
 
 use crate::Done;
 use std::ffi::OsString;
@@ -9,6 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use upcall_bench::case::{Mode, Placement};
 use upcall_bench::child::Entry;
+use upcall_bench::urpc::config::Config;
 
 /// The benchmark suites.
 #[derive(clap::Subcommand)]
@@ -27,6 +30,15 @@ pub enum Suite {
         upcall bench threads --peers all --case fork-join --case yield\n  upcall bench threads --peers pthread --quick"
     )]
     Threads(ThreadsArgs),
+    /// The experiments of URPC: the null call by 1 to 16 threads at once (Figures 3 and 4), and the parts of a call (Table II).
+    ///
+    /// C client processors and S server processors are 1,0 1,1 1,2 2,0 2,1 or 2,2, as far as this machine has them. The cases are null-t1 and so on to null-t16,
+    /// null-t32 where S is 0, procedure-call, and send, poll, receive and dispatch with -client or -server behind them.
+    #[command(
+        after_help = "Examples:\n  upcall bench urpc\n  upcall bench urpc --json urpc.json\n  upcall bench urpc --config 1,1 --case null-t1 --case null-t2\n  \
+        upcall bench urpc --case send-client --case send-server --quick"
+    )]
+    Urpc(UrpcArgs),
 }
 
 #[derive(clap::Args)]
@@ -73,10 +85,27 @@ pub struct ThreadsArgs {
     cases: Vec<String>,
 }
 
+#[derive(clap::Args)]
+pub struct UrpcArgs {
+    /// Write the records to this file as a JSON array; `-` writes them to standard output, without a table.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Take less time: for trying out, not for numbers.
+    #[arg(long)]
+    quick: bool,
+    /// Only this case, for example `null-t2` or `dispatch-server`; may be repeated.
+    #[arg(long = "case", value_name = "NAME")]
+    cases: Vec<String>,
+    /// Only calls with so many processors for client and server, for example `1,0`; may be repeated.
+    #[arg(long = "config", value_name = "C,S")]
+    configs: Vec<Config>,
+}
+
 pub fn run(suite: Suite) -> Done {
     let failures = match suite {
         Suite::Rpc(args) => run_rpc(args)?,
         Suite::Threads(args) => run_threads(args)?,
+        Suite::Urpc(args) => run_urpc(args)?,
     };
     Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -107,6 +136,17 @@ fn run_threads(args: ThreadsArgs) -> Failures {
     Ok(threads::run(&options)?.failures)
 }
 
+fn run_urpc(args: UrpcArgs) -> Failures {
+    use upcall_bench::urpc;
+    let options = urpc::Options {
+        exe: std::env::current_exe()?,
+        json: args.json,
+        quick: args.quick,
+        only: urpc::Only { cases: args.cases, configs: args.configs },
+    };
+    Ok(urpc::run(&options)?.failures)
+}
+
 /// A child of the suite `rpc`.
 pub fn child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut systems = upcall_bench::rpc::SYSTEMS.to_vec();
@@ -120,4 +160,9 @@ pub fn threads_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut systems = SYSTEMS.to_vec();
     systems.push(child::Entry::of::<threads::Upcall>());
     child::child_main(args, &systems)
+}
+
+/// A child of the suite `urpc`.
+pub fn urpc_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    upcall_bench::urpc::child::child_main::<urpc::Upcall>(args)
 }

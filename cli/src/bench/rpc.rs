@@ -1,5 +1,6 @@
 //! Upcall as one of the systems of the suite `rpc`.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -13,7 +14,8 @@ upcall::interface!("wit/tests.wit");
 /// Upcall, as a system of the harness.
 pub struct Upcall;
 
-struct Answers;
+/// The server's side of the interface.
+pub(super) struct Answers;
 
 impl tests::Serve for Answers {
     fn null(&self) {}
@@ -41,8 +43,8 @@ impl tests::Serve for Answers {
 }
 
 /// The pair's own name in the folder of names.
-fn name(place: &Place) -> String {
-    let path = place.dir.to_string_lossy();
+pub(super) fn name_in(dir: &Path) -> String {
+    let path = dir.to_string_lossy();
     let clean: String = path.chars().rev().filter(char::is_ascii_alphanumeric).take(40).collect();
     format!("bench-{clean}")
 }
@@ -59,7 +61,7 @@ impl System for Upcall {
     type Client = Client;
 
     fn serve(place: &Place, ready: Ready) -> Outcome<()> {
-        let server = Server::new().export(&name(place), tests::export(Answers)).pacing(pacing(place.mode)).start()?;
+        let server = Server::new().export(&name_in(&place.dir), tests::export(Answers)).pacing(pacing(place.mode)).start()?;
         let stop = ready.announce_stoppable();
         stop.wait();
         server.stop();
@@ -67,9 +69,9 @@ impl System for Upcall {
     }
 
     fn connect(place: &Place) -> Outcome<Client> {
-        let tests = tests::Tests::bind(&name(place))?;
+        let tests = tests::Tests::bind(&name_in(&place.dir))?;
         tests.set_pacing(pacing(place.mode));
-        Ok(Client { tests, mode: place.mode, name: name(place) })
+        Ok(Client { tests, mode: place.mode, name: name_in(&place.dir) })
     }
 }
 

@@ -1,0 +1,144 @@
+//! A server and a client of the suite, each a child process; and a child that measures a part of a call.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use super::case::Part;
+use super::child::{Calls, Waits};
+use super::config::Config;
+use crate::place;
+use crate::process::{ChildError, Process};
+use crate::stats::Summary;
+
+/// Longest time for a child to get ready.
+const START: Duration = Duration::from_secs(20);
+/// Longest time for a child to end.
+const END: Duration = Duration::from_secs(3);
+/// Longest time for a command, over what it was asked to take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What to start.
+#[derive(Debug, Clone)]
+pub struct Spec<'a> {
+    /// The program.
+    pub exe: &'a Path,
+    /// C and S.
+    pub config: Config,
+    /// How both sides wait.
+    pub waits: Waits,
+    /// Processors of the client and of the server.
+    pub cpus: (Vec<usize>, Vec<usize>),
+    /// A directory for this pair; made here, removed at the end.
+    pub dir: PathBuf,
+}
+
+/// A running server with its client.
+pub struct Pair<'a> {
+    // Fields drop in this order: the client goes first.
+    client: Process,
+    server: Process,
+    dir: Directory,
+    interrupted: &'a AtomicBool,
+}
+
+/// Removed on drop.
+struct Directory(PathBuf);
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Answer {
+    Done(Calls),
+    Error { error: String },
+}
+
+impl<'a> Pair<'a> {
+    /// Starts server and client and waits until both are ready.
+    ///
+    /// # Errors
+    /// [`ChildError`]; nothing is left running.
+    pub fn start(spec: &Spec<'_>, interrupted: &'a AtomicBool) -> Result<Pair<'a>, ChildError> {
+        fs::create_dir(&spec.dir).map_err(|error| ChildError::Start { exe: spec.dir.clone(), error })?;
+        let dir = Directory(spec.dir.clone());
+        let server = start(spec, "server", &spec.cpus.1, interrupted)?;
+        let client = start(spec, "client", &spec.cpus.0, interrupted)?;
+        Ok(Pair { client, server, dir, interrupted })
+    }
+
+    /// Null calls by so many threads, twice for `time`.
+    ///
+    /// # Errors
+    /// [`ChildError`]; the pair is of no further use.
+    pub fn calls(&mut self, threads: usize, time: Duration) -> Result<Calls, ChildError> {
+        let command = format!("calls {threads} {}", time.as_millis());
+        self.client.say(&command)?;
+        let line = self.client.line(&command, Instant::now() + 3 * time + PATIENCE, self.interrupted)?;
+        match serde_json::from_str(&line) {
+            Ok(Answer::Done(calls)) => Ok(calls),
+            Ok(Answer::Error { error }) => Err(ChildError::Call { who: self.client.who.clone(), what: error }),
+            Err(_) => Err(self.client.fault(&format!("answered `{command}` by `{line}`, which is no such answer"))),
+        }
+    }
+
+    /// Ends both, client first, and removes their directory.
+    ///
+    /// # Errors
+    /// When one of them does not end well by itself; it is killed then.
+    pub fn end(self) -> Result<(), ChildError> {
+        let Pair { mut client, mut server, dir, interrupted } = self;
+        client.say("quit")?;
+        client.end(END, interrupted)?;
+        server.end(END, interrupted)?;
+        drop(dir);
+        Ok(())
+    }
+}
+
+/// One of the two; it is ready.
+fn start(spec: &Spec<'_>, role: &str, cpus: &[usize], interrupted: &AtomicBool) -> Result<Process, ChildError> {
+    let cpus = cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+    let mut command = Command::new(spec.exe);
+    command.args(["bench-urpc", role, "--config", &spec.config.to_string(), "--waits", spec.waits.name(), "--cpus", &cpus]);
+    command.arg("--dir").arg(&spec.dir);
+    let who = format!("upcall {role} (C,S = {}, {})", spec.config, spec.waits.name());
+    let mut process = Process::start(command, who, spec.dir.join(format!("{role}.stderr")))?;
+    let line = process.line("its start", Instant::now() + START, interrupted)?;
+    match line.as_str() {
+        "ready" => Ok(process),
+        other => Err(process.fault(&format!("said `{other}` where `ready` was expected"))),
+    }
+}
+
+/// Measures a part of a call in a process of its own, on processor `cpu`; what it says goes to `errors`.
+///
+/// # Errors
+/// [`ChildError`].
+pub fn part(
+    exe: &Path,
+    part: Part,
+    samples: usize,
+    cpu: usize,
+    errors: &Path,
+    interrupted: &AtomicBool,
+) -> Result<Summary, ChildError> {
+    let mut command = Command::new(exe);
+    command.args(["bench-urpc", "part", part.name(), &samples.to_string()]);
+    // The reason stands in the line before a backtrace, and the harness shows the last lines.
+    command.env("RUST_BACKTRACE", "0");
+    let started = place::on(cpu, || Process::start(command, format!("upcall, {part}"), errors.to_owned()));
+    let mut process = started.map_err(|error| ChildError::Start { exe: exe.to_owned(), error })??;
+    let line = process.line(part.name(), Instant::now() + PATIENCE, interrupted)?;
+    let found = serde_json::from_str(&line).map_err(|_| process.fault(&format!("answered by `{line}`, which is no answer")))?;
+    process.end(END, interrupted)?;
+    Ok(found)
+}
