@@ -235,6 +235,25 @@ fn the_parts_of_a_call_are_measured() {
 }
 
 #[test]
+fn figures_are_drawn() {
+    let place = TempDir::new().expect("a folder");
+    let folder = place.path().join("figures");
+    let into = folder.to_str().expect("a path in Unicode");
+    let (done, said, errors) = urpc(&["--quick", "--config", "1,0", "--case", "null-t1", "--case", "null-t2", "--plot", into]);
+    assert!(done && said.contains("latency to hand-off"), "{said}{errors}");
+    let files = names_in(&folder);
+    assert_eq!(files, ["urpc-latency.svg", "urpc-relative.svg", "urpc-throughput.svg"].map(String::from).into());
+    for file in files {
+        let figure = fs::read_to_string(folder.join(&file)).expect("a figure");
+        assert!(figure.starts_with("<svg") && figure.trim_end().ends_with("</svg>"), "{figure}");
+        assert!(errors.contains(&file), "{errors}");
+    }
+    // What is not measured is not drawn.
+    let (done, _, errors) = urpc(&["--quick", "--case", "send-client", "--plot", into]);
+    assert!(!done && errors.contains("nothing to plot"), "{errors}");
+}
+
+#[test]
 fn wishes_for_calls_that_are_none_are_told() {
     let told = |arguments: &[&str]| {
         let (done, said, errors) = urpc(arguments);

@@ -1,6 +1,7 @@
 //! `upcall bench`, and Upcall itself as one of the systems that the harness runs.
 
 mod parts;
+mod plot;
 mod rpc;
 mod threads;
 mod urpc;
@@ -35,7 +36,7 @@ pub enum Suite {
     /// C client processors and S server processors are 1,0 1,1 1,2 2,0 2,1 or 2,2, as far as this machine has them. The cases are null-t1 and so on to null-t16,
     /// null-t32 where S is 0, procedure-call, and send, poll, receive and dispatch with -client or -server behind them.
     #[command(
-        after_help = "Examples:\n  upcall bench urpc\n  upcall bench urpc --json urpc.json\n  upcall bench urpc --config 1,1 --case null-t1 --case null-t2\n  \
+        after_help = "Examples:\n  upcall bench urpc\n  upcall bench urpc --json urpc.json --plot figures\n  upcall bench urpc --config 1,1 --case null-t1 --case null-t2\n  \
         upcall bench urpc --case send-client --case send-server --quick"
     )]
     Urpc(UrpcArgs),
@@ -99,6 +100,9 @@ pub struct UrpcArgs {
     /// Only calls with so many processors for client and server, for example `1,0`; may be repeated.
     #[arg(long = "config", value_name = "C,S")]
     configs: Vec<Config>,
+    /// Draw latency and throughput by the number of threads into this folder, as SVG files.
+    #[arg(long, value_name = "DIR")]
+    plot: Option<PathBuf>,
 }
 
 pub fn run(suite: Suite) -> Done {
@@ -144,7 +148,11 @@ fn run_urpc(args: UrpcArgs) -> Failures {
         quick: args.quick,
         only: urpc::Only { cases: args.cases, configs: args.configs },
     };
-    Ok(urpc::run(&options)?.failures)
+    let report = urpc::run(&options)?;
+    for path in args.plot.map_or(Ok(Vec::new()), |dir| plot::write(&report.records, &dir))? {
+        eprintln!("{}", path.display());
+    }
+    Ok(report.failures)
 }
 
 /// A child of the suite `rpc`.

@@ -1,0 +1,337 @@
+//! Figures 3 and 4 of URPC as this machine has them, drawn from the records of a run, and beside the paper's where its text gives numbers.
+//!
+//! The paper's machine took 93 µs for what takes a fraction of one here, so the two are compared as multiples of the one call by one thread with one
+//! processor on each side. The paper's curves are known as pictures only; what is drawn of them are the points that its text states.
+
+use plotters::coord::Shift;
+use plotters::coord::combinators::LogCoord;
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+use std::collections::BTreeSet;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::{fmt, fs};
+use upcall_bench::record::Record;
+use upcall_bench::urpc::case::{ANCHORS, Anchor, MOST_FIGURES, THREADS, null};
+
+/// Why there are no figures.
+#[derive(Debug)]
+pub enum PlotError {
+    /// The run measured no calls of ours by several threads.
+    Nothing,
+    /// They could not be drawn.
+    Drawing(DrawingAreaErrorKind<io::Error>),
+    /// They could not be written.
+    File {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the kernel said.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for PlotError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PlotError::Nothing => write!(f, "nothing to plot: this run has no calls by 1 to {MOST_FIGURES} threads"),
+            PlotError::Drawing(error) => write!(f, "the figures cannot be drawn: {error}"),
+            PlotError::File { path, error } => write!(f, "{}: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for PlotError {}
+
+impl From<DrawingAreaErrorKind<io::Error>> for PlotError {
+    fn from(error: DrawingAreaErrorKind<io::Error>) -> Self {
+        PlotError::Drawing(error)
+    }
+}
+
+type Drawn = Result<(), DrawingAreaErrorKind<io::Error>>;
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Draw<'a> = &'a dyn Fn(&Area<'_>) -> Drawn;
+/// T across, a figure upwards.
+type Chart<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, LogCoord<f64>>>;
+
+/// Colours that are told apart by those who see red and green alike, too.
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(170, 70, 140),
+    RGBColor(120, 94, 0),
+    RGBColor(70, 70, 70),
+];
+const GREY: RGBColor = RGBColor(120, 120, 120);
+const FONT: &str = "sans-serif";
+const SIZE: (u32, u32) = (760, 460);
+
+/// A line of a figure: T and a figure each.
+struct Line {
+    name: String,
+    colour: RGBColor,
+    points: Vec<(f64, f64)>,
+}
+
+/// A figure of a record.
+type Figure = fn(&Record) -> f64;
+const LATENCY_US: Figure = |record| record.p50_ns / 1e3;
+const THOUSANDS: Figure = |record| record.per_s / 1e3;
+
+/// Draws the figures of a run into `dir`, which is made if need be, and returns their paths.
+///
+/// # Errors
+/// See [`PlotError`].
+pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> {
+    if lines(records, LATENCY_US).is_empty() {
+        return Err(PlotError::Nothing);
+    }
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |error| PlotError::File { path, error }
+    };
+    fs::create_dir_all(dir).map_err(failed(dir))?;
+    let mut written = Vec::new();
+    let figures: [(&str, Draw<'_>); 3] = [
+        ("urpc-latency.svg", &|area| {
+            let title = "Null call: latency by the number of threads that call";
+            absolute(area, title, "latency, µs (median; logarithmic)", &lines(records, LATENCY_US))
+        }),
+        ("urpc-throughput.svg", &|area| {
+            let title = "Null call: throughput by the number of threads that call";
+            absolute(area, title, "thousand calls a second (logarithmic)", &lines(records, THOUSANDS))
+        }),
+        ("urpc-relative.svg", &|area| relative(area, records)),
+    ];
+    for (name, draw) in figures {
+        let size = if name == "urpc-relative.svg" { (2 * SIZE.0, SIZE.1) } else { SIZE };
+        let mut svg = String::new();
+        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        area.fill(&WHITE)?;
+        draw(&area)?;
+        area.present()?;
+        drop(area);
+        let path = dir.join(name);
+        fs::write(&path, svg).map_err(failed(&path))?;
+        written.push(path);
+    }
+    Ok(written)
+}
+
+/// Our lines, by configuration: the default way of waiting first.
+fn lines(records: &[Record], of: Figure) -> Vec<Line> {
+    let mut names: Vec<(&str, &str)> = Vec::new();
+    for record in records.iter().filter(|record| record.system.starts_with("upcall")) {
+        if let Some(config) = record.config.as_deref()
+            && !names.contains(&(config, &record.system))
+        {
+            names.push((config, &record.system));
+        }
+    }
+    names.sort_unstable();
+    let found = |config: &str, system: &str, threads: usize| {
+        let case = null(threads);
+        records.iter().find(|r| r.config.as_deref() == Some(config) && r.system == system && r.case == case).map(of)
+    };
+    let line = |((config, system), colour): ((&str, &str), RGBColor)| Line {
+        name: if system == "upcall" { format!("C,S = {config}") } else { format!("C,S = {config}, pinned and polling") },
+        colour,
+        points: THREADS
+            .into_iter()
+            .filter(|&threads| threads <= MOST_FIGURES)
+            .filter_map(|threads| Some((threads as f64, found(config, system, threads)?)))
+            .collect(),
+    };
+    let all = names.into_iter().zip(COLOURS.into_iter().cycle()).map(line);
+    all.filter(|line| !line.points.is_empty()).collect()
+}
+
+/// Room for these figures on a logarithmic axis, with a key of so many lines above them.
+fn room(figures: impl Iterator<Item = f64>, keys: usize) -> Range<f64> {
+    let (least, most) = figures.fold((f64::MAX, f64::MIN), |(least, most), y| (least.min(y), most.max(y)));
+    let (least, most) = (least / 1.5, most * 1.2);
+    let part = (24 + 16 * keys) as f64 / f64::from(SIZE.1 - 100);
+    least..most * (most / least).powf(part / (1.0 - part))
+}
+
+const ALL_T: Range<f64> = 0.0..MOST_FIGURES as f64 + 1.0;
+
+fn absolute(area: &Area<'_>, title: &str, unit: &str, lines: &[Line]) -> Drawn {
+    let range = room(lines.iter().flat_map(|line| &line.points).map(|&(_, y)| y), lines.len());
+    let mut chart = chart(area, title, unit, range)?;
+    for (at, line) in lines.iter().enumerate() {
+        ours(&mut chart, at, line)?;
+    }
+    legend(&mut chart)
+}
+
+/// Latency and throughput beside each other, both as multiples of those at T = C = S = 1, with the paper's.
+fn relative(area: &Area<'_>, records: &[Record]) -> Drawn {
+    let (left, right) = area.split_horizontally(SIZE.0);
+    let anchor = |of: fn(&Anchor) -> Option<f64>| {
+        let one = ANCHORS.iter().find(|a| a.config.to_string() == "1,1" && a.threads == Some(1)).and_then(of);
+        let found = ANCHORS.iter().filter_map(move |a| Some((a.config.to_string(), a.threads, of(a)? / one?)));
+        found.collect::<Vec<_>>()
+    };
+    side_by_side(&left, "Latency, relative to T = C = S = 1", &lines(records, LATENCY_US), &anchor(|a| a.us))?;
+    side_by_side(&right, "Throughput, relative to T = C = S = 1", &lines(records, THOUSANDS), &anchor(|a| a.per_s))
+}
+
+fn side_by_side(area: &Area<'_>, title: &str, lines: &[Line], paper: &[(String, Option<usize>, f64)]) -> Drawn {
+    // Each way of waiting by its own T = C = S = 1; S = 0, which has one way only, by the default's.
+    let one = |name: &str| {
+        let way = if name.ends_with("polling") { "C,S = 1,1, pinned and polling" } else { "C,S = 1,1" };
+        lines.iter().find(|line| line.name == way)?.points.iter().find(|(threads, _)| *threads == 1.0).map(|&(_, y)| y)
+    };
+    let scale = |line: &Line| {
+        let one = one(&line.name)?;
+        let points = line.points.iter().map(|&(threads, y)| (threads, y / one)).collect();
+        Some(Line { name: line.name.clone(), colour: line.colour, points })
+    };
+    // Not of the same length: the colours are those of the other figures.
+    let scaled: Vec<(usize, Line)> = lines.iter().enumerate().filter_map(|(at, line)| Some((at, scale(line)?))).collect();
+    let figures = scaled.iter().flat_map(|(_, line)| &line.points).map(|&(_, y)| y);
+    let range = room(figures.chain(paper.iter().map(|&(.., y)| y)), scaled.len() + paper.len().min(2));
+    let mut chart = chart(area, title, "multiple (logarithmic)", range)?;
+    let mut named = BTreeSet::new();
+    for (at, line) in &scaled {
+        ours(&mut chart, *at, line)?;
+    }
+    for (config, threads, y) in paper {
+        let colour = lines.iter().find(|line| line.name == format!("C,S = {config}")).map_or(GREY, |line| line.colour);
+        let thick = colour.stroke_width(2);
+        match threads {
+            Some(threads) => {
+                let cross = Cross::new((*threads as f64, *y), 7, thick);
+                let drawn = chart.draw_series([cross])?;
+                if named.insert(config) {
+                    drawn.label(format!("URPC's C,S = {config}")).legend(move |(x, y)| Cross::new((x + 10, y), 6, thick));
+                }
+            }
+            // The text says how much is reached, and not by how many threads.
+            None => {
+                let dashes = DashedLineSeries::new([(0.0, *y), (ALL_T.end, *y)], 6, 5, thick);
+                let drawn = chart.draw_series(dashes)?;
+                let name = format!("URPC's C,S = {config}, the most");
+                let dash = move |from, to| PathElement::new([(from, 0), (to, 0)], thick);
+                drawn.label(name).legend(move |(x, y)| EmptyElement::at((x, y)) + dash(0, 7) + dash(13, 20));
+            }
+        }
+    }
+    legend(&mut chart)
+}
+
+fn chart<'a>(area: &Area<'a>, title: &str, unit: &str, range: Range<f64>) -> Result<Chart<'a>, DrawingAreaErrorKind<io::Error>> {
+    let mut builder = ChartBuilder::on(area);
+    builder.caption(title, (FONT, 19)).margin(14).x_label_area_size(44).y_label_area_size(68);
+    let mut chart = builder.build_cartesian_2d(ALL_T, range.log_scale())?;
+    let mut mesh = chart.configure_mesh();
+    mesh.x_desc("T, threads that call").y_desc(unit).axis_desc_style((FONT, 15)).label_style((FONT, 13));
+    mesh.x_labels(MOST_FIGURES + 2).x_label_formatter(&|threads| format!("{threads:.0}"));
+    mesh.y_labels(8).y_label_formatter(&|y| format!("{y}"));
+    mesh.light_line_style(WHITE.mix(0.0)).bold_line_style(BLACK.mix(0.12)).draw()?;
+    Ok(chart)
+}
+
+/// A line of ours. Its marker, by its place, tells it from others without colours too.
+fn ours(chart: &mut Chart<'_>, at: usize, line: &Line) -> Drawn {
+    let (colour, points) = (line.colour, || line.points.iter().copied());
+    let drawn = chart.draw_series(LineSeries::new(points(), colour.stroke_width(2)))?;
+    let key = drawn.label(&line.name);
+    match at % 3 {
+        0 => {
+            key.legend(move |(x, y)| EmptyElement::at((x, y)) + stroke(colour) + Circle::new((10, 0), 4, colour.filled()));
+            chart.draw_series(points().map(|point| Circle::new(point, 4, colour.filled())))?;
+        }
+        1 => {
+            key.legend(move |(x, y)| {
+                EmptyElement::at((x, y)) + stroke(colour) + TriangleMarker::new((10, 0), 6, colour.filled())
+            });
+            chart.draw_series(points().map(|point| TriangleMarker::new(point, 6, colour.filled())))?;
+        }
+        _ => {
+            let square = move |(x, y)| Rectangle::new([(x - 4, y - 4), (x + 4, y + 4)], colour.filled());
+            key.legend(move |(x, y)| EmptyElement::at((x, y)) + stroke(colour) + square((10, 0)));
+            chart.draw_series(points().map(|point| EmptyElement::at(point) + square((0, 0))))?;
+        }
+    }
+    Ok(())
+}
+
+/// The line of a key.
+fn stroke(colour: RGBColor) -> PathElement<(i32, i32)> {
+    PathElement::new([(0, 0), (20, 0)], colour.stroke_width(2))
+}
+
+fn legend(chart: &mut Chart<'_>) -> Drawn {
+    let mut labels = chart.configure_series_labels();
+    labels.position(SeriesLabelPosition::UpperRight).label_font((FONT, 13)).legend_area_size(28).margin(8);
+    labels.background_style(WHITE.mix(0.9)).border_style(BLACK.mix(0.3)).draw()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use upcall_bench::case::{Mode, Placement};
+    use upcall_bench::record::{Label, Turn};
+    use upcall_bench::stats::Summary;
+
+    fn record(threads: usize, system: &str, config: &str, ns: f64, per_s: f64) -> Record {
+        let found = Summary { p50_ns: ns, p99_ns: ns, p999_ns: ns, mean_ns: ns, count: 5 };
+        let case = null(threads);
+        let label = Label { suite: "urpc", case: &case, system, placement: Placement::OneCore, mode: Mode::Polling };
+        Record { config: Some(config.to_owned()), per_s, ..label.latency(&[Turn { found, lines: (140.0, 140.0) }]) }
+    }
+
+    fn drawn(records: &[Record]) -> Vec<String> {
+        let dir = tempfile::TempDir::new().unwrap();
+        let paths = write(records, &dir.path().join("made")).unwrap();
+        paths.iter().map(|path| fs::read_to_string(path).unwrap()).collect()
+    }
+
+    #[test]
+    fn lines_are_ours_by_configuration() {
+        let records = [
+            record(1, "upcall-polling", "1,1", 150.0, 6e6),
+            record(1, "limit", "1,1", 140.0, 7e6),
+            record(2, "upcall", "1,1", 250.0, 8e6),
+            record(1, "upcall", "1,1", 200.0, 5e6),
+            record(32, "upcall", "1,0", 9000.0, 3e6),
+        ];
+        let lines = lines(&records, LATENCY_US);
+        let names: Vec<_> = lines.iter().map(|line| line.name.as_str()).collect();
+        // T = 32 is beyond the paper's figures.
+        assert_eq!(names, ["C,S = 1,1", "C,S = 1,1, pinned and polling"]);
+        assert_eq!(lines[0].points, [(1.0, 0.2), (2.0, 0.25)]);
+    }
+
+    #[test]
+    fn figures_name_their_axes_and_the_papers_points() {
+        let of = |config, ns| (1..=4).map(move |t| record(t, "upcall", config, ns * t as f64, 1e9 / ns));
+        let records: Vec<_> = of("1,0", 6000.0).chain(of("1,1", 200.0)).collect();
+        let svg = drawn(&records);
+        assert_eq!(svg.len(), 3);
+        assert!(svg.iter().all(|svg| svg.starts_with("<svg") && svg.contains("threads that call") && !svg.contains("NaN")));
+        assert!(svg[0].contains("latency, µs") && svg[0].contains("C,S = 1,0") && !svg[0].contains("URPC"));
+        assert!(svg[2].contains("C,S = 1,0") && svg[2].contains("URPC&apos;s C,S = 2,2") | svg[2].contains("URPC's C,S = 2,2"));
+    }
+
+    #[test]
+    fn without_a_unit_the_paper_is_alone() {
+        let svg = drawn(&[record(1, "upcall", "1,0", 6000.0, 160e3)]);
+        assert!(svg[2].contains("URPC") && !svg[2].contains(">C,S = 1,0"), "{}", svg[2]);
+    }
+
+    #[test]
+    fn nothing_is_not_plotted() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let error = write(&[], dir.path()).unwrap_err().to_string();
+        assert!(error.contains("nothing to plot"), "{error}");
+        let file = dir.path().join("file");
+        fs::write(&file, "").unwrap();
+        let error = write(&[record(1, "upcall", "1,1", 1.0, 1.0)], &file).unwrap_err().to_string();
+        assert!(error.contains("file"), "{error}");
+    }
+}
