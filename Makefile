@@ -62,12 +62,13 @@ test-long: test asan tsan
 	$(CARGO) test --release --workspace -- --include-ignored
 	UPCALL_STRESS_SECONDS=600 $(CARGO) test --release --package upcall-thread --test stress
 
-# ARGS are for the suite rpc, THREADS_ARGS for the suite threads (`upcall bench SUITE --help`).
+# ARGS are for the suite rpc, THREADS_ARGS for the suite threads, URPC_ARGS for the suite urpc (`upcall bench SUITE --help`).
 bench:
 	$(CARGO) build --release --bin upcall
 	target/release/upcall bench rpc --peers all --json target/bench-rpc.json $(ARGS)
 	target/release/upcall bench threads --peers all --json target/bench-threads.json $(THREADS_ARGS)
-	@echo "records: target/bench-rpc.json target/bench-threads.json"
+	target/release/upcall bench urpc --json target/bench-urpc.json --plot target/bench-urpc $(URPC_ARGS)
+	@echo "records: target/bench-rpc.json target/bench-threads.json target/bench-urpc.json; figures: target/bench-urpc"
 
 clean:
 	$(CARGO) clean
