@@ -11,8 +11,9 @@
 //! Beside them the machine's limits, one call at a time: for (1,1) `limit`, a bare line of memory between the two processors; for (1,0) the bare hand-offs of one
 //! processor, `limit-futex`, `limit-eventfd`, `limit-pipe`, the best of which is `limit` too.
 //!
-//! Configurations and numbers of threads take turns, round by round, each turn with a fresh server and client, and the cache line is probed between turns. What
-//! counts are medians over the rounds. If the host moves the processors meanwhile, only turns of one placement count where two processors are compared.
+//! Configurations and numbers of threads take turns, round by round, and the cache line is probed between turns. In a round, each configuration has a fresh server and
+//! client, which then make calls by all the numbers of threads: so those that are compared follow each other within a second, and there are many rounds. What counts are
+//! medians over the rounds. If the host moves the processors meanwhile, only turns of one placement count where two processors are compared.
 //!
 //! # The parts
 //! See [`case::Part`]. Each turn is a process of its own, confined to the first processor.
@@ -79,7 +80,7 @@ impl Plan {
         if options.quick {
             Plan { figures: ms(4_000), turn: ms(5), most_rounds: 2, samples: 200, part_rounds: 2 }
         } else {
-            Plan { figures: ms(45_000), turn: ms(30), most_rounds: 11, samples: 2_000, part_rounds: 7 }
+            Plan { figures: ms(45_000), turn: ms(15), most_rounds: 25, samples: 2_000, part_rounds: 7 }
         }
     }
 }
@@ -105,8 +106,10 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
         report: Report::default(),
         line_ns: f64::NAN,
         pairs: 0,
+        standing: None,
         progress: Progress::new(),
     };
+    let busy = busy();
     runner.line_ns = line::round_trip_ns(&cpus);
     runner.figures()?;
     runner.parts()?;
@@ -115,6 +118,7 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
     if report.records.is_empty() && report.failures.is_empty() && report.notes.is_empty() {
         return Err(RunError::Nothing);
     }
+    report.notes.extend(busy);
     record::name_best_limits(&mut report.records);
 
     if options.json.as_deref() == Some(Path::new("-")) {
@@ -145,6 +149,8 @@ struct Runner<'a> {
     /// The latest probe.
     line_ns: f64,
     pairs: u32,
+    /// Who calls, and is called, at the moment.
+    standing: Option<(Config, Contender, pair::Pair<'a>)>,
     progress: Progress,
 }
 
@@ -158,7 +164,7 @@ struct Point {
     out: bool,
 }
 
-impl Runner<'_> {
+impl<'a> Runner<'a> {
     /// Every point in turn, round by round.
     fn figures(&mut self) -> Result<(), RunError> {
         let mut points = self.points();
@@ -214,38 +220,56 @@ impl Runner<'_> {
             format!("C,S = {config} was not run: it takes {needed} processors, and this process may use {count}")
         }));
         let point = |config, threads, contender| Point { config, threads, contender, turns: Vec::new(), out: false };
-        let of = |threads| configs.iter().filter(move |config| is_tried(threads, **config)).map(move |config| (threads, *config));
-        let all = threads.into_iter().flat_map(of);
-        all.flat_map(|(threads, config)| Contender::of(config, threads).map(move |who| point(config, threads, who))).collect()
+        let mut points: Vec<Point> = Vec::new();
+        for config in configs {
+            let tried = threads.iter().filter(|&&threads| is_tried(threads, config));
+            points.extend(tried.flat_map(|&threads| Contender::of(config, threads).map(move |who| point(config, threads, who))));
+        }
+        // The sort is stable: who shares a server stands together, in the order of T.
+        points.sort_by_key(|point| (point.config, point.contender.name()));
+        points
     }
 
     fn turn(&mut self, point: &Point) -> Result<Calls, ChildError> {
-        self.pairs += 1;
-        let dir = self.scratch.dir.join(self.pairs.to_string());
         let Some((clients, servers)) = point.config.place(&self.allowed) else {
             unreachable!("a configuration without processors has no points");
         };
-        let waits = match point.contender {
-            Contender::Limit(limit) => {
+        let standing = self.standing.take_if(|(config, contender, _)| (*config, *contender) != (point.config, point.contender));
+        if let Some((.., pair)) = standing {
+            pair.end()?;
+        }
+        let found = match (self.standing.as_mut(), point.contender) {
+            (Some((.., pair)), _) => pair.calls(point.threads, self.plan.turn),
+            (None, Contender::Limit(system)) => {
                 let (placement, mode) = setting(point.config);
-                let cpus = (servers[0], clients[0]);
-                let spec = calls_pair::Spec { exe: &self.options.exe, system: limit, placement, mode, cpus, dir };
-                return self.limit(&spec);
+                let (cpus, dir) = ((servers[0], clients[0]), self.directory());
+                self.limit(&calls_pair::Spec { exe: &self.options.exe, system, placement, mode, cpus, dir })
             }
-            Contender::Upcall(waits) => waits,
-        };
-        let cpus = match waits {
-            Waits::Polling => (clients.to_vec(), servers.to_vec()),
-            Waits::Default => {
-                let all = &self.allowed[..point.config.processors()];
-                (all.to_vec(), all.to_vec())
+            (None, Contender::Upcall(waits)) => {
+                let cpus = match waits {
+                    Waits::Polling => (clients.to_vec(), servers.to_vec()),
+                    Waits::Default => {
+                        let all = &self.allowed[..point.config.processors()];
+                        (all.to_vec(), all.to_vec())
+                    }
+                };
+                let dir = self.directory();
+                let spec = pair::Spec { exe: &self.options.exe, config: point.config, waits, cpus, dir };
+                let mut pair = pair::Pair::start(&spec, self.interrupted)?;
+                let found = pair.calls(point.threads, self.plan.turn);
+                self.standing = Some((point.config, point.contender, pair));
+                found
             }
         };
-        let spec = pair::Spec { exe: &self.options.exe, config: point.config, waits, cpus, dir };
-        let mut pair = pair::Pair::start(&spec, self.interrupted)?;
-        let found = pair.calls(point.threads, self.plan.turn)?;
-        pair.end()?;
-        Ok(found)
+        if found.is_err() {
+            self.standing = None;
+        }
+        found
+    }
+
+    fn directory(&mut self) -> PathBuf {
+        self.pairs += 1;
+        self.scratch.dir.join(self.pairs.to_string())
     }
 
     /// One call at a time by a limit of the machine, as in the suite `rpc`.
@@ -310,6 +334,13 @@ impl Runner<'_> {
         self.report.records.extend(measured.map(|(part, turns, _)| label(*part).latency(turns)));
         Ok(())
     }
+}
+
+/// Says that other programs are running, if they are: both processors are needed.
+fn busy() -> Option<String> {
+    let load: f64 = std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()?;
+    (load > 0.5)
+        .then(|| format!("other programs were running when this began (load average {load:.1}): single figures may be far off"))
 }
 
 fn label<'a>(case: &'a str, system: &'a str, (placement, mode): (Placement, Mode)) -> Label<'a> {
