@@ -365,7 +365,8 @@ impl View {
 
     /// Whether we may run in one place only, and that by another's doing.
     fn is_confined(&self) -> bool {
-        !self.single && processor::Processors::allowed().is_ok_and(|allowed| allowed.count() == 1)
+        let by_another = |allowed: processor::Processors| allowed.count() == 1 && self.home.as_ref() != Some(&allowed);
+        processor::Processors::allowed().is_ok_and(by_another)
     }
 
     /// Moves to another processor than the donor's. False if there is none.

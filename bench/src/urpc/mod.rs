@@ -201,6 +201,12 @@ impl<'a> Runner<'a> {
                 .notes
                 .push("there was time for one round only: the figures are of one turn each, not medians of several".into());
         }
+        // One that is killed leaves its server's names behind.
+        if let Some((.., pair)) = self.standing.take()
+            && let Err(error) = pair.end()
+        {
+            self.report.failures.push(error.to_string());
+        }
         self.like(&mut points);
         self.report.records.extend(points.iter().filter(|point| !point.turns.is_empty()).map(recorded));
         Ok(())
