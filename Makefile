@@ -8,7 +8,7 @@
 CARGO ?= cargo
 LOOM := RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 $(CARGO) test --release --target-dir target/loom
 
-.PHONY: all demo test test-long bench lint unit models miri asan tsan clean
+.PHONY: all demo test test-long bench lint unit models miri miri-threads run-miri run-miri-threads asan tsan clean
 
 all:
 	$(CARGO) build --release
@@ -32,15 +32,21 @@ models:
 	$(LOOM) --package upcall-transfer --test loom_sleep --test loom_gate
 	$(LOOM) --package upcall-thread --test loom_condvar --test loom_fresh --test loom_lock --test loom_park --test loom_shares
 
-# Miri comes with a nightly toolchain only; where there is none this says so and goes on.
-miri:
+# Miri comes with a nightly toolchain only; where there is none this says so and goes on. Tree Borrows for `shm`: the older model refuses an atomic read of
+# bytes that are borrowed shared, which a copy from a caller's argument makes. Threads take some minutes, and are for test-long.
+miri miri-threads:
 	@if $(CARGO) +nightly miri --version >/dev/null 2>&1; then \
-	    export MIRIFLAGS=-Zmiri-disable-isolation; \
-	    $(CARGO) +nightly miri test --quiet --target-dir target/miri --package upcall-shm --lib && \
-	    $(CARGO) +nightly miri test --quiet --target-dir target/miri --package upcall-thread --test sync --test primitives --test channel; \
+	    $(MAKE) --no-print-directory run-$@; \
 	else \
-	    echo "miri: skipped, no nightly toolchain with Miri here (rustup +nightly component add miri)"; \
+	    echo "$@: skipped, no nightly toolchain with Miri here (rustup +nightly component add miri)"; \
 	fi
+
+run-miri:
+	MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-tree-borrows" $(CARGO) +nightly miri test --quiet --target-dir target/miri --package upcall-shm --lib
+
+run-miri-threads:
+	MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +nightly miri test --quiet --target-dir target/miri --package upcall-thread \
+	    --test sync --test primitives --test channel
 
 # Accesses to memory checked (AddressSanitizer), in every process that a test starts. Left out: doctests; tests that measure time or memory, or look for a fault that the
 # sanitizer reports by itself; variables on stacks, for it does not know that threads leave their last frames behind; leaks, for some are meant
@@ -58,7 +64,7 @@ tsan:
 	    echo "tsan: skipped, no nightly toolchain with its library's source here (rustup +nightly component add rust-src)"; \
 	fi
 
-test-long: test asan tsan
+test-long: test miri-threads asan tsan
 	$(CARGO) test --release --workspace -- --include-ignored
 	UPCALL_STRESS_SECONDS=600 $(CARGO) test --release --package upcall-thread --test stress
 

@@ -20,6 +20,7 @@ const VECTOR_COPY: usize = 64;
 const STRING_COPY: usize = 256 << 10;
 
 /// So many bytes are asked for before they are read.
+#[cfg(not(miri))]
 const AHEAD: usize = 4096;
 
 #[cfg(debug_assertions)]

@@ -1,4 +1,4 @@
-//! Threads as kernel threads, for checkers that cannot follow a switch of stacks: Miri, and ThreadSanitizer (`make miri`, `make tsan`).
+//! Threads as kernel threads, for checkers that cannot follow a switch of stacks: Miri, and ThreadSanitizer (`make miri-threads`, `make tsan`).
 //!
 //! With `--cfg upcall_kernel_threads`, and always under Miri, [`run`](crate::run) just runs its body and [`spawn`](crate::spawn) starts a
 //! kernel thread. Everything above the switch is the same code: records, join, locks and all that waits. What is not there to be checked is
