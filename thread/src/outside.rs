@@ -5,10 +5,9 @@
 //! the scheduler itself, which has its models.
 
 use crate::kernel;
-use crate::list::Waits;
-use crate::record::{DETACHED, DONE, JOINING, REF, Rec, Table};
+use crate::record::{REF, Rec, Table};
 use crate::shared::draw_numbers;
-use crate::spawn::{discard_result, joiner};
+use crate::spawn::{leave_result, say_done};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::io;
 use std::sync::atomic::Ordering;
@@ -40,31 +39,13 @@ pub(crate) fn start(rec: Rec, table: &'static Table, stack_size: Option<usize>) 
         kernel::adopt(rec);
         // SAFETY: spawner and runner agree on the packet's type; it is run once, here.
         unsafe { (table.run)(rec.packet.get()) };
-        finish(rec);
+        // The thread's own reference goes with its kernel thread's values.
+        leave_result(rec);
+        say_done(rec);
     };
     // SAFETY: what the packet borrows lives until the thread has ended, by the promise made to `spawn_unchecked`.
     drop(unsafe { builder.spawn_unchecked(main) }?);
     Ok(())
-}
-
-/// As `spawn::finish`. The thread's own reference goes with its kernel thread's values.
-fn finish(me: Rec) {
-    me.has_result.set(true);
-    if let Some(extra) = me.extra() {
-        extra.locals.end();
-    }
-    let before = me.word.fetch_or(DONE, Ordering::AcqRel);
-    if before & JOINING != 0 {
-        let joiner = joiner(me);
-        if joiner.draw() {
-            joiner.wake();
-        }
-    } else if before & DETACHED != 0 {
-        discard_result(me);
-        if let Some(extra) = me.extra() {
-            extra.locals.end();
-        }
-    }
 }
 
 /// The record is reused; its packet, if it had one, is not.

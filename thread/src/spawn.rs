@@ -53,7 +53,8 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    match spawn_with(Builder::new(), body) {
+    // SAFETY: nothing is borrowed for less than the life of the process.
+    match unsafe { spawn_with(Builder::new(), body) } {
         Ok(handle) => handle,
         Err(error) => panic!("upcall-thread: cannot spawn a thread: {error}"),
     }
@@ -106,7 +107,8 @@ impl Builder {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        spawn_with(self, body)
+        // SAFETY: nothing is borrowed for less than the life of the process.
+        unsafe { spawn_with(self, body) }
     }
 
     /// As [`spawn`](Self::spawn), for what may borrow.
@@ -118,13 +120,15 @@ impl Builder {
         F: FnOnce() -> T + Send,
         T: Send,
     {
-        spawn_with(self, body)
+        // SAFETY: the caller's promise.
+        unsafe { spawn_with(self, body) }
     }
 }
 
-/// What it starts may borrow; the callers see to it that it does not, or that it ends in time.
+/// # Safety
+/// Nothing that the closure or its result borrows ends before they have been dropped.
 #[inline(always)]
-fn spawn_with<F, T>(wish: Builder, body: F) -> io::Result<JoinHandle<T>>
+unsafe fn spawn_with<F, T>(wish: Builder, body: F) -> io::Result<JoinHandle<T>>
 where
     F: FnOnce() -> T + Send,
     T: Send,
@@ -234,10 +238,7 @@ unsafe fn drop_result<T>(packet: *mut u8) {
 
 #[inline(always)]
 fn finish(vp: &Vp, me: Rec) -> ! {
-    me.has_result.set(true);
-    if let Some(extra) = me.extra() {
-        extra.locals.end();
-    }
+    leave_result(me);
     if me.word.load(Ordering::Acquire) & JOINING != 0 {
         let joiner = joiner(me);
         if joiner.rec().lives_on(vp.shared) && joiner.draw() {
@@ -247,6 +248,22 @@ fn finish(vp: &Vp, me: Rec) -> ! {
             vp.end_with(me, joiner.rec());
         }
     }
+    say_done(me);
+    vp.end(me)
+}
+
+/// What a thread leaves behind is complete, but for its values.
+#[inline(always)]
+pub(crate) fn leave_result(me: Rec) {
+    me.has_result.set(true);
+    if let Some(extra) = me.extra() {
+        extra.locals.end();
+    }
+}
+
+/// The thread is done: wakes its joiner, or drops the result if nobody will join.
+#[inline(always)]
+pub(crate) fn say_done(me: Rec) {
     let before = me.word.fetch_or(DONE, Ordering::AcqRel);
     if before & JOINING != 0 {
         let joiner = joiner(me);
@@ -260,18 +277,17 @@ fn finish(vp: &Vp, me: Rec) -> ! {
             extra.locals.end();
         }
     }
-    vp.end(me)
 }
 
 /// Who waits for the end of `me`, where `JOINING` was seen.
 #[inline(always)]
-pub(crate) fn joiner(me: Rec) -> Wait {
+fn joiner(me: Rec) -> Wait {
     // SAFETY: the joiner stored itself, by `to_raw`, before it set `JOINING`.
     let rec = unsafe { from_raw(me.joiner.load(Ordering::Relaxed)) };
     Wait::of(rec.expect("the joiner names itself before it sets JOINING"), me.joiner_number.load(Ordering::Relaxed))
 }
 
-pub(crate) fn discard_result(rec: Rec) {
+fn discard_result(rec: Rec) {
     if rec.has_result.replace(false) {
         let table = rec.table.get().expect("the spawner sets how to drop the result");
         // SAFETY: the flag said that the result is there, and says so no more.
