@@ -141,16 +141,27 @@ impl<W: Waits> Open<'_, W> {
     /// What the oldest waits for.
     #[inline(always)]
     pub fn wants(&self) -> Option<usize> {
+        self.oldest().map(|oldest| oldest.wants)
+    }
+
+    #[inline(always)]
+    fn oldest(&self) -> Option<&Node<W>> {
         // SAFETY: what the list points to is listed.
-        unsafe { self.node(self.list.oldest.load(Ordering::Relaxed)) }.map(|oldest| oldest.wants)
+        unsafe { self.node(self.list.oldest.load(Ordering::Relaxed)) }
+    }
+
+    /// Its thread still waits: nobody wakes it without a draw, or gives up without opening the list.
+    #[inline(always)]
+    fn remove_oldest(&self) -> Option<&Node<W>> {
+        let oldest = self.oldest()?;
+        self.remove(oldest);
+        Some(oldest)
     }
 
     /// Takes the oldest off and moves the right to wake it to `taken`. `false`: it had given up; it is off the list too.
     #[inline(always)]
     pub fn take(&self, taken: &Taken<W>) -> bool {
-        // SAFETY: what the list points to is listed.
-        let Some(oldest) = (unsafe { self.node(self.list.oldest.load(Ordering::Relaxed)) }) else { return false };
-        self.remove(oldest);
+        let Some(oldest) = self.remove_oldest() else { return false };
         let drawn = oldest.wait.draw();
         if drawn {
             taken.add(oldest);
@@ -162,9 +173,7 @@ impl<W: Waits> Open<'_, W> {
     #[inline(always)]
     pub fn take_one(&self) -> Option<W> {
         loop {
-            // SAFETY: what the list points to is listed.
-            let oldest = unsafe { self.node(self.list.oldest.load(Ordering::Relaxed)) }?;
-            self.remove(oldest);
+            let oldest = self.remove_oldest()?;
             if oldest.wait.draw() {
                 return Some(oldest.wait);
             }
