@@ -78,10 +78,7 @@ impl Barrier {
         let round = state.round;
         let mut waited = Waited::Woken;
         while state.round == round && waited == Waited::Woken {
-            (state, waited) = match deadline {
-                None => (self.complete.wait(state), Waited::Woken),
-                Some(at) => self.complete.wait_until(state, at),
-            };
+            (state, waited) = self.complete.wait_by(state, deadline);
         }
         state
     }

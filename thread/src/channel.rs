@@ -78,7 +78,7 @@ impl<T> Shared<T> {
             if waited == Waited::TimedOut {
                 return Err(TrySendError::Full(value));
             }
-            (state, waited) = wait(&self.received, state, deadline);
+            (state, waited) = self.received.wait_by(state, deadline);
         }
         if !state.receiver {
             return Err(TrySendError::Disconnected(value));
@@ -99,7 +99,7 @@ impl<T> Shared<T> {
         let back = Withdraw { shared: self, number };
         let mut waited = Waited::Woken;
         while state.taken == number && state.receiver && waited == Waited::Woken {
-            (state, waited) = wait(&self.received, state, deadline);
+            (state, waited) = self.received.wait_by(state, deadline);
         }
         std::mem::forget(back);
         if state.taken != number {
@@ -152,18 +152,11 @@ impl<T> Shared<T> {
             }
             state.waiting = true;
             let absence = Absence { shared: self };
-            (state, waited) = wait(&self.sent, state, deadline);
+            (state, waited) = self.sent.wait_by(state, deadline);
             std::mem::forget(absence);
             state.waiting = false;
         }
         self.take(state).map_err(|_| RecvTimeoutError::Disconnected)
-    }
-}
-
-fn wait<'a, T>(on: &Condvar, state: MutexGuard<'a, T>, deadline: Option<Instant>) -> (MutexGuard<'a, T>, Waited) {
-    match deadline {
-        None => (on.wait(state), Waited::Woken),
-        Some(at) => on.wait_until(state, at),
     }
 }
 

@@ -34,7 +34,7 @@ impl Condvar {
     // In its caller: a function that switches and returns on another stack is mispredicted (`arch`).
     #[inline(always)]
     pub fn wait<'a, T: ?Sized>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        self.wait_bound(guard, Bound::of(None)).0
+        self.wait_by(guard, None).0
     }
 
     /// Waits while `condition` holds.
@@ -51,12 +51,12 @@ impl Condvar {
 
     /// As [`wait`](Self::wait), for at most `timeout`; locking again may take longer.
     pub fn wait_timeout<'a, T: ?Sized>(&self, guard: MutexGuard<'a, T>, timeout: Duration) -> (MutexGuard<'a, T>, Waited) {
-        self.wait_bound(guard, Bound::of(after(timeout)))
+        self.wait_by(guard, after(timeout))
     }
 
     /// As [`wait`](Self::wait), at most until `deadline`; locking again may take longer.
     pub fn wait_until<'a, T: ?Sized>(&self, guard: MutexGuard<'a, T>, deadline: Instant) -> (MutexGuard<'a, T>, Waited) {
-        self.wait_bound(guard, Bound::of(Some(deadline)))
+        self.wait_by(guard, Some(deadline))
     }
 
     /// Waits while `condition` holds, for at most `timeout`. `TimedOut`: it still holds.
@@ -72,14 +72,20 @@ impl Condvar {
             if waited == Waited::TimedOut {
                 return (guard, waited);
             }
-            (guard, waited) = self.wait_bound(guard, Bound::of(deadline));
+            (guard, waited) = self.wait_by(guard, deadline);
         }
         (guard, Waited::Woken)
     }
 
+    /// As [`wait`](Self::wait), at most until `deadline` if there is one.
     #[inline(always)]
-    fn wait_bound<'a, T: ?Sized>(&self, guard: MutexGuard<'a, T>, bound: Bound) -> (MutexGuard<'a, T>, Waited) {
+    pub(crate) fn wait_by<'a, T: ?Sized>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        deadline: Option<Instant>,
+    ) -> (MutexGuard<'a, T>, Waited) {
         let mutex = guard.mutex();
+        let bound = Bound::of(deadline);
         let mut node = None;
         let ended = wait(Cause::Condition, ptr::from_ref(self).cast(), bound.at, |mine| {
             // SAFETY: the node is in this frame, which stays until the wake or until `remove`.

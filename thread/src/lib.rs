@@ -123,6 +123,8 @@ mod steal;
 #[cfg(not(loom))]
 mod thread;
 #[cfg(not(loom))]
+mod turn;
+#[cfg(not(loom))]
 mod vp;
 #[cfg(not(loom))]
 mod waiter;

@@ -5,16 +5,14 @@
 //! thread. Here many threads share one, and a thread may block while it unwinds; others would then poison whatever they
 //! unlock. So a panic releases the lock, as in parking_lot, and data that a panic may leave half changed needs its own mark.
 
-use crate::deadline::{Bound, after};
-use crate::list::Node;
-use crate::lock::{Entry, RawLock};
-use crate::record::Cause;
-use crate::waiter::{Ended, Published, Wait, Waited, wait};
+use crate::deadline::after;
+use crate::lock::RawLock;
+use crate::turn::wait_for;
+use crate::waiter::{Wait, Waited};
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::ptr;
 use std::time::{Duration, Instant};
 
 /// Mutual exclusion between threads, on the same virtual processor or on different ones; kernel threads may take part and
@@ -50,7 +48,7 @@ impl<T: ?Sized> Mutex<T> {
     #[inline(always)]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         if !self.lock.try_acquire() {
-            self.wait(None);
+            wait_for(&self.lock, 0, None);
         }
         self.guard()
     }
@@ -63,12 +61,17 @@ impl<T: ?Sized> Mutex<T> {
 
     /// Locks, waiting for at most `timeout`.
     pub fn try_lock_for(&self, timeout: Duration) -> Option<MutexGuard<'_, T>> {
-        (self.lock.try_acquire() || self.wait(after(timeout)) == Waited::Woken).then(|| self.guard())
+        self.lock_by(|| after(timeout))
     }
 
     /// Locks, waiting until `deadline` at most.
     pub fn try_lock_until(&self, deadline: Instant) -> Option<MutexGuard<'_, T>> {
-        (self.lock.try_acquire() || self.wait(Some(deadline)) == Waited::Woken).then(|| self.guard())
+        self.lock_by(|| Some(deadline))
+    }
+
+    /// Locks, waiting until `deadline` at most, if there is one.
+    pub(crate) fn lock_by(&self, deadline: impl FnOnce() -> Option<Instant>) -> Option<MutexGuard<'_, T>> {
+        (self.lock.try_acquire() || wait_for(&self.lock, 0, deadline()) == Waited::Woken).then(|| self.guard())
     }
 
     /// The data; the borrow shows that nobody holds the lock.
@@ -80,28 +83,6 @@ impl<T: ?Sized> Mutex<T> {
     #[inline(always)]
     fn guard(&self) -> MutexGuard<'_, T> {
         MutexGuard { mutex: self, not_send: PhantomData }
-    }
-
-    /// `Woken`: the lock is ours.
-    #[cold]
-    fn wait(&self, deadline: Option<Instant>) -> Waited {
-        let bound = Bound::of(deadline);
-        let mut node = None;
-        let ended = wait(Cause::Lock, ptr::from_ref(&self.lock).cast(), bound.at, |mine| {
-            // SAFETY: the node is in this frame, which stays until the wake or until `give_up`.
-            match unsafe { self.lock.enter(node.insert(Node::new(mine, 0))) } {
-                Entry::Acquired => Published::No,
-                Entry::Queued => Published::Yes,
-            }
-        });
-        if ended != Ended::TimedOut {
-            return Waited::Woken;
-        }
-        if let Some(node) = &node {
-            self.lock.give_up(node);
-        }
-        bound.passed();
-        Waited::TimedOut
     }
 
     #[inline(always)]

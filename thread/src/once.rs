@@ -72,17 +72,10 @@ impl Once {
             return Waited::Woken;
         }
         // Under the lock there is nobody between the end of a function and its notification, but the lock may be held for long.
-        let running = match deadline {
-            None => Some(self.running.lock()),
-            Some(at) => self.running.try_lock_until(at),
-        };
-        let Some(mut running) = running else { return Waited::TimedOut };
+        let Some(mut running) = self.running.lock_by(|| deadline) else { return Waited::TimedOut };
         let mut waited = Waited::Woken;
         while !self.is_completed() && waited == Waited::Woken {
-            (running, waited) = match deadline {
-                None => (self.complete.wait(running), Waited::Woken),
-                Some(at) => self.complete.wait_until(running, at),
-            };
+            (running, waited) = self.complete.wait_by(running, deadline);
         }
         if self.is_completed() { Waited::Woken } else { Waited::TimedOut }
     }

@@ -1,16 +1,13 @@
 //! A read-write lock that blocks the thread and never its processor. Like `mutex`, and for the same reason, it is never poisoned.
 
-use crate::deadline::{Bound, after};
-use crate::list::Node;
-use crate::lock::Entry;
-use crate::record::Cause;
+use crate::deadline::after;
 use crate::shares::{MOST, Shares};
-use crate::waiter::{Ended, Published, Wait, Waited, wait};
+use crate::turn::{give, take, take_by};
+use crate::waiter::Wait;
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::ptr;
 use std::time::{Duration, Instant};
 
 /// Many readers or one writer, as `std::sync::RwLock`, for threads of both kinds.
@@ -47,18 +44,14 @@ impl<T: ?Sized> RwLock<T> {
     /// Locks for reading, blocking the calling thread while another writes or has waited longer.
     #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
-        if !self.shares.try_take(READER) {
-            take(&self.shares, READER, None);
-        }
+        take(&self.shares, READER);
         self.reader()
     }
 
     /// Locks for writing, blocking the calling thread while others read or write, or have waited longer.
     #[inline]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
-        if !self.shares.try_take(WRITER) {
-            take(&self.shares, WRITER, None);
-        }
+        take(&self.shares, WRITER);
         self.writer()
     }
 
@@ -76,22 +69,22 @@ impl<T: ?Sized> RwLock<T> {
 
     /// Locks for reading, waiting for at most `timeout`.
     pub fn try_read_for(&self, timeout: Duration) -> Option<RwLockReadGuard<'_, T>> {
-        try_take(&self.shares, READER, || after(timeout)).then(|| self.reader())
+        take_by(&self.shares, READER, || after(timeout)).then(|| self.reader())
     }
 
     /// Locks for reading, waiting until `deadline` at most.
     pub fn try_read_until(&self, deadline: Instant) -> Option<RwLockReadGuard<'_, T>> {
-        try_take(&self.shares, READER, || Some(deadline)).then(|| self.reader())
+        take_by(&self.shares, READER, || Some(deadline)).then(|| self.reader())
     }
 
     /// Locks for writing, waiting for at most `timeout`.
     pub fn try_write_for(&self, timeout: Duration) -> Option<RwLockWriteGuard<'_, T>> {
-        try_take(&self.shares, WRITER, || after(timeout)).then(|| self.writer())
+        take_by(&self.shares, WRITER, || after(timeout)).then(|| self.writer())
     }
 
     /// Locks for writing, waiting until `deadline` at most.
     pub fn try_write_until(&self, deadline: Instant) -> Option<RwLockWriteGuard<'_, T>> {
-        try_take(&self.shares, WRITER, || Some(deadline)).then(|| self.writer())
+        take_by(&self.shares, WRITER, || Some(deadline)).then(|| self.writer())
     }
 
     /// The data; the borrow shows that nobody holds the lock.
@@ -105,41 +98,6 @@ impl<T: ?Sized> RwLock<T> {
 
     fn writer(&self) -> RwLockWriteGuard<'_, T> {
         RwLockWriteGuard { lock: self, not_send: PhantomData }
-    }
-}
-
-/// Takes shares, waiting until `deadline` at most; whether they were had.
-#[inline]
-pub(crate) fn try_take(shares: &Shares<Wait>, wants: usize, deadline: impl FnOnce() -> Option<Instant>) -> bool {
-    shares.try_take(wants) || take(shares, wants, deadline()) == Waited::Woken
-}
-
-/// `Woken`: the shares are ours.
-#[cold]
-pub(crate) fn take(shares: &Shares<Wait>, wants: usize, deadline: Option<Instant>) -> Waited {
-    let bound = Bound::of(deadline);
-    let mut node = None;
-    let ended = wait(Cause::Shares, ptr::from_ref(shares).cast(), bound.at, |mine| {
-        // SAFETY: the node is in this frame, which stays until the wake or until `give_up`.
-        match unsafe { shares.enter(node.insert(Node::new(mine, wants))) } {
-            Entry::Acquired => Published::No,
-            Entry::Queued => Published::Yes,
-        }
-    });
-    if ended != Ended::TimedOut {
-        return Waited::Woken;
-    }
-    if let Some(node) = &node {
-        shares.give_up(node).wake_all(Wait::wake);
-    }
-    bound.passed();
-    Waited::TimedOut
-}
-
-#[inline(always)]
-pub(crate) fn give(shares: &Shares<Wait>, count: usize) {
-    if let Some(served) = shares.give(count) {
-        served.wake_all(Wait::wake);
     }
 }
 

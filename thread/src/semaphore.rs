@@ -1,8 +1,8 @@
 //! A counting semaphore that blocks the thread and never its processor. Source: E. W. Dijkstra, "Cooperating sequential processes", 1965.
 
 use crate::deadline::after;
-use crate::rwlock::{give, take, try_take};
 use crate::shares::{MOST, Shares};
+use crate::turn::{give, take, take_by};
 use crate::waiter::Wait;
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -39,9 +39,7 @@ impl Semaphore {
 
     /// Takes `count` permits at once, blocking the calling thread until they are there. If they never will be, it waits for ever.
     pub fn acquire_many(&self, count: usize) -> Permits<'_> {
-        if !self.shares.try_take(count) {
-            take(&self.shares, count, None);
-        }
+        take(&self.shares, count);
         Permits { semaphore: self, count }
     }
 
@@ -52,12 +50,12 @@ impl Semaphore {
 
     /// Takes `count` permits, waiting for at most `timeout`.
     pub fn acquire_timeout(&self, count: usize, timeout: Duration) -> Option<Permits<'_>> {
-        try_take(&self.shares, count, || after(timeout)).then(|| Permits { semaphore: self, count })
+        take_by(&self.shares, count, || after(timeout)).then(|| Permits { semaphore: self, count })
     }
 
     /// Takes `count` permits, waiting until `deadline` at most.
     pub fn acquire_until(&self, count: usize, deadline: Instant) -> Option<Permits<'_>> {
-        try_take(&self.shares, count, || Some(deadline)).then(|| Permits { semaphore: self, count })
+        take_by(&self.shares, count, || Some(deadline)).then(|| Permits { semaphore: self, count })
     }
 
     /// Adds `count` permits, whoever had them. Any thread may do that, and with [`Permits::forget`] it makes an event counter.

@@ -1,0 +1,94 @@
+//! Waiting for one's turn at something that is handed over: what mutex, read-write lock and semaphore do around their protocols.
+
+use crate::deadline::Bound;
+use crate::list::Node;
+use crate::lock::{Entry, RawLock};
+use crate::record::Cause;
+use crate::shares::Shares;
+use crate::waiter::{Ended, Published, Wait, Waited, wait};
+use std::ptr;
+use std::time::Instant;
+
+/// Something that is handed to those who wait for it, in turn.
+pub(crate) trait InTurn {
+    const CAUSE: Cause;
+
+    /// Takes it, or lists `node`.
+    ///
+    /// # Safety
+    /// If `Queued` is returned, the node stays where it is until its thread has been woken, which brings what it wants, or `give_up`.
+    unsafe fn enter(&self, node: &Node<Wait>) -> Entry;
+
+    /// The thread of `node` waits no more: its deadline has passed.
+    fn give_up(&self, node: &Node<Wait>);
+}
+
+impl InTurn for RawLock<Wait> {
+    const CAUSE: Cause = Cause::Lock;
+
+    unsafe fn enter(&self, node: &Node<Wait>) -> Entry {
+        // SAFETY: the caller's promise.
+        unsafe { RawLock::enter(self, node) }
+    }
+
+    fn give_up(&self, node: &Node<Wait>) {
+        RawLock::give_up(self, node);
+    }
+}
+
+impl InTurn for Shares<Wait> {
+    const CAUSE: Cause = Cause::Shares;
+
+    unsafe fn enter(&self, node: &Node<Wait>) -> Entry {
+        // SAFETY: the caller's promise.
+        unsafe { Shares::enter(self, node) }
+    }
+
+    fn give_up(&self, node: &Node<Wait>) {
+        Shares::give_up(self, node).wake_all(Wait::wake);
+    }
+}
+
+/// Blocks until `thing`, or so much of it as the caller `wants`, is handed to it, or until `deadline`. `Woken`: it is the caller's.
+#[cold]
+pub(crate) fn wait_for<T: InTurn>(thing: &T, wants: usize, deadline: Option<Instant>) -> Waited {
+    let bound = Bound::of(deadline);
+    let mut node = None;
+    let ended = wait(T::CAUSE, ptr::from_ref(thing).cast(), bound.at, |mine| {
+        // SAFETY: the node is in this frame, which stays until the wake or until `give_up`.
+        match unsafe { thing.enter(node.insert(Node::new(mine, wants))) } {
+            Entry::Acquired => Published::No,
+            Entry::Queued => Published::Yes,
+        }
+    });
+    if ended != Ended::TimedOut {
+        return Waited::Woken;
+    }
+    if let Some(node) = &node {
+        thing.give_up(node);
+    }
+    bound.passed();
+    Waited::TimedOut
+}
+
+/// Takes shares, waiting for as long as it takes.
+#[inline(always)]
+pub(crate) fn take(shares: &Shares<Wait>, wants: usize) {
+    if !shares.try_take(wants) {
+        wait_for(shares, wants, None);
+    }
+}
+
+/// Takes shares, waiting until `deadline` at most; whether they were had.
+#[inline]
+pub(crate) fn take_by(shares: &Shares<Wait>, wants: usize, deadline: impl FnOnce() -> Option<Instant>) -> bool {
+    shares.try_take(wants) || wait_for(shares, wants, deadline()) == Waited::Woken
+}
+
+/// Gives shares back.
+#[inline(always)]
+pub(crate) fn give(shares: &Shares<Wait>, count: usize) {
+    if let Some(served) = shares.give(count) {
+        served.wake_all(Wait::wake);
+    }
+}
