@@ -52,6 +52,7 @@ mod interrupted;
 mod like;
 mod limits;
 mod line;
+mod output;
 mod pair;
 pub mod payload;
 mod peers;

@@ -5,8 +5,6 @@
 //! move of the processors by the host, or one unlucky layout of a process, decides nothing. Rounds go on until the
 //! case's share of the time is used.
 
-use std::env;
-use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -21,6 +19,7 @@ use crate::interrupted::Interrupted;
 use crate::like::Like;
 use crate::limits::{Eventfd, Futex, Limit, Look, Pipe};
 use crate::line;
+use crate::output;
 use crate::pair::{Pair, Spec};
 use crate::peers;
 pub use crate::peers::UnknownPeer;
@@ -237,19 +236,12 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
     }
     record::name_best_limits(&mut report.records);
 
-    let to_stdout = options.json.as_deref() == Some(Path::new("-"));
-    if !to_stdout {
-        let out = io::stdout();
-        let colour = out.is_terminal() && env::var_os("NO_COLOR").is_none();
-        table::print(&report, &mut out.lock(), colour)
-            .map_err(|error| RunError::File { path: PathBuf::from("standard output"), error })?;
-    }
-    if let Some(path) = &options.json {
-        // A file without a wish for certain cases has the suite's cases, and no others; binds are then in the table only.
-        let wished = |record: &Record| !BINDS.contains(&&*record.case) || options.only.cases.contains(&record.case.to_string());
-        let records: Vec<Record> = report.records.iter().filter(|record| wished(record)).cloned().collect();
-        record::write(&records, path).map_err(|error| RunError::File { path: path.clone(), error })?;
-    }
+    let json = options.json.as_deref();
+    output::table(json, |out, colour| table::print(&report, out, colour))?;
+    // A file without a wish for certain cases has the suite's cases, and no others; binds are then in the table only.
+    let wished = |record: &Record| !BINDS.contains(&&*record.case) || options.only.cases.contains(&record.case.to_string());
+    let records: Vec<Record> = report.records.iter().filter(|record| wished(record)).cloned().collect();
+    output::records(json, &records)?;
     Ok(report)
 }
 

@@ -15,9 +15,7 @@ mod table;
 mod turn;
 
 use std::collections::HashMap;
-use std::env;
 use std::fs;
-use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -33,11 +31,12 @@ use crate::case::{Mode, Placement};
 pub use crate::error::RunError;
 use crate::interrupted::Interrupted;
 use crate::line;
+use crate::output;
 pub use crate::peers::UnknownPeer;
 use crate::place::Cpus;
 use crate::process::ChildError;
 use crate::progress::Progress;
-use crate::record::{self, Label, Record, Turn};
+use crate::record::{Label, Record, Turn};
 use crate::scratch::Scratch;
 use crate::stats::{Summary, median};
 
@@ -131,19 +130,10 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
         return Err(RunError::Nothing);
     }
 
-    if options.json.as_deref() == Some(Path::new("-")) {
-        // The records have standard output to themselves, and say nothing of what is not there.
-        report.notes.iter().for_each(|note| eprintln!("note: {note}"));
-        report.failures.iter().for_each(|failure| eprintln!("not measured: {failure}"));
-    } else {
-        let out = io::stdout();
-        let colour = out.is_terminal() && env::var_os("NO_COLOR").is_none();
-        table::print(&report, &mut out.lock(), colour)
-            .map_err(|error| RunError::File { path: PathBuf::from("standard output"), error })?;
-    }
-    if let Some(path) = &options.json {
-        record::write(&report.records, path).map_err(|error| RunError::File { path: path.clone(), error })?;
-    }
+    let json = options.json.as_deref();
+    output::asides(json, &report.notes, &report.failures);
+    output::table(json, |out, colour| table::print(&report, out, colour))?;
+    output::records(json, &report.records)?;
     Ok(report)
 }
 

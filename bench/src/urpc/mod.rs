@@ -26,9 +26,7 @@ mod options;
 mod pair;
 mod table;
 
-use std::env;
-use std::io::{self, IsTerminal};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -42,6 +40,7 @@ pub use crate::error::RunError;
 use crate::interrupted::Interrupted;
 use crate::like::Like;
 use crate::line;
+use crate::output;
 use crate::pair as calls_pair;
 use crate::place::{self, Cpus};
 use crate::process::ChildError;
@@ -121,19 +120,10 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
     report.notes.extend(busy);
     record::name_best_limits(&mut report.records);
 
-    if options.json.as_deref() == Some(Path::new("-")) {
-        // The records have standard output to themselves, and say nothing of what is not there.
-        report.notes.iter().for_each(|note| eprintln!("note: {note}"));
-        report.failures.iter().for_each(|failure| eprintln!("not measured: {failure}"));
-    } else {
-        let out = io::stdout();
-        let colour = out.is_terminal() && env::var_os("NO_COLOR").is_none();
-        table::print(&report, &mut out.lock(), colour)
-            .map_err(|error| RunError::File { path: PathBuf::from("standard output"), error })?;
-    }
-    if let Some(path) = &options.json {
-        record::write(&report.records, path).map_err(|error| RunError::File { path: path.clone(), error })?;
-    }
+    let json = options.json.as_deref();
+    output::asides(json, &report.notes, &report.failures);
+    output::table(json, |out, colour| table::print(&report, out, colour))?;
+    output::records(json, &report.records)?;
     Ok(report)
 }
 

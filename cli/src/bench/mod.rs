@@ -42,17 +42,24 @@ pub enum Suite {
     Urpc(UrpcArgs),
 }
 
+/// What every suite is told.
 #[derive(clap::Args)]
-pub struct RpcArgs {
-    /// Who else is measured: `none`, `all`, or names with commas between.
-    #[arg(long, default_value = "all")]
-    peers: upcall_bench::rpc::Peers,
+struct Common {
     /// Write the records to this file as a JSON array; `-` writes them to standard output, without a table.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Take less time: for trying out, not for numbers.
     #[arg(long)]
     quick: bool,
+}
+
+#[derive(clap::Args)]
+pub struct RpcArgs {
+    /// Who else is measured: `none`, `all`, or names with commas between.
+    #[arg(long, default_value = "all")]
+    peers: upcall_bench::rpc::Peers,
+    #[command(flatten)]
+    common: Common,
     /// Only this system; may be repeated.
     #[arg(long = "system", value_name = "NAME")]
     systems: Vec<String>,
@@ -72,12 +79,8 @@ pub struct ThreadsArgs {
     /// Who else is measured: `none`, `all`, or names with commas between.
     #[arg(long, default_value = "all")]
     peers: upcall_bench::threads::Peers,
-    /// Write the records to this file as a JSON array; `-` writes them to standard output, without a table.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Take less time: for trying out, not for numbers.
-    #[arg(long)]
-    quick: bool,
+    #[command(flatten)]
+    common: Common,
     /// Only this system; may be repeated.
     #[arg(long = "system", value_name = "NAME")]
     systems: Vec<String>,
@@ -88,12 +91,8 @@ pub struct ThreadsArgs {
 
 #[derive(clap::Args)]
 pub struct UrpcArgs {
-    /// Write the records to this file as a JSON array; `-` writes them to standard output, without a table.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Take less time: for trying out, not for numbers.
-    #[arg(long)]
-    quick: bool,
+    #[command(flatten)]
+    common: Common,
     /// Only this case, for example `null-t2` or `dispatch-server`; may be repeated.
     #[arg(long = "case", value_name = "NAME")]
     cases: Vec<String>,
@@ -121,8 +120,8 @@ fn run_rpc(args: RpcArgs) -> Failures {
     let options = rpc::Options {
         exe: std::env::current_exe()?,
         peers: args.peers,
-        json: args.json,
-        quick: args.quick,
+        json: args.common.json,
+        quick: args.common.quick,
         only: rpc::Only { systems: args.systems, cases: args.cases, placements: args.placements, modes: args.modes },
     };
     Ok(rpc::run(&options)?.failures)
@@ -133,8 +132,8 @@ fn run_threads(args: ThreadsArgs) -> Failures {
     let options = threads::Options {
         exe: std::env::current_exe()?,
         peers: args.peers,
-        json: args.json,
-        quick: args.quick,
+        json: args.common.json,
+        quick: args.common.quick,
         only: threads::Only { systems: args.systems, cases: args.cases },
     };
     Ok(threads::run(&options)?.failures)
@@ -144,8 +143,8 @@ fn run_urpc(args: UrpcArgs) -> Failures {
     use upcall_bench::urpc;
     let options = urpc::Options {
         exe: std::env::current_exe()?,
-        json: args.json,
-        quick: args.quick,
+        json: args.common.json,
+        quick: args.common.quick,
         only: urpc::Only { cases: args.cases, configs: args.configs },
     };
     let report = urpc::run(&options)?;
