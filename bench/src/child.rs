@@ -316,7 +316,12 @@ impl Entry {
 /// Runs this process as a child of the harness. `args` are those after `bench-child`; `systems` is what this program
 /// can be. Errors go to standard error, which the harness shows.
 pub fn child_main(args: impl IntoIterator<Item = OsString>, systems: &[Entry]) -> ExitCode {
-    match run(args, systems) {
+    exit(run(args, systems))
+}
+
+/// How a child ends. An error goes to standard error.
+pub(crate) fn exit(outcome: Outcome<()>) -> ExitCode {
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");

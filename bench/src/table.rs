@@ -28,10 +28,15 @@ pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<
         throughput(&records, out, &paint)?;
     }
     idle(report, out, &paint)?;
-    for note in &report.notes {
+    remarks(out, &paint, &report.notes, &report.failures)
+}
+
+/// What a reader should know, and what could not be measured.
+pub(crate) fn remarks(out: &mut impl Write, paint: &Paint, notes: &[String], failures: &[String]) -> io::Result<()> {
+    for note in notes {
         writeln!(out, "note: {note}")?;
     }
-    for failure in &report.failures {
+    for failure in failures {
         writeln!(out, "{}", paint.text(RED, &format!("not measured: {failure}")))?;
     }
     Ok(())

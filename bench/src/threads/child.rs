@@ -26,7 +26,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use super::case::Case;
-use crate::child::Outcome;
+use crate::child::{Outcome, exit};
 use crate::place::Cpus;
 
 /// What a child is asked for.
@@ -98,13 +98,7 @@ pub struct Entry {
 /// Runs this process as a child of the harness. `args` are those after `bench-threads`; `systems` is what this program
 /// can be. Errors go to standard error, which the harness shows.
 pub fn child_main(args: impl IntoIterator<Item = OsString>, systems: &[Entry]) -> ExitCode {
-    match run(args, systems) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    exit(run(args, systems))
 }
 
 const USAGE: &str = "bench-threads SYSTEM CASE|idle OPS SAMPLES";

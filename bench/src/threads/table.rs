@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::case::Case;
 use super::{Idle, Report};
-use crate::table::{BOLD, DIM, Paint, RED, thousands};
+use crate::table::{BOLD, DIM, Paint, remarks, thousands};
 
 /// Room for a row's name, and for a figure.
 const NAME: usize = 24;
@@ -21,13 +21,7 @@ pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<
         operations(report, &systems, out, &paint)?;
         writeln!(out)?;
     }
-    for note in &report.notes {
-        writeln!(out, "note: {note}")?;
-    }
-    for failure in &report.failures {
-        writeln!(out, "{}", paint.text(RED, &format!("not measured: {failure}")))?;
-    }
-    Ok(())
+    remarks(out, &paint, &report.notes, &report.failures)
 }
 
 /// Those with figures, in the order in which they came up: ours, the floor, the peers.

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use super::case::{BATCH, Part};
 use super::config::Config;
-use crate::child::{Outcome, Ready};
+use crate::child::{Outcome, Ready, exit};
 use crate::place;
 use crate::stats::{Clock, Summary};
 use crate::threads::child::next;
@@ -115,13 +115,7 @@ pub trait ClientSide {
 
 /// Runs this process as a child of the harness. `args` are those after `bench-urpc`. Errors go to standard error, which the harness shows.
 pub fn child_main<S: System>(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    match run::<S>(args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    exit(run::<S>(args))
 }
 
 const USAGE: &str =

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::Report;
 use super::case::{ANCHORS, Part, THREADS, null};
 use crate::record::Record;
-use crate::table::{BOLD, DIM, GREEN, Paint, RED, thousands};
+use crate::table::{BOLD, DIM, GREEN, Paint, RED, remarks, thousands};
 
 /// Room for a row's name, and for a figure.
 const NAME: usize = 10;
@@ -26,13 +26,7 @@ pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<
     }
     parts(&found, out, &paint)?;
     writeln!(out)?;
-    for note in &report.notes {
-        writeln!(out, "note: {note}")?;
-    }
-    for failure in &report.failures {
-        writeln!(out, "{}", paint.text(RED, &format!("not measured: {failure}")))?;
-    }
-    Ok(())
+    remarks(out, &paint, &report.notes, &report.failures)
 }
 
 /// A line of the figures: a configuration and a system.
