@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use upcall_rpc::{
-    BindError, Binding, Call, CallError, Dispatch, Export, Extent, HandOff, Handle, Interface, Limits, Pacing, Procedure,
-    Replied, Running, Server,
+    BindError, Binding, Call, CallError, Decoder, Dispatch, Export, Extent, Get, HandOff, Handle, Interface, Layout, Limits,
+    Malformed, Pacing, Procedure, Replied, Running, Server,
 };
 use upcall_transfer::Closed;
 
@@ -39,6 +39,7 @@ static TEST: Interface = Interface {
         procedure("wait", "func(data: list<u8>)", extent(16, 0), extent(0, 0)),
         procedure("let-out", "func(data: list<u8>)", extent(16, 0), extent(0, 0)),
         procedure_for(64, "make-many", "func(n: u64) -> list<u8>", extent(8, 0), extent(16, 64)),
+        procedure("open-slowly", "func() -> thing", extent(0, 0), extent(8, 0)),
     ]),
     source: std::borrow::Cow::Borrowed(""),
     limits: std::borrow::Cow::Borrowed(""),
@@ -112,6 +113,11 @@ impl Dispatch for Test {
             11 => call.respond(|_| {
                 self.0.fetch_add(OUT, Ordering::SeqCst);
                 Ok(())
+            }),
+            13 => call.respond(|_| {
+                upcall_thread::sleep(Duration::from_millis(2));
+                self.0.fetch_add(1, Ordering::SeqCst);
+                Ok(Arc::new(Counted(self.0.clone())) as Arc<dyn Thing>)
             }),
             _ => call.unknown(),
         }
@@ -523,6 +529,59 @@ fn calls_that_a_scheduler_left_do_not_hold_up_the_next() {
         let threads: Vec<_> = (0..100).map(|_| start(11)).collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
+}
+
+/// An object that the client holds, as generated stubs have them.
+struct Opened(Binding, Handle);
+
+impl Layout for Opened {
+    const SIZE: usize = Handle::SIZE;
+    const ALIGN: usize = Handle::ALIGN;
+    const FIXED: bool = true;
+}
+
+impl Get for Opened {
+    fn get(decoder: &Decoder<'_>, at: usize) -> Result<Self, Malformed> {
+        let handle = Handle::get(decoder, at)?;
+        Ok(Self(decoder.binding().expect("a client reads it"), handle))
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.0.release(self.1);
+    }
+}
+
+/// A scheduler whose threads are always ready ends about when the replies of abandoned calls come: the objects in them are dropped nevertheless, whoever reads them.
+#[test]
+fn late_replies_outlive_the_scheduler_of_their_callers() {
+    let name = unique("outlived");
+    let (_server, things) = serve(&name, Pacing::Adaptive);
+    let binding = Binding::bind(&name, &TEST).unwrap();
+    for round in 0..100 {
+        let in_time = binding.with_deadline(Some(Duration::from_millis(1)));
+        on_processors(1, move || {
+            upcall_thread::scope(|s| {
+                for _ in 0..20 {
+                    s.spawn(|| {
+                        let opened = in_time.call::<_, Opened>(13, &());
+                        // On a busy machine the reply may be there before the caller sees that its time is up.
+                        assert!(matches!(opened, Ok(_) | Err(CallError::Aborted { .. })), "{:?}", opened.err());
+                        let ends = Instant::now() + Duration::from_micros(800 + 5 * round);
+                        while Instant::now() < ends {
+                            upcall_thread::yield_now();
+                        }
+                    });
+                }
+            });
+        });
+    }
+    let start = Instant::now();
+    while things.load(Ordering::SeqCst) != 0 {
+        assert!(start.elapsed().as_secs() < 5, "{} objects are left", things.load(Ordering::SeqCst));
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 #[test]

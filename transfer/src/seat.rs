@@ -171,16 +171,17 @@ impl VpSeat {
         outcome
     }
 
-    /// A call is over: its number goes to whoever has waited longest for one.
-    fn free(&self, calling: &mut Calling, number: u16) {
+    /// A call is over: its number goes to whoever has waited longest for one. Whether there was one.
+    fn free(&self, calling: &mut Calling, number: u16) -> bool {
         calling.free.push(number);
         self.under_way.store(DEPTH - calling.free.len(), Ordering::Relaxed);
         while let Some(next) = calling.queue.pop_front() {
             if next.wake() {
                 calling.promised += 1;
-                break;
+                return true;
             }
         }
+        false
     }
 
     /// Takes the replies that have come and makes their threads ready; whether there were any. Called by the idle loop of its own virtual processor.
@@ -189,9 +190,9 @@ impl VpSeat {
             return false;
         }
         let (woke, late) = self.gather();
-        for (late, reply) in late {
-            // Without a thread the result is lost; what the call brought is free again.
-            drop(upcall_thread::Builder::new().spawn(move || late(reply)));
+        if !late.is_empty() {
+            // Not on a thread of the scheduler, which may end before that has run: then the result would stay in the server, and what the call brought be lost.
+            run_late(move || late.into_iter().for_each(|(late, reply)| late(reply)));
         }
         woke
     }
@@ -267,9 +268,8 @@ impl VpSeat {
                 }
                 Some(call @ Call::Late(_)) => {
                     if let Call::Late(taker) = std::mem::replace(call, Call::Free) {
-                        self.free(&mut calling, number);
+                        woke |= self.free(&mut calling, number);
                         late.push((taker, reply));
-                        woke = true;
                     }
                 }
                 _ => {
