@@ -1,7 +1,7 @@
 //! The kernel, as Upcall uses it.
 //!
 //! What: sealed memory files and their mappings ([`memory`]), bells ([`bell`]) and what rings them safely ([`clapper`]), waiting on a word or on many bells
-//! ([`futex`], [`poll`]), the control socket that carries descriptors and the peer's identity ([`socket`]), processors
+//! ([`futex`], [`poll`]) or for a time ([`timer`]), the control socket that carries descriptors and the peer's identity ([`socket`]), processors
 //! ([`processor`]), another process seen from outside ([`trace`]), and the atomics that a model checker can replace ([`atomic`]).
 //!
 //! What not: policy. Nothing here decides when to wait, whom to trust, or how long to spin; every call is one or
@@ -25,4 +25,5 @@ pub mod once;
 pub mod poll;
 pub mod processor;
 pub mod socket;
+pub mod timer;
 pub mod trace;

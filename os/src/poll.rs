@@ -13,6 +13,8 @@ pub enum Report {
     WhileReadable,
     /// Once for each new ring; nothing has to be read.
     EachRing,
+    /// The same, to one of the sets that it is in whose waiter sleeps; the others learn of it when they wait the next time.
+    OneOfUs,
     /// Only when its other end is gone.
     HangUp,
 }
@@ -24,6 +26,15 @@ pub struct Ready {
     pub key: u64,
     /// Its other end is gone.
     pub hung_up: bool,
+}
+
+/// Who had something to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// The one that was asked for.
+    pub key: bool,
+    /// Others.
+    pub others: bool,
 }
 
 /// A set of descriptors to wait for.
@@ -47,6 +58,7 @@ impl PollSet {
         let flags = match report {
             Report::WhileReadable => EventFlags::IN | EventFlags::RDHUP,
             Report::EachRing => EventFlags::IN | EventFlags::ET,
+            Report::OneOfUs => EventFlags::IN | EventFlags::ET | EventFlags::EXCLUSIVE,
             Report::HangUp => EventFlags::RDHUP,
         };
         Ok(epoll::add(&self.0, fd, EventData::new_u64(key), flags)?)
@@ -70,11 +82,13 @@ impl PollSet {
         }
     }
 
-    /// The same, when it does not matter who had something to say.
-    pub fn wait_any(&self, timeout: Option<Duration>) {
+    /// The same, when it does not matter who had something to say, but for `key`.
+    pub fn wait_any(&self, timeout: Option<Duration>, key: u64) -> Heard {
         let timeout = timeout.and_then(|t| rustix::time::Timespec::try_from(t).ok());
         let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 8];
-        let _ = epoll::wait(&self.0, &mut events, timeout.as_ref());
+        let events = epoll::wait(&self.0, &mut events, timeout.as_ref()).map_or(&[][..], |(events, _)| events);
+        let of_key = events.iter().filter(|event| event.data.u64() == key).count();
+        Heard { key: of_key > 0, others: events.len() > of_key }
     }
 }
 

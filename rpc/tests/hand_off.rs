@@ -250,6 +250,23 @@ fn a_pinned_processor_spins_for_a_server_on_another_one() {
     assert!(slept < calls / 4 * 3, "it slept {slept} times in {calls} calls to a server that runs");
 }
 
+/// A server that may run in one place only goes back there when calls follow each other closely, like one that may run anywhere.
+#[test]
+fn a_pinned_server_does_not_stay_at_its_callers() {
+    let before = processor::Processors::allowed().unwrap();
+    if before.count() < 2 {
+        return println!("    skipped: processors 0 and 1 are needed");
+    }
+    // Its processors inherit this.
+    processor::Processors::only(1).confine().unwrap();
+    let world = World::new(Pacing::Adaptive);
+    before.confine().unwrap();
+    let places: Vec<u64> =
+        world.on_a_processor(|| (0..5000).map(|_| world.binding.call::<_, u64>(WHERE, &()).unwrap()).collect());
+    let at_home = places[1000..].iter().filter(|&&place| place == 1).count();
+    assert!(at_home > 400, "of 4000 calls that followed each other {at_home} ran on the server's own processor");
+}
+
 /// A server that keeps the processor too long: the caller's other threads go on.
 #[test]
 fn a_server_that_keeps_the_processor_costs_its_caller_only_that_calls_time() {

@@ -15,12 +15,33 @@ use upcall_os::memory::{AdoptError, Mapping, MemoryFile};
 /// The most virtual processors of a domain.
 pub const MOST: u16 = 63;
 
-const BYTES: usize = 4096;
+const BYTES: usize = 8192;
 
 /// "STATION" and the version of this layout.
-const MAGIC: u64 = u64::from_le_bytes(*b"STATION\x02");
+const MAGIC: u64 = u64::from_le_bytes(*b"STATION\x03");
 
-/// What one virtual processor does. Written by itself, read by everybody.
+/// What a virtual processor does while it is awake; see [`State`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Awake {
+    /// It runs threads or calls.
+    Running = 0,
+    /// It has nothing to run, and looks for calls and replies.
+    Polling = 1,
+    /// It has nothing to run, and has given its processor to a server until a reply is there.
+    Gave = 2,
+}
+
+/// What a virtual processor does, by its domain's word (URPC, section 3.1.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It is awake. Whether the kernel lets it run is another matter.
+    Awake(Awake),
+    /// It sleeps or is about to, until somebody rings.
+    Parked,
+}
+
+/// What one virtual processor does, as its peers ask with every call. Written by itself, read by everybody.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Line {
@@ -34,10 +55,16 @@ pub struct Line {
     pub sleeps: AtomicU64,
 }
 
+/// What it does while it is awake: changes with every call, so it is in a line that nobody asks for with every call.
+#[repr(C, align(64))]
+#[derive(Debug)]
+struct Doing(AtomicU32);
+
 #[repr(C, align(64))]
 struct Page {
     magic: AtomicU64,
     lines: [Line; MOST as usize],
+    doing: [Doing; MOST as usize + 1],
 }
 
 #[cfg(not(loom))]
@@ -78,7 +105,7 @@ impl Station {
     }
 
     fn page(&self) -> &Page {
-        // SAFETY: the mapping is a page long, page-aligned, zeroed, writable, and lives as long as `self`; `Page` is atomics only.
+        // SAFETY: the mapping is a `Page` long, page-aligned, zeroed, writable, and lives as long as `self`; `Page` is atomics only.
         unsafe { self.page.as_ref() }
     }
 
@@ -89,6 +116,36 @@ impl Station {
     #[inline]
     pub fn line(&self, vp: usize) -> &Line {
         &self.page().lines[vp]
+    }
+
+    /// Says what a virtual processor does; to be said by itself.
+    ///
+    /// # Panics
+    /// There is no such processor: more than [`MOST`].
+    #[inline]
+    pub fn say(&self, vp: usize, awake: Awake) {
+        self.page().doing[vp].0.store(awake as u32, Ordering::Release);
+    }
+
+    /// What a virtual processor of ours does. One that does not exist runs.
+    #[inline]
+    pub fn state(&self, vp: usize) -> State {
+        self.page().state(vp)
+    }
+}
+
+impl Page {
+    #[inline]
+    fn state(&self, vp: usize) -> State {
+        match (self.lines.get(vp), self.doing.get(vp)) {
+            (Some(line), _) if line.asleep.load(Ordering::Acquire) != 0 => State::Parked,
+            (Some(_), Some(doing)) => match doing.0.load(Ordering::Acquire) {
+                1 => State::Awake(Awake::Polling),
+                2 => State::Awake(Awake::Gave),
+                _ => State::Awake(Awake::Running),
+            },
+            _ => State::Awake(Awake::Running),
+        }
     }
 }
 
@@ -145,7 +202,7 @@ impl PeerStation {
     }
 
     fn page(&self) -> &Page {
-        // SAFETY: the mapping is a page long, page-aligned and lives as long as `self`; `Page` is atomics only, and this type
+        // SAFETY: the mapping is a `Page` long, page-aligned and lives as long as `self`; `Page` is atomics only, and this type
         // only ever loads from them (a store would fault).
         unsafe { self.page.as_ref() }
     }
@@ -161,6 +218,12 @@ impl PeerStation {
     pub fn sleep(&self, vp: u16) -> Option<u64> {
         let line = self.page().lines.get(usize::from(vp))?;
         (line.asleep.load(Ordering::Acquire) != 0).then(|| line.sleeps.load(Ordering::Relaxed))
+    }
+
+    /// What the processor does, by the peer's word; what makes no sense is taken for `Running`, of which nobody expects anything.
+    #[inline]
+    pub fn state(&self, vp: u16) -> State {
+        self.page().state(usize::from(vp))
     }
 
     /// The processor that it last ran on, by the peer's word.
@@ -195,6 +258,13 @@ mod tests {
         station.line(62).asleep.store(1, Ordering::Release);
         station.line(62).tid.store(9, Ordering::Relaxed);
         assert!(peer.asleep(62) && peer.sleep(62) == Some(7) && peer.tid(62) == Some(9));
+        station.say(1, Awake::Polling);
+        station.say(62, Awake::Gave);
+        let states = [0, 1, 62, 63, u16::MAX].map(|vp| peer.state(vp));
+        let running = State::Awake(Awake::Running);
+        assert_eq!(states, [running, State::Awake(Awake::Polling), State::Parked, running, running]);
+        station.line(62).asleep.store(0, Ordering::Release);
+        assert_eq!((peer.state(62), station.state(1)), (State::Awake(Awake::Gave), State::Awake(Awake::Polling)));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::deadline::{close_deadlines, deadlines};
 use crate::dice::Dice;
+use crate::donors::{beside_a_long_call, turns};
 use crate::everywhere::everywhere;
 use crate::interfaces::trial::{Thing, Trial};
 use crate::interfaces::{changed, latch, older, other, small};
@@ -154,6 +155,15 @@ impl Client {
             }
             "crowd" => return crowd(self.trial()?),
             "everywhere" => return everywhere(words[1], Duration::from_millis(number(2)), number(3) as usize),
+            "turns" => {
+                return turns(
+                    self.trial()?,
+                    number(1) as usize,
+                    number(2) as usize,
+                    [number(3), number(4)].map(Duration::from_millis),
+                );
+            }
+            "beside-a-long-call" => return beside_a_long_call(self.trial()?, number(1) as u32),
             "honest" => return honest(self.trial()?, Duration::from_millis(number(1))),
             "beside" => return beside(self.trial()?, words[1]),
             "endure" => return endure(words[1], Duration::from_millis(number(2))),

@@ -10,6 +10,7 @@
 pub mod client;
 mod deadline;
 pub mod dice;
+pub mod donors;
 mod everywhere;
 pub mod impostor;
 pub mod object;

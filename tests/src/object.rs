@@ -3,7 +3,7 @@
 use crate::interfaces::{latch, small, trial};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use upcall::Bytes;
 use upcall::thread::{Condvar, Mutex};
 
@@ -14,6 +14,13 @@ pub struct Counts {
     dropped: AtomicU64,
     begun: AtomicU64,
     ended: AtomicU64,
+    computed: AtomicU64,
+}
+
+/// Keeps the processor for so long.
+pub(crate) fn compute(time: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < time {}
 }
 
 /// The implementation.
@@ -100,6 +107,11 @@ impl trial::Serve for Object {
         self.0.begun.fetch_add(1, SeqCst);
         upcall::thread::sleep(Duration::from_millis(ms.into()));
         self.0.ended.fetch_add(1, SeqCst);
+    }
+    fn compute(&self, ms: u32) -> (u64, u64) {
+        let number = self.0.computed.fetch_add(1, SeqCst);
+        compute(Duration::from_millis(ms.into()));
+        (number, upcall_os::processor::current() as u64)
     }
     fn marks(&self) -> (u64, u64) {
         (self.0.begun.load(SeqCst), self.0.ended.load(SeqCst))

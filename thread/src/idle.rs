@@ -50,6 +50,11 @@ pub trait Idle: Send + Sync + 'static {
     /// [`Vp::has_work`] and at its own sources; [`Parker`] does the first two and calls back for the third.
     fn rest(&self, vp: &Vp, round: u32, deadline: Option<Instant>);
 
+    /// Something was found after one or more `rest`s: a thread is about to run, or the work that `poll` announced.
+    fn resume(&self, vp: &Vp) {
+        let _ = vp;
+    }
+
     /// Something was put where processor `vp` finds it, and a SeqCst fence issued: if it is parked or about to be, wake it.
     /// Called by any kernel thread.
     fn unpark(&self, vp: usize);

@@ -172,6 +172,18 @@ impl Vp {
         here || self.shared.dump.is_wanted() || (self.group.members.len() > 1 && self.called_or_calls())
     }
 
+    /// The frequent half of an asymmetric fence between the processors that run together with this one: orders stores before it against loads after it, for whoever has
+    /// [`heavy_fence`](Self::heavy_fence) between its own. Free, where the kernel has `membarrier`.
+    #[inline]
+    pub fn light_fence(&self) {
+        self.group.fences.light();
+    }
+
+    /// The rare half: about 1 µs.
+    pub fn heavy_fence(&self) {
+        self.group.fences.heavy();
+    }
+
     #[inline(always)]
     pub(crate) fn current(&self) -> Rec {
         self.post.current.get()
@@ -350,7 +362,7 @@ impl Vp {
 
     fn look_for_work(&self) -> Step {
         let idle: &dyn Idle = &*self.shared.idle;
-        let mut round = 0_u32;
+        let (mut round, mut rested) = (0_u32, false);
         let step = loop {
             match without_panic("an Idle implementation panicked in poll", || idle.poll(self)) {
                 Found::Work => {
@@ -375,12 +387,16 @@ impl Vp {
             }
             if round > 0 {
                 let deadline = self.deadline();
+                rested = true;
                 without_panic("an Idle implementation panicked in rest", || idle.rest(self, round, deadline));
                 if let Some(next) = self.pick() {
                     break Step::Run(next);
                 }
             }
         };
+        if rested {
+            without_panic("an Idle implementation panicked in resume", || idle.resume(self));
+        }
         self.stop_hunger();
         step
     }

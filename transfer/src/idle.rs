@@ -3,6 +3,16 @@
 //! Source: URPC, sections 2 and 3.2: idle processors poll, at the lowest priority; a processor with nothing to do anywhere sleeps, and costs
 //! nothing. The order of a look: replies for our own threads first (they end somebody's wait), then requests of clients.
 //!
+//! # Whose lanes a processor looks at
+//! A request in a lane is a thread that has not started, and whichever processor takes it runs it. But two processors that look at one lane take its line from each other, and from the
+//! caller. So each lane belongs to one processor, and lanes of one client to different ones; a processor looks at its own lanes, at those of others that sleep, and
+//! now and then at the rest: what waits there is stolen from a processor that runs something long ([`watch`](crate::watch) has the case that the thief sleeps). A processor that goes to sleep looks at
+//! all lanes, so the argument in `sleep` holds for all of them.
+//!
+//! # Whose processor it is
+//! One that was brought to a caller's processor serves that caller's calls first, and gives the processor back when they are answered, or when the caller has something to run there
+//! itself (URPC, section 3.1.2; U10, U11): it goes on elsewhere, or sleeps.
+//!
 //! One look is also taken by a processor that is not idle: when a thread yields while no other is ready, and at every 4096th choice of the next thread, lest threads that are
 //! always ready shut out calls (`upcall_thread`, vp.rs).
 
@@ -12,14 +22,21 @@ use crate::pacer::{GiveWay, HandOver, LONGEST, Pacer, Pacing};
 use crate::seat::VpSeat;
 use crate::server::ServerLane;
 use crate::sleep;
+use crate::watch::Watch;
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use upcall_os::atomic::{Ordering, fence};
+use upcall_os::once::Once;
+use upcall_os::poll::Report;
 use upcall_os::processor;
+use upcall_os::timer::Timer;
+use upcall_shm::channel::DEPTH;
+use upcall_shm::station::{Awake, State};
 use upcall_thread::{Found, Idle, Vp};
 
 /// So many looks are taken in a row.
@@ -31,8 +48,18 @@ const SPINS_AT_A_PLACE: u32 = 64;
 /// Said of a sleeping processor that may wake up anywhere.
 const NOWHERE: u32 = u32::MAX;
 
+/// Who finds nothing in its own lanes looks at those of others every so many times; who always finds something, every so many times, some 100 µs.
+const QUIET_BETWEEN: u32 = 8;
+const BUSY_BETWEEN: u32 = 1024;
+
+/// The timer of a crew, in its members' beds.
+pub(crate) const WATCH: u64 = 3;
+
 /// How many requests of one lane are run before the others are looked at again.
 const BATCH: usize = 8;
+
+/// So many times in a row a donor's requests come first: as many as it can have had outstanding when it gave its processor.
+const MOST_OF_DONOR: usize = DEPTH.div_ceil(BATCH);
 
 /// Who is woken so soon after going to sleep, and so often in a row, is better off with a processor of its own: moving there costs about as
 /// much as [`SOON_ENOUGH`] hand-offs.
@@ -53,6 +80,8 @@ struct Crew {
     /// By the scheduler's own numbering: the domain's number of each processor, plus one; 0 while it does not run.
     members: [AtomicUsize; MOST_PROCESSORS],
     homes: AtomicUsize,
+    watch: Watch,
+    timer: Once<Timer>,
 }
 
 impl Processors {
@@ -68,6 +97,8 @@ impl Processors {
             lanes: Mutex::default(),
             members: [const { AtomicUsize::new(0) }; MOST_PROCESSORS],
             homes: AtomicUsize::new(0),
+            watch: Watch::default(),
+            timer: Once::new(),
         })))
     }
 
@@ -78,9 +109,20 @@ impl Processors {
 
     /// The processor that the next channel is to be woken for, by its number in the domain. They take turns. `None` before any has begun.
     pub fn next_home(&self) -> Option<u16> {
-        let running = || self.0.members.iter().map(|member| member.load(Relaxed)).filter(|&member| member != 0);
-        let turn = self.0.homes.fetch_add(1, Relaxed) % running().count().max(1);
-        running().nth(turn).map(|member| (member - 1) as u16)
+        let turn = self.0.homes.fetch_add(1, Relaxed) % self.running().count().max(1);
+        self.running().nth(turn).map(|number| number as u16)
+    }
+
+    /// The processors that have begun, by their numbers in the domain.
+    fn running(&self) -> impl Iterator<Item = usize> {
+        self.0.members.iter().filter_map(|member| member.load(Relaxed).checked_sub(1))
+    }
+
+    /// Has one of the others that sleep wake up after a while, to look at the lanes of all.
+    fn set_timer(&self) {
+        if let Ok(timer) = self.0.timer.get(Timer::new) {
+            timer.set(self.0.watch.interval());
+        }
     }
 
     pub(crate) fn add_lane(&self, lane: Arc<ServerLane>) {
@@ -91,6 +133,13 @@ impl Processors {
     pub(crate) fn remove_lanes(&self, gone: impl Fn(&ServerLane) -> bool) {
         self.lanes().retain(|lane| !gone(lane));
         self.0.domain.changed();
+    }
+
+    /// Who serves with us has changed, and so whose lanes are whose.
+    fn have_others_share(&self, domain: &Domain) {
+        if self.0.count > 1 && !self.lanes().is_empty() {
+            domain.changed();
+        }
     }
 
     fn lanes(&self) -> MutexGuard<'_, Vec<Arc<ServerLane>>> {
@@ -128,6 +177,12 @@ fn say_where(domain: &Domain, number: usize) -> u32 {
     cpu
 }
 
+/// Whether another processor sleeps. Its word for that changes seldom, so asking costs nothing.
+#[inline]
+fn is_asleep(domain: &Domain, other: usize) -> bool {
+    sleep::seems_asleep(&domain.station().line(other).asleep)
+}
+
 thread_local! {
     static VIEW: RefCell<View> = RefCell::default();
     /// This processor's number in the domain, plus one.
@@ -139,7 +194,16 @@ thread_local! {
 #[derive(Default)]
 struct View {
     generation: u64,
+    /// Our own come first, then those of each other processor.
     lanes: Rc<Vec<Arc<ServerLane>>>,
+    own: usize,
+    others: Vec<(usize, Range<usize>)>,
+    /// The crew's timer is in our bed.
+    watching: bool,
+    /// It woke us, and nothing else did.
+    glances: bool,
+    /// Looks for requests.
+    looks: u32,
     seats: Rc<Vec<Arc<VpSeat>>>,
     /// Where the next look begins, and where the last one found a request.
     next: usize,
@@ -151,6 +215,8 @@ struct View {
     idle_since: Option<Instant>,
     /// The processor that we run on is a caller's.
     donated: bool,
+    /// By whom, if we know: its lane, which is served first, and how often that may still be so.
+    donor: Option<(usize, usize)>,
     /// We gave our processor to a server, and have not had it back since.
     gave: bool,
     hand_over: HandOver,
@@ -171,16 +237,57 @@ impl View {
         let generation = processors.0.domain.generation();
         if self.generation != generation {
             self.generation = generation;
-            self.lanes = Rc::new(processors.lanes().clone());
+            self.share_lanes(processors);
             self.seats = Rc::new(number().map_or_else(Vec::new, |number| processors.0.domain.seats(number)));
+        }
+    }
+
+    /// Our lanes may be another's from now on, who knows of no look that is owed.
+    fn pay_looks(&self) {
+        fence(Ordering::SeqCst);
+        self.lanes[..self.own].iter().for_each(|lane| lane.look());
+    }
+
+    /// Which lanes are whose: neighbours in one channel belong to different processors, the first of them to the channel's home.
+    fn share_lanes(&mut self, processors: &Processors) {
+        self.pay_looks();
+        let running: Vec<usize> = processors.running().collect();
+        let owner = |lane: &ServerLane| {
+            let home = running.iter().position(|&number| number == lane.home()).unwrap_or(0);
+            running.get((home + lane.place()) % running.len().max(1)).copied()
+        };
+        let mut lanes: Vec<_> = processors.lanes().iter().map(|lane| (owner(lane), lane.clone())).collect();
+        let me = number();
+        lanes.iter().for_each(|(owner, lane)| lane.belongs_to(*owner));
+        lanes.sort_by_key(|(owner, _)| (*owner != me, *owner));
+        let of = |whose| lanes.iter().filter(|(owner, _)| *owner == whose).count();
+        self.own = of(me);
+        let mut from = self.own;
+        self.others.clear();
+        for other in running.into_iter().filter(|&number| Some(number) != me) {
+            let count = of(Some(other));
+            self.others.push((other, from..from + count));
+            from += count;
+        }
+        self.lanes = Rc::new(lanes.into_iter().map(|(_, lane)| lane).collect());
+        self.donor = None;
+        if !self.others.is_empty()
+            && !self.lanes.is_empty()
+            && !self.watching
+            && let (Ok(timer), Some(Ok(bed))) = (processors.0.timer.get(Timer::new), me.map(|me| processors.0.domain.bed(me)))
+        {
+            self.watching = bed.set.add(timer, WATCH, Report::OneOfUs).is_ok();
         }
     }
 
     /// A lane with a request; the look begins behind the last one served. Where the last look found nothing, several looks are taken in a row: the way
     /// round through the scheduler takes longer than a look.
-    fn find(&self) -> Option<usize> {
-        let (before, from) = self.lanes.split_at(self.next.min(self.lanes.len()));
-        let looks = if self.quiet && !before.is_empty() | !from.is_empty() { LOOKS } else { 1 };
+    fn find(&mut self, domain: &Domain) -> Option<usize> {
+        if let Some(donors) = self.next_of_donor() {
+            return Some(donors);
+        }
+        let (before, from) = self.lanes[..self.own].split_at(self.next.min(self.own));
+        let looks = if self.quiet && self.own > 0 { LOOKS } else { 1 };
         for _ in 0..looks {
             if let Some(at) = from.iter().position(|lane| lane.waits()) {
                 return Some(before.len() + at);
@@ -192,14 +299,59 @@ impl View {
                 look::again();
             }
         }
-        None
+        if self.others.is_empty() { None } else { self.find_of_others(domain) }
+    }
+
+    fn find_of_others(&mut self, domain: &Domain) -> Option<usize> {
+        self.looks = self.looks.wrapping_add(1);
+        let all = self.glances || self.looks.is_multiple_of(if self.quiet { QUIET_BETWEEN } else { BUSY_BETWEEN });
+        let mut looked_at =
+            self.others.iter().filter(|&&(other, _)| all || is_asleep(domain, other)).flat_map(|(_, lanes)| lanes.clone());
+        looked_at.find(|&at| self.lanes[at].waits())
+    }
+
+    /// Who gave us its processor comes first, as long as it has calls that wait.
+    fn next_of_donor(&mut self) -> Option<usize> {
+        let (lane, left) = self.donor?;
+        let next = (self.donated && left > 0 && self.lanes[lane].waits()).then_some(lane);
+        if next.is_some() {
+            self.donor = Some((lane, left - 1));
+        }
+        next
+    }
+
+    /// Gives the processor back before the request in lane `next` is served, if it is time: all calls of who gave it to us are answered, or it has something to run there
+    /// itself. No matter if it runs somewhere else meanwhile.
+    fn give_back(&mut self, next: usize) {
+        let Some((lane, _)) = self.donor.filter(|_| self.donated) else { return };
+        let (donor, here) = (&self.lanes[lane], Some(processor::current() as u32));
+        if donor.callers_place() != here {
+            return;
+        }
+        let wanted = if next == lane {
+            donor.callers_state() == Some(State::Awake(Awake::Running))
+        } else {
+            self.lanes[next].callers_place() != here
+        };
+        if wanted {
+            self.donor = None;
+            if !self.leave_donor() {
+                self.donated = true;
+                processor::give_way();
+            }
+        }
+    }
+
+    /// Whether one of the others does this, by its own word.
+    fn any_other(&self, domain: &Domain, does: impl Fn(State) -> bool) -> bool {
+        self.others.iter().any(|&(other, _)| does(domain.station().state(other)))
     }
 
     /// The looks that were put off. With nothing else to do, our processor goes to a server that needs one, unless it is to be `kept`.
     fn settle(&mut self, kept: bool) {
-        if self.lanes.iter().any(|lane| lane.owes_look()) || self.seats.iter().any(|seat| seat.owes_look()) {
-            fence(Ordering::SeqCst);
-            self.lanes.iter().for_each(|lane| lane.look());
+        let own = &self.lanes[..self.own];
+        if own.iter().any(|lane| lane.owes_look()) || self.seats.iter().any(|seat| seat.owes_look()) {
+            self.pay_looks();
             for seat in self.seats.iter() {
                 // One server at a time: others run where they are, side by side with it.
                 self.gave |= seat.look(kept || self.gave);
@@ -245,16 +397,25 @@ impl Idle for Processors {
         let single = home.as_ref().is_none_or(|home| home.count() < 2);
         VIEW.set(View { home, single, shares: single, ..View::default() });
         say_where(domain, number);
+        domain.station().say(number, Awake::Running);
         let line = domain.station().line(number);
         line.tid.store(processor::thread_id(), Ordering::Relaxed);
         self.0.members[vp.index()].store(number + 1, Relaxed);
+        self.have_others_share(domain);
     }
 
     fn end(&self, vp: &Vp) {
         if let Some(number) = number() {
             // The kernel thread is its owner's again, and so are its processors.
-            VIEW.with_borrow(|view| view.home.as_ref().filter(|_| view.confined).map(processor::Processors::confine));
+            VIEW.with_borrow(|view| {
+                view.pay_looks();
+                view.home.as_ref().filter(|_| view.confined).map(processor::Processors::confine);
+                if let (true, Ok(timer), Ok(bed)) = (view.watching, self.0.timer.get(Timer::new), self.0.domain.bed(number)) {
+                    bed.set.remove(timer);
+                }
+            });
             self.0.members[vp.index()].store(0, Relaxed);
+            self.have_others_share(self.0.domain);
             NUMBER.set(0);
             VIEW.set(View::default());
             self.0.domain.leave_seats(number);
@@ -271,14 +432,18 @@ impl Idle for Processors {
             for seat in view.seats.iter() {
                 woke |= seat.collect();
             }
-            let found = view.find();
+            let found = view.find(self.0.domain);
             if woke || found.is_some() {
                 if view.idle_since.take().is_some() {
                     view.pacer.fruitful();
                 }
                 view.quiet = false;
                 view.gave &= !woke;
+                if std::mem::take(&mut view.glances) {
+                    self.0.watch.brought(true);
+                }
                 if let Some(found) = found {
+                    view.give_back(found);
                     view.next = found;
                     return Found::Work;
                 }
@@ -289,38 +454,69 @@ impl Idle for Processors {
         })
     }
 
-    fn work(&self, _vp: &Vp) {
-        let (lanes, found) = VIEW.with_borrow_mut(|view| {
+    fn work(&self, vp: &Vp) {
+        let (lanes, found, alone, mut donated) = VIEW.with_borrow_mut(|view| {
             let found = view.next;
             view.next += 1;
-            (view.lanes.clone(), found)
+            if view.watching {
+                vp.light_fence();
+                if self.0.watch.begins_to_run(|| view.others.iter().any(|&(other, _)| is_asleep(self.0.domain, other))) {
+                    self.set_timer();
+                }
+            }
+            // Nobody else's lanes are looked after here.
+            (view.lanes.clone(), found, view.own == 1 && found == 0 || view.lanes.len() == 1, view.donated)
         });
         let Some(lane) = lanes.get(found) else { return };
-        let mut donated = false;
+        let mut brought = false;
         for _ in 0..BATCH {
             let Some(served) = lane.serve_one() else { break };
+            brought |= served.donated;
             donated |= served.donated;
             // Who was answered may call again at once; if nobody else can, that is waited for right here, for some round trips. Not on the
             // processor that it gave us: it cannot call before it has that back.
-            let more = lane.waits() || !donated && lanes.len() == 1 && lane.calls_again();
-            if !more {
+            let more = lane.waits() || !donated && alone && lane.calls_again();
+            // It may want that back before all is served: see `give_back`.
+            if !more || donated && lane.callers_state() == Some(State::Awake(Awake::Running)) {
                 break;
             }
         }
-        if donated {
-            VIEW.with_borrow_mut(|view| (view.donated, view.confined) = (true, true));
+        if brought {
+            VIEW.with_borrow_mut(|view| {
+                (view.donated, view.confined) = (true, true);
+                if Rc::ptr_eq(&lanes, &view.lanes) && view.donor.is_none_or(|(lane, _)| lane != found) {
+                    view.donor = Some((found, MOST_OF_DONOR));
+                }
+            });
+        }
+    }
+
+    fn resume(&self, _vp: &Vp) {
+        if let Some(number) = number() {
+            self.0.domain.station().say(number, Awake::Running);
         }
     }
 
     fn rest(&self, vp: &Vp, round: u32, deadline: Option<Instant>) {
         // The kernel may move a processor that spins: callers ask where it is, to give way to it or not.
+        let (domain, number) = (self.0.domain, number());
         if round.is_multiple_of(SPINS_AT_A_PLACE)
-            && let Some(number) = number()
+            && let Some(number) = number
         {
-            say_where(self.0.domain, number);
+            say_where(domain, number);
         }
-        let spun =
-            VIEW.with_borrow_mut(|view| if view.gave { view.hand_over() } else { view.spin(self.0.pacing, round, deadline) });
+        let say = |awake| number.into_iter().for_each(|number| domain.station().say(number, awake));
+        let spun = VIEW.with_borrow_mut(|view| {
+            if view.gave {
+                say(Awake::Gave);
+                view.hand_over()
+            } else {
+                if round == 1 {
+                    say(Awake::Polling);
+                }
+                view.spin(self.0.pacing, round, deadline)
+            }
+        });
         if !spun {
             self.sleep(vp, deadline);
         }
@@ -346,7 +542,7 @@ impl View {
             }
             return !round.is_multiple_of(64) || deadline.is_none_or(|at| Instant::now() < at);
         }
-        if pacing == Pacing::Sleep || self.shares {
+        if pacing == Pacing::Sleep || self.glances {
             return false;
         }
         if self.donated {
@@ -354,6 +550,10 @@ impl View {
             if self.soon < SOON_ENOUGH || !self.leave_donor() {
                 return false;
             }
+            self.shares = self.single && self.shares(processor::current() as u32);
+        }
+        if self.shares {
+            return false;
         }
         if round % 32 != 1 {
             return true;
@@ -384,6 +584,19 @@ impl View {
 }
 
 impl Processors {
+    /// The sleeper's second look; what comes after it will be rung for, here or at the home of the lane, or be found after a while.
+    fn last_look(&self, vp: &Vp, view: &View) -> bool {
+        if view.watching {
+            vp.heavy_fence();
+            let (domain, running) = (self.0.domain, State::Awake(Awake::Running));
+            let another_runs = view.any_other(domain, |state| state == running);
+            if self.0.watch.goes_to_sleep(another_runs, !view.any_other(domain, |state| state != State::Parked)) {
+                self.set_timer();
+            }
+        }
+        view.waits()
+    }
+
     fn sleep(&self, vp: &Vp, deadline: Option<Instant>) {
         let domain = self.0.domain;
         let Some((number, bed)) = number().and_then(|number| Some((number, domain.bed(number).ok()?))) else {
@@ -400,25 +613,38 @@ impl Processors {
                 line.cpu.store(NOWHERE, Ordering::Relaxed);
             }
             view.donated = false;
+            view.donor = None;
             view.idle_since = None;
+            if std::mem::take(&mut view.glances) {
+                self.0.watch.brought(false);
+            }
             view.generation
         });
         sleep::announce_another(&line.asleep, &line.sleeps);
-        let busy = vp.has_work() || domain.generation() != generation || VIEW.with_borrow(View::waits);
+        let busy = vp.has_work() || domain.generation() != generation || VIEW.with_borrow_mut(|view| self.last_look(vp, view));
         if busy {
             sleep::retract(&line.asleep);
             say_where(domain, number);
             return;
         }
         let start = Instant::now();
-        bed.set.wait_any(deadline.map(|at| at.saturating_duration_since(start)));
+        let heard = bed.set.wait_any(deadline.map(|at| at.saturating_duration_since(start)), WATCH);
         sleep::retract(&line.asleep);
+        if heard.key {
+            self.0.watch.has_gone_off();
+            // Nobody has called us: a glance is enough.
+            if !heard.others {
+                say_where(domain, number);
+                return VIEW.with_borrow_mut(|view| view.glances = true);
+            }
+        }
         let before = line.cpu.load(Ordering::Relaxed);
         let cpu = say_where(domain, number);
         VIEW.with_borrow_mut(|view| {
             // Brought here by a donor that cannot have said so with a call: its calls were sent before.
             if (before != cpu || !view.confined) && view.is_confined() {
                 (view.donated, view.confined) = (true, true);
+                view.donor = view.lanes.iter().position(|lane| lane.gave(cpu)).map(|at| (at, MOST_OF_DONOR));
             }
             // Woken soon: it would have been better to spin. Late: spinning was, or would have been, for nothing.
             let slept = start.elapsed();

@@ -37,6 +37,7 @@ pub mod server;
 pub mod sleep;
 #[cfg(not(loom))]
 mod wait;
+pub mod watch;
 
 #[cfg(not(loom))]
 pub use caller::CallerChannel;

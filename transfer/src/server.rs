@@ -13,7 +13,7 @@ use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use upcall_os::atomic::AtomicU64;
 use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
@@ -24,7 +24,7 @@ use upcall_shm::channel::{Channel, DEPTH, LANES, LaneControl};
 use upcall_shm::region::Shared;
 use upcall_shm::ring::{SharedReceiver, SharedSender, SingleServer};
 use upcall_shm::slot::{Image, NO_ASTACK, Slot};
-use upcall_shm::station::PeerStation;
+use upcall_shm::station::{Awake, PeerStation, State};
 
 /// Runs requests. Called on a thread that may block; must answer through the request exactly once.
 pub trait Serve: Send + Sync {
@@ -76,6 +76,10 @@ pub(crate) struct ServerLane {
     rung: AtomicU64,
     /// One virtual processor alone serves it, so that its threads never take or reply at the same time.
     alone: bool,
+    /// Its number among those of its kind.
+    place: usize,
+    /// The processor that looks at it first, and pays what looks are owed: its number in the domain, plus one.
+    owner: AtomicUsize,
     /// How long the caller takes to call again.
     foresight: AtomicU16,
 }
@@ -172,7 +176,13 @@ impl ServerChannel {
     /// There is no such lane, or it is open already: the client broke the protocol.
     pub fn open_lane(self: &Arc<Self>, number: u16, caller: Caller) -> Result<(), &'static str> {
         let lane = self.channel.lane(number).ok_or("a lane that does not exist was opened")?;
+        let place = match &caller {
+            Caller::KernelThread => usize::from(number),
+            Caller::Processor { vp, .. } => usize::from(*vp),
+        };
         let lane = Arc::new(ServerLane {
+            place,
+            owner: AtomicUsize::new(0),
             queue: match caller {
                 Caller::KernelThread => Queue::Single(SingleServer::new(lane.single)),
                 Caller::Processor { .. } => Queue::Rings(SharedReceiver::new(lane.requests), SharedSender::new(lane.replies)),
@@ -219,6 +229,34 @@ impl ServerLane {
         self.queue.waits()
     }
 
+    /// The processor that is rung for it, by its number in the domain.
+    pub(crate) fn home(&self) -> usize {
+        usize::from(self.channel.home)
+    }
+
+    /// Its number among the channel's lanes of its kind.
+    pub(crate) fn place(&self) -> usize {
+        self.place
+    }
+
+    /// From now on `owner` looks at it first.
+    pub(crate) fn belongs_to(&self, owner: Option<usize>) {
+        self.owner.store(owner.map_or(0, |owner| owner + 1), Ordering::Relaxed);
+    }
+
+    /// What the caller does, by its own word. A kernel thread does not say.
+    pub(crate) fn callers_state(&self) -> Option<State> {
+        match &self.caller {
+            Caller::KernelThread => None,
+            Caller::Processor { vp, .. } => Some(self.channel.station.state(*vp)),
+        }
+    }
+
+    /// Whether the caller may have given processor `cpu` to us: it calls, its word is that it is there, and it runs nothing.
+    pub(crate) fn gave(&self, cpu: u32) -> bool {
+        self.callers_place() == Some(cpu) && self.callers_state() != Some(State::Awake(Awake::Running)) && self.waits()
+    }
+
     /// The processor that the caller runs on, by its own word. A kernel thread does not say.
     pub(crate) fn callers_place(&self) -> Option<u32> {
         match &self.caller {
@@ -258,8 +296,8 @@ impl ServerLane {
 
     fn reply(&self, image: &Image) {
         self.queue.reply(image, self.alone);
-        if self.queue.waits() {
-            // More to do here: who sleeps already is woken at once; the exact look, with the fence, is owed, and paid by the idle loop.
+        if self.owner.load(Ordering::Relaxed) == crate::idle::number().map_or(0, |number| number + 1) && self.queue.waits() {
+            // More to do here: who sleeps already is woken at once; the exact look, with the fence, is owed, and paid by our idle loop.
             self.wake_caller();
             self.owes_look.store(true, Ordering::Relaxed);
         } else {

@@ -5,6 +5,7 @@ mod astacks;
 mod client_ends;
 mod crowd;
 mod deadlines;
+mod donors;
 mod exhausted;
 mod hostile_client;
 mod hostile_server;

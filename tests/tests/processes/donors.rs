@@ -1,0 +1,73 @@
+//! Whose calls a server serves that runs on a caller's processor, when it gives that back (U10, U11), and what becomes of calls whose processor of the server is busy (U14).
+
+use crate::{alone, place};
+use rustix::process::Signal;
+use std::time::Duration;
+use upcall_os::processor::Processors;
+use upcall_tests::donors::CALLS_AFTER;
+
+/// `turns` of a server that was asleep when all calls came: in which order and where the calls were served, first those of the donor, then those of the others.
+fn turns(own: usize, others: usize, times: &str) -> (Vec<[u64; 2]>, Vec<[u64; 2]>) {
+    let place = place();
+    let server = place.serve("trial");
+    let mut client = place.client();
+    client.ask("bind trial").expect_ok("binding");
+    client.ask(&format!("turns {others} {own} {times}")).expect_ok("lanes for all");
+    std::thread::sleep(CALLS_AFTER / 2);
+    server.stop();
+    std::thread::sleep(CALLS_AFTER);
+    server.signal(Signal::CONT);
+    let turns = client.hear().numbers("turns");
+    println!("    order and processor, the donor's first: {turns:?}");
+    let mut turns: Vec<[u64; 2]> = turns.chunks_exact(2).map(|turn| [turn[0], turn[1]]).collect();
+    turns[..own].sort_unstable();
+    let others = turns.split_off(own);
+    (turns, others)
+}
+
+fn two_processors() -> bool {
+    let two = Processors::allowed().is_ok_and(|allowed| allowed.count() > 1);
+    if !two {
+        println!("    skipped: processors 0 and 1 are needed");
+    }
+    two
+}
+
+#[test]
+fn the_donors_calls_are_served_first_and_others_elsewhere() {
+    let _alone = alone();
+    if !two_processors() {
+        return;
+    }
+    let (own, others) = turns(3, 3, "20 0");
+    assert!(own.iter().all(|&[order, _]| order < 3), "others were served before the donor: {own:?}");
+    assert!(own.iter().all(|&[_, place]| place == 0), "the donor's calls were not all served where it gave a processor: {own:?}");
+    assert!(others.iter().all(|&[_, place]| place != 0), "others were served on the donor's processor: {others:?}");
+}
+
+#[test]
+fn a_donor_with_work_of_its_own_gets_its_processor_back() {
+    let _alone = alone();
+    if !two_processors() {
+        return;
+    }
+    // The first reply makes the donor's processor compute for longer than the other calls take.
+    let (own, _) = turns(6, 0, "30 300");
+    assert_eq!(own[0][1], 0, "the first call was served where the donor gave a processor: {own:?}");
+    assert!(own[3..].iter().all(|&[_, place]| place != 0), "the server stayed on a processor that its donor needs: {own:?}");
+}
+
+#[test]
+fn a_busy_processor_of_a_server_holds_up_nobody_while_another_sleeps() {
+    let _alone = alone();
+    let place = place();
+    let _server = place.serve("trial two");
+    let mut client = place.client();
+    client.ask("bind trial").expect_ok("binding");
+    std::thread::sleep(Duration::from_millis(100));
+    for round in 0..3 {
+        let [calls, longest] = client.ask("beside-a-long-call 400").numbers("calls")[..] else { panic!("two numbers") };
+        println!("    round {round}: {calls} calls beside the long one, the longest took {longest} µs");
+        assert!(calls > 20 && longest < 200_000, "a call waited for a processor that was busy: {calls} calls, {longest} µs");
+    }
+}
