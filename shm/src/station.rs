@@ -21,10 +21,11 @@ const BYTES: usize = 8192;
 const MAGIC: u64 = u64::from_le_bytes(*b"STATION\x03");
 
 /// What a virtual processor does while it is awake; see [`State`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u32)]
 pub enum Awake {
     /// It runs threads or calls.
+    #[default]
     Running = 0,
     /// It has nothing to run, and looks for calls and replies.
     Polling = 1,

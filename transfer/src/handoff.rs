@@ -4,7 +4,7 @@
 //! thread; what comes nearest without privilege is to confine the sleeper to the caller's own processor (allowed between processes of one
 //! user), wake it, and sleep. The confining is paid once and remembered. The server undoes it when it prefers a processor of its own.
 
-use upcall_os::atomic::{AtomicU64, Ordering};
+use crate::placed::Placed;
 use upcall_os::processor::{self, Processors};
 use upcall_shm::station::PeerStation;
 
@@ -25,24 +25,19 @@ pub enum HandOff {
 pub struct Donor {
     /// The peer's process, as the kernel named it; 0: not visible from here, so nothing can be donated.
     pid: u32,
-    /// The last thread that was moved and where to: `tid << 32 | cpu + 1`.
-    moved: AtomicU64,
+    placed: Placed,
 }
 
 impl Donor {
     /// For a peer in the process `pid`.
     pub fn new(pid: u32) -> Self {
-        Self { pid, moved: AtomicU64::new(0) }
+        Self { pid, placed: Placed::default() }
     }
 
     /// Whether the peer's virtual processor was brought to the processor that the caller runs on, and is still there by its own word.
     #[inline]
     pub fn has_brought(&self, station: &PeerStation, vp: u16) -> bool {
-        let last = self.moved.load(Ordering::Relaxed);
-        last != 0 && {
-            let cpu = processor::current() as u32;
-            last as u32 == cpu + 1 && station.cpu(vp) == Some(cpu)
-        }
+        self.placed.is_any() && self.placed.is_any_at(processor::current() as u32, || station.cpu(vp))
     }
 
     /// Confines the peer's sleeping virtual processor to the caller's processor. Returns whether it will run there. At most a few system calls the first
@@ -50,17 +45,15 @@ impl Donor {
     pub fn bring(&self, station: &PeerStation, vp: u16) -> bool {
         let Some(tid) = station.tid(vp) else { return false };
         let cpu = processor::current();
-        let wish = u64::from(tid) << 32 | (cpu as u64 + 1);
-        let last = self.moved.load(Ordering::Relaxed);
         // The peer may have moved itself since; it says where it last ran.
-        if last == wish && station.cpu(vp) == Some(cpu as u32) {
+        if self.placed.is_at(tid, cpu as u32, station.cpu(vp)) {
             return true;
         }
         if self.pid == 0 || !processor::thread_belongs_to(tid, self.pid) {
             return false;
         }
         let moved = Processors::only(cpu).confine_thread(tid).is_ok();
-        self.moved.store(if moved { wish } else { 0 }, Ordering::Relaxed);
+        self.placed.set(tid, cpu as u32, moved);
         moved
     }
 }

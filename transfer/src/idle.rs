@@ -19,6 +19,7 @@
 use crate::domain::{Domain, MOST_PROCESSORS};
 use crate::look;
 use crate::pacer::{GiveWay, HandOver, LONGEST, Pacer, Pacing};
+use crate::placed::NOWHERE;
 use crate::seat::VpSeat;
 use crate::server::ServerLane;
 use crate::sleep;
@@ -44,9 +45,6 @@ const LOOKS: usize = 16;
 
 /// So often in a row it spins before it says again where it runs.
 const SPINS_AT_A_PLACE: u32 = 64;
-
-/// Said of a sleeping processor that may wake up anywhere.
-const NOWHERE: u32 = u32::MAX;
 
 /// Who finds nothing in its own lanes looks at those of others every so many times; who always finds something, every so many times, some 100 µs.
 const QUIET_BETWEEN: u32 = 8;
@@ -204,6 +202,8 @@ struct View {
     glances: bool,
     /// Looks for requests.
     looks: u32,
+    /// What we last said that we do.
+    said: Awake,
     seats: Rc<Vec<Arc<VpSeat>>>,
     /// Where the next look begins, and where the last one found a request.
     next: usize,
@@ -342,15 +342,29 @@ impl View {
         }
     }
 
+    /// Says what we do, if that has changed.
+    #[inline]
+    fn say(&mut self, domain: &Domain, awake: Awake) {
+        if let (true, Some(number)) = (self.said != awake, number()) {
+            self.said = awake;
+            domain.station().say(number, awake);
+        }
+    }
+
     /// Whether one of the others does this, by its own word.
     fn any_other(&self, domain: &Domain, does: impl Fn(State) -> bool) -> bool {
         self.others.iter().any(|&(other, _)| does(domain.station().state(other)))
     }
 
     /// The looks that were put off. With nothing else to do, our processor goes to a server that needs one, unless it is to be `kept`.
-    fn settle(&mut self, kept: bool) {
+    fn settle(&mut self, domain: &Domain, kept: bool) {
         let own = &self.lanes[..self.own];
-        if own.iter().any(|lane| lane.owes_look()) || self.seats.iter().any(|seat| seat.owes_look()) {
+        let seats = self.seats.iter().any(|seat| seat.owes_look());
+        if own.iter().any(|lane| lane.owes_look()) || seats {
+            // To be said before: who gets our processor asks at once.
+            if seats && !kept {
+                self.say(domain, Awake::Gave);
+            }
             self.pay_looks();
             for seat in self.seats.iter() {
                 // One server at a time: others run where they are, side by side with it.
@@ -427,7 +441,7 @@ impl Idle for Processors {
         VIEW.with_borrow_mut(|view| {
             view.refresh(self);
             // A glance between two threads wakes servers, but our processor has work.
-            view.settle(self.0.pacing == Pacing::Poll || !vp.is_idle());
+            view.settle(self.0.domain, self.0.pacing == Pacing::Poll || !vp.is_idle());
             let mut woke = false;
             for seat in view.seats.iter() {
                 woke |= seat.collect();
@@ -439,6 +453,7 @@ impl Idle for Processors {
                 }
                 view.quiet = false;
                 view.gave &= !woke;
+                view.say(self.0.domain, Awake::Running);
                 if std::mem::take(&mut view.glances) {
                     self.0.watch.brought(true);
                 }
@@ -492,9 +507,7 @@ impl Idle for Processors {
     }
 
     fn resume(&self, _vp: &Vp) {
-        if let Some(number) = number() {
-            self.0.domain.station().say(number, Awake::Running);
-        }
+        VIEW.with_borrow_mut(|view| view.say(self.0.domain, Awake::Running));
     }
 
     fn rest(&self, vp: &Vp, round: u32, deadline: Option<Instant>) {
@@ -505,15 +518,12 @@ impl Idle for Processors {
         {
             say_where(domain, number);
         }
-        let say = |awake| number.into_iter().for_each(|number| domain.station().say(number, awake));
         let spun = VIEW.with_borrow_mut(|view| {
             if view.gave {
-                say(Awake::Gave);
+                view.say(domain, Awake::Gave);
                 view.hand_over()
             } else {
-                if round == 1 {
-                    say(Awake::Polling);
-                }
+                view.say(domain, Awake::Polling);
                 view.spin(self.0.pacing, round, deadline)
             }
         });

@@ -30,6 +30,7 @@ pub mod idle;
 mod look;
 #[cfg(not(loom))]
 pub mod pacer;
+pub mod placed;
 #[cfg(not(loom))]
 mod seat;
 #[cfg(not(loom))]

@@ -1,0 +1,165 @@
+//! A model of donation: `RUSTFLAGS="--cfg loom" cargo test -p upcall-transfer --release --test loom_donation`.
+//!
+//! Callers bring a sleeping server to their processor and wake it; it serves what waits, sleeps, and goes back where it belongs at a sleep that nobody's gift has brought about. The kernel is a word for
+//! the processor to which the server is confined.
+#![cfg(loom)]
+
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+use upcall_transfer::placed::{NOWHERE, Placed};
+use upcall_transfer::sleep;
+
+const TID: u32 = 7;
+const HOME: u32 = 99;
+
+/// Somebody who sleeps by the protocol: a ring before the wait is kept.
+#[derive(Default)]
+struct Sleeper {
+    asleep: AtomicU32,
+    sleeps: AtomicU64,
+    rung: Mutex<bool>,
+    told: Condvar,
+}
+
+impl Sleeper {
+    fn ring(&self) {
+        *self.rung.lock().unwrap() = true;
+        self.told.notify_all();
+    }
+
+    fn sleep_unless(&self, is_there: impl Fn() -> bool) -> bool {
+        sleep::announce_another(&self.asleep, &self.sleeps);
+        let sleeps = !is_there();
+        if sleeps {
+            let mut rung = self.rung.lock().unwrap();
+            while !*rung {
+                rung = self.told.wait(rung).unwrap();
+            }
+            *rung = false;
+        }
+        sleep::retract(&self.asleep);
+        sleeps
+    }
+}
+
+#[derive(Default)]
+struct Lane {
+    calls: AtomicU32,
+    replies: AtomicU32,
+    /// The last call for which the caller rang in the belief that the server is where it was brought.
+    believes: AtomicU32,
+    caller: Sleeper,
+}
+
+struct Scene {
+    server: Sleeper,
+    /// Where the server says that it is.
+    cpu: AtomicU32,
+    /// The processor to which the kernel confines it.
+    confined: Mutex<Option<u32>>,
+    lanes: Vec<Lane>,
+}
+
+impl Scene {
+    fn runs_at(&self) -> u32 {
+        self.confined.lock().unwrap().unwrap_or(HOME)
+    }
+
+    /// A caller on a processor with the number of its lane; `alone`: nobody else brings the server anywhere.
+    fn call(&self, lane: u32, calls: u32, alone: bool) {
+        let (placed, Lane { calls: requests, replies, believes, caller }) = (Placed::default(), &self.lanes[lane as usize]);
+        for call in 1..=calls {
+            requests.store(call, Ordering::Release);
+            if sleep::must_wake(&self.server.asleep) {
+                if !placed.is_at(TID, lane, Some(self.cpu.load(Ordering::Relaxed))) {
+                    *self.confined.lock().unwrap() = Some(lane);
+                    placed.set(TID, lane, true);
+                } else if alone {
+                    believes.store(call, Ordering::Relaxed);
+                }
+                self.server.ring();
+            }
+            while replies.load(Ordering::Acquire) != call {
+                caller.sleep_unless(|| replies.load(Ordering::Acquire) == call);
+            }
+        }
+    }
+
+    fn waits(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.calls.load(Ordering::Acquire) != lane.replies.load(Ordering::Relaxed))
+    }
+
+    fn serve(&self, calls: u32) {
+        let (mut confined, mut donated) = (false, false);
+        loop {
+            for lane in &self.lanes {
+                let call = lane.calls.load(Ordering::Acquire);
+                if call != lane.replies.load(Ordering::Relaxed) {
+                    lane.replies.store(call, Ordering::Release);
+                    if sleep::must_wake(&lane.caller.asleep) {
+                        lane.caller.ring();
+                    }
+                }
+            }
+            if self.lanes.iter().all(|lane| lane.replies.load(Ordering::Relaxed) == calls) {
+                return;
+            }
+            if confined && !donated {
+                confined = false;
+                *self.confined.lock().unwrap() = None;
+                self.cpu.store(NOWHERE, Ordering::Relaxed);
+            }
+            donated = false;
+            if self.server.sleep_unless(|| self.waits()) {
+                for (at, lane) in (0..).zip(&self.lanes) {
+                    let call = lane.calls.load(Ordering::Acquire);
+                    let believed = call != lane.replies.load(Ordering::Relaxed) && lane.believes.load(Ordering::Relaxed) == call;
+                    assert!(
+                        !believed || self.runs_at() == at,
+                        "it was woken for call {call}, but not where the caller believes it to be"
+                    );
+                }
+                let (before, here) = (self.cpu.load(Ordering::Relaxed), self.runs_at());
+                self.cpu.store(here, Ordering::Relaxed);
+                let by_another = self.confined.lock().unwrap().is_some();
+                if (before != here || !confined) && by_another {
+                    (donated, confined) = (true, true);
+                }
+            } else {
+                self.cpu.store(self.runs_at(), Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+fn all_calls_are_answered(callers: u32, calls: u32) {
+    loom::model(move || {
+        let scene = Arc::new(Scene {
+            server: Sleeper::default(),
+            cpu: AtomicU32::new(HOME),
+            confined: Mutex::new(None),
+            lanes: (0..callers).map(|_| Lane::default()).collect(),
+        });
+        let calling: Vec<_> = (0..callers)
+            .map(|lane| {
+                let scene = scene.clone();
+                thread::spawn(move || scene.call(lane, calls, callers == 1))
+            })
+            .collect();
+        scene.serve(calls);
+        calling.into_iter().for_each(|calling| calling.join().unwrap());
+        fence(Ordering::SeqCst);
+    });
+}
+
+/// loom reports a deadlock if a wake is lost; the server asserts that who wakes it knows where it is.
+#[test]
+fn one_donor_finds_the_server_where_it_believes_it_to_be() {
+    all_calls_are_answered(1, 3);
+}
+
+#[test]
+fn calls_of_two_donors_are_answered() {
+    all_calls_are_answered(2, 1);
+}
