@@ -1,6 +1,6 @@
 # make demo        the main job: a file server in a process of its own, every byte proved
 # make test        everything quick: unit, cross-process, crash, models, doctests, lints
-# make test-long   the long variants too, and accesses to memory and data races checked (asan, tsan)
+# make test-long   the long variants too, accesses to memory and data races checked (asan, tsan), and shared lines counted (lines)
 # make bench       ours, the machine's limits and the peers, in one run
 #
 # Each target does all its set-up. Needed: Rust (1.95 or newer), gcc; for bench a C++ compiler, Boost.Fiber and Go.
@@ -8,7 +8,7 @@
 CARGO ?= cargo
 LOOM := RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 $(CARGO) test --release --target-dir target/loom
 
-.PHONY: all demo test test-long bench lint unit models miri miri-threads run-miri run-miri-threads asan tsan clean
+.PHONY: all demo test test-long bench lint unit models miri miri-threads run-miri run-miri-threads asan tsan lines clean
 
 all:
 	$(CARGO) build --release
@@ -64,7 +64,17 @@ tsan:
 	    echo "tsan: skipped, no nightly toolchain with its library's source here (rustup +nightly component add rust-src)"; \
 	fi
 
-test-long: test miri-threads asan tsan
+# Lines of memory that two pairs of processors share while they call, counted: there are none (rpc/tests/lines says how). The instrumentation is asan's, which calls the test's own
+# hooks in place of the sanitizer's library.
+LINES := --cfg upcall_count_lines -Zsanitizer=address -Zexternal-clangrt -Cllvm-args=-asan-stack=0 -Cllvm-args=-asan-globals=0 \
+    -Cllvm-args=-asan-constructor-kind=none -Cllvm-args=-asan-opt=0 -Cllvm-args=-asan-instrumentation-with-call-threshold=0 \
+    -Cllvm-args=-asan-memory-access-callback-prefix=__lines_
+
+lines:
+	RUSTC_BOOTSTRAP=1 RUSTFLAGS="$(LINES)" $(CARGO) test --quiet --release --package upcall-rpc --test lines --target x86_64-unknown-linux-gnu \
+	    --target-dir target/lines -- --nocapture
+
+test-long: test miri-threads asan tsan lines
 	$(CARGO) test --release --workspace -- --include-ignored
 	UPCALL_STRESS_SECONDS=600 $(CARGO) test --release --package upcall-thread --test stress
 

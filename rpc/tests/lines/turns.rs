@@ -1,0 +1,107 @@
+//! Processors of their own for all who are heard, where the machine has fewer.
+//!
+//! On two processors four that poll have to wait for each other for milliseconds, and then do what they would never do between two calls: look around, help each other, say where
+//! they are. So they take turns: each runs for some cycles of its own time, then the next, all round, as if they ran side by side at the same speed. Its own time is
+//! what passes between two hooks, less what usually does, which is the hook's, and a cycle for the access. A turn ends at an access to memory, and it begins where the last one ended.
+
+use crate::hooks::{MOST, TURNS};
+use std::arch::x86_64::_rdtsc;
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+use upcall_os::processor::Processors;
+
+/// The cycles of a turn: about as long as a line takes from one processor to another.
+const TURN: u64 = 200;
+
+/// What is longer than so many cycles was not the processor's own: the kernel had it, or its cache was another's.
+const LONGEST: u64 = 500;
+
+/// Who does not come to an access for so long is passed over.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Whose turn it is.
+static WHOSE: AtomicUsize = AtomicUsize::new(0);
+
+/// How often somebody was passed over.
+static PASSED_OVER: AtomicU64 = AtomicU64::new(0);
+
+/// One processor's own time. Only that one writes.
+pub struct Clock {
+    /// When it left its last hook.
+    left: AtomicU64,
+    /// What passes between two hooks as often less than this as more.
+    usual: AtomicU64,
+    /// Since its turn began.
+    ran: AtomicU64,
+}
+
+fn now() -> u64 {
+    // SAFETY: every x86-64 processor has the instruction, and Linux lets programs use it.
+    unsafe { _rdtsc() }
+}
+
+impl Clock {
+    pub const fn new() -> Self {
+        Self { left: AtomicU64::new(0), usual: AtomicU64::new(0), ran: AtomicU64::new(0) }
+    }
+
+    /// `processor`, whose clock it is, has come to a hook. Waits for its next turn if this one is over.
+    pub fn tick(&self, processor: usize) {
+        let passed = now().wrapping_sub(self.left.load(Relaxed));
+        let usual = self.usual.load(Relaxed);
+        self.usual.store(if passed > usual { usual + 1 } else { usual.saturating_sub(1) }, Relaxed);
+        let ran = self.ran.load(Relaxed) + 1 + passed.saturating_sub(usual).min(LONGEST);
+        self.ran.store(ran, Relaxed);
+        if WHOSE.load(Relaxed) != processor || ran >= TURN {
+            self.ran.store(0, Relaxed);
+            pass_on(processor);
+        }
+    }
+
+    /// It leaves the hook.
+    pub fn leave(&self) {
+        self.left.store(now(), Relaxed);
+    }
+}
+
+/// Ends the turn of `processor`, if it has it, and waits for the next.
+fn pass_on(processor: usize) {
+    let _ = WHOSE.compare_exchange(processor, (processor + 1) % MOST, SeqCst, Relaxed);
+    let (mut whose, mut since, mut looks) = (WHOSE.load(SeqCst), Instant::now(), 0_u32);
+    while whose != processor && TURNS.load(Relaxed) {
+        std::thread::yield_now();
+        looks = looks.wrapping_add(1);
+        let last = std::mem::replace(&mut whose, WHOSE.load(SeqCst));
+        if last != whose {
+            (since, looks) = (Instant::now(), 0);
+        } else if looks.is_multiple_of(64) && since.elapsed() > PATIENCE {
+            if WHOSE.compare_exchange(whose, (whose + 1) % MOST, SeqCst, Relaxed).is_ok() {
+                PASSED_OVER.fetch_add(1, Relaxed);
+            }
+            since = Instant::now();
+        }
+    }
+}
+
+thread_local! {
+    /// Where the calling kernel thread could run before it took turns.
+    static BEFORE: RefCell<Option<Processors>> = const { RefCell::new(None) };
+}
+
+/// Turns are passed on much faster on one processor than between two.
+pub fn share_one_processor() {
+    let before = Processors::allowed().expect("the processors");
+    before.iter().next().map(Processors::only).expect("one processor").confine().expect("one processor");
+    BEFORE.set(Some(before));
+}
+
+/// The calling kernel thread takes no turns any more.
+pub fn share_no_more() {
+    BEFORE.take().into_iter().for_each(|before| before.confine().expect("the processors of before"));
+}
+
+/// How often somebody was passed over since the last time.
+pub fn take_passed_over() -> u64 {
+    PASSED_OVER.swap(0, Relaxed)
+}
