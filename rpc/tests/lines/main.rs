@@ -2,7 +2,8 @@
 //!
 //! *What.* URPC, section 4 (figures 3 and 4): with two client processors and two server processors null calls gain 33 % only, because two locks cover half of the path. Where
 //! there are fewer than four processors that cannot be measured, so it is counted: which lines of 64 bytes are touched by both pairs (a client's virtual processor, and the server's that
-//! serves it), at least once by a write, while both make null calls. A lock that both take would be such a line. There shall be none but for [`REASONS`].
+//! serves it), at least once by a write, while both make null calls. A lock that both take would be such a line. What of them goes from one
+//! pair to the other shall be next to nothing ([`SELDOM`]).
 //!
 //! *How.* The compiler calls a hook before each access to memory (AddressSanitizer's instrumentation without its runtime: loads, stores, read-modify-writes, copies), in all crates of
 //! ours and in what is generic or inlined of others ([`hooks`]). Client and server are schedulers of one process. The channel is mapped twice in it; a line of a shared file has its place in the
@@ -25,7 +26,7 @@ mod report;
 mod turns;
 
 use hooks::{COUNTING, TURNS};
-use report::{Found, Justified, Who};
+use report::{Found, Who};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -39,7 +40,7 @@ const WARM: u64 = 1_000;
 const CALLS: u64 = 4_000;
 
 /// Longest time for either.
-const LONGEST: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_secs(300);
 
 const fn null(name: &'static str) -> Procedure {
     let (limits, nothing) = (Limits { string: 0, list: 0 }, Extent { fixed: 0, tail: 0 });
@@ -212,27 +213,24 @@ const TRIALS: [Trial; 2] = [
     Trial { name: "four callers each", callers: 4, planted: false },
 ];
 
-/// Who may touch what the other pair touches, seldom.
-const REASONS: [Justified; 1] = [Justified {
-    function: "say_where",
-    most: 100,
-    why: "written after 64 fruitless rounds in a row, which a processor of its own does not make between two calls",
-}];
+/// So many lines at most may go from one pair to the other in 1000 calls: a server processor looks at the lanes of others now and then, and takes what it finds there
+/// (transfer/src/idle.rs). Each call moves two lines inside of its pair.
+const SELDOM: u64 = 100;
 
 #[test]
-fn pairs_share_no_line_that_is_written() {
+fn pairs_share_no_line_that_is_written_but_seldom() {
     let planted = run(&Trial { name: "planted", callers: 1, planted: true });
     assert!(planted.shares(&PLANTED), "the instrument does not see a line that both pairs write");
     let mut wrong = Vec::new();
     for trial in &TRIALS {
         let found = run(trial);
-        println!("\n{}: {}", trial.name, found.report(&REASONS));
+        println!("\n{}: {}", trial.name, found.report());
         assert!(!found.shares(&PLANTED) && found.allocations == 0, "{}: what is not part of a call was counted", trial.name);
         // A request and a reply at least: the two mappings of a channel are seen as one.
         assert!([0, 1].iter().all(|&pair| found.moved(pair) >= 2), "{}: a pair shares nothing in itself", trial.name);
-        let (shared, strayed) = (found.unjustified(&REASONS), found.strayed().iter().sum::<u64>());
-        if shared + strayed as usize > 0 {
-            wrong.push(format!("{}: {shared} lines are shared, {strayed} calls were served by the other pair", trial.name));
+        let crossings = found.crossings_in_1000_calls();
+        if crossings > SELDOM {
+            wrong.push(format!("{}: {crossings} crossings in 1000 calls, {SELDOM} are allowed", trial.name));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("; "));

@@ -100,13 +100,6 @@ pub struct Found {
     passed_over: u64,
 }
 
-/// A function whose accesses make no line shared: why, and how many there may be for 1000 calls.
-pub struct Justified {
-    pub function: &'static str,
-    pub most: u64,
-    pub why: &'static str,
-}
-
 impl Found {
     /// From what was counted just now, while the memory is still mapped; so many calls were served, and turns passed over.
     pub fn now(served: [[u64; SIDE]; SIDE], passed_over: u64) -> Self {
@@ -130,11 +123,18 @@ impl Found {
         [Who::Client(pair), Who::Server(self.server_of[pair])]
     }
 
-    /// Whether both pairs touched a line, and one of the four processors wrote it, as far as `counts` tells.
-    fn is_shared(&self, touches: &Touches, counts: impl Fn(&Touch) -> bool) -> bool {
-        let by = |pair| self.pair(pair).into_iter().flat_map(|who: Who| &touches[who.table()]);
-        let counted = |pair| by(pair).any(&counts);
-        counted(0) && counted(1) && touches.iter().flatten().any(|touch| touch.write && counts(touch))
+    /// How often at most a line went from one pair to the other: to the one that touches it less and back, and only if there was a write between.
+    fn crossings(&self, touches: &Touches) -> u64 {
+        let by =
+            |pair| self.pair(pair).into_iter().flat_map(|who: Who| &touches[who.table()]).map(|touch| touch.times).sum::<u64>();
+        let writes = touches.iter().flatten().filter(|touch| touch.write).map(|touch| touch.times).sum();
+        2 * by(0).min(by(1)).min(writes)
+    }
+
+    /// How often at most lines went from one pair to the other in 1000 calls.
+    pub fn crossings_in_1000_calls(&self) -> u64 {
+        let all: u64 = self.shared().map(|(_, touches)| self.crossings(touches)).sum();
+        all * 1000 / self.calls()
     }
 
     /// How many calls of each client processor the other pair's server processor served.
@@ -151,7 +151,7 @@ impl Found {
 
     /// The lines that both pairs touched, and one of the four processors wrote.
     fn shared(&self) -> impl Iterator<Item = (&Place, &Touches)> {
-        self.lines.iter().filter(|(_, touches)| self.is_shared(touches, |_| true))
+        self.lines.iter().filter(|(_, touches)| self.crossings(touches) > 0)
     }
 
     /// Whether the line of `what` is one of these.
@@ -164,31 +164,15 @@ impl Found {
         self.served.iter().flatten().sum()
     }
 
-    /// Whether an access is made by the function.
-    fn is_by(&self, touch: &Touch, function: &str) -> bool {
-        self.code.get(&touch.code).into_iter().flatten().any(|(name, _)| name == function)
-    }
-
-    /// Whether a line is shared by nothing but what a function does, and that seldom.
-    fn is_justified(&self, touches: &Touches, by: &Justified) -> bool {
-        let times = touches.iter().flatten().filter(|touch| self.is_by(touch, by.function)).map(|touch| touch.times);
-        times.sum::<u64>() * 1000 <= by.most * self.calls() && !self.is_shared(touches, |touch| !self.is_by(touch, by.function))
-    }
-
-    /// How many shared lines there are for which nobody has given a reason.
-    pub fn unjustified(&self, reasons: &[Justified]) -> usize {
-        self.shared().filter(|(_, touches)| !reasons.iter().any(|reason| self.is_justified(touches, reason))).count()
-    }
-
     /// What was found, in words.
-    pub fn report(&self, reasons: &[Justified]) -> String {
+    pub fn report(&self) -> String {
         let mut text = String::new();
         // Writing to a string does not fail.
-        let _ = self.write_report(&mut text, reasons);
+        let _ = self.write_report(&mut text);
         text
     }
 
-    fn write_report(&self, text: &mut String, reasons: &[Justified]) -> fmt::Result {
+    fn write_report(&self, text: &mut String) -> fmt::Result {
         let calls = self.calls();
         writeln!(text, "{calls} calls, {} uses of the allocator, {} turns passed over", self.allocations, self.passed_over)?;
         for pair in [0, 1] {
@@ -201,14 +185,23 @@ impl Found {
         }
         let mut groups = BTreeMap::<(&Memory, String), Vec<(u64, &Touches)>>::new();
         for ((memory, at), touches) in self.shared() {
-            groups.entry((memory, self.describe(touches, reasons))).or_default().push((*at, touches));
+            groups.entry((memory, self.describe(touches))).or_default().push((*at, touches));
         }
+        let total = |lines: &[(u64, &Touches)]| lines.iter().map(|(_, touches)| self.crossings(touches)).sum::<u64>();
+        let mut groups: Vec<_> = groups.into_iter().collect();
+        groups.sort_by_key(|(_, lines)| std::cmp::Reverse(total(lines)));
+        writeln!(
+            text,
+            "  in 1000 calls at most {} crossings of lines from one pair to the other",
+            self.crossings_in_1000_calls()
+        )?;
         for ((memory, what), lines) in groups {
             write!(text, "  SHARED: {} of {}", plural(lines.len()), memory.name)?;
             match memory.file {
                 Some(number) => writeln!(text, " (file {number}), the first at {:#x}{what}", lines[0].0)?,
                 None => writeln!(text, ", the first at address {:#x}{what}", lines[0].0)?,
             }
+            writeln!(text, "    at most {} crossings", total(&lines))?;
             for who in Who::ALL {
                 let times = |write| {
                     let touches = lines.iter().flat_map(|(_, touches)| &touches[who.table()]);
@@ -223,11 +216,8 @@ impl Found {
     }
 
     /// Who reads and writes a line from where: the same for lines that are shared for the same cause.
-    fn describe(&self, touches: &Touches, reasons: &[Justified]) -> String {
+    fn describe(&self, touches: &Touches) -> String {
         let mut text = String::new();
-        if let Some(justified) = reasons.iter().find(|reason| self.is_justified(touches, reason)) {
-            let _ = write!(text, "\n    justified: {}: {}", justified.function, justified.why);
-        }
         let mut places = BTreeMap::<(bool, String), BTreeSet<&str>>::new();
         for who in Who::ALL {
             let side = if matches!(who, Who::Client(_)) { "client" } else { "server" };
