@@ -46,8 +46,8 @@ const LOOKS: usize = 16;
 /// So often in a row it spins before it says again where it runs.
 const SPINS_AT_A_PLACE: u32 = 64;
 
-/// Who finds nothing in its own lanes looks at those of others every so many times; who always finds something, every so many times, some 100 µs.
-const QUIET_BETWEEN: u32 = 8;
+/// Who has found nothing so many times in a row looks at the lanes of others too, and again after as many; who finds something now and then, every so many times, some 100 µs.
+const QUIET_BETWEEN: u32 = 64;
 const BUSY_BETWEEN: u32 = 1024;
 
 /// The timer of a crew, in its members' beds.
@@ -171,7 +171,11 @@ impl Processor {
 /// Tells callers on which processor virtual processor `number` runs, which is the calling one. Returns that.
 fn say_where(domain: &Domain, number: usize) -> u32 {
     let cpu = processor::current() as u32;
-    domain.station().line(number).cpu.store(cpu, Ordering::Relaxed);
+    let said = &domain.station().line(number).cpu;
+    // All callers have this line at hand, and each store takes it from them.
+    if said.load(Ordering::Relaxed) != cpu {
+        said.store(cpu, Ordering::Relaxed);
+    }
     cpu
 }
 
@@ -200,8 +204,9 @@ struct View {
     watching: bool,
     /// It woke us, and nothing else did.
     glances: bool,
-    /// Looks for requests.
+    /// Looks for requests, in all and in vain since the last that was found.
     looks: u32,
+    in_vain: u32,
     /// What we last said that we do.
     said: Awake,
     seats: Rc<Vec<Arc<VpSeat>>>,
@@ -303,8 +308,8 @@ impl View {
     }
 
     fn find_of_others(&mut self, domain: &Domain) -> Option<usize> {
-        self.looks = self.looks.wrapping_add(1);
-        let all = self.glances || self.looks.is_multiple_of(if self.quiet { QUIET_BETWEEN } else { BUSY_BETWEEN });
+        (self.looks, self.in_vain) = (self.looks.wrapping_add(1), self.in_vain.wrapping_add(1));
+        let all = self.glances || self.in_vain.is_multiple_of(QUIET_BETWEEN) || self.looks.is_multiple_of(BUSY_BETWEEN);
         let mut looked_at =
             self.others.iter().filter(|&&(other, _)| all || is_asleep(domain, other)).flat_map(|(_, lanes)| lanes.clone());
         looked_at.find(|&at| self.lanes[at].waits())
@@ -451,7 +456,7 @@ impl Idle for Processors {
                 if view.idle_since.take().is_some() {
                     view.pacer.fruitful();
                 }
-                view.quiet = false;
+                (view.quiet, view.in_vain) = (false, 0);
                 view.gave &= !woke;
                 view.say(self.0.domain, Awake::Running);
                 if std::mem::take(&mut view.glances) {

@@ -28,7 +28,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A virtual processor's lane of a channel, and the calls of its threads that are under way on it.
+/// A virtual processor's lane of a channel, and the calls of its threads that are under way on it. By itself in its lines, like a server's lane.
+#[repr(align(128))]
 pub(crate) struct VpSeat {
     vp: usize,
     pub(crate) far: Arc<Far>,

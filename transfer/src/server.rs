@@ -65,7 +65,8 @@ pub enum Caller {
     },
 }
 
-/// One lane, as the server sees it.
+/// One lane, as the server sees it. By itself in its lines, for its neighbours belong to other processors; in two, since some processors fetch lines in pairs.
+#[repr(align(128))]
 pub(crate) struct ServerLane {
     queue: Queue,
     control: Shared<LaneControl>,
