@@ -21,7 +21,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let limits = ["limit", "limit-futex", "limit-eventfd", "limit-pipe"].into_iter();
+    let limits = ["limit", "limit-futex", "limit-eventfd", "limit-pipe", "limit-socket"].into_iter();
     let only = rpc::Only {
         systems: limits.chain(peers.names()).map(str::to_owned).collect(),
         cases: text("--cases").map(|cases| cases.split(',').map(str::to_owned).collect()).unwrap_or_default(),

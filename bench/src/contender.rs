@@ -38,8 +38,13 @@ const fn hand_off(name: &'static str) -> Contender {
 }
 
 /// The floors, in the order of the report.
-pub const LIMITS: [Contender; 4] =
-    [contender("limit", Program::Own, true, false), hand_off("limit-futex"), hand_off("limit-eventfd"), hand_off("limit-pipe")];
+pub const LIMITS: [Contender; 5] = [
+    contender("limit", Program::Own, true, false),
+    hand_off("limit-futex"),
+    hand_off("limit-eventfd"),
+    hand_off("limit-pipe"),
+    hand_off("limit-socket"),
+];
 
 /// Ours.
 pub const UPCALL: Contender = Contender { binds: true, ..contender("upcall", Program::Own, true, true) };

@@ -4,10 +4,11 @@
 //!   the client and read in place by the server.
 //! * `limit` on one processor, polling: the same, with `sched_yield` after each look.
 //! * parked: a bare hand-off on one processor by the primitives that the kernel has for it: `limit-futex`,
-//!   `limit-eventfd`, `limit-pipe`. The harness takes the best of them as `limit`, in both placements, because bringing
-//!   the server's processor to the caller is open to everyone.
+//!   `limit-eventfd`, `limit-pipe`, `limit-socket`. The harness takes the best of them as `limit`, in both placements,
+//!   because bringing the server's processor to the caller is open to everyone.
 
 use std::io::{IoSlice, IoSliceMut};
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -17,7 +18,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{read, write};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 use rustix::pipe::pipe;
 use rustix::thread::{futex, sched_yield};
@@ -123,62 +125,98 @@ impl HandOff for Futex {
     }
 }
 
-/// A descriptor each way; `N` bytes say "your turn".
-pub struct Descriptors<const N: usize> {
-    theirs: OwnedFd,
-    own: OwnedFd,
+/// What carries "your turn" from one side to the other.
+pub trait Carrier: Send + 'static {
+    /// The system's name.
+    const NAME: &'static str;
+    /// Bytes of a word.
+    const LEN: usize;
+    /// The server's ends and the client's, each with the one that it writes to first.
+    fn ends() -> Outcome<[[OwnedFd; 2]; 2]>;
 }
 
 /// Two event counters.
-pub type Eventfd = Descriptors<8>;
-/// Two pipes.
-pub type Pipe = Descriptors<1>;
+pub struct Eventfd;
 
-impl<const N: usize> Descriptors<N> {
-    const WORD: [u8; N] = {
-        let mut word = [0; N];
-        word[0] = 1;
-        word
-    };
+impl Carrier for Eventfd {
+    const NAME: &'static str = "limit-eventfd";
+    const LEN: usize = 8;
 
-    fn from(descriptors: Vec<OwnedFd>) -> Outcome<Self> {
-        let [theirs, own] = <[OwnedFd; 2]>::try_from(descriptors)
-            .map_err(|found| format!("{} descriptors came where 2 were expected", found.len()))?;
-        Ok(Descriptors { theirs, own })
+    fn ends() -> Outcome<[[OwnedFd; 2]; 2]> {
+        let (to_client, to_server) = (eventfd(0, EventfdFlags::CLOEXEC)?, eventfd(0, EventfdFlags::CLOEXEC)?);
+        let client = [to_server.try_clone()?, to_client.try_clone()?];
+        Ok([[to_client, to_server], client])
     }
 }
 
-impl<const N: usize> HandOff for Descriptors<N> {
-    const NAME: &'static str = if N == 8 { "limit-eventfd" } else { "limit-pipe" };
+/// Two pipes.
+pub struct Pipe;
+
+impl Carrier for Pipe {
+    const NAME: &'static str = "limit-pipe";
+    const LEN: usize = 1;
+
+    fn ends() -> Outcome<[[OwnedFd; 2]; 2]> {
+        let ((client_own, to_client), (server_own, to_server)) = (pipe()?, pipe()?);
+        Ok([[to_client, server_own], [to_server, client_own]])
+    }
+}
+
+/// A connected pair of Unix sockets, one end a side. Of packets: a stream takes a tenth longer.
+pub struct Socket;
+
+impl Carrier for Socket {
+    const NAME: &'static str = "limit-socket";
+    const LEN: usize = 1;
+
+    fn ends() -> Outcome<[[OwnedFd; 2]; 2]> {
+        let (server, client) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        Ok([[server.try_clone()?, server], [client.try_clone()?, client]])
+    }
+}
+
+/// A word is written to a descriptor, and read from one.
+pub struct Descriptors<C> {
+    theirs: OwnedFd,
+    own: OwnedFd,
+    carrier: PhantomData<C>,
+}
+
+/// An event counter takes the number 1, the others any bytes.
+const WORD: [u8; 8] = 1u64.to_ne_bytes();
+
+impl<C: Carrier> Descriptors<C> {
+    fn of([theirs, own]: [OwnedFd; 2]) -> Self {
+        Descriptors { theirs, own, carrier: PhantomData }
+    }
+}
+
+impl<C: Carrier> HandOff for Descriptors<C> {
+    const NAME: &'static str = C::NAME;
 
     fn create(_: &Place) -> Outcome<(Self, Vec<OwnedFd>)> {
-        if N == 8 {
-            let (to_client, to_server) = (eventfd(0, EventfdFlags::CLOEXEC)?, eventfd(0, EventfdFlags::CLOEXEC)?);
-            let given = vec![to_server.try_clone()?, to_client.try_clone()?];
-            Ok((Descriptors { theirs: to_client, own: to_server }, given))
-        } else {
-            let ((client_own, to_client), (server_own, to_server)) = (pipe()?, pipe()?);
-            Ok((Descriptors { theirs: to_client, own: server_own }, vec![to_server, client_own]))
-        }
+        let [server, client] = C::ends()?;
+        Ok((Self::of(server), client.into()))
     }
 
     fn open(_: &Place, descriptors: Vec<OwnedFd>) -> Outcome<Self> {
-        Self::from(descriptors)
+        let count = |found: Vec<_>| format!("{} descriptors came where 2 were expected", found.len());
+        Ok(Self::of(descriptors.try_into().map_err(count)?))
     }
 
     fn wake(&mut self, _: &AtomicU32) -> Outcome<()> {
-        write(&self.theirs, &Self::WORD)?;
+        write(&self.theirs, &WORD[..C::LEN])?;
         Ok(())
     }
 
     fn wait(&mut self, _: &AtomicU32, _: u32) -> Outcome<Waited> {
-        let mut word = [0; N];
-        Ok(if read(&self.own, &mut word)? == 0 { Waited::Alone } else { Waited::Perhaps })
+        let mut word = [0; WORD.len()];
+        Ok(if read(&self.own, &mut word[..C::LEN])? == 0 { Waited::Alone } else { Waited::Perhaps })
     }
 }
 
 /// A floor as a system: bare shared memory and one way to hand over the processor.
-pub struct Limit<H>(std::marker::PhantomData<H>);
+pub struct Limit<H>(PhantomData<H>);
 
 impl<H: HandOff> System for Limit<H> {
     const NAME: &'static str = H::NAME;

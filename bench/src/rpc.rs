@@ -17,7 +17,7 @@ use crate::contender::{LIMITS, PEERS, Program, UPCALL};
 pub use crate::error::RunError;
 use crate::interrupted::Interrupted;
 use crate::like::Like;
-use crate::limits::{Eventfd, Futex, Limit, Look, Pipe};
+use crate::limits::{Descriptors, Eventfd, Futex, Limit, Look, Pipe, Socket};
 use crate::line;
 use crate::output;
 use crate::pair::{Pair, Spec};
@@ -33,11 +33,12 @@ use crate::stats::Summary;
 use crate::table;
 
 /// The systems of this crate, for the table of the program that runs the benchmark (see [`crate::child::child_main`]).
-pub const SYSTEMS: [Entry; 5] = [
+pub const SYSTEMS: [Entry; 6] = [
     Entry::of::<Limit<Look>>(),
     Entry::of::<Limit<Futex>>(),
-    Entry::of::<Limit<Eventfd>>(),
-    Entry::of::<Limit<Pipe>>(),
+    Entry::of::<Limit<Descriptors<Eventfd>>>(),
+    Entry::of::<Limit<Descriptors<Pipe>>>(),
+    Entry::of::<Limit<Descriptors<Socket>>>(),
     Entry::of::<UnixSocket>(),
 ];
 

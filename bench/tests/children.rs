@@ -77,7 +77,7 @@ fn own_scratch() -> PathBuf {
 fn limits_and_the_socket_are_measured() {
     let json = std::env::temp_dir().join(format!("upcall-bench-test-{}.json", std::process::id()));
     let cases = ["null", "add", "biginout", "in-64k", "null-t1", "null-t8"];
-    let systems = ["limit", "limit-futex", "limit-eventfd", "limit-pipe", "unix-socket"];
+    let systems = ["limit", "limit-futex", "limit-eventfd", "limit-pipe", "limit-socket", "unix-socket"];
     let options = rpc::Options { json: Some(json.clone()), ..options(&systems, &cases) };
     let report = rpc::run(&options).unwrap();
     assert!(report.failures.is_empty(), "{:?}", report.failures);

@@ -204,7 +204,7 @@ fn calls_by_several_threads_are_measured() {
     assert!(done, "{errors}");
     let records = records("urpc", &said);
     let of = |case: &str, system: &str| [case, system, "one-core", "parked"].map(String::from);
-    let limits = ["limit", "limit-eventfd", "limit-futex", "limit-pipe"].map(|limit| of("null-t1", limit));
+    let limits = ["limit", "limit-eventfd", "limit-futex", "limit-pipe", "limit-socket"].map(|limit| of("null-t1", limit));
     let ours = ["null-t1", "null-t32", "null-t4"].map(|case| of(case, "upcall"));
     assert_eq!(records.keys().cloned().collect::<BTreeSet<_>>(), limits.into_iter().chain(ours).collect());
     assert!(records.values().all(|record| record["config"] == "1,0"), "{said}");

@@ -16,7 +16,7 @@ impl Contender {
     /// Those that call from so many threads in a configuration. The limits have one call at a time, and one processor on each side.
     pub fn of(config: Config, threads: usize) -> impl Iterator<Item = Contender> {
         let limits: &[&str] = match (config.clients, config.servers, threads) {
-            (1, 0, 1) => &["limit-futex", "limit-eventfd", "limit-pipe"],
+            (1, 0, 1) => &["limit-futex", "limit-eventfd", "limit-pipe", "limit-socket"],
             (1, 1, 1) => &["limit"],
             _ => &[],
         };
@@ -45,7 +45,7 @@ mod tests {
             let names = Contender::of(config.parse().unwrap(), threads).map(Contender::name);
             names.collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(of("1,0", 1), "upcall limit-futex limit-eventfd limit-pipe");
+        assert_eq!(of("1,0", 1), "upcall limit-futex limit-eventfd limit-pipe limit-socket");
         assert_eq!(of("1,0", 2), "upcall");
         assert_eq!(of("1,1", 1), "upcall upcall-polling limit");
         assert_eq!(of("2,2", 1), "upcall upcall-polling");

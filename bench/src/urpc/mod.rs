@@ -9,7 +9,7 @@
 //! * `upcall-polling`, where S is not 0: the paper's setting. Each virtual processor has a processor of its own, and looks for messages all the time while idle.
 //!
 //! Beside them the machine's limits, one call at a time: for (1,1) `limit`, a bare line of memory between the two processors; for (1,0) the bare hand-offs of one
-//! processor, `limit-futex`, `limit-eventfd`, `limit-pipe`, the best of which is `limit` too.
+//! processor, `limit-futex`, `limit-eventfd`, `limit-pipe`, `limit-socket`, the best of which is `limit` too.
 //!
 //! Configurations and numbers of threads take turns, round by round, and the cache line is probed between turns. In a round, each configuration has a fresh server and
 //! client, which then make calls by all the numbers of threads: so those that are compared follow each other within a second, and there are many rounds. What counts are
