@@ -148,9 +148,7 @@ fn run_urpc(args: UrpcArgs) -> Failures {
         only: urpc::Only { cases: args.cases, configs: args.configs },
     };
     let report = urpc::run(&options)?;
-    for path in args.plot.map_or(Ok(Vec::new()), |dir| plot::write(&report.records, &dir))? {
-        eprintln!("{}", path.display());
-    }
+    plot::told(args.plot.map_or(Ok(Vec::new()), |dir| plot::urpc::write(&report.records, &dir))?);
     Ok(report.failures)
 }
 

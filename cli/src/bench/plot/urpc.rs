@@ -3,80 +3,18 @@
 //! The paper's machine took 93 µs for what takes a fraction of one here, so the two are compared as multiples of the one call by one thread with one
 //! processor on each side. The paper's curves are known as pictures only; what is drawn of them are the points that its text states.
 
-use plotters::coord::Shift;
-use plotters::coord::combinators::LogCoord;
+use super::{
+    Area, Axes, COLOURS, Chart, Drawn, Figure, GREY, Line, Picture, PlotError, SIZE, WIDE, chart, legend, measured, room, save,
+};
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::{fmt, fs};
 use upcall_bench::record::Record;
 use upcall_bench::urpc::case::{ANCHORS, Anchor, MOST_FIGURES, THREADS, null};
 
-/// Why there are no figures.
-#[derive(Debug)]
-pub enum PlotError {
-    /// The run measured no calls of ours by several threads.
-    Nothing,
-    /// They could not be drawn.
-    Drawing(DrawingAreaErrorKind<io::Error>),
-    /// They could not be written.
-    File {
-        /// The file or folder.
-        path: PathBuf,
-        /// What the kernel said.
-        error: io::Error,
-    },
-}
-
-impl fmt::Display for PlotError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PlotError::Nothing => write!(f, "nothing to plot: this run has no calls by 1 to {MOST_FIGURES} threads"),
-            PlotError::Drawing(error) => write!(f, "the figures cannot be drawn: {error}"),
-            PlotError::File { path, error } => write!(f, "{}: {error}", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for PlotError {}
-
-impl From<DrawingAreaErrorKind<io::Error>> for PlotError {
-    fn from(error: DrawingAreaErrorKind<io::Error>) -> Self {
-        PlotError::Drawing(error)
-    }
-}
-
-type Drawn = Result<(), DrawingAreaErrorKind<io::Error>>;
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Draw<'a> = &'a dyn Fn(&Area<'_>) -> Drawn;
-/// T across, a figure upwards.
-type Chart<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, LogCoord<f64>>>;
-
-/// Colours that are told apart by those who see red and green alike, too.
-const COLOURS: [RGBColor; 6] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(170, 70, 140),
-    RGBColor(120, 94, 0),
-    RGBColor(70, 70, 70),
-];
-const GREY: RGBColor = RGBColor(120, 120, 120);
-const FONT: &str = "sans-serif";
-const SIZE: (u32, u32) = (760, 460);
-
-/// A line of a figure: T and a figure each.
-struct Line {
-    name: String,
-    colour: RGBColor,
-    points: Vec<(f64, f64)>,
-}
-
-/// A figure of a record.
-type Figure = fn(&Record) -> f64;
 const LATENCY_US: Figure = |record| record.p50_ns / 1e3;
 const THOUSANDS: Figure = |record| record.per_s / 1e3;
 
@@ -86,38 +24,28 @@ const THOUSANDS: Figure = |record| record.per_s / 1e3;
 /// See [`PlotError`].
 pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> {
     if lines(records, LATENCY_US).is_empty() {
-        return Err(PlotError::Nothing);
+        return Err(PlotError::Nothing("calls by 1 to 16 threads"));
     }
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |error| PlotError::File { path, error }
-    };
-    fs::create_dir_all(dir).map_err(failed(dir))?;
-    let mut written = Vec::new();
-    let figures: [(&str, Draw<'_>); 3] = [
-        ("urpc-latency.svg", &|area| {
-            let title = "Null call: latency by the number of threads that call";
-            absolute(area, title, "latency, µs (median; logarithmic)", &lines(records, LATENCY_US))
-        }),
-        ("urpc-throughput.svg", &|area| {
-            let title = "Null call: throughput by the number of threads that call";
-            absolute(area, title, "thousand calls a second (logarithmic)", &lines(records, THOUSANDS))
-        }),
-        ("urpc-relative.svg", &|area| relative(area, records)),
+    let pictures = [
+        Picture {
+            name: "urpc-latency.svg",
+            size: SIZE,
+            draw: &|area| {
+                let title = "Null call: latency by the number of threads that call";
+                absolute(area, title, "latency, µs (median; logarithmic)", &lines(records, LATENCY_US))
+            },
+        },
+        Picture {
+            name: "urpc-throughput.svg",
+            size: SIZE,
+            draw: &|area| {
+                let title = "Null call: throughput by the number of threads that call";
+                absolute(area, title, "thousand calls a second (logarithmic)", &lines(records, THOUSANDS))
+            },
+        },
+        Picture { name: "urpc-relative.svg", size: WIDE, draw: &|area| relative(area, records) },
     ];
-    for (name, draw) in figures {
-        let size = if name == "urpc-relative.svg" { (2 * SIZE.0, SIZE.1) } else { SIZE };
-        let mut svg = String::new();
-        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-        area.fill(&WHITE)?;
-        draw(&area)?;
-        area.present()?;
-        drop(area);
-        let path = dir.join(name);
-        fs::write(&path, svg).map_err(failed(&path))?;
-        written.push(path);
-    }
-    Ok(written)
+    save(&pictures, dir)
 }
 
 /// Our lines, by configuration: the default way of waiting first.
@@ -148,21 +76,13 @@ fn lines(records: &[Record], of: Figure) -> Vec<Line> {
     all.filter(|line| !line.points.is_empty()).collect()
 }
 
-/// Room for these figures on a logarithmic axis, with a key of so many lines above them.
-fn room(figures: impl Iterator<Item = f64>, keys: usize) -> Range<f64> {
-    let (least, most) = figures.fold((f64::MAX, f64::MIN), |(least, most), y| (least.min(y), most.max(y)));
-    let (least, most) = (least / 1.5, most * 1.2);
-    let part = (24 + 16 * keys) as f64 / f64::from(SIZE.1 - 100);
-    least..most * (most / least).powf(part / (1.0 - part))
-}
-
 const ALL_T: Range<f64> = 0.0..MOST_FIGURES as f64 + 1.0;
 
 fn absolute(area: &Area<'_>, title: &str, unit: &str, lines: &[Line]) -> Drawn {
     let range = room(lines.iter().flat_map(|line| &line.points).map(|&(_, y)| y), lines.len());
-    let mut chart = chart(area, title, unit, range)?;
+    let mut chart = by_threads(area, title, unit, range)?;
     for (at, line) in lines.iter().enumerate() {
-        ours(&mut chart, at, line)?;
+        measured(&mut chart, at, line)?;
     }
     legend(&mut chart)
 }
@@ -194,10 +114,10 @@ fn side_by_side(area: &Area<'_>, title: &str, lines: &[Line], paper: &[(String, 
     let scaled: Vec<(usize, Line)> = lines.iter().enumerate().filter_map(|(at, line)| Some((at, scale(line)?))).collect();
     let figures = scaled.iter().flat_map(|(_, line)| &line.points).map(|&(_, y)| y);
     let range = room(figures.chain(paper.iter().map(|&(.., y)| y)), scaled.len() + paper.len().min(2));
-    let mut chart = chart(area, title, "multiple (logarithmic)", range)?;
+    let mut chart = by_threads(area, title, "multiple (logarithmic)", range)?;
     let mut named = BTreeSet::new();
     for (at, line) in &scaled {
-        ours(&mut chart, *at, line)?;
+        measured(&mut chart, *at, line)?;
     }
     for (config, threads, y) in paper {
         let colour = lines.iter().find(|line| line.name == format!("C,S = {config}")).map_or(GREY, |line| line.colour);
@@ -223,57 +143,21 @@ fn side_by_side(area: &Area<'_>, title: &str, lines: &[Line], paper: &[(String, 
     legend(&mut chart)
 }
 
-fn chart<'a>(area: &Area<'a>, title: &str, unit: &str, range: Range<f64>) -> Result<Chart<'a>, DrawingAreaErrorKind<io::Error>> {
-    let mut builder = ChartBuilder::on(area);
-    builder.caption(title, (FONT, 19)).margin(14).x_label_area_size(44).y_label_area_size(68);
-    let mut chart = builder.build_cartesian_2d(ALL_T, range.log_scale())?;
-    let mut mesh = chart.configure_mesh();
-    mesh.x_desc("T, threads that call").y_desc(unit).axis_desc_style((FONT, 15)).label_style((FONT, 13));
-    mesh.x_labels(MOST_FIGURES + 2).x_label_formatter(&|threads| format!("{threads:.0}"));
-    mesh.y_labels(8).y_label_formatter(&|y| format!("{y}"));
-    mesh.light_line_style(WHITE.mix(0.0)).bold_line_style(BLACK.mix(0.12)).draw()?;
-    Ok(chart)
-}
-
-/// A line of ours. Its marker, by its place, tells it from others without colours too.
-fn ours(chart: &mut Chart<'_>, at: usize, line: &Line) -> Drawn {
-    let (colour, points) = (line.colour, || line.points.iter().copied());
-    let drawn = chart.draw_series(LineSeries::new(points(), colour.stroke_width(2)))?;
-    let key = drawn.label(&line.name);
-    match at % 3 {
-        0 => {
-            key.legend(move |(x, y)| EmptyElement::at((x, y)) + stroke(colour) + Circle::new((10, 0), 4, colour.filled()));
-            chart.draw_series(points().map(|point| Circle::new(point, 4, colour.filled())))?;
-        }
-        1 => {
-            key.legend(move |(x, y)| {
-                EmptyElement::at((x, y)) + stroke(colour) + TriangleMarker::new((10, 0), 6, colour.filled())
-            });
-            chart.draw_series(points().map(|point| TriangleMarker::new(point, 6, colour.filled())))?;
-        }
-        _ => {
-            let square = move |(x, y)| Rectangle::new([(x - 4, y - 4), (x + 4, y + 4)], colour.filled());
-            key.legend(move |(x, y)| EmptyElement::at((x, y)) + stroke(colour) + square((10, 0)));
-            chart.draw_series(points().map(|point| EmptyElement::at(point) + square((0, 0))))?;
-        }
-    }
-    Ok(())
-}
-
-/// The line of a key.
-fn stroke(colour: RGBColor) -> PathElement<(i32, i32)> {
-    PathElement::new([(0, 0), (20, 0)], colour.stroke_width(2))
-}
-
-fn legend(chart: &mut Chart<'_>) -> Drawn {
-    let mut labels = chart.configure_series_labels();
-    labels.position(SeriesLabelPosition::UpperRight).label_font((FONT, 13)).legend_area_size(28).margin(8);
-    labels.background_style(WHITE.mix(0.9)).border_style(BLACK.mix(0.3)).draw()
+fn by_threads<'a>(
+    area: &Area<'a>,
+    title: &str,
+    unit: &str,
+    range: Range<f64>,
+) -> Result<Chart<'a, RangedCoordf64>, DrawingAreaErrorKind<io::Error>> {
+    let label = |threads: &f64| format!("{threads:.0}");
+    let axes = Axes { title, across: "T, threads that call", upwards: unit, labels: MOST_FIGURES + 2, label: &label };
+    chart(area, &axes, ALL_T, range)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use upcall_bench::case::{Mode, Placement};
     use upcall_bench::record::{Label, Turn};
     use upcall_bench::stats::Summary;

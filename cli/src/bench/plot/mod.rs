@@ -1,0 +1,188 @@
+//! Figures of a run, drawn from its records: what all of them have in common.
+
+pub mod urpc;
+
+use plotters::coord::Shift;
+use plotters::coord::combinators::LogCoord;
+use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
+use plotters::prelude::*;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::{fmt, fs};
+use upcall_bench::record::Record;
+
+/// Why there are no figures.
+#[derive(Debug)]
+pub enum PlotError {
+    /// The run measured nothing of what is drawn, which is this.
+    Nothing(&'static str),
+    /// They could not be drawn.
+    Drawing(DrawingAreaErrorKind<io::Error>),
+    /// They could not be written.
+    File {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the kernel said.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for PlotError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PlotError::Nothing(what) => write!(f, "nothing to plot: this run has no {what}"),
+            PlotError::Drawing(error) => write!(f, "the figures cannot be drawn: {error}"),
+            PlotError::File { path, error } => write!(f, "{}: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for PlotError {}
+
+impl From<DrawingAreaErrorKind<io::Error>> for PlotError {
+    fn from(error: DrawingAreaErrorKind<io::Error>) -> Self {
+        PlotError::Drawing(error)
+    }
+}
+
+type Drawn = Result<(), DrawingAreaErrorKind<io::Error>>;
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Draw<'a> = &'a dyn Fn(&Area<'_>) -> Drawn;
+/// Something across, a figure upwards.
+type Chart<'a, X> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, LogCoord<f64>>>;
+
+/// Colours that are told apart by those who see red and green alike, too.
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(170, 70, 140),
+    RGBColor(120, 94, 0),
+    RGBColor(70, 70, 70),
+];
+const GREY: RGBColor = RGBColor(120, 120, 120);
+const FONT: &str = "sans-serif";
+const SIZE: (u32, u32) = (760, 460);
+/// Of two charts beside each other.
+const WIDE: (u32, u32) = (2 * SIZE.0, SIZE.1);
+
+/// A file to be made.
+struct Picture<'a> {
+    name: &'static str,
+    size: (u32, u32),
+    draw: Draw<'a>,
+}
+
+/// A line of a figure: where it stands across, and a figure each.
+struct Line {
+    name: String,
+    colour: RGBColor,
+    points: Vec<(f64, f64)>,
+}
+
+/// A figure of a record.
+type Figure = fn(&Record) -> f64;
+
+/// Tells which files were made.
+pub fn told(paths: Vec<PathBuf>) {
+    for path in paths {
+        eprintln!("{}", path.display());
+    }
+}
+
+/// Draws them into `dir`, which is made if need be, and returns their paths.
+fn save(pictures: &[Picture<'_>], dir: &Path) -> Result<Vec<PathBuf>, PlotError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |error| PlotError::File { path, error }
+    };
+    fs::create_dir_all(dir).map_err(failed(dir))?;
+    let mut written = Vec::new();
+    for Picture { name, size, draw } in pictures {
+        let mut svg = String::new();
+        let area = SVGBackend::with_string(&mut svg, *size).into_drawing_area();
+        area.fill(&WHITE)?;
+        draw(&area)?;
+        area.present()?;
+        drop(area);
+        let path = dir.join(name);
+        fs::write(&path, svg).map_err(failed(&path))?;
+        written.push(path);
+    }
+    Ok(written)
+}
+
+/// Room for these figures on a logarithmic axis, with a key of so many lines above them.
+fn room(figures: impl Iterator<Item = f64>, keys: usize) -> Range<f64> {
+    let (least, most) = figures.fold((f64::MAX, f64::MIN), |(least, most), y| (least.min(y), most.max(y)));
+    let (least, most) = (least / 1.5, most * 1.2);
+    let part = (24 + 16 * keys) as f64 / f64::from(SIZE.1 - 100);
+    least..most * (most / least).powf(part / (1.0 - part))
+}
+
+/// What stands on the axes.
+struct Axes<'a> {
+    title: &'a str,
+    across: &'a str,
+    upwards: &'a str,
+    /// Labels across, at most.
+    labels: usize,
+    label: &'a dyn Fn(&f64) -> String,
+}
+
+fn chart<'a, X>(
+    area: &Area<'a>,
+    axes: &Axes<'_>,
+    across: impl AsRangedCoord<CoordDescType = X, Value = f64>,
+    upwards: Range<f64>,
+) -> Result<Chart<'a, X>, DrawingAreaErrorKind<io::Error>>
+where
+    X: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
+    let mut builder = ChartBuilder::on(area);
+    builder.caption(axes.title, (FONT, 19)).margin(14).x_label_area_size(44).y_label_area_size(76);
+    let mut chart = builder.build_cartesian_2d(across, upwards.log_scale())?;
+    let mut mesh = chart.configure_mesh();
+    mesh.x_desc(axes.across).y_desc(axes.upwards).axis_desc_style((FONT, 15)).label_style((FONT, 13));
+    mesh.x_labels(axes.labels).x_label_formatter(axes.label);
+    mesh.y_labels(8).y_label_formatter(&|y| format!("{y}"));
+    mesh.light_line_style(WHITE.mix(0.0)).bold_line_style(BLACK.mix(0.12)).draw()?;
+    Ok(chart)
+}
+
+/// A measured line. Its marker, by its place, tells it from others without colours too.
+fn measured<X: Ranged<ValueType = f64>>(chart: &mut Chart<'_, X>, at: usize, line: &Line) -> Drawn {
+    let (colour, points) = (line.colour, || line.points.iter().copied());
+    let drawn = chart.draw_series(LineSeries::new(points(), colour.stroke_width(2)))?;
+    let key = drawn.label(&line.name);
+    match at % 3 {
+        0 => {
+            key.legend(move |(x, y)| EmptyElement::at((x, y)) + stroke(colour) + Circle::new((10, 0), 4, colour.filled()));
+            chart.draw_series(points().map(|point| Circle::new(point, 4, colour.filled())))?;
+        }
+        1 => {
+            key.legend(move |(x, y)| {
+                EmptyElement::at((x, y)) + stroke(colour) + TriangleMarker::new((10, 0), 6, colour.filled())
+            });
+            chart.draw_series(points().map(|point| TriangleMarker::new(point, 6, colour.filled())))?;
+        }
+        _ => {
+            let square = move |(x, y)| Rectangle::new([(x - 4, y - 4), (x + 4, y + 4)], colour.filled());
+            key.legend(move |(x, y)| EmptyElement::at((x, y)) + stroke(colour) + square((10, 0)));
+            chart.draw_series(points().map(|point| EmptyElement::at(point) + square((0, 0))))?;
+        }
+    }
+    Ok(())
+}
+
+/// The line of a key.
+fn stroke(colour: RGBColor) -> PathElement<(i32, i32)> {
+    PathElement::new([(0, 0), (20, 0)], colour.stroke_width(2))
+}
+
+fn legend<X: Ranged<ValueType = f64>>(chart: &mut Chart<'_, X>) -> Drawn {
+    let mut labels = chart.configure_series_labels();
+    labels.position(SeriesLabelPosition::UpperRight).label_font((FONT, 13)).legend_area_size(28).margin(8);
+    labels.background_style(WHITE.mix(0.9)).border_style(BLACK.mix(0.3)).draw()
+}
