@@ -50,6 +50,10 @@ pub struct Record {
     /// The most memory that the process had at a time, in KiB (VmHWM); in the cases `alive-…` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_kib: Option<u64>,
+    /// What a thread alive takes of memory, in bytes: what the process has more at its peak than before its system of threads began, divided by the number of threads; in the
+    /// cases `alive-…` only. Memory that the kernel keeps for itself is not in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_each: Option<f64>,
     /// Median time of an operation the first time that the process did so many, when all its memory came from the kernel; in the cases
     /// `alive-…` only, where the other times are those of doing it again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -134,6 +138,7 @@ impl Label<'_> {
             samples,
             line_ns: line_ns.is_finite().then(|| tenths(line_ns)),
             peak_kib: None,
+            bytes_each: None,
             first_ns: None,
         }
     }

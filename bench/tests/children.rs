@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use upcall_bench::case::{Mode, Placement};
 use upcall_bench::record::Record;
+use upcall_bench::threads::case::Case;
 use upcall_bench::{child, rpc, threads};
 
 fn main() -> ExitCode {
@@ -66,6 +67,8 @@ fn thread_options(systems: &[&str], cases: &[&str]) -> threads::Options {
         peers: "pthread".parse().unwrap(),
         json: None,
         quick: true,
+        ready: Case::READY.to_vec(),
+        alive: Case::ALIVE.to_vec(),
         only: threads::Only { systems: text(systems), cases: text(cases) },
     }
 }
@@ -165,7 +168,7 @@ fn remains_of_a_killed_run_are_removed() {
 
 fn kernel_threads_are_measured() {
     let json = std::env::temp_dir().join(format!("upcall-bench-test-{}.json", std::process::id()));
-    let cases = ["procedure-call", "fork", "fork-join", "yield", "lock-unlock", "ping-pong"];
+    let cases = ["procedure-call", "fork", "fork-join", "yield", "lock-unlock", "ping-pong", "alive-10"];
     let options = threads::Options { json: Some(json.clone()), ..thread_options(&["limit", "pthread"], &cases) };
     let report = threads::run(&options).unwrap();
     assert!(report.failures.is_empty(), "{:?}", report.failures);
@@ -179,8 +182,11 @@ fn kernel_threads_are_measured() {
     }
     for record in &written {
         assert_eq!((record.suite.as_str(), record.placement, record.mode), ("threads", Placement::OneCore, Mode::Polling));
-        assert!(record.p50_ns > 0.0 && record.p50_ns <= record.p99_ns && record.samples >= 10, "{record:?}");
-        assert_eq!(record.peak_kib, None, "{record:?}");
+        let alive = record.case == "alive-10";
+        let samples = if alive { 1 } else { 10 };
+        assert!(record.p50_ns > 0.0 && record.p50_ns <= record.p99_ns && record.samples >= samples, "{record:?}");
+        let memory = [record.peak_kib.is_some(), record.bytes_each.is_some(), record.first_ns.is_some()];
+        assert_eq!(memory, [alive; 3], "{record:?}");
     }
     assert!(!own_scratch().exists());
 }

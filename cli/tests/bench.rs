@@ -144,6 +144,7 @@ fn many_threads_have_a_peak_of_memory() {
     for record in records("threads", &said).values() {
         // Each has a page of its own at least.
         assert!(record["peak_kib"].as_u64() > Some(400_000 / 4), "{record}");
+        assert!(record["bytes_each"].as_f64() > Some(4096.0), "{record}");
     }
 }
 

@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 static fibers::fixedsize_stack stacks(64 * 1024);
 
 struct Task {
-    std::uint64_t ops, samples;
+    std::uint64_t threads, ops, samples;
 };
 
 struct Work {
@@ -75,25 +75,43 @@ static Work forks_and_joins(Task task) {
     return work;
 }
 
-// Each of the two makes half of the yields.
+// Threads that wait until so many have come as open it.
+struct Gate {
+    fibers::mutex mutex;
+    fibers::condition_variable opened;
+    std::uint64_t come = 0;
+
+    void comes_and_waits(std::uint64_t open) {
+        std::unique_lock<fibers::mutex> lock(mutex);
+        if (++come == open) opened.notify_all();
+        opened.wait(lock, [&] { return come >= open; });
+    }
+};
+
+// Each of them makes as many as the others, and nobody begins before all have come.
 static Work yields(Task task) {
     Work work;
-    std::uint64_t half = task.ops / 2, yields = 0;
-    fibers::fiber other(std::allocator_arg, stacks, [&] {
-        for (std::uint64_t op = 0; op < half * task.samples; ++op) {
-            boost::this_fiber::yield();
-            ++yields;
-        }
-    });
+    Gate gate;
+    std::uint64_t each = task.ops / task.threads, yields = 0;
+    std::vector<fibers::fiber> others;
+    for (std::uint64_t other = 1; other < task.threads; ++other)
+        others.emplace_back(std::allocator_arg, stacks, [&] {
+            gate.comes_and_waits(task.threads);
+            for (std::uint64_t op = 0; op < each * task.samples; ++op) {
+                boost::this_fiber::yield();
+                ++yields;
+            }
+        });
+    gate.comes_and_waits(task.threads);
     for (std::uint64_t sample = 0; sample < task.samples; ++sample) {
         auto begun = Clock::now();
-        for (std::uint64_t op = 0; op < half; ++op) {
+        for (std::uint64_t op = 0; op < each; ++op) {
             boost::this_fiber::yield();
             ++work.done;
         }
         work.lap(begun);
     }
-    other.join();
+    for (auto &other : others) other.join();
     work.done += yields;
     return work;
 }
@@ -143,32 +161,23 @@ static Work round_trips(Task task) {
     return work;
 }
 
-// Threads that wait until so many have come as open it.
-struct Gate {
-    fibers::mutex mutex;
-    fibers::condition_variable opened;
-    std::uint64_t come = 0;
-
-    void comes_and_waits(std::uint64_t open) {
-        std::unique_lock<fibers::mutex> lock(mutex);
-        if (++come == open) opened.notify_all();
-        opened.wait(lock, [&] { return come >= open; });
-    }
-};
-
+// The first sample is of one round, so that it is the first time.
 static Work alive(Task task) {
     Work work;
     for (std::uint64_t sample = 0; sample < task.samples; ++sample) {
-        Gate gate;
-        std::vector<fibers::fiber> threads;
-        threads.reserve(task.ops);
         auto begun = Clock::now();
-        for (std::uint64_t op = 0; op < task.ops; ++op)
-            threads.emplace_back(std::allocator_arg, stacks, [&] {
-                gate.comes_and_waits(task.ops);
-                ++work.done;
-            });
-        for (auto &thread : threads) thread.join();
+        std::uint64_t rounds = sample == 0 ? 1 : task.ops / task.threads;
+        for (std::uint64_t round = 0; round < rounds; ++round) {
+            Gate gate;
+            std::vector<fibers::fiber> threads;
+            threads.reserve(task.threads);
+            for (std::uint64_t thread = 0; thread < task.threads; ++thread)
+                threads.emplace_back(std::allocator_arg, stacks, [&] {
+                    gate.comes_and_waits(task.threads);
+                    ++work.done;
+                });
+            for (auto &thread : threads) thread.join();
+        }
         work.lap(begun);
     }
     return work;
@@ -185,18 +194,18 @@ static Work idle(Task task) {
     Gate gate;
     std::uint64_t woken = 0;
     std::vector<fibers::fiber> threads;
-    for (std::uint64_t op = 0; op < task.ops; ++op)
+    for (std::uint64_t thread = 0; thread < task.threads; ++thread)
         threads.emplace_back(std::allocator_arg, stacks, [&] {
-            gate.comes_and_waits(task.ops + 1);
+            gate.comes_and_waits(task.threads + 1);
             ++woken;
         });
-    while (gate.come < task.ops) boost::this_fiber::sleep_for(std::chrono::milliseconds(1));
+    while (gate.come < task.threads) boost::this_fiber::sleep_for(std::chrono::milliseconds(1));
     for (std::uint64_t sample = 0; sample < task.samples; ++sample) {
         auto before = cpu_ns();
         boost::this_fiber::sleep_for(std::chrono::seconds(1));
         work.samples_ns.push_back(cpu_ns() - before);
     }
-    gate.comes_and_waits(task.ops + 1);
+    gate.comes_and_waits(task.threads + 1);
     for (auto &thread : threads) thread.join();
     work.done = woken * task.samples;
     return work;
@@ -211,26 +220,26 @@ static std::uint64_t peak_kib() {
 }
 
 static const std::map<std::string, std::function<Work(Task)>> cases = {
-    {"procedure-call", procedure_calls}, {"fork", forks},   {"fork-join", forks_and_joins},
-    {"yield", yields},                   {"lock-unlock", locks}, {"ping-pong", round_trips},
-    {"alive-100k", alive},               {"alive-1m", alive},    {"idle", idle},
+    {"procedure-call", procedure_calls}, {"fork", forks},       {"fork-join", forks_and_joins}, {"yield", yields}, {"lock-unlock", locks},
+    {"ping-pong", round_trips},          {"alive", alive},      {"idle", idle},
 };
 
 int main(int argc, char **argv) try {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     auto usage = "upcall-boost-fiber is run by `upcall bench threads --peers boost-fiber`";
-    if (argc != 6 || std::strcmp(argv[1], "bench-threads") != 0) throw std::invalid_argument(usage);
+    if (argc != 7 || std::strcmp(argv[1], "bench-threads") != 0) throw std::invalid_argument(usage);
     auto found = cases.find(argv[3]);
     if (found == cases.end()) throw std::invalid_argument(usage);
 
-    Work work = found->second({std::stoull(argv[4]), std::stoull(argv[5])});
+    auto base_kib = peak_kib();
+    Work work = found->second({std::stoull(argv[4]), std::stoull(argv[5]), std::stoull(argv[6])});
     const char *separator = "";
     std::printf("{\"samples_ns\":[");
     for (auto ns : work.samples_ns) {
         std::printf("%s%lu", separator, ns);
         separator = ",";
     }
-    std::printf("],\"done\":%lu,\"peak_kib\":%lu}\n", work.done, peak_kib());
+    std::printf("],\"done\":%lu,\"base_kib\":%lu,\"peak_kib\":%lu}\n", work.done, base_kib, peak_kib());
 } catch (const std::exception &error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

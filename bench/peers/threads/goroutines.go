@@ -15,12 +15,13 @@ import (
 	"time"
 )
 
-type task struct{ ops, samples int }
+type task struct{ threads, ops, samples int }
 
-// Work is the answer: how long each sample took, operations whose effect was found, the most memory at a time.
+// Work is the answer: how long each sample took, operations whose effect was found, the most memory at a time, before and in all.
 type Work struct {
 	Samples []int64 `json:"samples_ns"`
 	Done    int     `json:"done"`
+	Base    int     `json:"base_kib"`
 	Peak    int     `json:"peak_kib"`
 }
 
@@ -78,21 +79,26 @@ func forksAndJoins(t task) (w Work) {
 	return
 }
 
-// Each of the two makes half of the yields.
+// Each of them makes as many as the others, and nobody begins before all have come.
 func yields(t task) (w Work) {
-	half, yields := t.ops/2, 0
+	each, yields := t.ops/t.threads, 0
+	gate := newGate()
 	var ended sync.WaitGroup
-	ended.Add(1)
-	go func() {
-		for op := 0; op < half*t.samples; op++ {
-			runtime.Gosched()
-			yields++
-		}
-		ended.Done()
-	}()
+	for other := 1; other < t.threads; other++ {
+		ended.Add(1)
+		go func() {
+			gate.comesAndWaits(t.threads)
+			for op := 0; op < each*t.samples; op++ {
+				runtime.Gosched()
+				yields++
+			}
+			ended.Done()
+		}()
+	}
+	gate.comesAndWaits(t.threads)
 	for sample := 0; sample < t.samples; sample++ {
 		begun := time.Now()
-		for op := 0; op < half; op++ {
+		for op := 0; op < each; op++ {
 			runtime.Gosched()
 			w.Done++
 		}
@@ -185,21 +191,28 @@ func (g *gate) hasCome() int {
 	return g.come
 }
 
+// The first sample is of one round, so that it is the first time.
 func alive(t task) (w Work) {
 	var done int64
 	for sample := 0; sample < t.samples; sample++ {
-		gate := newGate()
-		var ended sync.WaitGroup
-		ended.Add(t.ops)
 		begun := time.Now()
-		for op := 0; op < t.ops; op++ {
-			go func() {
-				gate.comesAndWaits(t.ops)
-				atomic.AddInt64(&done, 1)
-				ended.Done()
-			}()
+		rounds := t.ops / t.threads
+		if sample == 0 {
+			rounds = 1
 		}
-		ended.Wait()
+		for round := 0; round < rounds; round++ {
+			gate := newGate()
+			var ended sync.WaitGroup
+			ended.Add(t.threads)
+			for thread := 0; thread < t.threads; thread++ {
+				go func() {
+					gate.comesAndWaits(t.threads)
+					atomic.AddInt64(&done, 1)
+					ended.Done()
+				}()
+			}
+			ended.Wait()
+		}
 		w.lap(begun)
 	}
 	w.Done = int(done)
@@ -219,15 +232,15 @@ func idle(t task) (w Work) {
 	gate := newGate()
 	var woken int64
 	var ended sync.WaitGroup
-	ended.Add(t.ops)
-	for op := 0; op < t.ops; op++ {
+	ended.Add(t.threads)
+	for thread := 0; thread < t.threads; thread++ {
 		go func() {
-			gate.comesAndWaits(t.ops + 1)
+			gate.comesAndWaits(t.threads + 1)
 			atomic.AddInt64(&woken, 1)
 			ended.Done()
 		}()
 	}
-	for gate.hasCome() < t.ops {
+	for gate.hasCome() < t.threads {
 		time.Sleep(time.Millisecond)
 	}
 	for sample := 0; sample < t.samples; sample++ {
@@ -235,7 +248,7 @@ func idle(t task) (w Work) {
 		time.Sleep(time.Second)
 		w.Samples = append(w.Samples, int64(cpu()-before))
 	}
-	gate.comesAndWaits(t.ops + 1)
+	gate.comesAndWaits(t.threads + 1)
 	ended.Wait()
 	w.Done = int(woken) * t.samples
 	return
@@ -258,7 +271,7 @@ func peakKiB() int {
 
 var cases = map[string]func(task) Work{
 	"procedure-call": procedureCalls, "fork": forks, "fork-join": forksAndJoins, "yield": yields, "lock-unlock": locks,
-	"ping-pong": roundTrips, "alive-100k": alive, "alive-1m": alive, "idle": idle,
+	"ping-pong": roundTrips, "alive": alive, "idle": idle,
 }
 
 // The signal comes when the parent dies, to the whole process; it belongs to the thread that asks, which is the first one here
@@ -272,18 +285,20 @@ func main() {
 		fmt.Fprintln(os.Stderr, "upcall-goroutines is run by `upcall bench threads --peers go`")
 		os.Exit(1)
 	}
-	if len(os.Args) != 6 || os.Args[1] != "bench-threads" {
+	if len(os.Args) != 7 || os.Args[1] != "bench-threads" {
 		usage()
 	}
 	run, found := cases[os.Args[3]]
-	ops, errOps := strconv.Atoi(os.Args[4])
-	samples, errSamples := strconv.Atoi(os.Args[5])
-	if !found || errOps != nil || errSamples != nil {
+	threads, errThreads := strconv.Atoi(os.Args[4])
+	ops, errOps := strconv.Atoi(os.Args[5])
+	samples, errSamples := strconv.Atoi(os.Args[6])
+	if !found || errThreads != nil || errOps != nil || errSamples != nil {
 		usage()
 	}
 	runtime.GOMAXPROCS(1)
-	work := run(task{ops, samples})
-	work.Peak = peakKiB()
+	base := peakKiB()
+	work := run(task{threads, ops, samples})
+	work.Base, work.Peak = base, peakKiB()
 	if err := json.NewEncoder(os.Stdout).Encode(work); err != nil {
 		panic(err)
 	}

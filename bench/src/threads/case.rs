@@ -1,4 +1,4 @@
-//! What is measured: the operations of Table I of URPC (Bershad et al., TOCS 1991), and many threads alive at once.
+//! What is measured: the operations of Table I of URPC (Bershad et al., TOCS 1991), and what becomes of them as threads grow in number.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,87 +16,156 @@ pub enum Case {
     Fork,
     /// Starting such a thread and joining it, one after the other.
     ForkJoin,
-    /// Two threads that yield to each other: the time of one yield.
-    Yield,
+    /// So many threads, all of them ready, that yield in turn, each as often as the others: the time of one yield. `yield` by itself has two.
+    Yield(u64),
     /// Locking and unlocking the system's own mutex, which nobody else wants.
     LockUnlock,
     /// Two threads, one mutex and one condition variable: A signals B and waits, B signals A and waits. One round trip.
     PingPong,
-    /// 100 000 threads, of which each waits on one condition variable until all have come. A sample is the time from the first
-    /// spawn to the last join, divided by their number. A fresh process does it twice: what counts is the second time, when the
-    /// system has the memory that it keeps; the first, when all comes from the kernel, stands beside it, and the peak of memory.
-    Alive100k,
-    /// As before, 1 000 000.
-    Alive1m,
+    /// So many threads, of which each waits on one condition variable until all have come. A round is the time from the first
+    /// spawn to the last join, divided by their number. A fresh process does it again and again: what counts is every time but the first, when the
+    /// system has the memory that it keeps; the first, when all comes from the kernel, stands beside it, and the memory that they took.
+    Alive(u64),
 }
 
 impl Case {
-    /// Every case, in the order of the report.
-    pub const ALL: [Case; 8] = [
-        Case::ProcedureCall,
-        Case::Fork,
-        Case::ForkJoin,
-        Case::Yield,
-        Case::LockUnlock,
-        Case::PingPong,
-        Case::Alive100k,
-        Case::Alive1m,
-    ];
+    /// The operations of the paper's table, in the order of the report.
+    pub const TABLE: [Case; 6] =
+        [Case::ProcedureCall, Case::Fork, Case::ForkJoin, Case::Yield(2), Case::LockUnlock, Case::PingPong];
 
-    /// The name in records and on the command line.
-    pub fn name(self) -> &'static str {
+    /// Threads that yield in turn, besides the table's two.
+    pub const READY: [u64; 4] = [10, 100, 1_000, 10_000];
+
+    /// Threads alive at once.
+    pub const ALIVE: [u64; 7] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000];
+
+    /// The name in records and on the command line, as in `fork`, `yield-10` and `alive-100k`.
+    pub fn name(self) -> String {
+        match self {
+            Case::Alive(threads) => format!("alive-{}", short(threads)),
+            Case::Yield(threads) if threads != 2 => format!("yield-{}", short(threads)),
+            case => case.kind().to_owned(),
+        }
+    }
+
+    /// The case of this name.
+    pub fn named(name: &str) -> Option<Case> {
+        let case = match name.split_once('-') {
+            Some(("alive", threads)) => Case::Alive(long(threads)?),
+            Some(("yield", threads)) => Case::Yield(long(threads)?),
+            _ => Case::TABLE.into_iter().find(|case| case.name() == name)?,
+        };
+        (case.name() == name).then_some(case)
+    }
+
+    /// The name without a number of threads, which is told beside it to who does the work.
+    pub fn kind(self) -> &'static str {
         match self {
             Case::ProcedureCall => "procedure-call",
             Case::Fork => "fork",
             Case::ForkJoin => "fork-join",
-            Case::Yield => "yield",
+            Case::Yield(_) => "yield",
             Case::LockUnlock => "lock-unlock",
             Case::PingPong => "ping-pong",
-            Case::Alive100k => "alive-100k",
-            Case::Alive1m => "alive-1m",
+            Case::Alive(_) => "alive",
+        }
+    }
+
+    /// The case of this kind with so many threads.
+    pub fn of(kind: &str, threads: u64) -> Option<Case> {
+        let all = Case::TABLE.into_iter().chain([Case::Alive(threads)]);
+        all.map(|case| if case == Case::Yield(2) { Case::Yield(threads) } else { case }).find(|case| case.kind() == kind)
+    }
+
+    /// How many threads there are at once, where that is what grows; else 2 at most.
+    pub fn threads(self) -> u64 {
+        match self {
+            Case::Yield(threads) | Case::Alive(threads) => threads,
+            _ => 2,
         }
     }
 
     /// Operations of one sample. For the shortest so many that two readings of the clock, 50 ns, are a fiftieth of the sample
-    /// or less; for forks no more than the queues of the systems hold without overflowing (Go's: 256).
+    /// or less; for forks no more than the queues of the systems hold without overflowing (Go's: 256). As many of each thread as of the others.
     pub fn ops(self) -> u64 {
         match self {
-            Case::ProcedureCall | Case::Yield | Case::LockUnlock => 1000,
+            Case::ProcedureCall | Case::LockUnlock => 1000,
             Case::Fork | Case::ForkJoin => 200,
             Case::PingPong => 500,
-            Case::Alive100k => 100_000,
-            Case::Alive1m => 1_000_000,
+            Case::Yield(threads) => threads * (1000 / threads).max(1),
+            Case::Alive(threads) => threads * (200 / threads).max(1),
         }
     }
 
-    /// Whether it is about many threads at once: two samples a process.
+    /// Operations of so many samples. The first sample of threads alive is of one round of them, so that it is the first time.
+    pub fn ops_in(self, samples: u64) -> u64 {
+        match self {
+            Case::Alive(threads) if samples > 0 => threads + self.ops() * (samples - 1),
+            case => case.ops() * samples,
+        }
+    }
+
+    /// Whether it is about threads that wait, all at once.
     pub fn is_alive(self) -> bool {
-        matches!(self, Case::Alive100k | Case::Alive1m)
+        matches!(self, Case::Alive(_))
     }
 
     /// The longest that a child may take for it, other programs' use of the processor included.
     pub fn patience(self) -> Duration {
-        Duration::from_secs(if self.is_alive() { 240 } else { 20 })
+        Duration::from_secs(20) + Duration::from_micros(220) * self.threads() as u32
     }
 
-    /// What the paper found, in procedure calls (of 7 µs, on a Firefly).
-    pub fn paper(self) -> Option<f64> {
-        let us = match self {
-            Case::ProcedureCall => 7.0,
-            Case::Fork => 43.0,
-            Case::ForkJoin => 102.0,
-            Case::Yield => 37.0,
-            Case::LockUnlock => 27.0,
-            Case::PingPong => 53.0,
-            Case::Alive100k | Case::Alive1m => return None,
-        };
-        Some(us / 7.0)
+    /// How long a round of all systems takes, as a multiple of one of the table's cases, about.
+    pub(super) fn weight(self) -> f64 {
+        match self {
+            Case::Alive(threads) => (0.4 + 3e-5 * threads as f64).min(8.0),
+            Case::Yield(threads) if threads != 2 => 0.4,
+            _ => 1.0,
+        }
     }
+
+    /// What the paper found for its own threads, and for the kernel's of Taos: microseconds on a Firefly.
+    pub fn paper_us(self) -> Option<(f64, f64)> {
+        match self {
+            Case::ProcedureCall => Some((7.0, 7.0)),
+            Case::Fork => Some((43.0, 1192.0)),
+            Case::ForkJoin => Some((102.0, 1574.0)),
+            Case::Yield(2) => Some((37.0, 57.0)),
+            Case::LockUnlock => Some((27.0, 27.0)),
+            Case::PingPong => Some((53.0, 271.0)),
+            Case::Yield(_) | Case::Alive(_) => None,
+        }
+    }
+
+    /// The same in procedure calls.
+    pub fn paper(self) -> Option<(f64, f64)> {
+        let (urpc, taos) = Case::ProcedureCall.paper_us()?;
+        self.paper_us().map(|us| (us.0 / urpc, us.1 / taos))
+    }
+}
+
+/// A number with a letter for its thousands or millions, if there are nothing but these.
+fn short(number: u64) -> String {
+    match number {
+        _ if number > 0 && number.is_multiple_of(1_000_000) => format!("{}m", number / 1_000_000),
+        _ if number > 0 && number.is_multiple_of(1_000) => format!("{}k", number / 1_000),
+        _ => number.to_string(),
+    }
+}
+
+/// What [`short`] makes, read back.
+fn long(number: &str) -> Option<u64> {
+    let (digits, unit) = match (number.strip_suffix('m'), number.strip_suffix('k')) {
+        (Some(digits), _) => (digits, 1_000_000),
+        (_, Some(digits)) => (digits, 1_000),
+        _ => (number, 1),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        f.pad(&self.name())
     }
 }
 
@@ -106,7 +175,29 @@ mod tests {
 
     #[test]
     fn the_papers_multiples() {
-        let rounded = Case::ALL.map(|case| case.paper().map(|times| times.round() as u32));
-        assert_eq!(rounded, [Some(1), Some(6), Some(15), Some(5), Some(4), Some(8), None, None]);
+        let rounded = Case::TABLE.map(|case| case.paper().map(|(urpc, taos)| (urpc.round() as u32, taos.round() as u32)));
+        assert_eq!(rounded, [(1, 1), (6, 170), (15, 225), (5, 8), (4, 4), (8, 39)].map(Some));
+        assert_eq!((Case::Yield(10).paper(), Case::Alive(1).paper()), (None, None));
+    }
+
+    #[test]
+    fn names_say_how_many_threads() {
+        let names = [Case::Yield(2), Case::Yield(10_000), Case::Alive(1), Case::Alive(1_500), Case::Alive(2_000_000)];
+        assert_eq!(names.map(Case::name), ["yield", "yield-10k", "alive-1", "alive-1500", "alive-2m"]);
+        assert!(names.into_iter().chain(Case::TABLE).all(|case| Case::named(&case.name()) == Some(case)));
+        assert_eq!(["alive-1000", "alive-", "alive-k", "yield-2", "join"].map(Case::named), [None; 5]);
+        assert_eq!(names.map(|case| Case::of(case.kind(), case.threads())), names.map(Some));
+        assert_eq!(Case::of("fork", 7), Some(Case::Fork));
+        assert_eq!(Case::of("alive-1m", 1), None);
+    }
+
+    #[test]
+    fn every_thread_does_its_share() {
+        for threads in Case::READY.into_iter().chain(Case::ALIVE).chain([2, 3, 333]) {
+            for case in [Case::Yield(threads), Case::Alive(threads)] {
+                assert!(case.ops() >= threads && case.ops().is_multiple_of(threads), "{case}");
+            }
+        }
+        assert_eq!((Case::Alive(10).ops_in(3), Case::Alive(1_000).ops_in(2), Case::Fork.ops_in(2)), (410, 2_000, 400));
     }
 }

@@ -1,18 +1,21 @@
 //! The child's side: the protocol that all systems speak, whatever they are written in.
 //!
 //! ```text
-//! PROGRAM bench-threads SYSTEM CASE OPS SAMPLES
+//! PROGRAM bench-threads SYSTEM CASE THREADS OPS SAMPLES
 //! ```
-//! runs `CASE` of `SYSTEM` in `SAMPLES` batches of `OPS` operations, prints one line of JSON, and ends well:
+//! runs `CASE` of `SYSTEM` in `SAMPLES` batches of `OPS` operations, of each of `THREADS` threads alike, prints one line of JSON, and ends well:
 //!
 //! | line | meaning |
 //! |---|---|
-//! | `{"samples_ns":[…],"done":N,"peak_kib":K}` | how long each batch took; operations whose effect was found, which must be `OPS` × `SAMPLES`; the most memory at a time (VmHWM) |
+//! | `{"samples_ns":[…],"done":N,"base_kib":B,"peak_kib":K}` | how long each batch took; operations whose effect was found, which must be `OPS` × `SAMPLES`; the most memory at a time (VmHWM), before the system had begun and in all |
 //! | `{"unsupported":"why"}` | the system or the machine cannot do this |
 //!
-//! What goes wrong goes to standard error, and the child ends badly. `CASE` is a name of [`Case`], or `idle`: `OPS` threads wait
-//! on a condition variable, and each sample is not a duration but the CPU time of the whole process, in nanoseconds, in
-//! a second in which its first thread sleeps by the system's own sleep.
+//! What goes wrong goes to standard error, and the child ends badly. `CASE` is a [kind](Case::kind), or `idle`. `THREADS` matters to three of them:
+//!
+//! * `yield`: so many yield in turn. `OPS` is a multiple of it.
+//! * `alive`: so many are alive at once. `OPS` is a multiple of it, and the first batch is of `THREADS` operations only: the first time is told by itself.
+//! * `idle`: `OPS` is `THREADS`, which wait on a condition variable, and each sample is not a duration but the CPU time of the whole process, in
+//!   nanoseconds, in a second in which its first thread sleeps by the system's own sleep.
 //!
 //! Whoever starts a child has confined it to one processor. A child asks the kernel to kill it when the harness dies.
 
@@ -34,12 +37,21 @@ use crate::place::Cpus;
 pub struct Task {
     /// Which operation; none for `idle`.
     pub case: Option<Case>,
+    /// Threads at once, in the cases that are about their number and in `idle`.
+    pub threads: u64,
     /// Operations of one sample.
     pub ops: u64,
     /// How many samples.
     pub samples: usize,
     /// The one processor that this process runs on.
     pub cpu: usize,
+}
+
+impl Task {
+    /// How often a sample of `alive` has all of its threads.
+    pub fn rounds(&self, sample: usize) -> u64 {
+        if sample == 0 { 1 } else { self.ops / self.threads }
+    }
 }
 
 /// What a child has done.
@@ -76,6 +88,8 @@ pub(crate) enum Answer {
         samples_ns: Vec<u64>,
         /// Operations whose effect was found.
         done: u64,
+        /// VmHWM before the system began.
+        base_kib: u64,
         /// VmHWM.
         peak_kib: u64,
     },
@@ -101,24 +115,29 @@ pub fn child_main(args: impl IntoIterator<Item = OsString>, systems: &[Entry]) -
     exit(run(args, systems))
 }
 
-const USAGE: &str = "bench-threads SYSTEM CASE|idle OPS SAMPLES";
+const USAGE: &str = "bench-threads SYSTEM CASE|idle THREADS OPS SAMPLES";
 
 fn run(args: impl IntoIterator<Item = OsString>, systems: &[Entry]) -> Outcome<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let args: Vec<String> = args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
-    let [system, case, ops, samples] = &args[..] else { return Err(format!("usage: {USAGE}").into()) };
+    let [system, case, threads, ops, samples] = &args[..] else { return Err(format!("usage: {USAGE}").into()) };
     let system = systems.iter().find(|known| known.name == system).ok_or_else(|| {
         let known: Vec<_> = systems.iter().map(|system| system.name).collect();
         format!("this program is no system `{system}`; it can be: {}", known.join(", "))
     })?;
     let number = |what: &str, word: &str| word.parse().map_err(|_| format!("{what} {word}: not a number; usage: {USAGE}"));
-    let case = match Case::ALL.into_iter().find(|known| known.name() == case) {
+    let threads: u64 = number("THREADS", threads)?;
+    let case = match Case::of(case, threads) {
         None if case != "idle" => return Err(format!("no case `{case}`; usage: {USAGE}").into()),
         case => case,
     };
     let (ops, samples) = (number("OPS", ops)?, number("SAMPLES", samples)? as usize);
-    let answer = match (system.run)(&Task { case, ops, samples, cpu: Cpus::allowed()?.first })? {
-        Finding::Done(Work { samples_ns, done }) => Answer::Done { samples_ns, done, peak_kib: peak_kib()? },
+    if threads == 0 {
+        return Err(format!("no thread does nothing; usage: {USAGE}").into());
+    }
+    let base_kib = peak_kib()?;
+    let answer = match (system.run)(&Task { case, threads, ops, samples, cpu: Cpus::allowed()?.first })? {
+        Finding::Done(Work { samples_ns, done }) => Answer::Done { samples_ns, done, base_kib, peak_kib: peak_kib()? },
         Finding::Unsupported(why) => Answer::Unsupported { unsupported: why },
     };
     println!("{}", serde_json::to_string(&answer)?);
@@ -163,8 +182,8 @@ mod tests {
 
     #[test]
     fn answers_are_read_back() {
-        let line = r#"{"samples_ns":[1,2],"done":20,"peak_kib":300}"#;
-        assert!(matches!(serde_json::from_str(line), Ok(Answer::Done { done: 20, peak_kib: 300, .. })));
+        let line = r#"{"samples_ns":[1,2],"done":20,"base_kib":100,"peak_kib":300}"#;
+        assert!(matches!(serde_json::from_str(line), Ok(Answer::Done { done: 20, base_kib: 100, peak_kib: 300, .. })));
         let line = r#"{"unsupported":"too many"}"#;
         assert!(matches!(serde_json::from_str(line), Ok(Answer::Unsupported { unsupported }) if unsupported == "too many"));
         assert!(peak_kib().unwrap() > 100);
@@ -174,12 +193,12 @@ mod tests {
     fn mistakes_are_told() {
         let told = |args: &[&str]| run(args.iter().map(OsString::from), &[]).unwrap_err().to_string();
         assert!(told(&["x"]).contains("usage: bench-threads"));
-        assert!(told(&["x", "yield", "1", "1"]).contains("no system `x`"));
+        assert!(told(&["x", "yield", "2", "1", "1"]).contains("no system `x`"));
     }
 
     #[test]
     fn calls_are_counted() {
-        let work = procedure_calls(&Task { case: None, ops: 100, samples: 3, cpu: 0 });
+        let work = procedure_calls(&Task { case: None, threads: 1, ops: 100, samples: 3, cpu: 0 });
         assert_eq!((work.done, work.samples_ns.len()), (300, 3));
     }
 }

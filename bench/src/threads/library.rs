@@ -87,17 +87,17 @@ impl Entry {
 
 fn run<L: Library>(task: &Task) -> Outcome<Finding> {
     let task = *task;
-    if let Err(why) = L::holds(if task.case.is_none_or(Case::is_alive) { task.ops } else { 0 }) {
+    if let Err(why) = L::holds(task.threads) {
         return Ok(Finding::Unsupported(why));
     }
     let case = match task.case {
         Some(Case::ProcedureCall) => procedure_calls,
         Some(Case::Fork) => forks::<L>,
         Some(Case::ForkJoin) => forks_and_joins::<L>,
-        Some(Case::Yield) => yields::<L>,
+        Some(Case::Yield(_)) => yields::<L>,
         Some(Case::LockUnlock) => locks::<L>,
         Some(Case::PingPong) => round_trips::<L>,
-        Some(Case::Alive100k | Case::Alive1m) => alive::<L>,
+        Some(Case::Alive(_)) => alive::<L>,
         None => idle::<L>,
     };
     L::enter(task.cpu, move || case(&task)).map(Finding::Done)
@@ -129,27 +129,29 @@ fn forks_and_joins<L: Library>(task: &Task) -> Work {
     work
 }
 
-/// Each of the two makes half of the yields.
+/// Each of them makes as many as the others, and nobody begins before all have come.
 fn yields<L: Library>(task: &Task) -> Work {
-    let (half, samples) = (task.ops / 2, task.samples);
-    let other = L::spawn(move || {
+    let (each, samples) = (task.ops / task.threads, task.samples);
+    let gate = Arc::new((L::mutex(0), L::condvar()));
+    let others = waiting::<L>(task.threads - 1, task.threads, &gate, move || {
         let mut yields = 0;
-        for _ in 0..half * samples as u64 {
+        for _ in 0..each * samples as u64 {
             L::yield_now();
             yields += 1;
         }
         yields
     });
+    comes_and_waits::<L>(task.threads, &gate);
     let mut work = Work::default();
     for _ in 0..samples {
         let begun = Instant::now();
-        for _ in 0..half {
+        for _ in 0..each {
             L::yield_now();
             work.done += 1;
         }
         work.lap(begun);
     }
-    work.done += L::join(other);
+    work.done += others.into_iter().map(L::join).sum::<u64>();
     work
 }
 
@@ -201,20 +203,30 @@ fn round_trips<L: Library>(task: &Task) -> Work {
     work
 }
 
-/// Starts `threads` threads that wait until the number under the mutex has come to `open`, to which each adds 1.
-fn waiting<L: Library>(threads: u64, open: u64, gate: &Arc<(L::Mutex, L::Condvar)>) -> Vec<L::Handle> {
+/// Adds 1 to the number under the mutex, and waits until it has come to `open`.
+fn comes_and_waits<L: Library>(open: u64, gate: &(L::Mutex, L::Condvar)) {
+    let mut come = L::lock(&gate.0);
+    *come += 1;
+    if *come == open {
+        L::notify_all(&gate.1);
+    }
+    while *come < open {
+        come = L::wait(&gate.1, come);
+    }
+}
+
+/// Starts `threads` threads that wait until `open` have come, and then do `rest`.
+fn waiting<L: Library>(
+    threads: u64,
+    open: u64,
+    gate: &Arc<(L::Mutex, L::Condvar)>,
+    rest: impl FnOnce() -> u64 + Copy + Send + 'static,
+) -> Vec<L::Handle> {
     let start = |_| {
         let gate = Arc::clone(gate);
         L::spawn(move || {
-            let mut come = L::lock(&gate.0);
-            *come += 1;
-            if *come == open {
-                L::notify_all(&gate.1);
-            }
-            while *come < open {
-                come = L::wait(&gate.1, come);
-            }
-            1
+            comes_and_waits::<L>(open, &gate);
+            rest()
         })
     };
     (0..threads).map(start).collect()
@@ -222,11 +234,13 @@ fn waiting<L: Library>(threads: u64, open: u64, gate: &Arc<(L::Mutex, L::Condvar
 
 fn alive<L: Library>(task: &Task) -> Work {
     let mut work = Work::default();
-    for _ in 0..task.samples {
-        let gate = Arc::new((L::mutex(0), L::condvar()));
+    for sample in 0..task.samples {
         let begun = Instant::now();
-        let threads = waiting::<L>(task.ops, task.ops, &gate);
-        work.done += threads.into_iter().map(L::join).sum::<u64>();
+        for _ in 0..task.rounds(sample) {
+            let gate = Arc::new((L::mutex(0), L::condvar()));
+            let threads = waiting::<L>(task.threads, task.threads, &gate, || 1);
+            work.done += threads.into_iter().map(L::join).sum::<u64>();
+        }
         work.lap(begun);
     }
     work
@@ -234,9 +248,8 @@ fn alive<L: Library>(task: &Task) -> Work {
 
 fn idle<L: Library>(task: &Task) -> Work {
     let gate = Arc::new((L::mutex(0), L::condvar()));
-    let open = task.ops + 1;
-    let threads = waiting::<L>(task.ops, open, &gate);
-    while *L::lock(&gate.0) < task.ops {
+    let threads = waiting::<L>(task.threads, task.threads + 1, &gate, || 1);
+    while *L::lock(&gate.0) < task.threads {
         L::sleep(Duration::from_millis(1));
     }
     let mut work = Work::default();
@@ -245,8 +258,7 @@ fn idle<L: Library>(task: &Task) -> Work {
         L::sleep(Duration::from_secs(1));
         work.samples_ns.push(cpu_ns() - before);
     }
-    *L::lock(&gate.0) += 1;
-    L::notify_all(&gate.1);
+    comes_and_waits::<L>(task.threads + 1, &gate);
     work.done = threads.into_iter().map(L::join).sum::<u64>() * task.samples as u64;
     work
 }
@@ -258,16 +270,18 @@ mod tests {
 
     #[test]
     fn every_case_does_its_work() {
-        for case in Case::ALL {
-            let task = Task { case: Some(case), ops: 10, samples: 3, cpu: 0 };
+        for case in Case::TABLE.into_iter().chain([Case::Yield(5), Case::Alive(5)]) {
+            let (threads, ops) = (case.threads(), 10);
+            let task = Task { case: Some(case), threads, ops, samples: 3, cpu: 0 };
             let Ok(Finding::Done(work)) = run::<Pthread>(&task) else { panic!("{case}: not done") };
-            assert_eq!((work.done, work.samples_ns.len()), (30, 3), "{case}");
+            let done = if case.is_alive() { 25 } else { 30 };
+            assert_eq!((work.done, work.samples_ns.len()), (done, 3), "{case}");
         }
     }
 
     #[test]
     fn more_than_there_can_be_are_refused() {
-        let task = Task { case: Some(Case::Alive1m), ops: 1 << 40, samples: 1, cpu: 0 };
+        let task = Task { case: Some(Case::Alive(1 << 40)), threads: 1 << 40, ops: 1 << 40, samples: 1, cpu: 0 };
         let Ok(Finding::Unsupported(why)) = run::<Pthread>(&task) else { panic!("not refused") };
         assert!(why.contains("/proc/sys/"), "{why}");
     }

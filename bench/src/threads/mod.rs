@@ -1,8 +1,9 @@
 //! The suite `threads`: the operations of user-level threads, on one processor.
 //!
 //! For each case the systems take turns, A B C A B C …, each turn a fresh process that is confined to the first
-//! processor, and the cache line is probed between turns. What counts are medians over the rounds; in the cases of many
-//! threads alive, where a turn is two samples in a fresh process, all of the threads together: the first time, and again. Rounds go on until the case's share of the time is used.
+//! processor, and the cache line is probed between turns. What counts are medians over the rounds. A turn of threads alive has its first sample,
+//! the first time in a fresh process, for itself; those after it are the other times. Of as many threads as take longer than a turn there is one of these, and all rounds' together are what counts.
+//! Rounds go on until the case's share of the time is used.
 
 pub mod case;
 pub mod child;
@@ -49,6 +50,9 @@ const IDLE_THREADS: u64 = 1000;
 /// What `alive-…` may take of a machine's memory for each thread: two pages of its stack, and one for the rest.
 const KIB_EACH: u64 = 12;
 
+/// Where more threads than these are alive, one time takes as long as a turn or longer, and is not tried before.
+const MOST_TRIED: u64 = 10_000;
+
 /// What was found.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
@@ -88,22 +92,21 @@ impl Plan {
         if options.quick {
             Plan { total: ms(4_000) + ms(2_000) * peers as u32, turn: ms(10), most_rounds: 3 }
         } else {
-            Plan { total: ms(15_000) + ms(15_000) * peers as u32, turn: ms(50), most_rounds: 9 }
+            Plan { total: ms(18_000) + ms(18_000) * peers as u32, turn: ms(50), most_rounds: 9 }
         }
     }
 }
 
 /// Runs the suite, shows progress on standard error, prints a table on standard output and writes the records where
-/// `options` say. Takes about a quarter of a minute without peers, and as much more for each peer; busies one processor meanwhile.
+/// `options` say. Takes about a third of a minute without peers, and as much more for each peer; busies one processor meanwhile.
 /// Leaves no process and no file behind.
 ///
 /// # Errors
 /// [`RunError`]. A system that fails is in the report's `failures` and does not stop the others.
 pub fn run(options: &Options) -> Result<Report, RunError> {
-    options.only.check()?;
+    let cases = options.cases()?;
     let cpus = Cpus::allowed().map_err(RunError::System)?;
     let peers = options.peers.meant();
-    let cases: Vec<Case> = Case::ALL.into_iter().filter(|case| options.only.case(*case)).collect();
     let all = [UPCALL, LIMIT].into_iter().chain(peers.iter().copied());
     let contenders: Vec<Contender> = all.filter(|contender| options.only.system(contender.name)).collect();
 
@@ -183,9 +186,11 @@ struct Tally {
     /// Samples of one turn.
     samples: u64,
     turns: Vec<Turn<Vec<u64>>>,
-    /// The first operation of each turn, nanoseconds.
+    /// An operation of the first sample of each turn, nanoseconds.
     first: Vec<f64>,
     peak_kib: u64,
+    /// The part of it that came after the system had begun.
+    grown_kib: u64,
     /// It cannot go on.
     out: bool,
 }
@@ -197,18 +202,12 @@ impl Runner<'_> {
         if with_idle {
             self.idle()?;
         }
-        // As long as one round of each takes, about.
-        let weight = |case: &Case| match case {
-            Case::Alive100k => 3.0,
-            Case::Alive1m => 8.0,
-            _ => 1.0,
-        };
-        let whole: f64 = cases.iter().map(weight).sum();
+        let whole: f64 = cases.iter().map(|case| case.weight()).sum();
         let mut left = whole;
         for case in cases {
-            let time = self.plan.total.saturating_sub(begun.elapsed()).mul_f64(weight(case) / left);
+            let time = self.plan.total.saturating_sub(begun.elapsed()).mul_f64(case.weight() / left);
             self.progress.percent = (100.0 * (1.0 - left / whole)) as u32;
-            left -= weight(case);
+            left -= case.weight();
             self.case(*case, time)?;
         }
         if self.hurried > 0 {
@@ -229,13 +228,21 @@ impl Runner<'_> {
         }
         let takes_part = |c: &&Contender| c.program(Some(case)).is_some_and(|program| self.programs.contains_key(&program));
         let contenders: Vec<Contender> = self.contenders.iter().filter(takes_part).copied().collect();
-        let tally = |contender| Tally { contender, samples: 1, turns: Vec::new(), first: Vec::new(), peak_kib: 0, out: false };
+        let tally = |contender| Tally {
+            contender,
+            samples: 1,
+            turns: Vec::new(),
+            first: Vec::new(),
+            peak_kib: 0,
+            grown_kib: 0,
+            out: false,
+        };
         let mut tallies: Vec<Tally> = contenders.into_iter().map(tally).collect();
         let begun = Instant::now();
         let mut rounds = 0;
         while rounds < self.plan.most_rounds && tallies.iter().any(|tally| !tally.out) {
             for tally in tallies.iter_mut().filter(|tally| !tally.out) {
-                self.progress.say(case.name(), &format!("round {} {}", rounds + 1, tally.contender.name));
+                self.progress.say(&case.name(), &format!("round {} {}", rounds + 1, tally.contender.name));
                 match self.turn(case, rounds == 0, tally) {
                     Ok(()) => {}
                     Err(ChildError::Interrupted) => return Err(RunError::Interrupted),
@@ -259,39 +266,50 @@ impl Runner<'_> {
 
     /// One turn. The first finds out how many samples fill its time.
     fn turn(&mut self, case: Case, first: bool, tally: &mut Tally) -> Result<(), ChildError> {
-        if first && !case.is_alive() {
-            const TRIED: u64 = 8;
-            let Found::Samples { ns, .. } = self.take(&tally.contender, Some(case), case.ops(), TRIED)? else {
-                tally.out = true;
-                return Ok(());
-            };
-            let each = median(&ns.iter().map(|&ns| ns as f64).collect::<Vec<_>>());
-            tally.samples = ((self.plan.turn.as_nanos() as f64 / each.max(1.0)) as u64).clamp(10, 2000);
+        let alive = case.is_alive();
+        if first && !(alive && case.threads() > MOST_TRIED) {
+            let tried = if alive { 2 } else { 8 };
+            match self.take(&tally.contender, Some(case), case.ops(), tried)? {
+                Found::Samples { ns, .. } => {
+                    let counted = &ns[usize::from(alive)..];
+                    let each = median(&counted.iter().map(|&ns| ns as f64).collect::<Vec<_>>());
+                    let fill = (self.plan.turn.as_nanos() as f64 / each.max(1.0)) as u64;
+                    tally.samples = if alive { fill.clamp(1, 200) } else { fill.clamp(10, 2000) };
+                }
+                Found::Unsupported(why) => {
+                    self.unsupported(case, tally, &why);
+                    return Ok(());
+                }
+            }
         }
-        // The first tenth of the samples warms up. Of the two of many threads alive the first counts by itself.
-        let warm_up = if case.is_alive() { 1 } else { tally.samples.div_ceil(10) };
+        // The first tenth of the samples warms up. Of threads alive the first sample counts by itself.
+        let warm_up = if alive { 1 } else { tally.samples.div_ceil(10) };
         let before = self.line_ns;
         let found = self.take(&tally.contender, Some(case), case.ops(), warm_up + tally.samples)?;
         self.line_ns = line::round_trip_ns(&self.cpus);
         match found {
-            Found::Samples { ns, peak_kib } => {
+            Found::Samples { ns, base_kib, peak_kib } => {
                 tally.turns.push(Turn { found: ns[warm_up as usize..].to_vec(), lines: (before, self.line_ns) });
-                tally.first.push(ns[0] as f64 / case.ops() as f64);
+                tally.first.push(ns[0] as f64 / case.ops_in(1) as f64);
                 tally.peak_kib = tally.peak_kib.max(peak_kib);
+                tally.grown_kib = tally.grown_kib.max(peak_kib.saturating_sub(base_kib));
             }
-            Found::Unsupported(why) => {
-                self.report.notes.push(format!("{case}, {}: not run: {why}", tally.contender.name));
-                tally.out = true;
-            }
+            Found::Unsupported(why) => self.unsupported(case, tally, &why),
         }
         Ok(())
+    }
+
+    fn unsupported(&mut self, case: Case, tally: &mut Tally, why: &str) {
+        self.report.notes.push(format!("{case}, {}: not run: {why}", tally.contender.name));
+        tally.out = true;
     }
 
     fn take(&self, contender: &Contender, case: Option<Case>, ops: u64, samples: u64) -> Result<Found, ChildError> {
         let Some(exe) = contender.program(case).and_then(|program| self.programs.get(&program)) else {
             unreachable!("only those are asked whose program is there");
         };
-        let spec = Spec { exe, system: contender.name, case, ops, samples, cpu: self.cpus.first, errors: &self.errors };
+        let threads = case.map_or(IDLE_THREADS, Case::threads);
+        let spec = Spec { exe, system: contender.name, case, threads, ops, samples, cpu: self.cpus.first, errors: &self.errors };
         turn::take(&spec, self.interrupted)
     }
 
@@ -303,7 +321,7 @@ impl Runner<'_> {
             }
             self.progress.say("idle", contender.name);
             match self.take(&contender, None, IDLE_THREADS, 1) {
-                Ok(Found::Samples { ns, peak_kib }) => {
+                Ok(Found::Samples { ns, peak_kib, .. }) => {
                     self.report.idle.push(Idle { system: contender.name, cpu_ns_per_s: ns[0] as f64, peak_kib });
                 }
                 Ok(Found::Unsupported(why)) => self.report.notes.push(format!("idle, {}: not run: {why}", contender.name)),
@@ -316,33 +334,31 @@ impl Runner<'_> {
 }
 
 fn recorded(case: Case, tally: &Tally) -> Record {
-    let label = Label {
-        suite: "threads",
-        case: case.name(),
-        system: tally.contender.name,
-        placement: Placement::OneCore,
-        mode: Mode::Polling,
-    };
+    let name = case.name();
+    let label =
+        Label { suite: "threads", case: &name, system: tally.contender.name, placement: Placement::OneCore, mode: Mode::Polling };
     let summary = |mut ns: Vec<u64>| Summary::of_batches(&mut ns, case.ops());
     if !case.is_alive() {
         let turns: Vec<_> =
             tally.turns.iter().map(|turn| Turn { found: summary(turn.found.clone()), lines: turn.lines }).collect();
         return label.latency(&turns);
     }
-    // A turn has one sample that counts, so the turns are summarised together, once for the probes of each.
+    // A turn may have one sample that counts, so the turns are summarised together, once for the probes of each.
     let together = summary(tally.turns.iter().flat_map(|turn| turn.found.iter().copied()).collect());
     let turns: Vec<_> = tally.turns.iter().map(|turn| Turn { found: together, lines: turn.lines }).collect();
     let first_ns = Some(median(&tally.first));
-    Record { samples: together.count, peak_kib: Some(tally.peak_kib), first_ns, ..label.latency(&turns) }
+    let bytes_each = Some((1024.0 * tally.grown_kib as f64 / case.threads() as f64).round());
+    Record { samples: together.count, peak_kib: Some(tally.peak_kib), bytes_each, first_ns, ..label.latency(&turns) }
 }
 
 /// Why a case should not be tried on this machine: a process that takes more memory than there is takes others with it.
 fn too_large(case: Case) -> Option<String> {
-    let needed = if case.is_alive() { KIB_EACH * case.ops() } else { 0 };
+    let needed = if case.is_alive() { KIB_EACH * case.threads() } else { 0 };
     let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
     let free: u64 =
         meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB")?.parse().ok())?;
     let gib = |kib: u64| kib as f64 / f64::from(1 << 20);
-    (free < needed)
-        .then(|| format!("{} threads may take {:.1} GiB of memory, and {:.1} GiB are free", case.ops(), gib(needed), gib(free)))
+    (free < needed).then(|| {
+        format!("{} threads may take {:.1} GiB of memory, and {:.1} GiB are free", case.threads(), gib(needed), gib(free))
+    })
 }

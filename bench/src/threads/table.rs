@@ -41,10 +41,27 @@ fn systems(report: &Report) -> Vec<&str> {
     systems
 }
 
+/// Those with figures, in the order in which they were measured.
+fn cases(report: &Report) -> Vec<&str> {
+    let mut cases: Vec<&str> = Vec::new();
+    for record in &report.records {
+        if !cases.contains(&record.case.as_str()) {
+            cases.push(&record.case);
+        }
+    }
+    cases
+}
+
+/// What the paper found for its threads, in procedure calls.
+fn paper(name: &str) -> Option<f64> {
+    Case::named(name)?.paper().map(|(urpc, _)| urpc)
+}
+
 fn operations(report: &Report, systems: &[&str], out: &mut impl Write, paint: &Paint) -> io::Result<()> {
-    let find = |case: Case, system: &str| report.records.iter().find(|r| r.case == case.name() && r.system == system);
-    let p50 = |case, system: &str| find(case, system).map(|record| record.p50_ns);
-    let one_call = p50(Case::ProcedureCall, "upcall");
+    let find = |case: &str, system: &str| report.records.iter().find(|r| r.case == case && r.system == system);
+    let p50 = |case: &str, system: &str| find(case, system).map(|record| record.p50_ns);
+    let one_call = p50(&Case::ProcedureCall.name(), "upcall");
+    let cases = cases(report);
 
     writeln!(
         out,
@@ -54,7 +71,7 @@ fn operations(report: &Report, systems: &[&str], out: &mut impl Write, paint: &P
     let heads: String = systems.iter().map(|&system| head(system)).collect();
     let calls = if one_call.is_some() { format!("{:>10}{:>8}", "× call", "URPC's") } else { String::new() };
     writeln!(out, "{}", paint.text(DIM, &format!("{:<NAME$}{heads}{calls}", "operation")))?;
-    for case in Case::ALL.into_iter().filter(|&case| systems.iter().any(|system| find(case, system).is_some())) {
+    for &case in &cases {
         let peers = systems.iter().filter(|system| !["upcall", "limit"].contains(*system));
         let best = peers.filter_map(|system| p50(case, system)).min_by(f64::total_cmp);
         let ratio = best.zip(p50(case, "upcall")).map(|(best, ours)| best / ours);
@@ -62,17 +79,17 @@ fn operations(report: &Report, systems: &[&str], out: &mut impl Write, paint: &P
         let figures: String = figures.collect();
         let times = one_call.zip(p50(case, "upcall")).map(|(call, ours)| ours / call);
         let calls = match one_call {
-            Some(_) => format!("{:>10}{:>8}", multiple(times), multiple(case.paper())),
+            Some(_) => format!("{:>10}{:>8}", multiple(times), multiple(paper(case))),
             None => String::new(),
         };
-        writeln!(out, "{:<NAME$}{figures}{}", case.name(), paint.text(DIM, &calls))?;
+        writeln!(out, "{case:<NAME$}{figures}{}", paint.text(DIM, &calls))?;
     }
-    for case in [Case::Alive100k, Case::Alive1m] {
+    for case in &cases {
         row(out, paint, systems, &format!("{case}, first"), |system| find(case, system)?.first_ns)?;
     }
-    let peak = |case: Case, system: &str| find(case, system)?.peak_kib.map(|kib| kib as f64 / 1024.0);
-    for case in [Case::Alive100k, Case::Alive1m] {
-        row(out, paint, systems, &format!("{case}, peak MiB"), |system| peak(case, system))?;
+    let kib = |case: &str, system: &str| find(case, system)?.bytes_each.map(|bytes| bytes / 1024.0);
+    for case in &cases {
+        row(out, paint, systems, &format!("{case}, KiB each"), |system| kib(case, system))?;
     }
     let idle = |of: fn(&Idle) -> f64| move |system: &str| report.idle.iter().find(|idle| idle.system == system).map(of);
     row(out, paint, systems, "1000 asleep, CPU µs/s", idle(|idle| idle.cpu_ns_per_s / 1e3))?;
@@ -118,10 +135,10 @@ mod tests {
     use crate::record::{Label, Record, Turn};
     use crate::stats::Summary;
 
-    fn record(case: &str, system: &str, ns: f64, peak_kib: Option<u64>) -> Record {
+    fn record(case: &str, system: &str, ns: f64, bytes_each: Option<f64>) -> Record {
         let found = Summary { p50_ns: ns, p99_ns: ns, p999_ns: ns, mean_ns: ns, count: 5 };
         let label = Label { suite: "threads", case, system, placement: Placement::OneCore, mode: Mode::Polling };
-        Record { peak_kib, ..label.latency(&[Turn { found, lines: (140.0, 140.0) }]) }
+        Record { bytes_each, ..label.latency(&[Turn { found, lines: (140.0, 140.0) }]) }
     }
 
     #[test]
@@ -133,7 +150,7 @@ mod tests {
                 record("fork-join", "go", 400.0, None),
                 record("fork-join", "limit", 18.0, None),
                 record("fork-join", "pthread", 26_000.0, None),
-                record("alive-100k", "upcall", 1000.0, Some(2048)),
+                record("alive-100k", "upcall", 1000.0, Some(2048.0)),
             ],
             idle: vec![Idle { system: "upcall", cpu_ns_per_s: 12_300.0, peak_kib: 1024 }],
             notes: Vec::new(),
@@ -147,7 +164,7 @@ mod tests {
         assert_eq!(words[3], ["procedure-call", "2.0", "-", "-", "-", "1", "1"], "{text}");
         assert_eq!(words[4], ["fork-join", "40.0", "(10.0×)", "18.0", "400", "26", "000", "20", "15"], "{text}");
         assert_eq!(words[5], ["alive-100k", "1", "000", "-", "-", "-", "500", "-"], "{text}");
-        assert_eq!(words[6], ["alive-100k,", "peak", "MiB", "2.0", "-", "-", "-"], "{text}");
+        assert_eq!(words[6], ["alive-100k,", "KiB", "each", "2.0", "-", "-", "-"], "{text}");
         assert_eq!(words[7], ["1000", "asleep,", "CPU", "µs/s", "12.3", "-", "-", "-"], "{text}");
         assert!(text.contains("not measured: something") && !text.contains('\x1b'), "{text}");
     }

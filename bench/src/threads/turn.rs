@@ -22,6 +22,8 @@ pub struct Spec<'a> {
     pub system: &'a str,
     /// Which operation; none for `idle`.
     pub case: Option<Case>,
+    /// Threads at once.
+    pub threads: u64,
     /// Operations of one sample.
     pub ops: u64,
     /// How many samples.
@@ -39,6 +41,8 @@ pub enum Found {
     Samples {
         /// Nanoseconds.
         ns: Vec<u64>,
+        /// VmHWM before the system began.
+        base_kib: u64,
         /// VmHWM.
         peak_kib: u64,
     },
@@ -51,9 +55,10 @@ pub enum Found {
 /// # Errors
 /// [`ChildError`], also when the child has not done all of its work.
 pub fn take(spec: &Spec<'_>, interrupted: &AtomicBool) -> Result<Found, ChildError> {
-    let case = spec.case.map_or("idle", Case::name);
+    let case = spec.case.map_or("idle", Case::kind);
     let mut command = Command::new(spec.exe);
-    command.args(["bench-threads", spec.system, case]).args([spec.ops, spec.samples].map(|count| count.to_string()));
+    command.args(["bench-threads", spec.system, case]);
+    command.args([spec.threads, spec.ops, spec.samples].map(|count| count.to_string()));
     // The reason stands in the line before a backtrace, and the harness shows the last lines.
     command.env("RUST_BACKTRACE", "0");
     let errors = spec.errors.to_owned();
@@ -64,13 +69,13 @@ pub fn take(spec: &Spec<'_>, interrupted: &AtomicBool) -> Result<Found, ChildErr
     let line = process.line(case, Instant::now() + patience, interrupted)?;
     let found = match serde_json::from_str(&line) {
         Ok(Answer::Unsupported { unsupported }) => Found::Unsupported(unsupported),
-        Ok(Answer::Done { samples_ns, done, peak_kib }) => {
-            let asked = spec.ops * spec.samples;
+        Ok(Answer::Done { samples_ns, done, base_kib, peak_kib }) => {
+            let asked = spec.case.map_or(spec.ops * spec.samples, |case| case.ops_in(spec.samples));
             if done != asked || samples_ns.len() as u64 != spec.samples {
                 let samples = samples_ns.len();
                 return Err(process.fault(&format!("did {done} of {asked} operations, in {samples} of {} samples", spec.samples)));
             }
-            Found::Samples { ns: samples_ns, peak_kib }
+            Found::Samples { ns: samples_ns, base_kib, peak_kib }
         }
         Err(_) => return Err(process.fault(&format!("answered by `{line}`, which is no answer"))),
     };

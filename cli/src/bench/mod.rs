@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use upcall_bench::case::{Mode, Placement};
 use upcall_bench::child::Entry;
+use upcall_bench::threads::case::Case;
 use upcall_bench::urpc::config::Config;
 
 /// The benchmark suites.
@@ -23,12 +24,14 @@ pub enum Suite {
         upcall bench rpc --peers none --case null --case null-t32 --placement two-cores\n  upcall bench rpc --peers none --case bind"
     )]
     Rpc(RpcArgs),
-    /// User-level threads on one processor: the operations of URPC's Table I, and 100 000 and 1 000 000 threads alive at once.
+    /// User-level threads on one processor: the operations of URPC's Table I, and what becomes of them with up to 1 000 000 threads at once.
     ///
-    /// The cases are procedure-call, fork, fork-join, yield, lock-unlock, ping-pong, alive-100k and alive-1m; the peers boost-fiber, may, tokio, go and pthread.
+    /// The cases are procedure-call, fork, fork-join, yield, lock-unlock and ping-pong; yield-10 and so on, with more threads that yield in turn than two; and alive-1 and so on to alive-1m. The peers
+    /// are boost-fiber, may, tokio, go and pthread.
     #[command(
         after_help = "Examples:\n  upcall bench threads --peers none\n  upcall bench threads --peers tokio,go --json threads.json\n  \
-        upcall bench threads --peers all --case fork-join --case yield\n  upcall bench threads --peers pthread --quick"
+        upcall bench threads --peers all --case fork-join --case yield\n  \
+        upcall bench threads --peers pthread --quick --alive 500,5000 --case alive-500 --case alive-5k"
     )]
     Threads(ThreadsArgs),
     /// The experiments of URPC: the null call by 1 to 16 threads at once (Figures 3 and 4), and the parts of a call (Table II).
@@ -87,6 +90,12 @@ pub struct ThreadsArgs {
     /// Only this case, for example `yield` or `alive-1m`; may be repeated.
     #[arg(long = "case", value_name = "NAME")]
     cases: Vec<String>,
+    /// Numbers of threads that yield in turn, with commas between; each is a case `yield-N`.
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = Case::READY, value_parser = clap::value_parser!(u64).range(1..))]
+    ready: Vec<u64>,
+    /// Numbers of threads alive at once, with commas between; each is a case `alive-N`.
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = Case::ALIVE, value_parser = clap::value_parser!(u64).range(1..))]
+    alive: Vec<u64>,
 }
 
 #[derive(clap::Args)]
@@ -134,6 +143,8 @@ fn run_threads(args: ThreadsArgs) -> Failures {
         peers: args.peers,
         json: args.common.json,
         quick: args.common.quick,
+        ready: args.ready,
+        alive: args.alive,
         only: threads::Only { systems: args.systems, cases: args.cases },
     };
     Ok(threads::run(&options)?.failures)

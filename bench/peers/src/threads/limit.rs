@@ -13,7 +13,7 @@ pub const LIMIT: Entry = Entry { name: "limit", run };
 
 fn run(task: &Task) -> Outcome<Finding> {
     match task.case {
-        Some(Case::Yield) => Ok(Finding::Done(switches(task)?)),
+        Some(Case::Yield(2)) => Ok(Finding::Done(switches(task)?)),
         Some(Case::ForkJoin) => Ok(Finding::Done(starts_and_ends(task)?)),
         _ => Ok(Finding::Unsupported("there is no floor in this program".to_owned())),
     }

@@ -23,10 +23,10 @@ fn run(task: &Task) -> Outcome<Finding> {
             Some(Case::ProcedureCall) => Ok(procedure_calls(&task)),
             Some(Case::Fork) => forks(&task).await,
             Some(Case::ForkJoin) => forks_and_joins(&task).await,
-            Some(Case::Yield) => yields(&task).await,
+            Some(Case::Yield(_)) => yields(&task).await,
             Some(Case::LockUnlock) => Ok(locks(&task).await),
             Some(Case::PingPong) => round_trips(&task).await,
-            Some(Case::Alive100k | Case::Alive1m) => alive(&task).await,
+            Some(Case::Alive(_)) => alive(&task).await,
             None => idle(&task).await,
         }
     };
@@ -61,27 +61,35 @@ async fn forks_and_joins(task: &Task) -> Outcome<Work> {
     Ok(work)
 }
 
-/// Each of the two makes half of the yields.
+/// Each of them makes as many as the others, and nobody begins before all have come.
 async fn yields(task: &Task) -> Outcome<Work> {
-    let (half, samples) = (task.ops / 2, task.samples);
-    let other = tokio::spawn(async move {
-        let mut yields = 0;
-        for _ in 0..half * samples as u64 {
-            yield_now().await;
-            yields += 1;
-        }
-        yields
+    let (threads, samples) = (task.threads, task.samples);
+    let each = task.ops / threads;
+    let gate = Arc::new(Gate::default());
+    let others = (1..threads).map(|_| {
+        let gate = Arc::clone(&gate);
+        tokio::spawn(async move {
+            gate.comes_and_waits(threads).await;
+            let mut yields = 0;
+            for _ in 0..each * samples as u64 {
+                yield_now().await;
+                yields += 1;
+            }
+            yields
+        })
     });
+    let others: Vec<_> = others.collect();
+    gate.comes_and_waits(threads).await;
     let mut work = Work::default();
     for _ in 0..samples {
         let begun = Instant::now();
-        for _ in 0..half {
+        for _ in 0..each {
             yield_now().await;
             work.done += 1;
         }
         work.lap(begun);
     }
-    work.done += other.await?;
+    work.done += sum(others).await?;
     Ok(work)
 }
 
@@ -140,14 +148,18 @@ impl Gate {
         }
     }
 
+    async fn comes_and_waits(&self, open: u64) {
+        // Whoever has this is notified, whether it waits yet or not.
+        let opened = self.open.notified();
+        self.comes(open);
+        opened.await;
+    }
+
     fn waiting(self: &Arc<Self>, tasks: u64, open: u64) -> Vec<JoinHandle<u64>> {
         let start = |_| {
             let gate = Arc::clone(self);
             tokio::spawn(async move {
-                // Whoever has this is notified, whether it waits yet or not.
-                let opened = gate.open.notified();
-                gate.comes(open);
-                opened.await;
+                gate.comes_and_waits(open).await;
                 1
             })
         };
@@ -165,11 +177,12 @@ async fn sum(tasks: Vec<JoinHandle<u64>>) -> Outcome<u64> {
 
 async fn alive(task: &Task) -> Outcome<Work> {
     let mut work = Work::default();
-    for _ in 0..task.samples {
-        let gate = Arc::new(Gate::default());
+    for sample in 0..task.samples {
         let begun = Instant::now();
-        let tasks = gate.waiting(task.ops, task.ops);
-        work.done += sum(tasks).await?;
+        for _ in 0..task.rounds(sample) {
+            let gate = Arc::new(Gate::default());
+            work.done += sum(gate.waiting(task.threads, task.threads)).await?;
+        }
         work.lap(begun);
     }
     Ok(work)
@@ -177,8 +190,8 @@ async fn alive(task: &Task) -> Outcome<Work> {
 
 async fn idle(task: &Task) -> Outcome<Work> {
     let gate = Arc::new(Gate::default());
-    let tasks = gate.waiting(task.ops, task.ops + 1);
-    while gate.come.load(Relaxed) < task.ops {
+    let tasks = gate.waiting(task.threads, task.threads + 1);
+    while gate.come.load(Relaxed) < task.threads {
         sleep(Duration::from_millis(1)).await;
     }
     let mut work = Work::default();
@@ -187,7 +200,7 @@ async fn idle(task: &Task) -> Outcome<Work> {
         sleep(Duration::from_secs(1)).await;
         work.samples_ns.push(cpu_ns() - before);
     }
-    gate.comes(task.ops + 1);
+    gate.comes(task.threads + 1);
     work.done = sum(tasks).await? * task.samples as u64;
     Ok(work)
 }
