@@ -82,9 +82,9 @@ test-long: test miri-threads asan tsan lines
 bench:
 	$(CARGO) build --release --bin upcall
 	target/release/upcall bench rpc --peers all --json target/bench-rpc.json $(ARGS)
-	target/release/upcall bench threads --peers all --json target/bench-threads.json $(THREADS_ARGS)
+	target/release/upcall bench threads --peers all --json target/bench-threads.json --plot target/bench-threads $(THREADS_ARGS)
 	target/release/upcall bench urpc --json target/bench-urpc.json --plot target/bench-urpc $(URPC_ARGS)
-	@echo "records: target/bench-rpc.json target/bench-threads.json target/bench-urpc.json; figures: target/bench-urpc"
+	@echo "records: target/bench-rpc.json target/bench-threads.json target/bench-urpc.json; figures: target/bench-threads target/bench-urpc"
 
 clean:
 	$(CARGO) clean

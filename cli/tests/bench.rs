@@ -135,6 +135,28 @@ fn threads_are_measured() {
 }
 
 #[test]
+fn growth_of_threads_is_drawn() {
+    let place = TempDir::new().expect("a folder");
+    let folder = place.path().join("figures");
+    let into = folder.to_str().expect("a path in Unicode");
+    let cases = ["yield", "yield-10", "alive-1", "alive-20"];
+    let wish: Vec<&str> = cases.iter().flat_map(|case| ["--case", case]).collect();
+    let wish = [&["--peers", "none", "--quick", "--alive", "1,20", "--plot", into], &wish[..]].concat();
+    let (done, said, errors) = threads(&wish, place.path());
+    assert!(done && cases.iter().all(|case| said.contains(case)) && said.contains("alive-20, KiB each"), "{said}{errors}");
+    let files = names_in(&folder);
+    let figures = ["threads-alive.svg", "threads-memory.svg", "threads-table.svg", "threads-yield.svg"];
+    assert_eq!(files, figures.map(String::from).into());
+    for file in files {
+        let figure = fs::read_to_string(folder.join(&file)).expect("a figure");
+        assert!(figure.starts_with("<svg") && figure.trim_end().ends_with("</svg>"), "{figure}");
+        assert!(errors.contains(&file), "{errors}");
+    }
+    let (done, _, errors) = threads(&["--alive", "0"], place.path());
+    assert!(!done && errors.contains("--alive"), "{errors}");
+}
+
+#[test]
 fn many_threads_have_a_peak_of_memory() {
     let scratch = TempDir::new().expect("a folder");
     let wish = ["--peers", "none", "--quick", "--case", "alive-100k", "--json", "-"];

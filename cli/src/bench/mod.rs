@@ -30,7 +30,7 @@ pub enum Suite {
     /// are boost-fiber, may, tokio, go and pthread.
     #[command(
         after_help = "Examples:\n  upcall bench threads --peers none\n  upcall bench threads --peers tokio,go --json threads.json\n  \
-        upcall bench threads --peers all --case fork-join --case yield\n  \
+        upcall bench threads --peers all --case fork-join --case yield\n  upcall bench threads --peers all --plot figures\n  \
         upcall bench threads --peers pthread --quick --alive 500,5000 --case alive-500 --case alive-5k"
     )]
     Threads(ThreadsArgs),
@@ -96,6 +96,9 @@ pub struct ThreadsArgs {
     /// Numbers of threads alive at once, with commas between; each is a case `alive-N`.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = Case::ALIVE, value_parser = clap::value_parser!(u64).range(1..))]
     alive: Vec<u64>,
+    /// Draw the operations, and growth with the number of threads, into this folder, as SVG files.
+    #[arg(long, value_name = "DIR")]
+    plot: Option<PathBuf>,
 }
 
 #[derive(clap::Args)]
@@ -147,7 +150,9 @@ fn run_threads(args: ThreadsArgs) -> Failures {
         alive: args.alive,
         only: threads::Only { systems: args.systems, cases: args.cases },
     };
-    Ok(threads::run(&options)?.failures)
+    let report = threads::run(&options)?;
+    plot::told(args.plot.map_or(Ok(Vec::new()), |dir| plot::threads::write(&report.records, &dir))?);
+    Ok(report.failures)
 }
 
 fn run_urpc(args: UrpcArgs) -> Failures {

@@ -1,5 +1,6 @@
 //! Figures of a run, drawn from its records: what all of them have in common.
 
+pub mod threads;
 pub mod urpc;
 
 use plotters::coord::Shift;
@@ -141,7 +142,7 @@ where
     X: Ranged<ValueType = f64> + ValueFormatter<f64>,
 {
     let mut builder = ChartBuilder::on(area);
-    builder.caption(axes.title, (FONT, 19)).margin(14).x_label_area_size(44).y_label_area_size(76);
+    builder.caption(axes.title, (FONT, 19)).margin(14).x_label_area_size(44).y_label_area_size(92);
     let mut chart = builder.build_cartesian_2d(across, upwards.log_scale())?;
     let mut mesh = chart.configure_mesh();
     mesh.x_desc(axes.across).y_desc(axes.upwards).axis_desc_style((FONT, 15)).label_style((FONT, 13));
