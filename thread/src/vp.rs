@@ -83,7 +83,7 @@ pub struct Vp {
 /// After this many choices without an idle moment, a processor looks for outside work once: some 50 µs at least.
 const BUSY_CHOICES: u32 = 4096;
 /// Ends the process if dropped by a panic.
-pub(crate) struct Abort(&'static str);
+pub(crate) struct Abort(pub(crate) &'static str);
 
 impl Drop for Abort {
     fn drop(&mut self) {

@@ -13,7 +13,7 @@ use crate::link::{from_raw, to_raw};
 use crate::list::Waits;
 use crate::record::{Cause, Rec, Record};
 use crate::shared::draw_numbers;
-use crate::vp::{NESTED, Vp, here};
+use crate::vp::{Abort, NESTED, Vp, here};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Instant;
@@ -290,12 +290,13 @@ pub fn block_until(deadline: Option<Instant>, publish: impl FnOnce(Ticket)) -> W
 #[inline(always)]
 pub(crate) fn publish_wait(wait: Wait, cause: Cause, object: *const (), publish: impl FnOnce(Wait) -> Published) -> Published {
     let me = wait.rec;
-    let published = crate::vp::without_panic("a function that publishes a waiter panicked", || {
-        assert!(!me.blocking.replace(true), "{NESTED}");
-        me.cause.set(cause);
-        me.object.set(object);
-        publish(wait)
-    });
+    // Not by `without_panic`: its closure becomes a function, whose call makes a round trip by a condition variable 41 ns in place of 28.
+    let abort = Abort("a function that publishes a waiter panicked");
+    assert!(!me.blocking.replace(true), "{NESTED}");
+    me.cause.set(cause);
+    me.object.set(object);
+    let published = publish(wait);
+    std::mem::forget(abort);
     if published == Published::No {
         me.blocking.set(false);
     }
