@@ -29,10 +29,9 @@ use std::io;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use upcall_os::atomic::{Ordering, fence};
-use upcall_os::once::Once;
 use upcall_os::poll::Report;
 use upcall_os::processor;
 use upcall_os::timer::Timer;
@@ -79,7 +78,8 @@ struct Crew {
     members: [AtomicUsize; MOST_PROCESSORS],
     homes: AtomicUsize,
     watch: Watch,
-    timer: Once<Timer>,
+    /// Kept by the members: what a scheduler leaves behind has no descriptor.
+    timer: Mutex<Weak<Timer>>,
 }
 
 impl Processors {
@@ -96,7 +96,7 @@ impl Processors {
             members: [const { AtomicUsize::new(0) }; MOST_PROCESSORS],
             homes: AtomicUsize::new(0),
             watch: Watch::default(),
-            timer: Once::new(),
+            timer: Mutex::default(),
         })))
     }
 
@@ -116,11 +116,16 @@ impl Processors {
         self.0.members.iter().filter_map(|member| member.load(Relaxed).checked_sub(1))
     }
 
-    /// Has one of the others that sleep wake up after a while, to look at the lanes of all.
-    fn set_timer(&self) {
-        if let Ok(timer) = self.0.timer.get(Timer::new) {
-            timer.set(self.0.watch.interval());
+    /// What wakes one of those that sleep after a while, to look at the lanes of all.
+    fn timer(&self) -> io::Result<Arc<Timer>> {
+        let mut kept = self.0.timer.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(timer) = kept.upgrade() {
+            return Ok(timer);
         }
+        let timer = Arc::new(Timer::new()?);
+        *kept = Arc::downgrade(&timer);
+        self.0.watch.has_gone_off();
+        Ok(timer)
     }
 
     pub(crate) fn add_lane(&self, lane: Arc<ServerLane>) {
@@ -200,8 +205,8 @@ struct View {
     lanes: Rc<Vec<Arc<ServerLane>>>,
     own: usize,
     others: Vec<(usize, Range<usize>)>,
-    /// The crew's timer is in our bed.
-    watching: bool,
+    /// The crew's timer, if it is in our bed.
+    timer: Option<Arc<Timer>>,
     /// It woke us, and nothing else did.
     glances: bool,
     /// Looks for requests, in all and in vain since the last that was found.
@@ -278,10 +283,10 @@ impl View {
         self.donor = None;
         if !self.others.is_empty()
             && !self.lanes.is_empty()
-            && !self.watching
-            && let (Ok(timer), Some(Ok(bed))) = (processors.0.timer.get(Timer::new), me.map(|me| processors.0.domain.bed(me)))
+            && self.timer.is_none()
+            && let (Ok(timer), Some(Ok(bed))) = (processors.timer(), me.map(|me| processors.0.domain.bed(me)))
         {
-            self.watching = bed.set.add(timer, WATCH, Report::OneOfUs).is_ok();
+            self.timer = bed.set.add(&*timer, WATCH, Report::OneOfUs).is_ok().then_some(timer);
         }
     }
 
@@ -429,8 +434,8 @@ impl Idle for Processors {
             VIEW.with_borrow(|view| {
                 view.pay_looks();
                 view.home.as_ref().filter(|_| view.confined).map(processor::Processors::confine);
-                if let (true, Ok(timer), Ok(bed)) = (view.watching, self.0.timer.get(Timer::new), self.0.domain.bed(number)) {
-                    bed.set.remove(timer);
+                if let (Some(timer), Ok(bed)) = (&view.timer, self.0.domain.bed(number)) {
+                    bed.set.remove(&**timer);
                 }
             });
             self.0.members[vp.index()].store(0, Relaxed);
@@ -478,10 +483,10 @@ impl Idle for Processors {
         let (lanes, found, alone, mut donated) = VIEW.with_borrow_mut(|view| {
             let found = view.next;
             view.next += 1;
-            if view.watching {
+            if let Some(timer) = &view.timer {
                 vp.light_fence();
                 if self.0.watch.begins_to_run(|| view.others.iter().any(|&(other, _)| is_asleep(self.0.domain, other))) {
-                    self.set_timer();
+                    timer.set(self.0.watch.interval());
                 }
             }
             // Nobody else's lanes are looked after here.
@@ -601,12 +606,12 @@ impl View {
 impl Processors {
     /// The sleeper's second look; what comes after it will be rung for, here or at the home of the lane, or be found after a while.
     fn last_look(&self, vp: &Vp, view: &View) -> bool {
-        if view.watching {
+        if let Some(timer) = &view.timer {
             vp.heavy_fence();
             let (domain, running) = (self.0.domain, State::Awake(Awake::Running));
             let another_runs = view.any_other(domain, |state| state == running);
             if self.0.watch.goes_to_sleep(another_runs, !view.any_other(domain, |state| state != State::Parked)) {
-                self.set_timer();
+                timer.set(self.0.watch.interval());
             }
         }
         view.waits()

@@ -567,7 +567,7 @@ fn disturb(it: &Hold, ring: &Sender<Shared<[Slot]>>, dice: &mut Dice) {
                 _ => it.numbers[dice.below(it.numbers.len() as u64) as usize],
             };
             // Not `make`, which allocates what it is asked for, nor those that last as long: what they do with such arguments is their own fault.
-            let procedure = if ["make", "nap", "work", "open-slow"].map(|name| it.number(name)).contains(&procedure) {
+            let procedure = if ["make", "nap", "work", "compute", "open-slow"].map(|name| it.number(name)).contains(&procedure) {
                 it.number("null")
             } else {
                 procedure
