@@ -63,6 +63,9 @@ const MOST_OF_DONOR: usize = DEPTH.div_ceil(BATCH);
 const SOON: Duration = Duration::from_micros(20);
 const SOON_ENOUGH: u32 = 8;
 
+/// So long a server takes at most to move to another processor, as a rule; so long its callers have patience with it.
+const MOVE: Duration = Duration::from_micros(150);
+
 /// The idle behaviour of the virtual processors of one scheduler: give it to the scheduler, and to the channels that they are to serve.
 #[derive(Clone, Debug)]
 pub struct Processors(Arc<Crew>);
@@ -229,6 +232,8 @@ struct View {
     donor: Option<(usize, usize)>,
     /// We gave our processor to a server, and have not had it back since.
     gave: bool,
+    /// We gave it to a server, which has not said since that it is elsewhere.
+    lent: bool,
     hand_over: HandOver,
     /// How often in a row we were woken soon after we had gone to sleep.
     soon: u32,
@@ -379,6 +384,7 @@ impl View {
             for seat in self.seats.iter() {
                 // One server at a time: others run where they are, side by side with it.
                 self.gave |= seat.look(kept || self.gave);
+                self.lent |= self.gave;
             }
         }
     }
@@ -580,6 +586,12 @@ impl View {
         }
         let now = Instant::now();
         let since = *self.idle_since.get_or_insert(now);
+        if self.lent && self.seats.iter().any(|seat| seat.servers_place() != Some(processor::current() as u32)) {
+            // The server that had our processor moves to one of its own. It comes soon, and will be quick there.
+            self.lent = false;
+            self.pacer.renew();
+            self.idle_since = Some(now + MOVE);
+        }
         now - since < self.pacer.budget(pacing) && deadline.is_none_or(|at| now < at)
     }
 
@@ -593,10 +605,18 @@ impl View {
     fn leave_donor(&mut self) -> bool {
         self.donated = false;
         self.soon = 0;
+        // Before we go: callers have patience with one who moves, and do not believe any more that we are where they brought us.
+        let (number, domain) = (number(), Domain::current());
+        if let (Some(number), Ok(domain)) = (number, &domain) {
+            domain.station().line(number).cpu.store(NOWHERE, Ordering::Relaxed);
+        }
         let elsewhere = self.home.as_ref().map(|home| home.without(processor::current()));
         let left = elsewhere.is_some_and(|elsewhere| elsewhere.count() > 0 && elsewhere.confine().is_ok());
-        // Lest callers believe that we are still where they brought us.
-        if let (true, Some(number), Ok(domain)) = (left, number(), Domain::current()) {
+        if left {
+            // What was learned of callers with whom we shared a processor does not hold here; and to have come here for nothing would be dear.
+            self.pacer.renew();
+        }
+        if let (Some(number), Ok(domain)) = (number, domain) {
             say_where(domain, number);
         }
         left

@@ -59,6 +59,11 @@ impl Pacer {
         }
     }
 
+    /// What was learned is not true any more.
+    pub fn renew(&self) {
+        self.budget_ns.store(LONGEST_NS, Ordering::Relaxed);
+    }
+
     /// It did not.
     pub fn fruitless(&self) {
         let budget = self.budget_ns.load(Ordering::Relaxed);
@@ -162,6 +167,9 @@ mod tests {
         for _ in 0..10 {
             pacer.fruitful();
         }
+        assert_eq!(pacer.budget(Pacing::Adaptive), LONGEST);
+        pacer.fruitless();
+        pacer.renew();
         assert_eq!(pacer.budget(Pacing::Adaptive), LONGEST);
     }
 
