@@ -351,7 +351,6 @@ impl View {
         if wanted {
             self.donor = None;
             if !self.leave_donor() {
-                self.donated = true;
                 processor::give_way();
             }
         }
@@ -603,22 +602,19 @@ impl View {
 
     /// Moves to another processor than the donor's. False if there is none.
     fn leave_donor(&mut self) -> bool {
-        self.donated = false;
         self.soon = 0;
-        // Before we go: callers have patience with one who moves, and do not believe any more that we are where they brought us.
-        let (number, domain) = (number(), Domain::current());
-        if let (Some(number), Ok(domain)) = (number, &domain) {
-            domain.station().line(number).cpu.store(NOWHERE, Ordering::Relaxed);
-        }
         let elsewhere = self.home.as_ref().map(|home| home.without(processor::current()));
-        let left = elsewhere.is_some_and(|elsewhere| elsewhere.count() > 0 && elsewhere.confine().is_ok());
+        let Some(elsewhere) = elsewhere.filter(|elsewhere| elsewhere.count() > 0) else { return false };
+        let (Some(number), Ok(domain)) = (number(), Domain::current()) else { return false };
+        // Before we go: callers have patience with one who moves, and do not believe any more that we are where they brought us.
+        domain.station().line(number).cpu.store(NOWHERE, Ordering::Relaxed);
+        let left = elsewhere.confine().is_ok();
         if left {
+            self.donated = false;
             // What was learned of callers with whom we shared a processor does not hold here; and to have come here for nothing would be dear.
             self.pacer.renew();
         }
-        if let (Some(number), Ok(domain)) = (number, domain) {
-            say_where(domain, number);
-        }
+        say_where(domain, number);
         left
     }
 }
@@ -682,7 +678,7 @@ impl Processors {
         let cpu = say_where(domain, number);
         VIEW.with_borrow_mut(|view| {
             // Brought here by a donor that cannot have said so with a call: its calls were sent before.
-            if (before != cpu || !view.confined) && view.is_confined() {
+            if !view.lanes.is_empty() && (before != cpu || !view.confined) && view.is_confined() {
                 (view.donated, view.confined) = (true, true);
                 view.donor = view.lanes.iter().position(|lane| lane.gave(cpu)).map(|at| (at, MOST_OF_DONOR));
             }
