@@ -16,23 +16,22 @@
 //! One look is also taken by a processor that is not idle: when a thread yields while no other is ready, and at every 4096th choice of the next thread, lest threads that are
 //! always ready shut out calls (`upcall_thread`, vp.rs).
 
+mod view;
+
+use self::view::View;
 use crate::domain::{Domain, MOST_PROCESSORS};
-use crate::look;
-use crate::pacer::{GiveWay, HandOver, LONGEST, Pacer, Pacing};
+use crate::pacer::{LONGEST, Pacing};
 use crate::placed::NOWHERE;
-use crate::seat::VpSeat;
 use crate::server::ServerLane;
 use crate::sleep;
 use crate::watch::Watch;
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::ops::Range;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use upcall_os::atomic::{Ordering, fence};
-use upcall_os::poll::Report;
+use upcall_os::atomic::Ordering;
 use upcall_os::processor;
 use upcall_os::timer::Timer;
 use upcall_shm::channel::DEPTH;
@@ -200,217 +199,6 @@ thread_local! {
     static LIFE: Cell<u64> = const { Cell::new(0) };
 }
 
-/// One virtual processor's own view of the domain.
-#[derive(Default)]
-struct View {
-    generation: u64,
-    /// Our own come first, then those of each other processor.
-    lanes: Rc<Vec<Arc<ServerLane>>>,
-    own: usize,
-    others: Vec<(usize, Range<usize>)>,
-    /// The crew's timer, if it is in our bed.
-    timer: Option<Arc<Timer>>,
-    /// It woke us, and nothing else did.
-    glances: bool,
-    /// Looks for requests, in all and in vain since the last that was found.
-    looks: u32,
-    in_vain: u32,
-    /// What we last said that we do.
-    said: Awake,
-    seats: Rc<Vec<Arc<VpSeat>>>,
-    /// Where the next look begins, and where the last one found a request.
-    next: usize,
-    pacer: Pacer,
-    give_way: GiveWay,
-    /// The last look found nothing.
-    quiet: bool,
-    /// Since when nothing was found.
-    idle_since: Option<Instant>,
-    /// The processor that we run on is a caller's.
-    donated: bool,
-    /// By whom, if we know: its lane, which is served first, and how often that may still be so.
-    donor: Option<(usize, usize)>,
-    /// We gave our processor to a server, and have not had it back since.
-    gave: bool,
-    /// We gave it to a server, which has not said since that it is elsewhere.
-    lent: bool,
-    hand_over: HandOver,
-    /// How often in a row we were woken soon after we had gone to sleep.
-    soon: u32,
-    /// We were confined by a donor, or confined ourselves away from one.
-    confined: bool,
-    /// Where we may run when nobody confines us.
-    home: Option<processor::Processors>,
-    /// We may run on one processor only.
-    single: bool,
-    /// And somebody that we wait for runs there too, for all we know: to spin would keep it from running.
-    shares: bool,
-}
-
-impl View {
-    fn refresh(&mut self, processors: &Processors) {
-        let generation = processors.0.domain.generation();
-        if self.generation != generation {
-            self.generation = generation;
-            self.share_lanes(processors);
-            self.seats = Rc::new(number().map_or_else(Vec::new, |number| processors.0.domain.seats(number)));
-        }
-    }
-
-    /// Our lanes may be another's from now on, who knows of no look that is owed.
-    fn pay_looks(&self) {
-        fence(Ordering::SeqCst);
-        self.lanes[..self.own].iter().for_each(|lane| lane.look());
-    }
-
-    /// Which lanes are whose: neighbours in one channel belong to different processors, the first of them to the channel's home.
-    fn share_lanes(&mut self, processors: &Processors) {
-        self.pay_looks();
-        let running: Vec<usize> = processors.running().collect();
-        let owner = |lane: &ServerLane| {
-            let home = running.iter().position(|&number| number == lane.home()).unwrap_or(0);
-            running.get((home + lane.place()) % running.len().max(1)).copied()
-        };
-        let mut lanes: Vec<_> = processors.lanes().iter().map(|lane| (owner(lane), lane.clone())).collect();
-        let me = number();
-        lanes.iter().for_each(|(owner, lane)| lane.belongs_to(*owner));
-        lanes.sort_by_key(|(owner, _)| (*owner != me, *owner));
-        let of = |whose| lanes.iter().filter(|(owner, _)| *owner == whose).count();
-        self.own = of(me);
-        let mut from = self.own;
-        self.others.clear();
-        for other in running.into_iter().filter(|&number| Some(number) != me) {
-            let count = of(Some(other));
-            self.others.push((other, from..from + count));
-            from += count;
-        }
-        self.lanes = Rc::new(lanes.into_iter().map(|(_, lane)| lane).collect());
-        self.donor = None;
-        if !self.others.is_empty()
-            && !self.lanes.is_empty()
-            && self.timer.is_none()
-            && let (Ok(timer), Some(Ok(bed))) = (processors.timer(), me.map(|me| processors.0.domain.bed(me)))
-        {
-            self.timer = bed.set.add(&*timer, WATCH, Report::OneOfUs).is_ok().then_some(timer);
-        }
-    }
-
-    /// A lane with a request; the look begins behind the last one served. Where the last look found nothing, several looks are taken in a row: the way
-    /// round through the scheduler takes longer than a look.
-    fn find(&mut self, domain: &Domain) -> Option<usize> {
-        if let Some(donors) = self.next_of_donor() {
-            return Some(donors);
-        }
-        let (before, from) = self.lanes[..self.own].split_at(self.next.min(self.own));
-        let looks = if self.quiet && self.own > 0 { LOOKS } else { 1 };
-        for _ in 0..looks {
-            if let Some(at) = from.iter().position(|lane| lane.waits()) {
-                return Some(before.len() + at);
-            }
-            if let Some(at) = before.iter().position(|lane| lane.waits()) {
-                return Some(at);
-            }
-            if looks > 1 {
-                look::again();
-            }
-        }
-        if self.others.is_empty() { None } else { self.find_of_others(domain) }
-    }
-
-    fn find_of_others(&mut self, domain: &Domain) -> Option<usize> {
-        (self.looks, self.in_vain) = (self.looks.wrapping_add(1), self.in_vain.wrapping_add(1));
-        let all = self.glances || self.in_vain.is_multiple_of(QUIET_BETWEEN) || self.looks.is_multiple_of(BUSY_BETWEEN);
-        let mut looked_at =
-            self.others.iter().filter(|&&(other, _)| all || is_asleep(domain, other)).flat_map(|(_, lanes)| lanes.clone());
-        looked_at.find(|&at| self.lanes[at].waits())
-    }
-
-    /// Who gave us its processor comes first, as long as it has calls that wait.
-    fn next_of_donor(&mut self) -> Option<usize> {
-        let (lane, left) = self.donor?;
-        let next = (self.donated && left > 0 && self.lanes[lane].waits()).then_some(lane);
-        if next.is_some() {
-            self.donor = Some((lane, left - 1));
-        }
-        next
-    }
-
-    /// Gives the processor back before the request in lane `next` is served, if it is time: all calls of who gave it to us are answered, or it has something to run there
-    /// itself. No matter if it runs somewhere else meanwhile.
-    fn give_back(&mut self, next: usize) {
-        let Some((lane, _)) = self.donor.filter(|_| self.donated) else { return };
-        let (donor, here) = (&self.lanes[lane], Some(processor::current() as u32));
-        if donor.callers_place() != here {
-            return;
-        }
-        let wanted = if next == lane {
-            donor.callers_state() == Some(State::Awake(Awake::Running))
-        } else {
-            self.lanes[next].callers_place() != here
-        };
-        if wanted {
-            self.donor = None;
-            if !self.leave_donor() {
-                processor::give_way();
-            }
-        }
-    }
-
-    /// Says what we do, if that has changed.
-    #[inline]
-    fn say(&mut self, domain: &Domain, awake: Awake) {
-        if let (true, Some(number)) = (self.said != awake, number()) {
-            self.said = awake;
-            domain.station().say(number, awake);
-        }
-    }
-
-    /// Whether one of the others does this, by its own word.
-    fn any_other(&self, domain: &Domain, does: impl Fn(State) -> bool) -> bool {
-        self.others.iter().any(|&(other, _)| does(domain.station().state(other)))
-    }
-
-    /// The looks that were put off. With nothing else to do, our processor goes to a server that needs one, unless it is to be `kept`.
-    fn settle(&mut self, domain: &Domain, kept: bool) {
-        let own = &self.lanes[..self.own];
-        let seats = self.seats.iter().any(|seat| seat.owes_look());
-        if own.iter().any(|lane| lane.owes_look()) || seats {
-            // To be said before: who gets our processor asks at once.
-            if seats && !kept {
-                self.say(domain, Awake::Gave);
-            }
-            self.pay_looks();
-            for seat in self.seats.iter() {
-                // One server at a time: others run where they are, side by side with it.
-                self.gave |= seat.look(kept || self.gave);
-                self.lent |= self.gave;
-            }
-        }
-    }
-
-    /// Our processor was given to a server: lets that run until a reply is there. False if it takes so long that it is better to sleep.
-    fn hand_over(&mut self) -> bool {
-        let Self { hand_over, seats, .. } = self;
-        let there = hand_over.until(|| seats.iter().any(|seat| seat.waits()));
-        self.gave &= there;
-        there
-    }
-
-    /// Whether somebody that we wait for is on this processor, or may be.
-    fn shares(&self, cpu: u32) -> bool {
-        let elsewhere = |at: Option<u32>| at.is_some_and(|at| at != cpu);
-        let nobody = self.seats.is_empty() && self.lanes.is_empty();
-        nobody
-            || !self.seats.iter().all(|seat| elsewhere(seat.servers_place()))
-            || !self.lanes.iter().all(|lane| elsewhere(lane.callers_place()))
-    }
-
-    /// The sleeper's second look.
-    fn waits(&self) -> bool {
-        self.seats.iter().any(|seat| seat.waits()) || self.lanes.iter().any(|lane| lane.waits())
-    }
-}
-
 impl Idle for Processors {
     fn begin(&self, vp: &Vp) {
         let domain = self.0.domain;
@@ -555,70 +343,6 @@ impl Idle for Processors {
     }
 }
 
-impl View {
-    /// One step of spinning; false when it is time to sleep.
-    fn spin(&mut self, pacing: Pacing, round: u32, deadline: Option<Instant>) -> bool {
-        if self.single && round % SPINS_AT_A_PLACE == 1 {
-            self.shares = self.shares(processor::current() as u32);
-        }
-        if pacing == Pacing::Poll {
-            if self.shares {
-                self.give_way.step();
-            }
-            return !round.is_multiple_of(64) || deadline.is_none_or(|at| Instant::now() < at);
-        }
-        if pacing == Pacing::Sleep || self.glances {
-            return false;
-        }
-        if self.donated {
-            // Calls follow each other closely: a processor of our own serves them better than the caller's.
-            if self.soon < SOON_ENOUGH || !self.leave_donor() {
-                return false;
-            }
-            self.shares = self.single && self.shares(processor::current() as u32);
-        }
-        if self.shares {
-            return false;
-        }
-        if round % 32 != 1 {
-            return true;
-        }
-        let now = Instant::now();
-        let since = *self.idle_since.get_or_insert(now);
-        if self.lent && self.seats.iter().any(|seat| seat.servers_place() != Some(processor::current() as u32)) {
-            // The server that had our processor moves to one of its own. It comes soon, and will be quick there.
-            self.lent = false;
-            self.pacer.renew();
-            self.idle_since = Some(now + MOVE);
-        }
-        now - since < self.pacer.budget(pacing) && deadline.is_none_or(|at| now < at)
-    }
-
-    /// Whether we may run in one place only, and that by another's doing.
-    fn is_confined(&self) -> bool {
-        let by_another = |allowed: processor::Processors| allowed.count() == 1 && self.home.as_ref() != Some(&allowed);
-        processor::Processors::allowed().is_ok_and(by_another)
-    }
-
-    /// Moves to another processor than the donor's. False if there is none.
-    fn leave_donor(&mut self) -> bool {
-        self.soon = 0;
-        let elsewhere = self.home.as_ref().map(|home| home.without(processor::current()));
-        let Some(elsewhere) = elsewhere.filter(|elsewhere| elsewhere.count() > 0) else { return false };
-        let (Some(number), Ok(domain)) = (number(), Domain::current()) else { return false };
-        // Before we go: callers have patience with one who moves, and do not believe any more that we are where they brought us.
-        domain.station().line(number).cpu.store(NOWHERE, Ordering::Relaxed);
-        let left = elsewhere.confine().is_ok();
-        if left {
-            self.donated = false;
-            // What was learned of callers with whom we shared a processor does not hold here; and to have come here for nothing would be dear.
-            self.pacer.renew();
-        }
-        say_where(domain, number);
-        left
-    }
-}
-
 impl Processors {
     /// The sleeper's second look; what comes after it will be rung for, here or at the home of the lane, or be found after a while.
     fn last_look(&self, vp: &Vp, view: &View) -> bool {
@@ -644,6 +368,7 @@ impl Processors {
             // Confined, but by nobody who needs it now: back to where we belong.
             if view.confined && !view.donated {
                 view.confined = false;
+                view.refuge = None;
                 let _ = view.home.as_ref().map(processor::Processors::confine);
                 // Lest a donor believes that we are still where it brought us, and that the wake will find us there.
                 line.cpu.store(NOWHERE, Ordering::Relaxed);
