@@ -3,6 +3,9 @@
 //! Source: URPC, sections 2 and 3.2: idle processors poll, at the lowest priority; a processor with nothing to do anywhere sleeps, and costs
 //! nothing. The order of a look: replies for our own threads first (they end somebody's wait), then requests of clients.
 //!
+//! One look is also taken by a processor that is not idle: when a thread yields while no other is ready, and at every 4096th choice of the next thread, lest threads that are
+//! always ready shut out calls (`upcall_thread`, vp.rs).
+//!
 //! # Whose lanes a processor looks at
 //! A request in a lane is a thread that has not started, and whichever processor takes it runs it. But two processors that look at one lane take its line from each other, and from the
 //! caller. So each lane belongs to one processor, and lanes of one client to different ones; a processor looks at its own lanes, at those of others that sleep, and
@@ -12,9 +15,6 @@
 //! # Whose processor it is
 //! One that was brought to a caller's processor serves that caller's calls first, and gives the processor back when they are answered, or when the caller has something to run there
 //! itself (URPC, section 3.1.2; U10, U11): it goes on elsewhere, or sleeps.
-//!
-//! One look is also taken by a processor that is not idle: when a thread yields while no other is ready, and at every 4096th choice of the next thread, lest threads that are
-//! always ready shut out calls (`upcall_thread`, vp.rs).
 
 mod view;
 
