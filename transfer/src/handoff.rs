@@ -37,7 +37,7 @@ impl Donor {
     /// Whether the peer's virtual processor was brought to the processor that the caller runs on, and is still there by its own word.
     #[inline]
     pub fn has_brought(&self, station: &PeerStation, vp: u16) -> bool {
-        self.placed.is_any() && self.placed.is_any_at(processor::current() as u32, || station.cpu(vp))
+        self.placed.is_any_at(|| processor::current() as u32, || station.cpu(vp))
     }
 
     /// Confines the peer's sleeping virtual processor to the caller's processor. Returns whether it will run there. At most a few system calls the first

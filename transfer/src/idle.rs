@@ -141,9 +141,9 @@ impl Processors {
     }
 
     /// Who serves with us has changed, and so whose lanes are whose.
-    fn have_others_share(&self, domain: &Domain) {
+    fn have_others_share(&self) {
         if self.0.count > 1 && !self.lanes().is_empty() {
-            domain.changed();
+            self.0.domain.changed();
         }
     }
 
@@ -218,7 +218,7 @@ impl Idle for Processors {
         let line = domain.station().line(number);
         line.tid.store(processor::thread_id(), Ordering::Relaxed);
         self.0.members[vp.index()].store(number + 1, Relaxed);
-        self.have_others_share(domain);
+        self.have_others_share();
     }
 
     fn end(&self, vp: &Vp) {
@@ -232,7 +232,7 @@ impl Idle for Processors {
                 }
             });
             self.0.members[vp.index()].store(0, Relaxed);
-            self.have_others_share(self.0.domain);
+            self.have_others_share();
             NUMBER.set(0);
             VIEW.set(View::default());
             self.0.domain.leave_seats(number);
@@ -382,7 +382,7 @@ impl Processors {
             view.generation
         });
         sleep::announce_another(&line.asleep, &line.sleeps);
-        let busy = vp.has_work() || domain.generation() != generation || VIEW.with_borrow_mut(|view| self.last_look(vp, view));
+        let busy = vp.has_work() || domain.generation() != generation || VIEW.with_borrow(|view| self.last_look(vp, view));
         if busy {
             sleep::retract(&line.asleep);
             say_where(domain, number);

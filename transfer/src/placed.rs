@@ -17,14 +17,8 @@ use upcall_os::atomic::{AtomicU64, Ordering};
 pub const NOWHERE: u32 = u32::MAX;
 
 /// The last thread that was moved, and where to; see the module.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Placed(AtomicU64);
-
-impl Default for Placed {
-    fn default() -> Self {
-        Self(AtomicU64::new(0))
-    }
-}
 
 fn word(tid: u32, cpu: u32) -> u64 {
     u64::from(tid) << 32 | u64::from(cpu.wrapping_add(1))
@@ -37,16 +31,14 @@ impl Placed {
         self.0.load(Ordering::Relaxed) == word(tid, cpu) && said == Some(cpu)
     }
 
-    /// Whether anything was moved.
+    /// Whether whatever was moved last was moved to processor `cpu`, and `said` since that it is there. Asks for neither if nothing was moved.
     #[inline]
-    pub fn is_any(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != 0
-    }
-
-    /// Whether whatever was moved last was moved to processor `cpu`, and `said` since that it is there.
-    #[inline]
-    pub fn is_any_at(&self, cpu: u32, said: impl FnOnce() -> Option<u32>) -> bool {
-        self.0.load(Ordering::Relaxed) as u32 == cpu.wrapping_add(1) && said() == Some(cpu)
+    pub fn is_any_at(&self, cpu: impl FnOnce() -> u32, said: impl FnOnce() -> Option<u32>) -> bool {
+        let last = self.0.load(Ordering::Relaxed);
+        last != 0 && {
+            let cpu = cpu();
+            last as u32 == cpu.wrapping_add(1) && said() == Some(cpu)
+        }
     }
 
     /// Remembers that the thread was moved, or could not be.

@@ -85,7 +85,7 @@ impl View {
     }
 
     /// Which lanes are whose: neighbours in one channel belong to different processors, the first of them to the channel's home.
-    pub(super) fn share_lanes(&mut self, processors: &Processors) {
+    fn share_lanes(&mut self, processors: &Processors) {
         self.pay_looks();
         let running: Vec<usize> = processors.running().collect();
         let owner = |lane: &ServerLane| {
@@ -138,7 +138,7 @@ impl View {
         if self.others.is_empty() { None } else { self.find_of_others(domain) }
     }
 
-    pub(super) fn find_of_others(&mut self, domain: &Domain) -> Option<usize> {
+    fn find_of_others(&mut self, domain: &Domain) -> Option<usize> {
         (self.looks, self.in_vain) = (self.looks.wrapping_add(1), self.in_vain.wrapping_add(1));
         let all = self.glances || self.in_vain.is_multiple_of(QUIET_BETWEEN) || self.looks.is_multiple_of(BUSY_BETWEEN);
         let mut looked_at =
@@ -147,7 +147,7 @@ impl View {
     }
 
     /// Who gave us its processor comes first, as long as it has calls that wait.
-    pub(super) fn next_of_donor(&mut self) -> Option<usize> {
+    fn next_of_donor(&mut self) -> Option<usize> {
         let (lane, left) = self.donor?;
         let next = (self.donated && left > 0 && self.lanes[lane].waits()).then_some(lane);
         if next.is_some() {
@@ -221,7 +221,7 @@ impl View {
     }
 
     /// Whether somebody that we wait for is on this processor, or may be.
-    pub(super) fn shares(&self, cpu: u32) -> bool {
+    fn shares(&self, cpu: u32) -> bool {
         let elsewhere = |at: Option<u32>| at.is_some_and(|at| at != cpu);
         let nobody = self.seats.is_empty() && self.lanes.is_empty();
         nobody
@@ -269,7 +269,7 @@ impl View {
             self.pacer.renew();
             self.idle_since = Some(now + MOVE);
         }
-        now - since < self.pacer.budget(pacing) && deadline.is_none_or(|at| now < at)
+        now.saturating_duration_since(since) < self.pacer.budget(pacing) && deadline.is_none_or(|at| now < at)
     }
 
     /// Whether we may run in one place only, and that by another's doing.
@@ -281,7 +281,7 @@ impl View {
     }
 
     /// Moves to another processor than the donor's. False if there is none.
-    pub(super) fn leave_donor(&mut self) -> bool {
+    fn leave_donor(&mut self) -> bool {
         self.soon = 0;
         let elsewhere = self.home.as_ref().map(|home| home.without(processor::current()));
         let Some(elsewhere) = elsewhere.filter(|elsewhere| elsewhere.count() > 0) else { return false };
