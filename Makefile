@@ -65,7 +65,7 @@ tsan:
 	    echo "tsan: skipped, no nightly toolchain with its library's source here (rustup +nightly component add rust-src)"; \
 	fi
 
-# Lines of memory that two pairs of processors share while they call, counted: there are none (rpc/tests/lines says how). The instrumentation is asan's, which calls the test's own
+# Lines of memory that two pairs of processors share while they call, counted: next to none (rpc/tests/lines says how). The instrumentation is asan's, which calls the test's own
 # hooks in place of the sanitizer's library.
 LINES := --cfg upcall_count_lines -Zsanitizer=address -Zexternal-clangrt -Cllvm-args=-asan-stack=0 -Cllvm-args=-asan-globals=0 \
     -Cllvm-args=-asan-constructor-kind=none -Cllvm-args=-asan-opt=0 -Cllvm-args=-asan-instrumentation-with-call-threshold=0 \
