@@ -5,7 +5,7 @@
 
 use crate::record::Cause;
 use crate::vp::here;
-use crate::waiter::{Published, Wait, wait};
+use crate::waiter::{Me, Published, Wait, wait};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
@@ -52,7 +52,7 @@ pub fn blocking<T: Send>(work: impl FnOnce() -> T + Send) -> T {
         // SAFETY: only the lifetime changes. The calling thread stays in `wait` until the work was run, for good or ill: `Job`
         // wakes it once, after its last use of the pointer, and nothing cuts the wait short.
         let run: *mut (dyn FnMut() + Send) = unsafe { std::mem::transmute::<_, &mut (dyn FnMut() + Send + 'static)>(run) };
-        wait(Cause::Blocking, ptr::null(), None, |mine| {
+        wait(Me::find(), Cause::Blocking, ptr::null(), None, |mine| {
             let job = Job { run, waiting: mine };
             match AsideThreads::give(job) {
                 Ok(()) => Published::Yes,

@@ -4,12 +4,13 @@
 //! it; and a wake before the thread has switched away is not lost (see `vp`). A notifier that draws the right to wake in vain,
 //! because the waiter's deadline was first, goes on to the next one: no notification is used up by a thread that had given up.
 
-use crate::deadline::{Bound, after};
+use crate::deadline::{Bound, after, has_deadline};
 use crate::list::{Node, Taken, WaitList};
-use crate::mutex::MutexGuard;
+use crate::mutex::{Mutex, MutexGuard};
 use crate::record::Cause;
-use crate::waiter::{Ended, Published, Wait, Waited, wait};
+use crate::waiter::{Ended, Me, Published, Wait, Waited, wait};
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::ptr;
 use std::time::{Duration, Instant};
 
@@ -84,27 +85,63 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         deadline: Option<Instant>,
     ) -> (MutexGuard<'a, T>, Waited) {
+        let me = Me::find();
+        if deadline.is_some() || has_deadline(me) {
+            self.wait_bounded(me, deadline, guard)
+        } else {
+            (self.wait_endlessly(me, guard), Waited::Woken)
+        }
+    }
+
+    #[inline(always)]
+    fn wait_endlessly<'a, T: ?Sized>(&self, me: Me, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         let mutex = guard.mutex();
-        let bound = Bound::of(deadline);
+        let mut node = MaybeUninit::uninit();
+        wait(me, Cause::Condition, ptr::from_ref(self).cast(), None, |mine| {
+            let list = self.list.open();
+            // SAFETY: the node is in this frame, which stays until the wake.
+            unsafe { list.add(node.write(Node::new(mine, 0))) };
+            drop(list);
+            drop(guard);
+            Published::Yes
+        });
+        self.lock_again(mutex)
+    }
+
+    // Apart: what a deadline takes would be kept in memory for the other too.
+    #[inline(never)]
+    fn wait_bounded<'a, T: ?Sized>(
+        &self,
+        me: Me,
+        deadline: Option<Instant>,
+        guard: MutexGuard<'a, T>,
+    ) -> (MutexGuard<'a, T>, Waited) {
+        let bound = Bound::of(me, deadline);
+        let mutex = guard.mutex();
         let mut node = None;
-        let ended = wait(Cause::Condition, ptr::from_ref(self).cast(), bound.at, |mine| {
+        let ended = wait(me, Cause::Condition, ptr::from_ref(self).cast(), bound.at, |mine| {
             // SAFETY: the node is in this frame, which stays until the wake or until `remove`.
             unsafe { self.list.open().add(node.insert(Node::new(mine, 0))) };
             drop(guard);
             Published::Yes
         });
         if ended != Ended::TimedOut {
-            // If the thread's deadline passes while it waits for the mutex, the notification is another's.
-            let pass_on = PassOn(self);
-            let guard = mutex.lock();
-            std::mem::forget(pass_on);
-            return (guard, Waited::Woken);
+            return (self.lock_again(mutex), Waited::Woken);
         }
         if let Some(node) = &node {
             self.list.open().remove(node);
         }
         bound.passed();
         (mutex.lock(), Waited::TimedOut)
+    }
+
+    /// After a notification. If the thread's deadline passes while it waits for the mutex, the notification is another's.
+    #[inline(always)]
+    fn lock_again<'a, T: ?Sized>(&self, mutex: &'a Mutex<T>) -> MutexGuard<'a, T> {
+        let pass_on = PassOn(self);
+        let guard = mutex.lock();
+        std::mem::forget(pass_on);
+        guard
     }
 
     /// Wakes the thread that has waited longest, if one waits. Whoever calls need not hold the mutex.
@@ -140,9 +177,16 @@ impl Condvar {
 struct PassOn<'a>(&'a Condvar);
 
 impl Drop for PassOn<'_> {
+    // Inline, and by value from there, so that it need not lie in memory.
+    #[inline(always)]
     fn drop(&mut self) {
-        self.0.notify_one();
+        pass_on(self.0);
     }
+}
+
+#[cold]
+fn pass_on(condition: &Condvar) {
+    condition.notify_one();
 }
 
 impl fmt::Debug for Condvar {

@@ -7,6 +7,7 @@
 
 use crate::extra::Extra;
 use crate::thread::current_record;
+use crate::waiter::Me;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
@@ -73,6 +74,12 @@ pub fn deadline() -> Option<Instant> {
     current_record().extra().and_then(|extra| extra.deadline.get())
 }
 
+/// Whether the calling thread runs inside of [`with_deadline`].
+#[inline(always)]
+pub(crate) fn has_deadline(me: Me) -> bool {
+    me.rec.extra().is_some_and(|extra| extra.deadline.get().is_some())
+}
+
 /// Runs `wait` without the thread's deadline: for waits that must not be left.
 pub(crate) fn shielded<T>(wait: impl FnOnce() -> T) -> T {
     let Some(extra) = current_record().extra() else { return wait() };
@@ -98,8 +105,8 @@ pub(crate) struct Bound {
 impl Bound {
     /// The wait's own deadline or the thread's, whichever is earlier.
     #[inline(always)]
-    pub(crate) fn of(own: Option<Instant>) -> Self {
-        match current_record().extra() {
+    pub(crate) fn of(me: Me, own: Option<Instant>) -> Self {
+        match me.rec.extra() {
             None => Self { at: own, cuts: false },
             Some(extra) => Self::with(own, extra),
         }

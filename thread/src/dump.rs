@@ -7,7 +7,7 @@
 
 use crate::beacon;
 use crate::os::{self, Event};
-use crate::record::{Cause, DONE, Rec};
+use crate::record::{Cause, DONE, Rec, State};
 use crate::shared::Shared;
 use crate::vp::{Vp, here};
 use std::backtrace::Backtrace;
@@ -226,7 +226,7 @@ impl Vp {
     /// Whether an idle processor should go to a worker's stack, since the one that it idles on has no room for the dump that is wanted.
     pub(crate) fn dump_wants_a_stack(&self) -> bool {
         self.shared.dump.is_wanted()
-            && self.current().cause.get() != Cause::Work
+            && self.current().state.get().cause != Cause::Work
             && self.group.stack_size >= 2 * ROOM
             && !self.has_room()
     }
@@ -249,11 +249,11 @@ impl Vp {
         let number = rec.id.get();
         let name = rec.extra().and_then(|extra| extra.name());
         let name = name.map_or_else(String::new, |name| format!(" '{name}'"));
-        let state = match rec.cause.get() {
-            _ if !rec.blocking.get() && runs => "runs".to_owned(),
-            Cause::Work if !rec.blocking.get() => "is a worker without work".to_owned(),
-            _ if !rec.blocking.get() => "is ready".to_owned(),
-            cause => format!("waits for {}", what(cause, rec.object.get())),
+        let state = match rec.state.get() {
+            State { blocking: false, .. } if runs => "runs".to_owned(),
+            State { blocking: false, cause: Cause::Work } => "is a worker without work".to_owned(),
+            State { blocking: false, .. } => "is ready".to_owned(),
+            State { cause, .. } => format!("waits for {}", what(cause, rec.object.get())),
         };
         let backtrace = if runs { Some(Backtrace::force_capture()) } else { self.backtrace(rec) };
         let note = if backtrace.is_none() { " (too little stack left for a backtrace)" } else { "" };

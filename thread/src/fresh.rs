@@ -173,7 +173,7 @@ impl<T: Linked> Fresh<T> {
     /// Whether nothing is there; see `len`.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.visit.late.is_empty() && self.listed() == 0
     }
 }
 

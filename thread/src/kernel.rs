@@ -5,7 +5,7 @@
 
 use crate::beacon;
 use crate::extra::Extra;
-use crate::record::{Cause, REF, Rec, Record};
+use crate::record::{Cause, REF, Rec, Record, State};
 use crate::shared::draw_numbers;
 use crate::waiter::{Ended, Published, Ticket, Wait, publish_wait};
 use std::cell::Cell;
@@ -106,13 +106,13 @@ pub(crate) fn wake(rec: Rec) {
 
 #[cold]
 pub(crate) fn wait(
+    me: Rec,
     cause: Cause,
     object: *const (),
     deadline: Option<Instant>,
     number: u64,
     publish: impl FnOnce(Wait) -> Published,
 ) -> Ended {
-    let me = mine();
     me.futex.word.store(WAITING, Ordering::Relaxed);
     me.ticket.store(number, Ordering::Release);
     if publish_wait(Wait::of(me, number), cause, object, publish) == Published::No {
@@ -125,7 +125,7 @@ pub(crate) fn wait(
     {
         if Instant::now() >= at {
             if (Ticket { rec: me, number }).draw() {
-                me.blocking.set(false);
+                me.state.set(State::RUNS);
                 return Ended::TimedOut;
             }
             break;
@@ -136,6 +136,6 @@ pub(crate) fn wait(
     while me.futex.word.load(Ordering::Acquire) == WAITING {
         me.futex.wait(WAITING, None);
     }
-    me.blocking.set(false);
+    me.state.set(State::RUNS);
     Ended::Woken
 }

@@ -35,6 +35,7 @@ pub(crate) unsafe fn from_raw<T>(raw: *mut T) -> Option<&'static T> {
 #[derive(Debug)]
 pub(crate) struct Fifo<T: Linked> {
     head: Cell<*mut T>,
+    /// The last one, whose link is of no meaning; so is this when there is none.
     tail: Cell<*mut T>,
     holds: PhantomData<&'static T>,
 }
@@ -51,24 +52,23 @@ impl<T: Linked> Fifo<T> {
 
     #[inline(always)]
     pub(crate) fn push(&self, thing: &'static T) {
-        thing.link().store(ptr::null_mut(), Ordering::Relaxed);
         let raw = to_raw(thing);
-        // SAFETY: `tail` holds only what `push` and `append` stored there, both by `to_raw`.
-        match unsafe { from_raw(self.tail.replace(raw)) } {
-            Some(last) => last.link().store(raw, Ordering::Relaxed),
-            None => self.head.set(raw),
+        let last = self.tail.replace(raw);
+        if self.is_empty() {
+            self.head.set(raw);
+        // SAFETY: `tail` holds only what `push` and `append_reversed` stored there, both by `to_raw`.
+        } else if let Some(last) = unsafe { from_raw(last) } {
+            last.link().store(raw, Ordering::Relaxed);
         }
     }
 
     #[inline(always)]
     pub(crate) fn pop(&self) -> Option<&'static T> {
-        // SAFETY: `head` and every link of the list hold only what `push` and `append` stored there, both by `to_raw`.
-        let first = unsafe { from_raw(self.head.get()) }?;
-        let next = first.link().load(Ordering::Relaxed);
+        let raw = self.head.get();
+        // SAFETY: `head` and the links of the list hold only what `push` and `append_reversed` stored there, both by `to_raw`.
+        let first = unsafe { from_raw(raw) }?;
+        let next = if raw == self.tail.get() { ptr::null_mut() } else { first.link().load(Ordering::Relaxed) };
         self.head.set(next);
-        if next.is_null() {
-            self.tail.set(ptr::null_mut());
-        }
         Some(first)
     }
 

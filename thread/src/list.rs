@@ -17,6 +17,9 @@ use std::ptr;
 pub trait Waits: Copy {
     /// Wins the right to wake the thread, which its deadline may have won before.
     fn draw(self) -> bool;
+
+    /// Whether its thread may take itself off the list. Only then is what that takes kept up.
+    fn may_leave(self) -> bool;
 }
 
 /// A place in a list, in the frame of the thread that waits.
@@ -25,8 +28,7 @@ pub struct Node<W> {
     wait: W,
     /// What it waits for, in the terms of the list's owner.
     pub(crate) wants: usize,
-    // The rest is touched by whoever has the list open.
-    listed: Cell<bool>,
+    // The rest is touched by whoever has the list open. `UNLISTED` when it is in no list, if it may leave one.
     older: Cell<*const Node<W>>,
     newer: Cell<*const Node<W>>,
 }
@@ -34,8 +36,11 @@ pub struct Node<W> {
 impl<W: Waits> Node<W> {
     /// A node that is in no list.
     pub fn new(wait: W, wants: usize) -> Self {
-        Self { wait, wants, listed: Cell::new(false), older: Cell::new(ptr::null()), newer: Cell::new(ptr::null()) }
+        Self { wait, wants, older: Cell::new(Self::UNLISTED), newer: Cell::new(ptr::null()) }
     }
+
+    /// No node's address.
+    const UNLISTED: *const Self = ptr::without_provenance(1);
 }
 
 /// See the module comment.
@@ -44,6 +49,7 @@ pub struct WaitList<W> {
     busy: Spin,
     /// Written while the list is open; read at other times as a hint.
     oldest: AtomicPtr<Node<W>>,
+    /// Of no meaning when there is none.
     newest: Cell<*const Node<W>>,
 }
 
@@ -108,24 +114,28 @@ impl<W: Waits> Open<'_, W> {
     #[inline(always)]
     pub unsafe fn add(&self, node: &Node<W>) {
         let raw = ptr::from_ref(node);
-        node.listed.set(true);
-        node.newer.set(ptr::null());
         let newest = self.list.newest.replace(raw);
-        node.older.set(newest);
-        // SAFETY: what the list points to is listed.
-        match unsafe { self.node(newest) } {
-            Some(newest) => newest.newer.set(raw),
-            None => self.list.oldest.store(raw.cast_mut(), Ordering::Relaxed),
+        if self.is_empty() {
+            node.older.set(ptr::null());
+            node.newer.set(ptr::null());
+            self.list.oldest.store(raw.cast_mut(), Ordering::Relaxed);
+        } else {
+            node.older.set(newest);
+            node.newer.set(ptr::null());
+            // SAFETY: the newest of a list that is not empty is listed.
+            if let Some(newest) = unsafe { self.node(newest) } {
+                newest.newer.set(raw);
+            }
         }
     }
 
     /// Takes `node` off, if it is still listed. For its own thread, which waits no more.
     #[inline(always)]
     pub fn remove(&self, node: &Node<W>) {
-        if !node.listed.replace(false) {
+        let (older, newer) = (node.older.replace(Node::UNLISTED), node.newer.get());
+        if older == Node::UNLISTED {
             return;
         }
-        let (older, newer) = (node.older.get(), node.newer.get());
         // SAFETY: the neighbours of a listed node are listed.
         match unsafe { self.node(older) } {
             Some(older) => older.newer.set(newer),
@@ -134,6 +144,7 @@ impl<W: Waits> Open<'_, W> {
         // SAFETY: as above.
         match unsafe { self.node(newer) } {
             Some(newer) => newer.older.set(older),
+            // Without an older one the list is empty, and this of no meaning.
             None => self.list.newest.set(older),
         }
     }
@@ -154,7 +165,15 @@ impl<W: Waits> Open<'_, W> {
     #[inline(always)]
     fn remove_oldest(&self) -> Option<&Node<W>> {
         let oldest = self.oldest()?;
-        self.remove(oldest);
+        if oldest.wait.may_leave() {
+            oldest.older.set(Node::UNLISTED);
+        }
+        let newer = oldest.newer.get();
+        self.list.oldest.store(newer.cast_mut(), Ordering::Relaxed);
+        // SAFETY: the neighbours of a listed node are listed.
+        if let Some(newer) = unsafe { self.node(newer) } {
+            newer.older.set(ptr::null());
+        }
         Some(oldest)
     }
 

@@ -5,7 +5,7 @@
 //! the scheduler itself, which has its models.
 
 use crate::kernel;
-use crate::record::{REF, Rec, Table};
+use crate::record::{REF, Rec, State, Table};
 use crate::shared::draw_numbers;
 use crate::spawn::{leave_result, say_done};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -28,7 +28,7 @@ pub(crate) fn prepare(layout: Layout) -> Rec {
 pub(crate) fn start(rec: Rec, table: &'static Table, stack_size: Option<usize>) -> io::Result<()> {
     rec.word.store(2 * REF, Ordering::Relaxed);
     rec.token.store(0, Ordering::Relaxed);
-    rec.blocking.set(false);
+    rec.state.set(State::RUNS);
     rec.has_result.set(false);
     rec.id.set(draw_numbers(1));
     let mut builder = std::thread::Builder::new();

@@ -44,12 +44,10 @@ pub(crate) struct Record {
     pub(crate) table: Cell<Option<&'static Table>>,
     /// The spawner: where closure and result are; the result comes first.
     pub(crate) packet: Cell<*mut u8>,
-    /// The thread itself: it has published its waiter and must not block again, nor yield, before it is woken.
-    pub(crate) blocking: Cell<bool>,
+    /// The thread itself.
+    pub(crate) state: Cell<State>,
     /// Its processor, when a deadline passes.
     pub(crate) timed_out: Cell<bool>,
-    /// The thread itself, with `object`: what it waits for. For people; nothing depends on it.
-    pub(crate) cause: Cell<Cause>,
     /// The spawner: it has floating-point control words of its own, in `extra`.
     pub(crate) owns_control: Cell<bool>,
     /// The pool: which list the stack belongs to.
@@ -69,7 +67,7 @@ pub(crate) struct Record {
     pub(crate) id: Cell<u64>,
     /// The joiner, with `joiner`: the number of its wait, 0 if that has no deadline.
     pub(crate) joiner_number: AtomicU64,
-    /// The thread itself: see `cause`.
+    /// The thread itself: see `State::cause`.
     pub(crate) object: Cell<*const ()>,
     /// The spawner or the thread itself, once; the last reference takes it away. What few threads have.
     extra: AtomicPtr<Extra>,
@@ -88,6 +86,26 @@ pub(crate) struct Table {
     /// The packet's.
     #[cfg(any(miri, upcall_kernel_threads))]
     pub(crate) layout: std::alloc::Layout,
+}
+
+/// Whether a thread waits, and for what. Both are set by one store: stores are what a change of threads is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C, align(2))]
+pub(crate) struct State {
+    /// It has published its waiter and must not block again, nor yield, before it is woken.
+    pub(crate) blocking: bool,
+    /// With the record's `object`: what it waits for. For people; nothing depends on it.
+    pub(crate) cause: Cause,
+}
+
+impl State {
+    pub(crate) const RUNS: Self = Self { blocking: false, cause: Cause::Other };
+
+    /// It waits, or is about to.
+    #[inline(always)]
+    pub(crate) const fn waits(cause: Cause) -> Self {
+        Self { blocking: true, cause }
+    }
 }
 
 /// What a thread waits for; its `object` is in parentheses. The numbers are read from outside: see `beacon`.
@@ -136,6 +154,8 @@ impl Linked for Record {
 
 impl Record {
     pub(crate) const HOME_OFFSET: usize = std::mem::offset_of!(Record, home);
+    pub(crate) const BLOCKING_OFFSET: usize = std::mem::offset_of!(Record, state) + std::mem::offset_of!(State, blocking);
+    pub(crate) const CAUSE_OFFSET: usize = std::mem::offset_of!(Record, state) + std::mem::offset_of!(State, cause);
     pub(crate) const EXTRA_OFFSET: usize = std::mem::offset_of!(Record, extra);
 
     /// A kernel thread's; all bytes zero, as a stack's is at first.
@@ -148,9 +168,8 @@ impl Record {
             joiner: AtomicPtr::new(ptr::null_mut()),
             table: Cell::new(None),
             packet: Cell::new(ptr::null_mut()),
-            blocking: Cell::new(false),
+            state: Cell::new(State::RUNS),
             timed_out: Cell::new(false),
-            cause: Cell::new(Cause::Other),
             owns_control: Cell::new(false),
             class: Cell::new(0),
             colour: Cell::new(0),

@@ -11,11 +11,11 @@ use crate::extra::Extra;
 use crate::kernel;
 use crate::link::{from_raw, to_raw};
 use crate::list::Waits;
-use crate::record::{Cause, DETACHED, DONE, JOINING, REF, Rec, Table};
+use crate::record::{Cause, DETACHED, DONE, JOINING, REF, Rec, State, Table};
 use crate::stack;
 use crate::thread::Thread;
 use crate::vp::{self, Vp, here};
-use crate::waiter::{Ended, Published, Wait, wait};
+use crate::waiter::{Ended, Me, Published, Wait, wait};
 use std::io;
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -148,12 +148,13 @@ where
         Some(size) => stack::class_for(size, Packet::<F, T>::SIZE)?,
     };
     let rec = vp.stacks.take(class)?;
-    fill(rec, place(rec, Packet::<F, T>::ALIGN), wish.name, body);
+    let packet = place(rec, Packet::<F, T>::ALIGN);
+    fill(rec, packet, wish.name, body);
     rec.owns_control.set(wish.owns_control);
     if wish.owns_control {
         rec.extra_or_new(Extra::default).control.set(arch::CONTROL);
     }
-    begin(vp, rec, 2 * REF);
+    begin(vp, rec, packet.cast(), 2 * REF);
     vp.add_fresh(rec);
     Ok(JoinHandle { rec, returns: PhantomData })
 }
@@ -188,17 +189,15 @@ fn place<P>(rec: Rec, align: usize) -> *mut P {
 
 /// Fills what every thread's record needs before it starts.
 #[inline(always)]
-fn begin(vp: &Vp, rec: Rec, word: u64) {
+fn begin(vp: &Vp, rec: Rec, packet: *mut u8, word: u64) {
+    debug_assert!(rec.home().is_none() && !rec.has_result.get(), "a record that is reused is like a new one");
     rec.token.store(0, Ordering::Relaxed);
-    rec.set_home(None);
     // Release: a processor that looks for its threads, and sees that this one has not ended, sees that it is not at home there (`dump`).
     rec.word.store(word, Ordering::Release);
-    rec.blocking.set(false);
-    rec.cause.set(Cause::Other);
-    rec.has_result.set(false);
+    rec.state.set(State::RUNS);
     rec.id.set(vp.number());
     // SAFETY: the packet is aligned to 64 and everything below it, down to the guard, is this thread's free stack.
-    rec.sp.set(unsafe { arch::prepare(rec.packet.get(), enter, rec.as_raw()) });
+    rec.sp.set(unsafe { arch::prepare(packet, enter, rec.as_raw()) });
 }
 
 /// The first frame of every thread. No panic leaves it: `run_packet` catches those of the body, and any other aborts at
@@ -208,6 +207,7 @@ unsafe extern "C" fn enter(argument: *const (), gift: *const ()) -> ! {
     vp.bury(gift);
     // SAFETY: the argument is what `begin` passed: `Record::as_raw`.
     let me: Rec = unsafe { &*argument.cast() };
+    me.set_home(Some(vp.shared));
     let table = me.table.get().expect("the spawner sets what to run");
     // SAFETY: spawner and runner agree on the packet's type; it is run once, here.
     unsafe { (table.run)(me.packet.get()) };
@@ -239,12 +239,18 @@ unsafe fn drop_result<T>(packet: *mut u8) {
 #[inline(always)]
 fn finish(vp: &Vp, me: Rec) -> ! {
     leave_result(me);
-    if me.word.load(Ordering::Acquire) & JOINING != 0 {
+    let word = me.word.load(Ordering::Acquire);
+    if word & JOINING != 0 {
         let joiner = joiner(me);
         if joiner.rec().lives_on(vp.shared) && joiner.draw() {
             // The joiner cannot run before this processor switches to it, and its own reference outlives that; so
-            // "done" and giving up our reference are one step.
-            me.word.fetch_sub(REF - DONE, Ordering::AcqRel);
+            // "done" and giving up our reference are one step. If there is no third reference, nobody else can touch the word:
+            // no locked operation is needed.
+            if word == 2 * REF + JOINING {
+                me.word.store(REF + JOINING + DONE, Ordering::Release);
+            } else {
+                me.word.fetch_sub(REF - DONE, Ordering::AcqRel);
+            }
             vp.end_with(me, joiner.rec());
         }
     }
@@ -320,7 +326,8 @@ pub(crate) fn new_worker(vp: &Vp) -> Rec {
     let rec = vp::without_panic("no stack for a worker", || {
         vp.stacks.take(vp.group.default_class).expect("no memory for the stack of a worker")
     });
-    rec.packet.set(place::<u64>(rec, 64).cast());
+    let packet = place::<u64>(rec, 64).cast();
+    rec.packet.set(packet);
     // A worker does not end, so it leaves no result.
     unsafe fn nothing(_: *mut u8) {}
     static TABLE: Table = Table {
@@ -331,7 +338,7 @@ pub(crate) fn new_worker(vp: &Vp) -> Rec {
     };
     rec.table.set(Some(&TABLE));
     rec.owns_control.set(false);
-    begin(vp, rec, REF);
+    begin(vp, rec, packet, REF);
     rec
 }
 
@@ -382,11 +389,13 @@ impl<T> JoinHandle<T> {
     #[inline(always)]
     fn wait(&self, deadline: Option<Instant>) -> bool {
         let rec = self.rec;
-        let bound = Bound::of(deadline);
-        let ended = wait(Cause::Join, rec.as_raw(), bound.at, |mine| {
+        let me = Me::find();
+        let bound = Bound::of(me, deadline);
+        let ended = wait(me, Cause::Join, rec.as_raw(), bound.at, |mine| {
             rec.joiner.store(to_raw(mine.rec()), Ordering::Relaxed);
             rec.joiner_number.store(mine.number(), Ordering::Relaxed);
-            if rec.word.fetch_or(JOINING, Ordering::AcqRel) & DONE == 0 { Published::Yes } else { Published::No }
+            // An addition, for the flag is not set: a processor that is asked for what was there before loops for anything else.
+            if rec.word.fetch_add(JOINING, Ordering::AcqRel) & DONE == 0 { Published::Yes } else { Published::No }
         });
         ended != Ended::TimedOut || self.withdraw(bound)
     }

@@ -353,7 +353,10 @@ pub(crate) fn size(rec: Rec) -> usize {
 /// Where the stack below the record begins: aligned to 64.
 #[inline(always)]
 pub(crate) fn top(rec: Rec) -> *mut u8 {
-    record_at(Bottom(rec.bottom.get()), rec.colour.get(), rec.class.get())
+    // The record's own address, by a pointer that may be used for what is below.
+    let top = rec.bottom.get().with_addr(std::ptr::from_ref(rec).addr());
+    debug_assert_eq!(top, record_at(Bottom(rec.bottom.get()), rec.colour.get(), rec.class.get()));
+    top
 }
 
 #[cfg(test)]

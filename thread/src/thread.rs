@@ -5,7 +5,7 @@ use crate::kernel;
 use crate::record::{Cause, Rec};
 use crate::spawn::reuse;
 use crate::vp::here;
-use crate::waiter::{Ended, Published, Ticket, Waited, wait, wait_numbered};
+use crate::waiter::{Ended, Me, Published, Ticket, Waited, wait, wait_numbered};
 use std::ptr;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -99,8 +99,9 @@ pub fn sleep_until(deadline: Instant) {
 
 /// `None`: a time that does not come.
 fn sleep_while(deadline: Option<Instant>) {
-    let bound = Bound::of(deadline);
-    wait(Cause::Sleep, ptr::null(), bound.at, |_| Published::Yes);
+    let me = Me::find();
+    let bound = Bound::of(me, deadline);
+    wait(me, Cause::Sleep, ptr::null(), bound.at, |_| Published::Yes);
     bound.passed();
 }
 
@@ -120,16 +121,16 @@ pub fn park_timeout(duration: Duration) -> Waited {
 }
 
 fn park_until(deadline: Option<Instant>) -> Waited {
-    let me = current_record();
-    let bound = Bound::of(deadline);
-    let ended = wait_numbered(Cause::Park, ptr::null(), bound.at, |mine| {
-        match me.token.compare_exchange(EMPTY, mine.number(), Ordering::AcqRel, Ordering::Acquire) {
+    let me = Me::find();
+    let bound = Bound::of(me, deadline);
+    let ended = wait_numbered(me, Cause::Park, ptr::null(), bound.at, |mine| {
+        match me.rec.token.compare_exchange(EMPTY, mine.number(), Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Published::Yes,
             Err(_) => Published::No,
         }
     });
     // An unpark that comes between the deadline and here is consumed, as if it had come in time.
-    let notified = me.token.swap(EMPTY, Ordering::AcqRel) == NOTIFIED;
+    let notified = me.rec.token.swap(EMPTY, Ordering::AcqRel) == NOTIFIED;
     match ended {
         Ended::TimedOut if !notified => {
             bound.passed();

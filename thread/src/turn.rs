@@ -5,7 +5,7 @@ use crate::list::Node;
 use crate::lock::{Entry, RawLock};
 use crate::record::Cause;
 use crate::shares::Shares;
-use crate::waiter::{Ended, Published, Wait, Waited, wait};
+use crate::waiter::{Ended, Me, Published, Wait, Waited, wait};
 use std::ptr;
 use std::time::Instant;
 
@@ -52,9 +52,10 @@ impl InTurn for Shares<Wait> {
 /// Blocks until `thing`, or so much of it as the caller `wants`, is handed to it, or until `deadline`. `Woken`: it is the caller's.
 #[cold]
 pub(crate) fn wait_for<T: InTurn>(thing: &T, wants: usize, deadline: Option<Instant>) -> Waited {
-    let bound = Bound::of(deadline);
+    let me = Me::find();
+    let bound = Bound::of(me, deadline);
     let mut node = None;
-    let ended = wait(T::CAUSE, ptr::from_ref(thing).cast(), bound.at, |mine| {
+    let ended = wait(me, T::CAUSE, ptr::from_ref(thing).cast(), bound.at, |mine| {
         // SAFETY: the node is in this frame, which stays until the wake or until `give_up`.
         match unsafe { thing.enter(node.insert(Node::new(mine, wants))) } {
             Entry::Acquired => Published::No,

@@ -25,7 +25,7 @@ use crate::idle::{Found, Idle};
 use crate::link::{Fifo, Lifo};
 use crate::os;
 use crate::overflow;
-use crate::record::{Cause, Rec, Record};
+use crate::record::{Cause, Rec, Record, State};
 use crate::shared::{self, Group, Shared};
 use crate::spawn;
 use crate::stack;
@@ -82,14 +82,23 @@ pub struct Vp {
 
 /// After this many choices without an idle moment, a processor looks for outside work once: some 50 µs at least.
 const BUSY_CHOICES: u32 = 4096;
+/// A worker that does not wait.
+const AT_WORK: State = State { blocking: false, cause: Cause::Work };
 /// Ends the process if dropped by a panic.
 pub(crate) struct Abort(pub(crate) &'static str);
 
 impl Drop for Abort {
+    // Inline, and by value from there: the text need not lie in memory while all goes well.
+    #[inline(always)]
     fn drop(&mut self) {
-        eprintln!("upcall-thread: {}; the process ends, because the thread below is half suspended", self.0);
-        std::process::abort();
+        abort(self.0);
     }
+}
+
+#[cold]
+fn abort(what: &str) -> ! {
+    eprintln!("upcall-thread: {what}; the process ends, because the thread below is half suspended");
+    std::process::abort();
 }
 
 pub(crate) fn without_panic<R>(what: &'static str, run: impl FnOnce() -> R) -> R {
@@ -258,9 +267,10 @@ impl Vp {
     #[cold]
     fn glance(&self) -> Option<Rec> {
         let me = self.current();
-        let before = me.blocking.replace(true);
+        let before = me.state.get();
+        me.state.set(State { blocking: true, ..before });
         let found = without_panic("an Idle implementation panicked in poll", || self.shared.idle.poll(self));
-        me.blocking.set(before);
+        me.state.set(before);
         (found == Found::Work).then(|| {
             self.announced.set(true);
             self.worker()
@@ -281,8 +291,6 @@ impl Vp {
     #[inline(always)]
     fn switch(&self, from: Rec, to: Rec, dead: Option<Rec>) {
         self.post.current.set(to);
-        // A fresh thread gets its home here; for any other this stores what is there already.
-        to.set_home(Some(self.shared));
         if cfg!(debug_assertions) || from.owns_control.get() || to.owns_control.get() {
             without_panic("the floating-point control words are not as they should be", || exchange_control(from, to));
         }
@@ -326,7 +334,7 @@ impl Vp {
     #[inline(always)]
     pub(crate) fn yield_now(&self) {
         let me = self.current();
-        assert!(!me.blocking.get(), "{NESTED}");
+        assert!(!me.state.get().blocking, "{NESTED}");
         // Choose before queueing, so that a lone fresh thread is not passed over for the caller itself.
         if let Some(next) = self.pick().or_else(|| self.glance().or_else(|| self.pick())) {
             self.ready.push(me);
@@ -420,10 +428,9 @@ impl Vp {
                 Some(next) => next,
                 None => {
                     // Like a blocked thread, an idle worker must not block or yield from inside of `poll` or `rest`.
-                    me.cause.set(Cause::Work);
-                    me.blocking.set(true);
+                    me.state.set(State::waits(Cause::Work));
                     let step = self.find();
-                    me.blocking.set(false);
+                    me.state.set(AT_WORK);
                     match step {
                         Step::Run(next) => next,
                         Step::Work => {
@@ -434,9 +441,9 @@ impl Vp {
                 }
             };
             self.workers.push(me);
-            me.cause.set(Cause::Work);
+            me.state.set(AT_WORK);
             self.switch(me, next, None);
-            me.cause.set(Cause::Other);
+            me.state.set(State::RUNS);
         }
     }
 

@@ -11,7 +11,7 @@
 use crate::kernel;
 use crate::link::{from_raw, to_raw};
 use crate::list::Waits;
-use crate::record::{Cause, Rec, Record};
+use crate::record::{Cause, Rec, Record, State};
 use crate::shared::draw_numbers;
 use crate::vp::{Abort, NESTED, Vp, here};
 use std::ptr;
@@ -160,6 +160,11 @@ impl Waits for Wait {
     fn draw(self) -> bool {
         self.number == 0 || Ticket { rec: self.rec, number: self.number }.draw()
     }
+
+    #[inline(always)]
+    fn may_leave(self) -> bool {
+        self.number != 0
+    }
 }
 
 impl Wait {
@@ -205,27 +210,49 @@ pub(crate) enum Published {
     No,
 }
 
-/// Blocks the calling thread until it is woken or until `deadline`, if there is one. See [`block`] for what `publish` may do.
-#[inline(always)]
-pub(crate) fn wait(cause: Cause, object: *const (), deadline: Option<Instant>, publish: impl FnOnce(Wait) -> Published) -> Ended {
-    match (here(), deadline) {
-        (Some(vp), None) => vp.wait(cause, object, None, 0, publish),
-        (Some(vp), at) => vp.wait(cause, object, at, vp.number(), publish),
-        (None, None) => kernel::wait(cause, object, None, 0, publish),
-        (None, at) => kernel::wait(cause, object, at, draw_numbers(1), publish),
+/// The calling thread, looked for once.
+#[derive(Clone, Copy)]
+pub(crate) struct Me {
+    vp: Option<&'static Vp>,
+    pub(crate) rec: Rec,
+}
+
+impl Me {
+    #[inline(always)]
+    pub(crate) fn find() -> Self {
+        let vp = here();
+        Self { vp, rec: vp.map_or_else(kernel::mine, Vp::current) }
     }
 }
 
-/// As [`wait`], but the wait has a number without a deadline too, for queues that know waits by number.
-pub(crate) fn wait_numbered(
+/// Blocks the calling thread until it is woken or until `deadline`, if there is one. See [`block`] for what `publish` may do.
+#[inline(always)]
+pub(crate) fn wait(
+    me: Me,
     cause: Cause,
     object: *const (),
     deadline: Option<Instant>,
     publish: impl FnOnce(Wait) -> Published,
 ) -> Ended {
-    match here() {
-        Some(vp) => vp.wait(cause, object, deadline, vp.number(), publish),
-        None => kernel::wait(cause, object, deadline, draw_numbers(1), publish),
+    match (me.vp, deadline) {
+        (Some(vp), None) => vp.wait(me.rec, cause, object, None, 0, publish),
+        (Some(vp), at) => vp.wait(me.rec, cause, object, at, vp.number(), publish),
+        (None, None) => kernel::wait(me.rec, cause, object, None, 0, publish),
+        (None, at) => kernel::wait(me.rec, cause, object, at, draw_numbers(1), publish),
+    }
+}
+
+/// As [`wait`], but the wait has a number without a deadline too, for queues that know waits by number.
+pub(crate) fn wait_numbered(
+    me: Me,
+    cause: Cause,
+    object: *const (),
+    deadline: Option<Instant>,
+    publish: impl FnOnce(Wait) -> Published,
+) -> Ended {
+    match me.vp {
+        Some(vp) => vp.wait(me.rec, cause, object, deadline, vp.number(), publish),
+        None => kernel::wait(me.rec, cause, object, deadline, draw_numbers(1), publish),
     }
 }
 
@@ -267,7 +294,7 @@ pub fn block(publish: impl FnOnce(Waiter)) {
 /// As [`block`], but `publish` may hand the waiter back, and then there is no wait.
 #[inline(always)]
 pub fn block_unless(publish: impl FnOnce(Waiter) -> Option<Waiter>) {
-    wait(Cause::Other, ptr::null(), None, |mine| match publish(mine.rec.again()) {
+    wait(Me::find(), Cause::Other, ptr::null(), None, |mine| match publish(mine.rec.again()) {
         Some(waiter) if ptr::eq(waiter.rec, mine.rec) => {
             waiter.into_record();
             Published::No
@@ -279,7 +306,7 @@ pub fn block_unless(publish: impl FnOnce(Waiter) -> Option<Waiter>) {
 
 /// Blocks the calling thread until a wake or until `deadline`, whichever comes first. Otherwise as [`block`].
 pub fn block_until(deadline: Option<Instant>, publish: impl FnOnce(Ticket)) -> Waited {
-    let ended = wait_numbered(Cause::Other, ptr::null(), deadline, |mine| {
+    let ended = wait_numbered(Me::find(), Cause::Other, ptr::null(), deadline, |mine| {
         publish(Ticket { rec: mine.rec, number: mine.number });
         Published::Yes
     });
@@ -290,15 +317,15 @@ pub fn block_until(deadline: Option<Instant>, publish: impl FnOnce(Ticket)) -> W
 #[inline(always)]
 pub(crate) fn publish_wait(wait: Wait, cause: Cause, object: *const (), publish: impl FnOnce(Wait) -> Published) -> Published {
     let me = wait.rec;
+    assert!(!me.state.get().blocking, "{NESTED}");
+    me.state.set(State::waits(cause));
     // Not by `without_panic`: its closure becomes a function, whose call makes a round trip by a condition variable 41 ns in place of 28.
     let abort = Abort("a function that publishes a waiter panicked");
-    assert!(!me.blocking.replace(true), "{NESTED}");
-    me.cause.set(cause);
     me.object.set(object);
     let published = publish(wait);
     std::mem::forget(abort);
     if published == Published::No {
-        me.blocking.set(false);
+        me.state.set(State::RUNS);
     }
     published
 }
@@ -316,13 +343,13 @@ impl Vp {
     #[inline(always)]
     fn wait(
         &self,
+        me: Rec,
         cause: Cause,
         object: *const (),
         deadline: Option<Instant>,
         number: u64,
         publish: impl FnOnce(Wait) -> Published,
     ) -> Ended {
-        let me = self.current();
         if number != 0 {
             me.timed_out.set(false);
             me.ticket.store(number, Ordering::Release);
@@ -333,7 +360,7 @@ impl Vp {
         let published = publish_wait(Wait { rec: me, number }, cause, object, publish);
         if published == Published::Yes {
             self.deschedule(me);
-            me.blocking.set(false);
+            me.state.set(State::RUNS);
             if number != 0 && me.timed_out.get() {
                 return Ended::TimedOut;
             }

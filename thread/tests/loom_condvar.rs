@@ -28,11 +28,11 @@ impl Tokens {
     }
 
     fn acquire(&self) {
-        let me = contender();
+        let me = contender(true);
         let node = Node::new(me, 0);
         // SAFETY: the node stays until the wake.
         if !self.lock.try_acquire() && unsafe { self.lock.enter(&node) } == Entry::Queued {
-            me.wait(true);
+            me.wait();
         }
     }
 
@@ -47,12 +47,12 @@ impl Tokens {
         self.acquire();
         // SAFETY: the lock is held.
         while self.left.with(|left| unsafe { *left }) == 0 {
-            let me = contender();
+            let me = contender(patient);
             let node = Node::new(me, 0);
             // SAFETY: the node stays until the wake, or until it is removed.
             unsafe { self.waiters.open().add(&node) };
             self.release();
-            if !me.wait(patient) {
+            if !me.wait() {
                 self.waiters.open().remove(&node);
                 return false;
             }

@@ -27,10 +27,10 @@ impl Guarded {
 
     /// Adds one under the lock. With `patient` false the wait, if it comes to one, ends by its deadline unless a wake came first.
     fn add_one(&self, patient: bool) -> bool {
-        let me = contender();
+        let me = contender(patient);
         let node = Node::new(me, 0);
         // SAFETY: the node stays until the wake, or until `give_up`.
-        if !self.lock.try_acquire() && unsafe { self.lock.enter(&node) } == Entry::Queued && !me.wait(patient) {
+        if !self.lock.try_acquire() && unsafe { self.lock.enter(&node) } == Entry::Queued && !me.wait() {
             self.lock.give_up(&node);
             return false;
         }

@@ -28,10 +28,10 @@ type Wish = (usize, bool);
 
 impl Guarded {
     fn use_shares(&self, (wants, patient): Wish) -> usize {
-        let me = contender();
+        let me = contender(patient);
         let node = Node::new(me, wants);
         // SAFETY: the node stays until the wake, or until `give_up`.
-        if !self.shares.try_take(wants) && unsafe { self.shares.enter(&node) } == Entry::Queued && !me.wait(patient) {
+        if !self.shares.try_take(wants) && unsafe { self.shares.enter(&node) } == Entry::Queued && !me.wait() {
             self.shares.give_up(&node).wake_all(Contender::wake);
             return 0;
         }

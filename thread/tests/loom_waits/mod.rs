@@ -6,20 +6,31 @@ use upcall_thread::model::{Parker, Waits};
 /// One wait.
 #[derive(Debug)]
 pub struct Contender {
+    /// It has no deadline.
+    patient: bool,
     drawn: AtomicBool,
     woken: AtomicBool,
     parker: Parker,
 }
 
-/// A thread that is about to wait.
-pub fn contender() -> &'static Contender {
+/// A thread that is about to wait; one that is not patient has a deadline, which passes at once.
+pub fn contender(patient: bool) -> &'static Contender {
     // Records are never freed; loom's leak check does not know plain boxes.
-    Box::leak(Box::new(Contender { drawn: AtomicBool::new(false), woken: AtomicBool::new(false), parker: Parker::default() }))
+    Box::leak(Box::new(Contender {
+        patient,
+        drawn: AtomicBool::new(false),
+        woken: AtomicBool::new(false),
+        parker: Parker::default(),
+    }))
 }
 
 impl Waits for &'static Contender {
     fn draw(self) -> bool {
-        self.drawn.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.patient || self.drawn.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    fn may_leave(self) -> bool {
+        !self.patient
     }
 }
 
@@ -30,9 +41,9 @@ impl Contender {
         self.parker.unpark();
     }
 
-    /// `true`: woken. `false`: the deadline passed, as it does at once where `patient` is false.
-    pub fn wait(&'static self, patient: bool) -> bool {
-        if !patient && self.draw() {
+    /// `true`: woken. `false`: the deadline passed.
+    pub fn wait(&'static self) -> bool {
+        if !self.patient && self.draw() {
             return false;
         }
         while !self.woken.load(Ordering::Acquire) {
