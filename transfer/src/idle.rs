@@ -249,7 +249,8 @@ impl Idle for Processors {
             for seat in view.seats.iter() {
                 woke |= seat.collect();
             }
-            let found = view.find(self.0.domain);
+            // Who only calls is done: the threads that were woken come first (U7).
+            let found = if woke && view.lanes.is_empty() { None } else { view.find(self.0.domain) };
             if woke || found.is_some() {
                 if view.idle_since.take().is_some() {
                     view.pacer.fruitful();

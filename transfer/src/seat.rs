@@ -122,31 +122,32 @@ impl VpSeat {
         let mut promised = false;
         loop {
             self.far.check()?;
-            let free = locked(&self.calling).take_number(promised);
-            if let Some(number) = free {
-                request.set_call(number);
-                block_unless(wait.ends(), |sleeper| {
-                    let mut calling = locked(&self.calling);
-                    calling.calls[usize::from(number)] = Call::Waiting(sleeper);
-                    if self.far.donor.has_brought(&self.far.station, self.far.home) {
-                        // It runs on our processor, which is free for it as soon as we have nothing else to do.
-                        request.donate();
-                    }
-                    calling.requests.send(&request);
-                    self.under_way.store(DEPTH - calling.free.len(), Ordering::Relaxed);
-                    self.owes_look.store(true, Ordering::Relaxed);
-                    drop(calling);
-                    if wait.hand_off() == HandOff::AtOnce {
-                        self.hand_off();
-                    }
-                    None
-                });
-                return self.finish(number, wait);
-            }
+            let mut sent = None;
             let waited = block_unless(wait.ends(), |sleeper| {
-                locked(&self.calling).queue.push_back(sleeper);
+                let mut calling = locked(&self.calling);
+                let Some(number) = calling.take_number(promised) else {
+                    calling.queue.push_back(sleeper);
+                    return None;
+                };
+                sent = Some(number);
+                request.set_call(number);
+                calling.calls[usize::from(number)] = Call::Waiting(sleeper);
+                if self.far.donor.has_brought(&self.far.station, self.far.home) {
+                    // It runs on our processor, which is free for it as soon as we have nothing else to do.
+                    request.donate();
+                }
+                calling.requests.send(&request);
+                self.under_way.store(DEPTH - calling.free.len(), Ordering::Relaxed);
+                self.owes_look.store(true, Ordering::Relaxed);
+                drop(calling);
+                if wait.hand_off() == HandOff::AtOnce {
+                    self.hand_off();
+                }
                 None
             });
+            if let Some(number) = sent {
+                return self.finish(number, wait);
+            }
             if waited == Waited::TimedOut {
                 locked(&self.calling).queue.retain(|sleeper| !sleeper.has_gone());
                 return Err(NoReply::OutOfTime { sent: false });
