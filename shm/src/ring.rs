@@ -155,14 +155,20 @@ impl<S: Deref<Target = [Slot]>> Receiver<S> {
     /// Takes the next message. What it says is the peer's word: nothing of it has been checked.
     #[inline]
     pub fn take(&self) -> Option<Image> {
-        let position = self.next.get();
         let mut image = Image::new(0, 0, 0);
-        if !self.ring.read(position, &mut image) {
-            return None;
+        self.take_into(&mut image).then_some(image)
+    }
+
+    /// Takes the next message into `image`, if it is there. Values that a message does not have stay as they were.
+    #[inline]
+    pub fn take_into(&self, image: &mut Image) -> bool {
+        let position = self.next.get();
+        if !self.ring.read(position, image) {
+            return false;
         }
         self.next.set(position + 1);
         self.ring.prefetch(position + 2);
-        Some(image)
+        true
     }
 }
 

@@ -198,6 +198,47 @@ impl Slot {
     }
 }
 
+/// A message at rest, in memory of its reader's own.
+///
+/// It is copied word by word. A copy by larger pieces would load what had just been stored by words, and for that a processor waits until all its
+/// stores are out: those of messages among them, whose lines it does not have.
+#[derive(Debug, Default)]
+pub struct Kept {
+    // Atomics are what a compiler does not put together.
+    control: Word,
+    extent: Word,
+    values: [Word; INLINE_WORDS],
+}
+
+type Word = std::sync::atomic::AtomicU64;
+const RELAXED: std::sync::atomic::Ordering = std::sync::atomic::Ordering::Relaxed;
+
+impl Kept {
+    /// Keeps `image`.
+    #[inline]
+    pub fn write(&self, image: &Image) {
+        self.control.store(image.control, RELAXED);
+        self.extent.store(image.extent, RELAXED);
+        if image.extent != 0 {
+            for (word, value) in self.values.iter().zip(&image.values) {
+                word.store(*value, RELAXED);
+            }
+        }
+    }
+
+    /// What is kept; values that it does not have stay as they were in `image`.
+    #[inline]
+    pub fn read(&self, image: &mut Image) {
+        image.control = self.control.load(RELAXED);
+        image.extent = self.extent.load(RELAXED);
+        if image.extent != 0 {
+            for (value, word) in image.values.iter_mut().zip(&self.values) {
+                *value = word.load(RELAXED);
+            }
+        }
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -215,6 +256,20 @@ mod tests {
         assert_eq!((read.call(), read.tag(), read.astack(), read.segment(), read.len()), (7, 8, 9, 10, 200));
         assert_eq!(read.values_in(), Some(Place::AStack));
         assert_eq!(read.values, image.values);
+    }
+
+    #[test]
+    fn a_kept_message_comes_back() {
+        let (kept, mut image) = (Kept::default(), Image::new(7, 8, 9));
+        let mut read = Image::new(1, 2, 3);
+        kept.write(&image);
+        kept.read(&mut read);
+        assert_eq!((read.call(), read.tag(), read.astack(), read.len()), (7, 8, 9, 0));
+        image.place(Place::Inline, 0, 48);
+        image.values = [1, 2, 3, 4, 5, 6];
+        kept.write(&image);
+        kept.read(&mut read);
+        assert_eq!((read.values_in(), read.len(), read.values), (Some(Place::Inline), 48, image.values));
     }
 
     #[test]

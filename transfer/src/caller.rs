@@ -517,13 +517,11 @@ impl CallerChannel {
             Some(seat) => seat,
             None => self.open_seat(vp, wait.ends())?,
         };
-        let reply = seat.call(*message, wait).inspect_err(|reason| {
+        seat.call(message, wait).inspect_err(|reason| {
             if let NoReply::Closed(reason @ Closed::Violation(_)) = reason {
                 self.close(reason.clone());
             }
-        })?;
-        *message = reply;
-        Ok(())
+        })
     }
 
     /// The other threads of the processor go on while the server does not listen.

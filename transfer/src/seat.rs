@@ -18,7 +18,7 @@ use upcall_os::processor;
 use upcall_shm::channel::{DEPTH, Lane};
 use upcall_shm::region::Shared;
 use upcall_shm::ring::{Receiver, Sender};
-use upcall_shm::slot::{Image, Slot};
+use upcall_shm::slot::{Image, Kept, Slot};
 use upcall_thread::Waited;
 
 /// So long at most the replies of abandoned calls are not looked for.
@@ -49,6 +49,8 @@ struct Calling {
     requests: Sender<Shared<[Slot]>>,
     replies: Receiver<Shared<[Slot]>>,
     calls: Vec<Call>,
+    /// The replies of those that are done.
+    kept: Vec<Kept>,
     free: Vec<u16>,
     /// Threads that wait for a free call number.
     queue: VecDeque<Sleeper>,
@@ -71,7 +73,8 @@ impl Calling {
 enum Call {
     Free,
     Waiting(Sleeper),
-    Done(Image),
+    /// Its reply is kept.
+    Done,
     Failed(Closed),
     /// Its thread has gone; this takes the reply.
     Late(Late),
@@ -98,6 +101,7 @@ impl VpSeat {
             requests: Sender::new(lane.requests),
             replies: Receiver::new(lane.replies),
             calls: (0..DEPTH).map(|_| Call::Free).collect(),
+            kept: (0..DEPTH).map(|_| Kept::default()).collect(),
             free: (0..DEPTH as u16).rev().collect(),
             queue: VecDeque::new(),
             promised: 0,
@@ -118,7 +122,7 @@ impl VpSeat {
         self.vp
     }
 
-    pub(crate) fn call(&self, mut request: Image, wait: impl Wait) -> Result<Image, NoReply> {
+    pub(crate) fn call(&self, message: &mut Image, wait: impl Wait) -> Result<(), NoReply> {
         let mut promised = false;
         loop {
             self.far.check()?;
@@ -130,13 +134,13 @@ impl VpSeat {
                     return None;
                 };
                 sent = Some(number);
-                request.set_call(number);
+                message.set_call(number);
                 calling.calls[usize::from(number)] = Call::Waiting(sleeper);
                 if self.far.donor.has_brought(&self.far.station, self.far.home) {
                     // It runs on our processor, which is free for it as soon as we have nothing else to do.
-                    request.donate();
+                    message.donate();
                 }
-                calling.requests.send(&request);
+                calling.requests.send(message);
                 self.under_way.store(DEPTH - calling.free.len(), Ordering::Relaxed);
                 self.owes_look.store(true, Ordering::Relaxed);
                 drop(calling);
@@ -146,7 +150,7 @@ impl VpSeat {
                 None
             });
             if let Some(number) = sent {
-                return self.finish(number, wait);
+                return self.finish(number, message, wait);
             }
             if waited == Waited::TimedOut {
                 locked(&self.calling).queue.retain(|sleeper| !sleeper.has_gone());
@@ -156,11 +160,15 @@ impl VpSeat {
         }
     }
 
-    fn finish(&self, number: u16, mut wait: impl Wait) -> Result<Image, NoReply> {
+    fn finish(&self, number: u16, message: &mut Image, mut wait: impl Wait) -> Result<(), NoReply> {
         let mut calling = locked(&self.calling);
-        let call = &mut calling.calls[usize::from(number)];
+        let Calling { calls, kept, .. } = &mut *calling;
+        let call = &mut calls[usize::from(number)];
         let outcome = match std::mem::replace(call, Call::Free) {
-            Call::Done(reply) => Ok(reply),
+            Call::Done => {
+                kept[usize::from(number)].read(message);
+                Ok(())
+            }
             Call::Failed(reason) => Err(reason.into()),
             Call::Waiting(_) if let Some(late) = wait.late() => {
                 // The number stays taken until the reply is there.
@@ -231,7 +239,7 @@ impl VpSeat {
                     *call = Call::Late(Box::new(drop));
                     left.push(sleeper);
                 }
-                Call::Done(_) | Call::Failed(_) => calling.free.push(number as u16),
+                Call::Done | Call::Failed(_) => calling.free.push(number as u16),
                 late @ Call::Late(_) => *call = late,
             }
         }
@@ -258,12 +266,15 @@ impl VpSeat {
     fn gather(&self) -> (bool, Vec<(Late, Image)>) {
         let (mut woke, mut violated, mut late) = (false, false, Vec::new());
         let mut calling = locked(&self.calling);
-        while let Some(reply) = calling.replies.take() {
+        let mut reply = Image::new(0, 0, 0);
+        while calling.replies.take_into(&mut reply) {
             let number = reply.call();
-            let call = calling.calls.get_mut(usize::from(number));
+            let Calling { calls, kept, .. } = &mut *calling;
+            let call = calls.get_mut(usize::from(number));
             match call {
                 Some(call @ Call::Waiting(_)) => {
-                    if let Call::Waiting(sleeper) = std::mem::replace(call, Call::Done(reply)) {
+                    kept[usize::from(number)].write(&reply);
+                    if let Call::Waiting(sleeper) = std::mem::replace(call, Call::Done) {
                         sleeper.wake();
                         woke = true;
                     }
