@@ -12,6 +12,7 @@
 //! to the server and one back, which is the least that two processors can do.
 
 use crate::region::Cells;
+use std::hint::black_box;
 use upcall_os::atomic::{AtomicU64, Ordering};
 
 /// Bytes of values that a slot carries itself.
@@ -81,8 +82,9 @@ impl Image {
 
     /// Gives it the caller's number of the call.
     #[inline]
-    pub const fn set_call(&mut self, call: u16) {
-        self.control = self.control & !(0xffff << 32) | (call as u64) << 32;
+    pub fn set_call(&mut self, call: u16) {
+        // The whole word: a store of the part that changes would make the load of the whole, which comes next, wait until all stores before are out.
+        self.control = black_box(self.control & !(0xffff << 32) | u64::from(call) << 32);
     }
 
     /// Says that the sender brought the receiver to its own processor and sleeps until it is answered.

@@ -517,11 +517,15 @@ impl CallerChannel {
             Some(seat) => seat,
             None => self.open_seat(vp, wait.ends())?,
         };
-        seat.call(message, wait).inspect_err(|reason| {
-            if let NoReply::Closed(reason @ Closed::Violation(_)) = reason {
-                self.close(reason.clone());
+        match seat.call(message, wait) {
+            Ok(()) => Ok(()),
+            Err(reason) => {
+                if let NoReply::Closed(reason @ Closed::Violation(_)) = &reason {
+                    self.close(reason.clone());
+                }
+                Err(reason)
             }
-        })
+        }
     }
 
     /// The other threads of the processor go on while the server does not listen.

@@ -135,7 +135,11 @@ impl VpSeat {
                 };
                 sent = Some(number);
                 message.set_call(number);
-                calling.calls[usize::from(number)] = Call::Waiting(sleeper);
+                // Not by an assignment: for the drop of what was there, the new one would lie elsewhere first, and be copied (see `Kept`).
+                match std::mem::replace(&mut calling.calls[usize::from(number)], Call::Waiting(sleeper)) {
+                    Call::Free => {}
+                    other => drop(other),
+                }
                 if self.far.donor.has_brought(&self.far.station, self.far.home) {
                     // It runs on our processor, which is free for it as soon as we have nothing else to do.
                     message.donate();
@@ -164,11 +168,13 @@ impl VpSeat {
         let mut calling = locked(&self.calling);
         let Calling { calls, kept, .. } = &mut *calling;
         let call = &mut calls[usize::from(number)];
+        if let Call::Done = call {
+            kept[usize::from(number)].read(message);
+            *call = Call::Free;
+            self.free(&mut calling, number);
+            return Ok(());
+        }
         let outcome = match std::mem::replace(call, Call::Free) {
-            Call::Done => {
-                kept[usize::from(number)].read(message);
-                Ok(())
-            }
             Call::Failed(reason) => Err(reason.into()),
             Call::Waiting(_) if let Some(late) = wait.late() => {
                 // The number stays taken until the reply is there.

@@ -12,6 +12,7 @@ use crate::sleep;
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use upcall_os::atomic::AtomicU64;
@@ -291,7 +292,7 @@ impl ServerLane {
             return None;
         }
         let donated = image.donated();
-        self.channel.serve.serve(Request { image: &image, lane: self, answered: false, stays: PhantomData });
+        self.channel.serve.serve(Request { image: &image, lane: self, stays: PhantomData });
         Some(Served { donated })
     }
 
@@ -351,12 +352,11 @@ pub(crate) struct Served {
     pub(crate) donated: bool,
 }
 
-/// A request under way.
+/// A request under way. Two words, so that it goes from hand to hand in registers (see `upcall_shm::slot::Kept`).
 #[derive(Debug)]
 pub struct Request<'a> {
     image: &'a Image,
     lane: &'a ServerLane,
-    answered: bool,
     /// It is answered on the kernel thread that took it: a lane's replies have one writer at a time.
     stays: PhantomData<*const ()>,
 }
@@ -371,18 +371,17 @@ impl<'a> Request<'a> {
     }
 
     /// Answers it: sends the reply and wakes the caller if it sleeps. The call number is filled in.
-    pub fn reply(mut self, reply: &mut Image) {
-        reply.set_call(self.image.call());
-        self.answered = true;
-        self.lane.reply(reply);
+    pub fn reply(self, reply: &mut Image) {
+        // Answered: not to be dropped.
+        let request = ManuallyDrop::new(self);
+        reply.set_call(request.image.call());
+        request.lane.reply(reply);
     }
 }
 
 impl Drop for Request<'_> {
     fn drop(&mut self) {
-        if !self.answered {
-            let reply = Image::new(self.image.call(), UNANSWERED, NO_ASTACK);
-            self.lane.reply(&reply);
-        }
+        let reply = Image::new(self.image.call(), UNANSWERED, NO_ASTACK);
+        self.lane.reply(&reply);
     }
 }
