@@ -42,7 +42,7 @@ impl Tokens {
         }
     }
 
-    /// As `Condvar::wait_bound` in a loop. `false`: gave up.
+    /// As `Condvar::wait_by` in a loop. `false`: gave up.
     fn take(&self, patient: bool) -> bool {
         self.acquire();
         // SAFETY: the lock is held.
