@@ -4,7 +4,7 @@
 //! it; and a wake before the thread has switched away is not lost (see `vp`). A notifier that draws the right to wake in vain,
 //! because the waiter's deadline was first, goes on to the next one: no notification is used up by a thread that had given up.
 
-use crate::deadline::{Bound, after, has_deadline};
+use crate::deadline::{Bound, after, deadline_of};
 use crate::list::{Node, Taken, WaitList};
 use crate::mutex::{Mutex, MutexGuard};
 use crate::record::Cause;
@@ -86,7 +86,7 @@ impl Condvar {
         deadline: Option<Instant>,
     ) -> (MutexGuard<'a, T>, Waited) {
         let me = Me::find();
-        if deadline.is_some() || has_deadline(me) {
+        if deadline.is_some() || deadline_of(me.rec).is_some() {
             self.wait_bounded(me, deadline, guard)
         } else {
             (self.wait_endlessly(me, guard), Waited::Woken)

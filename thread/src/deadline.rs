@@ -6,6 +6,7 @@
 //! library tells of a panic by kernel thread, neither are waits that begin while another thread of the same processor, in the middle of a panic, waits in a destructor.
 
 use crate::extra::Extra;
+use crate::record::Rec;
 use crate::thread::current_record;
 use crate::waiter::Me;
 use std::fmt;
@@ -71,13 +72,13 @@ pub fn with_deadline<T>(at: Instant, body: impl FnOnce() -> T) -> Result<T, Dead
 /// The calling thread's deadline, if it runs inside of [`with_deadline`].
 #[inline]
 pub fn deadline() -> Option<Instant> {
-    current_record().extra().and_then(|extra| extra.deadline.get())
+    deadline_of(current_record())
 }
 
-/// Whether the calling thread runs inside of [`with_deadline`].
+/// The deadline of a thread, for itself.
 #[inline(always)]
-pub(crate) fn has_deadline(me: Me) -> bool {
-    me.rec.extra().is_some_and(|extra| extra.deadline.get().is_some())
+pub(crate) fn deadline_of(rec: Rec) -> Option<Instant> {
+    rec.extra().and_then(|extra| extra.deadline.get())
 }
 
 /// Runs `wait` without the thread's deadline: for waits that must not be left.

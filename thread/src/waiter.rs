@@ -236,13 +236,13 @@ pub(crate) fn wait(
 ) -> Ended {
     match (me.vp, deadline) {
         (Some(vp), None) => vp.wait(me.rec, cause, object, None, 0, publish),
-        (Some(vp), at) => vp.wait(me.rec, cause, object, at, vp.number(), publish),
         (None, None) => kernel::wait(me.rec, cause, object, None, 0, publish),
-        (None, at) => kernel::wait(me.rec, cause, object, at, draw_numbers(1), publish),
+        (_, at) => wait_numbered(me, cause, object, at, publish),
     }
 }
 
 /// As [`wait`], but the wait has a number without a deadline too, for queues that know waits by number.
+#[inline(always)]
 pub(crate) fn wait_numbered(
     me: Me,
     cause: Cause,
