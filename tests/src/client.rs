@@ -160,7 +160,7 @@ impl Client {
                     self.trial()?,
                     number(1) as usize,
                     number(2) as usize,
-                    [number(3), number(4)].map(Duration::from_millis),
+                    [number(3), number(4), number(5)].map(Duration::from_millis),
                 );
             }
             "beside-a-long-call" => return beside_a_long_call(self.trial()?, number(1) as u32),

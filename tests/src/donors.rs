@@ -13,8 +13,8 @@ pub const CALLS_AFTER: Duration = Duration::from_millis(300);
 const DONOR_AFTER: Duration = Duration::from_millis(50);
 
 /// Calls `compute` from kernel threads on processor 1, which give nothing, and a little later from user-level threads of one virtual processor on processor 0, each of which computes
-/// `after` it has its reply. Says when everybody has a lane, before these calls; and for each call which in order it was and where it ran: first those of the user-level threads, then the others.
-pub(crate) fn turns(trial: &Trial, others: usize, own: usize, [time, after]: [Duration; 2]) -> Outcome {
+/// `after` it has its reply. Before, the server is brought to processor 0, `brought_after` the start, which takes the kernel threads 50 ms. Says when everybody has a lane, before these calls; and for each call which in order it was and where it ran: first those of the user-level threads, then the others.
+pub(crate) fn turns(trial: &Trial, others: usize, own: usize, [time, after, brought_after]: [Duration; 3]) -> Outcome {
     let call = move |trial: &Trial| trial.compute(time.as_millis() as u32);
     let ready = Barrier::new(others + 2);
     let (own, others) = std::thread::scope(|scope| {
@@ -35,6 +35,8 @@ pub(crate) fn turns(trial: &Trial, others: usize, own: usize, [time, after]: [Du
         let own = scope.spawn(move || -> Result<Vec<_>, Box<dyn std::error::Error + Send + Sync>> {
             Processors::only(0).confine()?;
             let run = upcall::thread::processors(1, Pacing::Adaptive)?.run(|| {
+                // The server is brought here once, and stays until it sleeps again after that: it sleeps here, if nobody calls it any more.
+                upcall::thread::sleep(brought_after);
                 trial.null()?;
                 ready.wait();
                 upcall::thread::sleep(CALLS_AFTER + DONOR_AFTER);

@@ -403,10 +403,14 @@ impl Processors {
         let before = line.cpu.load(Ordering::Relaxed);
         let cpu = say_where(domain, number);
         VIEW.with_borrow_mut(|view| {
-            // Brought here by a donor that cannot have said so with a call: its calls were sent before.
-            if !view.lanes.is_empty() && (before != cpu || !view.confined) && view.is_confined() {
-                (view.donated, view.confined) = (true, true);
-                view.donor = view.lanes.iter().position(|lane| lane.gave(cpu)).map(|at| (at, MOST_OF_DONOR));
+            // Brought here by a donor that cannot have said so with a call, for its calls were sent before; or still where the last one brought us, and others may have called before it.
+            let stayed = view.confined && before == cpu;
+            let donor = || view.lanes.iter().position(|lane| lane.gave(cpu)).map(|at| (at, MOST_OF_DONOR));
+            if stayed {
+                view.donor = donor();
+                view.donated = view.donor.is_some();
+            } else if !view.lanes.is_empty() && view.is_confined() {
+                (view.donor, view.donated, view.confined) = (donor(), true, true);
             }
             // Woken soon: it would have been better to spin. Late: spinning was, or would have been, for nothing.
             let slept = start.elapsed();
