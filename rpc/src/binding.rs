@@ -220,7 +220,10 @@ impl Binding {
                 Encoder::block(Room::of_words(&mut message.values), args, terms.limits, None)?;
                 message.place(Place::Inline, 0, A::SIZE as u32);
             }
-            self.send::<R>(terms, &mut message, &mut None, &mut None)?;
+            match terms.ends {
+                None => self.send_for_ever(&mut message)?,
+                Some(ends) => self.send_by::<R>(ends, terms.limits, &mut message, &mut None, &mut None)?,
+            }
             if message.tag() == outcome::DONE && message.values_in() == Some(Place::Inline) {
                 return self.decode::<R>(Span::of_words(&message.values), terms.limits);
             }
@@ -252,13 +255,16 @@ impl Binding {
         segment: &mut Option<TakenSegment<'a>>,
     ) -> Result<(), CallError> {
         match terms.ends {
-            None => {
-                self.inner.link.channel.call(message, self.hand_off)?;
-                self.release_overdue(None);
-                Ok(())
-            }
+            None => self.send_for_ever(message),
             Some(ends) => self.send_by::<R>(ends, terms.limits, message, astack, segment),
         }
+    }
+
+    #[inline]
+    fn send_for_ever(&self, message: &mut Image) -> Result<(), CallError> {
+        self.inner.link.channel.call(message, self.hand_off)?;
+        self.release_overdue(None);
+        Ok(())
     }
 
     #[cold]
