@@ -167,8 +167,14 @@ impl<S: Deref<Target = [Slot]>> Receiver<S> {
             return false;
         }
         self.next.set(position + 1);
-        self.ring.prefetch(position + 2);
         true
+    }
+
+    /// Asks that the line of the message so many after the next be brought near while the caller does something else. Of use if the message is there or nearly so; the line of one that is not must be taken from its sender
+    /// twice.
+    #[inline]
+    pub fn prefetch(&self, after_next: u64) {
+        self.ring.prefetch(self.next.get() + after_next);
     }
 }
 

@@ -24,6 +24,9 @@ use upcall_thread::Waited;
 /// So long at most the replies of abandoned calls are not looked for.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
+/// With no more calls under way the next reply's line is asked for early; with more, replies come together, and that of the one after the next is.
+const FEW: usize = 3;
+
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -59,6 +62,11 @@ struct Calling {
 }
 
 impl Calling {
+    #[inline]
+    fn under_way(&self) -> usize {
+        DEPTH - self.free.len()
+    }
+
     #[inline]
     fn take_number(&mut self, promised: bool) -> Option<u16> {
         if promised {
@@ -145,7 +153,11 @@ impl VpSeat {
                     message.donate();
                 }
                 calling.requests.send(message);
-                self.under_way.store(DEPTH - calling.free.len(), Ordering::Relaxed);
+                if calling.under_way() <= FEW {
+                    // What comes next is a look for it, or another call's thread. The line of a reply that is there travels meanwhile, and beside that of the request.
+                    calling.replies.prefetch(0);
+                }
+                self.under_way.store(calling.under_way(), Ordering::Relaxed);
                 self.owes_look.store(true, Ordering::Relaxed);
                 drop(calling);
                 if wait.hand_off() == HandOff::AtOnce {
@@ -190,7 +202,7 @@ impl VpSeat {
     /// A call is over: its number goes to whoever has waited longest for one. Whether there was one.
     fn free(&self, calling: &mut Calling, number: u16) -> bool {
         calling.free.push(number);
-        self.under_way.store(DEPTH - calling.free.len(), Ordering::Relaxed);
+        self.under_way.store(calling.under_way(), Ordering::Relaxed);
         while let Some(next) = calling.queue.pop_front() {
             if next.wake() {
                 calling.promised += 1;
@@ -249,7 +261,7 @@ impl VpSeat {
                 late @ Call::Late(_) => *call = late,
             }
         }
-        self.under_way.store(DEPTH - calling.free.len(), Ordering::Relaxed);
+        self.under_way.store(calling.under_way(), Ordering::Relaxed);
         drop(calling);
         // To drop one is to wake it, which nobody notices any more.
         drop(left);
@@ -268,11 +280,16 @@ impl VpSeat {
         drop(forgotten);
     }
 
-    /// Takes the replies that have come: whether a thread was made ready, and those of abandoned calls, with what takes them.
+    /// Takes replies that have come: whether a thread was made ready, and those of abandoned calls, with what takes them.
+    ///
+    /// All of them, but that the last one under way is not looked for: a look for a reply that is just being written takes its line from the server, which then has to have it back
+    /// to finish, and makes the threads that have their replies wait for both. It is found when they have run.
     fn gather(&self) -> (bool, Vec<(Late, Image)>) {
         let (mut woke, mut violated, mut late) = (false, false, Vec::new());
+        // Read before: of a channel that is closed all replies are taken.
+        let mut closed = self.far.closed();
         let mut calling = locked(&self.calling);
-        let mut reply = Image::new(0, 0, 0);
+        let (mut reply, mut left) = (Image::new(0, 0, 0), calling.under_way());
         while calling.replies.take_into(&mut reply) {
             let number = reply.call();
             let Calling { calls, kept, .. } = &mut *calling;
@@ -294,12 +311,19 @@ impl VpSeat {
                 _ => {
                     let _ = self.far.reason.set(Closed::Violation("a reply to a call that was not made"));
                     self.far.closed.store(true, Ordering::SeqCst);
+                    closed = self.far.closed();
                     violated = true;
                     break;
                 }
             }
+            left = left.saturating_sub(1);
+            if left >= FEW {
+                calling.replies.prefetch(1);
+            } else if left == 1 && closed.is_none() {
+                break;
+            }
         }
-        if let Some(reason) = self.far.closed() {
+        if let Some(reason) = closed {
             for call in &mut calling.calls {
                 if matches!(call, Call::Waiting(_))
                     && let Call::Waiting(sleeper) = std::mem::replace(call, Call::Failed(reason.clone()))
