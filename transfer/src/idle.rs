@@ -44,6 +44,10 @@ const LOOKS: usize = 16;
 /// So often in a row it spins before it says again where it runs.
 const SPINS_AT_A_PLACE: u32 = 64;
 
+/// A spinner looks at the clock at the end of so many rounds, half a microsecond, and again after so many more: to look takes as long as a round, and what comes soon would be found later.
+const FIRST_TIME: u32 = 8;
+const TIME_BETWEEN: u32 = 32;
+
 /// Who has found nothing so many times in a row looks at the lanes of others too, and again after as many; who finds something now and then, every so many times, some 100 µs.
 const QUIET_BETWEEN: u32 = 64;
 const BUSY_BETWEEN: u32 = 1024;
@@ -252,7 +256,8 @@ impl Idle for Processors {
             // Who only calls is done: the threads that were woken come first (U7).
             let found = if woke && view.lanes.is_empty() { None } else { view.find(self.0.domain) };
             if woke || found.is_some() {
-                if view.idle_since.take().is_some() {
+                if std::mem::take(&mut view.spun) {
+                    view.idle_since = None;
                     view.pacer.fruitful();
                 }
                 (view.quiet, view.in_vain) = (false, 0);
@@ -376,7 +381,7 @@ impl Processors {
             }
             view.donated = false;
             view.donor = None;
-            view.idle_since = None;
+            (view.spun, view.idle_since) = (false, None);
             if std::mem::take(&mut view.glances) {
                 self.0.watch.brought(false);
             }

@@ -1,7 +1,8 @@
 //! What one virtual processor sees of its domain: the lanes and seats that it looks at, whose processor it is on, and how long it waits.
 
 use super::{
-    BUSY_BETWEEN, LOOKS, MOVE, Processors, QUIET_BETWEEN, SOON_ENOUGH, SPINS_AT_A_PLACE, WATCH, is_asleep, number, say_where,
+    BUSY_BETWEEN, FIRST_TIME, LOOKS, MOVE, Processors, QUIET_BETWEEN, SOON_ENOUGH, SPINS_AT_A_PLACE, TIME_BETWEEN, WATCH,
+    is_asleep, number, say_where,
 };
 use crate::domain::Domain;
 use crate::look;
@@ -43,7 +44,9 @@ pub(super) struct View {
     pub(super) give_way: GiveWay,
     /// The last look found nothing.
     pub(super) quiet: bool,
-    /// Since when nothing was found.
+    /// It spun since something was found.
+    pub(super) spun: bool,
+    /// Since when nothing was found, but for the first rounds.
     pub(super) idle_since: Option<Instant>,
     /// The processor that we run on is a caller's.
     pub(super) donated: bool,
@@ -258,7 +261,8 @@ impl View {
         if self.shares {
             return false;
         }
-        if round % 32 != 1 {
+        self.spun = true;
+        if round % TIME_BETWEEN != FIRST_TIME {
             return true;
         }
         let now = Instant::now();
