@@ -56,6 +56,7 @@ pub struct Image {
 }
 
 const DONATED: u64 = 1 << 63;
+const STAY: u64 = 1 << 62;
 
 /// In the control word: there are values.
 const VALUES: u64 = 1 << 63;
@@ -99,6 +100,18 @@ impl Image {
         self.extent & DONATED != 0
     }
 
+    /// Asks the receiver, which runs on the sender's processor, to give way when all is answered rather than to sleep.
+    #[inline]
+    pub const fn ask_to_stay(&mut self) {
+        self.extent |= STAY;
+    }
+
+    /// Whether the receiver is asked to give way rather than to sleep.
+    #[inline]
+    pub const fn asks_to_stay(&self) -> bool {
+        self.extent & STAY != 0
+    }
+
     /// The caller's number of the call.
     #[inline]
     pub const fn call(&self) -> u16 {
@@ -120,7 +133,7 @@ impl Image {
     /// Where the values are; `None` for a place that does not exist.
     #[inline]
     pub const fn values_in(&self) -> Option<Place> {
-        match (self.extent & !DONATED) >> 48 {
+        match (self.extent & !(DONATED | STAY)) >> 48 {
             0 => Some(Place::Inline),
             1 => Some(Place::AStack),
             2 => Some(Place::Segment),

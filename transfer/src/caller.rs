@@ -14,7 +14,7 @@
 use crate::domain::Domain;
 use crate::handoff::{Donor, HandOff};
 use crate::look::{self, Foresight};
-use crate::pacer::{GiveWay, HandOver, Pacer, Pacing};
+use crate::pacer::{GiveWay, HandOver, Pacer, Pacing, Stay};
 use crate::seat::VpSeat;
 use crate::sleep;
 use crate::wait::{Closed, Forever, Late, NoReply, Patience, Wait, run_late};
@@ -99,8 +99,25 @@ struct KernelLane {
     shared: bool,
     give_way: GiveWay,
     hand_over: HandOver,
+    stay: Stay,
     /// How long the replies take, by procedure; procedures may share one.
     foresight: [Foresight; FORESIGHTS],
+}
+
+impl KernelLane {
+    fn asks_to_stay(&mut self) -> bool {
+        self.stay.is_wanted(&self.hand_over)
+    }
+
+    /// Gives way to the server on our processor. Whether the reply is there.
+    fn hand_over(&mut self, asked: bool) -> bool {
+        let Self { slot, hand_over, stay, .. } = self;
+        let there = hand_over.until(|| slot.waits());
+        if asked {
+            stay.learn(hand_over);
+        }
+        there
+    }
 }
 
 const FORESIGHTS: usize = 16;
@@ -257,19 +274,22 @@ impl CallerChannel {
         let asleep = self.far.station.asleep(self.far.home);
         let forced = wait.hand_off() == HandOff::AtOnce;
         let handed = (forced || self.pacing() != Pacing::Poll) && self.far.is_brought(asleep);
+        let asked = handed && lane.asks_to_stay();
         if handed {
             message.donate();
+        }
+        if asked {
+            message.ask_to_stay();
         }
         lane.slot.send(message);
         if asleep {
             self.far.ring(wait.ends().is_some());
         }
-        let there = if asleep || forced && handed {
-            let KernelLane { slot, hand_over, .. } = &mut *lane;
-            handed && hand_over.until(|| slot.waits())
-        } else {
-            self.spin_for_reply(&mut lane, message.tag(), wait.ends())?
-        };
+        let gives = forced && handed;
+        let mut there = handed && (asleep || gives || asked) && lane.hand_over(asked);
+        if !(there || asleep || gives) {
+            there = self.spin_for_reply(&mut lane, message.tag(), wait.ends())?;
+        }
         if !there && !self.sleep_for_reply(seat, &lane, wait.ends())? {
             wait.late().into_iter().for_each(|late| self.abandon(seat, &mut lane, late));
             return Err(NoReply::OutOfTime { sent: true });
@@ -412,6 +432,7 @@ impl CallerChannel {
             shared: false,
             give_way: GiveWay::default(),
             hand_over: HandOver::default(),
+            stay: Stay::default(),
             foresight: Default::default(),
         };
         Some(Ok(cell.get_or_init(|| KernelSeat { number, control: lane.control, lane: Mutex::new(calling) })))

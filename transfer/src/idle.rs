@@ -14,7 +14,8 @@
 //!
 //! # Whose processor it is
 //! One that was brought to a caller's processor serves that caller's calls first, and gives the processor back when they are answered, or when the caller has something to run there
-//! itself (URPC, section 3.1.2; U10, U11): it goes on elsewhere, or sleeps.
+//! itself (URPC, section 3.1.2; U10, U11): it goes on elsewhere, or sleeps. If the caller asks it to stay ([`Stay`](crate::pacer::Stay)), and all its callers are on this processor, it gives way before it sleeps: twice at most, and not after others have
+//! taken the processor for longer. A call that comes meanwhile finds it awake, and takes a yield on each side in place of a wake and a sleep. No wake can be lost by that: who gives way is awake, and looks again.
 
 mod view;
 
@@ -203,6 +204,14 @@ thread_local! {
     static LIFE: Cell<u64> = const { Cell::new(0) };
 }
 
+/// Whether a call of ours shall ask the server, which is on our processor, to stay there.
+pub(crate) fn is_stay_wanted() -> bool {
+    VIEW.with_borrow_mut(|view| {
+        view.asked = view.stay.is_wanted(&view.hand_over);
+        view.asked
+    })
+}
+
 impl Idle for Processors {
     fn begin(&self, vp: &Vp) {
         let domain = self.0.domain;
@@ -292,10 +301,11 @@ impl Idle for Processors {
             (view.lanes.clone(), found, view.own == 1 && found == 0 || view.lanes.len() == 1, view.donated)
         });
         let Some(lane) = lanes.get(found) else { return };
-        let mut brought = false;
+        let (mut brought, mut stay) = (false, false);
         for _ in 0..BATCH {
             let Some(served) = lane.serve_one() else { break };
             brought |= served.donated;
+            stay = served.stay;
             donated |= served.donated;
             // Who was answered may call again at once; if nobody else can, that is waited for right here, for some round trips. Not on the
             // processor that it gave us: it cannot call before it has that back.
@@ -307,7 +317,7 @@ impl Idle for Processors {
         }
         if brought {
             VIEW.with_borrow_mut(|view| {
-                (view.donated, view.confined) = (true, true);
+                (view.donated, view.confined, view.stays) = (true, true, stay);
                 if Rc::ptr_eq(&lanes, &view.lanes) && view.donor.is_none_or(|(lane, _)| lane != found) {
                     view.donor = Some((found, MOST_OF_DONOR));
                 }

@@ -151,6 +151,9 @@ impl VpSeat {
                 if self.far.donor.has_brought(&self.far.station, self.far.home) {
                     // It runs on our processor, which is free for it as soon as we have nothing else to do.
                     message.donate();
+                    if crate::idle::is_stay_wanted() {
+                        message.ask_to_stay();
+                    }
                 }
                 calling.requests.send(message);
                 if calling.under_way() <= FEW {
@@ -347,6 +350,11 @@ impl VpSeat {
         (woke, late)
     }
 
+    /// Whether calls are under way.
+    pub(crate) fn is_calling(&self) -> bool {
+        self.under_way.load(Ordering::Relaxed) != 0
+    }
+
     /// The processor that the server runs on, by its own word.
     pub(crate) fn servers_place(&self) -> Option<u32> {
         self.far.station.cpu(self.far.home)
@@ -366,7 +374,7 @@ impl VpSeat {
     #[cold]
     fn hand_off(&self) {
         fence(upcall_os::atomic::Ordering::SeqCst);
-        if self.look(false) || self.far.donor.has_brought(&self.far.station, self.far.home) {
+        if self.look(false) {
             processor::give_way();
             // The idle loop learns by its next look that our processor was given.
             self.gave.store(true, Ordering::Relaxed);
@@ -387,7 +395,8 @@ impl VpSeat {
         }
         let gave = self.gave.load(Ordering::Relaxed) && self.gave.swap(false, Ordering::Relaxed);
         if !self.far.station.asleep(self.far.home) {
-            return gave;
+            // It is awake, and on our processor: it has to be let run, no more.
+            return gave || !kept && self.far.donor.has_brought(&self.far.station, self.far.home);
         }
         let brought = !kept && self.far.donor.bring(&self.far.station, self.far.home);
         self.clapper.ring(&self.far.bell);

@@ -84,6 +84,8 @@ pub(crate) struct ServerLane {
     owner: AtomicUsize,
     /// How long the caller takes to call again.
     foresight: AtomicU16,
+    /// The caller's processor came with its last request.
+    donated: AtomicBool,
 }
 
 /// How requests come and replies go.
@@ -196,6 +198,7 @@ impl ServerChannel {
             rung: AtomicU64::new(u64::MAX),
             alone: self.processors.count() == 1,
             foresight: AtomicU16::new(Foresight::default().parts()),
+            donated: AtomicBool::new(false),
         });
         const { assert!(LANES <= 64) };
         if self.opened.fetch_or(1 << number, Ordering::Relaxed) & 1 << number != 0 {
@@ -267,6 +270,14 @@ impl ServerLane {
         }
     }
 
+    /// Whether the caller runs on processor `cpu`, where we are: by its own word, or, of a kernel thread, because it brought us there with its last call.
+    pub(crate) fn shares(&self, cpu: u32) -> bool {
+        match &self.caller {
+            Caller::KernelThread => self.donated.load(Ordering::Relaxed),
+            Caller::Processor { .. } => self.callers_place() == Some(cpu),
+        }
+    }
+
     /// Waits for the next call of a caller that was just answered. Whether there is one.
     #[inline]
     pub(crate) fn calls_again(&self) -> bool {
@@ -292,8 +303,9 @@ impl ServerLane {
             return None;
         }
         let donated = image.donated();
+        self.donated.store(donated, Ordering::Relaxed);
         self.channel.serve.serve(Request { image: &image, lane: self, stays: PhantomData });
-        Some(Served { donated })
+        Some(Served { donated, stay: image.asks_to_stay() })
     }
 
     fn reply(&self, image: &Image) {
@@ -350,6 +362,7 @@ impl ServerLane {
 /// What serving a request told.
 pub(crate) struct Served {
     pub(crate) donated: bool,
+    pub(crate) stay: bool,
 }
 
 /// A request under way. Two words, so that it goes from hand to hand in registers (see `upcall_shm::slot::Kept`).

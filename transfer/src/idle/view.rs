@@ -6,7 +6,7 @@ use super::{
 };
 use crate::domain::Domain;
 use crate::look;
-use crate::pacer::{GiveWay, HandOver, Pacer, Pacing};
+use crate::pacer::{GiveWay, HandOver, Pacer, Pacing, Stay, hand_back};
 use crate::placed::NOWHERE;
 use crate::seat::VpSeat;
 use crate::server::ServerLane;
@@ -57,6 +57,11 @@ pub(super) struct View {
     /// We gave it to a server, which has not said since that it is elsewhere.
     pub(super) lent: bool,
     pub(super) hand_over: HandOver,
+    /// Whether servers on our processor are asked to stay, and whether the last call did so.
+    pub(super) stay: Stay,
+    pub(super) asked: bool,
+    /// Who gave us its processor asks us to stay.
+    pub(super) stays: bool,
     /// How often in a row we were woken soon after we had gone to sleep.
     pub(super) soon: u32,
     /// We were confined by a donor, or confined ourselves away from one.
@@ -220,6 +225,20 @@ impl View {
         let Self { hand_over, seats, .. } = self;
         let there = hand_over.until(|| seats.iter().any(|seat| seat.waits()));
         self.gave &= there;
+        if std::mem::take(&mut self.asked) {
+            self.stay.learn(&self.hand_over);
+        }
+        there
+    }
+
+    /// Our processor is a caller's: lets that run until it calls again. False if it is better to sleep.
+    fn hand_back(&mut self) -> bool {
+        let here = processor::current() as u32;
+        // Somebody elsewhere would take us for awake, and wait until the kernel lets us run here.
+        let only_theirs = || self.lanes.iter().all(|lane| lane.shares(here)) && !self.seats.iter().any(|seat| seat.is_calling());
+        let there = self.stays && only_theirs() && hand_back(|| self.lanes.iter().any(|lane| lane.waits()));
+        // As good as woken soon.
+        self.soon += u32::from(there);
         there
     }
 
@@ -254,7 +273,7 @@ impl View {
         if self.donated {
             // Calls follow each other closely: a processor of our own serves them better than the caller's.
             if self.soon < SOON_ENOUGH || !self.leave_donor() {
-                return false;
+                return deadline.is_none() && self.hand_back();
             }
             self.shares = self.single && self.shares(processor::current() as u32);
         }
