@@ -267,6 +267,53 @@ fn a_pinned_server_does_not_stay_at_its_callers() {
     assert!(at_home > 400, "of 4000 calls that followed each other {at_home} ran on the server's own processor");
 }
 
+/// Whether who gives way there waits for a slice of somebody else.
+fn others_want_processor_0() -> bool {
+    let offer = || {
+        processor::Processors::only(0).confine().unwrap();
+        let took = |_| {
+            let start = Instant::now();
+            processor::give_way();
+            start.elapsed()
+        };
+        (0..100).map(took).max().unwrap() > Duration::from_micros(500)
+    };
+    std::thread::scope(|scope| scope.spawn(offer).join().unwrap())
+}
+
+/// A server and a caller that have one processor between them give way to each other when calls follow closely; when no more come, the server sleeps.
+#[test]
+fn on_the_callers_processor_a_server_gives_way_before_it_sleeps() {
+    let before = processor::Processors::allowed().unwrap();
+    processor::Processors::only(0).confine().unwrap();
+    let world = World::new(Pacing::Adaptive);
+    before.confine().unwrap();
+    let call = || assert_eq!(world.binding.call::<_, u64>(WHERE, &()).unwrap(), 0);
+    let least = || {
+        // Of many turns one without other programs on the processor is enough.
+        let slept = |_| {
+            let before = sleeps();
+            (0..100).for_each(|_| call());
+            sleeps() - before
+        };
+        (0..200).map(slept).min().unwrap()
+    };
+    let by_thread = world.on_a_processor(least);
+    world.until_asleep();
+    let by_kernel_thread = {
+        processor::Processors::only(0).confine().unwrap();
+        let slept = least();
+        before.confine().unwrap();
+        slept
+    };
+    world.until_asleep();
+    println!("    the server slept {by_thread} and {by_kernel_thread} times in 100 calls");
+    if by_thread.max(by_kernel_thread) >= 50 && others_want_processor_0() {
+        return println!("    skipped: others want the processor all the time, and then it sleeps");
+    }
+    assert!(by_thread < 50 && by_kernel_thread < 50, "it slept {by_thread} and {by_kernel_thread} times in 100 calls");
+}
+
 /// A server that keeps the processor too long: the caller's other threads go on.
 #[test]
 fn a_server_that_keeps_the_processor_costs_its_caller_only_that_calls_time() {
