@@ -220,6 +220,7 @@ impl Binding {
                 Encoder::block(Room::of_words(&mut message.values), args, terms.limits, None)?;
                 message.place(Place::Inline, 0, A::SIZE as u32);
             }
+            // As `send`, but nothing was brought: it would make places for what was, on each call.
             match terms.ends {
                 None => self.send_for_ever(&mut message)?,
                 Some(ends) => self.send_by::<R>(ends, terms.limits, &mut message, &mut None, &mut None)?,

@@ -250,17 +250,23 @@ fn a_pinned_processor_spins_for_a_server_on_another_one() {
     assert!(slept < calls / 4 * 3, "it slept {slept} times in {calls} calls to a server that runs");
 }
 
+/// What `act` returns, with the calling thread, and those that it starts, on one processor only.
+fn confined_to<T>(processor: usize, act: impl FnOnce() -> T) -> T {
+    let before = processor::Processors::allowed().unwrap();
+    processor::Processors::only(processor).confine().unwrap();
+    let result = act();
+    before.confine().unwrap();
+    result
+}
+
 /// A server that may run in one place only goes back there when calls follow each other closely, like one that may run anywhere.
 #[test]
 fn a_pinned_server_does_not_stay_at_its_callers() {
-    let before = processor::Processors::allowed().unwrap();
-    if before.count() < 2 {
+    if processor::Processors::allowed().unwrap().count() < 2 {
         return println!("    skipped: processors 0 and 1 are needed");
     }
     // Its processors inherit this.
-    processor::Processors::only(1).confine().unwrap();
-    let world = World::new(Pacing::Adaptive);
-    before.confine().unwrap();
+    let world = confined_to(1, || World::new(Pacing::Adaptive));
     let places: Vec<u64> =
         world.on_a_processor(|| (0..5000).map(|_| world.binding.call::<_, u64>(WHERE, &()).unwrap()).collect());
     let at_home = places[1000..].iter().filter(|&&place| place == 1).count();
@@ -269,25 +275,18 @@ fn a_pinned_server_does_not_stay_at_its_callers() {
 
 /// Whether who gives way there waits for a slice of somebody else.
 fn others_want_processor_0() -> bool {
-    let offer = || {
-        processor::Processors::only(0).confine().unwrap();
-        let took = |_| {
-            let start = Instant::now();
-            processor::give_way();
-            start.elapsed()
-        };
-        (0..100).map(took).max().unwrap() > Duration::from_micros(500)
+    let took = |_| {
+        let start = Instant::now();
+        processor::give_way();
+        start.elapsed()
     };
-    std::thread::scope(|scope| scope.spawn(offer).join().unwrap())
+    confined_to(0, || (0..100).map(took).max().unwrap() > Duration::from_micros(500))
 }
 
 /// A server and a caller that have one processor between them give way to each other when calls follow closely; when no more come, the server sleeps.
 #[test]
 fn on_the_callers_processor_a_server_gives_way_before_it_sleeps() {
-    let before = processor::Processors::allowed().unwrap();
-    processor::Processors::only(0).confine().unwrap();
-    let world = World::new(Pacing::Adaptive);
-    before.confine().unwrap();
+    let world = confined_to(0, || World::new(Pacing::Adaptive));
     let call = || assert_eq!(world.binding.call::<_, u64>(WHERE, &()).unwrap(), 0);
     let least = || {
         // Of many turns one without other programs on the processor is enough.
@@ -300,12 +299,7 @@ fn on_the_callers_processor_a_server_gives_way_before_it_sleeps() {
     };
     let by_thread = world.on_a_processor(least);
     world.until_asleep();
-    let by_kernel_thread = {
-        processor::Processors::only(0).confine().unwrap();
-        let slept = least();
-        before.confine().unwrap();
-        slept
-    };
+    let by_kernel_thread = confined_to(0, least);
     world.until_asleep();
     println!("    the server slept {by_thread} and {by_kernel_thread} times in 100 calls");
     if by_thread.max(by_kernel_thread) >= 50 && others_want_processor_0() {

@@ -3,13 +3,13 @@
 //! ```text
 //!           63      48 47      32 31      16 15       0
 //!  word 0  |v|  lap   |   call   |    tag   |  astack  |   the control word: stored last, with release
-//!  word 1  | flag place| segment |        length       |   where the values are and how long they are
+//!  word 1  |ds place | segment |        length       |   where the values are and how long they are
 //!  words 2 to 7   the values themselves, when they fit in 48 bytes
 //! ```
 //!
 //! `v` says whether the other words mean anything: a message without values is one store. `lap` says how often the ring has gone round, which makes the slot valid: the reader knows which lap it expects, so no index is shared. `call` is
 //! the caller's number of the call, echoed in the reply. `tag` is the procedure in a request and the outcome in a reply. A null call moves this one line
-//! to the server and one back, which is the least that two processors can do.
+//! to the server and one back, which is the least that two processors can do. `d` says that the sender's processor comes with the message, `s` asks the receiver to stay at it.
 
 use crate::region::Cells;
 use std::hint::black_box;

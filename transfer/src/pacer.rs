@@ -143,13 +143,10 @@ impl HandOver {
             self.left_out -= 1;
             return false;
         }
-        let start = std::time::Instant::now();
-        let there = (0..HAND_OVERS).any(|_| {
-            upcall_os::processor::give_way();
-            is_there() || start.elapsed() > TAKEN_TOO_LONG
-        }) && is_there();
-        let in_time = there && start.elapsed() <= TAKEN_TOO_LONG;
-        self.slice = start.elapsed() > A_SLICE;
+        let taken = offer_until(&is_there);
+        let there = is_there();
+        let in_time = there && taken <= TAKEN_TOO_LONG;
+        self.slice = taken > A_SLICE;
         self.interval = if in_time { 0 } else { (self.interval * 2 + 1).min(MOST_LEFT_OUT) };
         self.left_out = self.interval;
         there
@@ -201,11 +198,19 @@ impl Stay {
 
 /// Gives way to callers who gave us their processor, before we sleep, until `is_there`. False if it is better to sleep: nobody took the offer, or others did.
 pub fn hand_back(is_there: impl Fn() -> bool) -> bool {
+    offer_until(&is_there) <= TAKEN_TOO_LONG && is_there()
+}
+
+/// Gives way until `is_there`, [`HAND_OVERS`] times at most and not again once the offers have taken too long. Returns how long they took.
+fn offer_until(is_there: impl Fn() -> bool) -> Duration {
     let start = std::time::Instant::now();
-    (0..HAND_OVERS).any(|_| {
+    for _ in 0..HAND_OVERS {
         upcall_os::processor::give_way();
-        is_there() || start.elapsed() > TAKEN_TOO_LONG
-    }) && start.elapsed() <= TAKEN_TOO_LONG
+        if is_there() || start.elapsed() > TAKEN_TOO_LONG {
+            break;
+        }
+    }
+    start.elapsed()
 }
 
 #[cfg(test)]
