@@ -37,6 +37,7 @@ pub struct Processors {
     count: Option<usize>,
     cpus: Vec<usize>,
     stack_size: Option<usize>,
+    most_work: Option<usize>,
     idle: Option<Arc<dyn Idle>>,
 }
 
@@ -65,6 +66,13 @@ impl Processors {
     /// The stack size of threads that ask for none, in bytes; see [`Builder::stack_size`](crate::Builder::stack_size).
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes);
+        self
+    }
+
+    /// How many pieces of outside work ([`Idle::work`]) each processor has under way at most: so many stacks it makes for them, besides those of threads that are spawned. At least one; without
+    /// a limit if this is not called.
+    pub fn most_work(mut self, pieces: usize) -> Self {
+        self.most_work = Some(pieces);
         self
     }
 
@@ -134,6 +142,7 @@ impl Processors {
             fences,
             stack_size,
             default_class,
+            most_workers: self.most_work.unwrap_or(usize::MAX),
             hungry: Apart(AtomicU64::new(0)),
         })))
     }

@@ -22,7 +22,7 @@ use crate::arch;
 use crate::beacon::Post;
 use crate::fresh::Pop;
 use crate::idle::{Found, Idle};
-use crate::link::{Fifo, Lifo};
+use crate::link::Fifo;
 use crate::os;
 use crate::overflow;
 use crate::record::{Cause, Rec, Record, State};
@@ -30,6 +30,7 @@ use crate::shared::{self, Group, Shared};
 use crate::spawn;
 use crate::stack;
 use crate::steal::Hunger;
+use crate::workers::Workers;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -68,8 +69,7 @@ pub struct Vp {
     timers: RefCell<BTreeMap<(Instant, u64), Rec>>,
     /// When this processor looks again for stacks to give back; `None`: as soon as it is idle and there are any.
     trim_at: Cell<Option<Instant>>,
-    /// Workers with nothing to do, the last used first.
-    workers: Lifo<Record>,
+    workers: Workers,
     /// It runs the idle loop.
     idle: Cell<bool>,
     /// `poll` has announced work that no worker has begun.
@@ -122,7 +122,7 @@ impl Vp {
             numbers: Cell::new((0, 0)),
             timers: RefCell::default(),
             trim_at: Cell::new(None),
-            workers: Lifo::new(),
+            workers: Workers::new(group.most_workers),
             idle: Cell::new(false),
             announced: Cell::new(false),
             hunger: Hunger::default(),
@@ -140,12 +140,7 @@ impl Vp {
     /// The calling kernel thread is an ordinary one again. Its threads that have not ended never run again.
     pub(crate) fn leave(&self) {
         self.stop_hunger();
-        // A worker in the pool holds nothing but frames of this module, which have nothing to drop.
-        while let Some(worker) = self.workers.pop() {
-            if worker.release() {
-                spawn::reuse(worker);
-            }
-        }
+        self.workers.take_all().for_each(dismiss);
         self.stacks.empty();
         stack::trim(Instant::now(), true);
         self.shared.idle.end(self);
@@ -179,6 +174,20 @@ impl Vp {
     pub fn has_work(&self) -> bool {
         let here = !self.ready.is_empty() || !self.shared.inbox.is_empty() || !self.shared.fresh.is_empty();
         here || self.shared.dump.is_wanted() || (self.group.members.len() > 1 && self.called_or_calls())
+    }
+
+    /// How many pieces of outside work this processor has begun and not ended, and how many that may be ([`Processors::most_work`](crate::Processors::most_work)).
+    #[inline]
+    pub fn work_under_way(&self) -> (usize, usize) {
+        self.workers.busy()
+    }
+
+    /// Whether there is a stack for another piece of outside work; if not, [`Idle::poll`] leaves it where it is. Nobody has to be woken for it later: the processor looks again
+    /// when a piece has ended.
+    #[inline]
+    pub fn has_stack(&self) -> bool {
+        let (busy, most) = self.work_under_way();
+        busy < most
     }
 
     /// The frequent half of an asymmetric fence between the processors that run together with this one: orders stores before it against loads after it, for whoever has
@@ -411,7 +420,10 @@ impl Vp {
 
     /// A worker to run next.
     fn worker(&self) -> Rec {
-        self.workers.pop().unwrap_or_else(|| spawn::new_worker(self))
+        self.workers.take().unwrap_or_else(|| {
+            self.workers.add();
+            spawn::new_worker(self)
+        })
     }
 
     /// The body of a worker.
@@ -429,7 +441,7 @@ impl Vp {
                 None => {
                     // Like a blocked thread, an idle worker must not block or yield from inside of `poll` or `rest`.
                     me.state.set(State::waits(Cause::Work));
-                    let step = self.find();
+                    let step = self.workers.at_leisure(|| self.find());
                     me.state.set(AT_WORK);
                     match step {
                         Step::Run(next) => next,
@@ -440,7 +452,7 @@ impl Vp {
                     }
                 }
             };
-            self.workers.push(me);
+            self.workers.give(me);
             me.state.set(AT_WORK);
             self.switch(me, next, None);
             me.state.set(State::RUNS);
@@ -506,18 +518,26 @@ impl Vp {
         let timer = self.timers.borrow().first_key_value().map(|(&(at, _), _)| at);
         let quiet = self.hunger.quiet_until();
         let trim = if stack::wants_trim() { self.trim_at.get() } else { None };
-        timer.into_iter().chain(quiet).chain(trim).min()
+        timer.into_iter().chain(quiet).chain(trim).chain(self.workers.look_at()).min()
     }
 
     /// Gives stacks back that nobody wants, if it is time.
     #[inline(always)]
     fn trim(&self) {
+        self.workers.retire().for_each(dismiss);
         if stack::wants_trim() {
             let now = Instant::now();
             if self.trim_at.get().is_none_or(|at| now >= at) {
                 self.trim_at.set(stack::trim(now, false));
             }
         }
+    }
+}
+
+/// A worker with nothing to do holds nothing but frames of this module, which have nothing to drop.
+fn dismiss(worker: Rec) {
+    if worker.release() {
+        spawn::reuse(worker);
     }
 }
 

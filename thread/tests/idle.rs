@@ -30,6 +30,10 @@ impl Mock {
         })
     }
 
+    fn has_jobs(&self) -> bool {
+        !self.jobs.lock().unwrap().is_empty()
+    }
+
     fn add(&self, job: impl FnOnce() + Send + 'static) {
         self.jobs.lock().unwrap().push_back(Box::new(job));
         self.parkers.iter().for_each(Parker::unpark);
@@ -37,14 +41,14 @@ impl Mock {
 }
 
 impl Idle for Mock {
-    fn poll(&self, _: &Vp) -> Found {
+    fn poll(&self, vp: &Vp) -> Found {
         self.polls.fetch_add(1, Ordering::Relaxed);
         let waiters = std::mem::take(&mut *self.waiters.lock().unwrap());
         if !waiters.is_empty() {
             waiters.into_iter().for_each(Waiter::wake);
             return Found::Woke;
         }
-        if self.jobs.lock().unwrap().is_empty() { Found::Nothing } else { Found::Work }
+        if vp.has_stack() && self.has_jobs() { Found::Work } else { Found::Nothing }
     }
 
     fn work(&self, _: &Vp) {
@@ -57,7 +61,7 @@ impl Idle for Mock {
 
     fn rest(&self, vp: &Vp, round: u32, deadline: Option<Instant>) {
         if round > 10 {
-            let work = || vp.has_work() || !self.jobs.lock().unwrap().is_empty();
+            let work = || vp.has_work() || vp.has_stack() && self.has_jobs();
             self.parkers[vp.index()].park(deadline, work);
         }
     }
@@ -185,6 +189,89 @@ fn work_that_blocks_gets_another_worker_and_workers_are_reused() {
             workers.sort();
             workers.dedup();
             assert!((10..=12).contains(&workers.len()), "{} workers", workers.len());
+        })
+        .unwrap();
+}
+
+#[test]
+fn work_beyond_the_ceiling_waits_until_a_worker_comes_back() {
+    let mock = Mock::new();
+    let inner = Arc::clone(&mock);
+    Processors::new()
+        .count(1)
+        .most_work(4)
+        .idle(Arc::clone(&mock) as _)
+        .run(|| {
+            let (inside, most, done) =
+                (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+            for _ in 0..40 {
+                let (inside, most, done) = (inside.clone(), most.clone(), done.clone());
+                inner.add(move || {
+                    most.fetch_max(inside.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+                    thread::sleep(Duration::from_millis(1));
+                    inside.fetch_sub(1, Ordering::Relaxed);
+                    done.fetch_add(1, Ordering::Relaxed);
+                });
+            }
+            // Threads that are spawned have stacks of their own.
+            let others: Vec<_> = (0..10).map(|_| thread::spawn(|| thread::sleep(Duration::from_millis(5)))).collect();
+            others.into_iter().for_each(|other| other.join().unwrap());
+            while done.load(Ordering::Relaxed) < 40 {
+                thread::sleep(Duration::from_millis(1));
+            }
+            assert_eq!(most.load(Ordering::Relaxed), 4);
+        })
+        .unwrap();
+}
+
+#[test]
+fn workers_that_nobody_wants_give_their_stacks_to_others() {
+    let mock = Mock::new();
+    let inner = Arc::clone(&mock);
+    Processors::new()
+        .count(1)
+        .idle(Arc::clone(&mock) as _)
+        .run(|| {
+            let stacks = Arc::new(StdMutex::new(Vec::new()));
+            let note = |stacks: &StdMutex<Vec<usize>>| {
+                let local = 0_u8;
+                stacks.lock().unwrap().push(std::ptr::from_ref(&local).addr());
+            };
+            let gate = Arc::new((thread::Mutex::new(0_usize), thread::Condvar::new()));
+            for _ in 0..600 {
+                let (gate, stacks) = (gate.clone(), stacks.clone());
+                inner.add(move || {
+                    note(&stacks);
+                    let mut arrived = gate.0.lock();
+                    *arrived += 1;
+                    gate.1.notify_all();
+                    drop(gate.1.wait_while(arrived, |n| *n < 600));
+                });
+            }
+            drop(gate.1.wait_while(gate.0.lock(), |n| *n < 600));
+            let of_workers = std::mem::take(&mut *stacks.lock().unwrap());
+            // Of the threads that run at once now, how many have a stack that was a worker's.
+            let taken_over = || {
+                let of_threads = Arc::new(StdMutex::new(Vec::new()));
+                let threads = (0..500).map(|_| {
+                    let of_threads = of_threads.clone();
+                    thread::spawn(move || {
+                        note(&of_threads);
+                        thread::sleep(Duration::from_millis(20));
+                    })
+                });
+                threads.collect::<Vec<_>>().into_iter().for_each(|other| other.join().unwrap());
+                of_threads
+                    .lock()
+                    .unwrap()
+                    .iter()
+                    .filter(|&&stack: &&usize| of_workers.iter().any(|worker| worker.abs_diff(stack) < 16 << 10))
+                    .count()
+            };
+            let before = taken_over();
+            thread::sleep(Duration::from_millis(2500));
+            let after = taken_over();
+            assert!(before < 10 && after > 30, "{before}, then {after} of 500 threads had the stack of a worker");
         })
         .unwrap();
 }
