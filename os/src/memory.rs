@@ -288,6 +288,12 @@ impl Drop for Mapping {
     }
 }
 
+/// How many mappings a process may have (`vm.max_map_count`); the kernel's default where it does not say.
+pub fn most_mappings() -> usize {
+    let said = std::fs::read_to_string("/proc/sys/vm/max_map_count");
+    said.ok().and_then(|said| said.trim().parse().ok()).unwrap_or(65_530)
+}
+
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;

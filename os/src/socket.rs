@@ -295,6 +295,12 @@ impl AsFd for Connection {
     }
 }
 
+/// How many descriptors this process may have open: its soft limit (`ulimit -n`). The largest number if there is none.
+pub fn most_descriptors() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
+}
+
 /// The effective user of this process.
 pub fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()

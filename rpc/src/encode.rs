@@ -4,7 +4,7 @@
 //! of any length go to. It is written in place: into the slot's own words, the A-stack, or a segment (LRPC, section 3.5: one copy in).
 
 use crate::interface::Limits;
-use crate::session::{Session, TooMany};
+use crate::session::Session;
 use crate::value::Put;
 use std::sync::Arc;
 use upcall_shm::span::Room;
@@ -139,7 +139,7 @@ impl<'a> Encoder<'a> {
         match self.session {
             Some(session) => match session.insert(object) {
                 Ok(handle) => self.u64(at, handle),
-                Err(TooMany) => self.fail(Fault::TooManyObjects),
+                Err(_) => self.fail(Fault::TooManyObjects),
             },
             None => self.fail(Fault::ForeignHandle),
         }

@@ -1,5 +1,6 @@
 //! A domain's front door: its socket in the folder of names, its exports, and the server that runs them.
 
+use crate::ceilings::{Ceilings, Ledger};
 use crate::clerk::{Clerk, Watched};
 use crate::error::ServeError;
 use crate::keeper::Keeper;
@@ -41,6 +42,7 @@ pub(crate) struct Endpoint {
     exports: Exports,
     policy: Policy,
     processors: Processors,
+    ledger: Arc<Ledger>,
     clients: Mutex<Clients>,
     /// Those that live: calls keep theirs.
     channels: Mutex<Vec<Weak<ServerChannel>>>,
@@ -65,6 +67,10 @@ impl Endpoint {
 
     pub(crate) fn processors(&self) -> &Processors {
         &self.processors
+    }
+
+    pub(crate) fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
     }
 
     pub(crate) fn keeper(&self) -> &Arc<Keeper> {
@@ -185,11 +191,18 @@ pub struct Server {
     policy: Policy,
     pacing: Pacing,
     processors: usize,
+    ceilings: Ceilings,
 }
 
 impl Default for Server {
     fn default() -> Self {
-        Self { exports: Vec::new(), policy: Box::new(same_user), pacing: Pacing::Adaptive, processors: 1 }
+        Self {
+            exports: Vec::new(),
+            policy: Box::new(same_user),
+            pacing: Pacing::Adaptive,
+            processors: 1,
+            ceilings: Ceilings::default(),
+        }
     }
 }
 
@@ -231,6 +244,13 @@ impl Server {
     #[must_use]
     pub fn processors(mut self, count: usize) -> Self {
         self.processors = count.clamp(1, upcall_transfer::domain::MOST_PROCESSORS);
+        self
+    }
+
+    /// The most that clients may hold in this server, in place of the defaults.
+    #[must_use]
+    pub fn ceilings(mut self, ceilings: Ceilings) -> Self {
+        self.ceilings = ceilings;
         self
     }
 
@@ -279,6 +299,7 @@ impl Server {
             exports: Exports::default(),
             policy: self.policy,
             processors,
+            ledger: Ledger::new(self.ceilings),
             clients: Mutex::default(),
             channels: Mutex::default(),
             keeper: Arc::default(),
@@ -293,6 +314,7 @@ impl Server {
             past: Vec::new(),
             exports: self.exports,
             count: self.processors,
+            calls: self.ceilings.calls,
             closed: false,
         })
     }
@@ -309,6 +331,8 @@ struct Open {
     /// Those to be entered.
     exports: Vec<(String, Export)>,
     count: usize,
+    /// The most at once.
+    calls: usize,
     closed: bool,
 }
 
@@ -316,7 +340,7 @@ impl Open {
     /// Begins to serve, then enters the names, says that it is ready, and goes on until it is stopped and its last call has ended.
     fn serve(mut self, ready: impl FnOnce()) -> Result<(), ServeError> {
         let idle = Arc::new(self.endpoint.processors.clone());
-        let served = upcall_thread::Processors::new().count(self.count).idle(idle).run(|| {
+        let served = upcall_thread::Processors::new().count(self.count).most_work(self.calls / self.count).idle(idle).run(|| {
             let entered = self.enter();
             if entered.is_ok() {
                 ready();

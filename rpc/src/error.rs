@@ -55,6 +55,13 @@ pub enum BindError {
         /// In the server's words.
         reason: String,
     },
+    /// This process holds as much in the server as it may ([`Ceilings`](crate::Ceilings)), or more than is left for others.
+    Ceiling {
+        /// The name.
+        name: String,
+        /// In the server's words.
+        reason: String,
+    },
     /// Client and server speak different versions of Upcall's protocol.
     Version {
         /// The name.
@@ -119,6 +126,12 @@ impl fmt::Display for BindError {
                 write!(f, "the server of {name:?} runs as user {found}, this program as {expected}: not trusted")
             }
             Self::Denied { name, reason } => write!(f, "the server of {name:?} refuses this client: {reason}"),
+            Self::Ceiling { name, reason } => {
+                write!(
+                    f,
+                    "the server of {name:?} takes no more from this client: {reason}; drop bindings, or have its ceilings raised"
+                )
+            }
             Self::Version { name, own, reason } => {
                 write!(
                     f,

@@ -12,6 +12,7 @@
 
 pub mod binding;
 mod brought;
+mod ceilings;
 pub mod clerk;
 pub mod decode;
 pub mod encode;
@@ -30,6 +31,7 @@ pub mod value;
 mod wire;
 
 pub use binding::Binding;
+pub use ceilings::{Amounts, Ceilings};
 pub use decode::{Bytes, Decoder, Malformed};
 pub use encode::Encoder;
 pub use error::{BindError, CallError, Failure, ServeError};

@@ -309,6 +309,7 @@ pub(crate) fn refused(name: &str, wanted: &str, refusal: Refusal) -> BindError {
         Refusal::Resource { what, code } => {
             BindError::Resource { what: format!("in the server of {name:?}: {what}"), error: io::Error::from_raw_os_error(code) }
         }
+        Refusal::Ceiling(reason) => BindError::Ceiling { name, reason },
         Refusal::Protocol(what) => BindError::Protocol { what },
     }
 }
@@ -503,7 +504,7 @@ impl Link {
             Ok((Answer::Mapped, _)) => Ok(Segment { number, region }),
             Ok((Answer::Refused(refusal), _)) => {
                 locked(&self.segments).free.push(number);
-                Err(io::Error::other(format!("the server refuses the segment: {refusal:?}")))
+                Err(io::Error::other(format!("the server refuses the segment: {refusal}")))
             }
             Ok(_) => Err(io::Error::other("another answer than a mapped segment")),
             Err(NoExchange::TimedOut) => {

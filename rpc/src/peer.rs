@@ -3,10 +3,12 @@
 //! Everything that arrives on the control connection is the client's word. What breaks the protocol closes the connection, and nothing else. When the
 //! client ends, its bindings are revoked, its resources dropped, and its memory unmapped as soon as no call uses it (LRPC, section 5.3).
 
+use crate::ceilings::{Account, Holding, Kind, Over};
 use crate::clerk::{Clerk, Watched};
 use crate::endpoint::Endpoint;
 use crate::keeper::Keeper;
 use crate::server::{Bound, MOST_BINDINGS};
+use crate::session::Session;
 use crate::wire::{self, Answer, ClientRequest, Refusal, ToClient, ToServer};
 use std::collections::HashMap;
 use std::io;
@@ -25,19 +27,26 @@ use upcall_shm::station::PeerStation;
 use upcall_transfer::server::Caller;
 use upcall_transfer::{Domain, Request, Serve, ServerChannel};
 
-/// The most bytes of segments that one client may have mapped in a server at a time: address space, for the pages are the client's.
-const MOST_SEGMENT_BYTES: usize = 64 << 30;
-/// The most segments.
+/// The most segments of one channel.
 const MOST_SEGMENTS: usize = 4096;
 /// Segments up to this size are entered into the page table when they arrive.
 const ENTER_AT_ONCE: usize = 4 << 20;
+/// Descriptors of a connection: its socket, and the client's process. A channel has one more, and two mappings.
+const OF_CONNECTION: usize = 2;
+const OF_CHANNEL: (usize, usize) = (1, 2);
 /// So many control messages of one client are handled before another client's turn.
 const TURN: usize = 16;
 
 /// What calls need of a client's state.
 pub(crate) struct Shared {
     bindings: [OnceLock<Bound>; MOST_BINDINGS as usize],
-    segments: RwLock<HashMap<u16, Arc<Region>>>,
+    segments: RwLock<HashMap<u16, Arc<Mapped>>>,
+}
+
+/// Memory of the client that is mapped here, counted as long as it is.
+pub(crate) struct Mapped {
+    pub(crate) region: Arc<Region>,
+    _held: [Holding; 2],
 }
 
 impl Default for Shared {
@@ -52,11 +61,11 @@ impl Shared {
         self.bindings.get(usize::from(id))?.get()
     }
 
-    pub(crate) fn segment(&self, number: u16) -> Option<Arc<Region>> {
+    pub(crate) fn segment(&self, number: u16) -> Option<Arc<Mapped>> {
         self.segments.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
     }
 
-    fn segments(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<u16, Arc<Region>>> {
+    fn segments(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<u16, Arc<Mapped>>> {
         self.segments.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -71,6 +80,9 @@ pub(crate) struct ClientPeer {
     channel: OnceLock<Arc<ServerChannel>>,
     ended: AtomicBool,
     watching: Mutex<Vec<u64>>,
+    account: Arc<Account>,
+    /// For the connection and what was opened on it; given back with this client.
+    held: Mutex<Vec<Holding>>,
 }
 
 /// The channel's side that runs requests.
@@ -105,6 +117,10 @@ fn table_full(what: &str) -> Refusal {
     Refusal::Resource { what: what.into(), code: 24 }
 }
 
+fn ceiling(over: Over) -> Refusal {
+    Refusal::Ceiling(over.to_string())
+}
+
 fn protocol(what: impl ToString) -> Refusal {
     Refusal::Protocol(what.to_string())
 }
@@ -129,6 +145,11 @@ pub(crate) fn deny(connection: &Connection, why: String) {
 impl ClientPeer {
     /// Takes a client on: the clerk watches its connection and its process. A client that cannot be watched is told so.
     pub(crate) fn welcome(connection: Connection, peer: Peer, endpoint: &Arc<Endpoint>) -> io::Result<Arc<Self>> {
+        let account = endpoint.ledger().account(peer.pid);
+        let held = account.hold(Kind::Descriptors, OF_CONNECTION).map_err(|over| {
+            farewell(&connection, ceiling(over));
+            io::Error::from(io::ErrorKind::QuotaExceeded)
+        })?;
         let client = Arc::new(Self {
             connection,
             peer,
@@ -138,6 +159,8 @@ impl ClientPeer {
             channel: OnceLock::new(),
             ended: AtomicBool::new(false),
             watching: Mutex::default(),
+            account,
+            held: Mutex::new(vec![held]),
         });
         match client.watch() {
             Ok(()) => Ok(client),
@@ -275,6 +298,9 @@ impl ClientPeer {
         }
         let [memory, station] =
             <[OwnedFd; 2]>::try_from(descriptors).map_err(|_| protocol("a channel comes with two descriptors"))?;
+        self.hold(Kind::Descriptors, OF_CHANNEL.0)?;
+        self.hold(Kind::Mappings, OF_CHANNEL.1)?;
+        self.hold(Kind::Bytes, channel::BYTES)?;
         let memory = MemoryFile::adopt(memory, channel::BYTES).map_err(protocol)?;
         let map = Mapping::shared(&memory).map_err(|error| resource("mapping the channel", &error))?;
         let region = Region::new(map).ok_or_else(|| protocol("a read-only channel"))?;
@@ -288,7 +314,8 @@ impl ClientPeer {
         let processors = endpoint.processors().clone();
         let home = processors.next_home().ok_or_else(|| protocol("the server has not begun to serve"))?;
         let runner = Runner { shared: self.shared.clone(), peer: Arc::downgrade(self) };
-        let channel = ServerChannel::new(channel, station, processors, home, bell, Box::new(runner)).map_err(unable)?;
+        let channel = ServerChannel::new(channel, station, processors, self.peer.pid.into(), home, bell, Box::new(runner))
+            .map_err(unable)?;
         endpoint.opened(&channel);
         let _ = self.channel.set(channel);
         Ok(Answer::Opened { home })
@@ -298,6 +325,7 @@ impl ClientPeer {
         let caller = match (vp, <[OwnedFd; 1]>::try_from(descriptors)) {
             (None, _) => Caller::KernelThread,
             (Some(vp), Ok([bell])) => {
+                self.hold(Kind::Descriptors, 1)?;
                 let bell = Bell::adopt(bell).map_err(protocol)?;
                 let clapper = Clapper::current().map_err(|error| resource("what rings the bells of clients", &error))?;
                 Caller::Processor { vp, bell, clapper }
@@ -329,6 +357,8 @@ impl ClientPeer {
             (0, _) => None,
             (_, None) => return Err(protocol("A-stacks without memory")),
             (bytes, Some(fd)) => {
+                self.hold(Kind::Mappings, 1)?;
+                self.hold(Kind::Bytes, bytes)?;
                 let memory = MemoryFile::adopt(fd, bytes).map_err(protocol)?;
                 let map = Mapping::shared(&memory).map_err(|error| resource("mapping the A-stacks", &error))?;
                 Region::new(map)
@@ -336,7 +366,13 @@ impl ClientPeer {
         };
         let cell = self.shared.bindings.get(usize::from(id)).ok_or_else(|| protocol("a binding number out of range"))?;
         entry.clients.fetch_add(1, Ordering::Relaxed);
-        let bound = Bound { entry, session: Arc::default(), plan, astacks, revoked: AtomicBool::new(false) };
+        let bound = Bound {
+            entry,
+            session: Arc::new(Session::new(self.account.clone())),
+            plan,
+            astacks,
+            revoked: AtomicBool::new(false),
+        };
         if let Err(bound) = cell.set(bound) {
             bound.entry.clients.fetch_sub(1, Ordering::Relaxed);
             return Err(protocol("a binding number used twice"));
@@ -350,20 +386,26 @@ impl ClientPeer {
         let memory = MemoryFile::adopt(fd, len).map_err(protocol)?;
         {
             let segments = self.shared.segments();
-            let used: usize = segments.values().map(|region| region.len()).sum();
-            let spent = segments.len() >= MOST_SEGMENTS || used.saturating_add(len) > MOST_SEGMENT_BYTES;
-            if self.channel.get().is_none() || number == 0 || segments.contains_key(&number) || spent {
-                return Err(protocol("more segments than a client may have"));
+            if number == 0 || segments.contains_key(&number) || segments.len() >= MOST_SEGMENTS {
+                return Err(protocol("a segment's number used twice, or more segments than a channel may have"));
             }
         }
+        let held =
+            [self.account.hold(Kind::Mappings, 1).map_err(ceiling)?, self.account.hold(Kind::Bytes, len).map_err(ceiling)?];
         // Pages that the client has allocated are entered at once if they are not so many that this would hold up the clerk; others are not, for entering
         // would allocate them.
         let map =
             if len <= ENTER_AT_ONCE && memory.is_allocated() { Mapping::entered(&memory) } else { Mapping::shared(&memory) };
         let map = map.map_err(|error| resource("mapping the segment", &error))?;
         let region = Region::new(map).ok_or_else(|| protocol("a read-only segment"))?;
-        self.shared.segments().insert(number, region);
+        self.shared.segments().insert(number, Arc::new(Mapped { region, _held: held }));
         Ok(Answer::Mapped)
+    }
+
+    /// Counts something that stays until the client's end.
+    fn hold(&self, kind: Kind, amount: usize) -> Result<(), Refusal> {
+        locked(&self.held).push(self.account.hold(kind, amount).map_err(ceiling)?);
+        Ok(())
     }
 
     fn list(&self, out: &mut Vec<OwnedFd>) -> Result<Answer, Refusal> {

@@ -215,7 +215,9 @@ impl Call<'_> {
             let mut block = vec![0; len.div_ceil(8)];
             let fault = Encoder::block(Room::of_words(&mut block), result, limits, session);
             if fault.is_ok() {
-                let key = self.bound.session.hold(block);
+                let Ok(key) = self.bound.session.hold(block) else {
+                    return self.text(outcome::REFUSED, "results were not fetched");
+                };
                 reply = Image::new(0, outcome::HELD, NO_ASTACK);
                 (reply.values[0], reply.values[1]) = (key, len as u64);
                 reply.place(Place::Inline, 0, 16);
@@ -301,11 +303,11 @@ pub(crate) fn serve(shared: &Shared, request: Request<'_>) {
     let segment = match image.segment() {
         0 => None,
         number => match shared.segment(number) {
-            Some(region) => Some(region),
+            Some(mapped) => Some(mapped),
             None => return refuse(request, outcome::REFUSED),
         },
     };
-    let segment = segment.as_ref().and_then(|region| region.room(0, region.len()));
+    let segment = segment.as_ref().and_then(|mapped| mapped.region.room(0, mapped.region.len()));
     let astack = match image.astack() {
         NO_ASTACK => None,
         number => {

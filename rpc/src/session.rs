@@ -3,23 +3,21 @@
 //! A handle is a number that means something in its own session only, so a client can forge no handle but its own; and it carries a generation, so an old
 //! one does not name a new object. When the client drops its last handle, or unbinds, or dies, the objects are dropped.
 
+use crate::ceilings::{Account, Kind, Over};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The most objects that one client may hold through one binding.
-pub const MOST_OBJECTS: usize = 1 << 20;
 /// The most results that are kept for one binding until they are fetched: one for every call that can be under way in a channel.
 const MOST_HELD: usize = upcall_shm::channel::LANES as usize * upcall_shm::channel::DEPTH;
 
-/// The client holds [`MOST_OBJECTS`] already.
-#[derive(Debug)]
-pub(crate) struct TooMany;
-
 /// One binding's state on the server; see the module.
-#[derive(Debug, Default)]
-pub struct Session(Mutex<State>);
+#[derive(Debug)]
+pub struct Session {
+    account: Arc<Account>,
+    state: Mutex<State>,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -38,22 +36,25 @@ struct Place {
 }
 
 impl Session {
+    /// For a client whose account this is.
+    pub(crate) fn new(account: Arc<Account>) -> Self {
+        Self { account, state: Mutex::default() }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps an object (an `Arc<T>` in a box) for the client; returns its handle. In a closed session it is dropped at once.
     ///
     /// # Errors
     /// The client holds too many.
-    pub(crate) fn insert(&self, object: Box<dyn Any + Send + Sync>) -> Result<u64, TooMany> {
+    pub(crate) fn insert(&self, object: Box<dyn Any + Send + Sync>) -> Result<u64, Over> {
         let mut state = self.state();
         if state.closed {
             return Ok(0);
         }
-        if state.objects.len() - state.free.len() >= MOST_OBJECTS {
-            return Err(TooMany);
-        }
+        self.account.charge(Kind::Objects, 1)?;
         let index = state.free.pop().unwrap_or_else(|| {
             state.objects.push(Place::default());
             (state.objects.len() - 1) as u32
@@ -76,6 +77,7 @@ impl Session {
         let hold = place.object.take();
         state.free.push(handle as u32);
         drop(state);
+        self.account.credit(Kind::Objects, 1);
         drop(hold);
         Some(object)
     }
@@ -90,28 +92,35 @@ impl Session {
         }
         // The object's own drop may take its time, or come back here.
         drop(state);
+        self.account.credit(Kind::Objects, usize::from(removed));
         object.into_iter().for_each(let_go);
         removed
     }
 
     /// Keeps a result until it is fetched.
-    pub(crate) fn hold(&self, block: Vec<u64>) -> u64 {
+    ///
+    /// # Errors
+    /// The client has left too many unfetched.
+    pub(crate) fn hold(&self, block: Vec<u64>) -> Result<u64, Over> {
         let mut state = self.state();
         if state.closed {
-            return 0;
+            return Ok(0);
         }
+        self.account.charge(Kind::Results, bytes(&block))?;
         state.next_held += 1;
         let key = state.next_held;
         // A client that keeps to the protocol fetches a result before its place in the lane is used again.
         let oldest = if state.held.len() < MOST_HELD { None } else { state.held.pop_first() };
         state.held.insert(key, block);
         drop(state);
-        drop(oldest);
-        key
+        oldest.iter().for_each(|(_, block)| self.account.credit(Kind::Results, bytes(block)));
+        Ok(key)
     }
 
     pub(crate) fn fetch(&self, key: u64) -> Option<Vec<u64>> {
-        self.state().held.remove(&key)
+        let fetched = self.state().held.remove(&key);
+        fetched.iter().for_each(|block| self.account.credit(Kind::Results, bytes(block)));
+        fetched
     }
 
     /// Gives up everything. Calls that still run find nothing any more; objects that they use live until they end.
@@ -122,8 +131,12 @@ impl Session {
         let held = std::mem::take(&mut state.held);
         state.free.clear();
         drop(state);
+        held.values().for_each(|block| self.account.credit(Kind::Results, bytes(block)));
         drop(held);
-        Orphans(objects.into_iter().filter_map(|place| place.object).collect())
+        let orphans: Vec<_> = objects.into_iter().filter_map(|place| place.object).collect();
+        // What the client has let go of is not its any more, though the drops may last.
+        self.account.credit(Kind::Objects, orphans.len());
+        Orphans(orphans)
     }
 
     /// How many objects the client holds.
@@ -131,6 +144,10 @@ impl Session {
         let state = self.state();
         state.objects.len() - state.free.len()
     }
+}
+
+fn bytes(block: &[u64]) -> usize {
+    size_of_val(block)
 }
 
 /// So many objects are dropped before other threads of the processor have a turn.
@@ -172,6 +189,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ceilings::tests::account;
 
     trait Thing: Send + Sync {}
     impl Thing for u8 {}
@@ -183,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_handle_is_good_until_it_is_dropped() {
-        let session = Session::default();
+        let session = Session::new(account(2));
         let first = session.insert(object(1u8)).unwrap();
         assert!(session.get::<dyn Thing>(first).is_some());
         assert!(session.get::<str>(first).is_none(), "another type");
@@ -192,13 +210,30 @@ mod tests {
         let second = session.insert(object(2u8)).unwrap();
         assert_ne!(first, second);
         assert!(session.get::<dyn Thing>(first).is_none());
+        let third = session.insert(object(3u8)).unwrap();
+        assert!(session.insert(object(4u8)).is_err() && session.remove(third), "two are all that it may hold");
         assert!(session.take::<dyn Thing>(second).is_some() && session.take::<dyn Thing>(second).is_none());
         assert_eq!(session.objects(), 0);
     }
 
     #[test]
+    fn results_that_are_not_fetched_are_counted_until_they_are() {
+        let account = account(100);
+        let session = Session::new(account.clone());
+        let first = session.hold(vec![1; 20]).unwrap();
+        assert!(session.hold(vec![2]).is_err(), "one may have any length, but then no other is kept");
+        assert_eq!(session.fetch(first), Some(vec![1; 20]));
+        for _ in 0..3 {
+            session.hold(vec![3; 4]).unwrap();
+        }
+        assert!(session.hold(vec![4]).is_err());
+        drop(session.close());
+        account.charge(Kind::Results, 100).unwrap();
+    }
+
+    #[test]
     fn closing_drops_what_is_held_once() {
-        let session = Session::default();
+        let session = Session::new(account(2));
         let inner = Arc::new(7u16);
         session.insert(object(inner.clone())).unwrap();
         assert_eq!(Arc::strong_count(&inner), 2);

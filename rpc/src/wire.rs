@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The version of these messages and of the channel's protocol.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// A client's request. `serial` comes back in the answer.
 #[derive(Debug, Serialize, Deserialize)]
@@ -61,16 +61,23 @@ pub(crate) enum Refusal {
     Version(String),
     Denied(String),
     NoSuchName,
-    WrongInterface { exported: String },
+    WrongInterface {
+        exported: String,
+    },
     Mismatch(Vec<Mismatch>),
-    Resource { what: String, code: i32 },
+    Resource {
+        what: String,
+        code: i32,
+    },
     Protocol(String),
+    /// The client holds too much already.
+    Ceiling(String),
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Version(why) | Self::Denied(why) | Self::Protocol(why) => f.write_str(why),
+            Self::Version(why) | Self::Denied(why) | Self::Protocol(why) | Self::Ceiling(why) => f.write_str(why),
             Self::Resource { what, code } => write!(f, "{what}: {}", std::io::Error::from_raw_os_error(*code)),
             Self::NoSuchName => f.write_str("no such name"),
             Self::WrongInterface { exported } => write!(f, "the name is of {exported}"),

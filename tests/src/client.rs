@@ -5,7 +5,8 @@ use crate::dice::Dice;
 use crate::donors::{beside_a_long_call, turns};
 use crate::everywhere::everywhere;
 use crate::interfaces::trial::{Thing, Trial};
-use crate::interfaces::{changed, latch, older, other, small};
+use crate::interfaces::{changed, older, other, small};
+use crate::latch::{Holders, full_class};
 use crate::now;
 use crate::party::Said;
 use crate::without_kernel::without_kernel;
@@ -26,6 +27,7 @@ struct Client {
     small: Option<small::Small>,
     more: Vec<small::Small>,
     things: Vec<Thing>,
+    holders: Option<Holders>,
 }
 
 /// Does what standard input says, until it ends.
@@ -55,7 +57,7 @@ pub(crate) fn show<const N: usize>(numbers: [u64; N]) -> Outcome {
     Ok(numbers.iter().map(u64::to_string).collect())
 }
 
-fn same<T: PartialEq + std::fmt::Debug>(found: T, expected: T) -> Outcome {
+pub(crate) fn same<T: PartialEq + std::fmt::Debug>(found: T, expected: T) -> Outcome {
     if found == expected { done() } else { Err(format!("wrong answer: {found:?}, not {expected:?}").into()) }
 }
 
@@ -91,6 +93,18 @@ impl Client {
                 self.more.push(small);
             }
             "unbind" => *self = Self::default(),
+            // Binds its small interface so many times. Says how often that went well, and why no more.
+            "bind-until" => {
+                for more in 0..number(2) {
+                    match small::Small::bind(words[1]) {
+                        Ok(small) => self.more.push(small),
+                        Err(error) => return Ok(vec![more.to_string(), error.to_string().replace(' ', "_")]),
+                    }
+                }
+                return show([number(2)]);
+            }
+            "bind-latch" => self.holders = Some(Holders::bind(words[1])?),
+            "hold" | "holds-ended" | "came-in" | "let-out" => return self.holders.as_ref().ok_or("no latch")?.obey(words),
             "bind-time" => return bind_time(words[1], number(2)),
             "bind-beside" => return bind_beside(words[1], words[2], number(3)),
             "bind-storm" => return bind_storm(words[1]),
@@ -347,7 +361,7 @@ fn storm(trial: &Trial, kernel: usize, users: usize) -> Outcome {
 }
 
 /// Tries again and again until it is so many.
-fn until(wanted: u64, found: impl Fn() -> Result<u64, CallError>) -> Result<(), Box<dyn Error>> {
+pub(crate) fn until(wanted: u64, found: impl Fn() -> Result<u64, CallError>) -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
     while found()? != wanted {
         if start.elapsed() > Duration::from_secs(5) {
@@ -356,99 +370,6 @@ fn until(wanted: u64, found: impl Fn() -> Result<u64, CallError>) -> Result<(), 
         std::thread::sleep(Duration::from_micros(200));
     }
     Ok(())
-}
-
-/// Takes all A-stacks of one class for calls that stay in the server, and has more calls of that class wait. Meanwhile makes calls of another class, and such as need no A-stack. Then
-/// lets out one after the other, and looks who comes in. Says how many A-stacks the class has, how many calls went through while all were taken, and how long the
-/// longest took, in microseconds.
-fn full_class(name: &str) -> Outcome {
-    let (interface, bound) = (&latch::INTERFACE, latch::Latch::bind(name)?);
-    let plan = interface.plan();
-    let class = |name: &str| {
-        let procedure = interface.procedures.iter().find(|procedure| procedure.name == name);
-        procedure.and_then(|procedure| plan.class_for(procedure.astack_bytes()))
-    };
-    let shared = class("hold").ok_or("hold needs no A-stack")?;
-    same(class("length"), Some(shared))?;
-    same(class("echo").is_some_and(|echo| echo != shared), true)?;
-    same(["null", "came-in", "let-out"].map(class), [None; 3])?;
-    let stacks = u64::from(plan.classes()[shared].count);
-
-    let (others, worst) = (AtomicU64::new(0), AtomicU64::new(0));
-    // What has to go through at once, in whatever state the class is.
-    let go_through = || -> Result<(), Box<dyn Error>> {
-        let text = "abc".repeat(1000);
-        for _ in 0..200 {
-            let start = Instant::now();
-            bound.null()?;
-            same(bound.echo(&text)?, text.clone())?;
-            worst.fetch_max(start.elapsed().as_micros() as u64, Ordering::Relaxed);
-            others.fetch_add(2, Ordering::Relaxed);
-        }
-        Ok(())
-    };
-    let came_in = || Ok(bound.came_in()?.0);
-    // Three that stay as well, in the order of what they bring, and one that does not; all of the same class.
-    const WAITING: u64 = 3;
-    let (begun, measured) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-    std::thread::scope(|scope| {
-        let holders: Vec<_> = (0..stacks).map(|_| scope.spawn(|| bound.hold(&[0; 1000]))).collect();
-        let outcome = (|| {
-            until(stacks, came_in)?;
-            go_through()?;
-            // User-level threads of one virtual processor begin in their order, and each goes on until it waits.
-            let queue = {
-                let (bound, begun, measured) = (bound.clone(), begun.clone(), measured.clone());
-                scope.spawn(move || {
-                    let run = upcall::thread::processors(1, Pacing::Adaptive).and_then(|processors| {
-                        processors.run(|| {
-                            let mut threads: Vec<_> = (1..=WAITING)
-                                .map(|len| {
-                                    let (bound, begun) = (bound.clone(), begun.clone());
-                                    upcall::thread::spawn(move || {
-                                        begun.fetch_add(1, Ordering::SeqCst);
-                                        bound.hold(&vec![0; len as usize])
-                                    })
-                                })
-                                .collect();
-                            threads.push(upcall::thread::spawn(move || {
-                                begun.fetch_add(1, Ordering::SeqCst);
-                                let len = bound.length(&[0; 500])?;
-                                measured.store(len == 500, Ordering::SeqCst);
-                                Ok(())
-                            }));
-                            threads.into_iter().try_for_each(|thread| thread.join().unwrap_or(Err(CallError::Revoked)))
-                        })
-                    });
-                    run.unwrap_or_else(|error| panic!("virtual processors: {error}"))
-                })
-            };
-            until(WAITING + 1, || Ok(begun.load(Ordering::SeqCst)))?;
-            go_through()?;
-            same(bound.came_in()?, (stacks, 1000))?;
-            for turn in 1..=WAITING {
-                bound.let_out(1)?;
-                until(stacks + turn, came_in)?;
-                go_through()?;
-                same((bound.came_in()?, measured.load(Ordering::SeqCst)), ((stacks + turn, turn), false))?;
-            }
-            bound.let_out(1)?;
-            until(1, || Ok(measured.load(Ordering::SeqCst).into()))?;
-            bound.let_out(stacks - 1)?;
-            queue.join().map_err(|_| "a waiting caller panicked")??;
-            for holder in holders {
-                holder.join().map_err(|_| "a caller panicked")??;
-            }
-            // Whatever was lent has come back.
-            for _ in 0..3 * stacks {
-                same(bound.length(&[0; 500])?, 500)?;
-            }
-            show([stacks, others.load(Ordering::Relaxed), worst.load(Ordering::Relaxed)])
-        })();
-        // Nobody is left behind, whatever went wrong.
-        let _ = bound.let_out(100);
-        outcome
-    })
 }
 
 /// Takes all lanes for kernel threads, one of them for long, then calls from more. Says how many milliseconds the slowest of these took.

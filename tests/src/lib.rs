@@ -13,6 +13,7 @@ pub mod dice;
 pub mod donors;
 mod everywhere;
 pub mod impostor;
+mod latch;
 pub mod object;
 pub mod party;
 pub mod place;

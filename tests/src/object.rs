@@ -151,6 +151,16 @@ impl std::fmt::Debug for Latch {
     }
 }
 
+impl Latch {
+    fn come_in(&self, newest: u64) {
+        let mut held = self.held.lock();
+        held.came_in += 1;
+        held.newest = newest;
+        held = self.changed.wait_while(held, |held| held.may_leave == 0);
+        held.may_leave -= 1;
+    }
+}
+
 impl latch::Serve for Latch {
     fn null(&self) {}
     fn length(&self, data: Bytes<'_>) -> u64 {
@@ -160,11 +170,10 @@ impl latch::Serve for Latch {
         text.into()
     }
     fn hold(&self, data: Bytes<'_>) {
-        let mut held = self.held.lock();
-        held.came_in += 1;
-        held.newest = data.len() as u64;
-        held = self.changed.wait_while(held, |held| held.may_leave == 0);
-        held.may_leave -= 1;
+        self.come_in(data.len() as u64);
+    }
+    fn stay(&self) {
+        self.come_in(0);
     }
     fn came_in(&self) -> (u64, u64) {
         let held = self.held.lock();

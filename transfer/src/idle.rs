@@ -17,8 +17,10 @@
 //! itself (URPC, section 3.1.2; U10, U11): it goes on elsewhere, or sleeps. If the caller asks it to stay ([`Stay`](crate::pacer::Stay)), and all its callers are on this processor, it gives way before it sleeps: twice at most, and not after others have
 //! taken the processor for longer. A call that comes meanwhile finds it awake, and takes a yield on each side in place of a wake and a sleep. No wake can be lost by that: who gives way is awake, and looks again.
 
+mod stacks;
 mod view;
 
+use self::stacks::Stacks;
 use self::view::View;
 use crate::domain::{Domain, MOST_PROCESSORS};
 use crate::pacer::{LONGEST, Pacing};
@@ -263,7 +265,7 @@ impl Idle for Processors {
                 woke |= seat.collect();
             }
             // Who only calls is done: the threads that were woken come first (U7).
-            let found = if woke && view.lanes.is_empty() { None } else { view.find(self.0.domain) };
+            let found = if woke && view.lanes.is_empty() { None } else { view.find(self.0.domain, Stacks::of(vp)) };
             if woke || found.is_some() {
                 if std::mem::take(&mut view.spun) {
                     view.idle_since = None;

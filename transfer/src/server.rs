@@ -42,6 +42,8 @@ pub struct ServerChannel {
     station: PeerStation,
     serve: Box<dyn Serve>,
     processors: Processors,
+    /// Whose it is; a client may have several channels.
+    client: u64,
     home: u16,
     /// Rung by the client; in the set of the home processor's bed.
     bell: Bell,
@@ -124,13 +126,24 @@ impl Queue {
         }
     }
 
+    /// Requests that were taken and not answered.
+    #[inline]
+    fn under_way(&self) -> usize {
+        match self {
+            Self::Single(slot) => slot.under_way().max(0) as usize,
+            // Another processor may take and answer between the two readings.
+            Self::Rings(requests, replies) => requests.taken().wrapping_sub(replies.sent()).cast_signed().max(0) as usize,
+        }
+    }
+
     /// Whether the caller has more calls under way than its queue can hold: it breaks the protocol (ring.rs).
     #[inline]
     fn overrun(&self) -> bool {
-        match self {
-            Self::Single(slot) => slot.under_way() > 1,
-            Self::Rings(requests, replies) => requests.taken().wrapping_sub(replies.sent()).cast_signed() > DEPTH as i64,
-        }
+        let most = match self {
+            Self::Single(_) => 1,
+            Self::Rings(..) => DEPTH,
+        };
+        self.under_way() > most
     }
 }
 
@@ -147,8 +160,8 @@ impl fmt::Debug for ServerLane {
 }
 
 impl ServerChannel {
-    /// The serving end of `channel`, whose client has `station`, to be polled by `processors`, and woken for on the one with the number
-    /// `home` by `bell`.
+    /// The serving end of `channel`, whose `client` has `station`, to be polled by `processors`, and woken for on the one with the number
+    /// `home` by `bell`. Channels of one client have one number `client`: they share what stacks it may have.
     ///
     /// # Errors
     /// The home processor's set cannot take the bell.
@@ -156,6 +169,7 @@ impl ServerChannel {
         channel: Channel,
         station: PeerStation,
         processors: Processors,
+        client: u64,
         home: u16,
         bell: Bell,
         serve: Box<dyn Serve>,
@@ -167,6 +181,7 @@ impl ServerChannel {
             station,
             serve,
             processors,
+            client,
             home,
             bell,
             opened: AtomicU64::new(0),
@@ -237,6 +252,15 @@ impl ServerLane {
     /// The processor that is rung for it, by its number in the domain.
     pub(crate) fn home(&self) -> usize {
         usize::from(self.channel.home)
+    }
+
+    pub(crate) fn client(&self) -> u64 {
+        self.channel.client
+    }
+
+    /// How many of its calls run, or wait, in the server.
+    pub(crate) fn calls(&self) -> usize {
+        self.queue.under_way()
     }
 
     /// Its number among the channel's lanes of its kind.

@@ -35,7 +35,9 @@
 #![forbid(unsafe_code)]
 
 pub use upcall_macros::interface;
-pub use upcall_rpc::{BindError, Bytes, CallError, Export, Failure, HandOff, Malformed, Pacing, Running, ServeError, Server};
+pub use upcall_rpc::{
+    Amounts, BindError, Bytes, CallError, Ceilings, Export, Failure, HandOff, Malformed, Pacing, Running, ServeError, Server,
+};
 pub use upcall_transfer::Closed;
 
 /// User-level threads.

@@ -3,7 +3,7 @@
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::io::BufRead;
-use upcall::{Pacing, Server};
+use upcall::{Ceilings, Pacing, Server};
 use upcall_tests::client::{self, say};
 use upcall_tests::impostor;
 use upcall_tests::interfaces::{latch, other::other, small, trial};
@@ -41,7 +41,15 @@ fn serve(name: &str, options: &[&str]) {
         [.., "other"] => server.export(name, other::export(object)),
         _ => server.export(name, trial::export(object)).export(&format!("{name}.small"), small::export(small)),
     };
+    let mut ceilings = Ceilings::default();
     for option in options {
+        match option.split_once('=').map(|(kind, most)| (kind, most.parse().unwrap_or(0))) {
+            Some(("calls", most)) => ceilings.calls = most,
+            Some(("descriptors", most)) => ceilings.all.descriptors = most,
+            Some(("mappings", most)) => ceilings.all.mappings = most,
+            Some(("objects", most)) => ceilings.client.objects = most,
+            _ => {}
+        }
         server = match *option {
             "poll" => server.pacing(Pacing::Poll),
             "sleep" => server.pacing(Pacing::Sleep),
@@ -55,7 +63,7 @@ fn serve(name: &str, options: &[&str]) {
             _ => server,
         };
     }
-    let running = match server.start() {
+    let running = match server.ceilings(ceilings).start() {
         Ok(running) => running,
         Err(error) => return say(Err(error.into())),
     };

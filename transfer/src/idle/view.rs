@@ -1,5 +1,6 @@
 //! What one virtual processor sees of its domain: the lanes and seats that it looks at, whose processor it is on, and how long it waits.
 
+use super::stacks::Stacks;
 use super::{
     BUSY_BETWEEN, FIRST_TIME, LOOKS, MOVE, Processors, QUIET_BETWEEN, SOON_ENOUGH, SPINS_AT_A_PLACE, TIME_BETWEEN, WATCH,
     is_asleep, number, say_where,
@@ -60,6 +61,8 @@ pub(super) struct View {
     /// Whether servers on our processor are asked to stay, and whether the last call did so.
     pub(super) stay: Stay,
     pub(super) asked: bool,
+    /// Requests wait, and there is no stack for any of them; when there is, one of our own calls has ended, or one of another processor that looks at our lanes while we sleep.
+    pub(super) starved: bool,
     /// Who gave us its processor asks us to stay.
     pub(super) stays: bool,
     /// How often in a row we were woken soon after we had gone to sleep.
@@ -126,7 +129,13 @@ impl View {
 
     /// A lane with a request; the look begins behind the last one served. Where the last look found nothing, several looks are taken in a row: the way
     /// round through the scheduler takes longer than a look.
-    pub(super) fn find(&mut self, domain: &Domain) -> Option<usize> {
+    ///
+    /// With `stacks` for few, what it passes over makes it `starved`.
+    pub(super) fn find(&mut self, domain: &Domain, stacks: Stacks) -> Option<usize> {
+        self.starved = false;
+        if stacks != Stacks::Many {
+            return self.find_among(stacks);
+        }
         if let Some(donors) = self.next_of_donor() {
             return Some(donors);
         }
@@ -144,6 +153,17 @@ impl View {
             }
         }
         if self.others.is_empty() { None } else { self.find_of_others(domain) }
+    }
+
+    /// The same when stacks run low: there is more to look at than whether a request waits, and who looks has not much else to do.
+    #[cold]
+    fn find_among(&mut self, stacks: Stacks) -> Option<usize> {
+        let first = self.next.min(self.lanes.len());
+        let mut waiting = (first..self.lanes.len()).chain(0..first).filter(|&at| self.lanes[at].waits()).peekable();
+        let any = waiting.peek().is_some();
+        let found = waiting.find(|&at| stacks.allow(&self.lanes, at));
+        self.starved = any && found.is_none();
+        found
     }
 
     fn find_of_others(&mut self, domain: &Domain) -> Option<usize> {
@@ -253,7 +273,7 @@ impl View {
 
     /// The sleeper's second look.
     pub(super) fn waits(&self) -> bool {
-        self.seats.iter().any(|seat| seat.waits()) || self.lanes.iter().any(|lane| lane.waits())
+        self.seats.iter().any(|seat| seat.waits()) || !self.starved && self.lanes.iter().any(|lane| lane.waits())
     }
 
     /// One step of spinning; false when it is time to sleep.
@@ -267,7 +287,7 @@ impl View {
             }
             return !round.is_multiple_of(64) || deadline.is_none_or(|at| Instant::now() < at);
         }
-        if pacing == Pacing::Sleep || self.glances {
+        if pacing == Pacing::Sleep || self.glances || self.starved {
             return false;
         }
         if self.donated {

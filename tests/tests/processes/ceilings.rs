@@ -1,0 +1,147 @@
+//! What clients may hold in a server: whoever takes all it can get leaves room for others, and gives it back when it goes (L3, L8).
+
+use crate::{in_company, place};
+use std::time::{Duration, Instant};
+use upcall_tests::party::Party;
+use upcall_tests::place::{Place, eventually};
+
+fn expect(party: &mut Party, question: &str, expected: u64) {
+    eventually(question, || match party.ask(question).numbers(question)[0] {
+        found if found == expected => Ok(()),
+        found => Err(format!("{found}, not {expected}")),
+    });
+}
+
+fn bound(place: &Place, name: &str) -> Party {
+    let mut client = place.client();
+    client.ask(&format!("bind-latch {name}")).expect_ok("binding");
+    client
+}
+
+/// Of 16 stacks a client whose calls wait for ever gets 8, and a second one 4: half of what is free each time. A third is served as though nobody else was there.
+fn waiting_calls_leave_stacks_for_others(options: &str, calls: u64) {
+    let _company = in_company();
+    let place = place();
+    let _server = place.serve(&format!("latch {options} calls={calls} latch"));
+    let (mut first, mut second, mut third) = (bound(&place, "latch"), bound(&place, "latch"), bound(&place, "latch"));
+    first.ask("hold 60").expect_ok("calls");
+    expect(&mut third, "came-in", calls / 2);
+    second.ask("hold 60").expect_ok("calls");
+    expect(&mut third, "came-in", calls / 2 + calls / 4);
+    let start = Instant::now();
+    for _ in 0..100 {
+        third.ask("came-in").expect_ok("a call");
+    }
+    assert!(start.elapsed() < Duration::from_secs(1), "100 calls of a third client took {:?}", start.elapsed());
+    // Those in their lanes come in one by one, as others are let out; none is lost.
+    third.ask("let-out 30").expect_ok("letting some out");
+    eventually("others come in", || match third.ask("came-in").numbers("came-in")[0] {
+        // Now one of the two may have more than the other.
+        came_in if came_in >= 30 + calls / 2 => Ok(()),
+        came_in => Err(format!("{came_in}")),
+    });
+    third.ask("let-out 90").expect_ok("letting the others out");
+    expect(&mut third, "came-in", 120);
+    expect(&mut first, "holds-ended", 60);
+    expect(&mut second, "holds-ended", 60);
+}
+
+#[test]
+fn calls_that_wait_leave_stacks_for_others() {
+    waiting_calls_leave_stacks_for_others("sleep", 16);
+}
+
+#[test]
+fn calls_that_wait_leave_stacks_for_others_while_the_server_polls() {
+    waiting_calls_leave_stacks_for_others("poll", 16);
+}
+
+/// A server that has no stack left sleeps, though requests wait.
+#[test]
+fn a_server_without_stacks_uses_no_processor_time() {
+    let _alone = crate::alone();
+    let place = place();
+    let server = place.serve("latch calls=4 latch");
+    let (mut first, mut second) = (bound(&place, "latch"), bound(&place, "latch"));
+    first.ask("hold 60").expect_ok("calls");
+    second.ask("hold 60").expect_ok("calls");
+    std::thread::sleep(Duration::from_millis(300));
+    let spent = || upcall_tests::usage::processor_time(server.pid());
+    let before = spent();
+    std::thread::sleep(Duration::from_secs(1));
+    let used = spent() - before;
+    assert!(used < 5_000_000, "it used {used} ns in a second in which no call ended");
+}
+
+/// What waits in the lanes of a client that dies is dropped; its calls that run go on to their end, and hold their stacks until then.
+#[test]
+fn a_killed_client_leaves_its_share() {
+    let _company = in_company();
+    let place = place();
+    let _server = place.serve("latch calls=16 latch");
+    let (mut first, mut second, mut third) = (bound(&place, "latch"), bound(&place, "latch"), bound(&place, "latch"));
+    first.ask("hold 60").expect_ok("calls");
+    expect(&mut third, "came-in", 8);
+    first.kill();
+    first.ended();
+    second.ask("hold 60").expect_ok("calls");
+    expect(&mut third, "came-in", 12);
+    // The server learns of the end a moment later than we do.
+    std::thread::sleep(Duration::from_millis(100));
+    third.ask("let-out 68").expect_ok("letting all out");
+    expect(&mut second, "holds-ended", 60);
+    expect(&mut third, "came-in", 68);
+}
+
+/// How often a client could bind, and the reason why not more often.
+fn bind_until_refused(client: &mut Party, times: u64) -> u64 {
+    let said = client.ask(&format!("bind-until trial.small {times}")).expect_ok("binding");
+    println!("    {said:?}");
+    let text = said.get(1).map(|text| text.replace('_', " ")).unwrap_or_default();
+    assert!(text.contains("more than would be left of") && text.contains("for others"), "{text}");
+    said[0].parse().expect("a number")
+}
+
+/// A client that binds a thousand times gets its share, is told so, and keeps nobody else from binding.
+#[test]
+fn who_binds_a_thousand_times_does_not_exhaust_the_server() {
+    let _company = in_company();
+    for what in ["descriptors=40", "mappings=40"] {
+        let place = place();
+        let _server = place.serve(&format!("trial {what}"));
+        let mut times = Vec::new();
+        for _ in 0..2 {
+            let mut greedy = place.client();
+            times.push(bind_until_refused(&mut greedy, 2000));
+            // What it has stays good.
+            greedy.ask("bind-more trial.small").expect_error("Ceiling", &["in it"]);
+            let mut modest = place.client();
+            modest.ask("bind trial").expect_ok("binding beside one that is greedy");
+            assert_eq!(modest.ask("add 2 3").numbers("add"), [5]);
+            greedy.ask("unbind").expect_ok("unbinding");
+            greedy.ask("bind trial").expect_ok("binding again");
+            greedy.kill();
+            modest.kill();
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        assert_eq!(times[0], times[1], "the first one did not give everything back");
+    }
+}
+
+/// Objects are counted over all bindings of a client, and no longer than they live.
+#[test]
+fn a_client_holds_no_more_objects_than_it_may() {
+    let _company = in_company();
+    let place = place();
+    let _server = place.serve("trial objects=10");
+    let (mut first, mut second) = (place.client(), place.client());
+    first.ask("bind trial").expect_ok("binding");
+    second.ask("bind trial").expect_ok("binding");
+    for _ in 0..3 {
+        first.ask("open 10").expect_ok("objects");
+        first.ask("open 1").expect_error("Refused", &["too many resources"]);
+        second.ask("open 1").expect_ok("another client's object");
+        first.ask("drop-things").expect_ok("dropping them");
+        second.ask("drop-things").expect_ok("dropping it");
+    }
+}
