@@ -34,7 +34,7 @@
 //! string = "64KiB"          # longest string: bytes, or with KiB, MiB, GiB. Default 1 GiB
 //! list = 65536              # longest list, in elements. Default 2^30
 //! tail = 1024               # room in an A-stack for the strings and lists of one call, bytes. Default 1024
-//! calls = 5                 # calls at once before more A-stacks are made. Default 5
+//! calls = 5                 # calls at once for which there are A-stacks. Default 5
 //!
 //! [files]                   # the same keys for the interface `files`
 //! calls = 8

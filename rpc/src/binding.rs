@@ -38,6 +38,18 @@ pub struct Binding {
     deadline: Option<Duration>,
     /// When a call gives its processor to a server that sleeps.
     hand_off: HandOff,
+    shortage: Shortage,
+}
+
+/// What a call does that needs an A-stack while calls under way have all of its class (LRPC, section 5.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Shortage {
+    /// It waits until one comes back, behind those who wait already.
+    #[default]
+    Wait,
+    /// It goes by a segment, which is memory beside that of the binding: made the first time, which takes about 0.1 ms, and then kept for later calls. A little slower to check than an A-stack. Of
+    /// segments a virtual processor has 64 at most at a time, and all kernel threads 32, of 64 KiB or what the values need.
+    Grow,
 }
 
 pub(crate) struct Inner {
@@ -143,7 +155,7 @@ impl Binding {
             overdue: Mutex::default(),
             any_overdue: AtomicBool::new(false),
         });
-        Ok(Self { inner, deadline: None, hand_off: HandOff::default() })
+        Ok(Self { inner, deadline: None, hand_off: HandOff::default(), shortage: Shortage::default() })
     }
 
     /// The same binding, with a deadline for each call that is made by this clone or by a handle that it returns: who has waited for `deadline` returns with
@@ -164,6 +176,12 @@ impl Binding {
     #[must_use]
     pub fn with_hand_off(&self, hand_off: HandOff) -> Self {
         Self { hand_off, ..self.clone() }
+    }
+
+    /// The same binding, with a say in what the calls that are made by this clone, or by a handle that it returns, do when they find no A-stack free.
+    #[must_use]
+    pub fn with_shortage(&self, shortage: Shortage) -> Self {
+        Self { shortage, ..self.clone() }
     }
 
     /// The name that was bound.
@@ -298,10 +316,14 @@ impl Binding {
     fn call_in_memory<A: Put, R: Get>(&self, bound: &Bound, terms: Terms, len: usize, args: &A) -> Result<R, CallError> {
         let (inner, limits) = (&*self.inner, terms.limits);
         let wish = len.max(bound.result.load(Ordering::Relaxed) as usize);
-        let mut astack = match bound.class {
-            Some(class) if wish <= inner.plan.classes()[class].size as usize => Some(AStack::take(inner, class, terms.ends)?),
-            _ => None,
+        let class = bound.class.map(|class| (class, inner.plan.classes()[class].size as usize)).filter(|&(_, size)| wish <= size);
+        let mut astack = match class {
+            Some((class, _)) if self.shortage == Shortage::Wait => Some(AStack::take(inner, class, terms.ends)?),
+            Some((class, _)) => AStack::try_take(inner, class),
+            None => None,
         };
+        // In the place of an A-stack it has room for the results as well.
+        let wish = class.map_or(wish, |(_, size)| size);
         let mut segment = match astack {
             None if wish > INLINE => Some(TakenSegment::take(&inner.link, wish, terms.ends)?),
             _ => None,
@@ -567,7 +589,7 @@ impl Leavings {
     /// Reads the late reply and drops its result, with the resources in it; then what the call brought is free again. May block.
     fn read<R: Get>(mut self, limits: Limits, reply: &Image) {
         let Some(inner) = self.inner.upgrade() else { return };
-        let binding = Binding { inner, deadline: None, hand_off: HandOff::default() };
+        let binding = Binding { inner, deadline: None, hand_off: HandOff::default(), shortage: Shortage::default() };
         let (astack, segment) = self.take(&binding.inner);
         // Nobody is there to be told of an error.
         let _ = binding.results::<R>(Terms { limits, ends: None }, reply, astack, segment);

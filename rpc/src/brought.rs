@@ -38,12 +38,22 @@ impl<'a> AStack<'a> {
     /// Takes one; waits while all of its class are in use, at most until `ends`.
     #[inline]
     pub(crate) fn take(inner: &'a Inner, class: usize, ends: Option<Instant>) -> Result<Self, CallError> {
-        let gate = &inner.gates[class];
-        let within = match gate.try_take() {
-            Some(within) => within,
-            None => wait_for(gate, ends).ok_or(CallError::Aborted { sent: false })?,
-        };
-        Ok(Self { inner, class, number: inner.plan.first_of(class) + within })
+        if let Some(taken) = Self::try_take(inner, class) {
+            return Ok(taken);
+        }
+        let within = wait_for(&inner.gates[class], ends).ok_or(CallError::Aborted { sent: false })?;
+        Ok(Self::within(inner, class, within))
+    }
+
+    /// Takes one if there is one.
+    #[inline]
+    pub(crate) fn try_take(inner: &'a Inner, class: usize) -> Option<Self> {
+        inner.gates[class].try_take().map(|within| Self::within(inner, class, within))
+    }
+
+    #[inline]
+    fn within(inner: &'a Inner, class: usize, within: u16) -> Self {
+        Self { inner, class, number: inner.plan.first_of(class) + within }
     }
 
     pub(crate) fn room(&self) -> Option<Room<'a>> {

@@ -30,7 +30,7 @@ mod turn;
 pub mod value;
 mod wire;
 
-pub use binding::Binding;
+pub use binding::{Binding, Shortage};
 pub use ceilings::{Amounts, Ceilings};
 pub use decode::{Bytes, Decoder, Malformed};
 pub use encode::Encoder;

@@ -104,7 +104,9 @@ impl Client {
                 return show([number(2)]);
             }
             "bind-latch" => self.holders = Some(Holders::bind(words[1])?),
-            "hold" | "holds-ended" | "came-in" | "let-out" => return self.holders.as_ref().ok_or("no latch")?.obey(words),
+            "hold" | "hold-bytes" | "hold-bytes-and-grow" | "holds-ended" | "came-in" | "let-out" => {
+                return self.holders.as_ref().ok_or("no latch")?.obey(words);
+            }
             "bind-time" => return bind_time(words[1], number(2)),
             "bind-beside" => return bind_beside(words[1], words[2], number(3)),
             "bind-storm" => return bind_storm(words[1]),

@@ -6,7 +6,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
-use upcall::{CallError, Pacing};
+use upcall::{CallError, Pacing, Shortage};
 
 /// A binding to a latch, and those who call it beside whatever else the client does.
 pub(crate) struct Holders {
@@ -22,7 +22,9 @@ impl Holders {
     pub(crate) fn obey(&self, words: &[&str]) -> Outcome {
         let number = words.get(1).and_then(|word| word.parse().ok()).unwrap_or(0);
         match words[0] {
-            "hold" => self.hold(number),
+            "hold" => self.hold(number, latch::Latch::stay),
+            "hold-bytes" => self.hold(number, |latch| latch.hold(&[1; 1000])),
+            "hold-bytes-and-grow" => self.hold(number, |latch| latch.with_shortage(Shortage::Grow).hold(&[1; 1000])),
             "holds-ended" => return show([self.ended.load(Ordering::SeqCst)]),
             "came-in" => return show([self.latch.came_in()?.0]),
             _ => self.latch.let_out(number)?,
@@ -31,7 +33,7 @@ impl Holders {
     }
 
     /// So many calls from user-level threads, which nobody waits for.
-    fn hold(&self, count: u64) {
+    fn hold(&self, count: u64, call: impl Fn(&latch::Latch) -> Result<(), CallError> + Copy + Send + 'static) {
         let (latch, ended) = (self.latch.clone(), self.ended.clone());
         std::thread::spawn(move || {
             let run = upcall::thread::processors(1, Pacing::Adaptive).and_then(|processors| {
@@ -39,7 +41,7 @@ impl Holders {
                     let hold = |_| {
                         let (latch, ended) = (latch.clone(), ended.clone());
                         upcall::thread::spawn(move || {
-                            if latch.stay().is_ok() {
+                            if call(&latch).is_ok() {
                                 ended.fetch_add(1, Ordering::SeqCst);
                             }
                         })

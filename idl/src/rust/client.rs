@@ -45,30 +45,7 @@ impl Module<'_> {
         emit!(self, "/// Sets how kernel threads that call spend the wait; user-level threads follow their scheduler.");
         emit!(self, "pub fn set_pacing(&self, pacing: ::upcall::Pacing) {{");
         emit!(self, "if let link::Bound::Remote(binding) = &self.link {{ binding.set_pacing(pacing); }} }}");
-        emit!(
-            self,
-            "/// The same client, with a deadline for each call made by this clone, or by what it returns, after which the call is aborted; `None`: none."
-        );
-        emit!(self, "/// Calls in the same domain have none.");
-        emit!(
-            self,
-            "#[must_use] pub fn with_deadline(&self, deadline: ::core::option::Option<::core::time::Duration>) -> Self {{"
-        );
-        emit!(
-            self,
-            "match &self.link {{ link::Bound::Remote(binding) => Self {{ link: link::Bound::Remote(binding.with_deadline(deadline)) }},"
-        );
-        emit!(self, "link::Bound::Local(_) => self.clone() }} }}");
-        emit!(
-            self,
-            "/// The same client, with a say in when each call made by this clone, or by what it returns, gives its processor to a server that sleeps."
-        );
-        emit!(self, "#[must_use] pub fn with_hand_off(&self, hand_off: ::upcall::HandOff) -> Self {{");
-        emit!(
-            self,
-            "match &self.link {{ link::Bound::Remote(binding) => Self {{ link: link::Bound::Remote(binding.with_hand_off(hand_off)) }},"
-        );
-        emit!(self, "link::Bound::Local(_) => self.clone() }} }}");
+        self.variants();
         for (number, procedure) in self.procedures() {
             if matches!(procedure.kind, ProcedureKind::Free | ProcedureKind::Static(_)) {
                 let receiver = Receiver { link: "self.link".into(), kind: "link::Bound".into(), object: false };
@@ -77,6 +54,37 @@ impl Module<'_> {
         }
         emit!(self, "}}");
         self.debug_impl(&name);
+    }
+
+    /// The methods that give the same client with other terms.
+    fn variants(&mut self) {
+        let duration = "::core::option::Option<::core::time::Duration>";
+        for (term, ty, says) in [
+            (
+                "deadline",
+                duration,
+                "with a deadline for each call made by this clone, or by what it returns, after which the call is aborted; `None`: none",
+            ),
+            (
+                "hand_off",
+                "::upcall::HandOff",
+                "with a say in when each call made by this clone, or by what it returns, gives its processor to a server that sleeps",
+            ),
+            (
+                "shortage",
+                "::upcall::Shortage",
+                "with a say in what calls made by this clone, or by what it returns, do when all A-stacks are in use",
+            ),
+        ] {
+            emit!(self, "/// The same client, {says}.");
+            emit!(self, "/// Calls in the same domain know nothing of it.");
+            emit!(self, "#[must_use] pub fn with_{term}(&self, {term}: {ty}) -> Self {{");
+            emit!(
+                self,
+                "match &self.link {{ link::Bound::Remote(binding) => Self {{ link: link::Bound::Remote(binding.with_{term}({term})) }},"
+            );
+            emit!(self, "link::Bound::Local(_) => self.clone() }} }}");
+        }
     }
 
     fn resource_client(&mut self, id: TypeId) {

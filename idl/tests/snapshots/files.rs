@@ -200,7 +200,7 @@ pub mod files {
             }
         }
         /// The same client, with a deadline for each call made by this clone, or by what it returns, after which the call is aborted; `None`: none.
-        /// Calls in the same domain have none.
+        /// Calls in the same domain know nothing of it.
         #[must_use]
         pub fn with_deadline(
             &self,
@@ -216,12 +216,26 @@ pub mod files {
             }
         }
         /// The same client, with a say in when each call made by this clone, or by what it returns, gives its processor to a server that sleeps.
+        /// Calls in the same domain know nothing of it.
         #[must_use]
         pub fn with_hand_off(&self, hand_off: ::upcall::HandOff) -> Self {
             match &self.link {
                 link::Bound::Remote(binding) => {
                     Self {
                         link: link::Bound::Remote(binding.with_hand_off(hand_off)),
+                    }
+                }
+                link::Bound::Local(_) => self.clone(),
+            }
+        }
+        /// The same client, with a say in what calls made by this clone, or by what it returns, do when all A-stacks are in use.
+        /// Calls in the same domain know nothing of it.
+        #[must_use]
+        pub fn with_shortage(&self, shortage: ::upcall::Shortage) -> Self {
+            match &self.link {
+                link::Bound::Remote(binding) => {
+                    Self {
+                        link: link::Bound::Remote(binding.with_shortage(shortage)),
                     }
                 }
                 link::Bound::Local(_) => self.clone(),
