@@ -75,6 +75,30 @@ pub fn deadline() -> Option<Instant> {
     deadline_of(current_record())
 }
 
+/// Runs `body`, in which calls of the calling thread to other domains end at `at` at the latest. Nothing else ends then, and `body` goes on: whoever runs for a caller that has a deadline is not
+/// cut off, but waits for nobody on its behalf any longer. Nested: the earliest counts.
+pub fn with_calls_that_end<T>(at: Instant, body: impl FnOnce() -> T) -> T {
+    struct Back<'a>(&'a Extra, Option<Instant>);
+    impl Drop for Back<'_> {
+        fn drop(&mut self) {
+            self.0.calls_end.set(self.1);
+        }
+    }
+    let extra = current_record().extra_or_new(Extra::default);
+    let outer = extra.calls_end.get();
+    extra.calls_end.set(Some(outer.map_or(at, |outer| outer.min(at))));
+    let _back = Back(extra, outer);
+    body()
+}
+
+/// When calls of the calling thread to other domains end at the latest: at its own deadline ([`with_deadline`]), or at that of the call from another domain that it runs. Whoever serves a call may
+/// ask how long its caller waits.
+#[inline]
+pub fn calls_end() -> Option<Instant> {
+    let extra = current_record().extra()?;
+    extra.deadline.get().into_iter().chain(extra.calls_end.get()).min()
+}
+
 /// The deadline of a thread, for itself.
 #[inline(always)]
 pub(crate) fn deadline_of(rec: Rec) -> Option<Instant> {

@@ -11,6 +11,8 @@ pub(crate) struct Extra {
     name: Name,
     named: Option<Box<str>>,
     pub(crate) deadline: Cell<Option<Instant>>,
+    /// For calls to other domains only.
+    pub(crate) calls_end: Cell<Option<Instant>>,
     pub(crate) locals: Locals,
     /// Its floating-point control words while it does not run, if the record says that it has its own.
     pub(crate) control: Cell<u64>,

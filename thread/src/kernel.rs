@@ -114,6 +114,7 @@ pub(crate) fn wait(
     publish: impl FnOnce(Wait) -> Published,
 ) -> Ended {
     me.futex.word.store(WAITING, Ordering::Relaxed);
+    me.timed_out.set(false);
     me.ticket.store(number, Ordering::Release);
     if publish_wait(Wait::of(me, number), cause, object, publish) == Published::No {
         // Nobody else knows the number.
@@ -137,5 +138,5 @@ pub(crate) fn wait(
         me.futex.wait(WAITING, None);
     }
     me.state.set(State::RUNS);
-    Ended::Woken
+    if me.timed_out.get() { Ended::TimedOut } else { Ended::Woken }
 }

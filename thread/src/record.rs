@@ -46,7 +46,7 @@ pub(crate) struct Record {
     pub(crate) packet: Cell<*mut u8>,
     /// The thread itself.
     pub(crate) state: Cell<State>,
-    /// Its processor, when a deadline passes.
+    /// Whoever has drawn `ticket` because a deadline has passed, or as though one had, before the wake.
     pub(crate) timed_out: Cell<bool>,
     /// The spawner: it has floating-point control words of its own, in `extra`.
     pub(crate) owns_control: Cell<bool>,

@@ -318,26 +318,34 @@ pub(crate) fn reuse(rec: Rec) {
     }
 }
 
+unsafe fn serve(_: *mut u8) {
+    here().expect("workers run on virtual processors only").serve()
+}
+
+/// A worker does not end, so it leaves no result.
+unsafe fn nothing(_: *mut u8) {}
+
+static WORKER: Table = Table {
+    run: serve,
+    drop_result: nothing,
+    #[cfg(any(miri, upcall_kernel_threads))]
+    layout: std::alloc::Layout::new::<u64>(),
+};
+
+/// Whether the calling thread runs a piece of outside work ([`Idle::work`](crate::Idle::work)): a call from another domain, as a rule.
+pub fn runs_outside_work() -> bool {
+    here().is_some_and(|vp| vp.current().table.get().is_some_and(|table| std::ptr::eq(table, &WORKER)))
+}
+
 /// A worker that has not begun: its body is the idle loop.
 #[cold]
 pub(crate) fn new_worker(vp: &Vp) -> Rec {
-    unsafe fn serve(_: *mut u8) {
-        here().expect("workers run on virtual processors only").serve()
-    }
     let rec = vp::without_panic("no stack for a worker", || {
         vp.stacks.take(vp.group.default_class).expect("no memory for the stack of a worker")
     });
     let packet = place::<u64>(rec, 64).cast();
     rec.packet.set(packet);
-    // A worker does not end, so it leaves no result.
-    unsafe fn nothing(_: *mut u8) {}
-    static TABLE: Table = Table {
-        run: serve,
-        drop_result: nothing,
-        #[cfg(any(miri, upcall_kernel_threads))]
-        layout: std::alloc::Layout::new::<u64>(),
-    };
-    rec.table.set(Some(&TABLE));
+    rec.table.set(Some(&WORKER));
     rec.owns_control.set(false);
     begin(vp, rec, packet, REF);
     rec

@@ -108,7 +108,7 @@ impl std::fmt::Debug for WaiterCell {
     }
 }
 
-/// A chance to wake one wait of one thread. The first of all its copies, and of the deadline, succeeds.
+/// A chance to end one wait of one thread. The first of all its copies, and of the deadline, succeeds.
 ///
 /// It may be kept for as long as one likes: once the wait is over it does nothing.
 #[derive(Clone, Copy)]
@@ -123,6 +123,16 @@ impl Ticket {
     pub fn wake(self) -> bool {
         let won = self.draw();
         if won {
+            wake(self.rec);
+        }
+        won
+    }
+
+    /// Ends the wait as its deadline would, if it is not over. `true`: this call did it.
+    pub fn expire(self) -> bool {
+        let won = self.draw();
+        if won {
+            self.rec.timed_out.set(true);
             wake(self.rec);
         }
         won
@@ -362,6 +372,8 @@ impl Vp {
             self.deschedule(me);
             me.state.set(State::RUNS);
             if number != 0 && me.timed_out.get() {
+                // Perhaps before its time (`Ticket::expire`).
+                deadline.into_iter().for_each(|at| self.remove_timer(at, number));
                 return Ended::TimedOut;
             }
         } else if number != 0 {
