@@ -3,13 +3,14 @@
 //! ```text
 //!           63      48 47      32 31      16 15       0
 //!  word 0  |v|  lap   |   call   |    tag   |  astack  |   the control word: stored last, with release
-//!  word 1  |ds place | segment |        length       |   where the values are and how long they are
+//!  word 1  |dst place| segment |        length       |   where the values are and how long they are
 //!  words 2 to 7   the values themselves, when they fit in 48 bytes
 //! ```
 //!
 //! `v` says whether the other words mean anything: a message without values is one store. `lap` says how often the ring has gone round, which makes the slot valid: the reader knows which lap it expects, so no index is shared. `call` is
 //! the caller's number of the call, echoed in the reply. `tag` is the procedure in a request and the outcome in a reply. A null call moves this one line
-//! to the server and one back, which is the least that two processors can do. `d` says that the sender's processor comes with the message, `s` asks the receiver to stay at it.
+//! to the server and one back, which is the least that two processors can do. `d` says that the sender's processor comes with the message, `s` asks the receiver to stay at it, `t` says that the last word is the moment at which the caller gives
+//! the call up; then the slot has room for 40 bytes of values.
 
 use crate::region::Cells;
 use std::hint::black_box;
@@ -17,6 +18,9 @@ use upcall_os::atomic::{AtomicU64, Ordering};
 
 /// Bytes of values that a slot carries itself.
 pub const INLINE: usize = 48;
+
+/// The same for one that says when its caller gives up.
+pub const TIMED_INLINE: usize = INLINE - 8;
 
 const INLINE_WORDS: usize = INLINE / 8;
 
@@ -57,6 +61,8 @@ pub struct Image {
 
 const DONATED: u64 = 1 << 63;
 const STAY: u64 = 1 << 62;
+const TIMED: u64 = 1 << 61;
+const FLAGS: u64 = DONATED | STAY | TIMED;
 
 /// In the control word: there are values.
 const VALUES: u64 = 1 << 63;
@@ -86,6 +92,19 @@ impl Image {
     pub fn set_call(&mut self, call: u16) {
         // The whole word: a store of the part that changes would make the load of the whole, which comes next, wait until all stores before are out.
         self.control = black_box(self.control & !(0xffff << 32) | u64::from(call) << 32);
+    }
+
+    /// Says when the caller gives the call up (`upcall_os::clock`). To be said last, and only with at most [`TIMED_INLINE`] bytes of values in the slot.
+    #[inline]
+    pub const fn set_deadline(&mut self, stamp: u64) {
+        self.values[INLINE_WORDS - 1] = stamp;
+        self.extent |= TIMED;
+    }
+
+    /// When the caller gives the call up, if it says.
+    #[inline]
+    pub const fn deadline(&self) -> Option<u64> {
+        if self.extent & TIMED == 0 { None } else { Some(self.values[INLINE_WORDS - 1]) }
     }
 
     /// Says that the sender brought the receiver to its own processor and sleeps until it is answered.
@@ -133,7 +152,7 @@ impl Image {
     /// Where the values are; `None` for a place that does not exist.
     #[inline]
     pub const fn values_in(&self) -> Option<Place> {
-        match (self.extent & !(DONATED | STAY)) >> 48 {
+        match (self.extent & !FLAGS) >> 48 {
             0 => Some(Place::Inline),
             1 => Some(Place::AStack),
             2 => Some(Place::Segment),
@@ -285,6 +304,17 @@ mod tests {
         kept.write(&image);
         kept.read(&mut read);
         assert_eq!((read.values_in(), read.len(), read.values), (Some(Place::Inline), 48, image.values));
+    }
+
+    #[test]
+    fn a_deadline_travels_beside_what_else_is_said() {
+        let mut image = Image::new(7, 8, 9);
+        image.place(Place::Inline, 3, TIMED_INLINE as u32);
+        assert_eq!(image.deadline(), None);
+        image.set_deadline(u64::MAX);
+        image.donate();
+        assert_eq!((image.deadline(), image.values_in(), image.segment()), (Some(u64::MAX), Some(Place::Inline), 3));
+        assert!(image.donated() && !image.asks_to_stay() && image.len() == TIMED_INLINE);
     }
 
     #[test]

@@ -1,0 +1,42 @@
+//! Moments that another process of this machine understands: nanoseconds of `CLOCK_MONOTONIC`, which `Instant` counts too but does not say.
+//!
+//! A process in another time namespace counts from another moment; no two that share a user's folder of names are apart so, as a rule.
+
+use std::time::{Duration, Instant};
+
+fn now() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec.cast_unsigned().saturating_mul(1_000_000_000).saturating_add(time.tv_nsec.cast_unsigned())
+}
+
+/// The number for a moment; that of now for one that has passed.
+pub fn stamp(at: Instant) -> u64 {
+    let ahead = at.saturating_duration_since(Instant::now());
+    now().saturating_add(u64::try_from(ahead.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// The moment with this number; now for one that has passed. `None`: later than the clock can say.
+pub fn moment(stamp: u64) -> Option<Instant> {
+    let ahead = Duration::from_nanos(stamp.saturating_sub(now()));
+    Instant::now().checked_add(ahead)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_comes_back() {
+        let at = Instant::now() + Duration::from_secs(3600);
+        let back = moment(stamp(at)).unwrap();
+        let apart = back.max(at) - back.min(at);
+        assert!(apart < Duration::from_millis(100), "{apart:?}");
+    }
+
+    #[test]
+    fn what_has_passed_is_now_and_what_is_far_is_far() {
+        assert!(moment(0).unwrap() <= Instant::now());
+        assert!(moment(stamp(Instant::now())).unwrap() <= Instant::now());
+        assert!(moment(u64::MAX).is_none_or(|at| at > Instant::now() + Duration::from_secs(1 << 30)));
+    }
+}
