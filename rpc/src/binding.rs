@@ -21,13 +21,14 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
+use upcall_os::clock;
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_shm::astack::Plan;
 use upcall_shm::region::Region;
-use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place};
+use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place, TIMED_INLINE};
 use upcall_shm::span::{Room, Span};
 use upcall_transfer::gate::Gate;
-use upcall_transfer::{HandOff, Late, NoReply, Pacing, Patience, run_late};
+use upcall_transfer::{Abandon, HandOff, Late, NoReply, Pacing, Patience, Until, run_late};
 
 /// A client's right to call the procedures of one interface of one server. Clones share it; the last one dropped gives it up. That blocks the kernel thread for
 /// 2 ms at most, if the server does not listen; it then learns of it later, at the latest with the end of the channel.
@@ -36,6 +37,8 @@ pub struct Binding {
     inner: Arc<Inner>,
     /// How long a call may take.
     deadline: Option<Duration>,
+    /// What gives its calls up.
+    abandon: Option<Abandon>,
     /// When a call gives its processor to a server that sleeps.
     hand_off: HandOff,
     shortage: Shortage,
@@ -44,7 +47,8 @@ pub struct Binding {
 /// What a call does that needs an A-stack while calls under way have all of its class (LRPC, section 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Shortage {
-    /// It waits until one comes back, behind those who wait already.
+    /// It waits until one comes back, behind those who wait already. But a thread that itself serves a call from another domain goes on as with `Grow`: what it would wait for
+    /// may be waiting for it.
     #[default]
     Wait,
     /// It goes by a segment, which is memory beside that of the binding: made the first time, which takes about 0.1 ms, and then kept for later calls. A little slower to check than an A-stack. Of
@@ -72,10 +76,18 @@ const MOST_REMEMBERED: u32 = 16 << 20;
 
 /// What holds for all that a call does.
 #[derive(Clone, Copy)]
-struct Terms {
+struct Terms<'a> {
     limits: Limits,
     /// When it is given up.
-    ends: Option<Instant>,
+    until: Until<'a>,
+}
+
+impl Terms<'_> {
+    /// Bytes of values for which a request has room: less if it says when its caller gives up.
+    #[inline]
+    fn inline(&self) -> usize {
+        if self.until.ends.is_none() { INLINE } else { TIMED_INLINE }
+    }
 }
 
 /// What a call of a procedure needs to know.
@@ -155,18 +167,25 @@ impl Binding {
             overdue: Mutex::default(),
             any_overdue: AtomicBool::new(false),
         });
-        Ok(Self { inner, deadline: None, hand_off: HandOff::default(), shortage: Shortage::default() })
+        Ok(Self { inner, deadline: None, abandon: None, hand_off: HandOff::default(), shortage: Shortage::default() })
     }
 
     /// The same binding, with a deadline for each call that is made by this clone or by a handle that it returns: who has waited for `deadline` returns with
     /// [`CallError::Aborted`]. `None`: calls wait until the reply is there or the server ends. A thread that has a deadline itself
-    /// (`upcall::thread::with_deadline`) does not wait beyond that either.
+    /// (`upcall::thread::with_deadline`), or runs a call whose caller has one, does not wait beyond that either: a deadline travels with the calls that are made on behalf of a call, from domain to domain.
     ///
     /// A call that was sent goes on in the server, and its result is dropped when it comes. Until then it keeps its A-stack, and one of the 32 calls that kernel threads, or of
     /// the 64 that each virtual processor, can have under way to one server.
     #[must_use]
     pub fn with_deadline(&self, deadline: Option<Duration>) -> Self {
         Self { deadline, ..self.clone() }
+    }
+
+    /// The same binding, whose calls, if they are made by this clone or by a handle that it returns, are given up when [`Abandon::abandon`] is called on `word`: they return [`CallError::Aborted`] then, as at a
+    /// deadline. From any thread, also when the server is stopped or never answers.
+    #[must_use]
+    pub fn with_abandon(&self, word: &Abandon) -> Self {
+        Self { abandon: Some(word.clone()), ..self.clone() }
     }
 
     /// The same binding, with a say in when the calls that are made by this clone, or by a handle that it returns, give their processor to a server that sleeps.
@@ -231,7 +250,12 @@ impl Binding {
         let terms = self.terms(number);
         let len = block_len(args);
         // Both blocks fit into slots: decided when this is compiled.
-        if A::FIXED && R::FIXED && A::SIZE <= INLINE && R::SIZE <= INLINE {
+        if A::FIXED
+            && R::FIXED
+            && A::SIZE <= INLINE
+            && R::SIZE <= INLINE
+            && (A::SIZE <= TIMED_INLINE || A::SIZE <= terms.inline())
+        {
             // The reply takes the request's place.
             let mut message = Image::new(0, bound.tag, NO_ASTACK);
             if A::SIZE > 0 {
@@ -239,9 +263,10 @@ impl Binding {
                 message.place(Place::Inline, 0, A::SIZE as u32);
             }
             // As `send`, but nothing was brought: it would make places for what was, on each call.
-            match terms.ends {
-                None => self.send_for_ever(&mut message)?,
-                Some(ends) => self.send_by::<R>(ends, terms.limits, &mut message, &mut None, &mut None)?,
+            if terms.until.is_for_ever() {
+                self.send_for_ever(&mut message)?;
+            } else {
+                self.send_until::<R>(terms, &mut message, &mut None, &mut None)?;
             }
             if message.tag() == outcome::DONE && message.values_in() == Some(Place::Inline) {
                 return self.decode::<R>(Span::of_words(&message.values), terms.limits);
@@ -253,30 +278,30 @@ impl Binding {
 
     /// The terms of a call that is made now.
     #[inline]
-    fn terms(&self, number: u16) -> Terms {
+    fn terms(&self, number: u16) -> Terms<'_> {
         let limits = self.inner.interface.procedures[usize::from(number)].limits;
-        Terms { limits, ends: self.ends() }
+        Terms { limits, until: Until { ends: self.ends(), abandon: self.abandon.as_ref() } }
     }
 
     #[inline]
     fn ends(&self) -> Option<Instant> {
         let own = self.deadline.and_then(|deadline| Instant::now().checked_add(deadline));
-        own.into_iter().chain(upcall_thread::deadline()).min()
+        own.into_iter().chain(upcall_thread::calls_end()).min()
     }
 
     /// Sends a request, and waits for its reply, as long as the terms allow: then what it brought is left to the late reply, whose results are an `R`.
     #[inline]
     fn send<'a, R: Get>(
         &'a self,
-        terms: Terms,
+        terms: Terms<'_>,
         message: &mut Image,
         astack: &mut Option<AStack<'a>>,
         segment: &mut Option<TakenSegment<'a>>,
     ) -> Result<(), CallError> {
-        match terms.ends {
-            None => self.send_for_ever(message),
-            Some(ends) => self.send_by::<R>(ends, terms.limits, message, astack, segment),
+        if terms.until.is_for_ever() {
+            return self.send_for_ever(message);
         }
+        self.send_until::<R>(terms, message, astack, segment)
     }
 
     #[inline]
@@ -287,14 +312,16 @@ impl Binding {
     }
 
     #[cold]
-    fn send_by<'a, R: Get>(
+    fn send_until<'a, R: Get>(
         &'a self,
-        ends: Instant,
-        limits: Limits,
+        terms: Terms<'_>,
         message: &mut Image,
         astack: &mut Option<AStack<'a>>,
         segment: &mut Option<TakenSegment<'a>>,
     ) -> Result<(), CallError> {
+        let Terms { limits, until } = terms;
+        // The server's own calls on behalf of this one end then too.
+        until.ends.into_iter().for_each(|ends| message.set_deadline(clock::stamp(ends)));
         let mut late = || -> Late {
             let leavings = Leavings {
                 inner: Arc::downgrade(&self.inner),
@@ -304,33 +331,40 @@ impl Binding {
             };
             Box::new(move |reply| leavings.read::<R>(limits, &reply))
         };
-        self.inner.link.channel.call_within(message, Patience { ends, late: &mut late, hand_off: self.hand_off })?;
-        self.release_overdue(Some(ends));
+        self.inner.link.channel.call_within(message, Patience { until, late: &mut late, hand_off: self.hand_off })?;
+        self.release_overdue(until.ends);
         Ok(())
+    }
+
+    #[cold]
+    fn waits_for_astacks(&self) -> bool {
+        self.shortage == Shortage::Wait && !upcall_thread::runs_outside_work()
     }
 
     fn decode<R: Get>(&self, span: Span<'_>, limits: Limits) -> Result<R, CallError> {
         Ok(R::get(&Decoder::new(span, R::SIZE, limits, Side::Client(self)), 0)?)
     }
 
-    fn call_in_memory<A: Put, R: Get>(&self, bound: &Bound, terms: Terms, len: usize, args: &A) -> Result<R, CallError> {
+    fn call_in_memory<A: Put, R: Get>(&self, bound: &Bound, terms: Terms<'_>, len: usize, args: &A) -> Result<R, CallError> {
         let (inner, limits) = (&*self.inner, terms.limits);
         let wish = len.max(bound.result.load(Ordering::Relaxed) as usize);
         let class = bound.class.map(|class| (class, inner.plan.classes()[class].size as usize)).filter(|&(_, size)| wish <= size);
         let mut astack = match class {
-            Some((class, _)) if self.shortage == Shortage::Wait => Some(AStack::take(inner, class, terms.ends)?),
-            Some((class, _)) => AStack::try_take(inner, class),
+            Some((class, _)) => match AStack::try_take(inner, class) {
+                None if self.waits_for_astacks() => Some(AStack::take(inner, class, terms.until)?),
+                taken => taken,
+            },
             None => None,
         };
         // In the place of an A-stack it has room for the results as well.
         let wish = class.map_or(wish, |(_, size)| size);
         let mut segment = match astack {
-            None if wish > INLINE => Some(TakenSegment::take(&inner.link, wish, terms.ends)?),
+            None if wish > terms.inline() => Some(TakenSegment::take(&inner.link, wish, terms.until)?),
             _ => None,
         };
         let mut request = Image::new(0, bound.tag, astack.as_ref().map_or(NO_ASTACK, |astack| astack.number));
         let number = segment.as_ref().map_or(0, TakenSegment::number);
-        if len <= INLINE {
+        if len <= terms.inline() {
             Encoder::block(Room::of_words(&mut request.values), args, limits, None)?;
             request.place(Place::Inline, number, len as u32);
         } else if let Some(room) = astack.as_ref().and_then(AStack::room) {
@@ -355,7 +389,7 @@ impl Binding {
     #[inline]
     fn results<R: Get>(
         &self,
-        terms: Terms,
+        terms: Terms<'_>,
         reply: &Image,
         astack: Option<AStack<'_>>,
         segment: Option<TakenSegment<'_>>,
@@ -382,7 +416,7 @@ impl Binding {
     #[cold]
     fn uncommon<R: Get>(
         &self,
-        terms: Terms,
+        terms: Terms<'_>,
         reply: &Image,
         astack: Option<AStack<'_>>,
         segment: Option<TakenSegment<'_>>,
@@ -415,7 +449,7 @@ impl Binding {
     /// A late one is read as an `R`; and so is one that cannot be fetched in time, afterwards, lest what is in it stays in the server.
     fn fetch<R: Get, T>(
         &self,
-        terms: Terms,
+        terms: Terms<'_>,
         reply: &Image,
         brought: Option<TakenSegment<'_>>,
         read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
@@ -424,8 +458,9 @@ impl Binding {
         if !matches!(fetched, Err(CallError::Aborted { sent: false })) {
             return fetched;
         }
-        let (binding, reply, terms) = (self.with_deadline(None), *reply, Terms { ends: None, ..terms });
+        let (binding, reply, limits) = (Self { abandon: None, ..self.with_deadline(None) }, *reply, terms.limits);
         run_late(move || {
+            let terms = Terms { limits, until: Until::FOR_EVER };
             drop(binding.fetch_by::<R, ()>(terms, &reply, None, |span| binding.decode::<R>(span, terms.limits).map(drop)))
         });
         // The procedure has run.
@@ -434,7 +469,7 @@ impl Binding {
 
     fn fetch_by<R: Get, T>(
         &self,
-        terms: Terms,
+        terms: Terms<'_>,
         reply: &Image,
         brought: Option<TakenSegment<'_>>,
         read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
@@ -445,8 +480,8 @@ impl Binding {
         let mut request = Image::new(0, server::tag(inner.id, server::FETCH), NO_ASTACK);
         request.values[0] = key;
         let larger = match brought {
-            Some(brought) => brought.exchange(len, terms.ends),
-            None => TakenSegment::take(&inner.link, len, terms.ends),
+            Some(brought) => brought.exchange(len, terms.until),
+            None => TakenSegment::take(&inner.link, len, terms.until),
         };
         let mut segment = match larger {
             Ok(segment) => Some(segment),
@@ -480,7 +515,7 @@ impl Binding {
     pub fn call_block(&self, number: u16, args: &[u8]) -> Result<Vec<u8>, CallError> {
         let inner = &*self.inner;
         let (bound, terms) = (&inner.procedures[usize::from(number)], self.terms(number));
-        let mut segment = Some(TakenSegment::take(&inner.link, args.len().max(1), terms.ends)?);
+        let mut segment = Some(TakenSegment::take(&inner.link, args.len().max(1), terms.until)?);
         let mut request = Image::new(0, bound.tag, NO_ASTACK);
         let copied = segment.as_ref().and_then(TakenSegment::room).and_then(|room| room.copy_in(0, args));
         copied.ok_or_else(|| bad("no room in the segment"))?;
@@ -523,7 +558,7 @@ impl Binding {
         let outcome = match ends {
             None => self.inner.link.channel.call(&mut request, self.hand_off),
             Some(ends) => {
-                let patience = Patience { ends, late: &mut || Box::new(drop), hand_off: self.hand_off };
+                let patience = Patience { until: Some(ends).into(), late: &mut || Box::new(drop), hand_off: self.hand_off };
                 self.inner.link.channel.call_within(&mut request, patience)
             }
         };
@@ -589,10 +624,11 @@ impl Leavings {
     /// Reads the late reply and drops its result, with the resources in it; then what the call brought is free again. May block.
     fn read<R: Get>(mut self, limits: Limits, reply: &Image) {
         let Some(inner) = self.inner.upgrade() else { return };
-        let binding = Binding { inner, deadline: None, hand_off: HandOff::default(), shortage: Shortage::default() };
+        let binding =
+            Binding { inner, deadline: None, abandon: None, hand_off: HandOff::default(), shortage: Shortage::default() };
         let (astack, segment) = self.take(&binding.inner);
         // Nobody is there to be told of an error.
-        let _ = binding.results::<R>(Terms { limits, ends: None }, reply, astack, segment);
+        let _ = binding.results::<R>(Terms { limits, until: Until::FOR_EVER }, reply, astack, segment);
         binding.release_overdue(None);
     }
 

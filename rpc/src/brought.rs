@@ -7,11 +7,10 @@ use crate::places::{NoPlace, Place};
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 use upcall_shm::span::Room;
 use upcall_thread::Waited;
 use upcall_transfer::gate::Gate;
-use upcall_transfer::{Closed, Processor, Sleeper, block_unless};
+use upcall_transfer::{Closed, Processor, Sleeper, Until, block_unless};
 
 /// Who waits for an A-stack, and where it is told which.
 pub(crate) struct Waiting {
@@ -35,13 +34,13 @@ pub(crate) struct AStack<'a> {
 }
 
 impl<'a> AStack<'a> {
-    /// Takes one; waits while all of its class are in use, at most until `ends`.
+    /// Takes one; waits while all of its class are in use, at most as long as `until` says.
     #[inline]
-    pub(crate) fn take(inner: &'a Inner, class: usize, ends: Option<Instant>) -> Result<Self, CallError> {
+    pub(crate) fn take(inner: &'a Inner, class: usize, until: Until<'_>) -> Result<Self, CallError> {
         if let Some(taken) = Self::try_take(inner, class) {
             return Ok(taken);
         }
-        let within = wait_for(&inner.gates[class], ends).ok_or(CallError::Aborted { sent: false })?;
+        let within = wait_for(&inner.gates[class], until).ok_or(CallError::Aborted { sent: false })?;
         Ok(Self::within(inner, class, within))
     }
 
@@ -70,10 +69,10 @@ impl<'a> AStack<'a> {
 }
 
 #[cold]
-fn wait_for(gate: &Gate<Waiting>, ends: Option<Instant>) -> Option<u16> {
+fn wait_for(gate: &Gate<Waiting>, until: Until<'_>) -> Option<u16> {
     let told = Arc::new(AtomicU32::new(0));
     let mut taken = None;
-    let waited = block_unless(ends, |sleeper| {
+    let waited = block_unless(until, |sleeper| {
         let mut sleeper = Some(sleeper);
         taken = gate.take_or_wait(|| {
             let sleeper = sleeper.take().unwrap_or_else(|| unreachable!("the gate makes at most one entry"));
@@ -113,35 +112,35 @@ pub(crate) struct TakenSegment<'a> {
 pub(crate) type LeftSegment = (Segment, Option<Place>);
 
 impl<'a> TakenSegment<'a> {
-    pub(crate) fn take(link: &'a Link, len: usize, ends: Option<Instant>) -> Result<Self, CallError> {
+    pub(crate) fn take(link: &'a Link, len: usize, until: Until<'_>) -> Result<Self, CallError> {
         // Threads of a virtual processor that polls no channels hold up that processor while they call, and wait for nobody before.
         let calls_alone = upcall_thread::on_virtual_processor().is_some() && Processor::current().is_none();
-        let place = (!calls_alone).then(|| link.places.take(ends)).transpose().map_err(|none| match none {
+        let place = (!calls_alone).then(|| link.places.take(until)).transpose().map_err(|none| match none {
             NoPlace::OutOfTime => CallError::Aborted { sent: false },
             NoPlace::Closed => CallError::Failed(link.channel.closed().unwrap_or(Closed::Here)),
         })?;
         let mut taken = Self { link, place, segment: None };
-        taken.fill(len, ends)?;
+        taken.fill(len, until)?;
         Ok(taken)
     }
 
     /// Another one in the same place.
-    pub(crate) fn exchange(mut self, len: usize, ends: Option<Instant>) -> Result<Self, CallError> {
+    pub(crate) fn exchange(mut self, len: usize, until: Until<'_>) -> Result<Self, CallError> {
         self.segment.take().into_iter().for_each(|segment| self.link.give_segment(segment));
-        self.fill(len, ends)?;
+        self.fill(len, until)?;
         Ok(self)
     }
 
-    fn fill(&mut self, len: usize, ends: Option<Instant>) -> Result<(), CallError> {
+    fn fill(&mut self, len: usize, until: Until<'_>) -> Result<(), CallError> {
         let link = self.link;
         let segment = match link.kept_segment(len) {
             Some(segment) => Ok(segment),
-            None if self.place.is_some() => aside(|| link.new_segment(len, ends)),
-            None => link.new_segment(len, ends),
+            None if self.place.is_some() => aside(|| link.new_segment(len, until)),
+            None => link.new_segment(len, until),
         };
         let segment = segment.map_err(|error| match link.channel.closed() {
             Some(closed) => CallError::Failed(closed),
-            None if ends.is_some() && error.kind() == io::ErrorKind::TimedOut => CallError::Aborted { sent: false },
+            None if !until.is_for_ever() && error.kind() == io::ErrorKind::TimedOut => CallError::Aborted { sent: false },
             None => CallError::NoMemory { bytes: len as u64, error: error.to_string() },
         })?;
         self.segment = Some(segment);

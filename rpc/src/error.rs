@@ -170,7 +170,7 @@ impl std::error::Error for BindError {
 pub enum CallError {
     /// LRPC's call-failed: no reply will come. If the server ended during the call, the procedure may or may not have run.
     Failed(Closed),
-    /// LRPC's call-aborted: the deadline passed before the reply was there. The server is alive as far as is known, and goes on; the result is dropped when it comes.
+    /// LRPC's call-aborted: the deadline passed before the reply was there, that of this call or of the one on whose behalf it was made, or the call was given up. The server is alive as far as is known, and goes on; the result is dropped when it comes.
     Aborted {
         /// The server has the request, so the procedure may have run, may be running, or may still run; otherwise it never will.
         sent: bool,
@@ -215,13 +215,13 @@ impl fmt::Display for CallError {
             Self::Aborted { sent: true } => {
                 write!(
                     f,
-                    "the call was aborted at its deadline; the procedure may still run, and its result will be dropped: call again, or with a longer deadline"
+                    "the call was aborted at its deadline, or given up; the procedure may still run, and its result will be dropped: call again, or with a longer deadline"
                 )
             }
             Self::Aborted { sent: false } => {
                 write!(
                     f,
-                    "the call was aborted at its deadline before it was sent: earlier calls take all the places, or the server does not take what the call needs; call again, or with a longer deadline"
+                    "the call was aborted at its deadline, or given up, before it was sent: earlier calls take all the places, or the server does not take what the call needs; call again, or with a longer deadline"
                 )
             }
             Self::TooLong { what, len, limit } => {

@@ -37,6 +37,6 @@ pub use encode::Encoder;
 pub use error::{BindError, CallError, Failure, ServeError};
 pub use interface::{Extent, Interface, Limits, Procedure};
 pub use server::{Call, Dispatch, Export, Replied, Running, Server};
-pub use upcall_transfer::{HandOff, Pacing};
+pub use upcall_transfer::{Abandon, HandOff, Pacing};
 pub use value::{Get, Handle, Layout, Put};
 pub use wire::Exported;

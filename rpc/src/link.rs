@@ -21,7 +21,7 @@ use upcall_os::socket::{Connection, Peer, Received};
 use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
 use upcall_shm::station::PeerStation;
-use upcall_transfer::{CallerChannel, Closed, Domain};
+use upcall_transfer::{CallerChannel, Closed, Domain, Until};
 
 /// How long a server may take to answer a binder, in all: for the connection, the channel and the binding, with the wait for others who are at it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
@@ -206,6 +206,22 @@ impl Control {
                     }
                 }
             }
+        }
+    }
+}
+
+/// A word that gives a call up does not reach who waits on the control connection, so that looks for it as often as this.
+const SLICE: Duration = Duration::from_millis(10);
+
+/// Tries again as long as it `waits`; each time for a slice.
+fn in_slices<T>(
+    waits: impl Fn(Instant) -> bool,
+    mut attempt: impl FnMut(Instant) -> Result<T, NoExchange>,
+) -> Result<T, NoExchange> {
+    loop {
+        match attempt(Instant::now() + SLICE) {
+            Err(NoExchange::TimedOut) if waits(Instant::now()) => {}
+            done => return done,
         }
     }
 }
@@ -468,15 +484,15 @@ impl Link {
         best.map(|i| segments.kept.swap_remove(i))
     }
 
-    /// A new one. Blocks the kernel thread until the server has mapped it, until `ends`, or as long as the link is patient; then the error is `TimedOut`.
-    pub(crate) fn new_segment(&self, len: usize, ends: Option<Instant>) -> io::Result<Segment> {
+    /// A new one. Blocks the kernel thread until the server has mapped it, as long as `until` says, or as long as the link is patient; then the error is `TimedOut`.
+    pub(crate) fn new_segment(&self, len: usize, until: Until<'_>) -> io::Result<Segment> {
         // A power of two while that wastes little, so that segments are found again.
         let len = if len <= 1 << 24 { Some(len.next_power_of_two().max(1 << 16)) } else { len.checked_next_multiple_of(1 << 21) };
         let len = len.filter(|&len| isize::try_from(len).is_ok()).ok_or(io::ErrorKind::OutOfMemory)?;
         let memory = MemoryFile::create("upcall-segment", len)?;
         memory.allocate()?;
         let region = Region::new(Mapping::entered(&memory)?).ok_or_else(|| io::Error::other("a read-only segment"))?;
-        let deadline = ends.unwrap_or_else(patience_ends);
+        let deadline = until.ends.unwrap_or_else(patience_ends);
         self.tell_of_dropped(deadline.min(Instant::now() + SHORTLY));
         let number = {
             let mut segments = locked(&self.segments);
@@ -491,10 +507,15 @@ impl Link {
         };
         let request = ClientRequest::Segment { number, len: len as u64 };
         let mut said = false;
-        let answered = self.control.talk(deadline).and_then(|mut talk| {
+        let waits = |now: Instant| now < deadline && !until.is_abandoned();
+        let answered = in_slices(waits, |ends| self.control.talk(ends.min(deadline))).and_then(|mut talk| {
+            talk.deadline = deadline;
             let serial = talk.say(request, &[memory.as_fd()])?;
             said = true;
-            talk.hear(serial)
+            in_slices(waits, |ends| {
+                talk.deadline = ends.min(deadline);
+                talk.hear(serial)
+            })
         });
         if answered.is_ok() {
             // Others may not have got the connection meanwhile.

@@ -10,11 +10,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 use upcall_shm::channel::DEPTH;
 use upcall_thread::Waited;
 use upcall_transfer::caller::KERNEL_LANES;
-use upcall_transfer::{Processor, Sleeper, block_unless};
+use upcall_transfer::{Processor, Sleeper, Until, block_unless};
 
 /// The places of a link; see the module.
 #[derive(Default)]
@@ -56,8 +55,8 @@ impl Places {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place for the calling thread; waits for one at most until `ends`, or until the channel is closed. Blocks that thread only.
-    pub(crate) fn take(&self, ends: Option<Instant>) -> Result<Place, NoPlace> {
+    /// Takes a place for the calling thread; waits for one at most as long as `until` says, or until the channel is closed. Blocks that thread only.
+    pub(crate) fn take(&self, until: Until<'_>) -> Result<Place, NoPlace> {
         let caller = Processor::current();
         let place = Place { group: caller.map(|caller| caller.number), life: caller.map_or(0, |caller| caller.life) };
         let (gone, mut taken) = {
@@ -70,7 +69,7 @@ impl Places {
             return Ok(place);
         }
         let mut closed = false;
-        let waited = block_unless(ends, |sleeper| {
+        let waited = block_unless(until, |sleeper| {
             let mut all = self.all();
             closed = all.closed;
             taken = !closed && all.take(&place);
@@ -151,10 +150,10 @@ impl All {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     fn every_one(places: &Places) -> Vec<Place> {
-        (0..KERNEL_LANES).map(|_| places.take(None).unwrap()).collect()
+        (0..KERNEL_LANES).map(|_| places.take(Until::FOR_EVER).unwrap()).collect()
     }
 
     #[test]
@@ -164,7 +163,7 @@ mod tests {
         std::thread::scope(|scope| {
             let waits = || {
                 let before = places.all().groups[&None].queue.len();
-                let waiting = scope.spawn(|| places.take(None).unwrap());
+                let waiting = scope.spawn(|| places.take(Until::FOR_EVER).unwrap());
                 while places.all().groups[&None].queue.len() == before {
                     std::thread::yield_now();
                 }
@@ -186,7 +185,7 @@ mod tests {
         let places = Places::default();
         let _taken = every_one(&places);
         let ends = Instant::now() + Duration::from_millis(20);
-        assert_eq!(places.take(Some(ends)).unwrap_err(), NoPlace::OutOfTime);
+        assert_eq!(places.take(Some(ends).into()).unwrap_err(), NoPlace::OutOfTime);
         assert!(Instant::now() >= ends && places.all().groups[&None].queue.is_empty());
     }
 
@@ -195,12 +194,12 @@ mod tests {
         let places = Places::default();
         let taken = every_one(&places);
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| places.take(None));
+            let waiting = scope.spawn(|| places.take(Until::FOR_EVER));
             std::thread::sleep(Duration::from_millis(5));
             places.close();
             assert_eq!(waiting.join().unwrap().unwrap_err(), NoPlace::Closed);
         });
-        assert_eq!(places.take(None).unwrap_err(), NoPlace::Closed);
+        assert_eq!(places.take(Until::FOR_EVER).unwrap_err(), NoPlace::Closed);
         taken.into_iter().for_each(|place| places.give(place));
     }
 

@@ -15,6 +15,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, RwLock};
+use upcall_os::clock;
 use upcall_shm::region::Region;
 use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place};
 use upcall_shm::span::{Room, Span};
@@ -320,6 +321,7 @@ pub(crate) fn serve(shared: &Shared, request: Request<'_>) {
     };
     let (place, len) = (image.values_in(), image.len());
     let args = match place {
+        // With a deadline in the last word the values end before it; a client that says otherwise has that read as one.
         Some(Place::Inline) => Span::of_words(&image.values).part(0, len),
         Some(Place::AStack) => astack.and_then(|room| room.part(0, len)),
         Some(Place::Segment) => usize::try_from(image.values[0]).ok().and_then(|len| segment.and_then(|room| room.part(0, len))),
@@ -331,6 +333,9 @@ pub(crate) fn serve(shared: &Shared, request: Request<'_>) {
     let _replied = match procedure {
         RELEASE => call.release(),
         FETCH => call.fetch(),
-        _ => bound.entry.dispatch.dispatch(call),
+        _ => match image.deadline().and_then(clock::moment) {
+            None => bound.entry.dispatch.dispatch(call),
+            Some(ends) => upcall_thread::with_calls_that_end(ends, || bound.entry.dispatch.dispatch(call)),
+        },
     };
 }

@@ -1,6 +1,6 @@
 //! A client that does what it is told: one line in, one line out.
 
-use crate::deadline::{close_deadlines, deadlines};
+use crate::deadline::{Giver, close_deadlines, deadlines};
 use crate::dice::Dice;
 use crate::donors::{beside_a_long_call, turns};
 use crate::everywhere::everywhere;
@@ -9,6 +9,7 @@ use crate::interfaces::{changed, older, other, small};
 use crate::latch::{Holders, full_class};
 use crate::now;
 use crate::party::Said;
+use crate::relay;
 use crate::without_kernel::without_kernel;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::error::Error;
@@ -160,15 +161,26 @@ impl Client {
             "storm" => return storm(self.trial()?, number(1) as usize, number(2) as usize),
             "without-kernel" => return without_kernel(self.trial()?, number(1), number(2) as usize),
             "deadlines" => {
-                return deadlines(self.trial()?, number(1) as usize, number(2) as usize, Duration::from_millis(number(3)));
+                let giver = Giver::new(words.get(4) == Some(&"words"));
+                return deadlines(
+                    self.trial()?,
+                    number(1) as usize,
+                    number(2) as usize,
+                    Duration::from_millis(number(3)),
+                    &giver,
+                );
             }
             "full-class" => return full_class(words[1]),
             "close-deadlines" => {
-                return close_deadlines(self.trial()?, number(1) as usize, number(2) as usize, Duration::from_millis(number(3)));
+                let giver = Giver::new(words.get(4) == Some(&"words"));
+                let length = Duration::from_millis(number(3));
+                return close_deadlines(self.trial()?, number(1) as usize, number(2) as usize, length, &giver);
             }
             "deadline" => {
                 self.trial = Some(self.trial()?.with_deadline((number(1) > 0).then_some(Duration::from_millis(number(1)))));
             }
+            "go" => return relay::go(words),
+            "marks-of" => return relay::marks(words[1]),
             "crowd" => return crowd(self.trial()?),
             "everywhere" => return everywhere(words[1], Duration::from_millis(number(2)), number(3) as usize),
             "turns" => {

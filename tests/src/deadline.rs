@@ -1,13 +1,13 @@
-//! Many callers with a deadline, and the same callers without one.
+//! Many callers that give up, at a deadline or at a word, and the same callers without that.
 
 use crate::client::{Outcome, one_call, say};
 use crate::dice::Dice;
 use crate::interfaces::trial::Trial;
 use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
-use upcall::{CallError, Pacing};
+use upcall::{Abandon, CallError, Pacing};
 
 #[derive(Default)]
 struct Tally {
@@ -27,11 +27,11 @@ impl Tally {
         self.wrong.lock().unwrap_or_else(PoisonError::into_inner).push(what);
     }
 
-    /// A call with the deadline, and one without, of the kind that `number` chooses.
-    fn call_twice(&self, trial: &Trial, deadline: Duration, number: usize) {
+    /// A call that is given up, and one that is not, of the kind that `number` chooses.
+    fn call_twice(&self, trial: &Trial, giver: &Giver, after: Duration, number: usize) {
         let mut dice = Dice::new(number as u64 + 1);
         let start = Instant::now();
-        let outcome = one_call(&trial.with_deadline(Some(deadline)), number, &mut dice);
+        let outcome = one_call(&giver.limit(trial, after), number, &mut dice);
         self.longest_ms.fetch_max(start.elapsed().as_millis() as u64, Ordering::SeqCst);
         self.count(&outcome);
         if let Err(error) = one_call(trial, number, &mut dice) {
@@ -53,24 +53,69 @@ impl Tally {
     }
 }
 
-/// Calls with a deadline from `kernel` kernel threads and `users` user-level threads. Says how many were done, how many aborted after and how many before they were sent, and
+/// What has calls given up.
+#[derive(Clone)]
+pub(crate) enum Giver {
+    /// Their deadline.
+    Deadline,
+    /// A thread that says the words when it is time.
+    Words(mpsc::Sender<(Instant, Abandon)>),
+}
+
+impl Giver {
+    pub(crate) fn new(words: bool) -> Self {
+        if !words {
+            return Self::Deadline;
+        }
+        let (giver, given) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut due: Vec<(Instant, Abandon)> = Vec::new();
+            loop {
+                let now = Instant::now();
+                due.extract_if(.., |(at, _)| *at <= now).for_each(|(_, word)| word.abandon());
+                let next = due.iter().map(|(at, _)| at.saturating_duration_since(now)).min();
+                match given.recv_timeout(next.unwrap_or(Duration::from_secs(1))) {
+                    Ok(new) => due.push(new),
+                    Err(mpsc::RecvTimeoutError::Timeout) => {}
+                    Err(mpsc::RecvTimeoutError::Disconnected) if due.is_empty() => return,
+                    Err(mpsc::RecvTimeoutError::Disconnected) => std::thread::sleep(Duration::from_millis(1)),
+                }
+            }
+        });
+        Self::Words(giver)
+    }
+
+    fn limit(&self, trial: &Trial, after: Duration) -> Trial {
+        match self {
+            Self::Deadline => trial.with_deadline(Some(after)),
+            Self::Words(giver) => {
+                let word = Abandon::new();
+                // It lives as long as anybody gives it words.
+                let _ = giver.send((Instant::now() + after, word.clone()));
+                trial.with_abandon(&word)
+            }
+        }
+    }
+}
+
+/// Calls with a deadline, or a word, `kernel` kernel threads and `users` user-level threads. Says how many were done, how many aborted after and how many before they were sent, and
 /// how long the longest took, in milliseconds. Then each calls without a deadline, whatever the server does meanwhile; and at last says how many objects were made,
 /// once all of them are dropped.
-pub(crate) fn deadlines(trial: &Trial, kernel: usize, users: usize, deadline: Duration) -> Outcome {
+pub(crate) fn deadlines(trial: &Trial, kernel: usize, users: usize, after: Duration, giver: &Giver) -> Outcome {
     let tally = Arc::new(Tally::default());
     let made = std::thread::scope(|scope| -> Result<u64, Box<dyn Error>> {
         for number in 0..kernel {
             let tally = &tally;
-            scope.spawn(move || tally.call_twice(trial, deadline, number));
+            scope.spawn(move || tally.call_twice(trial, giver, after, number));
         }
         let threads = (users > 0).then(|| {
-            let (trial, tally) = (trial.clone(), tally.clone());
+            let (trial, tally, giver) = (trial.clone(), tally.clone(), giver.clone());
             scope.spawn(move || {
                 let run = upcall::thread::processors(1, Pacing::Adaptive)?.run(|| {
                     let threads: Vec<_> = (0..users)
                         .map(|number| {
-                            let (trial, tally) = (trial.clone(), tally.clone());
-                            upcall::thread::spawn(move || tally.call_twice(&trial, deadline, number))
+                            let (trial, tally, giver) = (trial.clone(), tally.clone(), giver.clone());
+                            upcall::thread::spawn(move || tally.call_twice(&trial, &giver, after, number))
                         })
                         .collect();
                     threads.into_iter().for_each(|thread| drop(thread.join()));
@@ -94,28 +139,28 @@ pub(crate) fn deadlines(trial: &Trial, kernel: usize, users: usize, deadline: Du
     if wrong.is_empty() { Ok(vec![made.to_string()]) } else { Err(wrong.join("; ").into()) }
 }
 
-/// For so long, calls from as many threads with deadlines about as long as the calls take: whatever comes first, the other comes too. Then calls without one, and says how many calls
+/// For so long, calls from as many threads with deadlines, or words, about as long as the calls take: whatever comes first, the other comes too. Then calls without one, and says how many calls
 /// were done, and how many aborted after and how many before they were sent.
-pub(crate) fn close_deadlines(trial: &Trial, kernel: usize, users: usize, length: Duration) -> Outcome {
+pub(crate) fn close_deadlines(trial: &Trial, kernel: usize, users: usize, length: Duration, giver: &Giver) -> Outcome {
     let tally = Arc::new(Tally::default());
     let ends = Instant::now() + length;
-    let call = move |trial: &Trial, tally: &Tally, number: usize| {
+    let call = move |trial: &Trial, tally: &Tally, giver: &Giver, number: usize| {
         let mut dice = Dice::new(number as u64 + 1);
         while Instant::now() < ends {
-            let deadline = Duration::from_micros(20 << dice.below(8));
-            tally.count(&one_call(&trial.with_deadline(Some(deadline)), dice.below(6) as usize, &mut dice));
+            let after = Duration::from_micros(20 << dice.below(8));
+            tally.count(&one_call(&giver.limit(trial, after), dice.below(6) as usize, &mut dice));
         }
     };
     std::thread::scope(|scope| -> Result<(), Box<dyn Error>> {
         for number in 0..kernel {
             let tally = &tally;
-            scope.spawn(move || call(trial, tally, number));
+            scope.spawn(move || call(trial, tally, giver, number));
         }
         if users > 0 {
             upcall::thread::processors(1, Pacing::Adaptive)?.run(|| {
                 let call = |number| {
-                    let (trial, tally) = (trial.clone(), tally.clone());
-                    upcall::thread::spawn(move || call(&trial, &tally, number))
+                    let (trial, tally, giver) = (trial.clone(), tally.clone(), giver.clone());
+                    upcall::thread::spawn(move || call(&trial, &tally, &giver, number))
                 };
                 let threads: Vec<_> = (kernel..kernel + users).map(call).collect();
                 threads.into_iter().for_each(|thread| drop(thread.join()));

@@ -17,6 +17,7 @@ mod latch;
 pub mod object;
 pub mod party;
 pub mod place;
+pub mod relay;
 pub mod speech;
 pub mod usage;
 pub mod without_kernel;

@@ -17,6 +17,7 @@ use crate::look::{self, Foresight};
 use crate::pacer::{GiveWay, HandOver, Pacer, Pacing, Stay};
 use crate::seat::VpSeat;
 use crate::sleep;
+use crate::until::Until;
 use crate::wait::{Closed, Forever, Late, NoReply, Patience, Wait, run_late};
 use std::collections::VecDeque;
 use std::fmt;
@@ -240,6 +241,9 @@ impl CallerChannel {
 
     #[inline]
     fn call_and_wait(&self, message: &mut Image, wait: impl Wait) -> Result<(), NoReply> {
+        if wait.until().is_abandoned() {
+            return Err(NoReply::OutOfTime { sent: false });
+        }
         match crate::idle::number() {
             None => self.call_from_kernel_thread(message, wait),
             Some(vp) => self.call_from_thread(vp, message, wait),
@@ -248,10 +252,10 @@ impl CallerChannel {
 
     fn call_from_kernel_thread(&self, message: &mut Image, wait: impl Wait) -> Result<(), NoReply> {
         // Who goes to the queue has no lane in hand: those before it may need that one.
-        let free = if self.crowd.waiting.load(Ordering::Relaxed) == 0 { self.free_lane(wait.ends()) } else { None };
+        let free = if self.crowd.waiting.load(Ordering::Relaxed) == 0 { self.free_lane(wait.until()) } else { None };
         let (seat, lane) = match free {
             Some(free) => free?,
-            None => self.lane_in_turn(wait.ends())?,
+            None => self.lane_in_turn(wait.until())?,
         };
         let outcome = self.call_on_lane(seat, lane, message, wait);
         if self.crowd.waiting.load(Ordering::Relaxed) != 0 {
@@ -283,14 +287,14 @@ impl CallerChannel {
         }
         lane.slot.send(message);
         if asleep {
-            self.far.ring(wait.ends().is_some());
+            self.far.ring(!wait.until().is_for_ever());
         }
         let gives = forced && handed;
         let mut there = handed && (asleep || gives || asked) && lane.hand_over(asked);
         if !(there || asleep || gives) {
-            there = self.spin_for_reply(&mut lane, message.tag(), wait.ends())?;
+            there = self.spin_for_reply(&mut lane, message.tag(), wait.until())?;
         }
-        if !there && !self.sleep_for_reply(seat, &lane, wait.ends())? {
+        if !there && !self.sleep_for_reply(seat, &lane, wait.until())? {
             wait.late().into_iter().for_each(|late| self.abandon(seat, &mut lane, late));
             return Err(NoReply::OutOfTime { sent: true });
         }
@@ -323,7 +327,7 @@ impl CallerChannel {
             return;
         }
         // If the channel is closed no reply will come.
-        let come = self.sleep_for_reply(seat, &lane, None).is_ok();
+        let come = self.sleep_for_reply(seat, &lane, Until::FOR_EVER).is_ok();
         let taken = if come { self.take_late(&mut lane) } else { lane.late.take().map(|late| (late, None)) };
         drop(lane);
         self.crowd.freed.notify_all();
@@ -342,11 +346,11 @@ impl CallerChannel {
 
     /// A free lane for a kernel thread: lowest first, opened when needed; `None` if all are taken, or another is being opened.
     #[inline]
-    fn free_lane(&self, ends: Option<Instant>) -> Option<TakenLane<'_>> {
+    fn free_lane(&self, until: Until<'_>) -> Option<TakenLane<'_>> {
         for (number, cell) in self.kernel.iter().enumerate() {
             let seat = match cell.get() {
                 Some(seat) => seat,
-                None => match self.open_kernel_lane(number, cell, ends)? {
+                None => match self.open_kernel_lane(number, cell, until)? {
                     Ok(seat) => seat,
                     Err(reason) => return Some(Err(reason)),
                 },
@@ -375,7 +379,7 @@ impl CallerChannel {
 
     /// Waits for a lane behind those who wait already.
     #[cold]
-    fn lane_in_turn(&self, ends: Option<Instant>) -> TakenLane<'_> {
+    fn lane_in_turn(&self, until: Until<'_>) -> TakenLane<'_> {
         static TICKET: AtomicU64 = AtomicU64::new(0);
         let mut tickets = locked(&self.crowd.tickets);
         let own = TICKET.fetch_add(1, Ordering::Relaxed);
@@ -386,11 +390,11 @@ impl CallerChannel {
                 break Err(reason.into());
             }
             if tickets.front() == Some(&own)
-                && let Some(taken) = self.free_lane(ends)
+                && let Some(taken) = self.free_lane(until)
             {
                 break taken;
             }
-            if ends.is_some_and(|ends| Instant::now() >= ends) {
+            if until.has_come() {
                 break Err(NoReply::OutOfTime { sent: false });
             }
             tickets = self.crowd.freed.wait_timeout(tickets, CROWD_LOOKS).unwrap_or_else(PoisonError::into_inner).0;
@@ -408,13 +412,13 @@ impl CallerChannel {
         &self,
         number: usize,
         cell: &'a OnceLock<KernelSeat>,
-        ends: Option<Instant>,
+        until: Until<'_>,
     ) -> Option<Result<&'a KernelSeat, NoReply>> {
         let _opening = self.opening.try_lock().ok()?;
         if let Some(seat) = cell.get() {
             return Some(Ok(seat));
         }
-        match self.tell_of_lane(number, None, ends, SOON) {
+        match self.tell_of_lane(number, None, until, SOON) {
             Ok(true) => {}
             Ok(false) => return None,
             Err(reason) => {
@@ -443,15 +447,14 @@ impl CallerChannel {
         &self,
         number: usize,
         vp: Option<(u16, &Bell)>,
-        ends: Option<Instant>,
+        until: Until<'_>,
         longest: Duration,
     ) -> Result<bool, NoReply> {
-        let until = Instant::now() + longest;
-        match (self.open_lane)(number as u16, vp, ends.map_or(until, |ends| ends.min(until))) {
+        match (self.open_lane)(number as u16, vp, Instant::now() + until.left(longest)) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 self.far.check()?;
-                if ends.is_some_and(|ends| Instant::now() >= ends) { Err(NoReply::OutOfTime { sent: false }) } else { Ok(false) }
+                if until.has_come() { Err(NoReply::OutOfTime { sent: false }) } else { Ok(false) }
             }
             Err(error) => Err(no_lane(error).into()),
         }
@@ -459,7 +462,7 @@ impl CallerChannel {
 
     /// Spins until the reply is there, or as long as that is cheaper than sleeping: then false.
     #[inline]
-    fn spin_for_reply(&self, lane: &mut KernelLane, tag: u16, ends: Option<Instant>) -> Result<bool, Closed> {
+    fn spin_for_reply(&self, lane: &mut KernelLane, tag: u16, until: Until<'_>) -> Result<bool, Closed> {
         // A reply of a polling server is there within one cache-line round trip; the clock is not read before that.
         if !lane.shared {
             let KernelLane { slot, foresight, .. } = lane;
@@ -467,11 +470,11 @@ impl CallerChannel {
                 return Ok(true);
             }
         }
-        self.spin_long(lane, ends)
+        self.spin_long(lane, until)
     }
 
     #[cold]
-    fn spin_long(&self, lane: &mut KernelLane, ends: Option<Instant>) -> Result<bool, Closed> {
+    fn spin_long(&self, lane: &mut KernelLane, until: Until<'_>) -> Result<bool, Closed> {
         let (pacing, start) = (self.pacing(), Instant::now());
         let budget = self.far.pacer.budget(pacing);
         loop {
@@ -488,12 +491,12 @@ impl CallerChannel {
                 look::again();
             }
             self.far.check()?;
-            if ends.is_some_and(|ends| Instant::now() >= ends) {
+            if until.has_come() {
                 return Ok(false);
             }
             let asleep = self.far.station.asleep(self.far.home);
             if asleep && pacing == Pacing::Poll {
-                self.far.ring(ends.is_some());
+                self.far.ring(!until.is_for_ever());
             } else if asleep || start.elapsed() >= budget {
                 self.far.pacer.fruitless();
                 return Ok(false);
@@ -502,8 +505,9 @@ impl CallerChannel {
     }
 
     /// Sleeps until the reply is there; false if that is not before `ends`.
-    fn sleep_for_reply(&self, seat: &KernelSeat, lane: &KernelLane, ends: Option<Instant>) -> Result<bool, Closed> {
+    fn sleep_for_reply(&self, seat: &KernelSeat, lane: &KernelLane, until: Until<'_>) -> Result<bool, Closed> {
         let sleeper = &seat.control.sleeper;
+        let _entered = until.abandon.map(|word| word.enter_lane(&seat.control));
         loop {
             sleep::announce(sleeper);
             if lane.slot.waits() {
@@ -515,7 +519,7 @@ impl CallerChannel {
                 return Err(reason);
             }
             // The server can write the word, and so undo the wake of a closing channel; hence not for ever.
-            let left = ends.map_or(LONGEST_SLEEP, |ends| ends.saturating_duration_since(Instant::now()).min(LONGEST_SLEEP));
+            let left = until.left(LONGEST_SLEEP);
             if left.is_zero() {
                 sleep::retract(sleeper);
                 return Ok(false);
@@ -523,7 +527,7 @@ impl CallerChannel {
             // The fence of `announce` makes this the exact look that a waker owes (sleep.rs).
             if self.far.station.asleep(self.far.home) {
                 self.far.donor.bring(&self.far.station, self.far.home);
-                self.far.ring(ends.is_some());
+                self.far.ring(!until.is_for_ever());
             }
             futex::wait(sleeper, 1, Scope::Shared, Some(left));
             if lane.slot.waits() {
@@ -536,7 +540,7 @@ impl CallerChannel {
     fn call_from_thread(&self, vp: usize, message: &mut Image, wait: impl Wait) -> Result<(), NoReply> {
         let seat = match self.seats.get(vp).and_then(OnceLock::get) {
             Some(seat) => seat,
-            None => self.open_seat(vp, wait.ends())?,
+            None => self.open_seat(vp, wait.until())?,
         };
         match seat.call(message, wait) {
             Ok(()) => Ok(()),
@@ -551,19 +555,19 @@ impl CallerChannel {
 
     /// The other threads of the processor go on while the server does not listen.
     #[cold]
-    fn open_seat(&self, vp: usize, ends: Option<Instant>) -> Result<&Arc<VpSeat>, NoReply> {
+    fn open_seat(&self, vp: usize, until: Until<'_>) -> Result<&Arc<VpSeat>, NoReply> {
         loop {
             if let Some(seat) = self.seats[vp].get() {
                 return Ok(seat);
             }
-            if let Some(seat) = self.try_open_seat(vp, ends)? {
+            if let Some(seat) = self.try_open_seat(vp, until)? {
                 return Ok(seat);
             }
             upcall_thread::sleep(SOON);
         }
     }
 
-    fn try_open_seat(&self, vp: usize, ends: Option<Instant>) -> Result<Option<&Arc<VpSeat>>, NoReply> {
+    fn try_open_seat(&self, vp: usize, until: Until<'_>) -> Result<Option<&Arc<VpSeat>>, NoReply> {
         let unable = no_lane;
         let domain = Domain::current().map_err(unable)?;
         let bed = domain.bed(vp).map_err(unable)?;
@@ -571,7 +575,7 @@ impl CallerChannel {
         let bell = Bell::new().map_err(unable)?;
         bed.set.add(&bell, 1, Report::EachRing).map_err(unable)?;
         let number = KERNEL_LANES + vp;
-        let told = self.tell_of_lane(number, Some((vp as u16, &bell)), ends, NOW);
+        let told = self.tell_of_lane(number, Some((vp as u16, &bell)), until, NOW);
         if told != Ok(true) {
             bed.set.remove(&bell);
             return told.map(|_| None);

@@ -37,6 +37,8 @@ mod seat;
 pub mod server;
 pub mod sleep;
 #[cfg(not(loom))]
+mod until;
+#[cfg(not(loom))]
 mod wait;
 pub mod watch;
 
@@ -52,5 +54,7 @@ pub use idle::{Processor, Processors};
 pub use pacer::Pacing;
 #[cfg(not(loom))]
 pub use server::{Request, Serve, ServerChannel};
+#[cfg(not(loom))]
+pub use until::{Abandon, Until};
 #[cfg(not(loom))]
 pub use wait::{Closed, Late, NoReply, Patience, Sleeper, block_unless, run_late};

@@ -135,7 +135,7 @@ impl VpSeat {
         loop {
             self.far.check()?;
             let mut sent = None;
-            let waited = block_unless(wait.ends(), |sleeper| {
+            let waited = block_unless(wait.until(), |sleeper| {
                 let mut calling = locked(&self.calling);
                 let Some(number) = calling.take_number(promised) else {
                     calling.queue.push_back(sleeper);

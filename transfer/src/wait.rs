@@ -1,8 +1,8 @@
 //! How long a caller waits, and how that ends.
 
 use crate::handoff::HandOff;
+use crate::until::Until;
 use std::fmt;
-use std::time::Instant;
 use upcall_shm::slot::Image;
 use upcall_thread::{Ticket, Waited, Waiter};
 
@@ -38,7 +38,7 @@ impl std::error::Error for Closed {}
 /// How long a call waits for its reply, and what becomes of a reply that comes later.
 pub struct Patience<'a> {
     /// When it ends.
-    pub ends: Instant,
+    pub until: Until<'a>,
     /// Asked once, by a call that was sent and is abandoned. Must not block.
     pub late: &'a mut dyn FnMut() -> Late,
     /// When the processor is given to a server that has none.
@@ -60,10 +60,10 @@ pub enum NoReply {
     },
 }
 
-/// How a call waits: decided when it is compiled, so that one without a deadline pays nothing for those that have one.
+/// How a call waits: decided when it is compiled, so that one that waits for ever pays nothing for those that do not.
 pub(crate) trait Wait {
     /// When it ends, if it does.
-    fn ends(&self) -> Option<Instant>;
+    fn until(&self) -> Until<'_>;
     /// What takes the reply after that.
     fn late(&mut self) -> Option<Late>;
     /// When the processor is given to a server that has none.
@@ -75,8 +75,8 @@ pub(crate) struct Forever(pub(crate) HandOff);
 
 impl Wait for Forever {
     #[inline(always)]
-    fn ends(&self) -> Option<Instant> {
-        None
+    fn until(&self) -> Until<'_> {
+        Until::FOR_EVER
     }
     #[inline(always)]
     fn late(&mut self) -> Option<Late> {
@@ -89,8 +89,8 @@ impl Wait for Forever {
 }
 
 impl Wait for Patience<'_> {
-    fn ends(&self) -> Option<Instant> {
-        Some(self.ends)
+    fn until(&self) -> Until<'_> {
+        self.until
     }
     fn late(&mut self) -> Option<Late> {
         Some((self.late)())
@@ -117,7 +117,7 @@ enum Right {
 }
 
 impl Sleeper {
-    /// Makes it ready; false if it is ready already, because its time is up.
+    /// Makes it ready; false if it is ready already, because its time is up or it was given up.
     #[inline]
     pub fn wake(self) -> bool {
         match self.0 {
@@ -135,23 +135,20 @@ impl Sleeper {
     }
 }
 
-/// Blocks the calling thread until the sleeper that `publish` gets is woken, or until `ends`. If `publish` hands it back, there is no wait.
+/// Blocks the calling thread until the sleeper that `publish` gets is woken, or as long as `until` says. If `publish` hands it back, there is no wait.
 #[inline]
-pub fn block_unless(ends: Option<Instant>, publish: impl FnOnce(Sleeper) -> Option<Sleeper>) -> Waited {
-    match ends {
-        None => {
-            upcall_thread::block_unless(|waiter| match publish(Sleeper(Right::Patient(waiter)))?.0 {
-                Right::Patient(waiter) => Some(waiter),
-                Right::Until(_) => None,
-            });
-            Waited::Woken
-        }
-        ends => upcall_thread::block_until(ends, |ticket| {
-            if let Some(back) = publish(Sleeper(Right::Until(ticket))) {
-                back.wake();
-            }
-        }),
+pub fn block_unless(until: Until<'_>, publish: impl FnOnce(Sleeper) -> Option<Sleeper>) -> Waited {
+    if until.is_for_ever() {
+        upcall_thread::block_unless(|waiter| match publish(Sleeper(Right::Patient(waiter)))?.0 {
+            Right::Patient(waiter) => Some(waiter),
+            Right::Until(_) => None,
+        });
+        return Waited::Woken;
     }
+    upcall_thread::block_until(until.ends, |ticket| match publish(Sleeper(Right::Until(ticket))) {
+        Some(back) => drop(back.wake()),
+        None => until.abandon.into_iter().for_each(|word| word.enter(ticket)),
+    })
 }
 
 /// Runs what comes late, a reply above all, on a kernel thread of its own. Without one it is dropped, with all that it holds.

@@ -36,8 +36,8 @@
 
 pub use upcall_macros::interface;
 pub use upcall_rpc::{
-    Amounts, BindError, Bytes, CallError, Ceilings, Export, Failure, HandOff, Malformed, Pacing, Running, ServeError, Server,
-    Shortage,
+    Abandon, Amounts, BindError, Bytes, CallError, Ceilings, Export, Failure, HandOff, Malformed, Pacing, Running, ServeError,
+    Server, Shortage,
 };
 pub use upcall_transfer::Closed;
 

@@ -14,7 +14,7 @@ use upcall_shm::channel::{BYTES, Channel, Lane};
 use upcall_shm::region::Region;
 use upcall_shm::ring::{Receiver, Sender, SharedReceiver, SharedSender};
 use upcall_shm::slot::{Image, NO_ASTACK};
-use upcall_transfer::{Sleeper, block_unless};
+use upcall_transfer::{Sleeper, Until, block_unless};
 
 /// Fills `samples` with nanoseconds of `BATCH` operations each.
 pub fn measure(part: Part, clock: &Clock, samples: &mut [f64]) -> Outcome<()> {
@@ -124,7 +124,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Wakes who sleeps there, and sleeps there itself. Under a lock, as the calls of a lane are.
 #[inline]
 fn pass_on(seat: &Mutex<Option<Sleeper>>) {
-    block_unless(None, |me| {
+    block_unless(Until::FOR_EVER, |me| {
         let other = locked(seat).replace(me);
         other.into_iter().for_each(|other| _ = other.wake());
         None

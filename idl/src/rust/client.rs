@@ -45,6 +45,12 @@ impl Module<'_> {
         emit!(self, "/// Sets how kernel threads that call spend the wait; user-level threads follow their scheduler.");
         emit!(self, "pub fn set_pacing(&self, pacing: ::upcall::Pacing) {{");
         emit!(self, "if let link::Bound::Remote(binding) = &self.link {{ binding.set_pacing(pacing); }} }}");
+        emit!(
+            self,
+            "/// Whether calls can still go through; once `false`, always so: then bind again. In the same domain they always can."
+        );
+        emit!(self, "#[must_use] pub fn is_open(&self) -> bool {{");
+        emit!(self, "match &self.link {{ link::Bound::Remote(binding) => binding.is_open(), link::Bound::Local(_) => true }} }}");
         self.variants();
         for (number, procedure) in self.procedures() {
             if matches!(procedure.kind, ProcedureKind::Free | ProcedureKind::Static(_)) {
@@ -64,6 +70,11 @@ impl Module<'_> {
                 "deadline",
                 duration,
                 "with a deadline for each call made by this clone, or by what it returns, after which the call is aborted; `None`: none",
+            ),
+            (
+                "abandon",
+                "&::upcall::Abandon",
+                "whose calls, made by this clone, or by what it returns, are given up when `abandon` says so",
             ),
             (
                 "hand_off",

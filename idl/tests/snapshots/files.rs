@@ -199,6 +199,14 @@ pub mod files {
                 binding.set_pacing(pacing);
             }
         }
+        /// Whether calls can still go through; once `false`, always so: then bind again. In the same domain they always can.
+        #[must_use]
+        pub fn is_open(&self) -> bool {
+            match &self.link {
+                link::Bound::Remote(binding) => binding.is_open(),
+                link::Bound::Local(_) => true,
+            }
+        }
         /// The same client, with a deadline for each call made by this clone, or by what it returns, after which the call is aborted; `None`: none.
         /// Calls in the same domain know nothing of it.
         #[must_use]
@@ -210,6 +218,19 @@ pub mod files {
                 link::Bound::Remote(binding) => {
                     Self {
                         link: link::Bound::Remote(binding.with_deadline(deadline)),
+                    }
+                }
+                link::Bound::Local(_) => self.clone(),
+            }
+        }
+        /// The same client, whose calls, made by this clone, or by what it returns, are given up when `abandon` says so.
+        /// Calls in the same domain know nothing of it.
+        #[must_use]
+        pub fn with_abandon(&self, abandon: &::upcall::Abandon) -> Self {
+            match &self.link {
+                link::Bound::Remote(binding) => {
+                    Self {
+                        link: link::Bound::Remote(binding.with_abandon(abandon)),
                     }
                 }
                 link::Bound::Local(_) => self.clone(),

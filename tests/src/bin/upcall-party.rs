@@ -6,8 +6,9 @@ use std::io::BufRead;
 use upcall::{Ceilings, Pacing, Server};
 use upcall_tests::client::{self, say};
 use upcall_tests::impostor;
-use upcall_tests::interfaces::{latch, other::other, small, trial};
+use upcall_tests::interfaces::{latch, other::other, relay, small, trial};
 use upcall_tests::object::{Latch, Object};
+use upcall_tests::relay::Station;
 
 fn main() {
     // Nothing of a test outlives it.
@@ -38,6 +39,7 @@ fn serve(name: &str, options: &[&str]) {
     let mut server = Server::new();
     server = match options {
         [.., "latch"] => server.export(name, latch::export(Latch::default())),
+        [.., "relay"] => server.export(name, relay::export(Station::default())),
         [.., "other"] => server.export(name, other::export(object)),
         _ => server.export(name, trial::export(object)).export(&format!("{name}.small"), small::export(small)),
     };
@@ -71,6 +73,8 @@ fn serve(name: &str, options: &[&str]) {
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         match line.split_whitespace().collect::<Vec<_>>().as_slice() {
             ["spare-descriptors", count] => say(client::spare_descriptors(count.parse().unwrap_or(0))),
+            // Calls from the server's own process, on a kernel thread that serves nobody.
+            words @ ["go", ..] => say(upcall_tests::relay::go(words)),
             ["copied"] => say(Ok(client::copied_since(None))),
             ["without-memory"] => say(client::no_more_memory()),
             _ => say(Err(format!("unknown command {line:?}").into())),

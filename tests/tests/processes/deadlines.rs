@@ -17,27 +17,34 @@ fn nobody_waits_in(client: &Party) {
 }
 
 /// A stopped server, and a client that has called it with a deadline: `kernel` kernel threads and `users` user-level threads. Says how many calls were done, how many aborted after
-/// and how many before they were sent, and how long the longest took; and how many objects there were before the stop.
-fn abort_calls_to_a_stopped_server(server: &Party, client: &mut Party, kernel: u64, users: u64) -> ([u64; 4], u64) {
+/// and how many before they were sent, and how long the longest took; and how many objects there were before the stop. They are given up at their deadlines, or by `words`.
+fn abort_calls_to_a_stopped_server(server: &Party, client: &mut Party, kernel: u64, users: u64, how: &str) -> ([u64; 4], u64) {
     client.ask("bind trial").expect_ok("binding");
     // Everything that is made at the first call is there.
     client.say(&format!("deadlines {kernel} {users} 10000"));
     assert_eq!(client.hear().numbers("calls in time")[..3], [kernel + users, 0, 0]);
     let before = client.hear().numbers("the same without a deadline")[0];
     server.stop();
-    client.say(&format!("deadlines {kernel} {users} 200"));
+    client.say(&format!("deadlines {kernel} {users} 200 {how}"));
     let numbers = client.hear().numbers("calls to a stopped server");
     let [done, sent, unsent, longest] = numbers[..] else { panic!("{numbers:?}") };
     assert_eq!((done, sent + unsent), (0, kernel + users));
     ([done, sent, unsent, longest], before)
 }
 
+/// Deadlines, and words.
+const HOW: [&str; 2] = ["", "words"];
+
 fn a_stopped_server(kernel: u64, users: u64) {
     let _alone = alone();
+    HOW.into_iter().for_each(|how| give_up_a_stopped_server(kernel, users, how));
+}
+
+fn give_up_a_stopped_server(kernel: u64, users: u64, how: &str) {
     let place = place();
     let server = place.serve("trial");
     let mut client = place.client();
-    let (numbers, before) = abort_calls_to_a_stopped_server(&server, &mut client, kernel, users);
+    let (numbers, before) = abort_calls_to_a_stopped_server(&server, &mut client, kernel, users, how);
     let [_, sent, unsent, longest] = numbers;
     println!("{sent} calls were aborted after and {unsent} before they were sent, the longest after {longest} ms");
     assert!(sent > 0 && (200..1000).contains(&longest), "{numbers:?}");
@@ -70,13 +77,15 @@ fn both_kinds_leave_a_stopped_server() {
 /// All A-stacks may be held by abandoned calls when the server dies: who waits for one returns nevertheless.
 fn a_killed_server(kernel: u64, users: u64) {
     let _alone = alone();
-    let place = place();
-    let server = place.serve("trial");
-    let mut client = place.client();
-    abort_calls_to_a_stopped_server(&server, &mut client, kernel, users);
-    std::thread::sleep(Duration::from_millis(300));
-    server.kill();
-    client.hear().expect_error("", &["the server's process has ended"]);
+    for how in HOW {
+        let place = place();
+        let server = place.serve("trial");
+        let mut client = place.client();
+        abort_calls_to_a_stopped_server(&server, &mut client, kernel, users, how);
+        std::thread::sleep(Duration::from_millis(300));
+        server.kill();
+        client.hear().expect_error("", &["the server's process has ended"]);
+    }
 }
 
 #[test]
@@ -94,13 +103,14 @@ fn deadlines_that_fall_together_with_replies() {
     let _alone = alone();
     let place = place();
     let _server = place.serve("trial");
-    for (kernel, users) in [(6, 0), (0, 20), (4, 10)] {
+    let cases = [(6, 0), (0, 20), (4, 10)].into_iter().flat_map(|threads| HOW.map(|how| (threads, how)));
+    for ((kernel, users), how) in cases {
         let mut client = place.client();
         client.ask("bind trial").expect_ok("binding");
-        let numbers = client.ask(&format!("close-deadlines {kernel} {users} 1500")).numbers("calls");
+        let numbers = client.ask(&format!("close-deadlines {kernel} {users} 1000 {how}")).numbers("calls");
         let [done, sent, unsent] = numbers[..] else { panic!("{numbers:?}") };
         println!(
-            "{kernel} kernel and {users} user-level threads: {done} calls were done, {sent} aborted after and {unsent} before they were sent"
+            "{kernel} kernel and {users} user-level threads, {how:?}: {done} calls were done, {sent} aborted after and {unsent} before they were sent"
         );
         assert!(done > 100 && sent > 100, "{numbers:?}");
     }

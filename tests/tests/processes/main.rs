@@ -14,6 +14,7 @@ mod idle;
 mod large;
 mod many;
 mod memory;
+mod nested;
 mod refusals;
 mod server_ends;
 mod stopped;

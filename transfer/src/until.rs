@@ -1,0 +1,163 @@
+//! Until when a caller waits: a moment, or somebody's word.
+//!
+//! Source: LRPC, section 5.3: a client whose call is held too long may abandon it, and goes on as though the call had returned call-aborted. The server's thread goes on to the end, and
+//! its reply is dropped when it comes.
+//!
+//! # Why no word is missed
+//! Who waits enters itself under the lock under which the word is given, unless it has been given: so it is found in the list and woken, or does not begin to wait. What the word does to
+//! a waiting thread is what its deadline would do (`Ticket::expire`), and only the first of word, deadline and reply does anything. A kernel thread in its lane is entered before it announces that it sleeps
+//! and looks whether the word was given after that: so that look finds the word, or the wake finds the announcement (`sleep.rs`).
+
+use crate::sleep;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use upcall_os::futex::{self, Scope};
+use upcall_shm::channel::LaneControl;
+use upcall_shm::region::Shared;
+use upcall_thread::Ticket;
+
+/// A word that gives calls up, to be said once, from any thread. Clones are the same word.
+///
+/// A call that was told of it returns as soon as the word is given, as one does at its deadline; one that begins later returns at once. One that is having memory mapped for large values, and one that waits for a lane
+/// among many kernel threads, looks for the word now and then: every 10 ms at least.
+#[derive(Clone, Default)]
+pub struct Abandon(Arc<State>);
+
+#[derive(Default)]
+struct State {
+    given: AtomicBool,
+    waiting: Mutex<Vec<Waiting>>,
+}
+
+enum Waiting {
+    Thread(Ticket),
+    /// A kernel thread that sleeps in its lane.
+    Lane(Shared<LaneControl>),
+}
+
+/// More entries than this are looked through for such as are over.
+const MANY: usize = 64;
+
+impl fmt::Debug for Abandon {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Abandon").field(&self.is_given()).finish()
+    }
+}
+
+impl Abandon {
+    /// One that has not been said.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Gives up all calls that were told of it. Never waits for them, nor for a server.
+    pub fn abandon(&self) {
+        let waiting = {
+            let mut waiting = self.waiting();
+            self.0.given.store(true, Ordering::SeqCst);
+            std::mem::take(&mut *waiting)
+        };
+        for one in waiting {
+            match one {
+                Waiting::Thread(ticket) => drop(ticket.expire()),
+                Waiting::Lane(control) => {
+                    sleep::retract(&control.sleeper);
+                    futex::wake(&control.sleeper, u32::MAX, Scope::Shared);
+                }
+            }
+        }
+    }
+
+    /// Whether it has been said.
+    #[inline]
+    pub fn is_given(&self) -> bool {
+        self.0.given.load(Ordering::SeqCst)
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<Waiting>> {
+        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has a thread's wait end with the word; at once if that has been given.
+    pub(crate) fn enter(&self, ticket: Ticket) {
+        let mut waiting = self.waiting();
+        if self.is_given() {
+            drop(waiting);
+            ticket.expire();
+            return;
+        }
+        if waiting.len() >= MANY && waiting.len().is_power_of_two() {
+            waiting.retain(|one| !matches!(one, Waiting::Thread(ticket) if ticket.is_over()));
+        }
+        waiting.push(Waiting::Thread(ticket));
+    }
+
+    /// Has who sleeps in a lane woken by the word, until what is returned is dropped. If it has been given, nobody is woken: who asks afterwards is told.
+    pub(crate) fn enter_lane(&self, control: &Shared<LaneControl>) -> Entered<'_> {
+        let mut waiting = self.waiting();
+        if !self.is_given() {
+            waiting.push(Waiting::Lane(control.clone()));
+        }
+        drop(waiting);
+        Entered { word: self, lane: std::ptr::from_ref(&**control) }
+    }
+}
+
+/// A kernel thread that the word would wake.
+pub(crate) struct Entered<'a> {
+    word: &'a Abandon,
+    lane: *const LaneControl,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        let lane = self.lane;
+        self.word.waiting().retain(|one| !matches!(one, Waiting::Lane(control) if std::ptr::eq(&**control, lane)));
+    }
+}
+
+/// Until when somebody waits: a moment, a word, whichever comes first. Neither: as long as it takes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Until<'a> {
+    /// The moment.
+    pub ends: Option<Instant>,
+    /// The word.
+    pub abandon: Option<&'a Abandon>,
+}
+
+impl Until<'_> {
+    /// As long as it takes.
+    pub const FOR_EVER: Self = Self { ends: None, abandon: None };
+
+    /// Whether it is as long as it takes.
+    #[inline]
+    pub fn is_for_ever(&self) -> bool {
+        self.ends.is_none() && self.abandon.is_none()
+    }
+
+    /// Whether it has come.
+    pub fn has_come(&self) -> bool {
+        self.is_abandoned() || self.ends.is_some_and(|ends| Instant::now() >= ends)
+    }
+
+    /// Whether the word was given.
+    pub fn is_abandoned(&self) -> bool {
+        self.abandon.is_some_and(Abandon::is_given)
+    }
+
+    /// How long that is from now, and `longest` at most.
+    pub(crate) fn left(&self, longest: Duration) -> Duration {
+        if self.is_abandoned() {
+            return Duration::ZERO;
+        }
+        self.ends.map_or(longest, |ends| ends.saturating_duration_since(Instant::now()).min(longest))
+    }
+}
+
+impl From<Option<Instant>> for Until<'_> {
+    fn from(ends: Option<Instant>) -> Self {
+        Self { ends, abandon: None }
+    }
+}
