@@ -41,6 +41,7 @@ mod until;
 #[cfg(not(loom))]
 mod wait;
 pub mod watch;
+pub mod word;
 
 #[cfg(not(loom))]
 pub use caller::CallerChannel;

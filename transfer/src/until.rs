@@ -3,15 +3,12 @@
 //! Source: LRPC, section 5.3: a client whose call is held too long may abandon it, and goes on as though the call had returned call-aborted. The server's thread goes on to the end, and
 //! its reply is dropped when it comes.
 //!
-//! # Why no word is missed
-//! Who waits enters itself under the lock under which the word is given, unless it has been given: so it is found in the list and woken, or does not begin to wait. What the word does to
-//! a waiting thread is what its deadline would do (`Ticket::expire`), and only the first of word, deadline and reply does anything. A kernel thread in its lane is entered before it announces that it sleeps
-//! and looks whether the word was given after that: so that look finds the word, or the wake finds the announcement (`sleep.rs`).
+//! What the word does to a waiting thread is what its deadline would do (`Ticket::expire`), and only the first of word, deadline and reply does anything. Why none is missed: [`word`](crate::word).
 
 use crate::sleep;
+use crate::word::Word;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use upcall_os::futex::{self, Scope};
 use upcall_shm::channel::LaneControl;
@@ -23,22 +20,13 @@ use upcall_thread::Ticket;
 /// A call that was told of it returns as soon as the word is given, as one does at its deadline; one that begins later returns at once. One that is having memory mapped for large values, and one that waits for a lane
 /// among many kernel threads, looks for the word now and then: every 10 ms at least.
 #[derive(Clone, Default)]
-pub struct Abandon(Arc<State>);
-
-#[derive(Default)]
-struct State {
-    given: AtomicBool,
-    waiting: Mutex<Vec<Waiting>>,
-}
+pub struct Abandon(Arc<Word<Waiting>>);
 
 enum Waiting {
     Thread(Ticket),
     /// A kernel thread that sleeps in its lane.
     Lane(Shared<LaneControl>),
 }
-
-/// More entries than this are looked through for such as are over.
-const MANY: usize = 64;
 
 impl fmt::Debug for Abandon {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -54,54 +42,41 @@ impl Abandon {
 
     /// Gives up all calls that were told of it. Never waits for them, nor for a server.
     pub fn abandon(&self) {
-        let waiting = {
-            let mut waiting = self.waiting();
-            self.0.given.store(true, Ordering::SeqCst);
-            std::mem::take(&mut *waiting)
-        };
-        for one in waiting {
-            match one {
-                Waiting::Thread(ticket) => drop(ticket.expire()),
-                Waiting::Lane(control) => {
-                    sleep::retract(&control.sleeper);
-                    futex::wake(&control.sleeper, u32::MAX, Scope::Shared);
-                }
-            }
-        }
+        self.0.give().into_iter().for_each(Waiting::end);
     }
 
     /// Whether it has been said.
     #[inline]
     pub fn is_given(&self) -> bool {
-        self.0.given.load(Ordering::SeqCst)
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Vec<Waiting>> {
-        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.is_given()
     }
 
     /// Has a thread's wait end with the word; at once if that has been given.
     pub(crate) fn enter(&self, ticket: Ticket) {
-        let mut waiting = self.waiting();
-        if self.is_given() {
-            drop(waiting);
-            ticket.expire();
-            return;
-        }
-        if waiting.len() >= MANY && waiting.len().is_power_of_two() {
-            waiting.retain(|one| !matches!(one, Waiting::Thread(ticket) if ticket.is_over()));
-        }
-        waiting.push(Waiting::Thread(ticket));
+        let told = self.0.enter(Waiting::Thread(ticket), Waiting::is_over);
+        told.into_iter().for_each(Waiting::end);
     }
 
     /// Has who sleeps in a lane woken by the word, until what is returned is dropped. If it has been given, nobody is woken: who asks afterwards is told.
     pub(crate) fn enter_lane(&self, control: &Shared<LaneControl>) -> Entered<'_> {
-        let mut waiting = self.waiting();
-        if !self.is_given() {
-            waiting.push(Waiting::Lane(control.clone()));
-        }
-        drop(waiting);
+        drop(self.0.enter(Waiting::Lane(control.clone()), Waiting::is_over));
         Entered { word: self, lane: std::ptr::from_ref(&**control) }
+    }
+}
+
+impl Waiting {
+    fn end(self) {
+        match self {
+            Self::Thread(ticket) => drop(ticket.expire()),
+            Self::Lane(control) => {
+                sleep::retract(&control.sleeper);
+                futex::wake(&control.sleeper, u32::MAX, Scope::Shared);
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(self, Self::Thread(ticket) if ticket.is_over())
     }
 }
 
@@ -114,7 +89,7 @@ pub(crate) struct Entered<'a> {
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         let lane = self.lane;
-        self.word.waiting().retain(|one| !matches!(one, Waiting::Lane(control) if std::ptr::eq(&**control, lane)));
+        self.word.0.leave(|one| matches!(one, Waiting::Lane(control) if std::ptr::eq(&**control, lane)));
     }
 }
 

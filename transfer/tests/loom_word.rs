@@ -1,0 +1,117 @@
+//! Models of the word that gives calls up: `RUSTFLAGS="--cfg loom" cargo test -p upcall-transfer --release --test loom_word`.
+#![cfg(loom)]
+
+use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+use upcall_transfer::sleep;
+use upcall_transfer::word::Word;
+
+/// One wait of a thread: the first who draws it ends it, as a `Ticket` does.
+#[derive(Default)]
+struct Wait {
+    over: AtomicU32,
+    ended: Mutex<u32>,
+    changed: Condvar,
+}
+
+const REPLY: u32 = 1;
+const WORD: u32 = 2;
+
+impl Wait {
+    fn end(&self, by: u32) {
+        if self.over.compare_exchange(0, by, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            *self.ended.lock().unwrap() += 1;
+            self.changed.notify_all();
+        }
+    }
+
+    fn until_ended(&self) -> u32 {
+        let mut ended = self.ended.lock().unwrap();
+        while *ended == 0 {
+            ended = self.changed.wait(ended).unwrap();
+        }
+        *ended
+    }
+}
+
+/// A thread that waits for its reply is woken once: by that, or by the word, however they fall together. loom reports a deadlock if the word can be missed.
+#[test]
+fn a_thread_is_ended_once_by_reply_or_word() {
+    loom::model(|| {
+        let (word, wait) = (Arc::new(Word::<Arc<Wait>>::default()), Arc::new(Wait::default()));
+        let giving = {
+            let word = word.clone();
+            thread::spawn(move || word.give().into_iter().for_each(|wait| wait.end(WORD)))
+        };
+        let replying = {
+            let wait = wait.clone();
+            thread::spawn(move || wait.end(REPLY))
+        };
+        if let Some(wait) = word.enter(wait.clone(), |_| false) {
+            wait.end(WORD);
+        }
+        assert_eq!(wait.until_ended(), 1);
+        giving.join().unwrap();
+        replying.join().unwrap();
+    });
+}
+
+/// The same without a reply: the word alone ends it.
+#[test]
+fn the_word_is_not_missed() {
+    loom::model(|| {
+        let (word, wait) = (Arc::new(Word::<Arc<Wait>>::default()), Arc::new(Wait::default()));
+        let giver = word.clone();
+        let giving = thread::spawn(move || giver.give().into_iter().for_each(|wait| wait.end(WORD)));
+        if let Some(wait) = word.enter(wait.clone(), |_| false) {
+            wait.end(WORD);
+        }
+        assert_eq!(wait.until_ended(), 1);
+        giving.join().unwrap();
+    });
+}
+
+/// A futex: compares and sleeps in one step, as the kernel does under its bucket lock.
+#[derive(Default)]
+struct Futex {
+    lock: Mutex<()>,
+    woken: Condvar,
+}
+
+/// A kernel thread sleeps in its lane.
+#[derive(Default)]
+struct Lane {
+    asleep: AtomicU32,
+    futex: Futex,
+}
+
+#[test]
+fn a_kernel_thread_does_not_sleep_through_the_word() {
+    loom::model(|| {
+        let (word, lane) = (Arc::new(Word::<Arc<Lane>>::default()), Arc::new(Lane::default()));
+        let giver = word.clone();
+        let giving = thread::spawn(move || {
+            for lane in giver.give() {
+                sleep::retract(&lane.asleep);
+                let _guard = lane.futex.lock.lock().unwrap();
+                lane.futex.woken.notify_all();
+            }
+        });
+        drop(word.enter(lane.clone(), |_| false));
+        loop {
+            sleep::announce(&lane.asleep);
+            if word.is_given() {
+                sleep::retract(&lane.asleep);
+                break;
+            }
+            let mut guard = lane.futex.lock.lock().unwrap();
+            if lane.asleep.load(Ordering::SeqCst) == 1 {
+                guard = lane.futex.woken.wait(guard).unwrap();
+            }
+            drop(guard);
+        }
+        word.leave(|one| Arc::ptr_eq(one, &lane));
+        giving.join().unwrap();
+    });
+}
