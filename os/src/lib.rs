@@ -2,7 +2,8 @@
 //!
 //! What: sealed memory files and their mappings ([`memory`]), bells ([`bell`]) and what rings them safely ([`clapper`]), waiting on a word or on many bells
 //! ([`futex`], [`poll`]) or for a time ([`timer`]), the control socket that carries descriptors and the peer's identity ([`socket`]), processors
-//! ([`processor`]), moments ([`clock`]), another process seen from outside ([`trace`]), and the atomics that a model checker can replace ([`atomic`]).
+//! ([`processor`]), moments ([`clock`]), another process seen from outside ([`trace`]), the atomics that a model checker can replace ([`atomic`]), and the points
+//! at which a test has a process end ([`fault`]).
 //!
 //! What not: policy. Nothing here decides when to wait, whom to trust, or how long to spin; every call is one or
 //! a few system calls with a typed result. Nothing here logs.
@@ -20,6 +21,7 @@ pub mod atomic;
 pub mod bell;
 pub mod clapper;
 pub mod clock;
+pub mod fault;
 pub mod futex;
 pub mod memory;
 pub mod once;

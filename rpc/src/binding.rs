@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use upcall_os::clock;
+use upcall_os::fault::{Point, point};
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_shm::astack::Plan;
 use upcall_shm::region::Region;
@@ -262,12 +263,14 @@ impl Binding {
                 Encoder::block(Room::of_words(&mut message.values), args, terms.limits, None)?;
                 message.place(Place::Inline, 0, A::SIZE as u32);
             }
+            point(Point::ClientWrote);
             // As `send`, but nothing was brought: it would make places for what was, on each call.
             if terms.until.is_for_ever() {
                 self.send_for_ever(&mut message)?;
             } else {
                 self.send_until::<R>(terms, &mut message, &mut None, &mut None)?;
             }
+            point(Point::ClientAnswered);
             if message.tag() == outcome::DONE && message.values_in() == Some(Place::Inline) {
                 return self.decode::<R>(Span::of_words(&message.values), terms.limits);
             }
@@ -323,6 +326,7 @@ impl Binding {
         // The server's own calls on behalf of this one end then too.
         until.ends.into_iter().for_each(|ends| message.set_deadline(clock::stamp(ends)));
         let mut late = || -> Late {
+            point(Point::ClientLeaves);
             let leavings = Leavings {
                 inner: Arc::downgrade(&self.inner),
                 link: Arc::downgrade(&self.inner.link),
@@ -362,6 +366,7 @@ impl Binding {
             None if wish > terms.inline() => Some(TakenSegment::take(&inner.link, wish, terms.until)?),
             _ => None,
         };
+        point(Point::ClientTook);
         let mut request = Image::new(0, bound.tag, astack.as_ref().map_or(NO_ASTACK, |astack| astack.number));
         let number = segment.as_ref().map_or(0, TakenSegment::number);
         if len <= terms.inline() {
@@ -375,9 +380,12 @@ impl Binding {
             request.values[0] = len as u64;
             request.place(Place::Segment, number, 8);
         }
+        point(Point::ClientWrote);
         self.send::<R>(terms, &mut request, &mut astack, &mut segment)?;
+        point(Point::ClientAnswered);
         let held = (request.tag() == outcome::HELD).then_some(request.values[1]);
         let result = self.results(terms, &request, astack, segment);
+        point(Point::ClientRead);
         // Only a length that was there is believed, and brought room for the next time.
         if let (Ok(_), Some(Ok(len @ ..=MOST_REMEMBERED))) = (&result, held.map(u32::try_from)) {
             bound.result.store(len, Ordering::Relaxed);
@@ -494,10 +502,17 @@ impl Binding {
             }
         };
         request.place(Place::Inline, segment.as_ref().map_or(0, TakenSegment::number), 8);
+        point(Point::ClientFetches);
         self.send::<R>(terms, &mut request, &mut None, &mut segment)?;
         let reply = &request;
-        if reply.tag() != outcome::DONE || reply.values_in() != Some(Place::Segment) {
-            return Err(bad("a result that was held cannot be fetched"));
+        match (reply.tag(), reply.values_in()) {
+            (outcome::DONE, Some(Place::Segment)) => {}
+            (tag, _) => {
+                if !matches!(tag, outcome::DONE | outcome::HELD) {
+                    self.uncommon::<()>(terms, reply, None, None)?;
+                }
+                return Err(bad("a result that was held cannot be fetched"));
+            }
         }
         let len = usize::try_from(reply.values[0]).unwrap_or(usize::MAX);
         let room = segment.as_ref().and_then(TakenSegment::room).and_then(|room| room.part(0, len));
@@ -552,6 +567,7 @@ impl Binding {
     }
 
     fn release_by(&self, ends: Option<Instant>, handle: Handle) -> bool {
+        point(Point::ClientReleases);
         let mut request = Image::new(0, server::tag(self.inner.id, server::RELEASE), NO_ASTACK);
         request.values[0] = handle.0;
         request.place(Place::Inline, 0, 8);

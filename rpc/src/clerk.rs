@@ -18,6 +18,9 @@ pub(crate) trait Watched: Send + Sync {
 
     /// Something happened. Returns whether to go on watching; if not, it is forgotten.
     fn happened(&self, hung_up: bool) -> bool;
+
+    /// Handling that ended in a panic. Returns whether to go on watching. What it concerns is not to be waited for by anybody.
+    fn failed(&self) -> bool;
 }
 
 /// This domain's clerk.
@@ -77,7 +80,8 @@ impl Clerk {
             for event in &ready {
                 let Some(watched) = self.watched().watched.get(&event.key).cloned() else { continue };
                 // A fault in the handling of one peer ends that peer's connection, not the clerk.
-                let keep = catch_unwind(AssertUnwindSafe(|| watched.happened(event.hung_up))).unwrap_or(false);
+                let handled = catch_unwind(AssertUnwindSafe(|| watched.happened(event.hung_up)));
+                let keep = handled.unwrap_or_else(|_| catch_unwind(AssertUnwindSafe(|| watched.failed())).unwrap_or(false));
                 if !keep {
                     self.forget(event.key);
                 }

@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::time::{Duration, Instant};
+use upcall_os::fault::{Point, point};
 use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Listener, Peer, Reserve};
 use upcall_transfer::{Pacing, Processors, ServerChannel};
@@ -133,6 +134,7 @@ impl Endpoint {
     }
 
     fn admit(self: &Arc<Self>, connection: Connection) {
+        point(Point::ServerAccepted);
         let peer = match connection.peer() {
             Ok(peer) => peer,
             // Most likely the client has ended, and nobody hears this.
@@ -175,6 +177,11 @@ impl Watched for AtDoor {
 
     fn happened(&self, _hung_up: bool) -> bool {
         self.endpoint.accept(&self.listener);
+        true
+    }
+
+    /// Others shall be let in.
+    fn failed(&self) -> bool {
         true
     }
 }
@@ -356,7 +363,9 @@ impl Open {
     fn enter(&mut self) -> Result<(), ServeError> {
         for (name, export) in std::mem::take(&mut self.exports) {
             self.endpoint.exports.add(&name, export)?;
+            point(Point::ServerEntersName);
             names::enter(&name, &self.endpoint.path)?;
+            point(Point::ServerEntered);
             self.names.push(name);
         }
         Ok(())

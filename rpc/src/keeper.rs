@@ -10,6 +10,7 @@ use crate::session::Orphans;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use upcall_os::fault::{Point, point};
 use upcall_thread::{Builder, Waiter, block_unless, sleep};
 
 /// So often a server that ends looks whether its calls have ended, at first and at last.
@@ -120,6 +121,7 @@ impl Keeper {
             all
         };
         for orphans in all {
+            point(Point::ServerDrops);
             let drops = Drops { _orphans: orphans, _done: Done(self.clone()) };
             // Without memory for a thread they are dropped here and now.
             drop(Builder::new().name("upcall-drops").spawn(move || drop(drops)));

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use upcall_os::bell::Bell;
+use upcall_os::fault::{Point, point};
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Peer, Received};
@@ -406,6 +407,7 @@ impl Link {
             move |error| BindError::Resource { what, error }
         };
         let (connection, mut peer) = connect(name, socket, deadline)?;
+        point(Point::ClientConnected);
         let domain = Domain::current().map_err(unable("this domain's station"))?;
         let memory = MemoryFile::create("upcall-channel", channel::BYTES).map_err(unable("the channel's memory"))?;
         let map = Mapping::shared(&memory).map_err(unable("mapping the channel"))?;
@@ -416,6 +418,7 @@ impl Link {
         let failed = |error| control.failed(error, name);
         let mut talk = control.talk(deadline).map_err(failed)?;
         let opening = talk.say(open, &[memory.as_fd(), domain.station().as_fd()]).map_err(failed)?;
+        point(Point::ClientAsked);
         let Asked { request, memory } = ask(FIRST)?;
         // If this cannot be sent, the answer to the opening says more.
         let binding = talk.say(request, &descriptors(memory.as_ref()));
@@ -456,7 +459,9 @@ impl Link {
             watching: OnceLock::new(),
         });
         link.watch(clerk).map_err(unable("watching the server"))?;
+        point(Point::ClientOpened);
         let (answer, _) = binding.and_then(|serial| talk.hear(serial)).map_err(failed)?;
+        point(Point::ClientBound);
         Ok((link, FIRST, answer))
     }
 
@@ -506,12 +511,14 @@ impl Link {
             number
         };
         let request = ClientRequest::Segment { number, len: len as u64 };
+        point(Point::ClientMadeSegment);
         let mut said = false;
         let waits = |now: Instant| now < deadline && !until.is_abandoned();
         let answered = in_slices(waits, |ends| self.control.talk(ends.min(deadline))).and_then(|mut talk| {
             talk.deadline = deadline;
             let serial = talk.say(request, &[memory.as_fd()])?;
             said = true;
+            point(Point::ClientToldSegment);
             in_slices(waits, |ends| {
                 talk.deadline = ends.min(deadline);
                 talk.hear(serial)
@@ -563,6 +570,7 @@ impl Link {
 
     /// Ends a binding. A server that does not listen now learns of it later, at the latest with the end of the link.
     pub(crate) fn unbind(&self, id: u16) {
+        point(Point::ClientUnbinds);
         locked(&self.ended).push(id);
         self.tell_of_dropped(Instant::now() + SHORTLY);
     }
@@ -644,6 +652,13 @@ impl Watched for ServerEnd {
         }
         // What the server left in the folder of names is removed by the first who notices.
         self.control.sweep_after_end();
+        false
+    }
+
+    fn failed(&self) -> bool {
+        if let Some(link) = self.link.upgrade() {
+            link.channel.close(Closed::PeerEnded);
+        }
         false
     }
 }

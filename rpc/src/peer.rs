@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
+use upcall_os::fault::{Point, point};
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Message, Peer, Received};
@@ -201,6 +202,13 @@ impl ClientPeer {
         }
     }
 
+    /// Ends it after a fault of ours, also for its client, which may wait for an answer.
+    fn fail(&self) -> bool {
+        self.connection.shut_down();
+        self.end();
+        false
+    }
+
     fn revoke_all(&self) {
         if let Some(channel) = self.channel.get() {
             channel.close();
@@ -306,6 +314,7 @@ impl ClientPeer {
         let region = Region::new(map).ok_or_else(|| protocol("a read-only channel"))?;
         let channel = Channel::join(region).map_err(protocol)?;
         let station = PeerStation::join(station).map_err(protocol)?;
+        point(Point::ServerMapped);
         let unable = |error: io::Error| resource("opening the channel", &error);
         let domain = Domain::current().map_err(unable)?;
         let bell = Bell::new().map_err(unable)?;
@@ -333,6 +342,7 @@ impl ClientPeer {
             (Some(_), Err(_)) => return Err(protocol("a virtual processor's lane comes with one bell")),
         };
         let channel = self.channel.get().ok_or_else(|| protocol("the channel comes first"))?;
+        point(Point::ServerOpensLane);
         channel.open_lane(number, caller).map_err(protocol)
     }
 
@@ -364,6 +374,7 @@ impl ClientPeer {
                 Region::new(map)
             }
         };
+        point(Point::ServerBinds);
         let cell = self.shared.bindings.get(usize::from(id)).ok_or_else(|| protocol("a binding number out of range"))?;
         entry.clients.fetch_add(1, Ordering::Relaxed);
         let bound = Bound {
@@ -392,6 +403,7 @@ impl ClientPeer {
         }
         let held =
             [self.account.hold(Kind::Mappings, 1).map_err(ceiling)?, self.account.hold(Kind::Bytes, len).map_err(ceiling)?];
+        point(Point::ServerMapsSegment);
         // Pages that the client has allocated are entered at once if they are not so many that this would hold up the clerk; others are not, for entering
         // would allocate them.
         let map =
@@ -437,6 +449,10 @@ impl Watched for OnConnection {
         }
         there
     }
+
+    fn failed(&self) -> bool {
+        self.0.fail()
+    }
 }
 
 struct OnEnd(Arc<ClientPeer>);
@@ -449,5 +465,9 @@ impl Watched for OnEnd {
     fn happened(&self, _hung_up: bool) -> bool {
         self.0.end();
         false
+    }
+
+    fn failed(&self) -> bool {
+        self.0.fail()
     }
 }

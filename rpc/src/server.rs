@@ -16,6 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, RwLock};
 use upcall_os::clock;
+use upcall_os::fault::{Point, point};
 use upcall_shm::region::Region;
 use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place};
 use upcall_shm::span::{Room, Span};
@@ -178,7 +179,10 @@ impl Call<'_> {
         };
         let fixed = procedure.args.fixed as usize;
         let args = Decoder::new(self.args, fixed, procedure.limits, Side::Server(&self.bound.session));
-        match catch_unwind(AssertUnwindSafe(|| run(&args))) {
+        point(Point::ServerRuns);
+        let ran = catch_unwind(AssertUnwindSafe(|| run(&args)));
+        point(Point::ServerRan);
+        match ran {
             Ok(Ok(result)) => self.done(&result, procedure.limits),
             Ok(Err(malformed)) => self.malformed(&malformed),
             Err(panic) => self.panicked(&*panic),
@@ -216,6 +220,7 @@ impl Call<'_> {
             let mut block = vec![0; len.div_ceil(8)];
             let fault = Encoder::block(Room::of_words(&mut block), result, limits, session);
             if fault.is_ok() {
+                point(Point::ServerHolds);
                 let Ok(key) = self.bound.session.hold(block) else {
                     return self.text(outcome::REFUSED, "results were not fetched");
                 };
@@ -271,6 +276,7 @@ impl Call<'_> {
     /// The runtime's own procedure: the client drops its hold on a resource.
     fn release(self) -> Replied {
         let handle = self.args.u64(0).unwrap_or(0);
+        point(Point::ServerReleases);
         // The object's drop is the server's code: if it panics, the server goes on.
         let _ = catch_unwind(AssertUnwindSafe(|| self.bound.session.remove(handle)));
         self.plain(outcome::DONE)
@@ -284,6 +290,7 @@ impl Call<'_> {
         let mut block = block;
         let len = block.len() * 8;
         let Some(room) = self.segment.filter(|room| room.len() >= len) else { return self.plain(outcome::REFUSED) };
+        point(Point::ServerGives);
         let _ = Room::of_words(&mut block).copy_to(room);
         let mut reply = Image::new(0, outcome::DONE, NO_ASTACK);
         reply.values[0] = len as u64;

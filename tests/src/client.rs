@@ -10,6 +10,7 @@ use crate::latch::{Holders, full_class};
 use crate::now;
 use crate::party::Said;
 use crate::relay;
+use crate::scenario::scenario;
 use crate::without_kernel::without_kernel;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::error::Error;
@@ -179,6 +180,7 @@ impl Client {
             "deadline" => {
                 self.trial = Some(self.trial()?.with_deadline((number(1) > 0).then_some(Duration::from_millis(number(1)))));
             }
+            "scenario" => return scenario(words[1], words.get(2) == Some(&"user-level")),
             "go" => return relay::go(words),
             "marks-of" => return relay::marks(words[1]),
             "crowd" => return crowd(self.trial()?),

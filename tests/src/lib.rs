@@ -18,6 +18,7 @@ pub mod object;
 pub mod party;
 pub mod place;
 pub mod relay;
+mod scenario;
 pub mod speech;
 pub mod usage;
 pub mod without_kernel;

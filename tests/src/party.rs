@@ -150,6 +150,19 @@ impl Party {
         }
     }
 
+    /// What it says next, if it says anything before it ends.
+    ///
+    /// # Panics
+    /// It does neither.
+    #[track_caller]
+    pub fn try_hear(&mut self) -> Option<Said> {
+        match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) => Some(Said::from_line(&line)),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => panic!("{} (process {}) hangs", self.what, self.pid()),
+        }
+    }
+
     /// Says a line to it and waits for the answer.
     #[track_caller]
     pub fn ask(&mut self, line: &str) -> Said {

@@ -49,6 +49,13 @@ impl Place {
         Party::start(self.command(arguments), arguments)
     }
 
+    /// Starts a party with a variable in its environment.
+    pub fn start_with(&self, arguments: &str, variable: &str, value: &str) -> Party {
+        let mut command = self.command(arguments);
+        command.env(variable, value);
+        Party::start(command, &format!("{arguments} ({variable}={value})"))
+    }
+
     /// Starts a server and waits until it serves.
     pub fn serve(&self, arguments: &str) -> Party {
         let mut server = self.start(&format!("serve {arguments}"));

@@ -27,6 +27,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
+use upcall_os::fault::{Point, point};
 use upcall_os::futex::{self, Scope};
 use upcall_os::poll::Report;
 use upcall_os::processor;
@@ -286,6 +287,7 @@ impl CallerChannel {
             message.ask_to_stay();
         }
         lane.slot.send(message);
+        point(Point::ClientSent);
         if asleep {
             self.far.ring(!wait.until().is_for_ever());
         }
@@ -510,6 +512,7 @@ impl CallerChannel {
         let _entered = until.abandon.map(|word| word.enter_lane(&seat.control));
         loop {
             sleep::announce(sleeper);
+            point(Point::Sleeps);
             if lane.slot.waits() {
                 sleep::retract(sleeper);
                 return Ok(true);

@@ -35,6 +35,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use upcall_os::atomic::Ordering;
+use upcall_os::fault::{Point, point};
 use upcall_os::processor;
 use upcall_os::timer::Timer;
 use upcall_shm::channel::DEPTH;
@@ -400,6 +401,7 @@ impl Processors {
             view.generation
         });
         sleep::announce_another(&line.asleep, &line.sleeps);
+        point(Point::Sleeps);
         let busy = vp.has_work() || domain.generation() != generation || VIEW.with_borrow(|view| self.last_look(vp, view));
         if busy {
             sleep::retract(&line.asleep);

@@ -14,6 +14,7 @@ use std::time::Duration;
 use upcall_os::atomic::fence;
 use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
+use upcall_os::fault::{Point, point};
 use upcall_os::processor;
 use upcall_shm::channel::{DEPTH, Lane};
 use upcall_shm::region::Shared;
@@ -163,6 +164,7 @@ impl VpSeat {
                 self.under_way.store(calling.under_way(), Ordering::Relaxed);
                 self.owes_look.store(true, Ordering::Relaxed);
                 drop(calling);
+                point(Point::ClientSent);
                 if wait.hand_off() == HandOff::AtOnce {
                     self.hand_off();
                 }

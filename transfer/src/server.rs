@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use upcall_os::atomic::AtomicU64;
 use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
+use upcall_os::fault::{Point, point};
 use upcall_os::futex::{self, Scope};
 use upcall_os::poll::Report;
 use upcall_os::processor;
@@ -328,12 +329,16 @@ impl ServerLane {
         }
         let donated = image.donated();
         self.donated.store(donated, Ordering::Relaxed);
-        self.channel.serve.serve(Request { image: &image, lane: self, stays: PhantomData });
+        // Whatever becomes of it now, it is answered: by its drop at the latest.
+        let request = Request { image: &image, lane: self, stays: PhantomData };
+        point(Point::ServerTook);
+        self.channel.serve.serve(request);
         Some(Served { donated, stay: image.asks_to_stay() })
     }
 
     fn reply(&self, image: &Image) {
         self.queue.reply(image, self.alone);
+        point(Point::ServerReplied);
         if self.owner.load(Ordering::Relaxed) == crate::idle::number().map_or(0, |number| number + 1) && self.queue.waits() {
             // More to do here: who sleeps already is woken at once; the exact look, with the fence, is owed, and paid by our idle loop.
             self.wake_caller();
@@ -409,6 +414,7 @@ impl<'a> Request<'a> {
 
     /// Answers it: sends the reply and wakes the caller if it sleeps. The call number is filled in.
     pub fn reply(self, reply: &mut Image) {
+        point(Point::ServerReplies);
         // Answered: not to be dropped.
         let request = ManuallyDrop::new(self);
         reply.set_call(request.image.call());

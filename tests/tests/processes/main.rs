@@ -8,6 +8,7 @@ mod crowd;
 mod deadlines;
 mod donors;
 mod exhausted;
+mod faults;
 mod hostile_client;
 mod hostile_server;
 mod idle;

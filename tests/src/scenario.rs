@@ -1,0 +1,64 @@
+//! One client's life, short, with every step of binding and calling in it.
+
+use crate::client::{Outcome, same};
+use crate::interfaces::trial::Trial;
+use std::error::Error;
+use std::time::Duration;
+use upcall::{CallError, Pacing};
+
+/// Binds to `name`, calls with values of every size, takes an object and lets it go, leaves a call at its deadline, unbinds: from the main thread, or from a user-level one.
+pub(crate) fn scenario(name: &str, user_level: bool) -> Outcome {
+    if !user_level {
+        return live(name);
+    }
+    let name = name.to_string();
+    let outcome = upcall::thread::processors(1, Pacing::Adaptive)?.run(|| {
+        let thread = upcall::thread::spawn(move || live(&name).map_err(Telling::from));
+        thread.join().unwrap_or(Err(Telling::Panicked))
+    })?;
+    match outcome {
+        Ok(words) => Ok(words),
+        Err(Telling::Call(error)) => Err(error.into()),
+        Err(Telling::Text(text)) => Err(text.into()),
+        Err(Telling::Panicked) => Err("a thread panicked".into()),
+    }
+}
+
+/// An error that goes from thread to thread.
+enum Telling {
+    Call(CallError),
+    Text(String),
+    Panicked,
+}
+
+impl From<Box<dyn Error>> for Telling {
+    fn from(error: Box<dyn Error>) -> Self {
+        match error.downcast::<CallError>() {
+            Ok(error) => Self::Call(*error),
+            Err(error) => Self::Text(error.to_string()),
+        }
+    }
+}
+
+fn live(name: &str) -> Outcome {
+    let trial = Trial::bind(name)?;
+    trial.null()?;
+    same(trial.add(2, 3)?, 5)?;
+    let text = "text".repeat(100);
+    same(trial.echo(&text)?, text)?;
+    same(trial.length(&vec![1; 300_000])?, 300_000)?;
+    same(trial.make(200_000, 7)?, vec![7; 200_000])?;
+    // One is let go of at once, the other at the end.
+    let kept = trial.open(8)?;
+    same(trial.open(7)?.number()?, 7)?;
+    match trial.with_deadline(Some(Duration::from_millis(5))).nap(25) {
+        Err(CallError::Aborted { sent: true }) => {}
+        Err(error) => return Err(error.into()),
+        Ok(()) => return Err("a nap was not left at its deadline".into()),
+    }
+    // The server and its callers fall asleep now and then.
+    std::thread::sleep(Duration::from_millis(2));
+    trial.nap(30)?;
+    drop(kept);
+    Ok(Vec::new())
+}

@@ -1,0 +1,175 @@
+//! A process ends, stops or panics at each labelled point of the path (`upcall_os::fault`), on either side: its peers are told, in bounded time; everybody else goes on; nothing is left (L14, L15, L16).
+
+use crate::{in_company, place};
+use rustix::process::Signal;
+use std::time::Duration;
+use upcall_os::fault::{Act, POINTS_ARE_THERE, Point};
+use upcall_tests::party::{Party, Said};
+use upcall_tests::place::{Place, eventually};
+use upcall_tests::usage::{Usage, open_descriptors};
+
+/// What a peer of the dead may be told, by kind or text.
+const TOLD: [&str; 5] = [
+    // The server's process has ended, or it has hung up on this client.
+    "Failed",
+    "has ended",
+    // It had not come so far as to enter its name.
+    "nobody exports",
+    // A fault in the procedure itself, or in what runs it.
+    "Panicked",
+    // A large value had no memory, for the server has hung up meanwhile.
+    "NoMemory",
+];
+
+fn is_server_s(point: Point) -> bool {
+    point.name().starts_with("server")
+}
+
+fn faulty(place: &Place, arguments: &str, point: Point, act: Act) -> Party {
+    place.start_with(arguments, "UPCALL_FAULT", &format!("{point}:{}", act.name()))
+}
+
+fn state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
+}
+
+/// Whether the process has done the act.
+fn has_happened(party: &mut Party, act: Act) -> Result<(), String> {
+    let pid = party.pid();
+    let happened = match act {
+        Act::Stop => state(pid) == Some('T'),
+        Act::Exec => std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == "sleep"),
+        Act::Kill | Act::Exit => !party.lives(),
+        // It ends, or only the thread does that panicked.
+        Act::Panic => return Ok(()),
+    };
+    if happened { Ok(()) } else { Err(format!("state {:?}", state(pid))) }
+}
+
+/// Each point with each act, by turns with clients that call from their main thread and from a user-level one: every point sees both.
+fn walk(points: impl Fn(Point) -> bool, each: impl Fn(Point, Act, &str)) {
+    if !POINTS_ARE_THERE {
+        return println!("    skipped: points are in builds with debug assertions only");
+    }
+    for &point in Point::ALL.iter().filter(|&&point| points(point)) {
+        for (turn, &act) in Act::ALL.iter().enumerate() {
+            // Between a reply and its wake are stores, a fence and a system call: nothing that can panic.
+            if (point, act) == (Point::ServerReplied, Act::Panic) {
+                continue;
+            }
+            let life = ["scenario trial", "scenario trial user-level"][(turn + point as usize) % 2];
+            println!("    {point}:{} in {life}", act.name());
+            each(point, act, life);
+        }
+    }
+}
+
+/// The server of a client that ends anywhere goes on, serves others meanwhile, and has everything back.
+#[test]
+fn a_client_that_ends_at_any_point_harms_nobody() {
+    let _company = in_company();
+    let place = place();
+    let server = place.serve("trial");
+    let mut bystander = place.client();
+    bystander.ask("bind trial").expect_ok("binding");
+    bystander.ask("honest 100").expect_ok("calls that leave their segments for the next ones");
+    for life in ["scenario trial", "scenario trial user-level"] {
+        place.client().ask(life).expect_ok("a life without a fault");
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    let before = Usage::of(server.pid());
+    walk(
+        |point| !is_server_s(point),
+        |point, act, life| {
+            let mut victim = faulty(&place, "client", point, act);
+            victim.say(life);
+            eventually("it happens", || has_happened(&mut victim, act));
+            let mut other = place.client();
+            other.ask("bind trial").expect_ok("binding beside it");
+            assert_eq!(other.ask("add 2 3").numbers("a call beside it"), [5]);
+            match act {
+                Act::Stop => {
+                    victim.signal(Signal::CONT);
+                    victim.hear().expect_ok("a life that was stopped in between");
+                }
+                Act::Panic => drop(victim.try_hear()),
+                _ => {}
+            }
+            victim.kill();
+        },
+    );
+    let words = bystander.ask("honest 100").numbers("the bystander");
+    assert!(words[0] > 0);
+    eventually("every object is dropped once", || {
+        let things = bystander.ask("things").numbers("things");
+        if things[0] == things[1] { Ok(()) } else { Err(format!("{things:?}")) }
+    });
+    eventually("the server has everything back", || {
+        let now = Usage::of(server.pid());
+        // The bystander may have as many segments more as it makes large calls at once.
+        let now = Usage { shared: now.shared.saturating_sub(6), ..now };
+        if now.is_back_to(&before) {
+            Ok(())
+        } else {
+            Err(format!("{now:?}, before {before:?}; {}", open_descriptors(server.pid())))
+        }
+    });
+}
+
+/// The client of a server that ends anywhere is told, in bounded time, in words that fit; and a new server takes over the name.
+#[test]
+fn a_server_that_ends_at_any_point_leaves_nobody_waiting() {
+    let _company = in_company();
+    walk(is_server_s, |point, act, life| {
+        let place = place();
+        let (mut client, mut other) = (place.client(), place.client());
+        let starts = matches!(point, Point::ServerEntersName | Point::ServerEntered);
+        let mut victim = if starts {
+            faulty(&place, "serve trial", point, act)
+        } else {
+            let mut victim = place.serve("trial");
+            other.ask("bind trial").expect_ok("binding");
+            other.ask("null").expect_ok("a call");
+            other.ask("deadline 50").expect_ok("a deadline");
+            victim.ask(&format!("fault {point}:{}", act.name())).expect_ok("being told to");
+            victim
+        };
+        if point == Point::ServerDrops {
+            client.ask("bind trial").expect_ok("binding");
+            client.ask("open 1").expect_ok("an object");
+            client.kill();
+        } else {
+            client.say(life);
+        }
+        if act == Act::Stop {
+            eventually("it happens", || has_happened(&mut victim, act));
+            if !starts {
+                // Who sets a deadline does not wait for it.
+                other.ask("null").expect_error("Aborted", &["deadline"]);
+            }
+            victim.signal(Signal::CONT);
+        }
+        match client.try_hear() {
+            // It was only stopped, or a panic of its clerk or of one thread was nothing that this client met.
+            Some(Said::Ok(_)) => assert!(act == Act::Stop || act == Act::Panic, "nobody was told"),
+            Some(Said::Error { kind, text }) => {
+                println!("        {kind}: {text}");
+                assert!(TOLD.iter().any(|told| kind.starts_with(told) || text.contains(told)), "{kind}: {text}");
+                assert!(act != Act::Stop || starts, "{kind}: {text}, though it was only stopped");
+            }
+            None => assert_eq!(point, Point::ServerDrops, "the client has ended"),
+        }
+        if act != Act::Stop {
+            eventually("it happens", || has_happened(&mut victim, act));
+        }
+        victim.kill();
+        victim.ended();
+        // A new server takes the name over, and nothing of the old one is in its way.
+        let mut next = place.client();
+        drop(next.ask("bind trial"));
+        let _server = place.serve("trial");
+        next.ask(life).expect_ok("a life with the new server");
+        assert_eq!(place.sockets().len(), 1, "{:?}", place.entries());
+    });
+}
