@@ -164,14 +164,12 @@ impl<'a> Decoder<'a> {
         Ok(bytes)
     }
 
-    /// Copies the string at `at` and checks the copy.
+    /// Copies the string at `at`, and checks it on the way.
     ///
     /// # Errors
     /// Too long, or not UTF-8.
     pub fn string(&self, at: usize) -> Result<String, Malformed> {
-        let mut bytes = Vec::new();
-        self.tail(at, self.limits.string)?.append_to(&mut bytes);
-        String::from_utf8(bytes).map_err(|_| Malformed::NotUtf8 { at })
+        self.tail(at, self.limits.string)?.to_text().ok_or(Malformed::NotUtf8 { at })
     }
 
     /// The list of bytes at `at`, uninterpreted and not copied.

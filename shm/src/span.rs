@@ -19,6 +19,9 @@ const VECTOR_COPY: usize = 64;
 /// From this length on, copies use the processor's string instruction, which writes whole lines without reading them first.
 const STRING_COPY: usize = 256 << 10;
 
+/// Text is copied and checked in pieces of this length.
+const TEXT_PIECE: usize = if cfg!(test) { 64 } else { 16 << 10 };
+
 /// So many bytes are asked for before they are read.
 #[cfg(not(miri))]
 const AHEAD: usize = 4096;
@@ -195,6 +198,24 @@ impl<'a> Span<'a> {
         let len = to.len() + self.len;
         // SAFETY: these bytes have just been written.
         unsafe { to.set_len(len) };
+    }
+
+    /// A copy of it as text; `None` if that is not UTF-8. Each piece is checked just behind its copy, while it is near: the check of a value that is interpreted is part of its copy
+    /// (LRPC, section 3.5).
+    pub fn to_text(&self) -> Option<String> {
+        let mut bytes = Vec::with_capacity(self.len);
+        let mut checked = 0;
+        for at in (0..self.len).step_by(TEXT_PIECE) {
+            self.part(at, TEXT_PIECE.min(self.len - at))?.append_to(&mut bytes);
+            checked += match std::str::from_utf8(&bytes[checked..]) {
+                Ok(piece) => piece.len(),
+                // A character that goes on in the next piece.
+                Err(error) if error.error_len().is_none() => error.valid_up_to(),
+                Err(_) => return None,
+            };
+        }
+        // SAFETY: the pieces, which end where characters end, were each found to be UTF-8, in our own memory; and there is nothing behind them.
+        (checked == bytes.len()).then(|| unsafe { String::from_utf8_unchecked(bytes) })
     }
 
     /// Copies all of it to the start of `to`; `None`, and nothing done, if `to` is shorter.
@@ -389,6 +410,22 @@ unsafe fn word_copy(from: NonNull<u8>, to: NonNull<u8>, len: usize) {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn text_is_checked_piece_by_piece() {
+        // Characters of one to four bytes, so that they lie across the ends of pieces in every way.
+        for start in 0..4 {
+            let text = "x".repeat(start) + &"aä€😀".repeat(60);
+            assert_eq!(Span::of_bytes(text.as_bytes()).to_text().as_deref(), Some(text.as_str()));
+            for cut in 0..text.len() {
+                let bytes = &text.as_bytes()[..cut];
+                assert_eq!(Span::of_bytes(bytes).to_text().as_deref(), std::str::from_utf8(bytes).ok(), "{start} {cut}");
+                let mut broken = text.clone().into_bytes();
+                broken[cut] = 0xff;
+                assert_eq!(Span::of_bytes(&broken).to_text(), None, "{start} {cut}");
+            }
+        }
+    }
 
     #[test]
     fn numbers_stay_within_and_aligned() {
