@@ -26,7 +26,7 @@
 //!
 //! # The path through the code
 //! `parse.rs` (all contact with `wit-parser`; refusals) → [`model`] with [`layout`], [`signature`] and `limits.rs` →
-//! `rust/` (the generator), `print.rs` (WIT again), [`dynamic`].
+//! `rust/` (the generator), `print.rs` (WIT again), [`dynamic`], [`diff`].
 //!
 //! # Limits
 //! ```toml
@@ -52,6 +52,7 @@
 //! what to write instead. The parser itself refuses flags above 32 and recursive types.
 #![forbid(unsafe_code)]
 
+pub mod diff;
 pub mod dynamic;
 mod error;
 pub mod layout;

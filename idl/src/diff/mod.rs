@@ -1,0 +1,305 @@
+//! What a new version of a package means for programs that were built against the old one, and the other way round.
+//!
+//! Nothing here looks at text. The verdict on a pair of client and server comes from what binding compares: the id of the
+//! interface without its version, and of each procedure that the client has its name, hash and signature
+//! (`match_procedures` and `Exports::bind` of `upcall-rpc`). A test there holds the two against each other. The reasons
+//! come from a walk over both models side by side; they say where in the named types two signatures part.
+//!
+//! Limits are no part of binding. A value goes through if both sides permit it, so what a client can lose by a server is
+//! what lies between the server's limit and its own.
+
+mod reasons;
+
+use crate::model::{Interface, Model, Procedure, Shape, Type};
+pub use reasons::Reason;
+
+/// Two versions of a package against each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diff {
+    /// `namespace:name` of the package, old and new, if it was renamed. Then no interface is the same to a binder.
+    pub renamed: Option<(String, String)>,
+    /// The interfaces that have procedures: those of the new version in its order, then those that it lacks.
+    pub interfaces: Vec<InterfaceDiff>,
+}
+
+impl Diff {
+    /// Whether anything that works between an old client and an old server fails between an old client and a new server.
+    #[must_use]
+    pub fn breaks_old_clients(&self) -> bool {
+        self.interfaces.iter().filter_map(|i| i.old_to_new.as_ref()).any(|verdict| !verdict.is_clean())
+    }
+}
+
+/// One interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterfaceDiff {
+    /// Its id without the version: what binding compares.
+    pub name: String,
+    /// Its id in the old version; `None` if it has none, or one without procedures.
+    pub old: Option<String>,
+    /// Its id in the new version.
+    pub new: Option<String>,
+    /// Its procedures: those of the new version in its order, then those that it lacks.
+    pub procedures: Vec<ProcedureDiff>,
+    /// A client built against the old version, bound to a server of the new one. `None`: there are no such clients.
+    pub old_to_new: Option<Verdict>,
+    /// A client built against the new version, bound to a server of the old one. `None`: there are no such clients.
+    pub new_to_old: Option<Verdict>,
+}
+
+/// What happens to a client at a server of the other version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It binds, and runs on as long as it sends nothing of this.
+    Binds(Vec<Refused>),
+    /// It fails at bind with `Mismatch`, which names these procedures.
+    Mismatch(Vec<String>),
+    /// The server does not export the interface: there is nothing to bind to.
+    NoInterface,
+}
+
+impl Verdict {
+    /// Nothing fails.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        matches!(self, Self::Binds(refused) if refused.is_empty())
+    }
+}
+
+/// Values that the client's own limit permits and the server's does not: refused at run time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The procedure.
+    pub procedure: String,
+    /// `string` or `list`.
+    pub limit: &'static str,
+    /// `arguments`, `results`, or both: where the procedure has any.
+    pub within: &'static str,
+    /// The client's limit, in bytes of a string or elements of a list.
+    pub client: u64,
+    /// The server's.
+    pub server: u64,
+}
+
+/// One procedure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcedureDiff {
+    /// Its name.
+    pub name: String,
+    /// What became of it.
+    pub change: Change,
+    /// What became of its limits, if it is the same otherwise.
+    pub limits: Vec<LimitChange>,
+}
+
+/// What became of a procedure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Its signature is the same.
+    Unchanged,
+    /// Only the new version has it, with this signature.
+    Added(String),
+    /// Only the old version has it, with this signature.
+    Removed(String),
+    /// Its signature is another.
+    Changed {
+        /// What it was.
+        old: String,
+        /// What it is.
+        new: String,
+        /// Where the two part. Never empty.
+        reasons: Vec<Reason>,
+    },
+}
+
+/// A limit that is another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitChange {
+    /// `string` and `list` as in the TOML; `tail of arguments`, `tail of results`, `calls`.
+    pub limit: &'static str,
+    /// What it was.
+    pub old: u64,
+    /// What it is.
+    pub new: u64,
+}
+
+/// Compares two versions of a package.
+#[must_use]
+pub fn diff(old: &Model, new: &Model) -> Diff {
+    let mut interfaces = Vec::new();
+    for new_interface in bindable(new) {
+        let name = without_version(&new_interface.id);
+        let old_interface = bindable(old).find(|i| without_version(&i.id) == name);
+        interfaces.push(interface((old, old_interface), (new, Some(new_interface)), name));
+    }
+    for old_interface in bindable(old) {
+        let name = without_version(&old_interface.id);
+        if !bindable(new).any(|i| without_version(&i.id) == name) {
+            interfaces.push(interface((old, Some(old_interface)), (new, None), name));
+        }
+    }
+    let renamed = (old.package != new.package).then(|| (old.package.clone(), new.package.clone()));
+    Diff { renamed, interfaces }
+}
+
+/// The interfaces of the package that a server can export: one without procedures has no stubs.
+fn bindable(model: &Model) -> impl Iterator<Item = &Interface> {
+    model.interfaces.iter().filter(|i| i.foreign.is_none() && !i.procedures.is_empty())
+}
+
+fn without_version(id: &str) -> &str {
+    id.split('@').next().unwrap_or(id)
+}
+
+/// One side of a comparison: the model, and the interface if it has it.
+type Side<'a> = (&'a Model, Option<&'a Interface>);
+
+fn interface(old: Side<'_>, new: Side<'_>, name: &str) -> InterfaceDiff {
+    let all = |side: Side<'_>| side.1.map(|i| i.procedures.clone()).unwrap_or_default();
+    let (before, after) = (all(old), all(new));
+    let mut procedures = Vec::new();
+    for new_procedure in &after {
+        let (change, limits) = match before.iter().find(|p| p.name == new_procedure.name) {
+            None => (Change::Added(new_procedure.signature.clone()), Vec::new()),
+            Some(p) if same(p, new_procedure) => (Change::Unchanged, limit_changes(new.0, p, new_procedure)),
+            Some(p) => {
+                let reasons = reasons::between((old.0, p), (new.0, new_procedure));
+                let (old, new) = (p.signature.clone(), new_procedure.signature.clone());
+                (Change::Changed { old, new, reasons }, Vec::new())
+            }
+        };
+        procedures.push(ProcedureDiff { name: new_procedure.name.clone(), change, limits });
+    }
+    for gone in before.iter().filter(|p| !after.iter().any(|q| q.name == p.name)) {
+        let change = Change::Removed(gone.signature.clone());
+        procedures.push(ProcedureDiff { name: gone.name.clone(), change, limits: Vec::new() });
+    }
+    InterfaceDiff {
+        name: name.to_owned(),
+        old: old.1.map(|i| i.id.clone()),
+        new: new.1.map(|i| i.id.clone()),
+        procedures,
+        old_to_new: old.1.map(|client| bind((old.0, client), new.1)),
+        new_to_old: new.1.map(|client| bind((new.0, client), old.1)),
+    }
+}
+
+/// As binding has it.
+fn same(a: &Procedure, b: &Procedure) -> bool {
+    a.hash == b.hash && a.signature == b.signature
+}
+
+/// What becomes of a client at a server.
+fn bind(client: (&Model, &Interface), server: Option<&Interface>) -> Verdict {
+    let Some(server) = server else { return Verdict::NoInterface };
+    let mut mismatches = Vec::new();
+    let mut refused = Vec::new();
+    for wanted in &client.1.procedures {
+        match server.procedures.iter().find(|p| p.name == wanted.name) {
+            Some(found) if same(wanted, found) => refused.extend(refusals(client.0, wanted, found)),
+            _ => mismatches.push(wanted.name.clone()),
+        }
+    }
+    if mismatches.is_empty() { Verdict::Binds(refused) } else { Verdict::Mismatch(mismatches) }
+}
+
+/// What the server refuses of what the client's limits permit. Both have the same types.
+fn refusals(model: &Model, client: &Procedure, server: &Procedure) -> Vec<Refused> {
+    let held = Measured::of(model, client);
+    let (c, s) = (client.limits, server.limits);
+    let pairs = [("string", held.strings(), c.string, s.string), ("list", held.lists(), c.list, s.list)];
+    let less = pairs.into_iter().filter(|(_, _, client, server)| server < client);
+    less.filter_map(|(limit, within, from, to)| {
+        Some(Refused { procedure: client.name.clone(), limit, within: within?, client: from, server: to })
+    })
+    .collect()
+}
+
+/// Limits that are others, as far as the procedure has anything that they limit.
+fn limit_changes(model: &Model, old: &Procedure, new: &Procedure) -> Vec<LimitChange> {
+    let held = Measured::of(model, new);
+    let (o, n) = (old.limits, new.limits);
+    let mut changes = Vec::new();
+    for (limit, counts, old, new) in [
+        ("string", held.strings().is_some(), o.string, n.string),
+        ("list", held.lists().is_some(), o.list, n.list),
+        ("tail of arguments", true, o.args_tail.into(), n.args_tail.into()),
+        ("tail of results", true, o.results_tail.into(), n.results_tail.into()),
+        ("calls", true, o.calls.into(), n.calls.into()),
+    ] {
+        if counts && old != new {
+            changes.push(LimitChange { limit, old, new });
+        }
+    }
+    changes
+}
+
+/// Whether a procedure's arguments and its results hold anything that a limit counts.
+struct Measured {
+    arguments: Holds,
+    results: Holds,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Holds {
+    string: bool,
+    list: bool,
+}
+
+impl Holds {
+    fn and(self, other: Self) -> Self {
+        Self { string: self.string || other.string, list: self.list || other.list }
+    }
+}
+
+impl Measured {
+    fn of(model: &Model, procedure: &Procedure) -> Self {
+        // Types stand in the table after those that they are made of.
+        let mut known: Vec<Holds> = Vec::new();
+        for def in &model.types {
+            let of = |t: &Type| Self::in_type(&known, t);
+            let own = match &def.shape {
+                Shape::Record(fields) => fields.iter().fold(Holds::default(), |all, f| all.and(of(&f.ty))),
+                Shape::Variant(cases) => {
+                    cases.iter().filter_map(|c| c.ty.as_ref()).fold(Holds::default(), |all, t| all.and(of(t)))
+                }
+                Shape::Alias(t) => of(t),
+                Shape::Enum(_) | Shape::Flags(_) | Shape::Resource => Holds::default(),
+            };
+            known.push(own);
+        }
+        let all =
+            |types: &mut dyn Iterator<Item = &Type>| types.fold(Holds::default(), |all, t| all.and(Self::in_type(&known, t)));
+        Self { arguments: all(&mut procedure.params.iter().map(|p| &p.ty)), results: all(&mut procedure.result.iter()) }
+    }
+
+    fn in_type(known: &[Holds], ty: &Type) -> Holds {
+        let of = |t: &Type| Self::in_type(known, t);
+        match ty {
+            Type::String => Holds { string: true, list: false },
+            Type::List(t) => of(t).and(Holds { string: false, list: true }),
+            Type::FixedList(t, _) | Type::Option(t) => of(t),
+            Type::Result(ok, err) => [ok, err].into_iter().flatten().fold(Holds::default(), |all, t| all.and(of(t))),
+            Type::Tuple(types) => types.iter().fold(Holds::default(), |all, t| all.and(of(t))),
+            Type::Named(id) => known[id.0],
+            _ => Holds::default(),
+        }
+    }
+
+    fn strings(&self) -> Option<&'static str> {
+        within(self.arguments.string, self.results.string)
+    }
+
+    fn lists(&self) -> Option<&'static str> {
+        within(self.arguments.list, self.results.list)
+    }
+}
+
+fn within(arguments: bool, results: bool) -> Option<&'static str> {
+    match (arguments, results) {
+        (true, true) => Some("arguments and results"),
+        (true, false) => Some("arguments"),
+        (false, true) => Some("results"),
+        (false, false) => None,
+    }
+}
