@@ -1,10 +1,11 @@
-//! `upcall`: who exports what, calls by hand, the threads of a process, benchmarks.
+//! `upcall`: who exports what, calls by hand, interface definitions, the threads of a process, benchmarks.
 #![forbid(unsafe_code)]
 
 mod bench;
 mod call;
 mod ls;
 mod threads;
+mod wit;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -13,7 +14,7 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(name = "upcall", version, propagate_version = true)]
 #[command(
-    after_help = "Examples:\n  upcall ls\n  upcall call files.open '\"/etc/hostname\"'\n  upcall threads 4711\n  upcall bench rpc --peers none\n  upcall bench threads --peers none"
+    after_help = "Examples:\n  upcall ls\n  upcall call files.open '\"/etc/hostname\"'\n  upcall wit diff old.wit new.wit\n  upcall threads 4711\n  upcall bench rpc --peers none\n  upcall bench threads --peers none"
 )]
 struct Args {
     #[command(subcommand)]
@@ -26,6 +27,9 @@ enum Command {
     Ls(ls::Args),
     /// Calls a procedure; arguments and result are WAVE text.
     Call(call::Args),
+    /// Works on interface definitions, without a server.
+    #[command(subcommand)]
+    Wit(wit::Suite),
     Threads(threads::Args),
     /// Measures calls and threads: ours, the limits of the machine, and other systems, in one run.
     #[command(subcommand)]
@@ -47,13 +51,18 @@ fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Ls(args) => ls::run(&args),
         Command::Call(args) => call::run(&args),
+        Command::Wit(suite) => wit::run(suite),
         Command::Threads(args) => threads::run(&args),
         Command::Bench(suite) => bench::run(suite),
     };
     done.unwrap_or_else(|error| {
-        anstream::eprintln!("{ERROR}upcall:{ERROR:#} {error}");
+        tell(&*error);
         ExitCode::FAILURE
     })
+}
+
+fn tell(error: &dyn std::error::Error) {
+    anstream::eprintln!("{ERROR}upcall:{ERROR:#} {error}");
 }
 
 const ERROR: anstyle::Style = anstyle::AnsiColor::Red.on_default().bold();

@@ -1,0 +1,174 @@
+//! `upcall wit diff`: what a new version of an interface means for programs that exist.
+
+use crate::{Done, FAINT, STRONG, tell};
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use upcall_idl::diff::{self, Change, Diff, InterfaceDiff, LimitChange, Refused, Verdict};
+
+/// Says which programs a new version of an interface breaks, and by what.
+///
+/// OLD and NEW are WIT files, or folders of them, with the limits beside them. Binding compares each procedure that the client has by name and type;
+/// the version of the interface, the names of types and procedures that were added do not count.
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+pub struct Args {
+    /// The WIT that is in use.
+    old: PathBuf,
+    /// The WIT that is to replace it.
+    new: PathBuf,
+    /// Show the types of changed procedures in full, as both sides compare them.
+    #[arg(short, long)]
+    signatures: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+const HELP: &str = "\
+Exit code: 0 if old clients run on with a server of NEW, 1 if something that they do fails, 2 if OLD or NEW could not be read.
+
+Examples:
+  upcall wit diff wit/files.wit new/files.wit
+  git show HEAD~:wit/files.wit > /tmp/old.wit && upcall wit diff /tmp/old.wit wit/files.wit
+  upcall wit diff --json old new | jq '.interfaces[] | select(.old_client_new_server.outcome == \"mismatch\")'";
+
+/// What `diff` programs give for trouble, so that scripts can tell it from a difference.
+const TROUBLE: u8 = 2;
+
+pub fn run(args: &Args) -> Done {
+    compare(args).or_else(|error| {
+        tell(&*error);
+        Ok(ExitCode::from(TROUBLE))
+    })
+}
+
+fn compare(args: &Args) -> Done {
+    let found = diff::diff(&upcall_idl::load(&args.old)?, &upcall_idl::load(&args.new)?);
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&as_json(&found))?);
+    } else {
+        anstream::print!("{}", as_text(&found, args.signatures));
+    }
+    Ok(if found.breaks_old_clients() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn as_text(found: &Diff, signatures: bool) -> String {
+    let mut out = String::new();
+    if let Some((old, new)) = &found.renamed {
+        let _ = writeln!(out, "package {old} is {new} now: binding compares the name, so no interface of it is the same");
+    }
+    for interface in &found.interfaces {
+        interface_text(&mut out, interface, signatures);
+    }
+    let breaks = if found.breaks_old_clients() { "Old clients break." } else { "Old clients run on." };
+    let _ = writeln!(out, "{STRONG}{breaks}{STRONG:#}");
+    out
+}
+
+fn interface_text(out: &mut String, interface: &InterfaceDiff, signatures: bool) {
+    let version = |id: &Option<String>| match id {
+        Some(id) => id.split_once('@').map_or("no version", |(_, version)| version).to_owned(),
+        None => "not there".to_owned(),
+    };
+    let (old, new) = (version(&interface.old), version(&interface.new));
+    let _ = writeln!(out, "{STRONG}{}{STRONG:#} {old} -> {new}", interface.name);
+    let line = |out: &mut String, word: &str, text: &str| {
+        let _ = writeln!(out, "  {word:<10} {text}");
+    };
+    let mut unchanged = 0;
+    for procedure in &interface.procedures {
+        match &procedure.change {
+            Change::Added(_) => line(out, "added", &procedure.name),
+            Change::Removed(_) => line(out, "removed", &procedure.name),
+            Change::Changed { old, new, reasons } => {
+                line(out, "changed", &procedure.name);
+                for reason in reasons {
+                    line(out, "", &reason.to_string());
+                }
+                if signatures {
+                    line(out, "", &format!("{FAINT}was {old}{FAINT:#}"));
+                    line(out, "", &format!("{FAINT}is  {new}{FAINT:#}"));
+                }
+            }
+            Change::Unchanged if procedure.limits.is_empty() => unchanged += 1,
+            Change::Unchanged => {
+                line(out, "limits", &procedure.name);
+                for LimitChange { limit, old, new } in &procedure.limits {
+                    let harmless = if matches!(*limit, "string" | "list") { "" } else { " (breaks nobody)" };
+                    line(out, "", &format!("{limit}: was {old}, is {new}{harmless}"));
+                }
+            }
+        }
+    }
+    if unchanged > 0 {
+        line(out, "unchanged", &format!("{unchanged} procedure{}", if unchanged == 1 { "" } else { "s" }));
+    }
+    for (who, verdict) in
+        [("old client -> new server", &interface.old_to_new), ("new client -> old server", &interface.new_to_old)]
+    {
+        if let Some(verdict) = verdict {
+            let _ = writeln!(out, "  {who}: {}", verdict_text(verdict));
+        }
+    }
+}
+
+fn verdict_text(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::NoInterface => "fails at bind: the server does not export the interface".into(),
+        Verdict::Mismatch(procedures) => format!("fails at bind with `Mismatch`: {}", procedures.join(", ")),
+        Verdict::Binds(refused) if refused.is_empty() => "runs".into(),
+        Verdict::Binds(refused) => {
+            let each = |Refused { procedure, limit, within, client, server }: &Refused| {
+                let unit = if *limit == "string" { "strings of more bytes" } else { "lists of more elements" };
+                format!("\n    {procedure}: {unit} than {server} in the {within} are refused; the client's limit is {client}")
+            };
+            format!("binds; `Refused` at run time:{}", refused.iter().map(each).collect::<String>())
+        }
+    }
+}
+
+fn as_json(found: &Diff) -> Value {
+    json!({
+        "breaks_old_clients": found.breaks_old_clients(),
+        "renamed": found.renamed.as_ref().map(|(old, new)| json!({ "old": old, "new": new })),
+        "interfaces": found.interfaces.iter().map(interface_json).collect::<Vec<_>>(),
+    })
+}
+
+fn interface_json(interface: &InterfaceDiff) -> Value {
+    let limits =
+        |all: &[LimitChange]| -> Value { all.iter().map(|l| json!({ "limit": l.limit, "old": l.old, "new": l.new })).collect() };
+    let procedures = interface.procedures.iter().map(|procedure| {
+        let name = &procedure.name;
+        match &procedure.change {
+            Change::Unchanged => json!({ "name": name, "change": "unchanged", "limits": limits(&procedure.limits) }),
+            Change::Added(new) => json!({ "name": name, "change": "added", "new": new }),
+            Change::Removed(old) => json!({ "name": name, "change": "removed", "old": old }),
+            Change::Changed { old, new, reasons } => {
+                let reasons: Value = reasons.iter().map(|r| json!({ "place": r.place, "change": r.change })).collect();
+                json!({ "name": name, "change": "changed", "old": old, "new": new, "reasons": reasons })
+            }
+        }
+    });
+    json!({
+        "name": interface.name,
+        "old": interface.old,
+        "new": interface.new,
+        "old_client_new_server": interface.old_to_new.as_ref().map(verdict_json),
+        "new_client_old_server": interface.new_to_old.as_ref().map(verdict_json),
+        "procedures": procedures.collect::<Vec<_>>(),
+    })
+}
+
+fn verdict_json(verdict: &Verdict) -> Value {
+    match verdict {
+        Verdict::NoInterface => json!({ "outcome": "no-interface" }),
+        Verdict::Mismatch(procedures) => json!({ "outcome": "mismatch", "procedures": procedures }),
+        Verdict::Binds(refused) => {
+            let each = |r: &Refused| json!({ "procedure": r.procedure, "limit": r.limit, "within": r.within, "client": r.client, "server": r.server });
+            json!({ "outcome": "binds", "refused": refused.iter().map(each).collect::<Vec<_>>() })
+        }
+    }
+}

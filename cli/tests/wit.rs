@@ -1,0 +1,111 @@
+//! `upcall wit` as a user types it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+/// A folder of files.
+struct Files(TempDir);
+
+impl Files {
+    fn new(files: &[(&str, &str)]) -> Self {
+        let folder = TempDir::new().expect("a folder");
+        for (name, text) in files {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("folders");
+            std::fs::write(path, text).expect("a file");
+        }
+        Self(folder)
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// The exit code, what it printed, and what it complained about.
+    fn run(&self, arguments: &str) -> (i32, String, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_upcall"));
+        command.current_dir(self.0.path()).arg("wit").args(arguments.split_whitespace());
+        let Output { status, stdout, stderr } = command.output().expect("the command starts");
+        let text = |bytes| String::from_utf8(bytes).expect("text");
+        let (stdout, stderr) = (text(stdout), text(stderr));
+        assert!(!stdout.contains('\u{1b}') && !stderr.contains('\u{1b}'), "colours only on a terminal: {stdout}{stderr}");
+        (status.code().expect("an exit code"), stdout, stderr)
+    }
+}
+
+const OLD: &str = "package a:b@1.0.0; interface i {
+    record point { x: s32, y: s32 }
+    move: func(p: point) -> point; name: func(s: string); gone: func();
+}";
+
+#[test]
+fn diff_says_what_breaks_whom() {
+    let files = Files::new(&[
+        ("old.wit", OLD),
+        ("added.wit", &OLD.replace("gone: func();", "gone: func(); more: func();").replace("1.0.0", "1.1.0")),
+        ("new.wit", &OLD.replace("y: s32", "y: s32, z: s32").replace("gone: func();", "").replace("1.0.0", "2.0.0")),
+        ("tight/old.wit", OLD),
+        ("tight/old.toml", "[limits]\nstring = 100\n"),
+        ("wrong.wit", "package a:b; interface i { f: func( }"),
+    ]);
+    let (code, said, _) = files.run("diff old.wit old.wit");
+    assert_eq!(
+        (code, said.as_str()),
+        (
+            0,
+            "a:b/i 1.0.0 -> 1.0.0\n  unchanged  3 procedures\n  old client -> new server: runs\n  new client -> old server: runs\n\
+         Old clients run on.\n"
+        )
+    );
+
+    let (code, said, _) = files.run("diff old.wit added.wit");
+    assert_eq!(code, 0, "{said}");
+    for line in [
+        "  added      more",
+        "  old client -> new server: runs",
+        "  new client -> old server: fails at bind with `Mismatch`: more",
+    ] {
+        assert!(said.lines().any(|l| l == line), "{line}\n{said}");
+    }
+
+    let (code, said, _) = files.run("diff old.wit new.wit --signatures");
+    assert_eq!(code, 1, "{said}");
+    for line in [
+        "  changed    move",
+        "             record point: field `z` added: s32",
+        "  removed    gone",
+        "  old client -> new server: fails at bind with `Mismatch`: move, gone",
+        "  new client -> old server: fails at bind with `Mismatch`: move",
+        "Old clients break.",
+    ] {
+        assert!(said.lines().any(|l| l == line), "{line}\n{said}");
+    }
+    assert!(said.contains("is  move: func(p: record{x: s32, y: s32, z: s32})"), "{said}");
+
+    let (code, said, _) = files.run("diff old.wit tight/old.wit");
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("name: strings of more bytes than 100 in the arguments are refused"), "{said}");
+    let (code, said, _) = files.run("diff tight/old.wit old.wit");
+    assert_eq!(code, 0, "a larger limit breaks new clients of old servers only: {said}");
+
+    for arguments in ["diff old.wit wrong.wit", "diff nowhere.wit old.wit", "diff old.wit"] {
+        let (code, _, error) = files.run(arguments);
+        assert_eq!(code, 2, "{arguments}: {error}");
+    }
+}
+
+#[test]
+fn diff_is_for_scripts_too() {
+    let files = Files::new(&[("old.wit", OLD), ("new.wit", &OLD.replace("y: s32", "y: s64"))]);
+    let (code, said, _) = files.run("diff --json old.wit new.wit");
+    let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!((code, &said["breaks_old_clients"]), (1, &true.into()));
+    let interface = &said["interfaces"][0];
+    assert_eq!(interface["old_client_new_server"]["outcome"], "mismatch");
+    assert_eq!(interface["old_client_new_server"]["procedures"][0], "move");
+    let changed = interface["procedures"].as_array().expect("procedures").iter().find(|p| p["change"] == "changed");
+    let changed = changed.expect("a changed one");
+    assert_eq!(changed["reasons"][0]["place"], "record point, field `y`");
+    assert_eq!(changed["reasons"][0]["change"], "was s32, is s64");
+}
