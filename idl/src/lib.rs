@@ -25,7 +25,7 @@
 //! ```
 //!
 //! # The path through the code
-//! `parse.rs` (all contact with `wit-parser`; refusals) → [`model`] with [`layout`], [`signature`] and `limits.rs` →
+//! `parse/` (all contact with `wit-parser`; refusals) → [`model`] with [`layout`], [`signature`] and `limits.rs` →
 //! `rust/` (the generator), `print.rs` (WIT again), [`dynamic`], [`diff`].
 //!
 //! # Limits

@@ -1,6 +1,6 @@
 //! The checked model: what the rest of this crate (layout, signatures, generators, the dynamic caller) works on.
 //!
-//! It holds only what Upcall compiles. Whatever else WIT allows was refused on the way in (`parse.rs`), so that
+//! It holds only what Upcall compiles. Whatever else WIT allows was refused on the way in (`parse/`), so that
 //! nothing behind this module has a case for it. No type of the parser appears here.
 
 use crate::error::Location;
@@ -50,7 +50,7 @@ impl Model {
         ty
     }
 
-    /// What handles occur in `ty`. Records and variants never hold one (`parse.rs` refuses it).
+    /// What handles occur in `ty`. Records and variants never hold one (`parse/` refuses it).
     #[must_use]
     pub fn holds(&self, ty: &Type) -> Holds {
         match ty {

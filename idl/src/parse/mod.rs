@@ -1,0 +1,242 @@
+//! WIT in, checked model out. The only folder that touches `wit-parser`, whose interface changes with every release.
+//!
+//! Everything Upcall does not compile is refused here, with the place and with what to write instead, so that nothing
+//! behind this module has to know it exists. Types are taken over only if an interface of the compiled package uses
+//! them; a package that is merely lying in `deps` may contain anything.
+
+mod procedures;
+mod types;
+
+use crate::error::{Error, Location};
+use crate::limits::Limits;
+use crate::model::{Interface, Model, TypeId};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use wit_parser::{InterfaceId, PackageId, ParseError, Resolve, ResolveError, Span, WorldItem};
+
+/// Types may be nested this deep, named ones included. Everything behind this module recurses over types.
+pub const MAX_DEPTH: usize = 48;
+
+/// A procedure may have this many parameters, and a tuple this many members: as many as the runtime has tuples for.
+pub const MAX_MEMBERS: usize = 16;
+
+/// An interface may have this many procedures: as many as a binding numbers.
+pub const MAX_PROCEDURES: usize = 1000;
+
+/// Where the text comes from.
+pub(crate) enum Source<'a> {
+    /// A `.wit` file, or a folder of them with an optional `deps` folder.
+    Path(&'a Path),
+    /// Text, with the name to give it in messages.
+    Text(&'a str, &'a str),
+}
+
+/// Reads, checks and lays out.
+pub(crate) fn parse(source: &Source<'_>, limits: &Limits) -> Result<Model, Error> {
+    let mut resolve = Resolve { all_features: true, ..Resolve::default() };
+    let pushed = match source {
+        Source::Path(path) if path.is_dir() => {
+            resolve.push_dir(path).map(|(package, files)| (package, files.paths().map(Path::to_owned).collect::<Vec<PathBuf>>()))
+        }
+        Source::Path(path) => {
+            let text = std::fs::read_to_string(path)
+                .map_err(|e| Error::file("read", path, &e, "name a .wit file, or a folder of them"))?;
+            resolve.push_str(path, &text).map(|package| (package, vec![path.to_path_buf()]))
+        }
+        Source::Text(name, text) => {
+            check_nesting(name, text)?;
+            resolve.push_str(name, text).map(|package| (package, Vec::new()))
+        }
+    };
+    let (package, mut files) = match pushed {
+        Ok(pushed) => pushed,
+        Err(error) => {
+            let span = error.chain().find_map(|layer| {
+                layer
+                    .downcast_ref::<ParseError>()
+                    .map(|e| e.kind().span())
+                    .or_else(|| layer.downcast_ref::<ResolveError>().map(|e| e.kind().span()))
+            });
+            let at = span.map(|span| place(&resolve, span, source)).unwrap_or_else(|| whole(source));
+            // The innermost layer says what is wrong; the outer ones repeat the path, which `at` gives already.
+            let message = match span {
+                Some(_) => error.root_cause().to_string(),
+                None => format!("{error:#}"),
+            };
+            return Err(Error::Wit { at, message });
+        }
+    };
+    files.sort();
+    let mut lowering = Lowering {
+        resolve: &resolve,
+        source,
+        limits,
+        package,
+        types: HashMap::new(),
+        interfaces: HashMap::new(),
+        depths: Vec::new(),
+        model: Model {
+            package: format!("{}:{}", resolve.packages[package].name.namespace, resolve.packages[package].name.name),
+            version: resolve.packages[package].name.version.as_ref().map(ToString::to_string),
+            interfaces: Vec::new(),
+            types: Vec::new(),
+            files: files.clone(),
+            source: String::new(),
+            limits: limits.text().to_owned(),
+        },
+    };
+    lowering.package()?;
+    let mut model = lowering.model;
+    limits.check_names(&model)?;
+    model.source = match (source, files.as_slice()) {
+        (Source::Text(_, text), _) => (*text).to_owned(),
+        (Source::Path(_), [file]) => {
+            std::fs::read_to_string(file).map_err(|e| Error::file("read", file, &e, "run the build again"))?
+        }
+        (Source::Path(_), _) => crate::print::print(&model),
+    };
+    Ok(model)
+}
+
+/// The parser and the checks recurse over nested types. A definition that comes from another domain must not be able
+/// to overrun the stack, so the depth of `<` is bounded before anything else looks at the text.
+fn check_nesting(name: &str, text: &str) -> Result<(), Error> {
+    let mut depth = 0_usize;
+    let mut before = '\n';
+    let mut comment = false;
+    for (offset, c) in text.char_indices() {
+        match c {
+            '\n' => comment = false,
+            '/' if before == '/' => comment = true,
+            '<' if !comment => depth += 1,
+            '>' if !comment && before != '-' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        before = c;
+        if depth > MAX_DEPTH {
+            let at = Location::of_offset(name, text, offset);
+            return Err(too_deep(&at));
+        }
+    }
+    Ok(())
+}
+
+fn too_deep(at: &Location) -> Error {
+    Error::unsupported(at, format!("a type nested more than {MAX_DEPTH} deep"), "flatten it, or pass it as list<u8>")
+}
+
+fn whole(source: &Source<'_>) -> Location {
+    let file = match source {
+        Source::Path(path) => path.display().to_string(),
+        Source::Text(name, _) => (*name).to_owned(),
+    };
+    Location { file, line: 0, column: 0 }
+}
+
+/// The parser renders a place as `file:line:column`; file names may hold colons, so the numbers are taken from behind.
+fn place(resolve: &Resolve, span: Span, source: &Source<'_>) -> Location {
+    if !span.is_known() || resolve.source_map.resolve_span(span).is_none() {
+        return whole(source);
+    }
+    let text = resolve.render_location(span);
+    let mut parts = text.rsplitn(3, ':');
+    let (column, line, file) = (parts.next(), parts.next(), parts.next());
+    match (file, line.and_then(|l| l.parse().ok()), column.and_then(|c| c.parse().ok())) {
+        (Some(file), Some(line), Some(column)) => Location { file: file.to_owned(), line, column },
+        _ => whole(source),
+    }
+}
+
+/// The walk over the parser's tables.
+struct Lowering<'a> {
+    resolve: &'a Resolve,
+    source: &'a Source<'a>,
+    limits: &'a Limits,
+    package: PackageId,
+    types: HashMap<wit_parser::TypeId, TypeId>,
+    interfaces: HashMap<InterfaceId, usize>,
+    /// How deep each type of the model is nested.
+    depths: Vec<usize>,
+    model: Model,
+}
+
+impl Lowering<'_> {
+    fn at(&self, span: Span) -> Location {
+        place(self.resolve, span, self.source)
+    }
+
+    fn package(&mut self) -> Result<(), Error> {
+        let resolve = self.resolve;
+        let package = &resolve.packages[self.package];
+        for world in package.worlds.values() {
+            self.world(&resolve.worlds[*world])?;
+        }
+        // A folder is read in whatever order the file system gives; the place in the text is an order that stays.
+        let mut own: Vec<_> = package.interfaces.values().copied().collect();
+        own.sort_by_key(|id| self.at(resolve.interfaces[*id].span));
+        for id in &own {
+            self.interface(*id);
+        }
+        for id in own {
+            let index = self.interface(id);
+            for ty in resolve.interfaces[id].types.values() {
+                self.named(*ty, 0)?;
+            }
+            let functions = &resolve.interfaces[id].functions;
+            if functions.len() > MAX_PROCEDURES {
+                let construct = format!("an interface with more than {MAX_PROCEDURES} procedures");
+                return Err(Error::unsupported(&self.at(resolve.interfaces[id].span), construct, "split it"));
+            }
+            for function in functions.values() {
+                let procedure = self.procedure(index, function)?;
+                self.model.interfaces[index].procedures.push(procedure);
+            }
+        }
+        Ok(())
+    }
+
+    /// Worlds say what a WebAssembly component imports and exports. One that only names interfaces adds nothing and
+    /// loses nothing; one that declares something of its own would be lost silently.
+    fn world(&self, world: &wit_parser::World) -> Result<(), Error> {
+        for item in world.imports.values().chain(world.exports.values()) {
+            let inside = match item {
+                WorldItem::Interface { id, .. } => {
+                    self.resolve.interfaces[*id].name.is_none().then_some("an interface declared inside a world")
+                }
+                WorldItem::Function(_) => Some("a function declared inside a world"),
+                WorldItem::Type { .. } => Some("a type declared inside a world"),
+            };
+            if let Some(construct) = inside {
+                let span = match item {
+                    WorldItem::Interface { id, span, .. } if !span.is_known() => self.resolve.interfaces[*id].span,
+                    _ => item.span(),
+                };
+                let at = self.at(if span.is_known() { span } else { world.span });
+                let advice = "move it into a named interface; domains bind to interfaces, not to worlds";
+                return Err(Error::unsupported(&at, construct, advice));
+            }
+        }
+        Ok(())
+    }
+
+    fn interface(&mut self, id: InterfaceId) -> usize {
+        if let Some(index) = self.interfaces.get(&id) {
+            return *index;
+        }
+        let interface = &self.resolve.interfaces[id];
+        let name = interface.name.clone().unwrap_or_default();
+        let foreign = interface.package.filter(|p| *p != self.package).map(|p| self.resolve.packages[p].name.to_string());
+        let index = self.model.interfaces.len();
+        self.model.interfaces.push(Interface {
+            id: self.resolve.id_of(id).unwrap_or_else(|| name.clone()),
+            name,
+            foreign,
+            docs: interface.docs.contents.clone(),
+            at: self.at(interface.span),
+            types: Vec::new(),
+            procedures: Vec::new(),
+        });
+        self.interfaces.insert(id, index);
+        index
+    }
+}
