@@ -79,6 +79,20 @@ pub fn load(path: impl AsRef<Path>) -> Result<Model, Error> {
     Ok(model)
 }
 
+/// Checks that stubs can be made for a `.wit` file, or a folder of them; as [`generate`], but tells all that is wrong.
+///
+/// # Errors
+/// At least one, and 100 at most. What is no WIT at all, or limits that are no TOML, end the reading; everything that is not supported is
+/// told, and then names that become the same in Rust.
+pub fn check(path: impl AsRef<Path>) -> Result<Model, Vec<Error>> {
+    let path = path.as_ref();
+    let (limits, file) = limits::Limits::beside(path).map_err(|error| vec![error])?;
+    let mut model = parse::parse_all(&parse::Source::Path(path), &limits, 100)?;
+    model.files.extend(file);
+    let clashes = rust::clashes(&model);
+    if clashes.is_empty() { Ok(model) } else { Err(clashes) }
+}
+
 /// Generated code and what it was made from.
 #[derive(Clone, Debug)]
 pub struct Generated {

@@ -32,7 +32,71 @@ pub(crate) enum Source<'a> {
 }
 
 /// Reads, checks and lays out.
+///
+/// # Errors
+/// The first of all that is wrong.
 pub(crate) fn parse(source: &Source<'_>, limits: &Limits) -> Result<Model, Error> {
+    parse_all(source, limits, 1).map_err(|mut errors| errors.swap_remove(0))
+}
+
+/// The same.
+///
+/// # Errors
+/// What is wrong: at least one, and `most` at most. What is no WIT ends the reading at once.
+pub(crate) fn parse_all(source: &Source<'_>, limits: &Limits, most: usize) -> Result<Model, Vec<Error>> {
+    let (resolve, package, mut files) = read(source).map_err(|error| vec![error])?;
+    files.sort();
+    let name = &resolve.packages[package].name;
+    let model = Model {
+        package: format!("{}:{}", name.namespace, name.name),
+        version: name.version.as_ref().map(ToString::to_string),
+        interfaces: Vec::new(),
+        types: Vec::new(),
+        files,
+        source: String::new(),
+        limits: limits.text().to_owned(),
+    };
+    let mut lowering = Lowering {
+        resolve: &resolve,
+        source,
+        limits,
+        package,
+        types: HashMap::new(),
+        interfaces: HashMap::new(),
+        depths: Vec::new(),
+        errors: Vec::new(),
+        most,
+        model,
+    };
+    lowering.package();
+    let Lowering { mut errors, mut model, .. } = lowering;
+    if let Err(error) = limits.check_names(&model) {
+        // With refused procedures missing, a limit of one of them is no second mistake.
+        if errors.is_empty() {
+            errors.push(error);
+        }
+    }
+    if errors.is_empty() {
+        model.source = text(source, &model).map_err(|error| vec![error])?;
+        Ok(model)
+    } else {
+        Err(errors)
+    }
+}
+
+/// The package as one text.
+fn text(source: &Source<'_>, model: &Model) -> Result<String, Error> {
+    match (source, model.files.as_slice()) {
+        (Source::Text(_, text), _) => Ok((*text).to_owned()),
+        (Source::Path(_), [file]) => {
+            std::fs::read_to_string(file).map_err(|e| Error::file("read", file, &e, "run the build again"))
+        }
+        (Source::Path(_), _) => Ok(crate::print::print(model)),
+    }
+}
+
+/// The parser's own tables of what it read, the package, and the files.
+fn read(source: &Source<'_>) -> Result<(Resolve, PackageId, Vec<PathBuf>), Error> {
     let mut resolve = Resolve { all_features: true, ..Resolve::default() };
     let pushed = match source {
         Source::Path(path) if path.is_dir() => {
@@ -48,8 +112,8 @@ pub(crate) fn parse(source: &Source<'_>, limits: &Limits) -> Result<Model, Error
             resolve.push_str(name, text).map(|package| (package, Vec::new()))
         }
     };
-    let (package, mut files) = match pushed {
-        Ok(pushed) => pushed,
+    match pushed {
+        Ok((package, files)) => Ok((resolve, package, files)),
         Err(error) => {
             let span = error.chain().find_map(|layer| {
                 layer
@@ -63,39 +127,9 @@ pub(crate) fn parse(source: &Source<'_>, limits: &Limits) -> Result<Model, Error
                 Some(_) => error.root_cause().to_string(),
                 None => format!("{error:#}"),
             };
-            return Err(Error::Wit { at, message });
+            Err(Error::Wit { at, message })
         }
-    };
-    files.sort();
-    let mut lowering = Lowering {
-        resolve: &resolve,
-        source,
-        limits,
-        package,
-        types: HashMap::new(),
-        interfaces: HashMap::new(),
-        depths: Vec::new(),
-        model: Model {
-            package: format!("{}:{}", resolve.packages[package].name.namespace, resolve.packages[package].name.name),
-            version: resolve.packages[package].name.version.as_ref().map(ToString::to_string),
-            interfaces: Vec::new(),
-            types: Vec::new(),
-            files: files.clone(),
-            source: String::new(),
-            limits: limits.text().to_owned(),
-        },
-    };
-    lowering.package()?;
-    let mut model = lowering.model;
-    limits.check_names(&model)?;
-    model.source = match (source, files.as_slice()) {
-        (Source::Text(_, text), _) => (*text).to_owned(),
-        (Source::Path(_), [file]) => {
-            std::fs::read_to_string(file).map_err(|e| Error::file("read", file, &e, "run the build again"))?
-        }
-        (Source::Path(_), _) => crate::print::print(&model),
-    };
-    Ok(model)
+    }
 }
 
 /// The parser and the checks recurse over nested types. A definition that comes from another domain must not be able
@@ -157,6 +191,10 @@ struct Lowering<'a> {
     interfaces: HashMap<InterfaceId, usize>,
     /// How deep each type of the model is nested.
     depths: Vec<usize>,
+    /// What was refused. The walk goes on behind it until there are `most`, so that one run tells all to who wants to know. A definition from another
+    /// domain is given up at the first: it must not cost more than its length.
+    errors: Vec<Error>,
+    most: usize,
     model: Model,
 }
 
@@ -165,11 +203,15 @@ impl Lowering<'_> {
         place(self.resolve, span, self.source)
     }
 
-    fn package(&mut self) -> Result<(), Error> {
+    fn package(&mut self) {
         let resolve = self.resolve;
         let package = &resolve.packages[self.package];
         for world in package.worlds.values() {
-            self.world(&resolve.worlds[*world])?;
+            let done = self.world(&resolve.worlds[*world]);
+            self.note(done);
+            if self.errors.len() >= self.most {
+                return;
+            }
         }
         // A folder is read in whatever order the file system gives; the place in the text is an order that stays.
         let mut own: Vec<_> = package.interfaces.values().copied().collect();
@@ -180,19 +222,40 @@ impl Lowering<'_> {
         for id in own {
             let index = self.interface(id);
             for ty in resolve.interfaces[id].types.values() {
-                self.named(*ty, 0)?;
+                let done = self.named(*ty, 0);
+                self.note(done);
+                if self.errors.len() >= self.most {
+                    return;
+                }
             }
             let functions = &resolve.interfaces[id].functions;
             if functions.len() > MAX_PROCEDURES {
                 let construct = format!("an interface with more than {MAX_PROCEDURES} procedures");
-                return Err(Error::unsupported(&self.at(resolve.interfaces[id].span), construct, "split it"));
+                self.errors.push(Error::unsupported(&self.at(resolve.interfaces[id].span), construct, "split it"));
             }
-            for function in functions.values() {
-                let procedure = self.procedure(index, function)?;
-                self.model.interfaces[index].procedures.push(procedure);
+            for function in functions.values().take(MAX_PROCEDURES) {
+                let done = self.procedure(index, function);
+                if let Some(procedure) = self.note(done) {
+                    self.model.interfaces[index].procedures.push(procedure);
+                }
+                if self.errors.len() >= self.most {
+                    return;
+                }
             }
         }
-        Ok(())
+    }
+
+    /// Keeps an error. A type that is refused is refused again by all that use it: that is one mistake.
+    fn note<T>(&mut self, done: Result<T, Error>) -> Option<T> {
+        match done {
+            Ok(value) => Some(value),
+            Err(error) => {
+                if !self.errors.contains(&error) {
+                    self.errors.push(error);
+                }
+                None
+            }
+        }
     }
 
     /// Worlds say what a WebAssembly component imports and exports. One that only names interfaces adds nothing and
