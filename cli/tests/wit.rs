@@ -1,6 +1,5 @@
 //! `upcall wit` as a user types it.
 
-use std::path::Path;
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
@@ -108,4 +107,50 @@ fn diff_is_for_scripts_too() {
     let changed = changed.expect("a changed one");
     assert_eq!(changed["reasons"][0]["place"], "record point, field `y`");
     assert_eq!(changed["reasons"][0]["change"], "was s32, is s64");
+}
+
+#[test]
+fn generate_writes_what_the_macro_expands_to() {
+    let files =
+        Files::new(&[("old.wit", OLD), ("out/.keep", ""), ("bad.wit", "package a:b; interface i { f: func() -> stream<u8>; }")]);
+    let stubs = upcall_idl::generate(files.path("old.wit")).expect("stubs").code;
+    let (code, said, error) = files.run("generate old.wit --lang rust");
+    assert_eq!((code, said), (0, stubs.clone()), "{error}");
+    for (output, file) in [("out", "out/old.rs"), ("out/", "out/old.rs"), ("other.rs", "other.rs")] {
+        let (code, said, error) = files.run(&format!("generate old.wit -o {output}"));
+        assert_eq!((code, said.trim()), (0, file), "{error}");
+        assert_eq!(std::fs::read_to_string(files.path(file)).expect("the stubs"), stubs);
+    }
+    let (code, _, error) = files.run("generate old.wit --lang python");
+    assert!(code != 0 && error.contains("[possible values: rust]"), "{error}");
+    let (code, _, error) = files.run("generate old.wit -o nowhere/old.rs");
+    assert!(code != 0 && error.contains("cannot write nowhere/old.rs: No such file or directory"), "{error}");
+    let (code, _, error) = files.run("generate bad.wit");
+    assert!(code != 0 && error.contains("bad.wit:1:41: `stream` is not supported"), "{error}");
+}
+
+#[test]
+fn check_tells_all_that_is_wrong() {
+    let files = Files::new(&[
+        ("good.wit", OLD),
+        (
+            "bad.wit",
+            "package a:b;\ninterface i {\n  f: func() -> stream<u8>;\n  g: async func();\n  h: func(a: u8);\n}\ninterface j {\n  k: func(a: error-context);\n}",
+        ),
+        ("broken.wit", "package a:b;\ninterface i {\n  f: func(;\n}"),
+        (
+            "clash.wit",
+            "package a:b;\ninterface i {\n  record serve { a: u8 }\n  f: func();\n}\ninterface j {\n  record serve { a: u8 }\n  f: func();\n}",
+        ),
+    ]);
+    let (code, said, _) = files.run("check good.wit");
+    assert_eq!((code, said.as_str()), (0, "good.wit: a:b@1.0.0\n  1 interface, 3 procedures\n"));
+    let (code, _, error) = files.run("check good.wit bad.wit broken.wit clash.wit");
+    let places: Vec<&str> =
+        error.lines().filter_map(|line| line.strip_prefix("upcall: ")).filter_map(|l| l.split(": ").next()).collect();
+    assert_eq!(
+        (code, places),
+        (1, vec!["bad.wit:3:16", "bad.wit:4:3", "bad.wit:8:11", "broken.wit:3:11", "clash.wit:3:10", "clash.wit:7:10"]),
+        "{error}"
+    );
 }

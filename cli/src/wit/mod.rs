@@ -1,17 +1,23 @@
 //! `upcall wit`: interface definitions, without a server.
 
+mod check;
 mod diff;
+mod generate;
 
 use crate::Done;
 
 /// Works on interface definitions, without a server.
 #[derive(clap::Subcommand)]
 pub enum Suite {
+    Check(check::Args),
     Diff(diff::Args),
+    Generate(generate::Args),
 }
 
 pub fn run(suite: Suite) -> Done {
     match suite {
+        Suite::Check(args) => check::run(&args),
         Suite::Diff(args) => diff::run(&args),
+        Suite::Generate(args) => generate::run(&args),
     }
 }
