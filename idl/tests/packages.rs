@@ -1,0 +1,62 @@
+//! The compiler over packages that others wrote: each is accepted, or refused with the line and the reason.
+//!
+//! The snapshot says which. What is accepted is compiled and called in `macros/tests/packages.rs`.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+fn here(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(path)
+}
+
+/// The packages: each folder, and each file that stands by itself.
+fn packages() -> Vec<(String, PathBuf)> {
+    let mut all = Vec::new();
+    for collection in ["wasi-0.2", "wasi-proposals", "wit-parser"] {
+        let folder = here("packages").join(collection);
+        for entry in std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
+            let path = entry.unwrap().path();
+            all.push((format!("{collection}/{}", path.file_name().unwrap().to_string_lossy()), path));
+        }
+    }
+    all.sort();
+    all
+}
+
+#[test]
+fn every_package_is_accepted_or_refused_with_its_line_and_the_reason() {
+    let (mut accepted, mut refused, mut text) = (0, 0, String::new());
+    for (name, path) in packages() {
+        match upcall_idl::check(&path) {
+            Ok(model) => {
+                accepted += 1;
+                upcall_idl::generate(&path).unwrap_or_else(|e| panic!("{name}: check accepts it, and generate does not: {e}"));
+                let procedures: usize = model.interfaces.iter().map(|i| i.procedures.len()).sum();
+                let _ = writeln!(text, "{name}: {} interfaces, {procedures} procedures", model.interfaces.len());
+            }
+            Err(errors) => {
+                refused += 1;
+                let _ = writeln!(text, "{name}: refused");
+                for error in errors {
+                    let at = error.location().unwrap_or_else(|| panic!("{name}: {error} has no place"));
+                    assert!(at.line > 0, "{name}: {error} has no line");
+                    let root = format!("{}/", here("packages").display());
+                    let _ = writeln!(text, "    {}", error.to_string().replace(&root, "").replace('\n', "\n    "));
+                }
+            }
+        }
+    }
+    check_snapshot("packages.txt", &format!("{accepted} accepted, {refused} refused\n\n{text}"));
+}
+
+fn check_snapshot(name: &str, text: &str) {
+    let path = here("snapshots").join(name);
+    if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
+        std::fs::write(&path, text).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    for (number, (found, expected)) in text.lines().zip(expected.lines()).enumerate() {
+        assert_eq!(found, expected, "{}:{}", path.display(), number + 1);
+    }
+    assert_eq!(text.lines().count(), expected.lines().count(), "{} has other lines", path.display());
+}
