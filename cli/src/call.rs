@@ -37,7 +37,7 @@ pub fn run(args: &Args) -> Done {
     let (name, first) = args.target.split_once('.').map_or((args.target.as_str(), None), |(name, rest)| (name, Some(rest)));
     let (interface, exported) = learn(name)?;
     let Some(first) = first.filter(|_| !args.help_procedures) else {
-        for procedure in &interface.interface().procedures {
+        for procedure in interface.interface().bound() {
             println!("{name}.{}", interface.usage(procedure));
             if let Some(docs) = &procedure.docs {
                 anstream::println!("  {FAINT}{}{FAINT:#}", docs.trim().replace('\n', "\n  "));
@@ -58,6 +58,7 @@ pub fn run(args: &Args) -> Done {
     let wanted = Box::leak(Box::new(Interface {
         id: exported.interface.into(),
         procedures: descriptors.into(),
+        parts: vec![].into(),
         source: "".into(),
         limits: "".into(),
     }));

@@ -46,10 +46,19 @@
 //! caller before anything is sent. Keys, interfaces and procedures that do not exist are errors.
 //!
 //! # What is refused
-//! `future`, `stream`, `map`, `error-context`, `async func`, getters and setters; handles inside records, variants and
-//! the types of parameters, and resources of another interface; worlds that declare anything of their own; more than 16
-//! parameters or tuple members, 1000 procedures, 256 MiB in place, 48 levels of nesting. The error gives the place and
-//! what to write instead. The parser itself refuses flags above 32 and recursive types.
+//! `future`, `stream`, `map`, `error-context`, `async func`, getters and setters; worlds that declare anything of their
+//! own; more than 16 parameters or tuple members, 1000 procedures with those that are carried, 64 carried interfaces,
+//! 256 MiB in place, 48 levels of nesting. The error gives the place and what to write instead. The parser itself refuses
+//! flags above 32, recursive types, and what is lent in a result.
+//!
+//! # Resources
+//! A handle may stand anywhere in a value. A client's values hold the structs of its resources, a server's the objects:
+//! a record or variant with handles in it is two types in Rust, `Pair` and `ServedPair`; what a client lends inside another
+//! value is an `upcall::Lent` to the server. Values with handles are passed by value, and no handle of another binding is sent.
+//!
+//! An interface whose procedures take or give objects of another one *carries* it: all procedures of that one are bound
+//! and served with its own, under names like `wasi:io/streams.input-stream.read`. Its server implements both traits, and
+//! its clients get the other's by `Streams::from(&files)`. The reason is in `parse/carried.rs`.
 #![forbid(unsafe_code)]
 
 pub mod diff;

@@ -18,8 +18,8 @@ pub struct Model {
     pub package: String,
     /// The version behind the `@`.
     pub version: Option<String>,
-    /// The interfaces of the package in the order of the files; after them those of other packages, of which only
-    /// the types in use are present.
+    /// The interfaces of the package in the order of the files; after them those of other packages. Of these only the
+    /// types in use are present, unless one of the package carries them ([`Interface::parts`]).
     pub interfaces: Vec<Interface>,
     /// All named types, each after the ones it is made of.
     pub types: Vec<Def>,
@@ -50,31 +50,54 @@ impl Model {
         ty
     }
 
-    /// What handles occur in `ty`. Records and variants never hold one (`parse/` refuses it).
+    /// What handles occur in `ty`.
     #[must_use]
     pub fn holds(&self, ty: &Type) -> Holds {
         match ty {
-            Type::Own(_) => Holds::Owned,
-            Type::Borrow(_) => Holds::Borrowed,
+            Type::Own(_) => Holds { owned: true, lent: false },
+            Type::Borrow(_) => Holds { owned: false, lent: true },
             // Looked up and not walked: types that each use the last one twice make walks exponential.
             Type::Named(id) => self.def(*id).holds,
             Type::List(t) | Type::FixedList(t, _) | Type::Option(t) => self.holds(t),
-            Type::Result(ok, err) => [ok, err].into_iter().flatten().map(|t| self.holds(t)).max().unwrap_or(Holds::Nothing),
-            Type::Tuple(types) => types.iter().map(|t| self.holds(t)).max().unwrap_or(Holds::Nothing),
-            _ => Holds::Nothing,
+            Type::Result(ok, err) => self.holds_any([ok, err].into_iter().flatten().map(|t| &**t)),
+            Type::Tuple(types) => self.holds_any(types.iter()),
+            _ => Holds::NOTHING,
+        }
+    }
+
+    fn holds_any<'a>(&self, types: impl Iterator<Item = &'a Type>) -> Holds {
+        types.map(|t| self.holds(t)).fold(Holds::NOTHING, |a, b| Holds { owned: a.owned || b.owned, lent: a.lent || b.lent })
+    }
+
+    /// What handles occur in a type of this shape.
+    pub(crate) fn holds_in(&self, shape: &Shape) -> Holds {
+        match shape {
+            Shape::Record(fields) => self.holds_any(fields.iter().map(|f| &f.ty)),
+            Shape::Variant(cases) => self.holds_any(cases.iter().filter_map(|c| c.ty.as_ref())),
+            Shape::Alias(target) => self.holds(target),
+            Shape::Enum(_) | Shape::Flags(_) | Shape::Resource => Holds::NOTHING,
         }
     }
 }
 
 /// What handles a type holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Holds {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holds {
+    /// Some that are given away.
+    pub owned: bool,
+    /// Some that are lent.
+    pub lent: bool,
+}
+
+impl Holds {
     /// None.
-    Nothing,
-    /// Handles that are given away, and none that is lent.
-    Owned,
-    /// At least one that is lent.
-    Borrowed,
+    pub const NOTHING: Self = Self { owned: false, lent: false };
+
+    /// Whether there are any.
+    #[must_use]
+    pub fn any(self) -> bool {
+        self.owned || self.lent
+    }
 }
 
 /// One interface: the unit of binding.
@@ -95,6 +118,27 @@ pub struct Interface {
     /// Its procedures: free functions, constructors, methods and statics, in the order of the file. The position is
     /// the number that the generated code uses; binding maps it to the server's.
     pub procedures: Vec<Procedure>,
+    /// The interfaces that it carries: those whose objects its procedures take or give, and what these carry.
+    pub parts: Vec<Part>,
+    /// The procedures of those, numbered on from its own. Their names and signatures have the interface before them:
+    /// `wasi:io/streams.input-stream.read`.
+    pub carried: Vec<Procedure>,
+}
+
+impl Interface {
+    /// What a binding is for: its own procedures, and those that it carries.
+    pub fn bound(&self) -> impl Iterator<Item = &Procedure> {
+        self.procedures.iter().chain(&self.carried)
+    }
+}
+
+/// An interface that another one carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its index in [`Model::interfaces`].
+    pub interface: usize,
+    /// The number of its first procedure in the interface that carries it.
+    pub first: usize,
 }
 
 /// A named type.
@@ -112,7 +156,7 @@ pub struct Def {
     pub shape: Shape,
     /// Its layout in a block.
     pub layout: Layout,
-    /// The handles in it; only an alias can have any.
+    /// The handles in it.
     pub holds: Holds,
 }
 

@@ -11,13 +11,13 @@ impl Model {
     /// A type in use, as WIT has it.
     #[must_use]
     pub fn wit(&self, ty: &Type) -> String {
-        Printer { model: self, text: String::new() }.ty(ty)
+        Printer { model: self, interface: None, text: String::new() }.ty(ty)
     }
 }
 
 /// The whole package.
 pub(crate) fn print(model: &Model) -> String {
-    let mut out = Printer { model, text: String::new() };
+    let mut out = Printer { model, interface: None, text: String::new() };
     let version = model.version.as_ref().map(|v| format!("@{v}")).unwrap_or_default();
     out.line(0, &format!("package {}{version};", model.package));
     for (index, interface) in model.interfaces.iter().enumerate().filter(|(_, i)| i.foreign.is_none()) {
@@ -42,6 +42,8 @@ pub(crate) fn print(model: &Model) -> String {
 
 struct Printer<'a> {
     model: &'a Model,
+    /// The one that is being printed.
+    interface: Option<usize>,
     text: String,
 }
 
@@ -109,6 +111,7 @@ impl Printer<'_> {
     }
 
     fn interface(&mut self, depth: usize, index: usize, interface: &Interface) {
+        self.interface = Some(index);
         self.docs(depth, interface.docs.as_ref());
         self.line(depth, &format!("interface {} {{", name(&interface.name)));
         for id in &interface.types {
@@ -136,7 +139,8 @@ impl Printer<'_> {
             let target = self.model.def(*target);
             if target.interface != interface {
                 let from = &self.model.interfaces[target.interface];
-                let path = if from.foreign.is_some() { from.id.clone() } else { name(&from.name) };
+                let here = &self.model.interfaces[interface].foreign;
+                let path = if from.foreign == *here { name(&from.name) } else { from.id.clone() };
                 let renamed = if target.name == def.name { String::new() } else { format!(" as {own}") };
                 self.line(depth, &format!("use {path}.{{{}{renamed}}};", name(&target.name)));
                 return;
@@ -228,8 +232,18 @@ impl Printer<'_> {
             }
             Type::Named(id) => name(&self.model.def(*id).name),
             // The plain name means own<..>; the word is kept for the reader.
-            Type::Own(id) => format!("own<{}>", name(&self.model.def(*id).name)),
-            Type::Borrow(id) => format!("borrow<{}>", name(&self.model.def(*id).name)),
+            Type::Own(id) => format!("own<{}>", name(self.resource(*id))),
+            Type::Borrow(id) => format!("borrow<{}>", name(self.resource(*id))),
         }
+    }
+
+    /// A resource as the interface that is printed calls it: another's may be in use under another name.
+    fn resource(&self, id: TypeId) -> &str {
+        let model = self.model;
+        let used = self.interface.filter(|i| *i != model.def(id).interface).and_then(|i| {
+            let is_it = |alias: &&TypeId| *model.resolve(&Type::Named(**alias)) == Type::Named(id);
+            model.interfaces[i].types.iter().find(is_it)
+        });
+        &model.def(used.copied().unwrap_or(id)).name
     }
 }

@@ -172,6 +172,7 @@ fn by_the_runtime(client: &dynamic::Interface, server: &dynamic::Interface) -> V
                 limits: upcall_rpc::Limits::default(),
             })
             .collect(),
+        parts: vec![].into(),
         source: "".into(),
         limits: "".into(),
     };

@@ -43,6 +43,8 @@ pub struct Binding {
     /// When a call gives its processor to a server that sleeps.
     hand_off: HandOff,
     shortage: Shortage,
+    /// Where the procedures that are called through this clone begin among those that were bound.
+    first: u16,
 }
 
 /// What a call does that needs an A-stack while calls under way have all of its class (LRPC, section 5.2).
@@ -168,7 +170,12 @@ impl Binding {
             overdue: Mutex::default(),
             any_overdue: AtomicBool::new(false),
         });
-        Ok(Self { inner, deadline: None, abandon: None, hand_off: HandOff::default(), shortage: Shortage::default() })
+        Ok(Self::of(inner))
+    }
+
+    /// A clone with no terms of its own.
+    fn of(inner: Arc<Inner>) -> Self {
+        Self { inner, deadline: None, abandon: None, hand_off: HandOff::default(), shortage: Shortage::default(), first: 0 }
     }
 
     /// The same binding, with a deadline for each call that is made by this clone or by a handle that it returns: who has waited for `deadline` returns with
@@ -202,6 +209,14 @@ impl Binding {
     #[must_use]
     pub fn with_shortage(&self, shortage: Shortage) -> Self {
         Self { shortage, ..self.clone() }
+    }
+
+    /// The same binding, with procedures numbered as in `interface`, which the one that was bound carries; `None` if it does not.
+    pub fn part(&self, interface: &'static Interface) -> Option<Self> {
+        let bound = self.inner.interface;
+        let first =
+            if std::ptr::eq(bound, interface) { 0 } else { bound.parts.iter().find(|part| part.id == interface.id)?.first };
+        Some(Self { first, ..self.clone() })
     }
 
     /// The name that was bound.
@@ -247,6 +262,7 @@ impl Binding {
     #[inline]
     pub fn call<A: Put, R: Get>(&self, number: u16, args: &A) -> Result<R, CallError> {
         let inner = &*self.inner;
+        let number = self.first + number;
         let bound = &inner.procedures[usize::from(number)];
         let terms = self.terms(number);
         let len = block_len(args);
@@ -529,6 +545,7 @@ impl Binding {
     /// `number` is not one of the interface.
     pub fn call_block(&self, number: u16, args: &[u8]) -> Result<Vec<u8>, CallError> {
         let inner = &*self.inner;
+        let number = self.first + number;
         let (bound, terms) = (&inner.procedures[usize::from(number)], self.terms(number));
         let mut segment = Some(TakenSegment::take(&inner.link, args.len().max(1), terms.until)?);
         let mut request = Image::new(0, bound.tag, NO_ASTACK);
@@ -640,8 +657,7 @@ impl Leavings {
     /// Reads the late reply and drops its result, with the resources in it; then what the call brought is free again. May block.
     fn read<R: Get>(mut self, limits: Limits, reply: &Image) {
         let Some(inner) = self.inner.upgrade() else { return };
-        let binding =
-            Binding { inner, deadline: None, abandon: None, hand_off: HandOff::default(), shortage: Shortage::default() };
+        let binding = Binding::of(inner);
         let (astack, segment) = self.take(&binding.inner);
         // Nobody is there to be told of an error.
         let _ = binding.results::<R>(Terms { limits, until: Until::FOR_EVER }, reply, astack, segment);

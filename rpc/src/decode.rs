@@ -5,7 +5,7 @@
 //! writes meanwhile changes values, never bounds.
 
 use crate::binding::Binding;
-use crate::interface::Limits;
+use crate::interface::{Interface, Limits};
 use crate::session::Session;
 use crate::value::Get;
 use std::cell::Cell;
@@ -202,6 +202,15 @@ impl<'a> Decoder<'a> {
         match self.side {
             Side::Server(session) => Ok(session),
             _ => Err(Malformed::NoSuchHandle { handle }),
+        }
+    }
+
+    /// The part of the binding that a result came through to which a handle of `interface` belongs; `None` on the server's side, and if the binding does not
+    /// carry that interface.
+    pub fn part(&self, interface: &'static Interface) -> Option<Binding> {
+        match self.side {
+            Side::Client(binding) => binding.part(interface),
+            _ => None,
         }
     }
 

@@ -16,10 +16,22 @@ pub struct Interface {
     pub id: Cow<'static, str>,
     /// Its procedures, by number. At most [`MOST_PROCEDURES`].
     pub procedures: Cow<'static, [Procedure]>,
+    /// The interfaces that it carries: their procedures stand among its own, each from a number on.
+    pub parts: Cow<'static, [Part]>,
     /// The WIT text that it was compiled from.
     pub source: Cow<'static, str>,
     /// The limits beside it, TOML text; may be empty.
     pub limits: Cow<'static, str>,
+}
+
+/// An interface that another one carries, because that one takes or gives objects of it. Handles are good for one binding only; so what makes, takes and
+/// calls such objects is bound with them.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// Its full name.
+    pub id: Cow<'static, str>,
+    /// The number of its first procedure; the others follow in its own order.
+    pub first: u16,
 }
 
 /// The most procedures of an interface.
@@ -162,7 +174,13 @@ mod tests {
     }
 
     fn interface(procedures: Vec<Procedure>) -> Interface {
-        Interface { id: "t:t/t".into(), procedures: procedures.into(), source: "".into(), limits: "".into() }
+        Interface {
+            id: "t:t/t".into(),
+            procedures: procedures.into(),
+            parts: vec![].into(),
+            source: "".into(),
+            limits: "".into(),
+        }
     }
 
     fn want(name: &str, signature: &str) -> Wanted {

@@ -351,6 +351,48 @@ impl<T: ?Sized + Send + Sync + 'static> Put for Arc<T> {
     }
 }
 
+/// An object that a client gives away inside another value. It is the server's from here on.
+impl<T: ?Sized + Send + Sync + 'static> Get for Arc<T> {
+    fn get(decoder: &Decoder<'_>, at: usize) -> Result<Self, Malformed> {
+        decoder.take(at)
+    }
+}
+
+/// An object that a client lends for one call, inside another value. (Lent by itself, it is a plain reference.)
+pub struct Lent<T: ?Sized>(Arc<T>);
+
+impl<T: ?Sized> std::ops::Deref for Lent<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: ?Sized> From<Arc<T>> for Lent<T> {
+    /// For a call in the same process.
+    fn from(object: Arc<T>) -> Self {
+        Self(object)
+    }
+}
+
+impl<T: ?Sized> std::fmt::Debug for Lent<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Lent")
+    }
+}
+
+impl<T: ?Sized> Layout for Lent<T> {
+    const SIZE: usize = 8;
+    const ALIGN: usize = 8;
+    const FIXED: bool = true;
+}
+
+impl<T: ?Sized + Send + Sync + 'static> Get for Lent<T> {
+    fn get(decoder: &Decoder<'_>, at: usize) -> Result<Self, Malformed> {
+        decoder.borrow(at).map(Self)
+    }
+}
+
 macro_rules! tuples {
     ($($($name:ident)*;)*) => { $( tuples!(@ $($name)*); )* };
     (@ $($name:ident)*) => {

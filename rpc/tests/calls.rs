@@ -41,6 +41,7 @@ static TEST: Interface = Interface {
         procedure_for(64, "make-many", "func(n: u64) -> list<u8>", extent(8, 0), extent(16, 64)),
         procedure("open-slowly", "func() -> thing", extent(0, 0), extent(8, 0)),
     ]),
+    parts: std::borrow::Cow::Borrowed(&[]),
     source: std::borrow::Cow::Borrowed(""),
     limits: std::borrow::Cow::Borrowed(""),
 };
@@ -182,7 +183,13 @@ fn what_is_too_long_is_not_sent() {
 fn what_is_too_long_is_not_taken() {
     let make = procedure("make", "func(n: u64) -> list<u8>", extent(8, 0), extent(16, 200));
     let make = Procedure { limits: Limits { string: 50, list: 50 }, ..make };
-    let strict = Interface { id: TEST.id.clone(), procedures: vec![make].into(), source: "".into(), limits: "".into() };
+    let strict = Interface {
+        id: TEST.id.clone(),
+        procedures: vec![make].into(),
+        parts: vec![].into(),
+        source: "".into(),
+        limits: "".into(),
+    };
     let name = unique("strict");
     // The server's own limit is wider, or it does not care.
     let (_server, _) = serve(&name, Pacing::Adaptive);

@@ -36,8 +36,8 @@
 
 pub use upcall_macros::interface;
 pub use upcall_rpc::{
-    Abandon, Amounts, BindError, Bytes, CallError, Ceilings, Export, Failure, HandOff, Malformed, Pacing, Running, ServeError,
-    Server, Shortage,
+    Abandon, Amounts, BindError, Bytes, CallError, Ceilings, Export, Failure, HandOff, Lent, Malformed, Pacing, Running,
+    ServeError, Server, Shortage,
 };
 pub use upcall_transfer::Closed;
 
@@ -68,6 +68,6 @@ pub mod directory {
 pub mod stub {
     pub use upcall_rpc::{
         Binding, Bytes, Call, CallError, Decoder, Dispatch, Encoder, Export, Extent, Failure, Get, Handle, Interface, Layout,
-        Limits, Malformed, Procedure, Put, Replied,
+        Lent, Limits, Malformed, Part, Procedure, Put, Replied,
     };
 }

@@ -155,7 +155,7 @@ fn without_version(id: &str) -> &str {
 type Side<'a> = (&'a Model, Option<&'a Interface>);
 
 fn interface(old: Side<'_>, new: Side<'_>, name: &str) -> InterfaceDiff {
-    let all = |side: Side<'_>| side.1.map(|i| i.procedures.clone()).unwrap_or_default();
+    let all = |side: Side<'_>| side.1.map(|i| i.bound().cloned().collect::<Vec<_>>()).unwrap_or_default();
     let (before, after) = (all(old), all(new));
     let mut procedures = Vec::new();
     for new_procedure in &after {
@@ -194,8 +194,8 @@ fn bind(client: (&Model, &Interface), server: Option<&Interface>) -> Verdict {
     let Some(server) = server else { return Verdict::NoInterface };
     let mut mismatches = Vec::new();
     let mut refused = Vec::new();
-    for wanted in &client.1.procedures {
-        match server.procedures.iter().find(|p| p.name == wanted.name) {
+    for wanted in client.1.bound() {
+        match server.bound().find(|p| p.name == wanted.name) {
             Some(found) if same(wanted, found) => refused.extend(refusals(client.0, wanted, found)),
             _ => mismatches.push(wanted.name.clone()),
         }

@@ -90,11 +90,11 @@ impl Interface {
     /// # Errors
     /// [`ValueError::NoProcedure`], with the names there are.
     pub fn procedure(&self, name: &str) -> Result<&Procedure, ValueError> {
-        let all = &self.interface().procedures;
-        all.iter().find(|p| p.name == name).ok_or_else(|| ValueError::NoProcedure {
+        let found = self.interface().bound().find(|p| p.name == name);
+        found.ok_or_else(|| ValueError::NoProcedure {
             name: name.to_owned(),
             interface: self.interface().id.clone(),
-            there: all.iter().map(|p| p.name.clone()).collect(),
+            there: self.interface().bound().map(|p| p.name.clone()).collect(),
         })
     }
 

@@ -4,12 +4,13 @@
 //! behind this module has to know it exists. Types are taken over only if an interface of the compiled package uses
 //! them; a package that is merely lying in `deps` may contain anything.
 
+mod carried;
 mod procedures;
 mod types;
 
 use crate::error::{Error, Location};
 use crate::limits::Limits;
-use crate::model::{Interface, Model, TypeId};
+use crate::model::{Interface, Model, Procedure, TypeId};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use wit_parser::{InterfaceId, PackageId, ParseError, Resolve, ResolveError, Span, WorldItem};
@@ -22,6 +23,10 @@ pub const MAX_MEMBERS: usize = 16;
 
 /// An interface may have this many procedures: as many as a binding numbers.
 pub const MAX_PROCEDURES: usize = 1000;
+
+/// The signatures of a package may be this long together. A definition from another domain must not be able to use up
+/// memory by types that are long to write out.
+const MAX_SIGNATURES: usize = 64 << 20;
 
 /// Where the text comes from.
 pub(crate) enum Source<'a> {
@@ -66,6 +71,7 @@ pub(crate) fn parse_all(source: &Source<'_>, limits: &Limits, most: usize) -> Re
         depths: Vec::new(),
         errors: Vec::new(),
         most,
+        signatures: 0,
         model,
     };
     lowering.package();
@@ -195,6 +201,8 @@ struct Lowering<'a> {
     /// domain is given up at the first: it must not cost more than its length.
     errors: Vec<Error>,
     most: usize,
+    /// Bytes of signatures.
+    signatures: usize,
     model: Model,
 }
 
@@ -209,9 +217,6 @@ impl Lowering<'_> {
         for world in package.worlds.values() {
             let done = self.world(&resolve.worlds[*world]);
             self.note(done);
-            if self.errors.len() >= self.most {
-                return;
-            }
         }
         // A folder is read in whatever order the file system gives; the place in the text is an order that stays.
         let mut own: Vec<_> = package.interfaces.values().copied().collect();
@@ -220,29 +225,54 @@ impl Lowering<'_> {
             self.interface(*id);
         }
         for id in own {
-            let index = self.interface(id);
-            for ty in resolve.interfaces[id].types.values() {
-                let done = self.named(*ty, 0);
-                self.note(done);
-                if self.errors.len() >= self.most {
-                    return;
-                }
-            }
-            let functions = &resolve.interfaces[id].functions;
-            if functions.len() > MAX_PROCEDURES {
-                let construct = format!("an interface with more than {MAX_PROCEDURES} procedures");
-                self.errors.push(Error::unsupported(&self.at(resolve.interfaces[id].span), construct, "split it"));
-            }
-            for function in functions.values().take(MAX_PROCEDURES) {
-                let done = self.procedure(index, function);
-                if let Some(procedure) = self.note(done) {
-                    self.model.interfaces[index].procedures.push(procedure);
-                }
-                if self.errors.len() >= self.most {
-                    return;
-                }
+            self.whole(id);
+        }
+        self.carry();
+    }
+
+    /// Takes over an interface with all of its procedures.
+    fn whole(&mut self, id: InterfaceId) {
+        let resolve = self.resolve;
+        let index = self.interface(id);
+        for ty in resolve.interfaces[id].types.values() {
+            let done = self.named(*ty, 0);
+            self.note(done);
+            if self.full() {
+                return;
             }
         }
+        for function in resolve.interfaces[id].functions.values() {
+            if self.model.interfaces[index].procedures.len() == MAX_PROCEDURES {
+                return self.too_many(index);
+            }
+            let done = self.procedure(index, function).and_then(|p| self.written(&p).map(|()| p));
+            if let Some(procedure) = self.note(done) {
+                self.model.interfaces[index].procedures.push(procedure);
+            }
+            if self.full() {
+                return;
+            }
+        }
+    }
+
+    fn too_many(&mut self, interface: usize) {
+        let construct = format!("an interface with more than {MAX_PROCEDURES} procedures");
+        let error = Error::unsupported(&self.model.interfaces[interface].at, construct, "split it");
+        self.note::<()>(Err(error));
+    }
+
+    /// Counts a signature.
+    fn written(&mut self, procedure: &Procedure) -> Result<(), Error> {
+        self.signatures += procedure.signature.len();
+        if self.signatures <= MAX_SIGNATURES {
+            return Ok(());
+        }
+        let construct = format!("a package whose procedures take more than {MAX_SIGNATURES} bytes to write out");
+        Err(Error::unsupported(&procedure.at, construct, "split it, or pass large types as list<u8>"))
+    }
+
+    fn full(&self) -> bool {
+        self.errors.len() >= self.most
     }
 
     /// Keeps an error. A type that is refused is refused again by all that use it: that is one mistake.
@@ -250,7 +280,7 @@ impl Lowering<'_> {
         match done {
             Ok(value) => Some(value),
             Err(error) => {
-                if !self.errors.contains(&error) {
+                if !self.full() && !self.errors.contains(&error) {
                     self.errors.push(error);
                 }
                 None
@@ -298,6 +328,8 @@ impl Lowering<'_> {
             at: self.at(interface.span),
             types: Vec::new(),
             procedures: Vec::new(),
+            parts: Vec::new(),
+            carried: Vec::new(),
         });
         self.interfaces.insert(id, index);
         index

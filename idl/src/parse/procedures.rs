@@ -3,7 +3,7 @@
 use super::{Lowering, MAX_MEMBERS};
 use crate::error::Error;
 use crate::layout::{self, Layout, check_size};
-use crate::model::{Holds, Param, Procedure, ProcedureKind, ProcedureLimits, Type};
+use crate::model::{Param, Procedure, ProcedureKind, ProcedureLimits, Type};
 use crate::signature;
 use wit_parser::FunctionKind;
 
@@ -43,18 +43,13 @@ impl Lowering<'_> {
         for param in &function.params {
             let place = if param.span.is_known() { self.at(param.span) } else { at.clone() };
             let ty = self.ty(&param.ty, &place, 0, &mut 0)?;
-            let bare = matches!(self.model.resolve(&ty), Type::Own(_) | Type::Borrow(_));
-            if !bare && self.model.holds(&ty) != Holds::Nothing {
-                let advice = "make it a parameter of its own; several handles are several parameters";
-                return Err(Error::unsupported(&place, "a handle inside the type of a parameter", advice));
-            }
             params.push(Param { name: param.name.clone(), ty, offset: 0 });
         }
         let result = match &function.result {
             Some(ty) => Some(self.ty(ty, &at, 0, &mut 0)?),
             None => None,
         };
-        if result.as_ref().is_some_and(|ty| self.model.holds(ty) == Holds::Borrowed) {
+        if result.as_ref().is_some_and(|ty| self.model.holds(ty).lent) {
             let advice = "return own<..>: a borrowed handle ends with the call";
             return Err(Error::unsupported(&at, "`borrow` in a result", advice));
         }

@@ -3,7 +3,7 @@
 use super::{Lowering, MAX_DEPTH, MAX_MEMBERS, too_deep};
 use crate::error::{Error, Location};
 use crate::layout::{check_size, flags_size};
-use crate::model::{Case, Def, Field, Holds, Label, Shape, Type, TypeId};
+use crate::model::{Case, Def, Field, Label, Shape, Type, TypeId};
 use wit_parser::{Handle, TypeDefKind, TypeOwner};
 
 impl Lowering<'_> {
@@ -24,10 +24,7 @@ impl Lowering<'_> {
         let (shape, inner) = self.shape(id, &at, depth)?;
         let interface = self.interface(owner);
         let layout = check_size(self.model.layout_of_shape(&shape), &at, "a type")?;
-        let holds = match &shape {
-            Shape::Alias(target) => self.model.holds(target),
-            _ => Holds::Nothing,
-        };
+        let holds = self.model.holds_in(&shape);
         let ty = TypeId(self.model.types.len());
         self.model.types.push(Def {
             name: def.name.clone().unwrap_or_default(),
@@ -53,7 +50,7 @@ impl Lowering<'_> {
                 let mut fields = Vec::new();
                 for field in &record.fields {
                     let at = self.at(field.span);
-                    let ty = self.plain(&field.ty, &at, "a record", depth, &mut inner)?;
+                    let ty = self.ty(&field.ty, &at, depth + 1, &mut inner)?;
                     fields.push(Field { name: field.name.clone(), ty, docs: field.docs.contents.clone() });
                 }
                 Shape::Record(fields)
@@ -63,7 +60,7 @@ impl Lowering<'_> {
                 for case in &variant.cases {
                     let at = self.at(case.span);
                     let ty = match &case.ty {
-                        Some(ty) => Some(self.plain(ty, &at, "a variant", depth, &mut inner)?),
+                        Some(ty) => Some(self.ty(ty, &at, depth + 1, &mut inner)?),
                         None => None,
                     };
                     cases.push(Case { name: case.name.clone(), ty, docs: case.docs.contents.clone() });
@@ -84,48 +81,12 @@ impl Lowering<'_> {
             }
             TypeDefKind::Resource => Shape::Resource,
             TypeDefKind::Type(wit_parser::Type::Id(target)) => {
-                let target = self.named_or_inline(*target, at, depth + 1, &mut inner)?;
-                self.refuse_foreign_resource(&target, def, at)?;
-                Shape::Alias(target)
+                Shape::Alias(self.named_or_inline(*target, at, depth + 1, &mut inner)?)
             }
             TypeDefKind::Type(target) => Shape::Alias(self.ty(target, at, depth + 1, &mut inner)?),
             _ => Shape::Alias(self.inline(id, at, depth, &mut inner)?),
         };
         Ok((shape, inner))
-    }
-
-    /// A handle is a number in the table of one binding, and a binding is to one interface. So an object cannot cross
-    /// from one interface to another.
-    fn refuse_foreign_resource(&self, target: &Type, def: &wit_parser::TypeDef, at: &Location) -> Result<(), Error> {
-        let Type::Named(id) = self.model.resolve(target) else { return Ok(()) };
-        let resource = self.model.def(*id);
-        let TypeOwner::Interface(owner) = def.owner else { return Ok(()) };
-        if !matches!(resource.shape, Shape::Resource) || self.interfaces.get(&owner) == Some(&resource.interface) {
-            return Ok(());
-        }
-        let home = &self.model.interfaces[resource.interface].name;
-        Err(Error::unsupported(
-            at,
-            format!("use of resource `{}` of interface `{home}`", resource.name),
-            format!("a handle is good for one binding only; move the functions that need it into `{home}`"),
-        ))
-    }
-
-    /// A type in a place where no handle may stand.
-    fn plain(
-        &mut self,
-        ty: &wit_parser::Type,
-        at: &Location,
-        place: &str,
-        depth: usize,
-        inner: &mut usize,
-    ) -> Result<Type, Error> {
-        let ty = self.ty(ty, at, depth + 1, inner)?;
-        if self.model.holds(&ty) != Holds::Nothing {
-            let advice = "pass the handle as a parameter of its own, or return it in an option, result, list or tuple";
-            return Err(Error::unsupported(at, format!("a handle inside {place}"), advice));
-        }
-        Ok(ty)
     }
 
     /// A type in use. `at` is the nearest place known, for what carries none of its own.

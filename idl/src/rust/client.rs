@@ -3,9 +3,10 @@
 //! Each has two ways to its server, chosen when it is made: through a binding, or, in the same domain, as a plain call
 //! of the trait. The match on it is the only branch a call makes in generated code.
 
+use super::handles::Visit;
 use super::names::snake;
 use super::{Module, Pass, Side, emit, tuple};
-use crate::model::{Holds, Procedure, ProcedureKind, Type, TypeId};
+use crate::model::{Procedure, ProcedureKind, Type, TypeId};
 
 /// What a method is called on.
 struct Receiver {
@@ -30,7 +31,7 @@ impl Module<'_> {
         let id = &self.interface().id;
         let result = self.std("Result");
         self.docs(self.interface().docs.as_deref(), &format!("A client of `{id}`."));
-        emit!(self, "#[derive(Clone)] pub struct {name} {{ link: link::Bound }}");
+        emit!(self, "#[derive(Clone)] pub struct {name} {{ pub(super) link: link::Bound }}");
         emit!(self, "impl {name} {{");
         emit!(self, "/// Binds to the server that exports this interface as `name`.\n///");
         emit!(
@@ -60,6 +61,24 @@ impl Module<'_> {
         }
         emit!(self, "}}");
         self.debug_impl(&name);
+        for part in &self.interface().parts {
+            self.part_client(&name, part.interface);
+        }
+    }
+
+    /// The client of an interface that is carried, by way of the client of the one that carries it.
+    fn part_client(&mut self, name: &str, part: usize) {
+        let module = &self.modules[part];
+        let carried = Module { index: part, text: String::new(), ..*self }.client_name();
+        emit!(self, "/// The same binding, for the procedures of an interface that it carries.");
+        emit!(self, "impl ::core::convert::From<&{name}> for super::{module}::{carried} {{ fn from(client: &{name}) -> Self {{");
+        emit!(self, "use super::{module}::{{INTERFACE, link::Bound}};");
+        emit!(self, "Self {{ link: match &client.link {{");
+        emit!(
+            self,
+            "link::Bound::Remote(binding) => Bound::Remote(binding.part(&INTERFACE).expect(\"what carries this one, too\")),"
+        );
+        emit!(self, "link::Bound::Local(server) => Bound::Local(server.clone()) }} }} }} }}");
     }
 
     /// The methods that give the same client with other terms.
@@ -104,7 +123,7 @@ impl Module<'_> {
         let result = self.std("Result");
         self.docs(def.docs.as_deref(), &format!("`{}`", def.name));
         emit!(self, "///\n/// A handle to an object in the server. Dropping it lets the server drop the object.");
-        emit!(self, "pub struct {name} {{ link: link::{name}Link }}");
+        emit!(self, "pub struct {name} {{ pub(super) link: link::{name}Link }}");
         emit!(self, "impl {name} {{");
         for (number, procedure) in self.procedures() {
             if procedure.kind == ProcedureKind::Constructor(id) {
@@ -127,10 +146,12 @@ impl Module<'_> {
         self.debug_impl(&name);
         emit!(self, "impl stub::Layout for {name} {{");
         emit!(self, "const SIZE: usize = 8; const ALIGN: usize = 8; const FIXED: bool = true; }}");
+        emit!(self, "impl stub::Put for {name} {{ fn tail(&self) -> usize {{ 0 }}");
+        emit!(self, "fn put(&self, e: &mut stub::Encoder<'_>, at: usize) {{ stub::Put::put(&self.link.number(), e, at); }} }}");
         emit!(self, "impl stub::Get for {name} {{");
         emit!(self, "fn get(d: &stub::Decoder<'_>, at: usize) -> {result}<Self, stub::Malformed> {{");
         emit!(self, "let handle = <stub::Handle as stub::Get>::get(d, at)?;");
-        emit!(self, "match d.binding() {{");
+        emit!(self, "match d.part(&INTERFACE) {{");
         emit!(self, "Some(binding) => Ok(Self {{ link: link::{name}Link::Remote {{ binding, handle, owned: true }} }}),");
         emit!(self, "None => Err(stub::Malformed::NoSuchHandle {{ handle: handle.0 }}), }} }} }}");
     }
@@ -147,7 +168,7 @@ impl Module<'_> {
         let params = self.params(procedure);
         let mut signature = vec![receiver_param.to_owned()];
         for param in params {
-            let mutable = if matches!(self.pass(&param.ty), Pass::Own(_)) { "mut " } else { "" };
+            let mutable = if self.model.holds(&param.ty).owned { "mut " } else { "" };
             signature.push(format!("{mutable}{}: {}", snake(&param.name), self.param_ty(&param.ty, Side::Client)));
         }
         let returned = procedure.result.as_ref().map(|ty| self.model.resolve(ty));
@@ -184,7 +205,16 @@ impl Module<'_> {
             match self.pass(&param.ty) {
                 Pass::Own(_) => {
                     members.push(format!("{name}.link.handle(binding_)?"));
-                    given.push(name);
+                    given.push(format!("{name}.link.give_up();"));
+                }
+                Pass::Carrier => {
+                    let check = self.visit(&param.ty, Visit::Check);
+                    emit!(self, "{{ let value_ = &{name}; {check} }}");
+                    let give_up = self.visit(&param.ty, Visit::GiveUp);
+                    if !give_up.is_empty() {
+                        given.push(format!("{{ let value_ = &mut {name}; {give_up} }}"));
+                    }
+                    members.push(format!("&{name}"));
                 }
                 Pass::Borrow(_) => members.push(format!("{name}.link.handle(binding_)?")),
                 _ => members.push(name),
@@ -204,8 +234,8 @@ impl Module<'_> {
         // The objects are the server's once it has answered. Before that they are released like any other.
         emit!(self, "let reply_ = {call};");
         emit!(self, "if reply_.is_ok() {{");
-        for name in given {
-            emit!(self, "{name}.link.give_up();");
+        for give_up in given {
+            emit!(self, "{give_up}");
         }
         emit!(self, "}}");
         if flat {
@@ -217,91 +247,68 @@ impl Module<'_> {
 
     fn local_arm(&mut self, procedure: &Procedure, receiver: &Receiver, flat: Option<(Option<&Type>, Option<&Type>)>) {
         emit!(self, "{}::Local(server_) => {{", receiver.kind);
-        let mut arguments = Vec::new();
+        let of = match procedure.kind {
+            ProcedureKind::Method(id) => self.trait_name(id),
+            _ => "Serve".to_owned(),
+        };
+        let mut arguments = vec!["&**server_".to_owned()];
         for param in self.params(procedure) {
             let name = snake(&param.name);
             arguments.push(match self.pass(&param.ty) {
                 Pass::Bytes => format!("::upcall::Bytes::from({name})"),
                 Pass::Own(_) => format!("::std::sync::Arc::clone({name}.link.server()?)"),
                 Pass::Borrow(_) => format!("&**{name}.link.server()?"),
+                Pass::Carrier => format!("{{ let value_ = {name}; {} }}", self.to_server(&param.ty)),
                 _ => name,
             });
         }
-        let call = format!("server_.{}({})", self.server_method(procedure), arguments.join(", "));
+        let call = format!("{of}::{}({})", self.server_method(procedure), arguments.join(", "));
         match flat {
             Some((ok, err)) => {
-                let convert = |ty: Option<&Type>, value: &str| match ty {
-                    Some(ty) => self.to_client(ty, value),
-                    None => value.to_owned(),
-                };
-                let (ok, err) = (convert(ok, "value_"), convert(err, "error_"));
+                let convert = |ty: Option<&Type>| ty.map_or("value_".to_owned(), |ty| self.to_client(ty));
+                let (ok, err) = (convert(ok), convert(err));
                 emit!(self, "match {call} {{ Ok(value_) => Ok({ok}),");
-                emit!(self, "Err(error_) => Err(::upcall::Failure::Returned({err})) }} }}");
+                emit!(self, "Err(value_) => Err(::upcall::Failure::Returned({err})) }} }}");
             }
             None => {
                 let converted = match &procedure.result {
-                    Some(ty) => self.to_client(ty, &call),
-                    None => call,
+                    Some(ty) if self.model.holds(ty).any() => format!("{{ let value_ = {call}; {} }}", self.to_client(ty)),
+                    _ => call,
                 };
                 emit!(self, "Ok({converted}) }}");
             }
         }
     }
 
-    /// Turns what a server in this domain returned into what a client gets: objects into handles.
-    fn to_client(&self, ty: &Type, value: &str) -> String {
-        if self.model.holds(ty) == Holds::Nothing {
-            return value.to_owned();
-        }
-        match self.model.resolve(ty) {
-            Type::Own(id) | Type::Borrow(id) => {
-                let name = self.resource_name(*id);
-                format!("{name} {{ link: link::{name}Link::Local({value}) }}")
-            }
-            Type::Option(t) | Type::FixedList(t, _) => format!("{value}.map(|value_| {})", self.to_client(t, "value_")),
-            Type::List(t) => {
-                let each = self.to_client(t, "value_");
-                format!("{value}.into_iter().map(|value_| {each}).collect::<{}<_>>()", self.std("Vec"))
-            }
-            Type::Result(ok, err) => {
-                let side = |t: &Option<Box<Type>>| t.as_ref().map_or("value_".to_owned(), |t| self.to_client(t, "value_"));
-                format!("{value}.map(|value_| {}).map_err(|value_| {})", side(ok), side(err))
-            }
-            Type::Tuple(types) => {
-                let names: Vec<String> = (0..types.len()).map(|n| format!("value_{n}_")).collect();
-                let members = types.iter().zip(&names).map(|(t, n)| self.to_client(t, n));
-                format!("{{ let {} = {value}; {} }}", tuple(names.iter().cloned()), tuple(members))
-            }
-            _ => value.to_owned(),
-        }
-    }
-
     /// Where calls go. In a module of its own, whose names no WIT name can meet.
     pub(super) fn link(&mut self) {
         emit!(self, "/// Where calls go: to another domain, or to a server in this one.");
-        emit!(self, "mod link {{ use ::upcall::stub; use ::std::sync::Arc;");
-        emit!(self, "#[derive(Clone)] pub(super) enum Bound {{");
+        emit!(self, "pub(super) mod link {{ use ::upcall::stub; use ::std::sync::Arc;");
+        emit!(self, "#[derive(Clone)] pub enum Bound {{");
         emit!(self, "Remote(stub::Binding), Local(Arc<dyn super::Serve>) }}");
-        emit!(self, "pub(super) struct Server<S>(pub(super) S);");
+        emit!(self, "pub struct Server<S>(pub S);");
         for id in self.resources() {
             let name = self.resource_name(id);
             let server = self.trait_name(id);
-            emit!(self, "pub(super) enum {name}Link {{");
+            emit!(self, "pub enum {name}Link {{");
             emit!(self, "Remote {{ binding: stub::Binding, handle: stub::Handle, owned: bool }},");
             emit!(self, "Local(Arc<dyn super::{server}>) }}");
             emit!(self, "impl {name}Link {{");
             emit!(self, "/// The handle, if it belongs to this very binding.");
-            emit!(self, "pub(super) fn handle(&self, to: &stub::Binding) -> Result<stub::Handle, ::upcall::CallError> {{");
+            emit!(self, "pub fn handle(&self, to: &stub::Binding) -> Result<stub::Handle, ::upcall::CallError> {{");
             emit!(self, "match self {{ Self::Remote {{ binding, handle, .. }} if binding.same(to) => Ok(*handle),");
             emit!(self, "_ => Err(::upcall::CallError::ForeignHandle) }} }}");
             emit!(self, "/// The object, if it is in this domain.");
-            emit!(self, "pub(super) fn server(&self) -> Result<&Arc<dyn super::{server}>, ::upcall::CallError> {{");
+            emit!(self, "pub fn server(&self) -> Result<&Arc<dyn super::{server}>, ::upcall::CallError> {{");
             emit!(
                 self,
                 "match self {{ Self::Local(server) => Ok(server), Self::Remote {{ .. }} => Err(::upcall::CallError::ForeignHandle) }} }}"
             );
+            emit!(self, "/// The handle's number; none that a server gives out for an object in this domain.");
+            emit!(self, "pub fn number(&self) -> stub::Handle {{");
+            emit!(self, "match self {{ Self::Remote {{ handle, .. }} => *handle, Self::Local(_) => stub::Handle(0) }} }}");
             emit!(self, "/// The object is the server's now: nothing to release.");
-            emit!(self, "pub(super) fn give_up(&mut self) {{");
+            emit!(self, "pub fn give_up(&mut self) {{");
             emit!(self, "if let Self::Remote {{ owned, .. }} = self {{ *owned = false; }} }} }}");
         }
         emit!(self, "}}");

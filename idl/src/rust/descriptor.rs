@@ -10,10 +10,16 @@ impl Module<'_> {
         emit!(self, "pub static INTERFACE: stub::Interface = stub::Interface {{");
         emit!(self, "id: ::std::borrow::Cow::Borrowed({:?}),", interface.id);
         emit!(self, "procedures: ::std::borrow::Cow::Borrowed(&PROCEDURES),");
+        emit!(self, "parts: ::std::borrow::Cow::Borrowed(&[");
+        for part in &interface.parts {
+            let id = &self.model.interfaces[part.interface].id;
+            emit!(self, "stub::Part {{ id: ::std::borrow::Cow::Borrowed({id:?}), first: {} }},", part.first);
+        }
+        emit!(self, "]),");
         emit!(self, "source: ::std::borrow::Cow::Borrowed({:?}),", self.model.source);
         emit!(self, "limits: ::std::borrow::Cow::Borrowed({:?}), }};", self.model.limits);
-        emit!(self, "static PROCEDURES: [stub::Procedure; {}] = [", interface.procedures.len());
-        for procedure in &interface.procedures {
+        emit!(self, "static PROCEDURES: [stub::Procedure; {}] = [", interface.bound().count());
+        for procedure in interface.bound() {
             let limits = procedure.limits;
             emit!(self, "stub::Procedure {{");
             emit!(self, "name: ::std::borrow::Cow::Borrowed({:?}),", procedure.name);

@@ -1,7 +1,8 @@
 //! The Rust generator: one module per interface.
 //!
 //! A module holds the types with their layout, the client (a struct per interface and per resource), the traits that a
-//! server implements, the dispatcher between the two, and the descriptor that binding compares. The code is straight
+//! server implements, the dispatcher between the two, and the descriptor that binding compares. One that carries other
+//! interfaces asks its server for their traits too, and gives their calls to their dispatchers. The code is straight
 //! line: every offset is a number, nothing is looked up or interpreted at run time, and a call is as many stores as the
 //! arguments have parts. What it needs from the runtime it names as `::upcall::…`.
 //!
@@ -9,6 +10,7 @@
 
 mod client;
 mod descriptor;
+mod handles;
 mod names;
 mod server;
 mod types;
@@ -49,6 +51,8 @@ pub(crate) fn clashes(model: &Model) -> Vec<Error> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Client,
+    /// In the declaration of a type, where what is lent has a lifetime with a name.
+    Declared,
     Server,
 }
 
@@ -62,6 +66,8 @@ enum Pass {
     Reference,
     Own(TypeId),
     Borrow(TypeId),
+    /// Holds handles, and is passed by value.
+    Carrier,
 }
 
 fn module_names(model: &Model) -> Vec<String> {
@@ -125,7 +131,7 @@ impl<'a> Module<'a> {
         emit!(self, "pub mod {} {{", self.modules[self.index]);
         emit!(self, "use ::upcall::stub;");
         self.types();
-        if !interface.procedures.is_empty() {
+        if self.is_bound() {
             self.descriptor();
             self.client();
             self.server();
@@ -133,6 +139,11 @@ impl<'a> Module<'a> {
         }
         self.assertions();
         emit!(self, "}}");
+    }
+
+    /// Whether there is anything to bind to, or objects of it that another interface may carry.
+    fn is_bound(&self) -> bool {
+        !self.interface().procedures.is_empty() || self.resources().next().is_some()
     }
 
     /// WIT's comment, or ours where there is none. A fenced block without a language would run as a Rust test.
@@ -196,7 +207,9 @@ impl<'a> Module<'a> {
             Err(Error::unsupported(at, construct, "choose another name"))
         };
         let mut taken: BTreeSet<String> = BTreeSet::new();
-        if !self.interface().procedures.is_empty() {
+        let carriers = self.interface().types.iter().map(|id| self.model.def(*id)).filter(|def| self.is_carrier(def));
+        taken.extend(carriers.map(|def| self.served_name(def)));
+        if self.is_bound() {
             taken.insert("Serve".into());
             taken.extend(self.resources().map(|id| self.trait_name(id)));
             taken.insert(format!("{}Client", camel_part(&self.interface().name)));
@@ -271,23 +284,39 @@ impl<'a> Module<'a> {
             Type::Tuple(types) => tuple(types.iter().map(|t| self.ty(t, side))),
             Type::Named(id) => match &self.model.def(*id).shape {
                 // What holds handles differs by side, so it has no name that both could use.
-                Shape::Alias(target) if self.model.holds(target) != crate::model::Holds::Nothing => self.ty(target, side),
+                Shape::Alias(target) if self.model.holds(target).any() => self.ty(target, side),
+                Shape::Record(_) | Shape::Variant(_) if self.model.def(*id).holds.any() => self.carrier_ty(*id, side),
                 _ => self.path(*id),
             },
-            Type::Own(id) | Type::Borrow(id) => match side {
-                Side::Client => self.resource_name(*id),
-                Side::Server => format!("{}<dyn {}>", self.std("Arc"), self.trait_name(*id)),
+            Type::Own(id) if side == Side::Server => format!("{}<dyn {}>", self.std("Arc"), self.trait_path(*id)),
+            Type::Own(id) => self.path(*id),
+            Type::Borrow(id) => match side {
+                Side::Server => format!("::upcall::Lent<dyn {}>", self.trait_path(*id)),
+                Side::Declared => format!("&'a {}", self.path(*id)),
+                Side::Client => format!("&{}", self.path(*id)),
             },
+        }
+    }
+
+    /// A record or variant with handles in it.
+    fn carrier_ty(&self, id: TypeId, side: Side) -> String {
+        let def = self.model.def(id);
+        match side {
+            Side::Server => format!("{}{}", self.prefix(id), self.served_name(def)),
+            Side::Declared if def.holds.lent => format!("{}<'a>", self.path(id)),
+            Side::Client if def.holds.lent => format!("{}<'_>", self.path(id)),
+            _ => self.path(id),
         }
     }
 
     fn pass(&self, ty: &Type) -> Pass {
         match self.model.resolve(ty) {
+            Type::Own(id) => Pass::Own(*id),
+            Type::Borrow(id) => Pass::Borrow(*id),
+            ty if self.model.holds(ty).any() => Pass::Carrier,
             Type::String => Pass::Text,
             Type::List(t) if *self.model.resolve(t) == Type::U8 => Pass::Bytes,
             Type::List(_) => Pass::List,
-            Type::Own(id) => Pass::Own(*id),
-            Type::Borrow(id) => Pass::Borrow(*id),
             Type::FixedList(..) | Type::Option(_) | Type::Result(..) | Type::Tuple(_) => Pass::Reference,
             Type::Named(id) => match self.model.def(*id).shape {
                 Shape::Enum(_) | Shape::Flags(_) => Pass::Value,
@@ -308,9 +337,9 @@ impl<'a> Module<'a> {
     /// A parameter's type in a signature.
     fn param_ty(&self, ty: &Type, side: Side) -> String {
         match (self.pass(ty), side) {
-            (Pass::Value, _) => self.ty(ty, side),
+            (Pass::Value | Pass::Carrier, _) => self.ty(ty, side),
             (Pass::Text, _) => "&str".into(),
-            (Pass::Bytes, Side::Client) => "&[u8]".into(),
+            (Pass::Bytes, Side::Client | Side::Declared) => "&[u8]".into(),
             (Pass::Bytes, Side::Server) => "::upcall::Bytes<'_>".into(),
             (Pass::List, _) => match self.model.resolve(ty) {
                 Type::List(t) => format!("&[{}]", self.ty(t, side)),
@@ -318,8 +347,8 @@ impl<'a> Module<'a> {
             },
             (Pass::Reference, _) => format!("&{}", self.ty(ty, side)),
             (Pass::Own(_), _) => self.ty(self.model.resolve(ty), side),
-            (Pass::Borrow(id), Side::Client) => format!("&{}", self.resource_name(id)),
-            (Pass::Borrow(id), Side::Server) => format!("&dyn {}", self.trait_name(id)),
+            (Pass::Borrow(id), Side::Server) => format!("&dyn {}", self.trait_path(id)),
+            (Pass::Borrow(id), _) => format!("&{}", self.path(id)),
         }
     }
 }

@@ -8,7 +8,15 @@ impl Module<'_> {
     pub(super) fn server(&mut self) {
         let id = &self.interface().id;
         emit!(self, "/// A server of `{id}`. Calls come from many threads at once.");
-        emit!(self, "pub trait Serve: Send + Sync + 'static {{");
+        if !self.interface().parts.is_empty() {
+            emit!(
+                self,
+                "///\n/// Its clients call the interfaces that it carries through the same binding: it implements those too."
+            );
+        }
+        let parts: String =
+            self.interface().parts.iter().map(|part| format!("super::{}::Serve + ", self.modules[part.interface])).collect();
+        emit!(self, "pub trait Serve: {parts}Send + Sync + 'static {{");
         for (_, procedure) in self.procedures() {
             if !matches!(procedure.kind, ProcedureKind::Method(_)) {
                 self.required_method(procedure);
@@ -51,33 +59,53 @@ impl Module<'_> {
     fn dispatcher(&mut self) {
         emit!(self, "impl<S: Serve> stub::Dispatch for link::Server<S> {{");
         emit!(self, "fn dispatch(&self, call: stub::Call<'_>) -> stub::Replied {{");
-        emit!(self, "match call.procedure() {{");
+        let interface = self.interface();
+        if interface.parts.is_empty() {
+            emit!(self, "run_(&self.0, call.procedure(), call) }} }}");
+        } else {
+            emit!(self, "match call.procedure() {{");
+            let own = interface.procedures.len();
+            if own > 0 {
+                emit!(self, "number @ 0..{own} => run_(&self.0, number, call),");
+            }
+            for part in &interface.parts {
+                let end = part.first + self.model.interfaces[part.interface].procedures.len();
+                if end == part.first {
+                    continue;
+                }
+                let (module, first) = (&self.modules[part.interface], part.first);
+                emit!(self, "number @ {first}..{end} => super::{module}::run_(&self.0, number - {first}, call),");
+            }
+            emit!(self, "_ => call.unknown(), }} }} }}");
+        }
+        emit!(self, "#[inline] pub(super) fn run_<S: Serve>(server_: &S, number: u16, call: stub::Call<'_>) -> stub::Replied {{");
+        emit!(self, "match number {{");
         for (number, procedure) in self.procedures() {
             self.arm(number, procedure);
         }
-        emit!(self, "_ => call.unknown(), }} }} }}");
+        emit!(self, "_ => call.unknown(), }} }}");
     }
 
     fn arm(&mut self, number: usize, procedure: &Procedure) {
         let args = if procedure.params.is_empty() { "_" } else { "args_" };
         emit!(self, "{number} => call.respond(|{args}: &stub::Decoder<'_>| {{");
-        let mut object = "self.0".to_owned();
+        let (mut object, mut of) = ("server_".to_owned(), "Serve".to_owned());
         if let (ProcedureKind::Method(id), Some(this)) = (procedure.kind, procedure.params.first()) {
-            emit!(self, "let this_ = args_.borrow::<dyn {}>({})?;", self.trait_name(id), this.offset);
-            object = "this_".to_owned();
+            of = self.trait_name(id);
+            emit!(self, "let this_ = args_.borrow::<dyn {of}>({})?;", this.offset);
+            object = "&*this_".to_owned();
         }
         // What is given away is taken last: nothing is lost if a parameter behind it is malformed.
-        let (given, others): (Vec<_>, Vec<_>) =
-            self.params(procedure).iter().partition(|p| matches!(self.pass(&p.ty), Pass::Own(_)));
+        let (given, others): (Vec<_>, Vec<_>) = self.params(procedure).iter().partition(|p| self.model.holds(&p.ty).owned);
         for param in others.into_iter().chain(given) {
             let (name, at) = (snake(&param.name), param.offset);
             match self.pass(&param.ty) {
                 Pass::Bytes => emit_let(self, &name, &format!("args_.bytes({at})?")),
                 Pass::Borrow(id) => {
-                    emit_let(self, &name, &format!("args_.borrow::<dyn {}>({at})?", self.trait_name(id)));
+                    emit_let(self, &name, &format!("args_.borrow::<dyn {}>({at})?", self.trait_path(id)));
                 }
                 Pass::Own(id) => {
-                    emit_let(self, &name, &format!("args_.take::<dyn {}>({at})?", self.trait_name(id)));
+                    emit_let(self, &name, &format!("args_.take::<dyn {}>({at})?", self.trait_path(id)));
                 }
                 _ => {
                     let ty: &Type = &param.ty;
@@ -85,16 +113,16 @@ impl Module<'_> {
                 }
             }
         }
-        let mut arguments = Vec::new();
+        let mut arguments = vec![object];
         for param in self.params(procedure) {
             let name = snake(&param.name);
             arguments.push(match self.pass(&param.ty) {
-                Pass::Value | Pass::Bytes | Pass::Own(_) => name,
+                Pass::Value | Pass::Bytes | Pass::Own(_) | Pass::Carrier => name,
                 Pass::Text | Pass::List | Pass::Reference => format!("&{name}"),
                 Pass::Borrow(_) => format!("&*{name}"),
             });
         }
-        emit!(self, "Ok({object}.{}({})) }}),", self.server_method(procedure), arguments.join(", "));
+        emit!(self, "Ok({of}::{}({})) }}),", self.server_method(procedure), arguments.join(", "));
     }
 }
 

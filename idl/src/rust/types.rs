@@ -3,7 +3,7 @@
 use super::names::{camel, snake, upper};
 use super::{Module, Side, emit, tuple};
 use crate::layout::{Layout, discriminant_size, flags_size};
-use crate::model::{Case, Def, Field, Holds, Label, Model, Shape, Type};
+use crate::model::{Case, Def, Field, Label, Model, Shape, Type};
 use std::collections::BTreeMap;
 
 /// What a type can derive.
@@ -57,6 +57,16 @@ fn of_type(known: &[Properties], ty: &Type) -> Properties {
     }
 }
 
+/// One form of a record or variant in Rust.
+struct Form {
+    name: String,
+    /// The name with its lifetime, if it has one.
+    ty: String,
+    side: Side,
+    put: bool,
+    get: bool,
+}
+
 impl Module<'_> {
     pub(super) fn types(&mut self) {
         let model = self.model;
@@ -78,7 +88,11 @@ impl Module<'_> {
 
     fn alias(&mut self, def: &Def, target: &Type) {
         let name = camel(&def.name);
-        if self.model.holds(target) != Holds::Nothing {
+        let named = match target {
+            Type::Named(id) => !matches!(self.model.def(*id).shape, Shape::Alias(_)),
+            _ => false,
+        };
+        if self.model.holds(target).any() && !named || self.model.holds(target).lent {
             return; // written out where it is used
         }
         if let Type::Named(id) = target
@@ -112,32 +126,71 @@ impl Module<'_> {
         if parts.is_empty() { "0".into() } else { parts.join(" + ") }
     }
 
-    fn record(&mut self, def: &Def, fields: &[Field], properties: Properties) {
+    /// The forms that a record or variant has: name, type, whose it is, whether it is written, whether it is read.
+    fn forms(&self, def: &Def) -> Vec<Form> {
         let name = camel(&def.name);
+        if !self.is_carrier(def) {
+            return vec![Form { ty: name.clone(), name, side: Side::Client, put: true, get: true }];
+        }
+        // What is lent is in arguments only: clients write it, servers read it.
+        let back = !def.holds.lent;
+        let ty = if def.holds.lent { format!("{name}<'_>") } else { name.clone() };
+        let served = self.served_name(def);
+        vec![
+            Form { name, ty, side: Side::Declared, put: true, get: back },
+            Form { name: served.clone(), ty: served, side: Side::Server, put: back, get: true },
+        ]
+    }
+
+    fn open_type(&mut self, def: &Def, form: &Form, keyword: &str, properties: Properties) {
+        match form.side {
+            Side::Client => {
+                self.docs(def.docs.as_deref(), &format!("`{}`", def.name));
+                self.derive(properties);
+            }
+            Side::Declared => {
+                self.docs(def.docs.as_deref(), &format!("`{}`", def.name));
+                emit!(self, "#[derive(Debug)]");
+            }
+            Side::Server => emit!(self, "/// `{}` as a server has it, with objects in place of handles.", def.name),
+        }
+        let lifetime = if form.side == Side::Declared && def.holds.lent { "<'a>" } else { "" };
+        emit!(self, "pub {keyword} {}{lifetime} {{", form.name);
+    }
+
+    fn record(&mut self, def: &Def, fields: &[Field], properties: Properties) {
         let (offsets, layout) = self.model.record(fields);
-        self.docs(def.docs.as_deref(), &format!("`{}`", def.name));
-        self.derive(properties);
-        emit!(self, "pub struct {name} {{");
-        for field in fields {
-            self.docs(field.docs.as_deref(), &format!("`{}`", field.name));
-            emit!(self, "pub {}: {},", snake(&field.name), self.ty(&field.ty, Side::Client));
+        for form in self.forms(def) {
+            self.open_type(def, &form, "struct", properties);
+            for field in fields {
+                self.docs(field.docs.as_deref(), &format!("`{}`", field.name));
+                emit!(self, "pub {}: {},", snake(&field.name), self.ty(&field.ty, form.side));
+            }
+            emit!(self, "}}");
+            let ty = &form.ty;
+            self.layout_impl(ty, layout);
+            if form.put {
+                let tail = self.tail_of(fields.iter().map(|f| (format!("&self.{}", snake(&f.name)), &f.ty)));
+                emit!(self, "impl stub::Put for {ty} {{ #[inline] fn tail(&self) -> usize {{ {tail} }}");
+                emit!(self, "#[inline] fn put(&self, e: &mut stub::Encoder<'_>, at: usize) {{");
+                for (field, offset) in fields.iter().zip(&offsets) {
+                    emit!(self, "stub::Put::put(&self.{}, e, {});", snake(&field.name), at(*offset));
+                }
+                emit!(self, "}} }}");
+            }
+            if form.get {
+                self.open_get(ty);
+                emit!(self, "Ok({} {{", form.name);
+                for (field, offset) in fields.iter().zip(&offsets) {
+                    emit!(self, "{}: stub::Get::get(d, {})?,", snake(&field.name), at(*offset));
+                }
+                emit!(self, "}}) }} }}");
+            }
+            if form.side == Side::Declared {
+                self.carrier(def, &form.ty);
+            }
         }
-        emit!(self, "}}");
-        self.layout_impl(&name, layout);
-        let tail = self.tail_of(fields.iter().map(|f| (format!("&self.{}", snake(&f.name)), &f.ty)));
-        emit!(self, "impl stub::Put for {name} {{ #[inline] fn tail(&self) -> usize {{ {tail} }}");
-        emit!(self, "#[inline] fn put(&self, e: &mut stub::Encoder<'_>, at: usize) {{");
-        for (field, offset) in fields.iter().zip(&offsets) {
-            emit!(self, "stub::Put::put(&self.{}, e, {});", snake(&field.name), at(*offset));
-        }
-        emit!(self, "}} }}");
-        self.open_get(&name);
-        emit!(self, "Ok({name} {{");
-        for (field, offset) in fields.iter().zip(&offsets) {
-            emit!(self, "{}: stub::Get::get(d, {})?,", snake(&field.name), at(*offset));
-        }
-        emit!(self, "}}) }} }}");
-        self.display_if_error(&name, None, &def.name);
+        self.display_if_error(&camel(&def.name), None, &def.name);
     }
 
     fn open_get(&mut self, name: &str) {
@@ -147,21 +200,35 @@ impl Module<'_> {
     }
 
     fn variant(&mut self, def: &Def, cases: &[Case], properties: Properties) {
-        let name = camel(&def.name);
-        let (value, layout) = self.model.variant(cases);
-        let tag = discriminant_size(cases.len()) * 8;
-        self.docs(def.docs.as_deref(), &format!("`{}`", def.name));
-        self.derive(properties);
-        emit!(self, "pub enum {name} {{");
-        for case in cases {
-            self.docs(case.docs.as_deref(), &format!("`{}`", case.name));
-            let payload = case.ty.as_ref().map(|t| format!("({})", self.ty(t, Side::Client))).unwrap_or_default();
-            emit!(self, "{}{payload},", camel(&case.name));
+        let layout = self.model.variant(cases).1;
+        for form in self.forms(def) {
+            self.open_type(def, &form, "enum", properties);
+            for case in cases {
+                self.docs(case.docs.as_deref(), &format!("`{}`", case.name));
+                let payload = case.ty.as_ref().map(|t| format!("({})", self.ty(t, form.side))).unwrap_or_default();
+                emit!(self, "{}{payload},", camel(&case.name));
+            }
+            emit!(self, "}}");
+            self.layout_impl(&form.ty, layout);
+            if form.put {
+                self.put_variant(&form, cases, layout.fixed);
+            }
+            if form.get {
+                self.get_variant(&form, cases);
+            }
+            if form.side == Side::Declared {
+                self.carrier(def, &form.ty);
+            }
         }
-        emit!(self, "}}");
-        self.layout_impl(&name, layout);
-        emit!(self, "impl stub::Put for {name} {{ #[inline] fn tail(&self) -> usize {{");
-        if layout.fixed {
+        let arms = cases.iter().map(|c| (c.name.as_str(), camel(&c.name), c.ty.is_some())).collect::<Vec<_>>();
+        self.display_if_error(&camel(&def.name), Some(&arms), &def.name);
+    }
+
+    fn put_variant(&mut self, form: &Form, cases: &[Case], fixed: bool) {
+        let (name, value) = (&form.name, self.model.variant(cases).0);
+        let tag = discriminant_size(cases.len()) * 8;
+        emit!(self, "impl stub::Put for {} {{ #[inline] fn tail(&self) -> usize {{", form.ty);
+        if fixed {
             emit!(self, "0");
         } else {
             emit!(self, "match self {{");
@@ -190,7 +257,12 @@ impl Module<'_> {
             }
         }
         emit!(self, "}} }} }}");
-        self.open_get(&name);
+    }
+
+    fn get_variant(&mut self, form: &Form, cases: &[Case]) {
+        let (name, value) = (&form.name, self.model.variant(cases).0);
+        let tag = discriminant_size(cases.len()) * 8;
+        self.open_get(&form.ty);
         emit!(self, "match d.u{tag}(at)? {{");
         for (number, case) in cases.iter().enumerate() {
             let payload = case.ty.as_ref().map(|_| format!("(stub::Get::get(d, {})?)", at(value))).unwrap_or_default();
@@ -198,8 +270,6 @@ impl Module<'_> {
         }
         emit!(self, "found => Err(stub::Malformed::discriminant(at, found.into(), {})),", cases.len());
         emit!(self, "}} }} }}");
-        let arms = cases.iter().map(|c| (c.name.as_str(), camel(&c.name), c.ty.is_some())).collect::<Vec<_>>();
-        self.display_if_error(&name, Some(&arms), &def.name);
     }
 
     fn enumeration(&mut self, def: &Def, labels: &[Label]) {

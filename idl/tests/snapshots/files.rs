@@ -96,6 +96,7 @@ pub mod files {
     pub static INTERFACE: stub::Interface = stub::Interface {
         id: ::std::borrow::Cow::Borrowed("demo:files/files@1.0.0"),
         procedures: ::std::borrow::Cow::Borrowed(&PROCEDURES),
+        parts: ::std::borrow::Cow::Borrowed(&[]),
         source: ::std::borrow::Cow::Borrowed(
             "/// Files of another domain.\npackage demo:files@1.0.0;\n\n/// Reading files.\ninterface files {\n    /// Why a file could not be used.\n    enum error { not-found, denied, io }\n    record stat { size: u64, mtime: s64, dir: bool, name: string }\n\n    /// An open file.\n    resource file {\n        /// Reads at most `len` bytes at `offset`.\n        read: func(offset: u64, len: u32) -> result<list<u8>, error>;\n        stat: func() -> stat;\n    }\n\n    /// Opens a file below the root.\n    open: func(path: string) -> result<file, error>;\n    put: func(f: borrow<file>, data: list<u8>) -> u64;\n}\n",
         ),
@@ -174,7 +175,7 @@ pub mod files {
     /// Reading files.
     #[derive(Clone)]
     pub struct Files {
-        link: link::Bound,
+        pub(super) link: link::Bound,
     }
     impl Files {
         /// Binds to the server that exports this interface as `name`.
@@ -273,13 +274,13 @@ pub mod files {
                     }
                 }
                 link::Bound::Local(server_) => {
-                    match server_.open(path) {
+                    match Serve::open(&**server_, path) {
                         Ok(value_) => {
                             Ok(File {
                                 link: link::FileLink::Local(value_),
                             })
                         }
-                        Err(error_) => Err(::upcall::Failure::Returned(error_)),
+                        Err(value_) => Err(::upcall::Failure::Returned(value_)),
                     }
                 }
             }
@@ -291,7 +292,13 @@ pub mod files {
                     binding_.call::<_, u64>(3, &(f.link.handle(binding_)?, data))
                 }
                 link::Bound::Local(server_) => {
-                    Ok(server_.put(&**f.link.server()?, ::upcall::Bytes::from(data)))
+                    Ok(
+                        Serve::put(
+                            &**server_,
+                            &**f.link.server()?,
+                            ::upcall::Bytes::from(data),
+                        ),
+                    )
                 }
             }
         }
@@ -305,7 +312,7 @@ pub mod files {
     ///
     /// A handle to an object in the server. Dropping it lets the server drop the object.
     pub struct File {
-        link: link::FileLink,
+        pub(super) link: link::FileLink,
     }
     impl File {
         /// Reads at most `len` bytes at `offset`.
@@ -325,9 +332,9 @@ pub mod files {
                     }
                 }
                 link::FileLink::Local(server_) => {
-                    match server_.read(offset, len) {
+                    match ServeFile::read(&**server_, offset, len) {
                         Ok(value_) => Ok(value_),
-                        Err(error_) => Err(::upcall::Failure::Returned(error_)),
+                        Err(value_) => Err(::upcall::Failure::Returned(value_)),
                     }
                 }
             }
@@ -338,7 +345,7 @@ pub mod files {
                 link::FileLink::Remote { binding: binding_, handle: handle_, .. } => {
                     binding_.call::<_, Stat>(1, &(*handle_,))
                 }
-                link::FileLink::Local(server_) => Ok(server_.stat()),
+                link::FileLink::Local(server_) => Ok(ServeFile::stat(&**server_)),
             }
         }
     }
@@ -359,10 +366,18 @@ pub mod files {
         const ALIGN: usize = 8;
         const FIXED: bool = true;
     }
+    impl stub::Put for File {
+        fn tail(&self) -> usize {
+            0
+        }
+        fn put(&self, e: &mut stub::Encoder<'_>, at: usize) {
+            stub::Put::put(&self.link.number(), e, at);
+        }
+    }
     impl stub::Get for File {
         fn get(d: &stub::Decoder<'_>, at: usize) -> Result<Self, stub::Malformed> {
             let handle = <stub::Handle as stub::Get>::get(d, at)?;
-            match d.binding() {
+            match d.part(&INTERFACE) {
                 Some(binding) => {
                     Ok(Self {
                         link: link::FileLink::Remote {
@@ -401,55 +416,63 @@ pub mod files {
     }
     impl<S: Serve> stub::Dispatch for link::Server<S> {
         fn dispatch(&self, call: stub::Call<'_>) -> stub::Replied {
-            match call.procedure() {
-                0 => {
-                    call.respond(|args_: &stub::Decoder<'_>| {
-                        let this_ = args_.borrow::<dyn ServeFile>(0)?;
-                        let offset = args_.get::<u64>(8)?;
-                        let len = args_.get::<u32>(16)?;
-                        Ok(this_.read(offset, len))
-                    })
-                }
-                1 => {
-                    call.respond(|args_: &stub::Decoder<'_>| {
-                        let this_ = args_.borrow::<dyn ServeFile>(0)?;
-                        Ok(this_.stat())
-                    })
-                }
-                2 => {
-                    call.respond(|args_: &stub::Decoder<'_>| {
-                        let path = args_.get::<String>(0)?;
-                        Ok(self.0.open(&path))
-                    })
-                }
-                3 => {
-                    call.respond(|args_: &stub::Decoder<'_>| {
-                        let f = args_.borrow::<dyn ServeFile>(0)?;
-                        let data = args_.bytes(8)?;
-                        Ok(self.0.put(&*f, data))
-                    })
-                }
-                _ => call.unknown(),
+            run_(&self.0, call.procedure(), call)
+        }
+    }
+    #[inline]
+    pub(super) fn run_<S: Serve>(
+        server_: &S,
+        number: u16,
+        call: stub::Call<'_>,
+    ) -> stub::Replied {
+        match number {
+            0 => {
+                call.respond(|args_: &stub::Decoder<'_>| {
+                    let this_ = args_.borrow::<dyn ServeFile>(0)?;
+                    let offset = args_.get::<u64>(8)?;
+                    let len = args_.get::<u32>(16)?;
+                    Ok(ServeFile::read(&*this_, offset, len))
+                })
             }
+            1 => {
+                call.respond(|args_: &stub::Decoder<'_>| {
+                    let this_ = args_.borrow::<dyn ServeFile>(0)?;
+                    Ok(ServeFile::stat(&*this_))
+                })
+            }
+            2 => {
+                call.respond(|args_: &stub::Decoder<'_>| {
+                    let path = args_.get::<String>(0)?;
+                    Ok(Serve::open(server_, &path))
+                })
+            }
+            3 => {
+                call.respond(|args_: &stub::Decoder<'_>| {
+                    let f = args_.borrow::<dyn ServeFile>(0)?;
+                    let data = args_.bytes(8)?;
+                    Ok(Serve::put(server_, &*f, data))
+                })
+            }
+            _ => call.unknown(),
         }
     }
     /// Where calls go: to another domain, or to a server in this one.
-    mod link {
+    pub(super) mod link {
         use ::upcall::stub;
         use ::std::sync::Arc;
         #[derive(Clone)]
-        pub(super) enum Bound {
+        pub enum Bound {
             Remote(stub::Binding),
             Local(Arc<dyn super::Serve>),
         }
-        pub(super) struct Server<S>(pub(super) S);
-        pub(super) enum FileLink {
+        pub struct Server<S>(pub S);
+        pub enum FileLink {
             Remote { binding: stub::Binding, handle: stub::Handle, owned: bool },
             Local(Arc<dyn super::ServeFile>),
         }
         impl FileLink {
             /// The handle, if it belongs to this very binding.
-            pub(super) fn handle(
+            pub fn handle(
                 &self,
                 to: &stub::Binding,
             ) -> Result<stub::Handle, ::upcall::CallError> {
@@ -461,7 +484,7 @@ pub mod files {
                 }
             }
             /// The object, if it is in this domain.
-            pub(super) fn server(
+            pub fn server(
                 &self,
             ) -> Result<&Arc<dyn super::ServeFile>, ::upcall::CallError> {
                 match self {
@@ -469,8 +492,15 @@ pub mod files {
                     Self::Remote { .. } => Err(::upcall::CallError::ForeignHandle),
                 }
             }
+            /// The handle's number; none that a server gives out for an object in this domain.
+            pub fn number(&self) -> stub::Handle {
+                match self {
+                    Self::Remote { handle, .. } => *handle,
+                    Self::Local(_) => stub::Handle(0),
+                }
+            }
             /// The object is the server's now: nothing to release.
-            pub(super) fn give_up(&mut self) {
+            pub fn give_up(&mut self) {
                 if let Self::Remote { owned, .. } = self {
                     *owned = false;
                 }

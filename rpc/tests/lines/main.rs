@@ -52,6 +52,7 @@ const fn null(name: &'static str) -> Procedure {
 static NULLS: Interface = Interface {
     id: std::borrow::Cow::Borrowed("test:lines/nulls@1.0.0"),
     procedures: std::borrow::Cow::Borrowed(&[null("null0"), null("null1")]),
+    parts: std::borrow::Cow::Borrowed(&[]),
     source: std::borrow::Cow::Borrowed(""),
     limits: std::borrow::Cow::Borrowed(""),
 };
