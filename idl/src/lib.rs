@@ -46,8 +46,7 @@
 //! caller before anything is sent. Keys, interfaces and procedures that do not exist are errors.
 //!
 //! # What is refused
-//! `future`, `stream`, `map`, `error-context`, `async func`, getters and setters; worlds that declare anything of their
-//! own; more than 16 parameters or tuple members, 1000 procedures with those that are carried, 64 carried interfaces,
+//! `future`, `stream`, `map`, `error-context`, `async func`, getters and setters; more than 16 parameters or tuple members, 1000 procedures with those that are carried, 64 carried interfaces,
 //! 256 MiB in place, 48 levels of nesting. The error gives the place and what to write instead. The parser itself refuses
 //! flags above 32, recursive types, and what is lent in a result.
 //!

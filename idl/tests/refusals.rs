@@ -86,15 +86,33 @@ fn hostile_definitions_end_quickly() {
 }
 
 #[test]
-fn worlds_may_only_name_interfaces() {
-    let with = |world: &str| {
-        let wit = format!("package a:b;\ninterface i {{ f: func(); }}\nworld w {{\n{world}\n}}");
-        Interface::parse("a:b/i", &wit, "").map(|_| ()).map_err(|e| e.to_string())
+fn what_a_world_declares_are_interfaces() {
+    let told = |world: &str, interface: &str| {
+        let wit = format!("package a:b@1.0.0;\ninterface i {{ f: func(); type t = u8; }}\nworld w {{\n{world}\n}}");
+        let found = Interface::parse(&format!("a:b/{interface}@1.0.0"), &wit, "").map_err(|e| e.to_string())?;
+        Ok::<_, String>(found.interface().bound().map(|p| p.signature.clone()).collect::<Vec<_>>())
     };
-    assert_eq!(with("import i; export i;"), Ok(()));
-    assert!(with("import f: func();").unwrap_err().contains("4:8: a function declared inside a world"));
-    assert!(with("import x: interface { f: func(); }").unwrap_err().contains("4:8: an interface declared inside a world"));
-    assert!(with("record r { a: u8 }").unwrap_err().contains("4:8: a type declared inside a world"));
+    let only = |text: &str| Ok(vec![text.to_owned()]);
+    assert_eq!(told("import i; export i;", "i"), only("f: func()"));
+    let error = told("import i; export i;", "w").unwrap_err();
+    assert!(error.contains("it has no interface `a:b/w@1.0.0`, only a:b/i@1.0.0"), "{error}");
+    let both = "use i.{t}; record r { a: t } import g: func(r: r); export g: func() -> r;";
+    assert_eq!(told(both, "w"), only("g: func() -> record{a: u8}"));
+    assert_eq!(told(both, "w-imports"), only("g: func(r: record{a: u8})"));
+    let inside = "import x: interface { f: func(); } export x: interface { f: func() -> u8; }";
+    assert_eq!((told(inside, "w-imports-x"), told(inside, "w-x")), (only("f: func()"), only("f: func() -> u8")));
+    let resource = "resource q { go: func(); } export h: func() -> q;";
+    let carried = ["h: func() -> own<q>", "a:b/w-imports.q.go: func(self: borrow<q>)"].map(String::from).to_vec();
+    assert_eq!(told(resource, "w"), Ok(carried));
+    // What is included, also from another package, becomes the world's own.
+    let included = "resource q { go: func(); } export h: func() -> q; }\nworld v { include w;";
+    let foreign = "include c:d/u; }\n package c:d { world u { resource q { go: func(); } export h: func() -> q; }";
+    for (world, text) in [("w", included), ("v", included), ("w", foreign)] {
+        let carried = format!("a:b/{world}-imports.q.go: func(self: borrow<q>)");
+        assert_eq!(told(text, world), Ok(vec!["h: func() -> own<q>".into(), carried]));
+    }
+    let error = told("import f: func();\n}\ninterface w-imports {", "i").unwrap_err();
+    assert!(error.contains("3:7: the name `w-imports` beside what world `w` declares"), "{error}");
 }
 
 #[test]

@@ -28,6 +28,7 @@ impl Lowering<'_> {
             let found = homes.of(&self.model, interface);
             for home in &found {
                 if seen.insert(*home) {
+                    // What a world of another package declares itself has no procedures here.
                     let id = self.interfaces.iter().find(|(_, index)| **index == *home).map(|(id, _)| *id);
                     id.into_iter().for_each(|id| self.whole(id));
                     open.push(*home);

@@ -7,13 +7,14 @@
 mod carried;
 mod procedures;
 mod types;
+mod worlds;
 
 use crate::error::{Error, Location};
 use crate::limits::Limits;
 use crate::model::{Interface, Model, Procedure, TypeId};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use wit_parser::{InterfaceId, PackageId, ParseError, Resolve, ResolveError, Span, WorldItem};
+use wit_parser::{InterfaceId, PackageId, ParseError, Resolve, ResolveError, Span, WorldId};
 
 /// Types may be nested this deep, named ones included. Everything behind this module recurses over types.
 pub const MAX_DEPTH: usize = 48;
@@ -68,6 +69,7 @@ pub(crate) fn parse_all(source: &Source<'_>, limits: &Limits, most: usize) -> Re
         package,
         types: HashMap::new(),
         interfaces: HashMap::new(),
+        worlds: HashMap::new(),
         depths: Vec::new(),
         errors: Vec::new(),
         most,
@@ -195,6 +197,8 @@ struct Lowering<'a> {
     package: PackageId,
     types: HashMap<wit_parser::TypeId, TypeId>,
     interfaces: HashMap<InterfaceId, usize>,
+    /// What a world declares itself: imported or not.
+    worlds: HashMap<(WorldId, bool), usize>,
     /// How deep each type of the model is nested.
     depths: Vec<usize>,
     /// What was refused. The walk goes on behind it until there are `most`, so that one run tells all to who wants to know. A definition from another
@@ -214,10 +218,6 @@ impl Lowering<'_> {
     fn package(&mut self) {
         let resolve = self.resolve;
         let package = &resolve.packages[self.package];
-        for world in package.worlds.values() {
-            let done = self.world(&resolve.worlds[*world]);
-            self.note(done);
-        }
         // A folder is read in whatever order the file system gives; the place in the text is an order that stays.
         let mut own: Vec<_> = package.interfaces.values().copied().collect();
         own.sort_by_key(|id| self.at(resolve.interfaces[*id].span));
@@ -226,6 +226,11 @@ impl Lowering<'_> {
         }
         for id in own {
             self.whole(id);
+        }
+        let mut worlds: Vec<_> = package.worlds.values().copied().collect();
+        worlds.sort_by_key(|id| self.at(resolve.worlds[*id].span));
+        for id in worlds {
+            self.world(id);
         }
         self.carry();
     }
@@ -242,16 +247,21 @@ impl Lowering<'_> {
             }
         }
         for function in resolve.interfaces[id].functions.values() {
-            if self.model.interfaces[index].procedures.len() == MAX_PROCEDURES {
-                return self.too_many(index);
-            }
-            let done = self.procedure(index, function).and_then(|p| self.written(&p).map(|()| p));
-            if let Some(procedure) = self.note(done) {
-                self.model.interfaces[index].procedures.push(procedure);
-            }
+            self.add(index, function);
             if self.full() {
                 return;
             }
+        }
+    }
+
+    /// Takes over a procedure.
+    fn add(&mut self, interface: usize, function: &wit_parser::Function) {
+        if self.model.interfaces[interface].procedures.len() == MAX_PROCEDURES {
+            return self.too_many(interface);
+        }
+        let done = self.procedure(interface, function).and_then(|p| self.written(&p).map(|()| p));
+        if let Some(procedure) = self.note(done) {
+            self.model.interfaces[interface].procedures.push(procedure);
         }
     }
 
@@ -286,30 +296,6 @@ impl Lowering<'_> {
                 None
             }
         }
-    }
-
-    /// Worlds say what a WebAssembly component imports and exports. One that only names interfaces adds nothing and
-    /// loses nothing; one that declares something of its own would be lost silently.
-    fn world(&self, world: &wit_parser::World) -> Result<(), Error> {
-        for item in world.imports.values().chain(world.exports.values()) {
-            let inside = match item {
-                WorldItem::Interface { id, .. } => {
-                    self.resolve.interfaces[*id].name.is_none().then_some("an interface declared inside a world")
-                }
-                WorldItem::Function(_) => Some("a function declared inside a world"),
-                WorldItem::Type { .. } => Some("a type declared inside a world"),
-            };
-            if let Some(construct) = inside {
-                let span = match item {
-                    WorldItem::Interface { id, span, .. } if !span.is_known() => self.resolve.interfaces[*id].span,
-                    _ => item.span(),
-                };
-                let at = self.at(if span.is_known() { span } else { world.span });
-                let advice = "move it into a named interface; domains bind to interfaces, not to worlds";
-                return Err(Error::unsupported(&at, construct, advice));
-            }
-        }
-        Ok(())
     }
 
     fn interface(&mut self, id: InterfaceId) -> usize {

@@ -17,12 +17,15 @@ impl Lowering<'_> {
         if depth > MAX_DEPTH {
             return Err(too_deep(&at));
         }
-        let TypeOwner::Interface(owner) = def.owner else {
-            let advice = "move it into a named interface";
-            return Err(Error::unsupported(&at, "a type that belongs to no interface", advice));
-        };
         let (shape, inner) = self.shape(id, &at, depth)?;
-        let interface = self.interface(owner);
+        let interface = match def.owner {
+            TypeOwner::Interface(owner) => self.interface(owner),
+            TypeOwner::World(owner) => self.types_of_world(owner),
+            TypeOwner::None => {
+                let advice = "move it into a named interface";
+                return Err(Error::unsupported(&at, "a type that belongs to no interface", advice));
+            }
+        };
         let layout = check_size(self.model.layout_of_shape(&shape), &at, "a type")?;
         let holds = self.model.holds_in(&shape);
         let ty = TypeId(self.model.types.len());
