@@ -57,7 +57,9 @@ fn any_value(model: &'static Model, ty: &'static Type) -> BoxedStrategy<Value<'s
         Type::F64 => (prop::num::f64::NORMAL | prop::num::f64::SUBNORMAL | prop::num::f64::INFINITE).prop_map(Value::F64).boxed(),
         Type::Char => number(Value::Char),
         Type::String => number(Value::String),
-        Type::List(t) if **t == Type::U8 => prop::collection::vec(any::<u8>(), 0..20).prop_map(Value::Bytes).boxed(),
+        Type::List(t) if *model.resolve(t) == Type::U8 => {
+            prop::collection::vec(any::<u8>(), 0..20).prop_map(Value::Bytes).boxed()
+        }
         Type::List(t) => prop::collection::vec(of(t), 0..4).prop_map(Value::List).boxed(),
         Type::FixedList(t, n) => prop::collection::vec(of(t), *n as usize).prop_map(Value::List).boxed(),
         Type::Option(t) => prop::option::of(of(t)).prop_map(|v| Value::Option(v.map(Box::new))).boxed(),
@@ -114,6 +116,39 @@ fn values_go_through_a_block_and_through_text() {
         prop_assert_eq!(i.decode(f, &block).unwrap(), text);
         Ok(())
     });
+}
+
+/// The same for whatever packages of others declare: all that any of their procedures takes or gives.
+#[test]
+fn values_of_every_package_go_through_a_block_and_through_text() {
+    let packages = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/packages");
+    let config = ProptestConfig { cases: 6, failure_persistence: None, ..ProptestConfig::default() };
+    let mut types = 0;
+    for collection in ["wasi-0.2", "wasi-proposals", "wit-parser"] {
+        for entry in std::fs::read_dir(packages.join(collection)).unwrap() {
+            let Ok(model) = crate::load(entry.unwrap().path()) else { continue };
+            let model: &'static Model = Box::leak(Box::new(model));
+            for procedure in model.interfaces.iter().flat_map(|i| &i.procedures) {
+                for ty in procedure.params.iter().map(|p| &p.ty).chain(&procedure.result) {
+                    types += 1;
+                    let mut runner = proptest::test_runner::TestRunner::new(config.clone());
+                    let done = runner.run(&any_value(model, ty), |value| {
+                        let text = wasm_wave::to_string(&value).unwrap();
+                        prop_assert_eq!(&wave::read(model, ty, &text).map_err(TestCaseError::fail)?, &value, "{}", text);
+                        let fixed = model.layout(ty).size;
+                        let mut writer = block::Writer::new(model, fixed, procedure.limits);
+                        writer.put(ty, &value, 0).map_err(TestCaseError::fail)?;
+                        let block = writer.finish();
+                        let read = block::Reader::new(model, &block, fixed, procedure.limits).and_then(|mut r| r.get(ty, 0));
+                        prop_assert_eq!(&read.unwrap(), &value);
+                        Ok(())
+                    });
+                    done.unwrap_or_else(|e| panic!("{} of {}: {e}", model.wit(ty), procedure.signature));
+                }
+            }
+        }
+    }
+    assert!(types > 400, "{types}");
 }
 
 /// A hostile server: a good block with one word replaced, cut short, or both. Whatever comes out, it comes out.
