@@ -175,6 +175,10 @@ fn the_generator_refuses_names_that_meet() {
     assert!(error.contains("i.wit:3:8: the name `serve` beside what else becomes `Serve`"), "{error}");
     let error = generate("new", "resource r { constructor(); }\nnew-r: func();").unwrap_err();
     assert!(error.contains("becomes `new_r`"), "{error}");
+    let error = generate("static", "resource set { pacing: static func(); }").unwrap_err();
+    assert!(error.contains("becomes `set_pacing`"), "{error}");
+    let error = generate("served", "resource r;\nrecord a { r: r }\nrecord served-a { b: u8 }\nf: func(a: a);").unwrap_err();
+    assert!(error.contains("i.wit:5:8: the name `served-a` beside what else becomes `ServedA`"), "{error}");
     // An interface and a type of one name get along: the client is called otherwise.
     let code = generate("client", "record i { a: u8 }\nf: func() -> i;").unwrap();
     assert!(code.contains("pub struct IClient"), "{code}");

@@ -78,7 +78,7 @@ impl Module<'_> {
             self,
             "link::Bound::Remote(binding) => Bound::Remote(binding.part(&INTERFACE).expect(\"what carries this one, too\")),"
         );
-        emit!(self, "link::Bound::Local(server) => Bound::Local(server.clone()) }} }} }} }}");
+        emit!(self, "link::Bound::Local(server) => Bound::Local(::std::sync::Arc::clone(server) as _) }} }} }} }}");
     }
 
     /// The methods that give the same client with other terms.
@@ -113,7 +113,7 @@ impl Module<'_> {
                 self,
                 "match &self.link {{ link::Bound::Remote(binding) => Self {{ link: link::Bound::Remote(binding.with_{term}({term})) }},"
             );
-            emit!(self, "link::Bound::Local(_) => self.clone() }} }}");
+            emit!(self, "link::Bound::Local(_) => ::core::clone::Clone::clone(self) }} }}");
         }
     }
 

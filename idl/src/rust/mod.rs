@@ -56,6 +56,9 @@ enum Side {
     Server,
 }
 
+/// What every client has beside its procedures.
+const CLIENT_METHODS: &[&str] = &["bind", "local", "set_pacing", "with_deadline", "with_hand_off"];
+
 /// How a parameter is passed.
 enum Pass {
     /// Numbers, enums, flags.
@@ -184,7 +187,7 @@ impl<'a> Module<'a> {
             ProcedureKind::Static(id) => {
                 return format!("{}_{}", snake_part(&self.model.def(id).name), snake_part(&procedure.function));
             }
-            ProcedureKind::Free => &["bind", "local", "set_pacing"],
+            ProcedureKind::Free => CLIENT_METHODS,
             ProcedureKind::Method(_) => &["new"],
         };
         let name = snake(&procedure.function);
@@ -222,6 +225,7 @@ impl<'a> Module<'a> {
             }
         }
         let mut methods: BTreeMap<Option<TypeId>, BTreeSet<String>> = BTreeMap::new();
+        methods.insert(None, CLIENT_METHODS.iter().map(|name| format!("client {name}")).collect());
         for (_, procedure) in self.procedures() {
             let (client, server) = match procedure.kind {
                 ProcedureKind::Free | ProcedureKind::Static(_) => (None, None),

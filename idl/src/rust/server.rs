@@ -16,7 +16,7 @@ impl Module<'_> {
         }
         let parts: String =
             self.interface().parts.iter().map(|part| format!("super::{}::Serve + ", self.modules[part.interface])).collect();
-        emit!(self, "pub trait Serve: {parts}Send + Sync + 'static {{");
+        emit!(self, "pub trait Serve: {parts}::core::marker::Send + ::core::marker::Sync + 'static {{");
         for (_, procedure) in self.procedures() {
             if !matches!(procedure.kind, ProcedureKind::Method(_)) {
                 self.required_method(procedure);
@@ -36,7 +36,7 @@ impl Module<'_> {
         let def = self.model.def(id);
         let name = self.trait_name(id);
         emit!(self, "/// An object behind a handle to `{}`. It is dropped when the client drops the handle, or dies.", def.name);
-        emit!(self, "pub trait {name}: ::core::any::Any + Send + Sync {{");
+        emit!(self, "pub trait {name}: ::core::any::Any + ::core::marker::Send + ::core::marker::Sync {{");
         for (_, procedure) in self.procedures() {
             if procedure.kind == ProcedureKind::Method(id) {
                 self.required_method(procedure);

@@ -426,7 +426,7 @@ impl Module<'_> {
             return;
         }
         emit!(self, "const _: () = {{");
-        emit!(self, "const fn agree<T: stub::Layout + ?Sized>(size: usize, align: usize, fixed: bool) {{");
+        emit!(self, "const fn agree<T: stub::Layout + ?::core::marker::Sized>(size: usize, align: usize, fixed: bool) {{");
         emit!(self, "assert!(T::SIZE == size && T::ALIGN == align && T::FIXED == fixed); }}");
         for (ty, layout) in facts {
             emit!(self, "agree::<{ty}>({}, {}, {});", layout.size, layout.align, layout.fixed);

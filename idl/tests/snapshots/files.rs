@@ -221,7 +221,7 @@ pub mod files {
                         link: link::Bound::Remote(binding.with_deadline(deadline)),
                     }
                 }
-                link::Bound::Local(_) => self.clone(),
+                link::Bound::Local(_) => ::core::clone::Clone::clone(self),
             }
         }
         /// The same client, whose calls, made by this clone, or by what it returns, are given up when `abandon` says so.
@@ -247,7 +247,7 @@ pub mod files {
                         link: link::Bound::Remote(binding.with_hand_off(hand_off)),
                     }
                 }
-                link::Bound::Local(_) => self.clone(),
+                link::Bound::Local(_) => ::core::clone::Clone::clone(self),
             }
         }
         /// The same client, with a say in what calls made by this clone, or by what it returns, do when all A-stacks are in use.
@@ -396,14 +396,14 @@ pub mod files {
         }
     }
     /// A server of `demo:files/files@1.0.0`. Calls come from many threads at once.
-    pub trait Serve: Send + Sync + 'static {
+    pub trait Serve: ::core::marker::Send + ::core::marker::Sync + 'static {
         /// Opens a file below the root.
         fn open(&self, path: &str) -> Result<::std::sync::Arc<dyn ServeFile>, Error>;
         /// `put: func(f: borrow<file>, data: list<u8>) -> u64`
         fn put(&self, f: &dyn ServeFile, data: ::upcall::Bytes<'_>) -> u64;
     }
     /// An object behind a handle to `file`. It is dropped when the client drops the handle, or dies.
-    pub trait ServeFile: ::core::any::Any + Send + Sync {
+    pub trait ServeFile: ::core::any::Any + ::core::marker::Send + ::core::marker::Sync {
         /// Reads at most `len` bytes at `offset`.
         fn read(&self, offset: u64, len: u32) -> Result<Vec<u8>, Error>;
         /// `file.stat: func(self: borrow<file>) -> record{size: u64, mtime: s64, dir: bool, name: string}`
@@ -508,7 +508,7 @@ pub mod files {
         }
     }
     const _: () = {
-        const fn agree<T: stub::Layout + ?Sized>(
+        const fn agree<T: stub::Layout + ?::core::marker::Sized>(
             size: usize,
             align: usize,
             fixed: bool,
