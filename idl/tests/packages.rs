@@ -13,7 +13,7 @@ fn here(path: &str) -> PathBuf {
 /// The packages: each folder, and each file that stands by itself.
 fn packages() -> Vec<(String, PathBuf)> {
     let mut all = Vec::new();
-    for collection in ["wasi-0.2", "wasi-proposals", "wit-parser"] {
+    for collection in ["spin", "wasi-0.2", "wasi-0.3", "wasi-proposals", "wit-parser"] {
         let folder = here("packages").join(collection);
         for entry in std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
             let path = entry.unwrap().path();

@@ -124,7 +124,7 @@ fn values_of_every_package_go_through_a_block_and_through_text() {
     let packages = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/packages");
     let config = ProptestConfig { cases: 6, failure_persistence: None, ..ProptestConfig::default() };
     let mut types = 0;
-    for collection in ["wasi-0.2", "wasi-proposals", "wit-parser"] {
+    for collection in ["spin", "wasi-0.2", "wasi-proposals", "wit-parser"] {
         for entry in std::fs::read_dir(packages.join(collection)).unwrap() {
             let Ok(model) = crate::load(entry.unwrap().path()) else { continue };
             let model: &'static Model = Box::leak(Box::new(model));
