@@ -135,7 +135,7 @@ fn check_tells_all_that_is_wrong() {
         ("good.wit", OLD),
         (
             "bad.wit",
-            "package a:b;\ninterface i {\n  f: func() -> stream<u8>;\n  g: async func();\n  h: func(a: u8);\n}\ninterface j {\n  k: func(a: error-context);\n}",
+            "package a:b;\ninterface i {\n  f: func() -> stream<u8>;\n  g: func() -> future;\n  h: func(a: u8);\n}\ninterface j {\n  k: func(a: error-context);\n}",
         ),
         ("broken.wit", "package a:b;\ninterface i {\n  f: func(;\n}"),
         (
@@ -150,7 +150,7 @@ fn check_tells_all_that_is_wrong() {
         error.lines().filter_map(|line| line.strip_prefix("upcall: ")).filter_map(|l| l.split(": ").next()).collect();
     assert_eq!(
         (code, places),
-        (1, vec!["bad.wit:3:16", "bad.wit:4:3", "bad.wit:8:11", "broken.wit:3:11", "clash.wit:3:10", "clash.wit:7:10"]),
+        (1, vec!["bad.wit:3:16", "bad.wit:4:16", "bad.wit:8:11", "broken.wit:3:11", "clash.wit:3:10", "clash.wit:7:10"]),
         "{error}"
     );
 }

@@ -46,9 +46,11 @@
 //! caller before anything is sent. Keys, interfaces and procedures that do not exist are errors.
 //!
 //! # What is refused
-//! `future`, `stream`, `map`, `error-context`, `async func`, getters and setters; more than 16 parameters or tuple members, 1000 procedures with those that are carried, 64 carried interfaces,
+//! `future`, `stream`, `map`, `error-context`, getters and setters; more than 16 parameters or tuple members, 1000 procedures with those that are carried, 64 carried interfaces,
 //! 256 MiB in place, 48 levels of nesting. The error gives the place and what to write instead. The parser itself refuses
 //! flags above 32, recursive types, and what is lent in a result.
+//!
+//! `async func` is taken as `func`: a call blocks only the thread that makes it, and those are cheap.
 //!
 //! # Resources
 //! A handle may stand anywhere in a value. A client's values hold the structs of its resources, a server's the objects:

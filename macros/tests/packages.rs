@@ -12,6 +12,9 @@ macro_rules! packages {
 
 packages! {
     spin_legacy = "../idl/tests/packages/spin/legacy";
+    spin_mqtt = "../idl/tests/packages/spin/mqtt";
+    spin_redis = "../idl/tests/packages/spin/redis";
+    spin_variables = "../idl/tests/packages/spin/variables";
     wasi_0_2_cli = "../idl/tests/packages/wasi-0.2/cli";
     wasi_0_2_clocks = "../idl/tests/packages/wasi-0.2/clocks";
     wasi_0_2_filesystem = "../idl/tests/packages/wasi-0.2/filesystem";
@@ -19,12 +22,14 @@ packages! {
     wasi_0_2_io = "../idl/tests/packages/wasi-0.2/io";
     wasi_0_2_random = "../idl/tests/packages/wasi-0.2/random";
     wasi_0_2_sockets = "../idl/tests/packages/wasi-0.2/sockets";
+    wasi_0_3_clocks = "../idl/tests/packages/wasi-0.3/clocks";
     wasi_0_3_random = "../idl/tests/packages/wasi-0.3/random";
     wasi_proposals_config = "../idl/tests/packages/wasi-proposals/config";
     wasi_proposals_keyvalue = "../idl/tests/packages/wasi-proposals/keyvalue";
     wasi_proposals_nn = "../idl/tests/packages/wasi-proposals/nn";
     wasi_proposals_otel = "../idl/tests/packages/wasi-proposals/otel";
     wasi_proposals_tls = "../idl/tests/packages/wasi-proposals/tls";
+    wit_parser_async = "../idl/tests/packages/wit-parser/async.wit";
     wit_parser_complex_include = "../idl/tests/packages/wit-parser/complex-include";
     wit_parser_cross_package_resource = "../idl/tests/packages/wit-parser/cross-package-resource";
     wit_parser_diamond1 = "../idl/tests/packages/wit-parser/diamond1";

@@ -8,12 +8,10 @@ use crate::signature;
 use wit_parser::FunctionKind;
 
 impl Lowering<'_> {
+    /// `async` makes no difference: it says that a function may take its time, and any call here blocks nobody but the
+    /// thread that makes it.
     pub(super) fn procedure(&mut self, interface: usize, function: &wit_parser::Function) -> Result<Procedure, Error> {
         let at = self.at(function.span);
-        if function.kind.is_async() {
-            let advice = "leave `async` out: a call blocks only the thread that makes it";
-            return Err(Error::unsupported(&at, "`async func`", advice));
-        }
         if function.kind.accessor().is_some() {
             return Err(Error::unsupported(&at, "a getter or setter", "declare a func"));
         }
@@ -28,10 +26,10 @@ impl Lowering<'_> {
             None => None,
         };
         let (kind, name, short) = match (&function.kind, resource) {
-            (FunctionKind::Method(_), Some(r)) => {
+            (FunctionKind::Method(_) | FunctionKind::AsyncMethod(_), Some(r)) => {
                 (ProcedureKind::Method(r), format!("{}.{short}", self.model.def(r).name), short)
             }
-            (FunctionKind::Static(_), Some(r)) => {
+            (FunctionKind::Static(_) | FunctionKind::AsyncStatic(_), Some(r)) => {
                 (ProcedureKind::Static(r), format!("{}.{short}", self.model.def(r).name), short)
             }
             (FunctionKind::Constructor(_), Some(r)) => {
