@@ -42,7 +42,7 @@
 //! [files."file.read"]       # and for one procedure of it
 //! tail = "64KiB"
 //! ```
-//! The nearest one counts. What fits no A-stack is sent out of band; what is over `string` or `list` is an error in the
+//! The nearest one counts; what is carried of another package has those of `[limits]`. What fits no A-stack is sent out of band; what is over `string` or `list` is an error in the
 //! caller before anything is sent. Keys, interfaces and procedures that do not exist are errors.
 //!
 //! # What is refused

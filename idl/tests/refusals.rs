@@ -134,6 +134,17 @@ fn an_interface_carries_those_whose_objects_it_takes_or_gives() {
 }
 
 #[test]
+fn what_is_carried_keeps_the_limits_that_it_has_at_home() {
+    let wit = "package a:b;
+        interface h { resource r { put: func(s: string); } }
+        interface i { use h.{r}; use c:d/h.{r as other}; f: func(a: borrow<r>, b: borrow<other>, s: string); }
+        package c:d { interface h { resource r { put: func(s: string); } } }";
+    let i = Interface::parse("a:b/i", wit, "[limits]\nstring = 50\n[h]\nstring = 10\n[i]\nstring = 20\n").unwrap();
+    let limits: Vec<_> = i.interface().bound().map(|p| (p.name.as_str(), p.limits.string)).collect();
+    assert_eq!(limits, [("f", 20), ("a:b/h.r.put", 10), ("c:d/h.r.put", 50)], "a table is for an interface of the package");
+}
+
+#[test]
 fn what_is_lent_is_not_given_back() {
     for ty in ["borrow<r>", "list<borrow<r>>", "x", "result<u8, option<x>>"] {
         let found = refusal(&format!("resource r;\nrecord x {{ h: borrow<r> }}\nf: func() -> {ty};"));

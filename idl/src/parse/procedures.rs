@@ -76,7 +76,10 @@ impl Lowering<'_> {
     }
 
     fn procedure_limits(&self, interface: usize, name: &str, params: &[Param], result: Option<&Type>) -> ProcedureLimits {
-        let chosen = self.limits.of(&self.model.interfaces[interface].name, name);
+        // A table is for an interface of the package, and one of another may have the same name.
+        let interface = &self.model.interfaces[interface];
+        let table = if interface.foreign.is_some() { "" } else { &interface.name };
+        let chosen = self.limits.of(table, name);
         let tail = |types: &mut dyn Iterator<Item = &Type>| {
             let most = types.fold(0_u64, |sum, ty| sum.saturating_add(self.model.longest_tail(ty, &chosen)));
             u32::try_from(most.min(u64::from(chosen.tail))).unwrap_or(chosen.tail)
