@@ -3,12 +3,11 @@
 #![deny(warnings)]
 #![forbid(unsafe_code)]
 
-mod stubs {
-    upcall::interface!("../idl/tests/wit/echo");
-}
+// At the root of a crate: the modules of one package find each other there too.
+upcall::interface!("../idl/tests/wit/echo");
 
+use echo::*;
 use proptest::prelude::*;
-use stubs::echo::{self, *};
 use upcall_idl::dynamic::Interface;
 use upcall_idl::model::{Model, Shape, Type};
 

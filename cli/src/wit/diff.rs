@@ -10,7 +10,8 @@ use upcall_idl::diff::{self, Change, Diff, InterfaceDiff, LimitChange, Refused, 
 /// Says which programs a new version of an interface breaks, and by what.
 ///
 /// OLD and NEW are WIT files, or folders of them, with the limits beside them. Binding compares each procedure that the client has by name and type;
-/// the version of the interface, the names of types and procedures that were added do not count.
+/// the version of the interface, the names of types and procedures that were added do not count. Limits do not either; but where those of `string` or
+/// `list` have become smaller, what an old client may send or get is refused when it does. `tail` and `calls` break nobody.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
