@@ -277,6 +277,53 @@ fn an_interface_carries_what_it_uses_through_others() {
     drop((running, binding));
 }
 
+/// A client that makes up numbers, or gives one object twice, gets nothing of it, and the server goes on.
+#[test]
+fn forged_handles_inside_values_are_refused() {
+    let _alone = alone();
+    let server = Server::default();
+    let _running = upcall::Server::new().export(&name("forged"), atomics::export(server.clone())).start().expect("a server");
+    let interface = &atomics::INTERFACE;
+    let interface = upcall_idl::dynamic::Interface::parse(&interface.id, &interface.source, &interface.limits).unwrap();
+    let binding = upcall_rpc::Binding::bind(&name("forged"), &atomics::INTERFACE).unwrap();
+    let call = |procedure: &str, arguments: &[&str]| {
+        let number = atomics::INTERFACE.procedures.iter().position(|p| p.name == procedure).unwrap();
+        let procedure = interface.procedure(procedure).unwrap();
+        let block = binding.call_block(number as u16, &interface.encode(procedure, arguments).unwrap())?;
+        Ok::<_, CallError>(interface.decode(procedure, &block).unwrap())
+    };
+    let make = || {
+        let made = call("test:carry/store.bucket.constructor", &["\"abc\""]).unwrap();
+        made.strip_prefix("bucket(").and_then(|rest| rest.strip_suffix(')')).expect("a handle").to_owned()
+    };
+    let (pail, given) = (make(), make());
+    let lock = call("lock-up", &[&given]).unwrap();
+    let lock = lock.strip_prefix("lock(").and_then(|rest| rest.strip_suffix(')')).expect("a handle").to_owned();
+    let next = (pail.parse::<u64>().unwrap() + (1 << 32)).to_string();
+    for forged in ["0", "18446744073709551615", &given, &next, &lock] {
+        for (procedure, arguments) in [
+            ("names", vec![format!("[{pail}, {forged}]")]),
+            ("views", vec![format!("[{{of: {forged}, times: 1}}]"), "(1, none)".into()]),
+            ("pick", vec![format!("one({forged})")]),
+            ("fixed", vec![format!("[{forged}, {forged}]")]),
+            ("mixed", vec![format!("{{given: [], lent: some({forged})}}"), pail.clone()]),
+            ("lock.give", vec![lock.clone(), format!("some({forged})")]),
+        ] {
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            assert_eq!(call(procedure, &arguments), Err(CallError::NoSuchHandle), "{procedure} {arguments:?}");
+        }
+    }
+    assert_eq!(call("names", &[&format!("[{pail}, {pail}]")]), Ok("[\"abc\", \"abc\"]".into()), "what is lent may be lent twice");
+    assert_eq!(call("fixed", &[&format!("[{pail}, {pail}]")]), Err(CallError::NoSuchHandle), "what is given is given once");
+    assert_eq!(call("names", &[&format!("[{pail}]")]), Err(CallError::NoSuchHandle), "and is gone");
+    drop(binding);
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while server.0.load(Ordering::SeqCst) > 0 && std::time::Instant::now() < end {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert_eq!(server.0.load(Ordering::SeqCst), 0, "with the binding its objects go");
+}
+
 /// A value with random objects in it, as their names.
 #[derive(Clone, Debug)]
 enum Tree {
