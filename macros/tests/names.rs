@@ -9,7 +9,7 @@ mod procedures {
         package test:procedures;
         interface clone {
             clone: func(clone: u8); drop: func(drop: string) -> string; fmt: func(); %from: func(); into: func(); eq: func();
-            with-deadline: func(); with-hand-off: func(); bind: func(); local: func(); set-pacing: func(); new: func();
+            with-deadline: func(); with-hand-off: func(); with-abandon: func(); with-shortage: func(); is-open: func(); bind: func(); local: func(); set-pacing: func(); new: func();
             type-id: func(); to-string: func(); borrow-mut: func(); as-ref: func(); deref: func(); try-into: func();
             link: func(link: u8); stub: func(stub: u8); %export: func(); run: func(); check: func(); default: func();
             value: func(value: u8, error: u8, binding: u8, handle: u8, server: string, args: list<u8>, number: u16, call: u8);

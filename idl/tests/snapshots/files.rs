@@ -234,7 +234,7 @@ pub mod files {
                         link: link::Bound::Remote(binding.with_abandon(abandon)),
                     }
                 }
-                link::Bound::Local(_) => self.clone(),
+                link::Bound::Local(_) => ::core::clone::Clone::clone(self),
             }
         }
         /// The same client, with a say in when each call made by this clone, or by what it returns, gives its processor to a server that sleeps.
@@ -260,7 +260,7 @@ pub mod files {
                         link: link::Bound::Remote(binding.with_shortage(shortage)),
                     }
                 }
-                link::Bound::Local(_) => self.clone(),
+                link::Bound::Local(_) => ::core::clone::Clone::clone(self),
             }
         }
         /// Opens a file below the root.
