@@ -154,3 +154,34 @@ fn check_tells_all_that_is_wrong() {
         "{error}"
     );
 }
+
+#[test]
+fn explain_says_where_values_travel_and_what_that_takes() {
+    let wit = "package a:b; interface i { ping: func(a: u32) -> u32; put: func(name: string, data: list<u8>) -> u64; }";
+    let files = Files::new(&[
+        ("i.wit", wit),
+        ("i.toml", "[limits]\nstring = 100\nlist = 1000\ncalls = 7\n"),
+        ("bad.wit", "package a:b; interface i { f: func( }"),
+    ]);
+    let (code, said, _) = files.run("explain i.wit");
+    assert_eq!(code, 0);
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(
+        lines[..5],
+        [
+            "a:b/i",
+            "  procedure  arguments                      results  travels in        copies",
+            "  ping       8 B                            8 B      one line          a AE, result F",
+            "  put        32 B + 1 KiB, at most 1.1 KiB  8 B      A-stack of 2 KiB  name AE, data A, result F",
+            "  7 A-stacks of 2 KiB: put",
+        ],
+        "{said}"
+    );
+    assert!(said.contains("14 KiB of A-stacks") && said.contains("8192 calls at once"), "{said}");
+    let (code, said, _) = files.run("explain i.wit --json");
+    let json: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!((code, &json[0]["astacks"][0]["bytes"]), (0, &2048.into()));
+    let (code, _, complaint) = files.run("explain bad.wit");
+    assert_eq!(code, 1);
+    assert!(complaint.contains("bad.wit:1:"), "{complaint}");
+}

@@ -6,7 +6,7 @@
 
 use crate::error::{Error, Location};
 use crate::layout::round_up;
-use crate::model::{Model, Type};
+use crate::model::{Model, Procedure, Type};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
@@ -229,6 +229,18 @@ fn size(text: &str) -> Option<u64> {
 }
 
 impl Model {
+    /// The most bytes that the arguments and the results of a procedure can take under its limits; `u64::MAX` if they can be more than can be counted.
+    #[must_use]
+    pub fn longest(&self, procedure: &Procedure) -> (u64, u64) {
+        let limits = procedure.limits;
+        let chosen = Chosen { string: limits.string, list: limits.list, tail: 0, calls: 0 };
+        let block = |fixed: u64, types: &mut dyn Iterator<Item = &Type>| {
+            types.fold(fixed, |sum, ty| sum.saturating_add(self.longest_tail(ty, &chosen)))
+        };
+        let args = block(procedure.args.size, &mut procedure.params.iter().map(|param| &param.ty));
+        (args, block(procedure.results.size, &mut procedure.result.iter()))
+    }
+
     /// The bytes that a value of `ty` can take in the tail at most, under the limits. Each piece of a tail is rounded
     /// up to 8.
     pub(crate) fn longest_tail(&self, ty: &Type, limits: &Chosen) -> u64 {

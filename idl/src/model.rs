@@ -4,7 +4,7 @@
 //! nothing behind this module has a case for it. No type of the parser appears here.
 
 use crate::error::Location;
-use crate::layout::Layout;
+use crate::layout::{Layout, round_up};
 use std::path::PathBuf;
 
 /// A named type in [`Model::types`].
@@ -248,6 +248,15 @@ pub enum ProcedureKind {
     Static(TypeId),
     /// Makes an object.
     Constructor(TypeId),
+}
+
+impl Procedure {
+    /// The blocks of its arguments and results as an A-stack holds them, in bytes: the fixed part, up to where a tail may begin, and the room for the tail.
+    #[must_use]
+    pub fn blocks(&self) -> [(u64, u32); 2] {
+        let limits = self.limits;
+        [(self.args, limits.args_tail), (self.results, limits.results_tail)].map(|(block, tail)| (round_up(block.size, 8), tail))
+    }
 }
 
 impl ProcedureKind {

@@ -98,10 +98,26 @@ impl Procedure {
 }
 
 impl Interface {
+    /// What a client that binds to it brings.
+    pub fn footprint(&self) -> Footprint {
+        Footprint { channel: upcall_shm::channel::BYTES, astacks: self.plan().bytes(), kept_segments: crate::link::KEEP }
+    }
+
     /// The A-stacks that a client with this interface makes for a binding. The server is told their classes, not the descriptors.
     pub fn plan(&self) -> Plan {
         Plan::for_procedures(self.procedures.iter().map(|procedure| (procedure.astack_bytes(), procedure.calls)))
     }
+}
+
+/// The memory that a client brings so that it can call, in bytes of address space: pages that are never used take none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Footprint {
+    /// The channel: once for 64 bindings to one server.
+    pub channel: usize,
+    /// The A-stacks of one binding.
+    pub astacks: usize,
+    /// Segments that are kept for later calls, at most, for one channel. Those in use come on top, as long as the calls last.
+    pub kept_segments: usize,
 }
 
 /// What a client says of a procedure when it binds.

@@ -39,7 +39,7 @@ const EAGER: Duration = Duration::from_micros(150);
 const SHORTLY: Duration = Duration::from_millis(2);
 
 /// Segments kept for later calls, in bytes; what is beyond is given back at once.
-const KEEP: usize = 64 << 20;
+pub(crate) const KEEP: usize = 64 << 20;
 
 /// The client's end of everything between two domains.
 pub(crate) struct Link {

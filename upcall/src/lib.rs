@@ -67,7 +67,7 @@ pub mod directory {
 /// What generated stubs use. Not for direct use, and not stable.
 pub mod stub {
     pub use upcall_rpc::{
-        Binding, Bytes, Call, CallError, Decoder, Dispatch, Encoder, Export, Extent, Failure, Get, Handle, Interface, Layout,
-        Lent, Limits, Malformed, Part, Procedure, Put, Replied,
+        Binding, Bytes, Call, CallError, Decoder, Dispatch, Encoder, Export, Extent, Failure, Footprint, Get, Handle, Interface,
+        Layout, Lent, Limits, Malformed, Part, Procedure, Put, Replied,
     };
 }

@@ -2,6 +2,7 @@
 
 mod check;
 mod diff;
+mod explain;
 mod generate;
 
 use crate::Done;
@@ -11,6 +12,7 @@ use crate::Done;
 pub enum Suite {
     Check(check::Args),
     Diff(diff::Args),
+    Explain(explain::Args),
     Generate(generate::Args),
 }
 
@@ -18,6 +20,7 @@ pub fn run(suite: Suite) -> Done {
     match suite {
         Suite::Check(args) => check::run(&args),
         Suite::Diff(args) => diff::run(&args),
+        Suite::Explain(args) => explain::run(&args),
         Suite::Generate(args) => generate::run(&args),
     }
 }

@@ -1,7 +1,6 @@
 //! The descriptor of an interface: what a clerk exports and what binding compares.
 
 use super::{Module, emit};
-use crate::layout::round_up;
 
 impl Module<'_> {
     pub(super) fn descriptor(&mut self) {
@@ -25,11 +24,8 @@ impl Module<'_> {
             emit!(self, "name: ::std::borrow::Cow::Borrowed({:?}),", procedure.name);
             emit!(self, "signature: ::std::borrow::Cow::Borrowed({:?}),", procedure.signature);
             emit!(self, "hash: {:#018x},", procedure.hash);
-            // Rounded up, so that the tail behind it starts at a multiple of 8.
-            for (what, layout, tail) in
-                [("args", procedure.args, limits.args_tail), ("results", procedure.results, limits.results_tail)]
-            {
-                emit!(self, "{what}: stub::Extent {{ fixed: {}, tail: {tail} }},", round_up(layout.size, 8));
+            for (what, (fixed, tail)) in ["args", "results"].into_iter().zip(procedure.blocks()) {
+                emit!(self, "{what}: stub::Extent {{ fixed: {fixed}, tail: {tail} }},");
             }
             emit!(self, "calls: {},", limits.calls);
             emit!(self, "limits: stub::Limits {{ string: {}, list: {} }}, }},", limits.string, limits.list);

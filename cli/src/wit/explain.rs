@@ -1,0 +1,288 @@
+//! `upcall wit explain`: where the values of each procedure travel, how often they are copied, and how much memory all of that can take, before anything runs.
+
+use crate::{Done, FAINT, STRONG};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use upcall::Ceilings;
+use upcall::stub::{Extent, Footprint, Interface, Limits, Procedure};
+use upcall_idl::Model;
+use upcall_idl::model::{self, Type};
+use upcall_shm::slot::INLINE;
+
+/// Says where the values of each procedure travel, how often each is copied, and how much memory clients and servers of an interface can take.
+///
+/// Values of a call go in one cache line if its arguments and its results have 48 bytes each at most; in an A-stack of the binding if they fit there; by a segment of memory otherwise. Copies are
+/// named as in the paper (LRPC, Table III): A, by the client's stub into shared memory; E, by the server's stub, which checks what it copies; F, by the client's stub to where the result is wanted.
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+pub struct Args {
+    /// A WIT file, or a folder of them, with the limits beside it.
+    file: PathBuf,
+    /// Print a JSON array with one object for each interface.
+    #[arg(long)]
+    json: bool,
+}
+
+const HELP: &str = "\
+The sizes come from the interface, and from the limits beside it: tail, calls, string and list in FILE.toml. The ceilings of a server are those that it has if it sets no others
+(upcall::Ceilings); and no client gets more of anything than is left for others.
+
+Examples:
+  upcall wit explain wit/files.wit
+  upcall wit explain wit/files.wit --json | jq '.[].astacks'";
+
+/// One interface.
+#[derive(Serialize)]
+struct Explained {
+    interface: String,
+    procedures: Vec<Row>,
+    astacks: Vec<Class>,
+    client_bytes: Client,
+    server_ceilings: Server,
+}
+
+#[derive(Serialize)]
+struct Row {
+    procedure: String,
+    /// Bytes: what is always there, the room for more, and the most under the limits.
+    arguments: Block,
+    results: Block,
+    travels: Travels,
+    copies: String,
+}
+
+#[derive(Serialize)]
+struct Block {
+    fixed: u32,
+    tail: u32,
+    most: u64,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Travels {
+    /// In one cache line each way.
+    Slot,
+    /// In an A-stack of this size.
+    AStack(u32),
+}
+
+#[derive(Serialize)]
+struct Class {
+    bytes: u32,
+    count: u16,
+    procedures: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Client {
+    channel: usize,
+    astacks_of_a_binding: usize,
+    kept_segments: usize,
+}
+
+#[derive(Serialize)]
+struct Server {
+    calls: usize,
+    stacks_bytes: usize,
+    client_objects: usize,
+    client_mapped_bytes: usize,
+    client_results_bytes: usize,
+    all_objects: usize,
+    all_mapped_bytes: usize,
+    all_results_bytes: usize,
+}
+
+pub fn run(args: &Args) -> Done {
+    let model = upcall_idl::load(&args.file)?;
+    let own = model.interfaces.iter().filter(|interface| interface.foreign.is_none());
+    let explained: Vec<_> = own.map(|interface| explain(&model, interface)).collect();
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&explained)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    for one in &explained {
+        anstream::print!("{}", as_text(one));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What a program that is compiled from it has.
+fn interface_of(interface: &model::Interface) -> Interface {
+    let extent = |(fixed, tail): (u64, u32)| Extent { fixed: u32::try_from(fixed).unwrap_or(u32::MAX), tail };
+    let procedure = |procedure: &model::Procedure| {
+        let [args, results] = procedure.blocks().map(extent);
+        Procedure {
+            name: procedure.name.clone().into(),
+            signature: procedure.signature.clone().into(),
+            hash: procedure.hash,
+            args,
+            results,
+            calls: procedure.limits.calls,
+            limits: Limits { string: procedure.limits.string, list: procedure.limits.list },
+        }
+    };
+    Interface {
+        id: interface.id.clone().into(),
+        procedures: interface.bound().map(procedure).collect(),
+        parts: Default::default(),
+        source: "".into(),
+        limits: "".into(),
+    }
+}
+
+fn explain(model: &Model, interface: &model::Interface) -> Explained {
+    let compiled = interface_of(interface);
+    let plan = compiled.plan();
+    let class_of = |procedure: &Procedure| plan.class_for(procedure.astack_bytes());
+    let rows = interface.bound().zip(&*compiled.procedures).map(|(described, procedure)| {
+        let (args, results) = model.longest(described);
+        let block = |extent: Extent, most: u64| Block { fixed: extent.fixed, tail: extent.tail, most };
+        Row {
+            procedure: described.name.clone(),
+            arguments: block(procedure.args, args),
+            results: block(procedure.results, results),
+            travels: class_of(procedure).map_or(Travels::Slot, |class| Travels::AStack(plan.classes()[class].size)),
+            copies: copies(model, described),
+        }
+    });
+    let mut sharing: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+    for procedure in &*compiled.procedures {
+        class_of(procedure).into_iter().for_each(|class| sharing.entry(class).or_default().push(procedure.name.to_string()));
+    }
+    let classes = sharing.into_iter().map(|(class, procedures)| {
+        let class = plan.classes()[class];
+        Class { bytes: class.size, count: class.count, procedures }
+    });
+    let Footprint { channel, astacks, kept_segments } = compiled.footprint();
+    let Ceilings { calls, client, all, .. } = Ceilings::default();
+    Explained {
+        interface: interface.id.clone(),
+        procedures: rows.collect(),
+        astacks: classes.collect(),
+        client_bytes: Client { channel, astacks_of_a_binding: astacks, kept_segments },
+        server_ceilings: Server {
+            calls,
+            stacks_bytes: calls.saturating_mul(upcall::thread::DEFAULT_STACK_SIZE),
+            client_objects: client.objects,
+            client_mapped_bytes: client.bytes,
+            client_results_bytes: client.results,
+            all_objects: all.objects,
+            all_mapped_bytes: all.bytes,
+            all_results_bytes: all.results,
+        },
+    }
+}
+
+/// How often each parameter and the result is copied: `name A` or `name AE`, and `F`.
+fn copies(model: &Model, procedure: &model::Procedure) -> String {
+    let param = |param: &model::Param| {
+        // Bytes are not interpreted: the server uses them where they are. Everything else is copied out by its stub, and checked on the way.
+        let uninterpreted = matches!(model.resolve(&param.ty), Type::List(of) if *model.resolve(of) == Type::U8);
+        format!("{} {}", param.name, if uninterpreted { "A" } else { "AE" })
+    };
+    let mut all: Vec<_> = procedure.params.iter().map(param).collect();
+    all.extend(procedure.result.iter().map(|_| "result F".to_string()));
+    all.join(", ")
+}
+
+fn as_text(explained: &Explained) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "{STRONG}{}{STRONG:#}", explained.interface);
+    let cells: Vec<[String; 5]> = explained.procedures.iter().map(cells).collect();
+    let heads = ["procedure", "arguments", "results", "travels in", "copies"];
+    let width = |column: usize| cells.iter().map(|row| row[column].len()).chain([heads[column].len()]).max().unwrap_or(0);
+    let widths = [0, 1, 2, 3].map(width);
+    let [a, b, c, d] = widths;
+    let _ = writeln!(out, "  {FAINT}{:a$}  {:b$}  {:c$}  {:d$}  {}{FAINT:#}", heads[0], heads[1], heads[2], heads[3], heads[4]);
+    for [name, args, results, travels, copies] in &cells {
+        let _ = writeln!(out, "  {name:a$}  {args:b$}  {results:c$}  {travels:d$}  {copies}");
+    }
+    for class in &explained.astacks {
+        let _ = writeln!(out, "  {} A-stacks of {}: {}", class.count, size(class.bytes.into()), class.procedures.join(", "));
+    }
+    let Client { channel, astacks_of_a_binding, kept_segments } = explained.client_bytes;
+    let memory = [astacks_of_a_binding, channel, kept_segments].map(|bytes| size(bytes as u64));
+    let server = &explained.server_ceilings;
+    let held = |objects: usize, mapped: usize, results: usize| {
+        format!("{objects} objects, {} mapped, {} of results not fetched", size(mapped as u64), size(results as u64))
+    };
+    let lines = [
+        ("a binding", format!("{} of A-stacks, address space until it is used", memory[0])),
+        (
+            "a client",
+            format!("{} for the channel, once for 64 bindings; at most {} of segments kept for later", memory[1], memory[2]),
+        ),
+        ("a server", format!("at most {} calls at once, {} of stacks", server.calls, size(server.stacks_bytes as u64))),
+        ("  one client", held(server.client_objects, server.client_mapped_bytes, server.client_results_bytes)),
+        ("  all clients", held(server.all_objects, server.all_mapped_bytes, server.all_results_bytes)),
+    ];
+    for (whose, what) in lines {
+        let _ = writeln!(out, "  {whose:13} {what}");
+    }
+    out
+}
+
+fn cells(row: &Row) -> [String; 5] {
+    let travels = match row.travels {
+        Travels::Slot => "one line".to_string(),
+        Travels::AStack(bytes) => format!("A-stack of {}", size(bytes.into())),
+    };
+    [row.procedure.clone(), block(&row.arguments), block(&row.results), travels, row.copies.clone()]
+}
+
+/// `16 B + 1 KiB, at most 2 GiB`: what is always there, the room for more, and the most.
+fn block(block: &Block) -> String {
+    let fixed = size(block.fixed.into());
+    match block.tail {
+        0 => fixed,
+        tail if u64::from(tail) + u64::from(block.fixed) >= block.most.next_multiple_of(8) => {
+            format!("{fixed} + {}", size(tail.into()))
+        }
+        tail => format!("{fixed} + {}, at most {}", size(tail.into()), size(block.most)),
+    }
+}
+
+/// `48 B`, `1.5 KiB`, `2 GiB`.
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = [" KiB", " MiB", " GiB", " TiB", " PiB", " EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let (mut value, mut unit) = (bytes as f64 / 1024.0, 0);
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        (value, unit) = (value / 1024.0, unit + 1);
+    }
+    let text = format!("{value:.1}");
+    format!("{}{}", text.strip_suffix(".0").unwrap_or(&text), UNITS[unit])
+}
+
+const _: () = assert!(INLINE == 48, "the help says so");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::tests_interface;
+
+    /// What is explained is what a program that is compiled from the same file has.
+    #[test]
+    fn the_compiled_interface_is_the_one_that_is_explained() {
+        let model = upcall_idl::load(concat!(env!("CARGO_MANIFEST_DIR"), "/wit/tests.wit")).unwrap();
+        let (explained, compiled) = (interface_of(&model.interfaces[0]), tests_interface());
+        assert_eq!(explained.plan(), compiled.plan());
+        assert_eq!(explained.footprint(), compiled.footprint());
+        for (explained, compiled) in explained.procedures.iter().zip(&*compiled.procedures) {
+            assert_eq!((explained.args, explained.results, explained.calls), (compiled.args, compiled.results, compiled.calls));
+            assert_eq!((explained.hash, explained.limits), (compiled.hash, compiled.limits));
+        }
+    }
+
+    #[test]
+    fn sizes_are_told_in_the_largest_unit() {
+        let all = [0, 48, 1024, 1536, 1 << 20, (1 << 30) + 1, u64::MAX].map(size);
+        assert_eq!(all, ["0 B", "48 B", "1 KiB", "1.5 KiB", "1 MiB", "1 GiB", "16 EiB"]);
+    }
+}
