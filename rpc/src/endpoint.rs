@@ -6,7 +6,7 @@ use crate::error::ServeError;
 use crate::keeper::Keeper;
 use crate::names;
 use crate::peer::{self, ClientPeer};
-use crate::server::{Entry, Export, Exports};
+use crate::server::{ClientBinding, Entry, Export, Exports};
 use crate::session::let_go;
 use std::fmt;
 use std::io;
@@ -153,6 +153,11 @@ impl Endpoint {
         }
     }
 
+    fn revoke(&self, which: &mut dyn FnMut(&ClientBinding<'_>) -> bool) -> usize {
+        let clients = locked(&self.clients).all.clone();
+        clients.iter().map(|client| client.revoke_some(which)).sum()
+    }
+
     /// Ends all clients, and takes on no more.
     fn end_clients(&self) {
         let all = {
@@ -278,7 +283,7 @@ impl Server {
     /// See [`ServeError`].
     pub fn start(self) -> Result<Running, ServeError> {
         let open = self.open()?;
-        let keeper = open.endpoint.keeper.clone();
+        let (keeper, endpoint) = (open.endpoint.keeper.clone(), Arc::downgrade(&open.endpoint));
         let (ready, is_ready) = mpsc::channel();
         let thread = std::thread::Builder::new().name("upcall-server".into()).spawn(move || {
             let said = ready.clone();
@@ -288,7 +293,7 @@ impl Server {
         });
         let thread = thread.map_err(|error| ServeError::Resource { what: "the server's thread".into(), error })?;
         match is_ready.recv() {
-            Ok(Ok(())) => Ok(Running { keeper, thread: Some(thread) }),
+            Ok(Ok(())) => Ok(Running { keeper, endpoint, thread: Some(thread) }),
             Ok(Err(error)) => Err(error),
             Err(_) => {
                 Err(ServeError::Resource { what: "the server's thread".into(), error: io::Error::other("it ended at once") })
@@ -408,6 +413,7 @@ fn let_go_alone(entry: Arc<Entry>) {
 /// A server that runs on kernel threads of its own. Dropped, it is stopped, and waits as [`Running::stop`] does.
 pub struct Running {
     keeper: Arc<Keeper>,
+    endpoint: Weak<Endpoint>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -423,6 +429,13 @@ impl Running {
     /// call, say), and for ever if called by a procedure of this server.
     pub fn stop(mut self) {
         self.end();
+    }
+
+    /// Takes back bindings of clients: all for which `which` says so. Returns how many. Calls through them fail at once with [`CallError::Revoked`](crate::CallError::Revoked); those that run go on to their end, and are
+    /// answered; the objects that the client holds through them are dropped. The client's other bindings stay, and it may bind again, unless the policy does not let it in. Blocks for no
+    /// longer than `which` does.
+    pub fn revoke(&self, mut which: impl FnMut(&ClientBinding<'_>) -> bool) -> usize {
+        self.endpoint.upgrade().map_or(0, |endpoint| endpoint.revoke(&mut which))
     }
 
     fn end(&mut self) {

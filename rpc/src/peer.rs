@@ -7,7 +7,7 @@ use crate::ceilings::{Account, Holding, Kind, Over};
 use crate::clerk::{Clerk, Watched};
 use crate::endpoint::Endpoint;
 use crate::keeper::Keeper;
-use crate::server::{Bound, MOST_BINDINGS};
+use crate::server::{Bound, ClientBinding, MOST_BINDINGS};
 use crate::session::Session;
 use crate::wire::{self, Answer, ClientRequest, Refusal, ToClient, ToServer};
 use std::collections::HashMap;
@@ -217,6 +217,14 @@ impl ClientPeer {
             self.revoke(bound);
         }
         self.shared.segments().clear();
+    }
+
+    /// Revokes those of its bindings for which `which` says so. Returns how many.
+    pub(crate) fn revoke_some(&self, which: &mut dyn FnMut(&ClientBinding<'_>) -> bool) -> usize {
+        let Peer { pid, uid, .. } = self.peer;
+        let stands = self.shared.bindings.iter().filter_map(OnceLock::get).filter(|bound| !bound.revoked.load(Ordering::Relaxed));
+        let chosen = stands.filter(|bound| which(&ClientBinding { name: &bound.entry.name, pid, uid }));
+        chosen.inspect(|bound| self.revoke(bound)).count()
     }
 
     fn revoke(&self, bound: &Bound) {

@@ -78,6 +78,7 @@ impl fmt::Debug for Export {
 pub(crate) struct Exports(RwLock<BTreeMap<String, Arc<Entry>>>);
 
 pub(crate) struct Entry {
+    pub(crate) name: String,
     pub(crate) interface: &'static Interface,
     pub(crate) dispatch: Arc<dyn Dispatch>,
     pub(crate) clients: AtomicU32,
@@ -93,7 +94,8 @@ impl Exports {
         if found > MOST_PROCEDURES {
             return Err(crate::ServeError::TooManyProcedures { found });
         }
-        let entry = Entry { interface: export.interface, dispatch: export.dispatch, clients: AtomicU32::new(0) };
+        let entry =
+            Entry { name: name.into(), interface: export.interface, dispatch: export.dispatch, clients: AtomicU32::new(0) };
         let before = self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner).insert(name.into(), Arc::new(entry));
         // Its drop is the server's code, and not for under the lock.
         drop(before);
@@ -132,6 +134,17 @@ impl Exports {
 
 fn without_version(id: &str) -> &str {
     id.split('@').next().unwrap_or(id)
+}
+
+/// A client's binding, as its server sees it: see [`Running::revoke`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientBinding<'a> {
+    /// The name that was bound.
+    pub name: &'a str,
+    /// The client's process, by the kernel's word.
+    pub pid: u32,
+    /// Its user.
+    pub uid: u32,
 }
 
 /// One binding, on the server's side.

@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
+use upcall::stub::Interface;
 use upcall_os::bell::Bell;
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_os::socket::{Connection, Received};
@@ -18,7 +19,7 @@ use upcall_shm::slot::{Image, Slot};
 use upcall_shm::station::Station;
 
 /// The version that this program speaks.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// A client's request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -73,6 +74,7 @@ pub enum Refusal {
     Mismatch(Vec<(String, String, Option<String>)>),
     Resource { what: String, code: i32 },
     Protocol(String),
+    Ceiling(String),
 }
 
 /// How a call went: the tag of its reply.
@@ -184,6 +186,14 @@ impl Hold {
     /// # Errors
     /// The server refused, or the kernel did.
     pub fn new(socket: &Path, name: &str) -> io::Result<Self> {
+        Self::of(socket, name, &crate::interfaces::trial::INTERFACE)
+    }
+
+    /// The same for another interface.
+    ///
+    /// # Errors
+    /// As [`Hold::new`].
+    pub fn of(socket: &Path, name: &str, interface: &Interface) -> io::Result<Self> {
         let speaker = Speaker::connect(socket)?;
         let station = Station::new()?;
         let memory = MemoryFile::create("upcall-channel", channel::BYTES)?;
@@ -194,9 +204,9 @@ impl Hold {
             return Err(io::Error::other(format!("not opened: {opened:?}")));
         };
         let [_station, bell] = <[OwnedFd; 2]>::try_from(descriptors).map_err(|_| io::Error::other("descriptors"))?;
-        let interface = &crate::interfaces::trial::INTERFACE;
         let plan: Plan = interface.plan();
-        let memory = MemoryFile::create("upcall-astacks", plan.bytes())?;
+        // An interface whose calls need none gets some nevertheless.
+        let memory = MemoryFile::create("upcall-astacks", plan.bytes().max(64))?;
         let astacks = mapped(&memory)?;
         let bind = Request::Bind {
             id: 0,

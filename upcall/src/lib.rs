@@ -36,8 +36,8 @@
 
 pub use upcall_macros::interface;
 pub use upcall_rpc::{
-    Abandon, Amounts, BindError, Bytes, CallError, Ceilings, Export, Failure, HandOff, Lent, Malformed, Pacing, Running,
-    ServeError, Server, Shortage,
+    Abandon, Amounts, BindError, Bytes, CallError, Ceilings, ClientBinding, Export, Failure, HandOff, Lent, Malformed, Pacing,
+    Running, ServeError, Server, Shortage,
 };
 pub use upcall_transfer::Closed;
 

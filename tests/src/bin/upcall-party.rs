@@ -75,6 +75,11 @@ fn serve(name: &str, options: &[&str]) {
             ["spare-descriptors", count] => say(client::spare_descriptors(count.parse().unwrap_or(0))),
             // Calls from the server's own process, on a kernel thread that serves nobody.
             words @ ["go", ..] => say(upcall_tests::relay::go(words)),
+            // Bindings of a process to a name.
+            ["revoke", pid, name] => {
+                let revoked = running.revoke(|binding| binding.name == *name && Ok(binding.pid) == pid.parse());
+                say(Ok(vec![revoked.to_string()]));
+            }
             ["fault", text] if upcall_os::fault::arm(text) => say(Ok(Vec::new())),
             ["copied"] => say(Ok(client::copied_since(None))),
             ["without-memory"] => say(client::no_more_memory()),

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod astacks;
+mod authority;
 mod ceilings;
 mod client_ends;
 mod crowd;
