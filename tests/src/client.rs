@@ -113,6 +113,7 @@ impl Client {
             "bind-beside" => return bind_beside(words[1], words[2], number(3)),
             "bind-storm" => return bind_storm(words[1]),
             "null" => self.trial()?.null()?,
+            "nulls" => (0..number(1)).try_for_each(|_| self.trial()?.null().map_err(Into::<Box<dyn Error>>::into))?,
             "add" => return show([self.trial()?.add(number(1) as u32, number(2) as u32)?.into()]),
             "echo" => {
                 let text = "ü".repeat(number(1) as usize / 2);

@@ -39,6 +39,17 @@ impl Usage {
     }
 }
 
+/// How often a process has been switched away from so far, all its kernel threads together.
+pub fn switches(pid: u32) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let statuses = tasks.filter_map(|task| fs::read_to_string(task.path().join("status")).ok());
+    let counted = statuses.map(|status| {
+        let lines = status.lines().filter(|line| line.contains("ctxt_switches"));
+        lines.filter_map(|line| line.split_whitespace().last()?.parse::<u64>().ok()).sum::<u64>()
+    });
+    counted.sum()
+}
+
 /// What a process has open, for a failure's text.
 pub fn open_descriptors(pid: u32) -> String {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();

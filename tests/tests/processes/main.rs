@@ -10,6 +10,7 @@ mod deadlines;
 mod donors;
 mod exhausted;
 mod faults;
+mod hand_off;
 mod hostile_client;
 mod hostile_server;
 mod idle;
