@@ -23,6 +23,11 @@ impl Tally {
         [&self.done, &self.sent, &self.unsent].iter().map(|count| count.load(Ordering::SeqCst)).sum()
     }
 
+    /// Whether so many calls were done, and as many aborted under way.
+    fn has_both(&self, count: u64) -> bool {
+        [&self.done, &self.sent].iter().all(|found| found.load(Ordering::SeqCst) >= count)
+    }
+
     fn is_wrong(&self, what: String) {
         self.wrong.lock().unwrap_or_else(PoisonError::into_inner).push(what);
     }
@@ -139,14 +144,18 @@ pub(crate) fn deadlines(trial: &Trial, kernel: usize, users: usize, after: Durat
     if wrong.is_empty() { Ok(vec![made.to_string()]) } else { Err(wrong.join("; ").into()) }
 }
 
-/// For so long, calls from as many threads with deadlines, or words, about as long as the calls take: whatever comes first, the other comes too. Then calls without one, and says how many calls
+/// So many calls of each kind are waited for, and so long at most: on a busy machine a second may bring few.
+const ENOUGH: u64 = 120;
+const LONGEST: Duration = Duration::from_secs(12);
+
+/// For so long at least, calls from as many threads with deadlines, or words, about as long as the calls take: whatever comes first, the other comes too. Then calls without one, and says how many calls
 /// were done, and how many aborted after and how many before they were sent.
 pub(crate) fn close_deadlines(trial: &Trial, kernel: usize, users: usize, length: Duration, giver: &Giver) -> Outcome {
     let tally = Arc::new(Tally::default());
-    let ends = Instant::now() + length;
+    let start = Instant::now();
     let call = move |trial: &Trial, tally: &Tally, giver: &Giver, number: usize| {
         let mut dice = Dice::new(number as u64 + 1);
-        while Instant::now() < ends {
+        while start.elapsed() < length || !tally.has_both(ENOUGH) && start.elapsed() < LONGEST {
             let after = Duration::from_micros(20 << dice.below(8));
             tally.count(&one_call(&giver.limit(trial, after), dice.below(6) as usize, &mut dice));
         }
