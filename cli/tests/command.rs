@@ -58,6 +58,10 @@ fn ls_and_call() {
     assert!(done && said.contains(&name) && said.contains("add"), "{said}");
     let (done, said, error) = place.run(&["call", &format!("{name}.add"), "-2", "5"]);
     assert_eq!((done, said.trim()), (true, "3"), "{error}");
+    // Who has called is bound no more.
+    let (done, said, error) = place.run(&["stat"]);
+    assert!(done && said.contains("nobody is bound"), "{said}{error}");
+    assert_eq!(place.run(&["stat", "--json"]), (true, "[]\n".into(), String::new()));
     // Several calls in one session.
     let (done, said, error) = place.run(&["call", &format!("{name}.add"), "1", "2", "+", "add", "3", "4"]);
     assert_eq!((done, said.split_whitespace().collect::<Vec<_>>()), (true, vec!["3", "7"]), "{error}");
@@ -81,6 +85,7 @@ fn mistakes_are_told() {
         (vec!["call", "NAME.add", "1"], "2"),
         (vec!["call", "NAME.add", "1", "true"], "true"),
         (vec!["call", "--deadline", "soon", "NAME.add", "1", "2"], "give seconds"),
+        (vec!["stat", "--interval", "0"], "give seconds"),
         (vec!["call", "--deadline=-1", "NAME.add", "1", "2"], "give seconds"),
     ] {
         let arguments: Vec<String> = arguments.iter().map(|argument| argument.replace("NAME", &name)).collect();

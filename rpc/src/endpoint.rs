@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use upcall_os::fault::{Point, point};
 use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Listener, Peer, Reserve};
+use upcall_shm::tally::Tallies;
 use upcall_transfer::{Pacing, Processors, ServerChannel};
 
 /// Decides who may bind; see [`Server::policy`].
@@ -44,6 +45,7 @@ pub(crate) struct Endpoint {
     policy: Policy,
     processors: Processors,
     ledger: Arc<Ledger>,
+    tallies: Arc<Tallies>,
     clients: Mutex<Clients>,
     /// Those that live: calls keep theirs.
     channels: Mutex<Vec<Weak<ServerChannel>>>,
@@ -68,6 +70,10 @@ impl Endpoint {
 
     pub(crate) fn processors(&self) -> &Processors {
         &self.processors
+    }
+
+    pub(crate) fn tallies(&self) -> &Arc<Tallies> {
+        &self.tallies
     }
 
     pub(crate) fn ledger(&self) -> &Arc<Ledger> {
@@ -312,6 +318,7 @@ impl Server {
             policy: self.policy,
             processors,
             ledger: Ledger::new(self.ceilings),
+            tallies: Tallies::new(self.processors == 1).map_err(unable("the memory of the tallies"))?,
             clients: Mutex::default(),
             channels: Mutex::default(),
             keeper: Arc::default(),

@@ -22,6 +22,7 @@ use upcall_os::socket::{Connection, Peer, Received};
 use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
 use upcall_shm::station::PeerStation;
+use upcall_shm::tally::PeerTallies;
 use upcall_transfer::{CallerChannel, Closed, Domain, Until};
 
 /// How long a server may take to answer a binder, in all: for the connection, the channel and the binding, with the wait for others who are at it.
@@ -265,6 +266,27 @@ pub fn list(socket: &Path) -> Result<(Peer, Vec<crate::wire::Exported>), BindErr
 /// A bad name, nobody exports it, or as for [`list`].
 pub fn list_named(name: &str) -> Result<(Peer, Vec<crate::wire::Exported>), BindError> {
     list_of(name, &crate::names::find(name)?)
+}
+
+/// The tallies of a domain's bindings, for `upcall stat`.
+///
+/// # Errors
+/// As for [`list`].
+pub fn tallies(socket: &Path) -> Result<(Peer, PeerTallies), BindError> {
+    let shown = socket.display().to_string();
+    let deadline = patience_ends();
+    let (connection, mut peer) = connect(&shown, socket, deadline)?;
+    let control = Control::new(connection, peer.pidfd.take());
+    let asked = control.exchange(ClientRequest::Tallies, &[], deadline);
+    let (answer, mut descriptors) = asked.map_err(|error| control.failed(error, &shown))?;
+    match (answer, descriptors.pop()) {
+        (Answer::Tallies, Some(fd)) => {
+            let tallies = PeerTallies::join(fd).map_err(|error| BindError::Protocol { what: error.to_string() })?;
+            Ok((peer, tallies))
+        }
+        (Answer::Refused(refusal), _) => Err(refused(&shown, "", refusal)),
+        _ => Err(BindError::Protocol { what: "another answer than the tallies".into() }),
+    }
 }
 
 fn list_of(shown: &str, socket: &Path) -> Result<(Peer, Vec<crate::wire::Exported>), BindError> {

@@ -15,8 +15,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::time::Instant;
 use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
+use upcall_os::clock;
 use upcall_os::fault::{Point, point};
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_os::poll::Report;
@@ -25,6 +27,7 @@ use upcall_shm::astack::{Class, Plan};
 use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
 use upcall_shm::station::PeerStation;
+use upcall_shm::tally::Tally;
 use upcall_transfer::server::Caller;
 use upcall_transfer::{Domain, Request, Serve, ServerChannel};
 
@@ -230,6 +233,7 @@ impl ClientPeer {
     fn revoke(&self, bound: &Bound) {
         if !bound.revoked.swap(true, Ordering::SeqCst) {
             bound.entry.clients.fetch_sub(1, Ordering::Relaxed);
+            bound.tally.iter().for_each(Tally::end);
             self.keeper.take(bound.session.close());
         }
     }
@@ -279,6 +283,7 @@ impl ClientPeer {
             }
             ClientRequest::Segment { number, len } => descriptors.and_then(|descriptors| self.segment(number, len, descriptors)),
             ClientRequest::List => self.list(&mut out),
+            ClientRequest::Tallies => self.tallies(&mut out),
             ClientRequest::OpenLane { number, vp } => {
                 // Nobody waits for an answer. But a caller on a lane that is not open would wait for ever, so the client is told, and the connection closed.
                 let opened = descriptors.and_then(|descriptors| self.open_lane(number, vp, descriptors));
@@ -385,8 +390,10 @@ impl ClientPeer {
         point(Point::ServerBinds);
         let cell = self.shared.bindings.get(usize::from(id)).ok_or_else(|| protocol("a binding number out of range"))?;
         entry.clients.fetch_add(1, Ordering::Relaxed);
+        let tally = endpoint.tallies().open(name, interface, self.peer.pid, clock::stamp(Instant::now()));
         let bound = Bound {
             entry,
+            tally,
             session: Arc::new(Session::new(self.account.clone())),
             plan,
             astacks,
@@ -436,6 +443,14 @@ impl ClientPeer {
         let file = MemoryFile::frozen("upcall-exports", &bytes).map_err(unable)?;
         out.push(file.as_fd().try_clone_to_owned().map_err(unable)?);
         Ok(Answer::Exports)
+    }
+
+    fn tallies(&self, out: &mut Vec<OwnedFd>) -> Result<Answer, Refusal> {
+        let endpoint = self.endpoint.upgrade().ok_or_else(|| protocol("the server is ending"))?;
+        endpoint.admits(&self.peer).map_err(Refusal::Denied)?;
+        let unable = |error: io::Error| resource("the tallies", &error);
+        out.push(endpoint.tallies().as_fd().try_clone_to_owned().map_err(unable)?);
+        Ok(Answer::Tallies)
     }
 }
 

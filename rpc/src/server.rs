@@ -15,11 +15,13 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, RwLock};
+use std::time::Instant;
 use upcall_os::clock;
 use upcall_os::fault::{Point, point};
 use upcall_shm::region::Region;
 use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place};
 use upcall_shm::span::{Room, Span};
+use upcall_shm::tally::{self, Tally};
 use upcall_transfer::Request;
 
 pub use crate::endpoint::{Policy, Running, Server};
@@ -150,6 +152,8 @@ pub struct ClientBinding<'a> {
 /// One binding, on the server's side.
 pub(crate) struct Bound {
     pub(crate) entry: Arc<Entry>,
+    /// What it has done. `None` if too many others are counted.
+    pub(crate) tally: Option<Tally>,
     pub(crate) session: Arc<Session>,
     pub(crate) plan: upcall_shm::astack::Plan,
     pub(crate) astacks: Option<Arc<Region>>,
@@ -165,6 +169,8 @@ pub struct Call<'a> {
     /// Where results may go that do not fit into a slot.
     astack: Option<Room<'a>>,
     segment: Option<Room<'a>>,
+    /// When it was taken, if its time is to be.
+    taken: Option<Instant>,
 }
 
 /// Proof that a call was answered.
@@ -209,7 +215,19 @@ impl Call<'_> {
     }
 
     pub(crate) fn plain(self, tag: u16) -> Replied {
-        self.request.reply(&mut Image::new(0, tag, NO_ASTACK));
+        self.answer(&mut Image::new(0, tag, NO_ASTACK), 0)
+    }
+
+    /// Sends the reply, with so many bytes of results, and counts the call while that is on its way.
+    #[inline]
+    fn answer(self, reply: &mut Image, results: usize) -> Replied {
+        let Self { request, bound, procedure, args, taken, .. } = self;
+        let outcome = reply.tag();
+        request.reply(reply);
+        if let Some(tally) = bound.tally.as_ref().filter(|_| procedure < FETCH) {
+            tally.count(procedure, counted(outcome), args.len(), results);
+            taken.into_iter().for_each(|taken| tally.time(taken.elapsed()));
+        }
         Replied(())
     }
 
@@ -244,10 +262,7 @@ impl Call<'_> {
             fault
         };
         match fault {
-            Ok(()) => {
-                self.request.reply(&mut reply);
-                Replied(())
-            }
+            Ok(()) => self.answer(&mut reply, len),
             Err(Fault::TooLong { what, len, limit }) => {
                 self.text(outcome::REFUSED, &format!("result: {what} of {len} > limit {limit}"))
             }
@@ -282,8 +297,7 @@ impl Call<'_> {
         let mut reply = Image::new(0, tag, NO_ASTACK);
         let _ = Encoder::block(Room::of_words(&mut reply.values), &text[..end], crate::Limits::default(), None);
         reply.place(Place::Inline, 0, INLINE as u32);
-        self.request.reply(&mut reply);
-        Replied(())
+        self.answer(&mut reply, 0)
     }
 
     /// The runtime's own procedure: the client drops its hold on a resource.
@@ -308,8 +322,17 @@ impl Call<'_> {
         let mut reply = Image::new(0, outcome::DONE, NO_ASTACK);
         reply.values[0] = len as u64;
         reply.place(Place::Segment, 0, 8);
-        self.request.reply(&mut reply);
-        Replied(())
+        self.answer(&mut reply, len)
+    }
+}
+
+/// How an outcome is counted.
+fn counted(outcome: u16) -> tally::Outcome {
+    match outcome {
+        outcome::DONE | outcome::HELD => tally::Outcome::Done,
+        outcome::PANICKED | outcome::UNANSWERED => tally::Outcome::Panicked,
+        outcome::NO_SUCH_PROCEDURE | outcome::NO_SUCH_HANDLE => tally::Outcome::Unknown,
+        _ => tally::Outcome::Refused,
     }
 }
 
@@ -349,7 +372,8 @@ pub(crate) fn serve(shared: &Shared, request: Request<'_>) {
     };
     let Some(args) = args else { return refuse(request, outcome::REFUSED) };
     let procedure = image.tag() & 0x3ff;
-    let call = Call { request, bound, procedure, args, astack, segment };
+    let taken = bound.tally.as_ref().filter(|tally| tally.is_sampled(procedure)).map(|_| Instant::now());
+    let call = Call { request, bound, procedure, args, astack, segment, taken };
     let _replied = match procedure {
         RELEASE => call.release(),
         FETCH => call.fetch(),

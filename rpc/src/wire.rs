@@ -30,6 +30,8 @@ pub(crate) enum ClientRequest {
     DropSegment { number: u16 },
     /// Asks what is exported. Answer with one descriptor: the list as text.
     List,
+    /// Asks for the tallies of all bindings. Answer with one descriptor: their memory, for reading.
+    Tallies,
 }
 
 /// The serial of what the server says unasked: it is about to close the connection, and says why. It answers whatever was asked.
@@ -54,6 +56,8 @@ pub(crate) enum Answer {
     Exports,
     /// It cannot be done.
     Refused(Refusal),
+    /// The tallies follow in the descriptor.
+    Tallies,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

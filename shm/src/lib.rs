@@ -2,7 +2,7 @@
 //!
 //! What: typed views of words that both sides change ([`region`]), bytes that nobody interprets ([`span`]), the rings of a lane
 //! ([`slot`], [`ring`]), the layout of a channel ([`channel`]) and of A-stacks ([`astack`]), and the page on which a domain tells its
-//! peers what its processors do ([`station`]).
+//! peers what its processors do ([`station`]), and what each binding of a server has done ([`tally`]).
 //!
 //! What not: waiting, waking, threads, calls. Nothing here blocks or makes a system call after the mapping is made.
 //!
@@ -29,3 +29,5 @@ pub mod ring;
 pub mod slot;
 pub mod span;
 pub mod station;
+#[cfg(not(loom))]
+pub mod tally;

@@ -41,6 +41,7 @@ pub enum Request {
     Segment { number: u16, len: u64 },
     DropSegment { number: u16 },
     List,
+    Tallies,
 }
 
 /// A server's answer.

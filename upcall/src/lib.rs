@@ -60,8 +60,9 @@ pub mod thread {
 pub mod directory {
     pub use upcall_os::socket::Peer;
     pub use upcall_rpc::Exported;
-    pub use upcall_rpc::link::{list, list_named};
+    pub use upcall_rpc::link::{list, list_named, tallies};
     pub use upcall_rpc::names::{domains, find, folder, sweep};
+    pub use upcall_rpc::{PeerTallies, Reading};
 }
 
 /// What generated stubs use. Not for direct use, and not stable.

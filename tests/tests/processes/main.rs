@@ -21,6 +21,7 @@ mod nested;
 mod refusals;
 mod server_ends;
 mod stopped;
+mod tallies;
 mod without_kernel;
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -1,0 +1,260 @@
+//! `upcall stat`: what the bindings of this user's servers have done, by their own count.
+
+use crate::{Done, FAINT, STRONG};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+use upcall::directory::{self, PeerTallies, Reading};
+
+/// Shows what each binding has done: calls, errors, bytes, time in the server.
+///
+/// Servers count in memory that others can only read; looking there asks nothing of them, once they have given it. Times are those of one call in 64, and
+/// known to a power of two; they begin when the server takes the request, and end when its reply is sent.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  upcall stat\n  upcall stat files --procedures\n  upcall stat --interval 1\n  upcall stat --sizes\n  \
+    upcall stat --json | jq '.[] | {name, client, calls}'"
+)]
+pub struct Args {
+    /// Only bindings to these names.
+    names: Vec<String>,
+    /// Show the calls of each procedure.
+    #[arg(short, long)]
+    procedures: bool,
+    /// Show how many calls carried how many bytes, of all bindings together (LRPC's Figure 1).
+    #[arg(short, long)]
+    sizes: bool,
+    /// Count for so many seconds, and show that in place of what was done since the binding was made.
+    #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
+    interval: Option<Duration>,
+    /// Print a JSON array with one object for each binding.
+    #[arg(long)]
+    json: bool,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let given = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    given.filter(|given| !given.is_zero()).ok_or_else(|| "give seconds, such as 2 or 0.5".into())
+}
+
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    interface: String,
+    server: u32,
+    client: u32,
+    calls: u64,
+    /// With an interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    calls_per_s: Option<f64>,
+    refused: u64,
+    panicked: u64,
+    unknown: u64,
+    bytes_in: u64,
+    bytes_out: u64,
+    /// The powers of two that so many calls stay below.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    p50_below_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    p99_below_ns: Option<u64>,
+    /// Calls by the power of two of their bytes.
+    sizes: Vec<u64>,
+    procedures: BTreeMap<String, u64>,
+}
+
+/// One server's bindings at a moment.
+struct Server {
+    pid: u32,
+    tallies: PeerTallies,
+    /// By exported name.
+    procedures: BTreeMap<String, Vec<String>>,
+    before: Vec<Reading>,
+}
+
+pub fn run(args: &Args) -> Done {
+    directory::sweep();
+    let mut silent = Vec::new();
+    let mut servers = Vec::new();
+    for socket in directory::domains() {
+        match look(socket) {
+            Ok(server) => servers.push(server),
+            Err(error) => silent.push(error.to_string()),
+        }
+    }
+    if let Some(interval) = args.interval {
+        servers.iter_mut().for_each(|server| server.before = server.tallies.read());
+        std::thread::sleep(interval);
+    }
+    let mut rows: Vec<Row> = servers.iter().flat_map(|server| rows(server, args)).collect();
+    rows.sort_by(|a, b| (&a.name, b.calls, a.client).cmp(&(&b.name, a.calls, b.client)));
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&rows)?);
+    } else if rows.is_empty() {
+        anstream::println!("{FAINT}nobody is bound to anything in {}{FAINT:#}", directory::folder().display());
+    } else {
+        table(&rows, args);
+    }
+    for server in servers.iter().filter(|server| server.tallies.uncounted() > 0) {
+        eprintln!("upcall stat: process {} has made {} bindings that it does not count", server.pid, server.tallies.uncounted());
+    }
+    for error in &silent {
+        eprintln!("upcall stat: {error}");
+    }
+    Ok(if silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn look(socket: PathBuf) -> Result<Server, upcall::BindError> {
+    let (peer, tallies) = directory::tallies(&socket)?;
+    let (_, exports) = directory::list(&socket)?;
+    let names = |export: directory::Exported| (export.name, export.procedures.into_iter().map(|(name, _)| name).collect());
+    Ok(Server { pid: peer.pid, tallies, procedures: exports.into_iter().map(names).collect(), before: Vec::new() })
+}
+
+fn rows(server: &Server, args: &Args) -> Vec<Row> {
+    let wanted = |read: &Reading| args.names.is_empty() || args.names.contains(&read.name);
+    let rows = server.tallies.read().into_iter().filter(wanted).map(|now| {
+        // A binding that is younger than the interval has done all of it within.
+        let since = match server.before.iter().find(|before| before.id == now.id) {
+            Some(before) => now.since(before),
+            None => now,
+        };
+        let named = server.procedures.get(&since.name);
+        let name = |at: usize| named.and_then(|names| names.get(at)).cloned().unwrap_or_else(|| format!("procedure {at}"));
+        let [_, refused, panicked, unknown] = since.outcomes;
+        let calls = since.calls();
+        Row {
+            server: server.pid,
+            client: since.client,
+            calls,
+            calls_per_s: args.interval.map(|interval| (calls as f64 / interval.as_secs_f64()).round()),
+            refused,
+            panicked,
+            unknown,
+            bytes_in: since.bytes[0],
+            bytes_out: since.bytes[1],
+            p50_below_ns: below(&since.times, 0.5),
+            p99_below_ns: below(&since.times, 0.99),
+            sizes: since.sizes.to_vec(),
+            procedures: since
+                .procedures
+                .iter()
+                .enumerate()
+                .filter(|(_, calls)| **calls > 0)
+                .map(|(at, &calls)| (name(at), calls))
+                .collect(),
+            name: since.name,
+            interface: since.interface,
+        }
+    });
+    rows.collect()
+}
+
+/// The power of two that a share of what was counted stays below.
+fn below(counts: &[u64], share: f64) -> Option<u64> {
+    let all: u64 = counts.iter().sum();
+    let mut seen = 0;
+    let at = counts.iter().position(|&count| {
+        seen += count;
+        seen > 0 && seen as f64 >= share * all as f64
+    })?;
+    Some(1 << at)
+}
+
+fn table(rows: &[Row], args: &Args) {
+    let heads = [
+        "NAME",
+        "CLIENT",
+        "SERVER",
+        if args.interval.is_some() { "CALLS/S" } else { "CALLS" },
+        "ERRORS",
+        "IN",
+        "OUT",
+        "P50",
+        "P99",
+    ];
+    let cells: Vec<[String; 9]> = rows.iter().map(cells).collect();
+    let width = |at: usize| cells.iter().map(|row| row[at].chars().count()).chain([heads[at].len()]).max().unwrap_or(0);
+    let widths: [usize; 9] = std::array::from_fn(width);
+    let line = |row: [&str; 9]| {
+        // The name to the left, numbers to the right.
+        let padded = row
+            .iter()
+            .zip(widths)
+            .enumerate()
+            .map(|(at, (text, width))| if at == 0 { format!("{text:width$}") } else { format!("{text:>width$}") });
+        padded.collect::<Vec<_>>().join("  ")
+    };
+    anstream::println!("{STRONG}{}{STRONG:#}", line(heads));
+    for (row, cells) in rows.iter().zip(&cells) {
+        println!("{}", line(std::array::from_fn(|at| cells[at].as_str())));
+        if args.procedures {
+            let mut procedures: Vec<_> = row.procedures.iter().collect();
+            procedures.sort_by_key(|(name, calls)| (std::cmp::Reverse(**calls), *name));
+            procedures.iter().for_each(|(name, calls)| anstream::println!("  {FAINT}{calls:>12}  {name}{FAINT:#}"));
+        }
+    }
+    if args.sizes {
+        sizes(rows);
+    }
+}
+
+fn cells(row: &Row) -> [String; 9] {
+    let errors = row.refused + row.panicked + row.unknown;
+    let calls = row.calls_per_s.map_or_else(|| row.calls.to_string(), |rate| format!("{rate:.0}"));
+    [
+        row.name.clone(),
+        row.client.to_string(),
+        row.server.to_string(),
+        calls,
+        errors.to_string(),
+        crate::size(row.bytes_in),
+        crate::size(row.bytes_out),
+        row.p50_below_ns.map_or_else(|| "-".into(), time),
+        row.p99_below_ns.map_or_else(|| "-".into(), time),
+    ]
+}
+
+/// `< 512 ns`, `< 4.1 µs`.
+fn time(ns: u64) -> String {
+    match ns {
+        0..1000 => format!("< {ns} ns"),
+        1000..1_000_000 => format!("< {:.1} µs", ns as f64 / 1e3),
+        _ => format!("< {:.1} ms", ns as f64 / 1e6),
+    }
+}
+
+/// Calls by the bytes that they carried.
+fn sizes(rows: &[Row]) {
+    let most = rows.iter().map(|row| row.sizes.len()).max().unwrap_or(0);
+    let counts: Vec<u64> = (0..most).map(|at| rows.iter().filter_map(|row| row.sizes.get(at)).sum()).collect();
+    let all = counts.iter().sum::<u64>().max(1);
+    let top = counts.iter().copied().max().unwrap_or(0).max(1);
+    anstream::println!("\n{STRONG}bytes of arguments and results{STRONG:#}");
+    let mut seen = 0;
+    for (at, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+        seen += count;
+        let bytes = if at == 0 { "none".to_string() } else { format!("< {}", crate::size(1 << at)) };
+        let bar = "#".repeat((count as f64 / top as f64 * 40.0).ceil() as usize);
+        println!("{bytes:>10}  {:5.1} %  {:5.1} %  {bar}", count as f64 / all as f64 * 100.0, seen as f64 / all as f64 * 100.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_told_by_the_power_that_they_stay_below() {
+        assert_eq!(below(&[0; 32], 0.5), None);
+        assert_eq!(below(&[0, 0, 10, 0, 1], 0.5), Some(4));
+        assert_eq!(below(&[0, 0, 10, 0, 1], 0.99), Some(16));
+        assert_eq!(below(&[3], 0.99), Some(1));
+    }
+
+    #[test]
+    fn times_are_told_in_a_unit_that_fits() {
+        assert_eq!([512, 4096, 2_097_152].map(time), ["< 512 ns", "< 4.1 µs", "< 2.1 ms"]);
+    }
+}

@@ -1,0 +1,482 @@
+//! Tallies: what each binding of a server has done, counted while it runs, where others may read it and nobody else can write.
+//!
+//! Source: LRPC, section 2: what calls cross domains, and how large they are (Table I, Figure 1), is what its design rests on; here a running system says it of itself. The memory is sealed like a station
+//! ([`station`](crate::station)): whoever is let in maps it for reading and looks as often as he likes, which costs the server nothing, and goes on while that is stopped.
+//!
+//! ```text
+//! 0       magic | process | bindings that found no slot
+//! 4096    slot 0: generation (odd: in use) | client | since | name | interface | counts
+//! + 2048  slot 1
+//! ```
+//! Counting a call is two additions in lines that the server's processor has at hand; what takes more is done for one call in [`SAMPLED`]. The counts are exact: where several processors serve, they
+//! are added to by locked operations. A reader sees each count by itself, not all at one moment; a slot whose generation has changed meanwhile is read again.
+
+use crate::region::{Cells, Region, Shared};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use upcall_os::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use upcall_os::memory::{AdoptError, Mapping, MemoryFile};
+
+/// Bindings that are counted at a time. Those beyond are not.
+pub const SLOTS: usize = 4096;
+/// The time is taken of one call in so many of each procedure.
+pub const SAMPLED: u64 = 64;
+/// Procedures that are counted by themselves; those beyond share the last count.
+pub const PROCEDURES: usize = 152;
+/// Sizes and times are counted by powers of two, up to this one.
+pub const POWERS: usize = 32;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"TALLIES\x01");
+const HEAD: usize = 4096;
+const NAME: usize = 8;
+const INTERFACE: usize = 13;
+
+/// How a call ended, as far as it is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Outcome {
+    /// With the procedure's result.
+    Done,
+    /// It was refused: malformed, too long, or the client holds too much.
+    Refused,
+    /// The procedure panicked, or did not answer.
+    Panicked,
+    /// No such procedure, or no such handle.
+    Unknown,
+}
+
+/// Ways of ending that are counted.
+pub const OUTCOMES: usize = 4;
+
+#[repr(C, align(64))]
+struct Head {
+    magic: AtomicU64,
+    pid: AtomicU64,
+    uncounted: AtomicU64,
+}
+
+// SAFETY: atomics only, `repr(C)`, every bit pattern valid, no drop.
+unsafe impl Cells for Head {}
+
+/// One binding's slot.
+#[repr(C, align(64))]
+struct Slot {
+    generation: AtomicU64,
+    client: AtomicU64,
+    since: AtomicU64,
+    name: [AtomicU64; NAME],
+    interface: [AtomicU64; INTERFACE],
+    /// But for [`Outcome::Done`], whose number is what remains.
+    outcomes: [AtomicU64; OUTCOMES],
+    bytes_in: AtomicU64,
+    bytes_out: AtomicU64,
+    /// Calls by the power of two of their arguments and results together.
+    sizes: [AtomicU64; POWERS],
+    /// Sampled calls by the power of two of their nanoseconds in the server.
+    times: [AtomicU64; POWERS],
+    procedures: [AtomicU64; PROCEDURES],
+    rest: [AtomicU64; 10],
+}
+
+// SAFETY: atomics only, `repr(C)`, every bit pattern valid, no drop.
+unsafe impl Cells for Slot {}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Slot>() == 2048 && size_of::<Head>() <= HEAD);
+
+const BYTES: usize = HEAD + SLOTS * 2048;
+
+/// A domain's own tallies.
+pub struct Tallies {
+    file: MemoryFile,
+    region: Arc<Region>,
+    head: Shared<Head>,
+    free: Mutex<Vec<u16>>,
+    /// One processor alone counts.
+    alone: bool,
+}
+
+impl fmt::Debug for Tallies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tallies").field("alone", &self.alone).finish_non_exhaustive()
+    }
+}
+
+impl AsFd for Tallies {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+fn power(number: u64) -> usize {
+    (u64::BITS - number.leading_zeros()).min(POWERS as u32 - 1) as usize
+}
+
+fn write_text(words: &[AtomicU64], text: &str) {
+    let mut end = text.len().min(words.len() * 8);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let mut chunks = text.as_bytes()[..end].chunks(8);
+    for word in words {
+        let mut bytes = [0; 8];
+        let chunk = chunks.next().unwrap_or_default();
+        bytes[..chunk.len()].copy_from_slice(chunk);
+        word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+    }
+}
+
+fn read_text(words: &[AtomicU64]) -> String {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    // A peer's word, to be shown to people.
+    String::from_utf8_lossy(&bytes[..end]).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+impl Tallies {
+    /// Makes the memory: 8 MiB of address space, of which a binding takes a page when it counts. `alone`: one processor alone will count.
+    ///
+    /// # Errors
+    /// No descriptor or no memory left.
+    pub fn new(alone: bool) -> io::Result<Arc<Self>> {
+        let (file, map) = MemoryFile::create_for_one_writer("upcall-tallies", BYTES)?;
+        let unable = || io::Error::other("the memory of the tallies cannot be viewed");
+        let region = Region::new(map).ok_or_else(unable)?;
+        let head = region.view::<Head>(0).ok_or_else(unable)?;
+        head.pid.store(std::process::id().into(), Ordering::Relaxed);
+        head.magic.store(MAGIC, Ordering::Release);
+        let free = Mutex::new((0..SLOTS as u16).rev().collect());
+        Ok(Arc::new(Self { file, region, head, free, alone }))
+    }
+
+    /// Begins to count for a binding of process `client`. `None` if all slots are taken.
+    pub fn open(self: &Arc<Self>, name: &str, interface: &str, client: u32, since: u64) -> Option<Tally> {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let Some(number) = free else {
+            self.head.uncounted.fetch_add(1, Ordering::Relaxed);
+            return None;
+        };
+        let slot = self.region.view::<Slot>(HEAD + usize::from(number) * size_of::<Slot>())?;
+        // Who reads anything of what follows finds the generation changed that the last one left.
+        fence(Ordering::Release);
+        write_text(&slot.name, name);
+        write_text(&slot.interface, interface);
+        slot.client.store(client.into(), Ordering::Relaxed);
+        slot.since.store(since, Ordering::Relaxed);
+        let counts = [&slot.bytes_in, &slot.bytes_out].into_iter();
+        let counts = counts.chain(&slot.outcomes).chain(&slot.sizes).chain(&slot.times).chain(&slot.procedures);
+        counts.for_each(|count| count.store(0, Ordering::Relaxed));
+        slot.generation.fetch_add(1, Ordering::Release);
+        Some(Tally { slot, number, tallies: self.clone(), ended: AtomicBool::new(false) })
+    }
+}
+
+/// One binding's count. Dropped, it is over.
+pub struct Tally {
+    slot: Shared<Slot>,
+    number: u16,
+    tallies: Arc<Tallies>,
+    ended: AtomicBool,
+}
+
+impl fmt::Debug for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tally({})", self.number)
+    }
+}
+
+impl Tally {
+    #[inline(always)]
+    fn add(&self, count: &AtomicU64, more: u64) {
+        if self.tallies.alone {
+            count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+        } else {
+            count.fetch_add(more, Ordering::Relaxed);
+        }
+    }
+
+    #[inline(always)]
+    fn of(&self, procedure: u16) -> &AtomicU64 {
+        &self.slot.procedures[usize::from(procedure).min(PROCEDURES - 1)]
+    }
+
+    /// Whether the time of the next call of this procedure is to be taken.
+    #[inline]
+    pub fn is_sampled(&self, procedure: u16) -> bool {
+        self.of(procedure).load(Ordering::Relaxed) % SAMPLED == SAMPLED - 1
+    }
+
+    /// A call that has ended, with so many bytes of arguments and results.
+    #[inline]
+    pub fn count(&self, procedure: u16, outcome: Outcome, bytes_in: usize, bytes_out: usize) {
+        self.add(self.of(procedure), 1);
+        self.add(&self.slot.sizes[power((bytes_in + bytes_out) as u64)], 1);
+        if bytes_in + bytes_out > 0 {
+            self.add(&self.slot.bytes_in, bytes_in as u64);
+            self.add(&self.slot.bytes_out, bytes_out as u64);
+        }
+        if outcome != Outcome::Done {
+            self.add(&self.slot.outcomes[outcome as usize], 1);
+        }
+    }
+
+    /// How long a call took whose time was to be taken.
+    #[cold]
+    pub fn time(&self, took: Duration) {
+        self.add(&self.slot.times[power(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX))], 1);
+    }
+}
+
+impl Tally {
+    /// The binding has ended: it is shown no more. Calls that still run may go on counting.
+    pub fn end(&self) {
+        if !self.ended.swap(true, Ordering::Relaxed) {
+            self.slot.generation.fetch_add(1, Ordering::Release);
+        }
+    }
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        self.end();
+        self.tallies.free.lock().unwrap_or_else(PoisonError::into_inner).push(self.number);
+    }
+}
+
+/// What a binding has done, as read at some moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// The slot and its generation: the same for the same binding, as long as it lasts.
+    pub id: (u16, u64),
+    /// The name that is bound, and its interface.
+    pub name: String,
+    /// See `name`.
+    pub interface: String,
+    /// The client's process.
+    pub client: u32,
+    /// When it was bound, as a moment of `upcall_os::clock`.
+    pub since: u64,
+    /// Calls by how they ended, in the order of [`Outcome`].
+    pub outcomes: [u64; OUTCOMES],
+    /// Bytes of arguments and of results.
+    pub bytes: [u64; 2],
+    /// Calls whose arguments and results together have less than two to the power of the index bytes, and at least half of that.
+    pub sizes: [u64; POWERS],
+    /// Sampled calls by their time in the server, in nanoseconds, likewise.
+    pub times: [u64; POWERS],
+    /// Calls by procedure, in the interface's order.
+    pub procedures: Vec<u64>,
+}
+
+impl Reading {
+    /// What was done since an earlier reading of the same binding.
+    #[must_use]
+    pub fn since(mut self, before: &Self) -> Self {
+        let counts = self
+            .outcomes
+            .iter_mut()
+            .chain(&mut self.bytes)
+            .chain(&mut self.sizes)
+            .chain(&mut self.times)
+            .chain(&mut self.procedures);
+        let earlier =
+            before.outcomes.iter().chain(&before.bytes).chain(&before.sizes).chain(&before.times).chain(&before.procedures);
+        counts.zip(earlier).for_each(|(now, before)| *now = now.saturating_sub(*before));
+        self
+    }
+
+    /// Calls in all.
+    pub fn calls(&self) -> u64 {
+        self.outcomes.iter().fold(0, |sum, &calls| sum.wrapping_add(calls))
+    }
+}
+
+/// Another domain's tallies.
+pub struct PeerTallies {
+    start: NonNull<u8>,
+    _map: Mapping,
+}
+
+// SAFETY: atomics in a mapping that lives as long as the value.
+unsafe impl Send for PeerTallies {}
+
+/// Why a descriptor that a peer sent holds no tallies.
+#[derive(Debug)]
+pub enum NoTallies {
+    /// Not a file that its owner alone can write.
+    File(AdoptError),
+    /// It cannot be mapped.
+    Map(io::Error),
+    /// It begins with another word: another version of Upcall, or something else.
+    Magic(u64),
+}
+
+impl fmt::Display for NoTallies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(error) => write!(f, "{error}"),
+            Self::Map(error) => write!(f, "it cannot be mapped: {error}"),
+            Self::Magic(found) => {
+                write!(f, "tallies begin with {MAGIC:#x}, found {found:#x}: use the same version on both sides")
+            }
+        }
+    }
+}
+
+impl std::error::Error for NoTallies {}
+
+impl PeerTallies {
+    /// Maps what a peer sent, for reading.
+    ///
+    /// # Errors
+    /// See [`NoTallies`].
+    pub fn join(fd: OwnedFd) -> Result<Self, NoTallies> {
+        let file = MemoryFile::adopt_read_only(fd, BYTES).map_err(NoTallies::File)?;
+        let map = Mapping::read_only(&file).map_err(NoTallies::Map)?;
+        let tallies = Self { start: map.start(), _map: map };
+        match tallies.head().magic.load(Ordering::Acquire) {
+            MAGIC => Ok(tallies),
+            found => Err(NoTallies::Magic(found)),
+        }
+    }
+
+    fn head(&self) -> &Head {
+        let head = self.start.cast::<Head>();
+        // SAFETY: the mapping is page-aligned, `BYTES` long, and lives as long as `self`; `Head` is atomics only, which another process may change.
+        unsafe { head.as_ref() }
+    }
+
+    fn slot(&self, number: u16) -> &Slot {
+        let at = HEAD + usize::from(number).min(SLOTS - 1) * size_of::<Slot>();
+        // SAFETY: `at + size_of::<Slot>() <= BYTES`.
+        let slot = unsafe { self.start.add(at) }.cast::<Slot>();
+        // SAFETY: as for `head`; `at` is a multiple of the slot's alignment.
+        unsafe { slot.as_ref() }
+    }
+
+    /// Bindings that found no slot so far.
+    pub fn uncounted(&self) -> u64 {
+        self.head().uncounted.load(Ordering::Relaxed)
+    }
+
+    /// What all bindings that stand have done. Never blocks, and asks nothing of the domain.
+    pub fn read(&self) -> Vec<Reading> {
+        (0..SLOTS as u16).filter_map(|number| self.read_slot(number)).collect()
+    }
+
+    fn read_slot(&self, number: u16) -> Option<Reading> {
+        let slot = self.slot(number);
+        // A slot that changes hands again and again is left out.
+        for _ in 0..4 {
+            let generation = slot.generation.load(Ordering::Acquire);
+            if generation.is_multiple_of(2) {
+                return None;
+            }
+            let all = |counts: &[AtomicU64]| counts.iter().map(|count| count.load(Ordering::Relaxed)).collect::<Vec<u64>>();
+            let procedures = all(&slot.procedures);
+            let mut outcomes = std::array::from_fn(|at| slot.outcomes[at].load(Ordering::Relaxed));
+            let others = outcomes[1..].iter().fold(0_u64, |sum, &calls| sum.wrapping_add(calls));
+            let calls = procedures.iter().fold(0_u64, |sum, &calls| sum.wrapping_add(calls));
+            outcomes[0] = calls.saturating_sub(others);
+            let read = Reading {
+                id: (number, generation),
+                name: read_text(&slot.name),
+                interface: read_text(&slot.interface),
+                client: slot.client.load(Ordering::Relaxed) as u32,
+                since: slot.since.load(Ordering::Relaxed),
+                outcomes,
+                bytes: [&slot.bytes_in, &slot.bytes_out].map(|count| count.load(Ordering::Relaxed)),
+                sizes: std::array::from_fn(|at| slot.sizes[at].load(Ordering::Relaxed)),
+                times: std::array::from_fn(|at| slot.times[at].load(Ordering::Relaxed)),
+                procedures,
+            };
+            fence(Ordering::Acquire);
+            if slot.generation.load(Ordering::Relaxed) == generation {
+                return Some(read);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn peer(tallies: &Tallies) -> PeerTallies {
+        PeerTallies::join(tallies.as_fd().try_clone_to_owned().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn what_is_counted_is_read() {
+        let tallies = Tallies::new(true).unwrap();
+        let (peer, tally) = (peer(&tallies), tallies.open("files", "demo:files/files@1.0.0", 4711, 12).unwrap());
+        for call in 0..200 {
+            assert_eq!(tally.is_sampled(3), call % SAMPLED == SAMPLED - 1);
+            tally.count(3, Outcome::Done, 100, 28);
+        }
+        tally.count(9999, Outcome::Refused, 0, 0);
+        tally.time(Duration::from_nanos(1000));
+        let read = &peer.read()[0];
+        assert_eq!(
+            (read.name.as_str(), read.interface.as_str(), read.client, read.since),
+            ("files", "demo:files/files@1.0.0", 4711, 12)
+        );
+        assert_eq!((read.calls(), read.outcomes, read.bytes), (201, [200, 1, 0, 0], [20_000, 5600]));
+        assert_eq!((read.sizes[8], read.sizes[0], read.times[10]), (200, 1, 1));
+        assert_eq!((read.procedures[3], read.procedures[PROCEDURES - 1]), (200, 1));
+        tally.end();
+        assert!(peer.read().is_empty());
+        tally.count(0, Outcome::Done, 0, 0);
+        drop(tally);
+        assert!(peer.read().is_empty());
+        let again = tallies.open("other", "", 1, 0).unwrap();
+        assert_eq!((peer.read()[0].calls(), peer.read()[0].name.as_str()), (0, "other"));
+        drop(again);
+    }
+
+    #[test]
+    fn several_processors_lose_no_count() {
+        let tallies = Tallies::new(false).unwrap();
+        let tally = tallies.open("x", "y", 1, 0).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..10_000).for_each(|_| tally.count(0, Outcome::Done, 1, 0)));
+            }
+        });
+        assert_eq!((peer(&tallies).read()[0].calls(), peer(&tallies).read()[0].bytes[0]), (40_000, 40_000));
+    }
+
+    #[test]
+    fn bindings_beyond_the_slots_are_not_counted_but_known() {
+        let tallies = Tallies::new(true).unwrap();
+        let all: Vec<_> = (0..SLOTS).map(|_| tallies.open("x", "y", 1, 0).unwrap()).collect();
+        assert!(tallies.open("x", "y", 1, 0).is_none());
+        assert_eq!((peer(&tallies).uncounted(), peer(&tallies).read().len()), (1, SLOTS));
+        drop(all);
+        assert!(tallies.open("x", "y", 1, 0).is_some());
+    }
+
+    #[test]
+    fn nobody_else_can_write_them_and_nothing_else_is_taken_for_them() {
+        let tallies = Tallies::new(true).unwrap();
+        let file = MemoryFile::adopt_read_only(tallies.as_fd().try_clone_to_owned().unwrap(), BYTES).unwrap();
+        assert!(Mapping::shared(&file).is_err(), "another mapping can be written to");
+        let (other, _map) = MemoryFile::create_for_one_writer("other", BYTES).unwrap();
+        let taken = PeerTallies::join(other.as_fd().try_clone_to_owned().unwrap());
+        assert!(matches!(taken, Err(NoTallies::Magic(0))));
+    }
+
+    #[test]
+    fn names_are_cut_where_characters_end_and_shown_without_control() {
+        let words: [AtomicU64; 2] = Default::default();
+        for (text, shown) in [("grüße", "grüße"), ("0123456789abcdeü", "0123456789abcde"), ("a\x1b[2J", "a?[2J")] {
+            write_text(&words, text);
+            assert_eq!(read_text(&words), shown);
+        }
+    }
+}
