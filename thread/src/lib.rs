@@ -128,6 +128,7 @@ mod turn;
 mod vp;
 #[cfg(not(loom))]
 mod waiter;
+#[cfg(not(loom))]
 mod workers;
 
 /// Channels between threads, many senders and one receiver, as `std::sync::mpsc` and with its errors.
