@@ -6,6 +6,7 @@ mod call;
 mod ls;
 mod stat;
 mod threads;
+mod top;
 mod wit;
 
 use clap::{Parser, Subcommand};
@@ -27,6 +28,7 @@ enum Command {
     /// Shows who exports what.
     Ls(ls::Args),
     Stat(stat::Args),
+    Top(top::Args),
     /// Calls a procedure; arguments and result are WAVE text.
     Call(call::Args),
     /// Works on interface definitions, without a server.
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Ls(args) => ls::run(&args),
         Command::Stat(args) => stat::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Call(args) => call::run(&args),
         Command::Wit(suite) => wit::run(suite),
         Command::Threads(args) => threads::run(&args),

@@ -34,43 +34,58 @@ pub struct Args {
     json: bool,
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub fn seconds(text: &str) -> Result<Duration, String> {
     let given = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     given.filter(|given| !given.is_zero()).ok_or_else(|| "give seconds, such as 2 or 0.5".into())
 }
 
-#[derive(Serialize)]
-struct Row {
-    name: String,
-    interface: String,
-    server: u32,
-    client: u32,
-    calls: u64,
+/// What one binding has done.
+#[derive(Clone, Default, Serialize)]
+pub struct Row {
+    pub name: String,
+    pub interface: String,
+    pub server: u32,
+    pub client: u32,
+    pub calls: u64,
     /// With an interval.
     #[serde(skip_serializing_if = "Option::is_none")]
-    calls_per_s: Option<f64>,
-    refused: u64,
-    panicked: u64,
-    unknown: u64,
-    bytes_in: u64,
-    bytes_out: u64,
+    pub calls_per_s: Option<f64>,
+    pub refused: u64,
+    pub panicked: u64,
+    pub unknown: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
     /// The powers of two that so many calls stay below.
     #[serde(skip_serializing_if = "Option::is_none")]
-    p50_below_ns: Option<u64>,
+    pub p50_below_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    p99_below_ns: Option<u64>,
+    pub p99_below_ns: Option<u64>,
     /// Calls by the power of two of their bytes.
-    sizes: Vec<u64>,
-    procedures: BTreeMap<String, u64>,
+    pub sizes: Vec<u64>,
+    pub procedures: BTreeMap<String, u64>,
 }
 
-/// One server's bindings at a moment.
-struct Server {
-    pid: u32,
+impl Row {
+    /// Calls that ended otherwise than with a result.
+    pub fn errors(&self) -> u64 {
+        self.refused + self.panicked + self.unknown
+    }
+}
+
+/// One server, and its bindings as they were at a moment.
+pub struct Server {
+    pub pid: u32,
     tallies: PeerTallies,
     /// By exported name.
     procedures: BTreeMap<String, Vec<String>>,
     before: Vec<Reading>,
+}
+
+impl Server {
+    /// Counts from now on.
+    pub fn begin(&mut self) {
+        self.before = self.tallies.read();
+    }
 }
 
 pub fn run(args: &Args) -> Done {
@@ -84,10 +99,10 @@ pub fn run(args: &Args) -> Done {
         }
     }
     if let Some(interval) = args.interval {
-        servers.iter_mut().for_each(|server| server.before = server.tallies.read());
+        servers.iter_mut().for_each(Server::begin);
         std::thread::sleep(interval);
     }
-    let mut rows: Vec<Row> = servers.iter().flat_map(|server| rows(server, args)).collect();
+    let mut rows: Vec<Row> = servers.iter().flat_map(|server| rows(server, &args.names, args.interval)).collect();
     rows.sort_by(|a, b| (&a.name, b.calls, a.client).cmp(&(&b.name, a.calls, b.client)));
     if args.json {
         println!("{}", serde_json::to_string_pretty(&rows)?);
@@ -105,15 +120,20 @@ pub fn run(args: &Args) -> Done {
     Ok(if silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn look(socket: PathBuf) -> Result<Server, upcall::BindError> {
+/// Asks a domain for its tallies, and what its procedures are called.
+///
+/// # Errors
+/// It is gone, does not answer, or does not let us.
+pub fn look(socket: PathBuf) -> Result<Server, upcall::BindError> {
     let (peer, tallies) = directory::tallies(&socket)?;
     let (_, exports) = directory::list(&socket)?;
     let names = |export: directory::Exported| (export.name, export.procedures.into_iter().map(|(name, _)| name).collect());
     Ok(Server { pid: peer.pid, tallies, procedures: exports.into_iter().map(names).collect(), before: Vec::new() })
 }
 
-fn rows(server: &Server, args: &Args) -> Vec<Row> {
-    let wanted = |read: &Reading| args.names.is_empty() || args.names.contains(&read.name);
+/// What its bindings to these names, or to all, have done: since [`Server::begin`], so long ago, or since they were made.
+pub fn rows(server: &Server, names: &[String], interval: Option<Duration>) -> Vec<Row> {
+    let wanted = |read: &Reading| names.is_empty() || names.contains(&read.name);
     let rows = server.tallies.read().into_iter().filter(wanted).map(|now| {
         // A binding that is younger than the interval has done all of it within.
         let since = match server.before.iter().find(|before| before.id == now.id) {
@@ -128,7 +148,7 @@ fn rows(server: &Server, args: &Args) -> Vec<Row> {
             server: server.pid,
             client: since.client,
             calls,
-            calls_per_s: args.interval.map(|interval| (calls as f64 / interval.as_secs_f64()).round()),
+            calls_per_s: interval.map(|interval| (calls as f64 / interval.as_secs_f64()).round()),
             refused,
             panicked,
             unknown,
@@ -201,14 +221,13 @@ fn table(rows: &[Row], args: &Args) {
 }
 
 fn cells(row: &Row) -> [String; 9] {
-    let errors = row.refused + row.panicked + row.unknown;
     let calls = row.calls_per_s.map_or_else(|| row.calls.to_string(), |rate| format!("{rate:.0}"));
     [
         row.name.clone(),
         row.client.to_string(),
         row.server.to_string(),
         calls,
-        errors.to_string(),
+        row.errors().to_string(),
         crate::size(row.bytes_in),
         crate::size(row.bytes_out),
         row.p50_below_ns.map_or_else(|| "-".into(), time),
@@ -217,7 +236,7 @@ fn cells(row: &Row) -> [String; 9] {
 }
 
 /// `< 512 ns`, `< 4.1 µs`.
-fn time(ns: u64) -> String {
+pub fn time(ns: u64) -> String {
     match ns {
         0..1000 => format!("< {ns} ns"),
         1000..1_000_000 => format!("< {:.1} µs", ns as f64 / 1e3),

@@ -1,0 +1,267 @@
+//! `upcall top`: the same as `upcall stat`, live.
+//!
+//! What is shown is what was done within the last interval, read from memory that servers have given once and count in anyway; only new servers are asked for theirs.
+
+use crate::stat::{self, Row, Server, time};
+use crate::{Done, size};
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
+use ratatui::layout::{Constraint, Layout};
+use ratatui::style::{Modifier, Style};
+use ratatui::text::Line;
+use ratatui::widgets::{Row as Shown, Table, TableState};
+use ratatui::{Frame, widgets::Cell};
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use upcall::directory;
+
+/// Shows live what each binding does: calls, errors and bytes a second, time in the server.
+///
+/// Keys: arrows to the left and right choose the column to sort by, `r` turns the order, arrows up and down scroll, space holds the picture, `q` ends.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  upcall top\n  upcall top files --interval 0.5")]
+pub struct Args {
+    /// Only bindings to these names.
+    names: Vec<String>,
+    /// Seconds between two pictures.
+    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = stat::seconds)]
+    interval: Duration,
+}
+
+pub fn run(args: &Args) -> Done {
+    if !std::io::stdout().is_terminal() {
+        return Err("top needs a terminal: for scripts there is `upcall stat --interval 1 --json`".into());
+    }
+    let mut screen = Screen::default();
+    let mut watched = Watched::default();
+    // Gives the terminal back as it was, also after a panic.
+    let mut terminal = ratatui::try_init()?;
+    let outcome = (|| -> Result<(), Box<dyn std::error::Error>> {
+        watched.renew();
+        let mut due = Instant::now() + args.interval;
+        loop {
+            terminal.draw(|frame| screen.draw(frame))?;
+            let left = due.saturating_duration_since(Instant::now());
+            if event::poll(left)? {
+                match event::read()? {
+                    Event::Key(key) if key.is_press() && screen.ends(key) => return Ok(()),
+                    _ => continue,
+                }
+            }
+            let rows = watched.rows(&args.names);
+            screen.renew(rows, watched.silent.len());
+            due = Instant::now() + args.interval;
+        }
+    })();
+    ratatui::try_restore()?;
+    outcome.map(|()| ExitCode::SUCCESS)
+}
+
+/// The servers that are read, by socket, and since when.
+#[derive(Default)]
+struct Watched {
+    servers: BTreeMap<PathBuf, Server>,
+    /// Those that did not give their tallies: they are not asked again, since a stopped one would hold us up each time.
+    silent: Vec<PathBuf>,
+    since: Option<Instant>,
+}
+
+impl Watched {
+    /// Asks new servers, forgets old ones, and counts anew.
+    fn renew(&mut self) {
+        let sockets = directory::domains();
+        self.servers.retain(|socket, _| sockets.contains(socket));
+        self.silent.retain(|socket| sockets.contains(socket));
+        for socket in sockets {
+            if self.servers.contains_key(&socket) || self.silent.contains(&socket) {
+                continue;
+            }
+            match stat::look(socket.clone()) {
+                Ok(server) => drop(self.servers.insert(socket, server)),
+                Err(_) => self.silent.push(socket),
+            }
+        }
+        self.servers.values_mut().for_each(Server::begin);
+        self.since = Some(Instant::now());
+    }
+
+    fn rows(&mut self, names: &[String]) -> Vec<Row> {
+        let interval = self.since.map(|since| since.elapsed());
+        let rows = self.servers.values().flat_map(|server| stat::rows(server, names, interval)).collect();
+        self.renew();
+        rows
+    }
+}
+
+const HEADS: [&str; 9] = ["NAME", "CLIENT", "SERVER", "CALLS/S", "ERRORS", "IN/S", "OUT/S", "P50", "P99"];
+
+/// The picture, and how it is to be seen.
+#[derive(Default)]
+struct Screen {
+    rows: Vec<Row>,
+    silent: usize,
+    /// A column of [`HEADS`]; by calls at first.
+    sorted_by: Option<usize>,
+    turned: bool,
+    held: bool,
+    at: TableState,
+}
+
+impl Screen {
+    fn renew(&mut self, rows: Vec<Row>, silent: usize) {
+        if !self.held {
+            (self.rows, self.silent) = (rows, silent);
+            self.sort();
+        }
+    }
+
+    fn column(&self) -> usize {
+        self.sorted_by.unwrap_or(3)
+    }
+
+    fn sort(&mut self) {
+        let (column, turned) = (self.column(), self.turned);
+        self.rows.sort_by(|a, b| {
+            let order = match column {
+                0 => a.name.cmp(&b.name),
+                1 => a.client.cmp(&b.client),
+                2 => a.server.cmp(&b.server),
+                // Of numbers that say how much the largest come first.
+                3 => b.calls.cmp(&a.calls),
+                4 => b.errors().cmp(&a.errors()),
+                5 => b.bytes_in.cmp(&a.bytes_in),
+                6 => b.bytes_out.cmp(&a.bytes_out),
+                7 => b.p50_below_ns.cmp(&a.p50_below_ns),
+                _ => b.p99_below_ns.cmp(&a.p99_below_ns),
+            };
+            let order = if turned { order.reverse() } else { order };
+            order.then_with(|| (&a.name, a.client, a.server).cmp(&(&b.name, b.client, b.server)))
+        });
+    }
+
+    /// Does what a key says. Whether that is to end.
+    fn ends(&mut self, key: KeyEvent) -> bool {
+        match key.code {
+            KeyCode::Char('q') | KeyCode::Esc => return true,
+            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return true,
+            KeyCode::Char(' ') => self.held = !self.held,
+            KeyCode::Char('r') => self.turned = !self.turned,
+            KeyCode::Left => self.sorted_by = Some((self.column() + HEADS.len() - 1) % HEADS.len()),
+            KeyCode::Right => self.sorted_by = Some((self.column() + 1) % HEADS.len()),
+            KeyCode::Up => self.at.scroll_up_by(1),
+            KeyCode::Down => self.at.scroll_down_by(1),
+            _ => {}
+        }
+        self.sort();
+        false
+    }
+
+    fn draw(&mut self, frame: &mut Frame<'_>) {
+        let [head, body, foot] =
+            Layout::vertical([Constraint::Length(1), Constraint::Min(1), Constraint::Length(1)]).areas(frame.area());
+        let calls = self.rows.iter().filter_map(|row| row.calls_per_s).fold(0.0, |sum, rate| sum + rate);
+        let held = if self.held { ", held" } else { "" };
+        let silent = match self.silent {
+            0 => String::new(),
+            1 => ", 1 server does not answer".into(),
+            more => format!(", {more} servers do not answer"),
+        };
+        frame.render_widget(Line::from(format!("{} bindings, {calls:.0} calls a second{silent}{held}", self.rows.len())), head);
+        let strong = Style::new().add_modifier(Modifier::BOLD);
+        let heads = HEADS.iter().enumerate().map(|(at, text)| {
+            let chosen = at == self.column();
+            let arrow = if !chosen {
+                ""
+            } else if self.turned {
+                "^"
+            } else {
+                "v"
+            };
+            let style = if chosen { strong.add_modifier(Modifier::REVERSED) } else { strong };
+            cell(at, format!("{text}{arrow}")).style(style)
+        });
+        let rows = self.rows.iter().map(|row| Shown::new(cells(row).into_iter().enumerate().map(|(at, text)| cell(at, text))));
+        let widths = [16, 8, 8, 12, 7, 10, 10, 9, 9].map(Constraint::Length);
+        let table = Table::new(rows.collect::<Vec<_>>(), widths).header(Shown::new(heads.collect::<Vec<_>>())).column_spacing(1);
+        frame.render_stateful_widget(table, body, &mut self.at);
+        frame.render_widget(
+            Line::from("left/right: sort by   r: turn   up/down: scroll   space: hold   q: end")
+                .style(Style::new().add_modifier(Modifier::DIM)),
+            foot,
+        );
+    }
+}
+
+/// Names to the left, numbers to the right.
+fn cell(column: usize, text: String) -> Cell<'static> {
+    let line = Line::from(text);
+    Cell::from(if column == 0 { line.left_aligned() } else { line.right_aligned() })
+}
+
+fn cells(row: &Row) -> [String; 9] {
+    let calls = row.calls_per_s.unwrap_or(0.0);
+    // Bytes of the interval, as bytes a second.
+    let each = |bytes: u64| size(if row.calls == 0 { 0 } else { (bytes as f64 * calls / row.calls as f64) as u64 });
+    let below = |ns: Option<u64>| ns.map_or_else(|| "-".to_string(), time);
+    [
+        row.name.clone(),
+        row.client.to_string(),
+        row.server.to_string(),
+        format!("{calls:.0}"),
+        row.errors().to_string(),
+        each(row.bytes_in),
+        each(row.bytes_out),
+        below(row.p50_below_ns),
+        below(row.p99_below_ns),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    fn row(name: &str, calls: u64, bytes_in: u64) -> Row {
+        Row { name: name.into(), client: 7, server: 8, calls, calls_per_s: Some(calls as f64 * 2.0), bytes_in, ..Row::default() }
+    }
+
+    /// The lines of the picture, without the spaces at their ends.
+    fn shown(screen: &mut Screen) -> Vec<String> {
+        let mut terminal = Terminal::new(TestBackend::new(100, 6)).unwrap();
+        terminal.draw(|frame| screen.draw(frame)).unwrap();
+        let buffer = terminal.backend().buffer();
+        let line = |y| (0..buffer.area.width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
+        (0..buffer.area.height).map(|y| line(y).trim_end().to_string()).collect()
+    }
+
+    fn press(screen: &mut Screen, code: KeyCode) -> bool {
+        screen.ends(KeyEvent::new(code, KeyModifiers::NONE))
+    }
+
+    #[test]
+    fn the_busiest_come_first_and_keys_sort_otherwise() {
+        let mut screen = Screen::default();
+        screen.renew(vec![row("slow", 10, 5000), row("quick", 1000, 0)], 1);
+        let lines = shown(&mut screen);
+        assert_eq!(lines[0], "2 bindings, 2020 calls a second, 1 server does not answer");
+        assert!(lines[1].starts_with("NAME") && lines[1].contains("CALLS/Sv"), "{lines:?}");
+        assert!(lines[2].starts_with("quick") && lines[2].contains(" 2000 ") && lines[3].contains("9.8 KiB"), "{lines:?}");
+        // Two columns on: by bytes in.
+        assert!(!press(&mut screen, KeyCode::Right) && !press(&mut screen, KeyCode::Right));
+        assert!(shown(&mut screen)[2].starts_with("slow"));
+        press(&mut screen, KeyCode::Char('r'));
+        assert!(shown(&mut screen)[2].starts_with("quick"));
+        // Held: what is new waits.
+        press(&mut screen, KeyCode::Char(' '));
+        screen.renew(Vec::new(), 0);
+        assert!(shown(&mut screen)[0].ends_with("held"));
+        press(&mut screen, KeyCode::Char(' '));
+        screen.renew(Vec::new(), 0);
+        assert_eq!(shown(&mut screen)[0], "0 bindings, 0 calls a second");
+        assert!(press(&mut screen, KeyCode::Char('q')));
+        assert!(screen.ends(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)));
+    }
+}
