@@ -1,6 +1,7 @@
 //! The scribbling peer: clients that send what no client sends, and write over every byte that they may write, while an honest one calls.
 
-use crate::{in_company, place};
+use crate::in_company;
+use crate::scene::Scene;
 use rustix::fs::{MemfdFlags, SealFlags};
 use std::fs::File;
 use std::io;
@@ -16,75 +17,7 @@ use upcall_shm::ring::{Receiver, Sender};
 use upcall_shm::slot::{self, Image, NO_ASTACK, Slot};
 use upcall_shm::station::Station;
 use upcall_tests::dice::Dice;
-use upcall_tests::party::Party;
-use upcall_tests::place::{Place, eventually};
 use upcall_tests::speech::{self, Answer, Came, Hold, Refusal, Request, Speaker, ToServer, VERSION, outcome};
-use upcall_tests::usage::{Usage, open_descriptors};
-
-/// A server, an honest client bound to it, and the server's socket.
-struct Scene {
-    place: Place,
-    server: Party,
-    honest: Party,
-    socket: std::path::PathBuf,
-}
-
-impl Scene {
-    fn new(options: &str) -> Self {
-        let place = place();
-        let server = place.serve(&format!("trial {options}"));
-        let mut honest = place.client();
-        honest.ask("bind trial").expect_ok("binding");
-        let socket = place.sockets().pop().expect("a socket");
-        Self { place, server, honest, socket }
-    }
-
-    /// The honest client calls for so long while `disturb` runs again and again.
-    fn while_honest(&mut self, ms: u64, mut disturb: impl FnMut(&Path)) -> u64 {
-        let end = Instant::now() + Duration::from_millis(ms);
-        self.honest.say(&format!("honest {ms}"));
-        let mut rounds = 0;
-        while Instant::now() < end {
-            disturb(&self.socket);
-            rounds += 1;
-        }
-        let numbers = self.honest.hear_within(Duration::from_secs(10)).numbers("the honest client");
-        println!(
-            "    honest client: {} calls, the longest {:.1} ms; {rounds} rounds of disturbance",
-            numbers[0],
-            numbers[1] as f64 / 1e6
-        );
-        assert!(numbers[1] < 1_000_000_000, "a call took longer than a second: {numbers:?}");
-        assert!(self.server.lives(), "the server has ended");
-        rounds
-    }
-
-    /// Afterwards everything works as before.
-    fn close(mut self, before: Usage) {
-        assert_eq!(self.honest.ask("add 2 3").numbers("add"), [5]);
-        let mut late = self.place.client();
-        late.ask("bind trial").expect_ok("binding afterwards");
-        drop(late);
-        let pid = self.server.pid();
-        eventually("the server has given everything back", || {
-            let mut now = Usage::of(pid);
-            // The honest client may have some more segments: as many as it makes large calls at once.
-            now.shared = now.shared.saturating_sub(6);
-            if now.is_back_to(&before) {
-                return Ok(());
-            }
-            Err(format!("{now:?}, before {before:?}; open: {}", open_descriptors(pid)))
-        });
-    }
-
-    /// What the server uses with its honest client, after a hostile one has come and gone.
-    fn warm(&mut self) -> Usage {
-        self.honest.ask("honest 300").expect_ok("calls");
-        drop(Hold::new(&self.socket, "trial").expect("a channel"));
-        std::thread::sleep(Duration::from_millis(200));
-        Usage::of(self.server.pid())
-    }
-}
 
 fn memory(len: u64, seals: SealFlags) -> OwnedFd {
     let fd = rustix::fs::memfd_create("hostile", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memory");

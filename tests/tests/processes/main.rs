@@ -19,6 +19,7 @@ mod many;
 mod memory;
 mod nested;
 mod refusals;
+mod scene;
 mod server_ends;
 mod stopped;
 mod tallies;

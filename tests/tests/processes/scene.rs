@@ -1,0 +1,74 @@
+//! A server and an honest client, for tests that disturb them.
+
+use crate::place;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use upcall_tests::party::Party;
+use upcall_tests::place::{Place, eventually};
+use upcall_tests::speech::Hold;
+use upcall_tests::usage::{Usage, open_descriptors};
+
+/// A server, an honest client bound to it, and the server's socket.
+pub struct Scene {
+    pub place: Place,
+    pub server: Party,
+    pub honest: Party,
+    pub socket: PathBuf,
+}
+
+impl Scene {
+    pub fn new(options: &str) -> Self {
+        let place = place();
+        let server = place.serve(&format!("trial {options}"));
+        let mut honest = place.client();
+        honest.ask("bind trial").expect_ok("binding");
+        let socket = place.sockets().pop().expect("a socket");
+        Self { place, server, honest, socket }
+    }
+
+    /// The honest client calls for so long while `disturb` runs again and again.
+    pub fn while_honest(&mut self, ms: u64, mut disturb: impl FnMut(&Path)) -> u64 {
+        let end = Instant::now() + Duration::from_millis(ms);
+        self.honest.say(&format!("honest {ms}"));
+        let mut rounds = 0;
+        while Instant::now() < end {
+            disturb(&self.socket);
+            rounds += 1;
+        }
+        let numbers = self.honest.hear_within(Duration::from_secs(10)).numbers("the honest client");
+        println!(
+            "    honest client: {} calls, the longest {:.1} ms; {rounds} rounds of disturbance",
+            numbers[0],
+            numbers[1] as f64 / 1e6
+        );
+        assert!(numbers[1] < 1_000_000_000, "a call took longer than a second: {numbers:?}");
+        assert!(self.server.lives(), "the server has ended");
+        rounds
+    }
+
+    /// Afterwards everything works as before.
+    pub fn close(mut self, before: Usage) {
+        assert_eq!(self.honest.ask("add 2 3").numbers("add"), [5]);
+        let mut late = self.place.client();
+        late.ask("bind trial").expect_ok("binding afterwards");
+        drop(late);
+        let pid = self.server.pid();
+        eventually("the server has given everything back", || {
+            let mut now = Usage::of(pid);
+            // The honest client may have some more segments: as many as it makes large calls at once.
+            now.shared = now.shared.saturating_sub(6);
+            if now.is_back_to(&before) {
+                return Ok(());
+            }
+            Err(format!("{now:?}, before {before:?}; open: {}", open_descriptors(pid)))
+        });
+    }
+
+    /// What the server uses with its honest client, after a hostile one has come and gone.
+    pub fn warm(&mut self) -> Usage {
+        self.honest.ask("honest 300").expect_ok("calls");
+        drop(Hold::new(&self.socket, "trial").expect("a channel"));
+        std::thread::sleep(Duration::from_millis(200));
+        Usage::of(self.server.pid())
+    }
+}
