@@ -12,6 +12,7 @@ mod deadline;
 pub mod dice;
 pub mod donors;
 mod everywhere;
+pub mod hostile;
 pub mod impostor;
 mod latch;
 pub mod object;

@@ -2,7 +2,7 @@
 
 use crate::interfaces::{latch, small, trial};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use upcall::Bytes;
 use upcall::thread::{Condvar, Mutex};
@@ -15,6 +15,22 @@ pub struct Counts {
     begun: AtomicU64,
     ended: AtomicU64,
     computed: AtomicU64,
+    wary: AtomicBool,
+}
+
+impl Counts {
+    /// From now on calls ask for little, whatever they say: for servers whose clients say anything.
+    pub fn be_wary(&self) {
+        self.wary.store(true, SeqCst);
+    }
+
+    fn bounded<T: Into<u64>>(&self, asked: T, most: u64) -> u64 {
+        if self.wary.load(SeqCst) { asked.into() % (most + 1) } else { asked.into() }
+    }
+
+    fn time(&self, ms: u32) -> Duration {
+        Duration::from_millis(self.bounded(ms, 2))
+    }
 }
 
 /// Keeps the processor for so long.
@@ -89,7 +105,7 @@ impl trial::Serve for Object {
         numbers.iter().fold(0, |sum, number| sum.wrapping_add(*number))
     }
     fn make(&self, len: u64, value: u8) -> Vec<u8> {
-        vec![value; len as usize]
+        vec![value; self.0.bounded(len, 300_000) as usize]
     }
     fn open(&self, number: u64) -> Arc<dyn trial::ServeThing> {
         self.thing(number, End::Well)
@@ -101,16 +117,16 @@ impl trial::Serve for Object {
         (self.0.made.load(SeqCst), self.0.dropped.load(SeqCst))
     }
     fn nap(&self, ms: u32) {
-        upcall::thread::sleep(Duration::from_millis(ms.into()));
+        upcall::thread::sleep(self.0.time(ms));
     }
     fn work(&self, ms: u32) {
         self.0.begun.fetch_add(1, SeqCst);
-        upcall::thread::sleep(Duration::from_millis(ms.into()));
+        upcall::thread::sleep(self.0.time(ms));
         self.0.ended.fetch_add(1, SeqCst);
     }
     fn compute(&self, ms: u32) -> (u64, u64) {
         let number = self.0.computed.fetch_add(1, SeqCst);
-        compute(Duration::from_millis(ms.into()));
+        compute(Duration::from_millis(self.0.bounded(ms, 0)));
         (number, upcall_os::processor::current() as u64)
     }
     fn marks(&self) -> (u64, u64) {
@@ -121,7 +137,7 @@ impl trial::Serve for Object {
     }
     fn limited(&self, _text: &str, _numbers: &[u32]) {}
     fn open_slow(&self, ms: u32) -> Arc<dyn trial::ServeThing> {
-        self.thing(0, End::Late(ms))
+        self.thing(0, End::Late(self.0.time(ms).as_millis() as u32))
     }
 }
 

@@ -83,9 +83,12 @@ pub enum Refusal {
 pub mod outcome {
     pub const DONE: u16 = 0;
     pub const REFUSED: u16 = 1;
+    pub const PANICKED: u16 = 2;
     pub const NO_SUCH_PROCEDURE: u16 = 3;
     pub const REVOKED: u16 = 4;
+    pub const HELD: u16 = 5;
     pub const NO_SUCH_HANDLE: u16 = 6;
+    pub const UNANSWERED: u16 = u16::MAX;
 }
 
 /// The tag of a request: six bits of binding, ten of procedure.

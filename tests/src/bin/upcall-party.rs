@@ -1,14 +1,15 @@
 //! A program for tests: a server, a client, or an impostor, as its arguments say.
 #![forbid(unsafe_code)]
 
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{Signal, getpid, kill_process, set_parent_process_death_signal};
 use std::io::BufRead;
+use std::path::Path;
 use upcall::{Ceilings, Pacing, Server};
 use upcall_tests::client::{self, say};
-use upcall_tests::impostor;
 use upcall_tests::interfaces::{latch, other::other, relay, small, trial};
 use upcall_tests::object::{Latch, Object};
 use upcall_tests::relay::Station;
+use upcall_tests::{hostile, impostor};
 
 fn main() {
     // Nothing of a test outlives it.
@@ -26,15 +27,27 @@ fn main() {
     match words.as_slice() {
         ["client"] => client::run(),
         ["serve", name, options @ ..] => serve(name, options),
+        ["hostile", socket, seed, steps] => hostile(Path::new(socket), seed, steps),
         ["impostor", name, manner] => impostor::run(name, manner),
-        _ => eprintln!("usage: upcall-party [without-io-submit] client | serve NAME [OPTIONS] | impostor NAME MANNER"),
+        _ => eprintln!(
+            "usage: upcall-party [without-io-submit] client | serve NAME [OPTIONS] | hostile SOCKET SEED STEPS | impostor NAME MANNER"
+        ),
     }
+}
+
+/// Walks, says what came of it, and dies without having closed anything.
+fn hostile(socket: &Path, seed: &str, steps: &str) {
+    match (seed.parse(), steps.parse()) {
+        (Ok(seed), Ok(steps)) => say(hostile::walk(socket, seed, steps)),
+        _ => say(Err("a seed and steps are numbers".into())),
+    }
+    let _ = kill_process(getpid(), Signal::KILL);
 }
 
 /// Serves `name`, and its small interface under `name.small`, until standard input ends.
 fn serve(name: &str, options: &[&str]) {
     let object = Object::default();
-    let small = Object(object.0.clone());
+    let (small, counts) = (Object(object.0.clone()), object.0.clone());
     let name = if name == "EMPTY" { "" } else { name };
     let mut server = Server::new();
     server = match options {
@@ -61,6 +74,12 @@ fn serve(name: &str, options: &[&str]) {
                 server
             }
             "two" => server.processors(2),
+            // For clients that ask for anything, and have objects and calls panic all the time.
+            "wary" => {
+                counts.be_wary();
+                std::panic::set_hook(Box::new(|_| {}));
+                server
+            }
             "refuse" => server.policy(|peer| Err(format!("process {} is not on the list", peer.pid))),
             _ => server,
         };

@@ -2,6 +2,7 @@
 
 use crate::place;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 use upcall_tests::party::Party;
 use upcall_tests::place::{Place, eventually};
@@ -10,7 +11,7 @@ use upcall_tests::usage::{Usage, open_descriptors};
 
 /// A server, an honest client bound to it, and the server's socket.
 pub struct Scene {
-    pub place: Place,
+    pub place: Rc<Place>,
     pub server: Party,
     pub honest: Party,
     pub socket: PathBuf,
@@ -18,7 +19,7 @@ pub struct Scene {
 
 impl Scene {
     pub fn new(options: &str) -> Self {
-        let place = place();
+        let place = Rc::new(place());
         let server = place.serve(&format!("trial {options}"));
         let mut honest = place.client();
         honest.ask("bind trial").expect_ok("binding");

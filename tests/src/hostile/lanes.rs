@@ -1,0 +1,120 @@
+//! The lanes of a hostile client, and what it has to hear on them: as long as only a request's contents are wrong, each request has one reply, with its number.
+
+use crate::dice::Dice;
+use crate::speech::{Hold, outcome};
+use std::time::{Duration, Instant};
+use upcall_os::bell::Bell;
+use upcall_shm::channel::{Channel, DEPTH};
+use upcall_shm::region::Shared;
+use upcall_shm::ring::{Receiver, Sender, SingleCaller};
+use upcall_shm::slot::{Image, Slot};
+
+/// So long a server may take for a reply, on a machine that does much else.
+const LONGEST: Duration = Duration::from_secs(20);
+
+/// Where the rings begin in a channel's memory, and how many bytes each lane has there (`upcall_shm::channel`).
+pub(super) const RINGS: usize = 8192;
+pub(super) const LANE_BYTES: usize = 8192;
+
+/// What a reply has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expected {
+    /// Anything that a server says.
+    Something,
+    /// The sum of a call of `add`.
+    Sum(u64),
+    /// A handle, if it is good.
+    Handle,
+}
+
+enum Queue {
+    Single(SingleCaller<Shared<Slot>>),
+    Rings(Sender<Shared<[Slot]>>, Receiver<Shared<[Slot]>>),
+}
+
+struct Waiting {
+    call: u16,
+    since: Instant,
+    expected: Expected,
+}
+
+/// One lane.
+pub(super) struct Lane {
+    pub(super) number: u16,
+    queue: Queue,
+    waiting: Vec<Waiting>,
+    /// Something was done after which anything may come, or nothing.
+    pub(super) spoiled: bool,
+    pub(super) bell: Option<Bell>,
+}
+
+impl Lane {
+    /// A lane of `hold` that the server knows: of a kernel thread, or of a virtual processor that has a bell.
+    pub(super) fn new(hold: &Hold, number: u16, bell: Option<Bell>) -> Result<Self, String> {
+        let channel = Channel::join(hold.channel.clone()).map_err(|error| error.to_string())?;
+        let lane = channel.lane(number).ok_or("no such lane")?;
+        let queue = match bell {
+            None => Queue::Single(SingleCaller::new(lane.single)),
+            Some(_) => Queue::Rings(Sender::new(lane.requests), Receiver::new(lane.replies)),
+        };
+        Ok(Self { number, queue, waiting: Vec::new(), spoiled: false, bell })
+    }
+
+    /// How many requests it takes now without a breach.
+    pub(super) fn room(&self) -> usize {
+        let most = if matches!(self.queue, Queue::Single(_)) { 1 } else { DEPTH };
+        most.saturating_sub(self.waiting.len())
+    }
+
+    /// Sends a request, under a number that no other has that waits.
+    pub(super) fn send(&mut self, request: &mut Image, expected: Expected, dice: &mut Dice) {
+        let mut call = dice.any() as u16;
+        while self.waiting.iter().any(|waiting| waiting.call == call) {
+            call = call.wrapping_add(1);
+        }
+        request.set_call(call);
+        self.waiting.push(Waiting { call, since: Instant::now(), expected });
+        self.send_unseen(request);
+    }
+
+    /// Sends what nobody waits for.
+    pub(super) fn send_unseen(&self, request: &Image) {
+        match &self.queue {
+            Queue::Single(slot) => slot.send(request),
+            Queue::Rings(requests, _) => requests.send(request),
+        }
+    }
+
+    /// What was sent may be read as something else.
+    pub(super) fn expect_anything(&mut self) {
+        self.waiting.iter_mut().for_each(|waiting| waiting.expected = Expected::Something);
+    }
+
+    /// Takes one reply, if it is there, with what it had to be.
+    pub(super) fn take(&mut self) -> Result<Option<(Image, Expected)>, String> {
+        let mut reply = Image::new(0, 0, 0);
+        let taken = match &self.queue {
+            Queue::Single(slot) => slot.take(&mut reply),
+            Queue::Rings(_, replies) => replies.take_into(&mut reply),
+        };
+        if !taken {
+            return match self.waiting.first() {
+                Some(first) if !self.spoiled && first.since.elapsed() > LONGEST => {
+                    Err(format!("lane {}: no reply in {LONGEST:?} to a request with {:?}", self.number, first.expected))
+                }
+                _ => Ok(None),
+            };
+        }
+        let Some(at) = self.waiting.iter().position(|waiting| waiting.call == reply.call()) else {
+            return if self.spoiled { Ok(None) } else { Err(format!("lane {}: a reply to no call: {reply:x?}", self.number)) };
+        };
+        let expected = self.waiting.swap_remove(at).expected;
+        let known = reply.tag() <= outcome::NO_SUCH_HANDLE || reply.tag() == outcome::UNANSWERED;
+        // A binding that this client has given up answers so, whatever is called.
+        let good = match expected {
+            Expected::Sum(sum) => reply.tag() == outcome::REVOKED || reply.tag() == outcome::DONE && reply.values[0] == sum,
+            _ => known,
+        };
+        if good || self.spoiled { Ok(Some((reply, expected))) } else { Err(format!("{reply:x?}, where {expected:x?} was due")) }
+    }
+}

@@ -1,0 +1,280 @@
+//! A client that speaks the protocol as it should up to some step, and then breaks each rule in turn, by chance: a walk that its seed repeats.
+//!
+//! Its steps are what no honest client does. It lives many lives, each on a connection of its own; the last one it leaves by dying. While it breaks nothing but what its requests say, it
+//! holds the server to its word: each has one reply, in time, of a kind that there is.
+
+mod lanes;
+mod requests;
+mod words;
+
+use self::lanes::{Expected, LANE_BYTES, Lane, RINGS};
+use self::requests::Memory;
+use self::words::Goods;
+use crate::client::{Outcome, show};
+use crate::dice::Dice;
+use crate::speech::{Hold, Request, Speaker, outcome};
+use rustix::fs::OFlags;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use upcall_os::bell::Bell;
+use upcall_os::socket::Received;
+use upcall_shm::region::Region;
+
+/// Walks so many steps against the domain with this socket; says how many they were, in how many lives, and how many replies came.
+///
+/// # Errors
+/// The server did not keep its word.
+pub fn walk(socket: &Path, seed: u64, steps: u64) -> Outcome {
+    let mut dice = Dice::new(seed);
+    let (goods, mut memory) = (Goods::new()?, Memory::default());
+    let (mut done, mut lives, mut replies) = (0, 0, 0);
+    while done < steps {
+        lives += 1;
+        if dice.below(8) == 0 {
+            done += strange(socket, &goods, &mut dice);
+            continue;
+        }
+        // A server that is being talked to by many may be full for a moment.
+        let Ok(hold) = Hold::new(socket, "trial") else {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            continue;
+        };
+        let length = (1 << dice.below(13)).min(steps - done);
+        let mut life = Life::begin(hold, &mut memory, &goods, &mut dice)?;
+        done += life.live(length)?;
+        replies += life.replies;
+        if done >= steps {
+            // In the middle of everything: what is under way stays so when this process is killed.
+            std::mem::forget(life);
+        }
+    }
+    show([done, lives, replies])
+}
+
+/// A life without a channel. Returns its steps.
+fn strange(socket: &Path, goods: &Goods, dice: &mut Dice) -> u64 {
+    let Ok(speaker) = Speaker::connect(socket) else { return 0 };
+    let steps = dice.below(40);
+    (0..steps).for_each(|_| words::say(&speaker, goods, dice.below(8) == 0, dice));
+    steps
+}
+
+struct Life<'a> {
+    hold: Hold,
+    lanes: Vec<Lane>,
+    memory: &'a mut Memory,
+    goods: &'a Goods,
+    dice: &'a mut Dice,
+    /// It reads no answers.
+    deaf: bool,
+    closed: bool,
+    replies: u64,
+}
+
+impl<'a> Life<'a> {
+    /// Opens lanes of both kinds and calls for a while as one should.
+    fn begin(hold: Hold, memory: &'a mut Memory, goods: &'a Goods, dice: &'a mut Dice) -> Result<Self, String> {
+        let mut lanes = vec![Lane::new(&hold, 0, None)?, Lane::new(&hold, 1, None)?];
+        hold.speaker.tell(Request::OpenLane { number: 1, vp: None }, &[]);
+        for (number, vp) in [(33, 3), (34, 62)] {
+            let bell = Bell::new().map_err(|error| error.to_string())?;
+            hold.speaker.tell(Request::OpenLane { number, vp: Some(vp) }, &[bell.as_fd()]);
+            lanes.push(Lane::new(&hold, number, Some(bell))?);
+        }
+        let deaf = dice.below(10) == 0;
+        let mut life = Self { hold, lanes, memory, goods, dice, deaf, closed: false, replies: 0 };
+        for _ in 0..life.dice.below(20) {
+            let lane = life.any_lane();
+            life.request(lane, true);
+            life.collect(lane)?;
+        }
+        Ok(life)
+    }
+
+    /// So many steps, or until the server has had enough. Returns how many there were.
+    fn live(&mut self, length: u64) -> Result<u64, String> {
+        for step in 0..length {
+            if step % 64 == 0 {
+                self.hear();
+            }
+            if self.closed {
+                return Ok(step);
+            }
+            self.step()?;
+        }
+        Ok(length)
+    }
+
+    /// Reads answers, if it does, and sees whether the connection still stands.
+    fn hear(&mut self) {
+        for _ in 0..if self.deaf { 0 } else { 64 } {
+            match self.hold.speaker.0.receive() {
+                Ok(Received::Message(_)) => {}
+                Ok(Received::Nothing) => return,
+                Ok(Received::Closed) | Err(_) => return self.closed = true,
+            }
+        }
+        // Who does not read sees it when he writes.
+        self.closed |= self.deaf && !self.hold.speaker.tell(Request::DropSegment { number: u16::MAX }, &[]);
+    }
+
+    fn any_lane(&mut self) -> usize {
+        self.dice.below(self.lanes.len() as u64) as usize
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        let lane = self.any_lane();
+        self.collect(lane)?;
+        match self.dice.below(128) {
+            // No place for another request: those that are under way are written over, and the server may come to them.
+            0..60 if self.lanes[lane].room() == 0 => {
+                self.scribble_memory();
+                std::thread::yield_now();
+            }
+            0..60 => self.request(lane, false),
+            60..76 => self.scribble_memory(),
+            76..84 => self.scribble_request(lane),
+            84..92 => self.scribble_station(),
+            92..100 => self.ring(),
+            100..104 => self.tamper_with_bells(lane),
+            104..110 => self.sleeper(lane),
+            110..120 => words::say(&self.hold.speaker, self.goods, false, self.dice),
+            120..122 => words::renew_segment(&self.hold),
+            122 => drop(self.hold.speaker.tell(Request::DropSegment { number: 1 }, &[])),
+            _ if self.dice.below(16) != 0 => self.request(lane, true),
+            // What follows ends in disorder.
+            123 => self.overflow(lane),
+            124 | 125 => self.scribble_channel(),
+            _ => words::say(&self.hold.speaker, self.goods, true, self.dice),
+        }
+        Ok(())
+    }
+
+    fn collect(&mut self, lane: usize) -> Result<(), String> {
+        while let Some((reply, expected)) = self.lanes[lane].take()? {
+            self.replies += 1;
+            if expected == Expected::Handle && reply.tag() == outcome::DONE {
+                Memory::keep(&mut self.memory.handles, reply.values[0], self.dice);
+            }
+            if reply.tag() == outcome::HELD {
+                Memory::keep(&mut self.memory.keys, reply.values[0], self.dice);
+            }
+        }
+        Ok(())
+    }
+
+    /// A request, or some at once, and mostly a ring.
+    fn request(&mut self, lane: usize, honest: bool) {
+        let most = if self.dice.below(8) == 0 { 64 } else { 1 };
+        for _ in 0..self.lanes[lane].room().min(most) {
+            let (mut image, expected) =
+                if honest { requests::honest(&self.hold, self.dice) } else { requests::any(&self.hold, self.memory, self.dice) };
+            self.lanes[lane].send(&mut image, expected, self.dice);
+        }
+        if self.dice.below(8) != 0 {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        // The server looks at its lanes after it has said that it sleeps; so it sees the request, or this ring.
+        fence(Ordering::SeqCst);
+        self.hold.server_bell.ring();
+    }
+
+    /// Anything anywhere where values are, also of calls under way.
+    fn scribble_memory(&mut self) {
+        for region in [&self.hold.astacks, &self.hold.segment] {
+            let words = region.len() as u64 / 8 - 8;
+            // Half of it where blocks begin, and with them the descriptors of lists.
+            let at = if self.dice.below(2) == 0 { self.dice.below(words) } else { self.dice.below(16) } as usize * 8;
+            for word in 0..self.dice.below(8) as usize {
+                put(region, at + word * 8, requests::number(self.dice));
+            }
+        }
+    }
+
+    /// Writes over a request on its way: all but its control word, so that it stays one.
+    fn scribble_request(&mut self, lane: usize) {
+        let slot = RINGS + usize::from(self.lanes[lane].number) * LANE_BYTES + self.dice.below(64) as usize * 64;
+        for _ in 0..1 + self.dice.below(4) {
+            put(&self.hold.channel, slot + 8 + self.dice.below(7) as usize * 8, requests::number(self.dice));
+        }
+        self.lanes[lane].expect_anything();
+    }
+
+    fn scribble_station(&mut self) {
+        for vp in [0, 3, 62, self.dice.below(63)] {
+            let line = self.hold.station.line(vp as usize);
+            line.asleep.store(self.dice.any() as u32 & 1, Ordering::SeqCst);
+            line.sleeps.store(requests::number(self.dice), Ordering::SeqCst);
+            line.tid.store(requests::number(self.dice) as u32, Ordering::SeqCst);
+            line.cpu.store(requests::number(self.dice) as u32 & 0xff, Ordering::SeqCst);
+        }
+    }
+
+    /// Rings for nothing, a flood of it at times.
+    fn ring(&mut self) {
+        let times = if self.dice.below(16) == 0 { 200 } else { 1 };
+        (0..times).for_each(|_| self.hold.server_bell.ring());
+    }
+
+    /// Makes a bell full and blocking, or silent, or what it was: its own, or the one that the server gave it.
+    fn tamper_with_bells(&mut self, lane: usize) {
+        let bell = self.lanes[lane].bell.as_ref().unwrap_or(&self.hold.server_bell);
+        let Ok(flags) = rustix::fs::fcntl_getfl(bell) else { return };
+        let _ = rustix::fs::fcntl_setfl(bell, flags | OFlags::NONBLOCK);
+        match self.dice.below(4) {
+            0 => drop(bell.silence()),
+            // Not the server's: to ring it would hold up this process itself.
+            1 if self.lanes[lane].bell.is_some() => {
+                let _ = rustix::io::write(bell, &(u64::MAX - 1).to_ne_bytes());
+                let _ = rustix::fs::fcntl_setfl(bell, flags - OFlags::NONBLOCK);
+            }
+            2 => drop(rustix::io::write(bell, &(u64::MAX - 1).to_ne_bytes())),
+            _ => {
+                // Silent, and full by two writes: whatever the server adds is lost on it.
+                bell.silence();
+                bell.ring();
+            }
+        }
+    }
+
+    /// Says that a kernel thread sleeps where none does.
+    fn sleeper(&mut self, lane: usize) {
+        let at = 4096 + usize::from(self.lanes[lane].number) * 64;
+        put(&self.hold.channel, at, requests::number(self.dice));
+    }
+
+    /// More requests than a lane has slots.
+    fn overflow(&mut self, lane: usize) {
+        self.lanes[lane].spoiled = true;
+        for _ in 0..self.dice.below(200) {
+            let (image, _) = requests::any(&self.hold, self.memory, self.dice);
+            self.lanes[lane].send_unseen(&image);
+        }
+        self.wake();
+    }
+
+    /// Anything anywhere in the channel: laps, call numbers, replies, and its header.
+    fn scribble_channel(&mut self) {
+        self.lanes.iter_mut().for_each(|lane| lane.spoiled = true);
+        let lanes = [0, 1, 2, 33, 34];
+        for _ in 0..self.dice.below(64) {
+            let lane = lanes[self.dice.below(5) as usize] * LANE_BYTES;
+            let at = if self.dice.below(8) == 0 {
+                self.dice.below(RINGS as u64) as usize
+            } else {
+                RINGS + lane + self.dice.below(LANE_BYTES as u64) as usize
+            };
+            let bytes = self.dice.any().to_ne_bytes();
+            let _ = self.hold.channel.room(at, 8).and_then(|room| room.copy_in(0, &bytes));
+        }
+    }
+}
+
+fn put(region: &Arc<Region>, at: usize, word: u64) {
+    let _ = region.room(0, region.len()).and_then(|room| room.put_u64(at, word));
+}

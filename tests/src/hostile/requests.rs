@@ -1,0 +1,115 @@
+//! Requests as no client makes them: every field its own guess, most of them near something that exists.
+
+use super::lanes::Expected;
+use crate::dice::Dice;
+use crate::speech::{Hold, tag};
+use upcall_shm::slot::{Image, NO_ASTACK, Place};
+
+/// The runtime's own procedures.
+const RELEASE: u16 = 1023;
+const FETCH: u16 = 1022;
+
+/// Numbers that bounds are made of.
+pub(super) fn number(dice: &mut Dice) -> u64 {
+    match dice.below(8) {
+        0 => 0,
+        1 => dice.below(64),
+        2 => 1 << dice.below(64),
+        3 => u64::MAX - dice.below(64),
+        4 => 1 << 20,
+        5 => (1 << 20) - dice.below(64),
+        6 => dice.below(1 << 12) * 8,
+        _ => dice.any(),
+    }
+}
+
+/// What a hostile client remembers, to use it again when it is not its any more.
+#[derive(Default)]
+pub(super) struct Memory {
+    /// Handles, of this channel and of those before it.
+    pub(super) handles: Vec<u64>,
+    /// Keys of results that wait to be fetched, or did.
+    pub(super) keys: Vec<u64>,
+}
+
+impl Memory {
+    /// Keeps the number of something. What is forgotten is forgotten by chance.
+    pub(super) fn keep(list: &mut Vec<u64>, number: u64, dice: &mut Dice) {
+        if list.len() < 64 {
+            list.push(number);
+        } else {
+            list[dice.below(64) as usize] = number;
+        }
+    }
+
+    /// A number that stands for something, or did, or stands beside it, or is a guess.
+    fn any_of(list: &[u64], dice: &mut Dice) -> u64 {
+        let known = list.get(dice.below(list.len() as u64) as usize).copied().unwrap_or(0);
+        match dice.below(6) {
+            0 => known.wrapping_add(1),
+            1 => known ^ 1 << dice.below(64),
+            2 => number(dice),
+            _ => known,
+        }
+    }
+}
+
+fn inline<const N: usize>(procedure: u16, values: [u64; N]) -> Image {
+    let mut image = Image::new(0, tag(0, procedure), NO_ASTACK);
+    image.values[..N].copy_from_slice(&values);
+    image.place(Place::Inline, 0, 8 * N as u32);
+    image
+}
+
+/// A call of `add` as it should be, and its sum.
+pub(super) fn honest(it: &Hold, dice: &mut Dice) -> (Image, Expected) {
+    let (a, b) = (dice.any() as u32, dice.any() as u32);
+    (inline(it.number("add"), [u64::from(a) | u64::from(b) << 32]), Expected::Sum(a.wrapping_add(b).into()))
+}
+
+/// A request, good or bad.
+pub(super) fn any(it: &Hold, memory: &Memory, dice: &mut Dice) -> (Image, Expected) {
+    match dice.below(12) {
+        0 => honest(it, dice),
+        1 => (inline(it.number("open"), [dice.any()]), Expected::Handle),
+        2 => (inline(it.number(["open-brittle", "open-slow"][dice.below(2) as usize]), [dice.any()]), Expected::Handle),
+        3 => (inline(it.number("thing.number"), [Memory::any_of(&memory.handles, dice)]), Expected::Something),
+        4 => (inline(RELEASE, [Memory::any_of(&memory.handles, dice)]), Expected::Something),
+        5 => {
+            let mut image = inline(FETCH, [Memory::any_of(&memory.keys, dice)]);
+            image.place(Place::Inline, [1, 1, 0, 2][dice.below(4) as usize], 8);
+            (image, Expected::Something)
+        }
+        // A result that there is no room for.
+        6 => (inline(it.number("make"), [dice.any(), dice.any()]), Expected::Something),
+        _ => (guess(it, dice), Expected::Something),
+    }
+}
+
+fn guess(it: &Hold, dice: &mut Dice) -> Image {
+    let procedure = match dice.below(10) {
+        0 => dice.any() as u16 & 0x3ff,
+        1 => RELEASE,
+        2 => FETCH,
+        _ => it.numbers[dice.below(it.numbers.len() as u64) as usize],
+    };
+    let binding = if dice.below(10) == 0 { dice.below(64) as u16 } else { 0 };
+    let astack = if dice.below(4) == 0 { dice.any() as u16 } else { dice.below(it.stacks as u64) as u16 };
+    let place = [Place::Inline, Place::AStack, Place::Segment][dice.below(3) as usize];
+    let segment = if dice.below(4) == 0 { number(dice) as u16 } else { u16::from(place == Place::Segment) };
+    let mut image = Image::new(0, tag(binding, procedure), astack);
+    image.place(place, segment, number(dice) as u32);
+    image.values = std::array::from_fn(|_| number(dice));
+    if dice.below(10) == 0 {
+        image.donate();
+    }
+    if dice.below(10) == 0 {
+        image.ask_to_stay();
+    }
+    if dice.below(5) == 0 {
+        // Long ago, now, soon, never.
+        let moment = [0, crate::now(), crate::now() + dice.below(2_000_000), u64::MAX][dice.below(4) as usize];
+        image.set_deadline(moment.wrapping_add(dice.below(3)));
+    }
+    image
+}

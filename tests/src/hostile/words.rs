@@ -1,0 +1,128 @@
+//! The control connection in a hostile client's mouth: messages that are right but for one thing, in any order, and some that are none.
+
+use super::requests::number;
+use crate::dice::Dice;
+use crate::speech::{Hold, Request, Speaker, ToServer, VERSION};
+use rustix::fs::{MemfdFlags, SealFlags};
+use std::os::fd::{AsFd, OwnedFd};
+use upcall_os::bell::Bell;
+use upcall_os::memory::MemoryFile;
+use upcall_shm::channel;
+use upcall_shm::station::Station;
+
+/// Memory that the process brings to many messages: made once, for it is large.
+pub(super) struct Goods {
+    channel: MemoryFile,
+    station: Station,
+}
+
+impl Goods {
+    pub(super) fn new() -> std::io::Result<Self> {
+        let channel = MemoryFile::create("upcall-channel", channel::BYTES)?;
+        Ok(Self { channel, station: Station::new()? })
+    }
+
+    /// A descriptor of some kind.
+    fn any(&self, len: u64, dice: &mut Dice) -> Option<OwnedFd> {
+        let copy = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().ok();
+        match dice.below(10) {
+            0 => copy(self.channel.as_fd()),
+            1 => copy(self.station.as_fd()),
+            2 => copy(Bell::new().ok()?.as_fd()),
+            3 => std::fs::File::open("/dev/null").ok().map(OwnedFd::from),
+            4 => std::io::pipe().ok().map(|(reader, _)| reader.into()),
+            5 => memory(len, SealFlags::from_bits_retain(dice.below(32) as u32)),
+            _ => memory(len, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW),
+        }
+    }
+}
+
+fn memory(len: u64, seals: SealFlags) -> Option<OwnedFd> {
+    let fd = rustix::fs::memfd_create("hostile", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).ok()?;
+    rustix::fs::ftruncate(&fd, len.min(1 << 40)).ok()?;
+    rustix::fs::fcntl_add_seals(&fd, seals).ok()?;
+    Some(fd)
+}
+
+fn any_text(dice: &mut Dice) -> String {
+    let len = [0, 1, 64, 65, 200][dice.below(5) as usize];
+    (0..len).map(|_| char::from_u32(dice.below(0x800) as u32).unwrap_or('?')).collect()
+}
+
+/// A message, and how long the memory is that it speaks of.
+fn any_request(dice: &mut Dice) -> (Request, u64) {
+    let small = |dice: &mut Dice| if dice.below(4) == 0 { number(dice) as u16 } else { dice.below(6) as u16 };
+    match dice.below(16) {
+        0 => (Request::Open { version: if dice.below(2) == 0 { VERSION } else { dice.any() as u32 } }, channel::BYTES as u64),
+        1..=4 => {
+            let classes: Vec<(u32, u16)> = match dice.below(4) {
+                0 => (0..dice.below(80)).map(|_| (number(dice) as u32, number(dice) as u16)).collect(),
+                1 => Vec::new(),
+                _ => vec![(64, 5), (1024, 5)],
+            };
+            let len = classes.iter().map(|&(size, count)| u64::from(size) * u64::from(count)).sum();
+            let mut procedures = vec![("add".to_string(), dice.any(), "add: func(a: u32, b: u32) -> u32".to_string())];
+            if dice.below(4) != 0 {
+                let known = &crate::interfaces::small::INTERFACE.procedures[0];
+                procedures = vec![(known.name.to_string(), known.hash, known.signature.to_string())];
+            }
+            if dice.below(8) == 0 {
+                procedures.resize([0, 3, 1001][dice.below(3) as usize], (any_text(dice), dice.any(), String::new()));
+            }
+            let name = if dice.below(4) == 0 { any_text(dice) } else { "trial.small".into() };
+            let interface = if dice.below(8) == 0 { any_text(dice) } else { "upcall:tests/small@1.0.0".into() };
+            (Request::Bind { id: small(dice), name, interface, procedures, classes }, len)
+        }
+        5 => (Request::Unbind { id: if dice.below(8) == 0 { 0 } else { small(dice).max(1) } }, 0),
+        6 => {
+            let vp = (dice.below(2) == 0).then(|| number(dice) as u16);
+            (Request::OpenLane { number: number(dice) as u16, vp }, 64)
+        }
+        7..=11 => {
+            let len = if dice.below(4) == 0 { number(dice) } else { 1 << (12 + dice.below(8)) };
+            (Request::Segment { number: small(dice), len }, len)
+        }
+        12..=14 => (Request::DropSegment { number: small(dice) }, 0),
+        _ => (Request::List, 0),
+    }
+}
+
+/// Says something on a connection. Without `fatal`, nothing that closes it for certain.
+pub(super) fn say(speaker: &Speaker, goods: &Goods, fatal: bool, dice: &mut Dice) {
+    let (mut request, len) = any_request(dice);
+    if !fatal && matches!(request, Request::OpenLane { .. }) {
+        request = Request::List;
+    }
+    let len = if dice.below(4) == 0 { number(dice) % (1 << 24) } else { len };
+    let wanted = match &request {
+        Request::Open { .. } => 2,
+        Request::Bind { .. } | Request::Segment { .. } | Request::OpenLane { vp: Some(_), .. } => 1,
+        _ => 0,
+    };
+    let count = if dice.below(4) == 0 { dice.below(9) } else { wanted };
+    let owned: Vec<OwnedFd> = (0..count).filter_map(|_| goods.any(len, dice)).collect();
+    let descriptors: Vec<_> = owned.iter().map(AsFd::as_fd).collect();
+    let Ok(mut bytes) = postcard::to_stdvec(&ToServer { serial: dice.any() as u32, request }) else { return };
+    if fatal {
+        for _ in 0..dice.below(4) {
+            let at = dice.below(bytes.len() as u64) as usize;
+            bytes[at] = dice.any() as u8;
+        }
+        if dice.below(4) == 0 {
+            bytes.truncate(dice.below(bytes.len() as u64) as usize + 1);
+        }
+        if dice.below(8) == 0 {
+            let len = 1 + dice.below(300) as usize;
+            bytes = dice.bytes(len);
+        }
+    }
+    // A full connection is the server's to empty; who is hostile does not wait for that.
+    let _ = speaker.0.send(&bytes, &descriptors);
+}
+
+/// Gives a segment of the same number again, so that there is one as a rule.
+pub(super) fn renew_segment(hold: &Hold) {
+    if let Some(fd) = memory(1 << 20, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW) {
+        hold.speaker.tell(Request::Segment { number: 1, len: 1 << 20 }, &[fd.as_fd()]);
+    }
+}
