@@ -513,7 +513,7 @@ fn endure(name: &str, time: Duration) -> Outcome {
     while Instant::now() < end {
         let trial = match Trial::bind(name) {
             Ok(trial) => trial,
-            Err(BindError::NoSuchName { .. } | BindError::ServerGone { .. }) if binds > 0 => break,
+            Err(BindError::NoSuchName { .. }) if binds > 0 => break,
             Err(_) => {
                 errors += 1;
                 continue;

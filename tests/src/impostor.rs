@@ -19,11 +19,7 @@ use upcall_shm::station::Station;
 /// Listens under `name` and answers in this manner: `silence`, `noise`, `hang-up`, `other-answer`, `other-version`, `few-descriptors`, `scribble`, `lies`,
 /// `blocks`.
 pub fn run(name: &str, manner: &str) {
-    let folder = upcall::directory::folder();
-    let _ = std::fs::create_dir_all(&folder);
-    let socket = format!("domain.{}.0", std::process::id());
-    let listener = Listener::bind(&folder.join(&socket)).unwrap_or_else(|error| panic!("listening: {error}"));
-    std::os::unix::fs::symlink(&socket, folder.join(name)).unwrap_or_else(|error| panic!("the name: {error}"));
+    let listener = listen(name);
     say(Ok(Vec::new()));
     let mut dice = Dice::new(crate::now());
     loop {
@@ -35,6 +31,16 @@ pub fn run(name: &str, manner: &str) {
             _ => std::thread::sleep(Duration::from_millis(1)),
         }
     }
+}
+
+/// Listens as the server of `name` would.
+pub(crate) fn listen(name: &str) -> Listener {
+    let folder = upcall::directory::folder();
+    let _ = std::fs::create_dir_all(&folder);
+    let socket = format!("domain.{}.0", std::process::id());
+    let listener = Listener::bind(&folder.join(&socket)).unwrap_or_else(|error| panic!("listening: {error}"));
+    std::os::unix::fs::symlink(&socket, folder.join(name)).unwrap_or_else(|error| panic!("the name: {error}"));
+    listener
 }
 
 /// What a client gave.

@@ -28,9 +28,10 @@ fn main() {
         ["client"] => client::run(),
         ["serve", name, options @ ..] => serve(name, options),
         ["hostile", socket, seed, steps] => hostile(Path::new(socket), seed, steps),
+        ["hostile-server", name, seed] => hostile::server::serve(name, seed.parse().unwrap_or_default()),
         ["impostor", name, manner] => impostor::run(name, manner),
         _ => eprintln!(
-            "usage: upcall-party [without-io-submit] client | serve NAME [OPTIONS] | hostile SOCKET SEED STEPS | impostor NAME MANNER"
+            "usage: upcall-party [without-io-submit] client | serve NAME [OPTIONS] | hostile SOCKET SEED STEPS | hostile-server NAME SEED | impostor NAME MANNER"
         ),
     }
 }

@@ -1,3 +1,5 @@
+//! Peers that mean harm, from a seed. Here the client; [`server`] is the other side.
+//!
 //! A client that speaks the protocol as it should up to some step, and then breaks each rule in turn, by chance: a walk that its seed repeats.
 //!
 //! Its steps are what no honest client does. It lives many lives, each on a connection of its own; the last one it leaves by dying. While it breaks nothing but what its requests say, it
@@ -5,6 +7,7 @@
 
 mod lanes;
 mod requests;
+pub mod server;
 mod words;
 
 use self::lanes::{Expected, LANE_BYTES, Lane, RINGS};

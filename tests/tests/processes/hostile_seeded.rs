@@ -1,12 +1,12 @@
 //! Hostile peers that walk over all of the protocol, by chance and from a seed, while honest ones call.
 
-use crate::in_company;
 use crate::scene::Scene;
+use crate::{in_company, place};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use upcall_tests::dice::Dice;
 use upcall_tests::place::{Place, eventually};
-use upcall_tests::usage::{Usage, memory};
+use upcall_tests::usage::{Usage, memory, open_descriptors};
 
 /// So long one hostile client may take for its steps.
 const LONGEST: Duration = Duration::from_secs(300);
@@ -68,4 +68,58 @@ fn long_clients_walk() {
     clients("two", 4_000_000, 100_000);
     clients("poll", 1_000_000, 100_000);
     clients("sleep", 1_000_000, 100_000);
+}
+
+/// Clients of a hostile server end with errors, in bounded time; what else they are bound to, and others, do not notice.
+fn server(steps: u64) {
+    let _company = in_company();
+    let place = place();
+    let _honest = place.serve("trial");
+    let mut dice = Dice::thrown("a hostile server");
+    let mut hostile = place.start(&format!("hostile-server other {}", dice.any()));
+    hostile.hear().expect_ok("a hostile server");
+    let (mut bystander, mut clients) = (place.client(), [place.client(), place.client()]);
+    bystander.ask("bind trial").expect_ok("binding");
+    for client in &mut clients {
+        client.ask("bind trial").expect_ok("binding to the honest server");
+        client.ask("honest 100").expect_ok("calls");
+        client.ask("endure other 300").expect_ok("a first round");
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    let before = clients.each_ref().map(|client| Usage::of(client.pid()));
+    let (start, mut done) = (Instant::now(), 0);
+    while done < steps {
+        clients.iter_mut().for_each(|client| client.say("endure other 2500"));
+        let numbers = bystander.ask("honest 2500").numbers("a bystander");
+        assert!(numbers[1] < 1_000_000_000, "a bystander's call took longer than a second: {numbers:?}");
+        for client in &mut clients {
+            let numbers = client.hear_within(Duration::from_secs(12)).numbers("what was endured");
+            let [binds, calls, errors, longest] = numbers[..] else { panic!("{numbers:?}") };
+            println!("    {binds} binds, {calls} calls, {errors} errors, the longest call {:.1} ms", longest as f64 / 1e6);
+            assert!(binds > 0 && longest < 6_000_000_000, "{numbers:?}");
+            assert_eq!(client.ask("add 2 3").numbers("a call to the honest server"), [5]);
+        }
+        let numbers = hostile.ask("steps").numbers("steps");
+        done = numbers[0];
+        println!("    {numbers:?}");
+    }
+    println!("    {done} steps, {:.0} a second", done as f64 / start.elapsed().as_secs_f64());
+    for (client, before) in clients.iter().zip(before) {
+        eventually("a client has everything back", || {
+            let now = Usage::of(client.pid());
+            let open = open_descriptors(client.pid());
+            if now.is_back_to(&before) { Ok(()) } else { Err(format!("{now:?}, before {before:?}; open: {open}")) }
+        });
+    }
+}
+
+#[test]
+fn a_server_walks() {
+    server(30_000);
+}
+
+#[test]
+#[ignore = "long"]
+fn long_a_server_walks() {
+    server(1_000_000);
 }

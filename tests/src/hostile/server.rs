@@ -1,0 +1,133 @@
+//! A server that speaks the protocol as it should up to some step, and then breaks each rule in turn: the same walk from the other side.
+//!
+//! Each connection has a life of its own, from the seed and its turn: some control messages and some calls are answered as they should be, what comes after them is not. It ends with a
+//! hang-up after some milliseconds, since a call whose answer never comes lasts as long as its server.
+
+mod answers;
+mod calls;
+
+use self::calls::Calls;
+use crate::client::{say, show};
+use crate::dice::Dice;
+use crate::impostor::listen;
+use crate::speech::{Answer, Request, ToServer};
+use std::io::BufRead;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use upcall_os::bell::Bell;
+use upcall_os::memory::{Mapping, MemoryFile};
+use upcall_os::socket::{Connection, Received};
+use upcall_shm::channel;
+use upcall_shm::region::Region;
+use upcall_shm::station::Station;
+
+/// What it has done, of all connections.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    /// What no honest server does.
+    pub(super) steps: AtomicU64,
+    /// Calls answered as they should be.
+    pub(super) honest: AtomicU64,
+    connections: AtomicU64,
+}
+
+impl Tally {
+    pub(super) fn step(&self) {
+        self.steps.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Listens under `name`. To each line of standard input it says how many steps it has taken, on how many connections, beside how many honest answers.
+pub fn serve(name: &str, seed: u64) {
+    let listener = listen(name);
+    let tally = Arc::new(Tally::default());
+    let counts = tally.clone();
+    say(Ok(Vec::new()));
+    std::thread::spawn(move || {
+        for _ in std::io::stdin().lock().lines().map_while(Result::ok) {
+            say(show([&counts.steps, &counts.connections, &counts.honest].map(|count| count.load(Ordering::Relaxed))));
+        }
+    });
+    let mut dice = Dice::new(seed);
+    loop {
+        match listener.accept() {
+            Ok(Some(connection)) => {
+                let (dice, tally) = (Dice::new(dice.any()), tally.clone());
+                tally.connections.fetch_add(1, Ordering::Relaxed);
+                std::thread::spawn(move || attend(&connection, &tally, dice));
+            }
+            _ => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+fn mapped(fd: OwnedFd, len: usize) -> Option<Arc<Region>> {
+    Region::new(Mapping::shared(&MemoryFile::adopt(fd, len).ok()?).ok()?)
+}
+
+fn attend(connection: &Connection, tally: &Arc<Tally>, mut dice: Dice) {
+    let station = Arc::new(Station::new().unwrap_or_else(|error| panic!("a station: {error}")));
+    let bell = Bell::new().unwrap_or_else(|error| panic!("a bell: {error}"));
+    let over = Arc::new(AtomicBool::new(false));
+    // Half of them say nothing wrong, so that there are calls.
+    let good = if dice.below(2) == 0 { dice.below(6) } else { u64::MAX };
+    let mut calls = None;
+    let mut said = 0;
+    while let Ok(Received::Message(message)) = connection.receive_within(Duration::ZERO, Duration::from_secs(60)) {
+        let Ok(ToServer { serial, request }) = postcard::from_bytes::<ToServer>(&message.bytes) else { break };
+        let mut given = message.descriptors.into_iter();
+        let mut out = Vec::new();
+        let answer = match request {
+            Request::Open { .. } => {
+                let Some(memory) = given.next().and_then(|fd| mapped(fd, channel::BYTES)) else { break };
+                hang_up_later(connection, Duration::from_millis(5 + dice.below(60)));
+                let parts = (memory, station.clone(), tally.clone(), over.clone());
+                calls = Some(Calls::begin(parts, Dice::new(dice.any())));
+                out = vec![station.as_fd(), bell.as_fd()];
+                Answer::Opened { home: 0 }
+            }
+            Request::Bind { procedures, classes, .. } => {
+                let len = classes.iter().map(|&(size, count)| size as usize * usize::from(count)).sum();
+                let names = procedures.into_iter().map(|(name, ..)| name).collect::<Vec<_>>();
+                let numbers = (0..names.len() as u16).collect();
+                let memory = given.next().and_then(|fd| mapped(fd, len));
+                calls.iter().for_each(|calls: &Calls| calls.bound(names.clone(), memory.clone()));
+                Answer::Bound { numbers }
+            }
+            Request::Segment { number, len } => {
+                let memory = given.next().and_then(|fd| mapped(fd, len as usize));
+                calls.iter().zip(memory).for_each(|(calls, memory)| calls.segment(number, memory));
+                Answer::Mapped
+            }
+            Request::OpenLane { number, vp } => {
+                let bell = given.next().and_then(|fd| Bell::adopt(fd).ok());
+                calls.iter().for_each(|calls| calls.lane(number, vp, bell.as_ref()));
+                continue;
+            }
+            Request::List => Answer::Exports,
+            Request::Unbind { .. } | Request::DropSegment { .. } => continue,
+        };
+        said += 1;
+        if said <= good {
+            if !answers::as_it_should(connection, serial, answer, &out) {
+                break;
+            }
+        } else if !answers::otherwise(connection, serial, answer, &out, tally, &mut dice) {
+            break;
+        }
+    }
+    connection.shut_down();
+    std::thread::sleep(Duration::from_millis(20));
+    over.store(true, Ordering::Relaxed);
+}
+
+/// So that there are many lives, and nobody waits for long.
+fn hang_up_later(connection: &Connection, time: Duration) {
+    let Ok(copy) = connection.as_fd().try_clone_to_owned() else { return };
+    std::thread::spawn(move || {
+        std::thread::sleep(time);
+        let _ = rustix::net::shutdown(copy, rustix::net::Shutdown::Both);
+    });
+}

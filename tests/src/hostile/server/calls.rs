@@ -1,0 +1,271 @@
+//! The calls of one connection: some answered as they should be, the others in every other way.
+
+use super::super::requests::number;
+use super::Tally;
+use crate::dice::Dice;
+use crate::speech::outcome;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use upcall_os::bell::Bell;
+use upcall_os::futex::{self, Scope};
+use upcall_shm::channel::{self, Channel, LaneControl};
+use upcall_shm::region::{Region, Shared};
+use upcall_shm::ring::{Receiver, Sender, SingleServer};
+use upcall_shm::slot::{Image, Place, Slot};
+use upcall_shm::station::Station;
+
+/// The runtime's own procedure that fetches a result.
+const FETCH: u16 = 1022;
+
+/// The serving of one connection, on a thread of its own.
+pub(super) struct Calls {
+    given: Arc<Mutex<Given>>,
+    channel: Channel,
+}
+
+#[derive(Default)]
+struct Given {
+    names: Vec<String>,
+    /// All memory but the channel's, segments by their numbers.
+    memory: Vec<(u16, Arc<Region>)>,
+    lanes: Vec<Arc<Lane>>,
+}
+
+struct Lane {
+    queue: Queue,
+    control: Shared<LaneControl>,
+    bell: Option<Bell>,
+}
+
+type Slots = Shared<[Slot]>;
+
+enum Queue {
+    Single(SingleServer<Shared<Slot>>),
+    Rings(Mutex<(Receiver<Slots>, Sender<Slots>)>),
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Lane {
+    fn take(&self) -> Option<Image> {
+        match &self.queue {
+            Queue::Single(slot) => {
+                let mut image = Image::new(0, 0, 0);
+                slot.take_alone(&mut image).then_some(image)
+            }
+            Queue::Rings(rings) => locked(rings).0.take(),
+        }
+    }
+
+    fn reply(&self, image: &Image) {
+        match &self.queue {
+            Queue::Single(slot) => slot.reply(image),
+            Queue::Rings(rings) => locked(rings).1.send(image),
+        }
+    }
+
+    /// Wakes the caller, whether it sleeps or not.
+    fn wake(&self) {
+        self.control.sleeper.store(0, upcall_os::atomic::Ordering::SeqCst);
+        futex::wake(&self.control.sleeper, 1, Scope::Shared);
+        self.bell.iter().for_each(Bell::ring);
+    }
+}
+
+impl Calls {
+    /// Serves until it is over.
+    pub(super) fn begin(
+        (memory, station, tally, over): (Arc<Region>, Arc<Station>, Arc<Tally>, Arc<AtomicBool>),
+        dice: Dice,
+    ) -> Self {
+        let given = Arc::new(Mutex::new(Given::default()));
+        let channel = Channel::join(memory.clone()).unwrap_or_else(|error| panic!("the client's channel: {error}"));
+        let mut serving = Serving { given: given.clone(), channel: memory, station, tally, dice };
+        std::thread::spawn(move || serving.run(&over));
+        Self { given, channel }
+    }
+
+    pub(super) fn bound(&self, names: Vec<String>, memory: Option<Arc<Region>>) {
+        let mut given = locked(&self.given);
+        given.names = names;
+        given.memory.extend(memory.map(|memory| (0, memory)));
+    }
+
+    pub(super) fn segment(&self, number: u16, memory: Arc<Region>) {
+        locked(&self.given).memory.push((number, memory));
+    }
+
+    pub(super) fn lane(&self, number: u16, vp: Option<u16>, bell: Option<&Bell>) {
+        let Some(lane) = self.channel.lane(number) else { return };
+        let queue = match vp {
+            None => Queue::Single(SingleServer::new(lane.single)),
+            Some(_) => Queue::Rings(Mutex::new((Receiver::new(lane.requests), Sender::new(lane.replies)))),
+        };
+        let bell = bell.and_then(|bell| Bell::adopt(bell.as_fd().try_clone_to_owned().ok()?).ok());
+        locked(&self.given).lanes.push(Arc::new(Lane { queue, control: lane.control, bell }));
+    }
+}
+
+struct Serving {
+    given: Arc<Mutex<Given>>,
+    channel: Arc<Region>,
+    station: Arc<Station>,
+    tally: Arc<Tally>,
+    dice: Dice,
+}
+
+impl Serving {
+    fn run(&mut self, over: &AtomicBool) {
+        let mut good = if self.dice.below(4) == 0 { u64::MAX } else { self.dice.below(60) };
+        while !over.load(Ordering::Relaxed) {
+            let lanes = locked(&self.given).lanes.clone();
+            let mut idle = true;
+            for lane in &lanes {
+                let Some(request) = lane.take() else { continue };
+                idle = false;
+                if good > 0 {
+                    good -= 1;
+                    self.tally.honest.fetch_add(1, Ordering::Relaxed);
+                    lane.reply(&self.honest(&request));
+                    lane.wake();
+                } else {
+                    self.break_something(lane, &request);
+                }
+            }
+            if idle && good == 0 {
+                self.break_silence();
+            }
+            if idle {
+                std::thread::sleep(Duration::from_micros(20));
+            }
+        }
+    }
+
+    /// What an honest server could say, as far as one can tell without doing the work.
+    fn honest(&mut self, request: &Image) -> Image {
+        let procedure = request.tag() & 0x3ff;
+        let name = locked(&self.given).names.get(usize::from(procedure)).cloned().unwrap_or_default();
+        let mut reply = Image::new(request.call(), outcome::DONE, request.astack());
+        match &*name {
+            // The block of the text is that of the answer, and stays where it is.
+            "echo" => {
+                reply.values = request.values;
+                reply.place(request.values_in().unwrap_or(Place::Inline), request.segment(), request.len() as u32);
+            }
+            "null" | "nap" => {}
+            "make" => {
+                reply = Image::new(request.call(), outcome::HELD, request.astack());
+                (reply.values[0], reply.values[1]) = (1, 16);
+                reply.place(Place::Inline, 0, 16);
+            }
+            _ if procedure == FETCH => {
+                // An empty list: where it begins, and how long it is.
+                for at in [0, 8] {
+                    self.put_in(request.segment(), at, 16 * u64::from(at == 0));
+                }
+                reply.values[0] = 16;
+                reply.place(Place::Segment, 0, 8);
+            }
+            _ => {
+                reply.values[0] = self.dice.any();
+                reply.place(Place::Inline, 0, 8);
+            }
+        }
+        reply
+    }
+
+    fn put_in(&self, number: u16, at: usize, word: u64) {
+        let given = locked(&self.given);
+        let memory = given.memory.iter().rev().find(|(found, _)| *found == number);
+        memory.and_then(|(_, region)| region.room(0, region.len())?.put_u64(at, word)).unwrap_or_default();
+    }
+
+    fn break_something(&mut self, lane: &Lane, request: &Image) {
+        self.tally.step();
+        match self.dice.below(24) {
+            // No answer.
+            0 => {}
+            // An answer, and no wake.
+            1 => lane.reply(&self.honest(request)),
+            // Two, and a flood of them.
+            2 => {
+                let reply = self.honest(request);
+                (0..[2, 3, 70][self.dice.below(3) as usize]).for_each(|_| lane.reply(&reply));
+            }
+            3 => {
+                let reply = Image::new(self.dice.any() as u16, outcome::DONE, 0);
+                lane.reply(&reply);
+            }
+            4 => (0..100).for_each(|_| lane.wake()),
+            5 => self.scribble(&self.channel.clone(), channel::BYTES.min(8192 * 40)),
+            6 | 7 => self.scribble_station(),
+            _ => {
+                self.scribble_memory();
+                lane.reply(&self.lie(request));
+            }
+        }
+        if self.dice.below(8) != 0 {
+            lane.wake();
+        }
+    }
+
+    /// Writes over something while clients compute, send or wait.
+    fn break_silence(&mut self) {
+        self.tally.step();
+        match self.dice.below(256) {
+            0 => self.scribble(&self.channel.clone(), channel::BYTES.min(8192 * 40)),
+            1..64 => self.scribble_station(),
+            _ => self.scribble_memory(),
+        }
+    }
+
+    fn lie(&mut self, request: &Image) -> Image {
+        let dice = &mut self.dice;
+        let outcome = if dice.below(2) == 0 { 0 } else { dice.below(10) as u16 };
+        let mut reply = Image::new(request.call(), outcome, dice.any() as u16);
+        let place = [Place::Inline, Place::AStack, Place::Segment][dice.below(3) as usize];
+        reply.place(place, number(dice) as u16, number(dice) as u32);
+        reply.values = std::array::from_fn(|_| number(dice));
+        // What a call did not give room for is held for it, and this much is fetched: not so much that the machine suffers.
+        if (1 << 24..1 << 48).contains(&reply.values[1]) {
+            reply.values[1] = 1 << 20;
+        }
+        if dice.below(8) == 0 {
+            reply.set_deadline(dice.any());
+        }
+        if dice.below(8) == 0 {
+            reply.donate();
+        }
+        reply
+    }
+
+    fn scribble_memory(&mut self) {
+        let memory = locked(&self.given).memory.clone();
+        for (_, region) in memory {
+            self.scribble(&region, region.len());
+        }
+    }
+
+    /// Some words anywhere in the first bytes, half of them where blocks begin.
+    fn scribble(&mut self, region: &Region, within: usize) {
+        for _ in 0..self.dice.below(4) {
+            let words = if self.dice.below(2) == 0 { within as u64 / 8 } else { 8 };
+            let (at, word) = (self.dice.below(words) as usize * 8, number(&mut self.dice));
+            let _ = region.room(0, region.len()).and_then(|room| room.put_u64(at, word));
+        }
+    }
+
+    fn scribble_station(&mut self) {
+        for vp in [0, self.dice.below(63) as usize] {
+            let line = self.station.line(vp);
+            line.asleep.store(self.dice.any() as u32 & 1, Ordering::SeqCst);
+            line.sleeps.store(number(&mut self.dice), Ordering::SeqCst);
+            line.tid.store(self.dice.below(1 << 16) as u32, Ordering::SeqCst);
+            line.cpu.store(number(&mut self.dice) as u32 & 0xff, Ordering::SeqCst);
+        }
+    }
+}
