@@ -29,7 +29,7 @@ pub struct Decoder<'a> {
 pub(crate) enum Side<'a> {
     Client(&'a Binding),
     Server(&'a Arc<Session>),
-    #[cfg(test)]
+    /// For tests of the reading itself: there are no handles.
     None,
 }
 

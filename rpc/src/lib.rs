@@ -18,6 +18,8 @@ pub mod decode;
 pub mod encode;
 pub mod endpoint;
 pub mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod interface;
 mod keeper;
 pub mod link;

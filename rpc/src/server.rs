@@ -18,6 +18,7 @@ use std::sync::{Arc, RwLock};
 use std::time::Instant;
 use upcall_os::clock;
 use upcall_os::fault::{Point, point};
+use upcall_shm::astack::Plan;
 use upcall_shm::region::Region;
 use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place};
 use upcall_shm::span::{Room, Span};
@@ -155,7 +156,7 @@ pub(crate) struct Bound {
     /// What it has done. `None` if too many others are counted.
     pub(crate) tally: Option<Tally>,
     pub(crate) session: Arc<Session>,
-    pub(crate) plan: upcall_shm::astack::Plan,
+    pub(crate) plan: Plan,
     pub(crate) astacks: Option<Arc<Region>>,
     pub(crate) revoked: AtomicBool,
 }
@@ -336,6 +337,30 @@ fn counted(outcome: u16) -> tally::Outcome {
     }
 }
 
+/// Where the arguments of a request lie, and the A-stack that it names; `None` if one of them is not there.
+#[inline]
+pub(crate) fn brought<'a>(
+    image: &'a Image,
+    plan: &Plan,
+    astacks: Option<&'a Arc<Region>>,
+    segment: Option<Room<'a>>,
+) -> Option<(Span<'a>, Option<Room<'a>>)> {
+    let astack = match image.astack() {
+        NO_ASTACK => None,
+        number => {
+            let (at, len) = plan.place(number)?;
+            Some(astacks?.room(at, len)?)
+        }
+    };
+    let args = match image.values_in()? {
+        // With a deadline in the last word the values end before it; a client that says otherwise has that read as one.
+        Place::Inline => Span::of_words(&image.values).part(0, image.len()),
+        Place::AStack => astack.and_then(|room| room.part(0, image.len())),
+        Place::Segment => usize::try_from(image.values[0]).ok().and_then(|len| segment.and_then(|room| room.part(0, len))),
+    };
+    Some((args?, astack))
+}
+
 /// The guards of every call, in order; each leaves by an answer that says why (LRPC, section 3.2: the kernel verifies the binding, the procedure and the A-stack).
 pub(crate) fn serve(shared: &Shared, request: Request<'_>) {
     let image = request.image();
@@ -352,25 +377,9 @@ pub(crate) fn serve(shared: &Shared, request: Request<'_>) {
         },
     };
     let segment = segment.as_ref().and_then(|mapped| mapped.region.room(0, mapped.region.len()));
-    let astack = match image.astack() {
-        NO_ASTACK => None,
-        number => {
-            let place = bound.plan.place(number);
-            match place.and_then(|(at, len)| bound.astacks.as_ref()?.room(at, len)) {
-                Some(room) => Some(room),
-                None => return refuse(request, outcome::REFUSED),
-            }
-        }
+    let Some((args, astack)) = brought(image, &bound.plan, bound.astacks.as_ref(), segment) else {
+        return refuse(request, outcome::REFUSED);
     };
-    let (place, len) = (image.values_in(), image.len());
-    let args = match place {
-        // With a deadline in the last word the values end before it; a client that says otherwise has that read as one.
-        Some(Place::Inline) => Span::of_words(&image.values).part(0, len),
-        Some(Place::AStack) => astack.and_then(|room| room.part(0, len)),
-        Some(Place::Segment) => usize::try_from(image.values[0]).ok().and_then(|len| segment.and_then(|room| room.part(0, len))),
-        None => None,
-    };
-    let Some(args) = args else { return refuse(request, outcome::REFUSED) };
     let procedure = image.tag() & 0x3ff;
     let taken = bound.tally.as_ref().filter(|tally| tally.is_sampled(procedure)).map(|_| Instant::now());
     let call = Call { request, bound, procedure, args, astack, segment, taken };
