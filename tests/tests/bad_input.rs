@@ -1,0 +1,37 @@
+//! Every reader of a peer's bytes, fed with good samples that were bent by chance. `make fuzz` does the same with libFuzzer, which finds more in more time.
+#![forbid(unsafe_code)]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+use upcall_tests::bad_input::{TARGETS, Target, bend};
+use upcall_tests::dice::Dice;
+
+/// A reader that takes longer for some hundred bytes does not end, as far as its peer is concerned.
+const LONGEST: Duration = Duration::from_secs(2);
+
+fn feed(target: Target, time: Duration) {
+    let mut dice = Dice::thrown(target.name);
+    let samples = (target.samples)();
+    samples.iter().for_each(|sample| (target.read)(sample));
+    let (end, mut inputs) = (Instant::now() + time, 0);
+    while Instant::now() < end {
+        let input = bend(&samples, &mut dice);
+        let start = Instant::now();
+        let fed = catch_unwind(AssertUnwindSafe(|| (target.read)(&input)));
+        assert!(fed.is_ok(), "{} panicked with {}", target.name, input.escape_ascii());
+        assert!(start.elapsed() < LONGEST, "{} took {:?} with {}", target.name, start.elapsed(), input.escape_ascii());
+        inputs += 1;
+    }
+    println!("    {}: {inputs} inputs", target.name);
+}
+
+#[test]
+fn no_reader_falls_for_bad_input() {
+    TARGETS.iter().for_each(|&target| feed(target, Duration::from_millis(700)));
+}
+
+#[test]
+#[ignore = "long"]
+fn long_no_reader_falls_for_bad_input() {
+    TARGETS.iter().for_each(|&target| feed(target, Duration::from_secs(60)));
+}
