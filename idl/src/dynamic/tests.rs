@@ -181,7 +181,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_an_error_or_a_value(text in "[a-z0-9\"'({\\[%:,.)}\\]\\\\-]{0,40}") {
+    fn any_text_is_an_error_or_a_value(text in "[a-z0-9\"'({\\[%:,.)}\\]\\\\/-]{0,40}") {
         let i = interface();
         let _ = i.encode(i.procedure("f").unwrap(), &[&text]);
         let _ = i.encode(i.procedure("h").unwrap(), &[&text, &text, &text]);
@@ -243,6 +243,18 @@ fn errors_name_the_argument_and_what_is_wrong() {
     assert_eq!(error("g", &[]), "0 arguments were given for g(a: u8, b: option<string>, c: option<small>)");
     assert!(error("file.read", &[]).ends_with("the first argument is the number of the handle"));
     assert!(i.procedure("nope").unwrap_err().to_string().contains("has no procedure `nope`; it has file.read, f, g, h"));
+}
+
+#[test]
+fn a_comment_may_end_an_argument() {
+    let i = Interface::parse("a:b/i", "package a:b; interface i { f: func(x: u8); }", "").unwrap();
+    let f = i.procedure("f").unwrap();
+    for text in ["7 //", "7 // seven", "// seven\n7", "7//\n"] {
+        assert_eq!(i.encode(f, &[text]).unwrap(), [7], "{text:?}");
+    }
+    for text in ["//", "/", "7 /", "//\n"] {
+        assert!(i.encode(f, &[text]).is_err(), "{text:?}");
+    }
 }
 
 #[test]
