@@ -1,6 +1,7 @@
 # make demo        the main job: a file server in a process of its own, every byte proved
 # make test        everything quick: unit, cross-process, crash, models, doctests, lints
 # make test-long   the long variants too, accesses to memory and data races checked (asan, tsan), and shared lines counted (lines)
+# make fuzz        every reader of a peer's bytes under libFuzzer, for FUZZ_SECONDS (30) each
 # make bench       ours, the machine's limits and the peers, in one run
 #
 # Each target does all its set-up. Needed: Rust (1.95 or newer), gcc; for bench a C++ compiler, Boost.Fiber and Go.
@@ -8,7 +9,7 @@
 CARGO ?= cargo
 LOOM := RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 $(CARGO) test --release --target-dir target/loom
 
-.PHONY: all demo test test-long bench lint unit models miri miri-threads run-miri run-miri-threads asan tsan lines clean
+.PHONY: all demo test test-long bench lint unit models miri miri-threads run-miri run-miri-threads asan tsan lines fuzz clean
 
 all:
 	$(CARGO) build --release
@@ -63,6 +64,21 @@ tsan:
 	        --target-dir target/tsan --package upcall-thread --test sync --test primitives --test channel; \
 	else \
 	    echo "tsan: skipped, no nightly toolchain with its library's source here (rustup +nightly component add rust-src)"; \
+	fi
+
+# Every reader of a peer's bytes under libFuzzer, which looks for bytes that lead somewhere new. Takes a nightly toolchain and cargo-fuzz (cargo install cargo-fuzz); without them the
+# same readers are fed by chance in tests/tests/bad_input.rs. What it finds is in fuzz/artifacts, and what led somewhere new in fuzz/corpus, for the next time.
+FUZZ_SECONDS ?= 30
+
+fuzz:
+	@if $(CARGO) +nightly fuzz --version >/dev/null 2>&1; then \
+	    cd fuzz && $(CARGO) +nightly run --quiet --bin samples && \
+	    for target in control request values interface limits wave names; do \
+	        echo "fuzz: $$target"; \
+	        $(CARGO) +nightly fuzz run --fuzz-dir . $$target -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=4096 -max_len=8192 -verbosity=0 || exit 1; \
+	    done; \
+	else \
+	    echo "fuzz: skipped, no nightly toolchain with cargo-fuzz here (cargo install cargo-fuzz)"; \
 	fi
 
 # Lines of memory that two pairs of processors share while they call, counted: next to none (rpc/tests/lines says how). The instrumentation is asan's, which calls the test's own

@@ -37,13 +37,13 @@ pub const TARGETS: [Target; 7] = [
     Target { name: "names", read: text::names, samples: text::names_samples },
 ];
 
-/// The function of the target with this name.
+/// Has the target with this name read some bytes.
 ///
 /// # Panics
-/// There is none.
-pub fn reader(name: &str) -> fn(&[u8]) {
+/// There is none, or its reader does not keep its word.
+pub fn read(name: &str, bytes: &[u8]) {
     let target = TARGETS.iter().find(|target| target.name == name);
-    target.unwrap_or_else(|| panic!("no target {name}")).read
+    (target.unwrap_or_else(|| panic!("no target {name}")).read)(bytes);
 }
 
 /// Bends a sample: some bytes changed, taken out, put in, doubled, or taken from another.

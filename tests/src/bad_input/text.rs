@@ -84,7 +84,7 @@ pub(super) fn wave_samples() -> Vec<Vec<u8>> {
     let texts = [
         ("get-deep", deep.to_string()),
         ("get-numbers", numbers.to_string()),
-        ("add", "2\n3".to_string()),
+        ("add", "2 // two\n3".to_string()),
         ("bytes", "[1, 2, 255]".to_string()),
         ("get-shape", format!("named({deep})")),
         ("modes", "{read}\n{f0, f16}".to_string()),
