@@ -72,8 +72,8 @@ FUZZ_SECONDS ?= 30
 
 fuzz:
 	@if $(CARGO) +nightly fuzz --version >/dev/null 2>&1; then \
-	    cd fuzz && $(CARGO) +nightly run --quiet --bin samples && \
-	    for target in control request values interface limits wave names; do \
+	    cd fuzz && targets=$$($(CARGO) +nightly run --quiet --bin samples) && \
+	    for target in $$targets; do \
 	        echo "fuzz: $$target"; \
 	        $(CARGO) +nightly fuzz run --fuzz-dir . $$target -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=4096 -max_len=8192 -verbosity=0 || exit 1; \
 	    done; \

@@ -1,4 +1,4 @@
-//! Writes the good samples of every target to where `cargo fuzz` begins: `corpus/TARGET/`.
+//! Writes the good samples of every target to where `cargo fuzz` begins: `corpus/TARGET/`. Says the targets' names.
 
 use std::path::Path;
 
@@ -9,6 +9,7 @@ fn main() -> std::io::Result<()> {
         for (number, sample) in (target.samples)().iter().enumerate() {
             std::fs::write(folder.join(format!("sample-{number}")), sample)?;
         }
+        println!("{}", target.name);
     }
     Ok(())
 }

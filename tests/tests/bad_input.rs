@@ -31,6 +31,17 @@ fn no_reader_falls_for_bad_input() {
 }
 
 #[test]
+fn each_reader_is_a_target_of_cargo_fuzz() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/fuzz_targets");
+    let files = std::fs::read_dir(folder).expect("the targets").map(|entry| entry.expect("an entry").file_name());
+    let mut found: Vec<String> = files.map(|name| name.to_string_lossy().replace(".rs", "")).collect();
+    let mut names = TARGETS.map(|target| target.name.to_string());
+    found.sort();
+    names.sort();
+    assert_eq!(found, names);
+}
+
+#[test]
 #[ignore = "long"]
 fn long_no_reader_falls_for_bad_input() {
     TARGETS.iter().for_each(|&target| feed(target, Duration::from_secs(60)));

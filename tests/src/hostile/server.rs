@@ -106,8 +106,9 @@ fn attend(connection: &Connection, tally: &Arc<Tally>, mut dice: Dice) {
                 calls.iter().for_each(|calls| calls.lane(number, vp, bell.as_ref()));
                 continue;
             }
-            Request::List => Answer::Exports,
             Request::Unbind { .. } | Request::DropSegment { .. } => continue,
+            // What is only asked.
+            _ => Answer::Exports,
         };
         said += 1;
         if said <= good {
