@@ -35,6 +35,7 @@ pub(super) fn control_samples() -> Vec<Vec<u8>> {
         Request::Segment { number: 7, len: 1 << 30 },
         Request::DropSegment { number: 7 },
         Request::List,
+        Request::Tallies,
     ];
     let answers = [
         Answer::Opened { home: 3 },

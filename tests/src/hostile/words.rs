@@ -83,7 +83,7 @@ fn any_request(dice: &mut Dice) -> (Request, u64) {
             (Request::Segment { number: small(dice), len }, len)
         }
         12..=14 => (Request::DropSegment { number: small(dice) }, 0),
-        _ => (Request::List, 0),
+        _ => ([Request::List, Request::Tallies][dice.below(2) as usize].clone(), 0),
     }
 }
 
