@@ -21,6 +21,7 @@ pub mod atomic;
 pub mod bell;
 pub mod clapper;
 pub mod clock;
+mod closer;
 pub mod fault;
 pub mod futex;
 pub mod memory;

@@ -3,6 +3,7 @@
 //! It is used to bind and for rare events only; no call passes through it. The identity comes from the kernel
 //! (`SO_PEERCRED`, `SO_PEERPIDFD`), so a peer cannot choose it, and the pidfd stays right when the process number is reused.
 
+use crate::closer;
 use crate::processor::{self, Processors};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{
@@ -22,6 +23,9 @@ pub const LONGEST: usize = 160 * 1024;
 
 /// The most descriptors that one message carries.
 pub const MOST_DESCRIPTORS: usize = 8;
+
+/// The most that the kernel lets one message carry (`SCM_MAX_FD`).
+const MOST_THAT_COME: usize = 253;
 
 /// Who is at the other end, as the kernel says.
 #[derive(Debug)]
@@ -173,7 +177,8 @@ impl Connection {
     /// Looks for a message. Never blocks.
     ///
     /// # Errors
-    /// A message longer than [`LONGEST`], or with more descriptors than [`MOST_DESCRIPTORS`]: it is lost, and the connection is of no more use.
+    /// A message longer than [`LONGEST`], with more descriptors than [`MOST_DESCRIPTORS`], or with one that is neither a memory file nor an eventfd: it is lost, and the connection is
+    /// of no more use.
     pub fn receive(&self) -> io::Result<Received> {
         thread_local! {
             static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -188,7 +193,8 @@ impl Connection {
     }
 
     fn receive_by(&self, bytes: &mut [u8]) -> io::Result<Received> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+        // Room for all that can come: what had none would be closed by the kernel here and now.
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_THAT_COME))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut reset = false;
         let got = loop {
@@ -208,11 +214,17 @@ impl Connection {
                 descriptors.extend(fds);
             }
         }
+        let (descriptors, others): (Vec<_>, Vec<_>) = descriptors.into_iter().partition(closer::is_plain);
+        let strange = !others.is_empty();
+        closer::close(others);
         if got.flags.contains(ReturnFlags::TRUNC) {
             return Err(io::Error::other(format!("a control message of more than {LONGEST} bytes")));
         }
         let lost = got.flags.contains(ReturnFlags::CTRUNC);
-        if lost && descriptors.len() >= MOST_DESCRIPTORS {
+        if strange {
+            return Err(io::Error::other("a control message with a descriptor that is neither memory nor a bell"));
+        }
+        if descriptors.len() > MOST_DESCRIPTORS {
             return Err(io::Error::other(format!("a control message with more than {MOST_DESCRIPTORS} descriptors")));
         }
         if got.bytes == 0 {
@@ -286,6 +298,19 @@ impl Connection {
         }
         // SAFETY: the kernel has just made this descriptor for us, and nobody else owns it.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+}
+
+/// What the other end has sent and nobody has read is taken out before, for the kernel would close its descriptors here, which may take as long as the sender likes.
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // From here on nothing more comes.
+        self.shut_down();
+        // Messages without a byte are not counted, and so not found: see CAVEATS.
+        while rustix::io::ioctl_fionread(&self.0).is_ok_and(|unread| unread > 0) {
+            // Cut short, as it is meant to be here.
+            drop(self.receive_by(&mut [0; 16]));
+        }
     }
 }
 

@@ -26,6 +26,9 @@ pub type Policy = Box<dyn Fn(&Peer) -> Result<(), String> + Send + Sync>;
 /// For longer nobody looks at a client that has gone.
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
 
+/// So many connections are taken before others have their turn with the clerk.
+const TURN: usize = 16;
+
 /// The most connections of one process: it needs one, and another for each 64 bindings.
 const MOST_CONNECTIONS: usize = 64;
 
@@ -112,8 +115,9 @@ impl Endpoint {
         locked(&self.clients).all.iter().filter(|client| client.pid() == pid).count()
     }
 
+    /// Lets in those who wait, but not so many that those who are in would wait.
     fn accept(self: &Arc<Self>, listener: &Listener) {
-        loop {
+        for _ in 0..TURN {
             match listener.accept() {
                 Ok(Some(connection)) => self.admit(connection),
                 Ok(None) => return,

@@ -140,6 +140,19 @@ impl Speaker {
         self.send(&bytes, descriptors)
     }
 
+    /// Sends more descriptors than a message of the protocol may have.
+    ///
+    /// # Panics
+    /// More than the kernel lets through, 253.
+    pub fn send_many(&self, descriptors: &[BorrowedFd<'_>]) {
+        use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)), "{} descriptors", descriptors.len());
+        // Whether the other end takes it is its affair.
+        let _ = sendmsg(&self.0, &[io::IoSlice::new(&[1, 6])], &mut control, SendFlags::NOSIGNAL);
+    }
+
     /// Waits for an answer.
     pub fn hear(&self) -> Came {
         match self.0.receive_within(Duration::ZERO, LIMIT) {

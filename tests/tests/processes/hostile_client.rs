@@ -167,7 +167,10 @@ fn wrong_things(socket: &Path) {
     refused(it.speaker.ask(none(2, vec![(1 << 20, 64)]), &[proper_len(1 << 20).as_fd()]), "short A-stacks");
     for (what, fd) in odd_descriptors() {
         if !["zeroed memory", "short memory"].contains(&what) {
+            // What is neither memory nor a bell ends the connection.
+            let it = hold();
             refused(it.speaker.ask(none(2, vec![(64, 5)]), &[fd.as_fd()]), &format!("{what} for A-stacks"));
+            let it = hold();
             refused(
                 it.speaker.ask(Request::Segment { number: 2, len: channel::BYTES as u64 }, &[fd.as_fd()]),
                 &format!("{what} for a segment"),

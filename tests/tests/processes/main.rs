@@ -16,6 +16,7 @@ mod hostile_seeded;
 mod hostile_server;
 mod idle;
 mod large;
+mod lingering;
 mod many;
 mod memory;
 mod nested;
