@@ -12,6 +12,7 @@
 
 pub mod binding;
 mod brought;
+mod call;
 mod ceilings;
 pub mod clerk;
 pub mod decode;

@@ -1,0 +1,422 @@
+//! The call.
+//!
+//! Source: LRPC, sections 3.2 and 3.5. A call takes an A-stack if its values do not fit into a slot, writes the arguments there once, sends one line and waits;
+//! the results are read from where the server wrote them, once. What fits no A-stack goes by a segment of memory that the client brings,
+//! so a server's memory does not depend on what its clients send.
+//!
+//! A call that is abandoned at its deadline leaves the A-stack and the segment that it brought to its late reply ([`Leavings`]); that is read like one in time, so that the
+//! resources in it are dropped, and then they are free again.
+
+use crate::binding::{Binding, Bound, Inner, Shortage};
+use crate::brought::{AStack, LeftSegment, TakenSegment};
+use crate::decode::{Decoder, Side};
+use crate::encode::{Encoder, block_len};
+use crate::error::CallError;
+use crate::interface::Limits;
+use crate::link::Link;
+use crate::server::{self, outcome};
+use crate::value::{Get, Put};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+use upcall_os::clock;
+use upcall_os::fault::{Point, point};
+use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place, TIMED_INLINE};
+use upcall_shm::span::{Room, Span};
+use upcall_transfer::{Late, Patience, Until, run_late};
+
+/// The longest result, in bytes, that later calls of its procedure bring room for: the segments of longer ones are not kept.
+const MOST_REMEMBERED: u32 = 16 << 20;
+
+/// What holds for all that a call does.
+#[derive(Clone, Copy)]
+struct Terms<'a> {
+    limits: Limits,
+    /// When it is given up.
+    until: Until<'a>,
+}
+
+impl Terms<'_> {
+    /// Bytes of values for which a request has room: less if it says when its caller gives up.
+    #[inline]
+    fn inline(&self) -> usize {
+        if self.until.ends.is_none() { INLINE } else { TIMED_INLINE }
+    }
+}
+
+impl Binding {
+    /// Calls procedure `number`. Blocks the calling thread until the reply is there: a user-level one if its virtual processors poll channels
+    /// (`upcall::thread::processors`), else the kernel thread.
+    ///
+    /// If the server's process ends, the call returns [`CallError::Failed`], within milliseconds; at its deadline, if it has one, [`CallError::Aborted`].
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    ///
+    /// # Panics
+    /// `number` is not one of the interface: generated stubs never ask for such a one.
+    #[inline]
+    pub fn call<A: Put, R: Get>(&self, number: u16, args: &A) -> Result<R, CallError> {
+        let inner = &*self.inner;
+        let number = self.first + number;
+        let bound = &inner.procedures[usize::from(number)];
+        let terms = self.terms(number);
+        let len = block_len(args);
+        // Both blocks fit into slots: decided when this is compiled.
+        if A::FIXED
+            && R::FIXED
+            && A::SIZE <= INLINE
+            && R::SIZE <= INLINE
+            && (A::SIZE <= TIMED_INLINE || A::SIZE <= terms.inline())
+        {
+            // The reply takes the request's place.
+            let mut message = Image::new(0, bound.tag, NO_ASTACK);
+            if A::SIZE > 0 {
+                Encoder::block(Room::of_words(&mut message.values), args, terms.limits, None)?;
+                message.place(Place::Inline, 0, A::SIZE as u32);
+            }
+            point(Point::ClientWrote);
+            // As `send`, but nothing was brought: it would make places for what was, on each call.
+            if terms.until.is_for_ever() {
+                self.send_for_ever(&mut message)?;
+            } else {
+                self.send_until::<R>(terms, &mut message, &mut None, &mut None)?;
+            }
+            point(Point::ClientAnswered);
+            if message.tag() == outcome::DONE && message.values_in() == Some(Place::Inline) {
+                return self.decode::<R>(Span::of_words(&message.values), terms.limits);
+            }
+            return self.uncommon(terms, &message, None, None);
+        }
+        self.call_in_memory(bound, terms, len, args)
+    }
+
+    /// The terms of a call that is made now.
+    #[inline]
+    fn terms(&self, number: u16) -> Terms<'_> {
+        let limits = self.inner.interface.procedures[usize::from(number)].limits;
+        Terms { limits, until: Until { ends: self.ends(), abandon: self.abandon.as_ref() } }
+    }
+
+    #[inline]
+    pub(crate) fn ends(&self) -> Option<Instant> {
+        let own = self.deadline.and_then(|deadline| Instant::now().checked_add(deadline));
+        own.into_iter().chain(upcall_thread::calls_end()).min()
+    }
+
+    /// Sends a request, and waits for its reply, as long as the terms allow: then what it brought is left to the late reply, whose results are an `R`.
+    #[inline]
+    fn send<'a, R: Get>(
+        &'a self,
+        terms: Terms<'_>,
+        message: &mut Image,
+        astack: &mut Option<AStack<'a>>,
+        segment: &mut Option<TakenSegment<'a>>,
+    ) -> Result<(), CallError> {
+        if terms.until.is_for_ever() {
+            return self.send_for_ever(message);
+        }
+        self.send_until::<R>(terms, message, astack, segment)
+    }
+
+    #[inline]
+    fn send_for_ever(&self, message: &mut Image) -> Result<(), CallError> {
+        self.inner.link.channel.call(message, self.hand_off)?;
+        self.release_overdue(None);
+        Ok(())
+    }
+
+    #[cold]
+    fn send_until<'a, R: Get>(
+        &'a self,
+        terms: Terms<'_>,
+        message: &mut Image,
+        astack: &mut Option<AStack<'a>>,
+        segment: &mut Option<TakenSegment<'a>>,
+    ) -> Result<(), CallError> {
+        let Terms { limits, until } = terms;
+        // The server's own calls on behalf of this one end then too.
+        until.ends.into_iter().for_each(|ends| message.set_deadline(clock::stamp(ends)));
+        let mut late = || -> Late {
+            point(Point::ClientLeaves);
+            let leavings = Leavings {
+                inner: Arc::downgrade(&self.inner),
+                link: Arc::downgrade(&self.inner.link),
+                astack: astack.take().map(AStack::leave),
+                segment: segment.take().and_then(TakenSegment::leave),
+            };
+            Box::new(move |reply| leavings.read::<R>(limits, &reply))
+        };
+        self.inner.link.channel.call_within(message, Patience { until, late: &mut late, hand_off: self.hand_off })?;
+        self.release_overdue(until.ends);
+        Ok(())
+    }
+
+    #[cold]
+    fn waits_for_astacks(&self) -> bool {
+        self.shortage == Shortage::Wait && !upcall_thread::runs_outside_work()
+    }
+
+    fn decode<R: Get>(&self, span: Span<'_>, limits: Limits) -> Result<R, CallError> {
+        Ok(R::get(&Decoder::new(span, R::SIZE, limits, Side::Client(self)), 0)?)
+    }
+
+    fn call_in_memory<A: Put, R: Get>(&self, bound: &Bound, terms: Terms<'_>, len: usize, args: &A) -> Result<R, CallError> {
+        let (inner, limits) = (&*self.inner, terms.limits);
+        let wish = len.max(bound.result.load(Ordering::Relaxed) as usize);
+        let class = bound.class.map(|class| (class, inner.plan.classes()[class].size as usize)).filter(|&(_, size)| wish <= size);
+        let mut astack = match class {
+            Some((class, _)) => match AStack::try_take(inner, class) {
+                None if self.waits_for_astacks() => Some(AStack::take(inner, class, terms.until)?),
+                taken => taken,
+            },
+            None => None,
+        };
+        // In the place of an A-stack it has room for the results as well.
+        let wish = class.map_or(wish, |(_, size)| size);
+        let mut segment = match astack {
+            None if wish > terms.inline() => Some(TakenSegment::take(&inner.link, wish, terms.until)?),
+            _ => None,
+        };
+        point(Point::ClientTook);
+        let mut request = Image::new(0, bound.tag, astack.as_ref().map_or(NO_ASTACK, |astack| astack.number));
+        let number = segment.as_ref().map_or(0, TakenSegment::number);
+        if len <= terms.inline() {
+            Encoder::block(Room::of_words(&mut request.values), args, limits, None)?;
+            request.place(Place::Inline, number, len as u32);
+        } else if let Some(room) = astack.as_ref().and_then(AStack::room) {
+            Encoder::block(room, args, limits, None)?;
+            request.place(Place::AStack, 0, len as u32);
+        } else if let Some(room) = segment.as_ref().and_then(TakenSegment::room) {
+            Encoder::block(room, args, limits, None)?;
+            request.values[0] = len as u64;
+            request.place(Place::Segment, number, 8);
+        }
+        point(Point::ClientWrote);
+        self.send::<R>(terms, &mut request, &mut astack, &mut segment)?;
+        point(Point::ClientAnswered);
+        let held = (request.tag() == outcome::HELD).then_some(request.values[1]);
+        let result = self.results(terms, &request, astack, segment);
+        point(Point::ClientRead);
+        // Only a length that was there is believed, and brought room for the next time.
+        if let (Ok(_), Some(Ok(len @ ..=MOST_REMEMBERED))) = (&result, held.map(u32::try_from)) {
+            bound.result.store(len, Ordering::Relaxed);
+        }
+        result
+    }
+
+    /// Reads a reply's results from where the server says they are.
+    #[inline]
+    fn results<R: Get>(
+        &self,
+        terms: Terms<'_>,
+        reply: &Image,
+        astack: Option<AStack<'_>>,
+        segment: Option<TakenSegment<'_>>,
+    ) -> Result<R, CallError> {
+        if reply.tag() != outcome::DONE {
+            return self.uncommon(terms, reply, astack, segment);
+        }
+        match reply.values_in() {
+            Some(Place::Inline) => self.decode(Span::of_words(&reply.values), terms.limits),
+            Some(Place::AStack) => {
+                let room = astack.as_ref().and_then(AStack::room).and_then(|room| room.part(0, reply.len()));
+                self.decode(room.ok_or_else(|| bad("results in an A-stack that was not given"))?, terms.limits)
+            }
+            Some(Place::Segment) => {
+                let len = usize::try_from(reply.values[0]).unwrap_or(usize::MAX);
+                let room = segment.as_ref().and_then(TakenSegment::room).and_then(|room| room.part(0, len));
+                self.decode(room.ok_or_else(|| bad("results in a segment that was not given"))?, terms.limits)
+            }
+            None => Err(bad("results in no known place")),
+        }
+    }
+
+    /// What does not happen on most calls, in one place.
+    #[cold]
+    fn uncommon<R: Get>(
+        &self,
+        terms: Terms<'_>,
+        reply: &Image,
+        astack: Option<AStack<'_>>,
+        segment: Option<TakenSegment<'_>>,
+    ) -> Result<R, CallError> {
+        match reply.tag() {
+            // What was taken for the call stays taken until the result is here: so a server keeps no more results than there are A-stacks and places.
+            outcome::HELD => {
+                let _turn = astack;
+                self.fetch::<R, R>(terms, reply, segment, |span| self.decode(span, terms.limits))
+            }
+            outcome::REFUSED => Err(CallError::Refused(self.text(reply)?)),
+            outcome::PANICKED => Err(CallError::Panicked(self.text(reply)?)),
+            outcome::NO_SUCH_HANDLE => Err(CallError::NoSuchHandle),
+            outcome::REVOKED => Err(CallError::Revoked),
+            outcome::NO_SUCH_PROCEDURE => Err(CallError::NoSuchProcedure),
+            outcome::UNANSWERED => Err(CallError::Panicked("the server's code did not answer".into())),
+            other => Err(bad(&format!("an unknown outcome, {other}"))),
+        }
+    }
+
+    fn text(&self, reply: &Image) -> Result<String, CallError> {
+        match reply.values_in() {
+            // The runtime's own text, as long as a slot at most; the interface limits its procedures' values.
+            Some(Place::Inline) => self.decode(Span::of_words(&reply.values), Limits::default()),
+            _ => Err(bad("an error text in an odd place")),
+        }
+    }
+
+    /// Fetches a result that was larger than what we brought: into a segment that is large enough, in the place of the one that we brought.
+    /// A late one is read as an `R`; and so is one that cannot be fetched in time, afterwards, lest what is in it stays in the server.
+    fn fetch<R: Get, T>(
+        &self,
+        terms: Terms<'_>,
+        reply: &Image,
+        brought: Option<TakenSegment<'_>>,
+        read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        let fetched = self.fetch_by::<R, T>(terms, reply, brought, read);
+        if !matches!(fetched, Err(CallError::Aborted { sent: false })) {
+            return fetched;
+        }
+        let (binding, reply, limits) = (Self { abandon: None, ..self.with_deadline(None) }, *reply, terms.limits);
+        run_late(move || {
+            let terms = Terms { limits, until: Until::FOR_EVER };
+            drop(binding.fetch_by::<R, ()>(terms, &reply, None, |span| binding.decode::<R>(span, terms.limits).map(drop)))
+        });
+        // The procedure has run.
+        Err(CallError::Aborted { sent: true })
+    }
+
+    fn fetch_by<R: Get, T>(
+        &self,
+        terms: Terms<'_>,
+        reply: &Image,
+        brought: Option<TakenSegment<'_>>,
+        read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        let inner = &*self.inner;
+        let [key, len, ..] = reply.values;
+        let len = usize::try_from(len).map_err(|_| bad("a result larger than memory"))?;
+        let mut request = Image::new(0, server::tag(inner.id, server::FETCH), NO_ASTACK);
+        request.values[0] = key;
+        let larger = match brought {
+            Some(brought) => brought.exchange(len, terms.until),
+            None => TakenSegment::take(&inner.link, len, terms.until),
+        };
+        let mut segment = match larger {
+            Ok(segment) => Some(segment),
+            Err(error @ CallError::Aborted { .. }) => return Err(error),
+            Err(error) => {
+                // Without a segment the server forgets the result.
+                request.place(Place::Inline, 0, 8);
+                self.send::<()>(terms, &mut request, &mut None, &mut None)?;
+                return Err(error);
+            }
+        };
+        request.place(Place::Inline, segment.as_ref().map_or(0, TakenSegment::number), 8);
+        point(Point::ClientFetches);
+        self.send::<R>(terms, &mut request, &mut None, &mut segment)?;
+        let reply = &request;
+        match (reply.tag(), reply.values_in()) {
+            (outcome::DONE, Some(Place::Segment)) => {}
+            (tag, _) => {
+                if !matches!(tag, outcome::DONE | outcome::HELD) {
+                    self.uncommon::<()>(terms, reply, None, None)?;
+                }
+                return Err(bad("a result that was held cannot be fetched"));
+            }
+        }
+        let len = usize::try_from(reply.values[0]).unwrap_or(usize::MAX);
+        let room = segment.as_ref().and_then(TakenSegment::room).and_then(|room| room.part(0, len));
+        read(room.ok_or_else(|| bad("a result longer than its segment"))?)
+    }
+
+    /// Calls procedure `number` with a block of arguments that was laid out elsewhere, and returns a copy of the block of its results: for callers that know
+    /// the interface only when they run.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    ///
+    /// # Panics
+    /// `number` is not one of the interface.
+    pub fn call_block(&self, number: u16, args: &[u8]) -> Result<Vec<u8>, CallError> {
+        let inner = &*self.inner;
+        let number = self.first + number;
+        let (bound, terms) = (&inner.procedures[usize::from(number)], self.terms(number));
+        let mut segment = Some(TakenSegment::take(&inner.link, args.len().max(1), terms.until)?);
+        let mut request = Image::new(0, bound.tag, NO_ASTACK);
+        let copied = segment.as_ref().and_then(TakenSegment::room).and_then(|room| room.copy_in(0, args));
+        copied.ok_or_else(|| bad("no room in the segment"))?;
+        request.values[0] = args.len() as u64;
+        request.place(Place::Segment, segment.as_ref().map_or(0, TakenSegment::number), 8);
+        self.send::<()>(terms, &mut request, &mut None, &mut segment)?;
+        let reply = &request;
+        let mut block = Vec::new();
+        match (reply.tag(), reply.values_in()) {
+            (outcome::DONE, Some(Place::Inline)) => {
+                let len = reply.len().min(INLINE);
+                Span::of_words(&reply.values).part(0, len).iter().for_each(|span| span.append_to(&mut block));
+                Ok(block)
+            }
+            (outcome::DONE, Some(Place::Segment)) => {
+                let len = usize::try_from(reply.values[0]).unwrap_or(usize::MAX);
+                let room = segment.as_ref().and_then(TakenSegment::room).and_then(|room| room.part(0, len));
+                room.ok_or_else(|| bad("a result longer than its segment"))?.append_to(&mut block);
+                Ok(block)
+            }
+            (outcome::HELD, _) => self.fetch::<(), _>(terms, reply, segment, |span| {
+                span.append_to(&mut block);
+                Ok(std::mem::take(&mut block))
+            }),
+            (outcome::DONE, _) => Err(bad("results in an odd place")),
+            _ => self.uncommon::<()>(terms, reply, None, segment).map(|()| block),
+        }
+    }
+}
+
+#[cold]
+fn bad(what: &str) -> CallError {
+    CallError::BadReply(what.into())
+}
+
+/// What an abandoned call leaves to its late reply. Does not keep the binding: if that is gone, so is its A-stack; the segment is the link's.
+struct Leavings {
+    inner: Weak<Inner>,
+    link: Weak<Link>,
+    astack: Option<(usize, u16)>,
+    segment: Option<LeftSegment>,
+}
+
+impl Leavings {
+    /// Reads the late reply and drops its result, with the resources in it; then what the call brought is free again. May block.
+    fn read<R: Get>(mut self, limits: Limits, reply: &Image) {
+        let Some(inner) = self.inner.upgrade() else { return };
+        let binding = Binding::of(inner);
+        let (astack, segment) = self.take(&binding.inner);
+        // Nobody is there to be told of an error.
+        let _ = binding.results::<R>(Terms { limits, until: Until::FOR_EVER }, reply, astack, segment);
+        binding.release_overdue(None);
+    }
+
+    fn take<'a>(&mut self, inner: &'a Inner) -> (Option<AStack<'a>>, Option<TakenSegment<'a>>) {
+        let astack = self.astack.take().map(|(class, number)| AStack { inner, class, number });
+        let segment = self.segment.take().map(|segment| TakenSegment::from(&inner.link, segment));
+        (astack, segment)
+    }
+}
+
+/// No reply will come, or nobody could take it: what was brought is free again.
+impl Drop for Leavings {
+    fn drop(&mut self) {
+        if let Some((class, number)) = self.astack.take()
+            && let Some(inner) = self.inner.upgrade()
+        {
+            drop(AStack { inner: &inner, class, number });
+        }
+        if let Some(segment) = self.segment.take()
+            && let Some(link) = self.link.upgrade()
+        {
+            drop(TakenSegment::from(&link, segment));
+        }
+    }
+}
