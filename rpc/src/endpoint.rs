@@ -214,6 +214,7 @@ pub struct Server {
     pacing: Pacing,
     processors: usize,
     ceilings: Ceilings,
+    stack_size: Option<usize>,
 }
 
 impl Default for Server {
@@ -224,6 +225,7 @@ impl Default for Server {
             pacing: Pacing::Adaptive,
             processors: 1,
             ceilings: Ceilings::default(),
+            stack_size: None,
         }
     }
 }
@@ -273,6 +275,13 @@ impl Server {
     #[must_use]
     pub fn ceilings(mut self, ceilings: Ceilings) -> Self {
         self.ceilings = ceilings;
+        self
+    }
+
+    /// The size of the stacks that calls run on, in bytes, in place of 64 KiB. Of each, only the pages that are used take memory; as many stacks are made as calls run at once.
+    #[must_use]
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.stack_size = Some(bytes);
         self
     }
 
@@ -338,6 +347,7 @@ impl Server {
             exports: self.exports,
             count: self.processors,
             calls: self.ceilings.calls,
+            stack_size: self.stack_size,
             closed: false,
         })
     }
@@ -356,6 +366,8 @@ struct Open {
     count: usize,
     /// The most at once.
     calls: usize,
+    /// Of the stacks that they run on.
+    stack_size: Option<usize>,
     closed: bool,
 }
 
@@ -363,7 +375,11 @@ impl Open {
     /// Begins to serve, then enters the names, says that it is ready, and goes on until it is stopped and its last call has ended.
     fn serve(mut self, ready: impl FnOnce()) -> Result<(), ServeError> {
         let idle = Arc::new(self.endpoint.processors.clone());
-        let served = upcall_thread::Processors::new().count(self.count).most_work(self.calls / self.count).idle(idle).run(|| {
+        let mut processors = upcall_thread::Processors::new().count(self.count).most_work(self.calls / self.count).idle(idle);
+        if let Some(bytes) = self.stack_size {
+            processors = processors.stack_size(bytes);
+        }
+        let served = processors.run(|| {
             let entered = self.enter();
             if entered.is_ok() {
                 ready();
