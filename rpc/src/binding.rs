@@ -191,6 +191,13 @@ impl Binding {
         Some(Self { first, ..self.clone() })
     }
 
+    /// The same, by the interface's full name.
+    pub fn part_named(&self, id: &str) -> Option<Self> {
+        let bound = self.inner.interface;
+        let first = if bound.id == id { 0 } else { bound.parts.iter().find(|part| part.id == id)?.first };
+        Some(Self { first, ..self.clone() })
+    }
+
     /// The name that was bound.
     pub fn name(&self) -> &str {
         &self.inner.name

@@ -28,18 +28,33 @@ use upcall_transfer::{Late, Patience, Until, run_late};
 /// The longest result, in bytes, that later calls of its procedure bring room for: the segments of longer ones are not kept.
 const MOST_REMEMBERED: u32 = 16 << 20;
 
+/// Reads the late results of a call that was given up, so that the resources in them are let go.
+pub(crate) trait Unread: Fn(&Binding, Span<'_>, Limits) + Copy + Send + 'static {}
+
+impl<F: Fn(&Binding, Span<'_>, Limits) + Copy + Send + 'static> Unread for F {}
+
+/// Reads results as an `R`, and drops it.
+#[inline]
+fn unread<R: Get>() -> impl Unread {
+    // Nobody is there to be told of an error.
+    |binding: &Binding, span: Span<'_>, limits| drop(binding.decode::<R>(span, limits))
+}
+
+/// For replies of the runtime itself, which hold no resources.
+fn nothing(_: &Binding, _: Span<'_>, _: Limits) {}
+
 /// What holds for all that a call does.
 #[derive(Clone, Copy)]
-struct Terms<'a> {
-    limits: Limits,
+pub(crate) struct Terms<'a> {
+    pub(crate) limits: Limits,
     /// When it is given up.
-    until: Until<'a>,
+    pub(crate) until: Until<'a>,
 }
 
 impl Terms<'_> {
     /// Bytes of values for which a request has room: less if it says when its caller gives up.
     #[inline]
-    fn inline(&self) -> usize {
+    pub(crate) fn inline(&self) -> usize {
         if self.until.ends.is_none() { INLINE } else { TIMED_INLINE }
     }
 }
@@ -80,20 +95,20 @@ impl Binding {
             if terms.until.is_for_ever() {
                 self.send_for_ever(&mut message)?;
             } else {
-                self.send_until::<R>(terms, &mut message, &mut None, &mut None)?;
+                self.send_until(terms, &mut message, &mut None, &mut None, unread::<R>())?;
             }
             point(Point::ClientAnswered);
             if message.tag() == outcome::DONE && message.values_in() == Some(Place::Inline) {
                 return self.decode::<R>(Span::of_words(&message.values), terms.limits);
             }
-            return self.uncommon(terms, &message, None, None);
+            return self.uncommon(terms, &message, None, None, unread::<R>(), |span| self.decode(span, terms.limits));
         }
-        self.call_in_memory(bound, terms, len, args)
+        self.call_in_memory(bound, terms, len, args, unread::<R>(), |span| self.decode(span, terms.limits))
     }
 
     /// The terms of a call that is made now.
     #[inline]
-    fn terms(&self, number: u16) -> Terms<'_> {
+    pub(crate) fn terms(&self, number: u16) -> Terms<'_> {
         let limits = self.inner.interface.procedures[usize::from(number)].limits;
         Terms { limits, until: Until { ends: self.ends(), abandon: self.abandon.as_ref() } }
     }
@@ -104,35 +119,37 @@ impl Binding {
         own.into_iter().chain(upcall_thread::calls_end()).min()
     }
 
-    /// Sends a request, and waits for its reply, as long as the terms allow: then what it brought is left to the late reply, whose results are an `R`.
+    /// Sends a request, and waits for its reply, as long as the terms allow: then what it brought is left to the late reply, whose results are for `unread`.
     #[inline]
-    fn send<'a, R: Get>(
+    fn send<'a>(
         &'a self,
         terms: Terms<'_>,
         message: &mut Image,
         astack: &mut Option<AStack<'a>>,
         segment: &mut Option<TakenSegment<'a>>,
+        unread: impl Unread,
     ) -> Result<(), CallError> {
         if terms.until.is_for_ever() {
             return self.send_for_ever(message);
         }
-        self.send_until::<R>(terms, message, astack, segment)
+        self.send_until(terms, message, astack, segment, unread)
     }
 
     #[inline]
-    fn send_for_ever(&self, message: &mut Image) -> Result<(), CallError> {
+    pub(crate) fn send_for_ever(&self, message: &mut Image) -> Result<(), CallError> {
         self.inner.link.channel.call(message, self.hand_off)?;
         self.release_overdue(None);
         Ok(())
     }
 
     #[cold]
-    fn send_until<'a, R: Get>(
+    pub(crate) fn send_until<'a>(
         &'a self,
         terms: Terms<'_>,
         message: &mut Image,
         astack: &mut Option<AStack<'a>>,
         segment: &mut Option<TakenSegment<'a>>,
+        unread: impl Unread,
     ) -> Result<(), CallError> {
         let Terms { limits, until } = terms;
         // The server's own calls on behalf of this one end then too.
@@ -145,7 +162,7 @@ impl Binding {
                 astack: astack.take().map(AStack::leave),
                 segment: segment.take().and_then(TakenSegment::leave),
             };
-            Box::new(move |reply| leavings.read::<R>(limits, &reply))
+            Box::new(move |reply| leavings.read(limits, &reply, unread))
         };
         self.inner.link.channel.call_within(message, Patience { until, late: &mut late, hand_off: self.hand_off })?;
         self.release_overdue(until.ends);
@@ -161,7 +178,15 @@ impl Binding {
         Ok(R::get(&Decoder::new(span, R::SIZE, limits, Side::Client(self)), 0)?)
     }
 
-    fn call_in_memory<A: Put, R: Get>(&self, bound: &Bound, terms: Terms<'_>, len: usize, args: &A) -> Result<R, CallError> {
+    pub(crate) fn call_in_memory<A: Put, T>(
+        &self,
+        bound: &Bound,
+        terms: Terms<'_>,
+        len: usize,
+        args: &A,
+        unread: impl Unread,
+        read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
         let (inner, limits) = (&*self.inner, terms.limits);
         let wish = len.max(bound.result.load(Ordering::Relaxed) as usize);
         let class = bound.class.map(|class| (class, inner.plan.classes()[class].size as usize)).filter(|&(_, size)| wish <= size);
@@ -193,10 +218,10 @@ impl Binding {
             request.place(Place::Segment, number, 8);
         }
         point(Point::ClientWrote);
-        self.send::<R>(terms, &mut request, &mut astack, &mut segment)?;
+        self.send(terms, &mut request, &mut astack, &mut segment, unread)?;
         point(Point::ClientAnswered);
         let held = (request.tag() == outcome::HELD).then_some(request.values[1]);
-        let result = self.results(terms, &request, astack, segment);
+        let result = self.results(terms, &request, astack, segment, unread, read);
         point(Point::ClientRead);
         // Only a length that was there is believed, and brought room for the next time.
         if let (Ok(_), Some(Ok(len @ ..=MOST_REMEMBERED))) = (&result, held.map(u32::try_from)) {
@@ -207,26 +232,31 @@ impl Binding {
 
     /// Reads a reply's results from where the server says they are.
     #[inline]
-    fn results<R: Get>(
+    fn results<T>(
         &self,
         terms: Terms<'_>,
         reply: &Image,
         astack: Option<AStack<'_>>,
         segment: Option<TakenSegment<'_>>,
-    ) -> Result<R, CallError> {
+        unread: impl Unread,
+        read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
         if reply.tag() != outcome::DONE {
-            return self.uncommon(terms, reply, astack, segment);
+            return self.uncommon(terms, reply, astack, segment, unread, read);
         }
         match reply.values_in() {
-            Some(Place::Inline) => self.decode(Span::of_words(&reply.values), terms.limits),
+            Some(Place::Inline) => {
+                let values = Span::of_words(&reply.values).part(0, reply.len());
+                read(values.ok_or_else(|| bad("more results than a slot carries"))?)
+            }
             Some(Place::AStack) => {
                 let room = astack.as_ref().and_then(AStack::room).and_then(|room| room.part(0, reply.len()));
-                self.decode(room.ok_or_else(|| bad("results in an A-stack that was not given"))?, terms.limits)
+                read(room.ok_or_else(|| bad("results in an A-stack that was not given"))?)
             }
             Some(Place::Segment) => {
                 let len = usize::try_from(reply.values[0]).unwrap_or(usize::MAX);
                 let room = segment.as_ref().and_then(TakenSegment::room).and_then(|room| room.part(0, len));
-                self.decode(room.ok_or_else(|| bad("results in a segment that was not given"))?, terms.limits)
+                read(room.ok_or_else(|| bad("results in a segment that was not given"))?)
             }
             None => Err(bad("results in no known place")),
         }
@@ -234,26 +264,37 @@ impl Binding {
 
     /// What does not happen on most calls, in one place.
     #[cold]
-    fn uncommon<R: Get>(
+    pub(crate) fn uncommon<T>(
         &self,
         terms: Terms<'_>,
         reply: &Image,
         astack: Option<AStack<'_>>,
         segment: Option<TakenSegment<'_>>,
-    ) -> Result<R, CallError> {
+        unread: impl Unread,
+        read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
         match reply.tag() {
             // What was taken for the call stays taken until the result is here: so a server keeps no more results than there are A-stacks and places.
             outcome::HELD => {
                 let _turn = astack;
-                self.fetch::<R, R>(terms, reply, segment, |span| self.decode(span, terms.limits))
+                self.fetch(terms, reply, segment, unread, read)
             }
-            outcome::REFUSED => Err(CallError::Refused(self.text(reply)?)),
-            outcome::PANICKED => Err(CallError::Panicked(self.text(reply)?)),
-            outcome::NO_SUCH_HANDLE => Err(CallError::NoSuchHandle),
-            outcome::REVOKED => Err(CallError::Revoked),
-            outcome::NO_SUCH_PROCEDURE => Err(CallError::NoSuchProcedure),
-            outcome::UNANSWERED => Err(CallError::Panicked("the server's code did not answer".into())),
-            other => Err(bad(&format!("an unknown outcome, {other}"))),
+            _ => Err(self.refusal(reply)),
+        }
+    }
+
+    /// What a reply without results says.
+    #[cold]
+    fn refusal(&self, reply: &Image) -> CallError {
+        let text = || self.text(reply);
+        match reply.tag() {
+            outcome::REFUSED => text().map_or_else(|bad| bad, CallError::Refused),
+            outcome::PANICKED => text().map_or_else(|bad| bad, CallError::Panicked),
+            outcome::NO_SUCH_HANDLE => CallError::NoSuchHandle,
+            outcome::REVOKED => CallError::Revoked,
+            outcome::NO_SUCH_PROCEDURE => CallError::NoSuchProcedure,
+            outcome::UNANSWERED => CallError::Panicked("the server's code did not answer".into()),
+            other => bad(&format!("an unknown outcome, {other}")),
         }
     }
 
@@ -266,32 +307,38 @@ impl Binding {
     }
 
     /// Fetches a result that was larger than what we brought: into a segment that is large enough, in the place of the one that we brought.
-    /// A late one is read as an `R`; and so is one that cannot be fetched in time, afterwards, lest what is in it stays in the server.
-    fn fetch<R: Get, T>(
+    /// A late one is for `unread`; and so is one that cannot be fetched in time, afterwards, lest what is in it stays in the server.
+    fn fetch<T>(
         &self,
         terms: Terms<'_>,
         reply: &Image,
         brought: Option<TakenSegment<'_>>,
+        unread: impl Unread,
         read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
     ) -> Result<T, CallError> {
-        let fetched = self.fetch_by::<R, T>(terms, reply, brought, read);
+        let fetched = self.fetch_by(terms, reply, brought, unread, read);
         if !matches!(fetched, Err(CallError::Aborted { sent: false })) {
             return fetched;
         }
         let (binding, reply, limits) = (Self { abandon: None, ..self.with_deadline(None) }, *reply, terms.limits);
         run_late(move || {
             let terms = Terms { limits, until: Until::FOR_EVER };
-            drop(binding.fetch_by::<R, ()>(terms, &reply, None, |span| binding.decode::<R>(span, terms.limits).map(drop)))
+            let read = |span: Span<'_>| {
+                unread(&binding, span, limits);
+                Ok(())
+            };
+            drop(binding.fetch_by(terms, &reply, None, unread, read));
         });
         // The procedure has run.
         Err(CallError::Aborted { sent: true })
     }
 
-    fn fetch_by<R: Get, T>(
+    fn fetch_by<T>(
         &self,
         terms: Terms<'_>,
         reply: &Image,
         brought: Option<TakenSegment<'_>>,
+        unread: impl Unread,
         read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
     ) -> Result<T, CallError> {
         let inner = &*self.inner;
@@ -309,19 +356,19 @@ impl Binding {
             Err(error) => {
                 // Without a segment the server forgets the result.
                 request.place(Place::Inline, 0, 8);
-                self.send::<()>(terms, &mut request, &mut None, &mut None)?;
+                self.send(terms, &mut request, &mut None, &mut None, nothing)?;
                 return Err(error);
             }
         };
         request.place(Place::Inline, segment.as_ref().map_or(0, TakenSegment::number), 8);
         point(Point::ClientFetches);
-        self.send::<R>(terms, &mut request, &mut None, &mut segment)?;
+        self.send(terms, &mut request, &mut None, &mut segment, unread)?;
         let reply = &request;
         match (reply.tag(), reply.values_in()) {
             (outcome::DONE, Some(Place::Segment)) => {}
             (tag, _) => {
                 if !matches!(tag, outcome::DONE | outcome::HELD) {
-                    self.uncommon::<()>(terms, reply, None, None)?;
+                    return Err(self.refusal(reply));
                 }
                 return Err(bad("a result that was held cannot be fetched"));
             }
@@ -330,52 +377,10 @@ impl Binding {
         let room = segment.as_ref().and_then(TakenSegment::room).and_then(|room| room.part(0, len));
         read(room.ok_or_else(|| bad("a result longer than its segment"))?)
     }
-
-    /// Calls procedure `number` with a block of arguments that was laid out elsewhere, and returns a copy of the block of its results: for callers that know
-    /// the interface only when they run.
-    ///
-    /// # Errors
-    /// See [`CallError`].
-    ///
-    /// # Panics
-    /// `number` is not one of the interface.
-    pub fn call_block(&self, number: u16, args: &[u8]) -> Result<Vec<u8>, CallError> {
-        let inner = &*self.inner;
-        let number = self.first + number;
-        let (bound, terms) = (&inner.procedures[usize::from(number)], self.terms(number));
-        let mut segment = Some(TakenSegment::take(&inner.link, args.len().max(1), terms.until)?);
-        let mut request = Image::new(0, bound.tag, NO_ASTACK);
-        let copied = segment.as_ref().and_then(TakenSegment::room).and_then(|room| room.copy_in(0, args));
-        copied.ok_or_else(|| bad("no room in the segment"))?;
-        request.values[0] = args.len() as u64;
-        request.place(Place::Segment, segment.as_ref().map_or(0, TakenSegment::number), 8);
-        self.send::<()>(terms, &mut request, &mut None, &mut segment)?;
-        let reply = &request;
-        let mut block = Vec::new();
-        match (reply.tag(), reply.values_in()) {
-            (outcome::DONE, Some(Place::Inline)) => {
-                let len = reply.len().min(INLINE);
-                Span::of_words(&reply.values).part(0, len).iter().for_each(|span| span.append_to(&mut block));
-                Ok(block)
-            }
-            (outcome::DONE, Some(Place::Segment)) => {
-                let len = usize::try_from(reply.values[0]).unwrap_or(usize::MAX);
-                let room = segment.as_ref().and_then(TakenSegment::room).and_then(|room| room.part(0, len));
-                room.ok_or_else(|| bad("a result longer than its segment"))?.append_to(&mut block);
-                Ok(block)
-            }
-            (outcome::HELD, _) => self.fetch::<(), _>(terms, reply, segment, |span| {
-                span.append_to(&mut block);
-                Ok(std::mem::take(&mut block))
-            }),
-            (outcome::DONE, _) => Err(bad("results in an odd place")),
-            _ => self.uncommon::<()>(terms, reply, None, segment).map(|()| block),
-        }
-    }
 }
 
 #[cold]
-fn bad(what: &str) -> CallError {
+pub(crate) fn bad(what: &str) -> CallError {
     CallError::BadReply(what.into())
 }
 
@@ -389,12 +394,16 @@ struct Leavings {
 
 impl Leavings {
     /// Reads the late reply and drops its result, with the resources in it; then what the call brought is free again. May block.
-    fn read<R: Get>(mut self, limits: Limits, reply: &Image) {
+    fn read(mut self, limits: Limits, reply: &Image, unread: impl Unread) {
         let Some(inner) = self.inner.upgrade() else { return };
         let binding = Binding::of(inner);
         let (astack, segment) = self.take(&binding.inner);
         // Nobody is there to be told of an error.
-        let _ = binding.results::<R>(Terms { limits, until: Until::FOR_EVER }, reply, astack, segment);
+        let read = |span: Span<'_>| {
+            unread(&binding, span, limits);
+            Ok(())
+        };
+        let _ = binding.results(Terms { limits, until: Until::FOR_EVER }, reply, astack, segment, unread, read);
         binding.release_overdue(None);
     }
 

@@ -18,11 +18,11 @@ use upcall_shm::span::Span;
 /// Reads one block; see the module.
 #[derive(Debug)]
 pub struct Decoder<'a> {
-    span: Span<'a>,
-    limits: Limits,
+    pub(crate) span: Span<'a>,
+    pub(crate) limits: Limits,
     /// Bytes of the tail that may still be claimed.
     budget: Cell<usize>,
-    side: Side<'a>,
+    pub(crate) side: Side<'a>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -135,6 +135,12 @@ impl<'a> Decoder<'a> {
 
     fn claim(&self, at: usize, stride: usize, limit: u64) -> Result<(usize, usize), Malformed> {
         let (start, len) = (self.u64(at)?, self.u64(at + 8)?);
+        self.claim_read((start, len), stride, limit, at)?;
+        Ok((start as usize, len as usize))
+    }
+
+    /// Claims what a descriptor that was read at `at` says; returns how many bytes that is.
+    pub(crate) fn claim_read(&self, (start, len): (u64, u64), stride: usize, limit: u64, at: usize) -> Result<usize, Malformed> {
         if len > limit {
             return Err(Malformed::TooLong { at, len, limit });
         }
@@ -145,7 +151,7 @@ impl<'a> Decoder<'a> {
             return Err(short);
         }
         self.budget.set(self.budget.get() - bytes);
-        Ok((start, len as usize))
+        Ok(bytes)
     }
 
     fn tail(&self, at: usize, limit: u64) -> Result<Span<'a>, Malformed> {

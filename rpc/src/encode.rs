@@ -62,6 +62,11 @@ impl<'a> Encoder<'a> {
         encoder.fault.map_or(Ok(()), Err)
     }
 
+    /// Has the whole block refused.
+    pub(crate) fn refuse(&mut self, fault: Fault) {
+        self.fail(fault);
+    }
+
     #[cold]
     fn fail(&mut self, fault: Fault) {
         self.fault.get_or_insert(fault);

@@ -30,6 +30,7 @@ mod places;
 pub mod server;
 pub mod session;
 mod turn;
+pub mod untyped;
 pub mod value;
 mod wire;
 

@@ -1,0 +1,229 @@
+//! Calls by code that knows how values lie in a block, but not as types of Rust: stubs in other languages, and `upcall call`.
+//!
+//! They go the same way as those of Rust's stubs: in the slot, in an A-stack, or in a segment. A block of arguments comes as its fixed part and the pieces of its tail
+//! ([`Pieces`]), each from where the caller has it, so that long values are still copied once. Results are read by a closure, from where the server wrote them.
+
+use crate::binding::Binding;
+use crate::decode::{Decoder, Malformed, Side};
+use crate::encode::{Encoder, Fault, piece};
+use crate::error::CallError;
+use crate::interface::Limits;
+use crate::server::outcome;
+use crate::value::{Layout, Put};
+use std::any::Any;
+use std::sync::Arc;
+use upcall_os::fault::{Point, point};
+use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place};
+use upcall_shm::span::Span;
+
+/// The values of a message that travel in its slot.
+pub type Words = [u64; INLINE / 8];
+
+/// A block in pieces.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pieces<'a> {
+    /// The fixed part.
+    pub fixed: &'a [u8],
+    /// The tail: where each piece begins in the block, a multiple of eight, and its bytes.
+    pub tail: &'a [(usize, &'a [u8])],
+    /// Where the block ends: behind its last piece, rounded up to eight.
+    pub len: usize,
+}
+
+impl<'a> Pieces<'a> {
+    /// A block that is in one piece already.
+    pub fn whole(block: &'a [u8]) -> Self {
+        Self { fixed: block, tail: &[], len: block.len() }
+    }
+}
+
+impl Layout for Pieces<'_> {
+    const SIZE: usize = 0;
+    const ALIGN: usize = 8;
+    const FIXED: bool = false;
+}
+
+impl Put for Pieces<'_> {
+    fn tail(&self) -> usize {
+        self.len
+    }
+
+    fn put(&self, encoder: &mut Encoder<'_>, at: usize) {
+        encoder.run(at, self.fixed);
+        for (start, bytes) in self.tail {
+            encoder.run(at + start, bytes);
+        }
+    }
+}
+
+/// A server's block of results in pieces, with the objects that the client gets.
+#[derive(Debug)]
+pub struct Answer<'a> {
+    /// The block, with anything where handles are to be.
+    pub block: Pieces<'a>,
+    /// Where each handle lies in the block, and its object, which goes into the client's session. Those that are not given in the end are dropped.
+    pub objects: std::cell::RefCell<Vec<(usize, Arc<Foreign>)>>,
+    /// Set if the values break the interface's limits: then the client gets nothing but that.
+    pub fault: Option<Fault>,
+}
+
+/// An object of a server that is not one of Rust's types.
+pub type Foreign = dyn Any + Send + Sync;
+
+impl Layout for Answer<'_> {
+    const SIZE: usize = 0;
+    const ALIGN: usize = 8;
+    const FIXED: bool = false;
+}
+
+impl Put for Answer<'_> {
+    fn tail(&self) -> usize {
+        // At least one word, so that a fault is asked for.
+        if self.fault.is_some() { 8 } else { self.block.len }
+    }
+
+    fn put(&self, encoder: &mut Encoder<'_>, at: usize) {
+        if let Some(fault) = &self.fault {
+            return encoder.refuse(fault.clone());
+        }
+        self.block.put(encoder, at);
+        for (start, object) in self.objects.take() {
+            encoder.export(at + start, Box::new(object));
+        }
+    }
+}
+
+impl Binding {
+    /// Calls procedure `number`, whose arguments and results are in the slot, without strings, lists or resources: the first `len` bytes of `words` are the arguments, and when it returns `words` are the results. As [`Binding::call`] in all else.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    ///
+    /// # Panics
+    /// `number` is not one of the interface, or `len` is beyond the words.
+    #[inline]
+    pub fn call_words(&self, number: u16, words: &mut Words, len: usize) -> Result<(), CallError> {
+        let number = self.first + number;
+        let bound = &self.inner.procedures[usize::from(number)];
+        let terms = self.terms(number);
+        let read = |to: &mut Words, span: Span<'_>| {
+            *to = Words::default();
+            for (at, word) in to.iter_mut().take(span.len() / 8).enumerate() {
+                *word = span.u64(at * 8).unwrap_or_default();
+            }
+            Ok(())
+        };
+        if len > terms.inline() {
+            let mut block = [0; INLINE];
+            Span::of_words(words).copy_out(0, &mut block);
+            return self.call_in_memory(bound, terms, len, &Pieces::whole(&block[..len]), ignore, |span| read(words, span));
+        }
+        let mut message = Image::new(0, bound.tag, NO_ASTACK);
+        if len > 0 {
+            message.values = *words;
+            message.place(Place::Inline, 0, len as u32);
+        }
+        point(Point::ClientWrote);
+        if terms.until.is_for_ever() {
+            self.send_for_ever(&mut message)?;
+        } else {
+            self.send_until(terms, &mut message, &mut None, &mut None, ignore)?;
+        }
+        point(Point::ClientAnswered);
+        if message.tag() == outcome::DONE && message.values_in() == Some(Place::Inline) {
+            *words = message.values;
+            return Ok(());
+        }
+        self.uncommon(terms, &message, None, None, ignore, |span| read(words, span))
+    }
+
+    /// Calls procedure `number` with a block in pieces, and has its results read by `read`. If the call is given up, `late` reads them when they come, for the
+    /// resources in them, which are the client's.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    ///
+    /// # Panics
+    /// `number` is not one of the interface.
+    pub fn call_pieces<T>(
+        &self,
+        number: u16,
+        args: &Pieces<'_>,
+        late: impl Fn(&Decoder<'_>) + Copy + Send + 'static,
+        read: impl FnOnce(&Decoder<'_>) -> Result<T, Malformed>,
+    ) -> Result<T, CallError> {
+        let number = self.first + number;
+        let bound = &self.inner.procedures[usize::from(number)];
+        let fixed = self.inner.interface.procedures[usize::from(number)].results.fixed as usize;
+        let terms = self.terms(number);
+        let unread = move |binding: &Binding, span: Span<'_>, limits: Limits| {
+            late(&Decoder::new(span, fixed, limits, Side::Client(binding)));
+        };
+        let read = |span: Span<'_>| Ok(read(&Decoder::new(span, fixed, terms.limits, Side::Client(self)))?);
+        self.call_in_memory(bound, terms, args.len, args, unread, read)
+    }
+
+    /// Calls procedure `number` with a block of arguments that was laid out elsewhere, and returns a copy of the block of its results: for callers that know
+    /// the interface only when they run. Resources in results that come after a deadline stay the client's until it unbinds.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    ///
+    /// # Panics
+    /// `number` is not one of the interface.
+    pub fn call_block(&self, number: u16, args: &[u8]) -> Result<Vec<u8>, CallError> {
+        self.call_pieces(number, &Pieces::whole(args), |_| {}, |results| Ok(results.block()))
+    }
+}
+
+/// For results without resources.
+fn ignore(_: &Binding, _: Span<'_>, _: Limits) {}
+
+impl<'a> Decoder<'a> {
+    /// Copies the bytes at `at` out.
+    ///
+    /// # Errors
+    /// The block ends before.
+    pub fn copy_out(&self, at: usize, to: &mut [u8]) -> Result<(), Malformed> {
+        self.span.copy_out(at, to).ok_or(Malformed::Short { at })
+    }
+
+    /// Claims a piece of the tail by its descriptor, which was read before, and no byte of it again: `count` elements of `stride` bytes from `start` on, at most `limit` elements. Gives a view of it.
+    ///
+    /// # Errors
+    /// It is longer than the limit, or than what is left of the block.
+    pub fn claim_piece(&self, start: u64, count: u64, stride: usize, limit: u64) -> Result<Span<'a>, Malformed> {
+        let at = usize::try_from(start).unwrap_or(usize::MAX);
+        let bytes = self.claim_read((start, count), stride, limit, at)?;
+        self.span.part(at, bytes).ok_or(Malformed::Short { at })
+    }
+
+    /// The longest values that there may be.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn block(&self) -> Vec<u8> {
+        let mut block = Vec::new();
+        self.span.append_to(&mut block);
+        block
+    }
+
+    /// The object that a handle, which was read before, stands for; `None` if the client does not hold it.
+    pub fn object(&self, handle: u64) -> Option<Arc<Foreign>> {
+        match self.side {
+            Side::Server(session) => session.get(handle),
+            _ => None,
+        }
+    }
+
+    /// The same, and the client holds it no longer.
+    pub fn take_object(&self, handle: u64) -> Option<Arc<Foreign>> {
+        match self.side {
+            Side::Server(session) => session.take(handle),
+            _ => None,
+        }
+    }
+}
+
+const _: () = assert!(piece(INLINE) == INLINE);
