@@ -168,6 +168,12 @@ impl Binding {
         Self { abandon: Some(word.clone()), ..self.clone() }
     }
 
+    /// The same binding without such a word.
+    #[must_use]
+    pub fn without_abandon(&self) -> Self {
+        Self { abandon: None, ..self.clone() }
+    }
+
     /// The same binding, with a say in when the calls that are made by this clone, or by a handle that it returns, give their processor to a server that sleeps.
     ///
     /// With [`HandOff::AtOnce`] a call from a user-level thread gives it before the other threads of its virtual processor have run, and a kernel thread that

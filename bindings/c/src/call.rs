@@ -1,0 +1,79 @@
+//! A client's calls.
+
+use crate::client::{Client, Resource, take_back};
+use crate::error::{Error, Problem, Status, guard_status};
+use crate::reader::Reader;
+use crate::writer::{Taken, Writer};
+use std::ffi::c_void;
+use upcall_rpc::Decoder;
+use upcall_rpc::untyped::{Pieces, Words};
+
+/// `upcall_read_fn`.
+type Read = unsafe extern "C" fn(*const Reader<'_>, *mut c_void) -> bool;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_invoke_words(
+    client: *const Client,
+    number: u32,
+    words: *mut Words,
+    len: usize,
+    error: *mut Error,
+) -> Status {
+    let run = || {
+        // SAFETY: by the header null or a client.
+        let client = unsafe { client.as_ref() }.ok_or_else(|| Problem::misuse("the client is NULL"))?;
+        // SAFETY: by the header six words that are the generated code's alone.
+        let words = unsafe { &mut *words };
+        Ok(client.binding.call_words(number as u16, words, len)?)
+    };
+    // SAFETY: by the header `error` is null or the caller's.
+    unsafe { guard_status(error, run) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_invoke(
+    client: *const Client,
+    number: u32,
+    args: *mut Writer,
+    read: Option<Read>,
+    result: *mut c_void,
+    size: usize,
+    late: bool,
+    error: *mut Error,
+) -> Status {
+    let run = || {
+        // SAFETY: by the header the generated code's writer, which it does not use again.
+        let args = unsafe { Taken::take(args) };
+        // SAFETY: by the header null or a client.
+        let client = unsafe { client.as_ref() }.ok_or_else(|| Problem::misuse("the client is NULL"))?;
+        args.check()?;
+        let tail = args.tail()?;
+        let block = Pieces { fixed: args.fixed(), tail: &tail, len: args.len() };
+        let late = late.then_some(read).flatten();
+        let unread = move |decoder: &Decoder<'_>| {
+            if let Some(read) = late {
+                let mut scratch = vec![0_u64; size.div_ceil(8)];
+                // SAFETY: room for a result, and a reader that lets go of all that is read.
+                unsafe { read(&Reader::new(decoder), scratch.as_mut_ptr().cast()) };
+            }
+        };
+        client.binding.call_pieces(number as u16, &block, unread, |decoder| {
+            let Some(read) = read else { return Ok(()) };
+            let reader = Reader::new(decoder);
+            // SAFETY: by the header the function that reads results of this kind, and room for them.
+            if !unsafe { read(&reader, result) } {
+                return Err(reader.fault().unwrap_or(upcall_rpc::Malformed::Short { at: 0 }));
+            }
+            reader.keep();
+            Ok(())
+        })?;
+        for given in args.given() {
+            // The server has it: it is not released.
+            // SAFETY: by the header a resource that the caller gives away.
+            drop(unsafe { take_back(given.what.cast::<Resource>()) });
+        }
+        Ok(())
+    };
+    // SAFETY: by the header `error` is null or the caller's.
+    unsafe { guard_status(error, run) }
+}

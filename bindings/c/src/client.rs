@@ -1,0 +1,187 @@
+//! Clients: bindings and the terms of their calls; and their resources.
+
+use crate::error::{Error, Problem, Status, guard, guard_or, text};
+use crate::interface::{CInterface, known};
+use std::ffi::c_char;
+use std::ptr;
+use std::time::Duration;
+use upcall_rpc::{Abandon, Binding, HandOff, Handle, Pacing, Shortage};
+
+/// `upcall_client`.
+pub struct Client {
+    pub(crate) binding: Binding,
+}
+
+/// `upcall_resource`.
+pub struct Resource {
+    pub(crate) client: Client,
+    pub(crate) handle: Handle,
+}
+
+pub(crate) fn hand_out<T>(value: T) -> *mut T {
+    Box::into_raw(Box::new(value))
+}
+
+/// Takes back what [`hand_out`] gave, if it is not null.
+///
+/// # Safety
+/// It was given by that, and nobody else uses it.
+pub(crate) unsafe fn take_back<T>(given: *mut T) -> Option<Box<T>> {
+    if given.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's contract.
+    Some(unsafe { Box::from_raw(given) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_bind(name: *const c_char, interface: *const CInterface, error: *mut Error) -> *mut Client {
+    let null = |_: Status| ptr::null_mut();
+    let run = || {
+        // SAFETY: by the header a C string.
+        let name = unsafe { text(name, "the name") }?;
+        // SAFETY: by the header a descriptor that lives as long as the program.
+        let interface = unsafe { known(interface) }?;
+        Ok(hand_out(Client { binding: Binding::bind(name, interface)? }))
+    };
+    // SAFETY: by the header `error` is null or the caller's.
+    unsafe { guard(error, null, run) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_client_part(client: *const Client, id: *const c_char, error: *mut Error) -> *mut Client {
+    let null = |_: Status| ptr::null_mut();
+    let run = || {
+        // SAFETY: by the header null or a client.
+        let client = unsafe { client.as_ref() }.ok_or_else(|| Problem::misuse("the client is NULL"))?;
+        // SAFETY: by the header a C string.
+        let id = unsafe { text(id, "the interface's name") }?;
+        let part = client.binding.part_named(id);
+        let part = part.ok_or_else(|| Problem::misuse(format!("{} does not carry {id}", client.binding.interface().id)))?;
+        Ok(hand_out(Client { binding: part }))
+    };
+    // SAFETY: by the header `error` is null or the caller's.
+    unsafe { guard(error, null, run) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_client_copy(client: *const Client) -> *mut Client {
+    // SAFETY: by the header null or a client.
+    let Some(client) = (unsafe { client.as_ref() }) else { return ptr::null_mut() };
+    guard_or(ptr::null_mut(), || hand_out(Client { binding: client.binding.clone() }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_client_free(client: *mut Client) {
+    // SAFETY: by the header null or a client that nobody uses any more.
+    guard_or((), || drop(unsafe { take_back(client) }));
+}
+
+/// Gives a client other terms.
+///
+/// # Safety
+/// `client` is null or a client that nobody else uses meanwhile.
+unsafe fn set(client: *mut Client, terms: impl FnOnce(&Binding) -> Binding) {
+    // SAFETY: the caller's contract.
+    let Some(client) = (unsafe { client.as_mut() }) else { return };
+    guard_or((), || client.binding = terms(&client.binding));
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_client_set_deadline(client: *mut Client, nanoseconds: u64) {
+    let deadline = (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds));
+    // SAFETY: by the header.
+    unsafe { set(client, |binding| binding.with_deadline(deadline)) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn upcall_abandon_new() -> *mut Abandon {
+    guard_or(ptr::null_mut(), || hand_out(Abandon::new()))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_abandon_give(word: *const Abandon) {
+    // SAFETY: by the header null or a word.
+    let Some(word) = (unsafe { word.as_ref() }) else { return };
+    guard_or((), || word.abandon());
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_abandon_free(word: *mut Abandon) {
+    // SAFETY: by the header null or a word that nobody uses any more.
+    guard_or((), || drop(unsafe { take_back(word) }));
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_client_set_abandon(client: *mut Client, word: *const Abandon) {
+    // SAFETY: by the header null or a word.
+    let word = unsafe { word.as_ref() };
+    // SAFETY: by the header.
+    unsafe { set(client, |binding| word.map_or_else(|| binding.without_abandon(), |word| binding.with_abandon(word))) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_client_set_hand_off(client: *mut Client, when: u32) {
+    let when = if when == 1 { HandOff::AtOnce } else { HandOff::WhenIdle };
+    // SAFETY: by the header.
+    unsafe { set(client, |binding| binding.with_hand_off(when)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_client_set_shortage(client: *mut Client, what: u32) {
+    let what = if what == 1 { Shortage::Grow } else { Shortage::Wait };
+    // SAFETY: by the header.
+    unsafe { set(client, |binding| binding.with_shortage(what)) }
+}
+
+/// `upcall_pacing`.
+pub(crate) fn pacing(number: u32) -> Pacing {
+    match number {
+        1 => Pacing::Poll,
+        2 => Pacing::Sleep,
+        _ => Pacing::Adaptive,
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_client_set_pacing(client: *const Client, number: u32) {
+    // SAFETY: by the header null or a client.
+    let Some(client) = (unsafe { client.as_ref() }) else { return };
+    guard_or((), || client.binding.set_pacing(pacing(number)));
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_client_is_open(client: *const Client) -> bool {
+    // SAFETY: by the header null or a client.
+    let Some(client) = (unsafe { client.as_ref() }) else { return false };
+    guard_or(false, || client.binding.is_open())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_client_server(client: *const Client) -> u32 {
+    // SAFETY: by the header null or a client.
+    let Some(client) = (unsafe { client.as_ref() }) else { return 0 };
+    guard_or(0, || client.binding.server())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_resource_client(resource: *const Resource) -> *const Client {
+    // SAFETY: by the header null or a resource.
+    let Some(resource) = (unsafe { resource.as_ref() }) else { return ptr::null() };
+    &resource.client
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_resource_number(resource: *const Resource) -> u64 {
+    // SAFETY: by the header null or a resource.
+    unsafe { resource.as_ref() }.map_or(0, |resource| resource.handle.0)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_resource_drop(resource: *mut Resource) {
+    guard_or((), || {
+        // SAFETY: by the header null or a resource that nobody uses any more.
+        let Some(resource) = (unsafe { take_back(resource) }) else { return };
+        resource.client.binding.release(resource.handle);
+    });
+}

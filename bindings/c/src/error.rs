@@ -1,0 +1,229 @@
+//! Statuses, texts, and the border that no panic crosses.
+
+use std::any::Any;
+use std::ffi::{CStr, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use upcall_rpc::{BindError, CallError, ServeError};
+
+macro_rules! statuses {
+    ($($name:ident = $number:literal, $text:literal;)*) => {
+        /// `upcall_status`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u32)]
+        pub enum Status { $($name = $number),* }
+
+        /// A short text for a status.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn upcall_status_text(status: u32) -> *const c_char {
+            let text: &CStr = match status {
+                $($number => $text,)*
+                _ => c"an unknown status",
+            };
+            text.as_ptr()
+        }
+    };
+}
+
+statuses! {
+    Ok = 0, c"ok";
+    Misuse = 1, c"misuse";
+    TooLong = 2, c"an argument is too long";
+    ForeignHandle = 3, c"a resource of another binding";
+    Failed = 10, c"the call failed";
+    Aborted = 11, c"the call was aborted";
+    Refused = 12, c"the server refused the call";
+    NoSuchHandle = 13, c"no such resource";
+    Panicked = 14, c"the procedure failed";
+    Revoked = 15, c"the binding was revoked";
+    NoSuchProcedure = 16, c"no such procedure";
+    BadReply = 17, c"the reply is malformed";
+    NoMemory = 18, c"no memory for arguments or results";
+    NoSuchName = 30, c"nobody exports the name";
+    ServerGone = 31, c"the server has ended";
+    NoAnswer = 32, c"the server does not answer";
+    WrongUser = 33, c"the server runs as another user";
+    Denied = 34, c"the server refuses this client";
+    Ceiling = 35, c"the server takes no more from this client";
+    Version = 36, c"another version of Upcall's protocol";
+    WrongInterface = 37, c"the name is of another interface";
+    Mismatch = 38, c"procedures have other types in the server";
+    Protocol = 39, c"the server broke the protocol";
+    NameTaken = 50, c"the name is taken";
+    TooManyProcedures = 51, c"too many procedures";
+    Resource = 70, c"the system has no such resource left";
+    Internal = 71, c"a bug in Upcall";
+}
+
+/// Bytes of an error's text, with its NUL.
+const TEXT: usize = 1000;
+
+/// `upcall_error`.
+#[repr(C)]
+pub struct Error {
+    status: Status,
+    sent: bool,
+    text: [c_char; TEXT],
+}
+
+/// What went wrong, on its way to the border.
+#[derive(Debug)]
+pub struct Problem {
+    pub status: Status,
+    pub sent: bool,
+    pub text: String,
+}
+
+impl Problem {
+    #[cold]
+    pub fn new(status: Status, text: impl Into<String>) -> Self {
+        Self { status, sent: false, text: text.into() }
+    }
+
+    #[cold]
+    pub fn misuse(text: impl Into<String>) -> Self {
+        Self::new(Status::Misuse, text)
+    }
+
+    #[cold]
+    fn panic(panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        Self::new(Status::Internal, format!("a bug in Upcall, please report it: {}", text.unwrap_or("a panic without a text")))
+    }
+
+    /// Writes it to the caller's struct, if there is one.
+    ///
+    /// # Safety
+    /// `error` is null or points to a struct that is the caller's alone.
+    #[cold]
+    pub unsafe fn write(&self, error: *mut Error) -> Status {
+        if error.is_null() {
+            return self.status;
+        }
+        let mut end = self.text.len().min(TEXT - 1);
+        while !self.text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let mut text = [0; TEXT];
+        // A NUL would end the text for C.
+        for (to, from) in text.iter_mut().zip(self.text[..end].bytes()) {
+            *to = if from == 0 { b' ' } else { from } as c_char;
+        }
+        // SAFETY: the caller's contract; a plain store of a whole struct, which need not be initialised.
+        unsafe { error.write(Error { status: self.status, sent: self.sent, text }) };
+        self.status
+    }
+}
+
+impl From<CallError> for Problem {
+    #[cold]
+    fn from(error: CallError) -> Self {
+        let (status, sent) = match &error {
+            CallError::Failed(_) => (Status::Failed, false),
+            CallError::Aborted { sent } => (Status::Aborted, *sent),
+            CallError::TooLong { .. } => (Status::TooLong, false),
+            CallError::ForeignHandle => (Status::ForeignHandle, false),
+            CallError::Refused(_) => (Status::Refused, false),
+            CallError::NoSuchHandle => (Status::NoSuchHandle, false),
+            CallError::Panicked(_) => (Status::Panicked, false),
+            CallError::Revoked => (Status::Revoked, false),
+            CallError::NoSuchProcedure => (Status::NoSuchProcedure, false),
+            CallError::BadReply(_) => (Status::BadReply, false),
+            CallError::NoMemory { .. } => (Status::NoMemory, false),
+            _ => (Status::Internal, false),
+        };
+        Self { status, sent, text: error.to_string() }
+    }
+}
+
+impl From<BindError> for Problem {
+    fn from(error: BindError) -> Self {
+        let status = match &error {
+            BindError::BadName { .. } => Status::Misuse,
+            BindError::NoSuchName { .. } => Status::NoSuchName,
+            BindError::ServerGone { .. } => Status::ServerGone,
+            BindError::NoAnswer { .. } => Status::NoAnswer,
+            BindError::WrongUser { .. } => Status::WrongUser,
+            BindError::Denied { .. } => Status::Denied,
+            BindError::Ceiling { .. } => Status::Ceiling,
+            BindError::Version { .. } => Status::Version,
+            BindError::WrongInterface { .. } => Status::WrongInterface,
+            BindError::Mismatch { .. } => Status::Mismatch,
+            BindError::Resource { .. } => Status::Resource,
+            BindError::Protocol { .. } => Status::Protocol,
+            _ => Status::Internal,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<ServeError> for Problem {
+    fn from(error: ServeError) -> Self {
+        let status = match &error {
+            ServeError::BadName { .. } => Status::Misuse,
+            ServeError::NameTaken { .. } | ServeError::ExportedHere { .. } => Status::NameTaken,
+            ServeError::TooManyProcedures { .. } => Status::TooManyProcedures,
+            ServeError::Resource { .. } => Status::Resource,
+            _ => Status::Internal,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+/// Runs `run`; what goes wrong in it, panics included, is written to `error`, and `otherwise` makes the return value of it.
+///
+/// # Safety
+/// As [`Problem::write`].
+#[inline]
+pub unsafe fn guard<T>(error: *mut Error, otherwise: impl FnOnce(Status) -> T, run: impl FnOnce() -> Result<T, Problem>) -> T {
+    let problem = match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Ok(done)) => return done,
+        Ok(Err(problem)) => problem,
+        Err(panic) => Problem::panic(&*panic),
+    };
+    // SAFETY: passed on from the caller.
+    otherwise(unsafe { problem.write(error) })
+}
+
+/// The same for functions that return a status.
+///
+/// # Safety
+/// As [`Problem::write`].
+#[inline]
+pub unsafe fn guard_status(error: *mut Error, run: impl FnOnce() -> Result<(), Problem>) -> Status {
+    // SAFETY: passed on from the caller.
+    unsafe { guard(error, |status| status, || run().map(|()| Status::Ok)) }
+}
+
+/// The same for functions that cannot say what is wrong.
+#[inline]
+pub fn guard_or<T>(otherwise: T, run: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or(otherwise)
+}
+
+/// A text from C.
+///
+/// # Safety
+/// `text` is null or a C string that lives for `'a`.
+pub unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str, Problem> {
+    if text.is_null() {
+        return Err(Problem::misuse(format!("{what} is NULL")));
+    }
+    // SAFETY: the caller's contract.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_str().map_err(|_| Problem::misuse(format!("{what} is not UTF-8")))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_misuse(error: *mut Error, said: *const c_char) -> Status {
+    // SAFETY: the header says that `said` is a C string.
+    let run = || Err(Problem::misuse(unsafe { text(said, "the text") }?));
+    // SAFETY: the header says that `error` is null or the caller's.
+    unsafe { guard_status(error, run) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_bad_reply(error: *mut Error) -> Status {
+    let problem = CallError::BadReply("a number that stands for none of its type's cases".into());
+    // SAFETY: the header says that `error` is null or the caller's.
+    unsafe { guard_status(error, || Err(problem.into())) }
+}

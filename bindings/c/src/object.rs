@@ -1,0 +1,60 @@
+//! A server's objects.
+
+use crate::error::guard_or;
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::Arc;
+
+/// `upcall_object`: what C calls by this name is an `Arc` of one.
+pub struct Object {
+    /// The address that tells its type from others.
+    kind: *const c_void,
+    value: *mut c_void,
+    drop: Option<extern "C" fn(*mut c_void)>,
+}
+
+// SAFETY: the header says that an object's value is used and dropped by any of the server's threads.
+unsafe impl Send for Object {}
+// SAFETY: as above.
+unsafe impl Sync for Object {}
+
+impl Object {
+    pub(crate) fn is(&self, kind: *const c_void) -> bool {
+        self.kind == kind
+    }
+
+    pub(crate) fn value(&self) -> *mut c_void {
+        self.value
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        if let Some(drop) = self.drop {
+            drop(self.value);
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn upcall_object_new(
+    kind: *const c_void,
+    value: *mut c_void,
+    drop: Option<extern "C" fn(*mut c_void)>,
+) -> *const Object {
+    guard_or(ptr::null(), || Arc::into_raw(Arc::new(Object { kind, value, drop })))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_object_value(object: *const Object) -> *mut c_void {
+    // SAFETY: by the header null or an object.
+    unsafe { object.as_ref() }.map_or(ptr::null_mut(), Object::value)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_object_drop(object: *const Object) {
+    if !object.is_null() {
+        // SAFETY: by the header it is the caller's, and given up here.
+        guard_or((), || drop(unsafe { Arc::from_raw(object) }));
+    }
+}

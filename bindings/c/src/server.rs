@@ -1,0 +1,381 @@
+//! Servers, and the calls that they answer.
+
+use crate::client::{hand_out, pacing, take_back};
+use crate::error::{Error, Problem, Status, guard, guard_or, guard_status, text};
+use crate::interface::{CInterface, known};
+use crate::object::Object;
+use crate::reader::Reader;
+use crate::writer::{Taken, Writer};
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::ffi::{c_char, c_int, c_void};
+use std::os::fd::BorrowedFd;
+use std::ptr;
+use std::slice;
+use std::sync::Arc;
+use upcall_rpc::encode::Fault;
+use upcall_rpc::untyped::{Answer, Foreign, Pieces};
+use upcall_rpc::{Bytes, Call, Dispatch, Export, Malformed, Replied, Running, Server};
+
+/// Of calls' stacks: C is used to more than user-level threads in Rust are.
+const STACK_SIZE: usize = 1 << 20;
+
+/// `upcall_server`.
+pub struct CServer(Option<Server>);
+
+/// `upcall_dispatch_fn`.
+type DispatchFn = unsafe extern "C" fn(*const c_void, u32, *const CCall<'_, '_>);
+
+/// The generated dispatcher, with the program's functions.
+struct Functions {
+    table: *const c_void,
+    dispatch: DispatchFn,
+}
+
+// SAFETY: by the header the table lives as long as the server, and its functions are called by any thread.
+unsafe impl Send for Functions {}
+// SAFETY: as above.
+unsafe impl Sync for Functions {}
+
+/// What outlives a procedure: its results, until they are written.
+#[derive(Default)]
+struct Kept {
+    arena: RefCell<Vec<*mut c_void>>,
+    failed: RefCell<Option<String>>,
+    results: OnceCell<Results>,
+}
+
+struct Results {
+    /// Copied, for the generated code's stack has gone.
+    fixed: Vec<u8>,
+    tail: Vec<(usize, *const u8, usize)>,
+    views: OnceCell<Vec<(usize, &'static [u8])>>,
+    len: usize,
+    objects: RefCell<Vec<(usize, Arc<Foreign>)>>,
+    fault: Option<Fault>,
+    _pieces: Taken,
+}
+
+/// `upcall_call`.
+pub struct CCall<'a, 'k> {
+    reader: Reader<'a>,
+    kept: &'k Kept,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        for memory in self.arena.get_mut().drain(..) {
+            // SAFETY: from `upcall_call_alloc`.
+            unsafe { libc::free(memory) };
+        }
+    }
+}
+
+impl Dispatch for Functions {
+    fn dispatch(&self, call: Call<'_>) -> Replied {
+        let number = call.procedure();
+        let kept = Kept::default();
+        call.respond(|decoder| {
+            let call = CCall { reader: Reader::new(decoder), kept: &kept };
+            // SAFETY: by the header the generated dispatcher of this table.
+            unsafe { (self.dispatch)(self.table, number.into(), &call) };
+            if let Some(fault) = call.reader.fault() {
+                return Err(fault);
+            }
+            if let Some(text) = kept.failed.take() {
+                // A failure goes the way of a panic, without the hook's message.
+                std::panic::resume_unwind(Box::new(text));
+            }
+            kept.results.get().map(Results::answer).ok_or(Malformed::Short { at: 0 })
+        })
+    }
+}
+
+impl Results {
+    fn new(taken: Taken) -> Self {
+        let fault = match (taken.0.status, taken.0.too_long) {
+            (0, _) => None,
+            (status, len) if status == Status::TooLong as u32 => {
+                Some(Fault::TooLong { what: "value", len, limit: taken.0.list_limit.max(taken.0.string_limit) })
+            }
+            _ => Some(Fault::Room),
+        };
+        let null = taken.pieces().iter().any(|piece| piece.data.is_null());
+        let tail = taken.pieces().iter().map(|piece| (piece.at as usize, piece.data.cast(), piece.len as usize));
+        let mut results = Self {
+            fixed: taken.fixed().to_vec(),
+            tail: tail.collect(),
+            views: OnceCell::new(),
+            len: taken.len(),
+            objects: RefCell::default(),
+            fault: fault.or(null.then_some(Fault::Room)),
+            _pieces: taken,
+        };
+        results.objects = RefCell::new(results.given());
+        results
+    }
+
+    /// Each object with its place in the block. Where it stands in memory says in which piece.
+    fn given(&self) -> Vec<(usize, Arc<Foreign>)> {
+        let taken = &self._pieces;
+        let mut starts = BTreeMap::new();
+        starts.insert(taken.0.fixed as usize, 0);
+        starts.extend(taken.pieces().iter().map(|piece| (piece.data as usize, piece.at as usize)));
+        let mut objects = Vec::new();
+        for given in taken.given() {
+            // SAFETY: by the header null or an object that the procedure gives away.
+            let object: Option<Arc<Foreign>> =
+                (!given.what.is_null()).then(|| unsafe { Arc::from_raw(given.what.cast::<Object>()) } as _);
+            let place = starts.range(..=given.at as usize).next_back().map(|(start, at)| given.at as usize - start + at);
+            objects.extend(place.zip(object));
+        }
+        objects
+    }
+
+    fn answer(&self) -> Answer<'_> {
+        let views = self.views.get_or_init(|| {
+            let view = |&(at, data, len): &(usize, *const u8, usize)| {
+                // SAFETY: by the header what results point to lives until the call has been answered, which is while this lives; null is a fault, and not looked at.
+                (at, if data.is_null() { &[][..] } else { unsafe { slice::from_raw_parts(data, len) } })
+            };
+            self.tail.iter().map(view).collect()
+        });
+        let block = Pieces { fixed: &self.fixed, tail: views, len: self.len };
+        Answer { block, objects: RefCell::new(self.objects.take()), fault: self.fault.clone() }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_call_reader<'a>(call: *const CCall<'a, '_>) -> *const Reader<'a> {
+    // SAFETY: by the header the call that the dispatcher was given.
+    unsafe { &raw const (*call).reader }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_call_accept(call: *const CCall<'_, '_>) {
+    // SAFETY: by the header the call that the dispatcher was given.
+    guard_or((), || unsafe { &*call }.reader.keep_objects());
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_call_reply(call: *const CCall<'_, '_>, results: *mut Writer) {
+    guard_or((), || {
+        // SAFETY: by the header the generated code's writer, which it does not use again.
+        let taken = unsafe { Taken::take(results) };
+        // SAFETY: by the header the call that the dispatcher was given.
+        let call = unsafe { &*call };
+        let _ = call.kept.results.set(Results::new(taken));
+    });
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_call_failed(call: *const CCall<'_, '_>) -> bool {
+    // SAFETY: by the header the call that the dispatcher was given.
+    guard_or(true, || unsafe { &*call }.kept.failed.borrow().is_some())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_call_fail(call: *const CCall<'_, '_>, said: *const c_char) {
+    guard_or((), || {
+        // SAFETY: by the header a C string.
+        let text = unsafe { text(said, "the text") }.unwrap_or("without a text");
+        // SAFETY: by the header the call that the procedure was given.
+        *unsafe { &*call }.kept.failed.borrow_mut() = Some(text.to_owned());
+    });
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_call_alloc(call: *const CCall<'_, '_>, bytes: usize) -> *mut c_void {
+    // SAFETY: any size may be asked for.
+    let memory = unsafe { libc::malloc(bytes.max(1)) };
+    if memory.is_null() {
+        std::process::abort();
+    }
+    // SAFETY: by the header the call that the procedure was given.
+    guard_or((), || unsafe { &*call }.kept.arena.borrow_mut().push(memory));
+    memory
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_bytes_len(bytes: *const Bytes<'_>) -> usize {
+    // SAFETY: by the header an argument of a procedure that has not returned.
+    unsafe { &*bytes }.len()
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_bytes_copy(bytes: *const Bytes<'_>, at: usize, to: *mut u8, len: usize) -> bool {
+    guard_or(false, || {
+        // SAFETY: by the header an argument of a procedure that has not returned.
+        let Some(part) = unsafe { &*bytes }.part(at, len) else { return false };
+        if len == 0 {
+            return true;
+        }
+        // SAFETY: by the header so many bytes of the caller's; they are written whole before anybody reads them.
+        part.copy_to(unsafe { slice::from_raw_parts_mut(to, len) }).is_some()
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_bytes_write(bytes: *const Bytes<'_>, descriptor: c_int) -> c_int {
+    guard_or(libc::EIO, || {
+        if descriptor < 0 {
+            return libc::EBADF;
+        }
+        // SAFETY: the caller's descriptor; if it is none, the kernel says so.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
+        // SAFETY: by the header an argument of a procedure that has not returned.
+        match unsafe { &*bytes }.write_to(descriptor) {
+            Ok(()) => 0,
+            Err(error) => error.raw_os_error().unwrap_or(libc::EIO),
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_bytes_each(
+    bytes: *const Bytes<'_>,
+    each: unsafe extern "C" fn(*mut c_void, *const c_void, usize),
+    context: *mut c_void,
+) {
+    guard_or((), || {
+        // SAFETY: by the header an argument of a procedure that has not returned.
+        let bytes = unsafe { &*bytes };
+        // SAFETY: by the header a function for this context.
+        bytes.for_each_chunk(|part| unsafe { each(context, part.as_ptr().cast(), part.len()) });
+    });
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn upcall_server_new() -> *mut CServer {
+    guard_or(ptr::null_mut(), || hand_out(CServer(Some(Server::new().stack_size(STACK_SIZE)))))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_server_free(server: *mut CServer) {
+    // SAFETY: by the header null or a server that nobody uses any more.
+    guard_or((), || drop(unsafe { take_back(server) }));
+}
+
+/// Changes a server that is being set up.
+///
+/// # Safety
+/// It is null, or a server that nobody else uses meanwhile.
+unsafe fn change(server: *mut CServer, change: impl FnOnce(Server) -> Server) {
+    // SAFETY: the caller's contract.
+    let Some(server) = (unsafe { server.as_mut() }) else { return };
+    guard_or((), || server.0 = server.0.take().map(change));
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_server_set_processors(server: *mut CServer, count: usize) {
+    // SAFETY: by the header.
+    unsafe { change(server, |server| server.processors(count)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_server_set_pacing(server: *mut CServer, number: u32) {
+    // SAFETY: by the header.
+    unsafe { change(server, |server| server.pacing(pacing(number))) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_server_set_stack_size(server: *mut CServer, bytes: usize) {
+    // SAFETY: by the header.
+    unsafe { change(server, |server| server.stack_size(bytes.max(64 << 10))) }
+}
+
+/// A function with what it works on.
+struct Policy {
+    admits: unsafe extern "C" fn(*mut c_void, u32, u32, u32) -> bool,
+    context: *mut c_void,
+}
+
+// SAFETY: by the header it is asked on a thread of the library.
+unsafe impl Send for Policy {}
+// SAFETY: as above.
+unsafe impl Sync for Policy {}
+
+impl Policy {
+    fn admits(&self, peer: &upcall_os::socket::Peer) -> bool {
+        // SAFETY: by the header a function for this context, which lives as long as the server.
+        unsafe { (self.admits)(self.context, peer.uid, peer.gid, peer.pid) }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_server_set_policy(
+    server: *mut CServer,
+    admits: Option<unsafe extern "C" fn(*mut c_void, u32, u32, u32) -> bool>,
+    context: *mut c_void,
+) {
+    let Some(admits) = admits else { return };
+    let policy = Policy { admits, context };
+    let decide = move |peer: &upcall_os::socket::Peer| match policy.admits(peer) {
+        true => Ok(()),
+        false => Err("its policy does not admit it".to_owned()),
+    };
+    // SAFETY: by the header.
+    unsafe { change(server, |server| server.policy(decide)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_server_export(
+    server: *mut CServer,
+    name: *const c_char,
+    interface: *const CInterface,
+    table: *const c_void,
+    dispatch: Option<DispatchFn>,
+    error: *mut Error,
+) -> Status {
+    let run = || {
+        // SAFETY: by the header null or a server that is being set up by this thread.
+        let server = unsafe { server.as_mut() }.ok_or_else(|| Problem::misuse("the server is NULL"))?;
+        // SAFETY: by the header a C string.
+        let name = unsafe { text(name, "the name") }?;
+        // SAFETY: by the header a descriptor that lives as long as the program.
+        let interface = unsafe { known(interface) }?;
+        let dispatch = dispatch.filter(|_| !table.is_null()).ok_or_else(|| Problem::misuse("the functions are NULL"))?;
+        let export = Export::new(interface, Functions { table, dispatch });
+        server.0 = server.0.take().map(|server| server.export(name, export));
+        Ok(())
+    };
+    // SAFETY: by the header `error` is null or the caller's.
+    unsafe { guard_status(error, run) }
+}
+
+/// The server that was set up; the struct is freed.
+///
+/// # Safety
+/// As the header says of those that begin to serve.
+unsafe fn begin(server: *mut CServer) -> Result<Server, Problem> {
+    // SAFETY: the caller's contract.
+    let server = unsafe { take_back(server) };
+    server.and_then(|server| server.0).ok_or_else(|| Problem::misuse("the server is NULL"))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_server_run(server: *mut CServer, error: *mut Error) -> Status {
+    // SAFETY: by the header a server that is given up here.
+    let run = || Ok(unsafe { begin(server) }?.run()?);
+    // SAFETY: by the header `error` is null or the caller's.
+    unsafe { guard_status(error, run) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_server_start(server: *mut CServer, error: *mut Error) -> *mut Running {
+    let null = |_: Status| ptr::null_mut();
+    // SAFETY: by the header a server that is given up here.
+    let run = || Ok(hand_out(unsafe { begin(server) }?.start()?));
+    // SAFETY: by the header `error` is null or the caller's.
+    unsafe { guard(error, null, run) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_running_stop(running: *mut Running) {
+    guard_or((), || {
+        // SAFETY: by the header null or a server that is given up here.
+        if let Some(running) = unsafe { take_back(running) } {
+            running.stop();
+        }
+    });
+}

@@ -1,0 +1,196 @@
+//! Blocks that C has written, in pieces.
+
+use crate::client::{Client, Resource};
+use crate::error::{Problem, Status, guard_or};
+use std::ffi::c_void;
+use std::ptr;
+use std::slice;
+
+/// `upcall_piece`.
+#[repr(C)]
+pub struct Piece {
+    pub(crate) at: u64,
+    pub(crate) data: *const c_void,
+    pub(crate) len: u64,
+    owned: *mut c_void,
+}
+
+/// `upcall_given`.
+#[repr(C)]
+pub struct Given {
+    pub(crate) at: *const u8,
+    pub(crate) what: *mut c_void,
+}
+
+/// `upcall_writer`.
+#[repr(C)]
+pub struct Writer {
+    pub(crate) fixed: *const u8,
+    pub(crate) fixed_len: u64,
+    pub(crate) tail: u64,
+    pub(crate) string_limit: u64,
+    pub(crate) list_limit: u64,
+    pub(crate) too_long: u64,
+    /// A `Status`, of those that the header's functions set.
+    pub(crate) status: u32,
+    client: *const Client,
+    pieces: *mut Piece,
+    piece_count: usize,
+    piece_room: usize,
+    given: *mut Given,
+    given_count: usize,
+    given_room: usize,
+}
+
+/// A writer that is ours: what it has of malloc's goes with it.
+pub(crate) struct Taken(pub(crate) Writer);
+
+impl Taken {
+    /// # Safety
+    /// As the header says: the generated code made it, and does not use it again, except for what it has on its stack.
+    pub(crate) unsafe fn take(writer: *mut Writer) -> Self {
+        // SAFETY: the caller's contract.
+        Self(unsafe { ptr::read(writer) })
+    }
+
+    pub(crate) fn pieces(&self) -> &[Piece] {
+        if self.0.piece_count == 0 {
+            return &[];
+        }
+        // SAFETY: by the header so many pieces lie there, and nobody changes them.
+        unsafe { slice::from_raw_parts(self.0.pieces, self.0.piece_count) }
+    }
+
+    pub(crate) fn given(&self) -> &[Given] {
+        if self.0.given_count == 0 {
+            return &[];
+        }
+        // SAFETY: by the header so many entries lie there, and nobody changes them.
+        unsafe { slice::from_raw_parts(self.0.given, self.0.given_count) }
+    }
+
+    pub(crate) fn fixed(&self) -> &[u8] {
+        if self.0.fixed_len == 0 {
+            return &[];
+        }
+        // SAFETY: by the header the fixed part, on the stack of the generated code that waits for us.
+        unsafe { slice::from_raw_parts(self.0.fixed, self.0.fixed_len as usize) }
+    }
+
+    /// Where each piece of the tail goes, and its bytes.
+    pub(crate) fn tail(&self) -> Result<Vec<(usize, &[u8])>, Problem> {
+        let one = |piece: &Piece| {
+            if piece.data.is_null() {
+                return Err(Problem::misuse(format!("a string or list of {} bytes has no data: its pointer is NULL", piece.len)));
+            }
+            // SAFETY: by the header the piece is the caller's memory, which stays and does not change during the call.
+            Ok((piece.at as usize, unsafe { slice::from_raw_parts(piece.data.cast(), piece.len as usize) }))
+        };
+        self.pieces().iter().map(one).collect()
+    }
+
+    /// Bytes of the whole block.
+    pub(crate) fn len(&self) -> usize {
+        if self.0.piece_count == 0 { self.0.fixed_len as usize } else { self.0.tail as usize }
+    }
+
+    /// What the generated code found wrong.
+    pub(crate) fn check(&self) -> Result<(), Problem> {
+        let long = self.0.too_long;
+        let (string, list) = (self.0.string_limit, self.0.list_limit);
+        match self.0.status {
+            0 => Ok(()),
+            status if status == Status::TooLong as u32 => {
+                let text = format!(
+                    "a string or list of {long} is longer than the interface's limits, {string} bytes and {list} elements; nothing was sent"
+                );
+                Err(Problem::new(Status::TooLong, text))
+            }
+            status if status == Status::ForeignHandle as u32 => Err(upcall_rpc::CallError::ForeignHandle.into()),
+            status if status == Status::Misuse as u32 => Err(Problem::misuse("a resource is NULL")),
+            _ => Err(Problem::new(Status::NoMemory, "no memory for the arguments")),
+        }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        for piece in self.pieces() {
+            // SAFETY: null, or from the C library's allocator and the piece's alone.
+            unsafe { libc::free(piece.owned) };
+        }
+        // SAFETY: null, or from `upcall_write_grow`.
+        unsafe { libc::free(self.0.pieces.cast()) };
+        // SAFETY: as above.
+        unsafe { libc::free(self.0.given.cast()) };
+    }
+}
+
+/// Makes a vector of the generated code's longer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_write_grow(items: *mut c_void, room: *mut usize, size: usize) -> *mut c_void {
+    // SAFETY: by the header the vector's own count.
+    let room = unsafe { &mut *room };
+    let wish = (*room * 2).max(8);
+    // SAFETY: null, or from here.
+    let grown = unsafe { libc::realloc(items, wish.saturating_mul(size)) };
+    if grown.is_null() {
+        std::process::abort();
+    }
+    *room = wish;
+    grown
+}
+
+/// The number of a resource that may go to the writer's server.
+///
+/// # Safety
+/// Both are as the header says.
+unsafe fn number(writer: &mut Writer, resource: *const Resource) -> Option<u64> {
+    // SAFETY: by the header null or a resource.
+    let Some(resource) = (unsafe { resource.as_ref() }) else {
+        writer.status = Status::Misuse as u32;
+        return None;
+    };
+    // SAFETY: by the header the client that is called.
+    let client = unsafe { writer.client.as_ref() };
+    if !client.is_some_and(|client| client.binding.same(&resource.client.binding)) {
+        writer.status = Status::ForeignHandle as u32;
+        return None;
+    }
+    Some(resource.handle.0)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_write_lent(writer: *mut Writer, at: *mut u8, resource: *const Resource) {
+    guard_or((), || {
+        // SAFETY: by the header the generated code's own.
+        let writer = unsafe { &mut *writer };
+        // SAFETY: by the header.
+        if let Some(number) = unsafe { number(writer, resource) } {
+            // SAFETY: by the header eight bytes of the block.
+            unsafe { at.cast::<u64>().write_unaligned(number) };
+        }
+    });
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_write_own(writer: *mut Writer, at: *mut u8, resource: *mut Resource) {
+    guard_or((), || {
+        // SAFETY: by the header the generated code's own.
+        let writer = unsafe { &mut *writer };
+        // SAFETY: by the header.
+        let Some(number) = (unsafe { number(writer, resource) }) else { return };
+        // SAFETY: by the header eight bytes of the block.
+        unsafe { at.cast::<u64>().write_unaligned(number) };
+        if writer.given_count == writer.given_room {
+            // SAFETY: the vector and its room belong together.
+            let grown = unsafe { upcall_write_grow(writer.given.cast(), &mut writer.given_room, size_of::<Given>()) };
+            writer.given = grown.cast();
+        }
+        // SAFETY: there is room for one more.
+        let end = unsafe { writer.given.add(writer.given_count) };
+        // SAFETY: as above.
+        unsafe { end.write(Given { at, what: resource.cast() }) };
+        writer.given_count += 1;
+    });
+}
