@@ -62,6 +62,7 @@
 //! its clients get the other's by `Streams::from(&files)`. The reason is in `parse/carried.rs`.
 #![forbid(unsafe_code)]
 
+mod c;
 pub mod diff;
 pub mod dynamic;
 mod error;
@@ -73,6 +74,7 @@ mod print;
 mod rust;
 pub mod signature;
 
+pub use c::Code as CCode;
 pub use error::{Error, Location};
 pub use model::Model;
 use std::path::Path;
@@ -124,6 +126,16 @@ pub fn generate(path: impl AsRef<Path>) -> Result<Generated, Error> {
     let title = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let code = rust::generate(&model, &title)?;
     Ok(Generated { code, files: model.files.clone(), model })
+}
+
+/// Generates the C stubs for a `.wit` file, or a folder of them: a header and a source file, called `stem`.h and `stem`.c.
+///
+/// # Errors
+/// As [`load`].
+pub fn generate_c(path: impl AsRef<Path>, stem: &str) -> Result<CCode, Error> {
+    let path = path.as_ref();
+    let title = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(c::generate(&load(path)?, stem, &title))
 }
 
 /// The same for WIT text that stands in no file. `name` is what messages call it. There are no limits beside it.

@@ -15,7 +15,7 @@ pub struct Args {
     /// The language of the stubs.
     #[arg(short, long, value_enum, default_value_t = Language::Rust)]
     lang: Language,
-    /// Write to this file, or into this folder by the name of the WIT; without it the stubs are printed.
+    /// Write to this file, or into this folder by the name of the WIT; without it the stubs are printed. For C these are two files, .h and .c.
     #[arg(short, long, value_name = "FILE|FOLDER")]
     output: Option<PathBuf>,
 }
@@ -23,35 +23,51 @@ pub struct Args {
 const HELP: &str = "\
 Examples:
   upcall wit generate wit/files.wit --lang rust | less
-  upcall wit generate wit/files.wit --lang rust -o src/files.rs";
+  upcall wit generate wit/files.wit --lang rust -o src/files.rs
+  upcall wit generate wit/files.wit --lang c -o src/
+  cc -std=c11 -c src/files.c $(pkg-config --cflags upcall)";
 
 /// A language that stubs can be written in.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Language {
     /// Types, clients and server traits, for the crate `upcall`.
     Rust,
+    /// Types, client functions and structs of server functions, for libupcall and its header.
+    C,
 }
 
 impl Language {
     fn ending(self) -> &'static str {
         match self {
             Self::Rust => "rs",
+            Self::C => "c",
         }
     }
 }
 
 pub fn run(args: &Args) -> Done {
-    let code = match args.lang {
-        Language::Rust => upcall_idl::generate(&args.file)?.code,
+    let file = args.output.as_ref().map(|output| target(&args.file, output, args.lang));
+    let files = match args.lang {
+        Language::Rust => vec![(file, upcall_idl::generate(&args.file)?.code)],
+        Language::C => {
+            let source = file.clone().unwrap_or_else(|| target(&args.file, Path::new("./"), Language::C));
+            let stem = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let code = upcall_idl::generate_c(&args.file, &stem)?;
+            vec![
+                (file.as_ref().map(|_| source.with_extension("h")), code.header),
+                (file.as_ref().map(|_| source.with_extension("c")), code.source),
+            ]
+        }
     };
-    let Some(output) = &args.output else {
-        print!("{code}");
-        return Ok(ExitCode::SUCCESS);
-    };
-    let file = target(&args.file, output, args.lang);
-    std::fs::write(&file, code)
-        .map_err(|error| format!("cannot write {}: {error}; name a file in a folder that exists", file.display()))?;
-    println!("{}", file.display());
+    for (file, code) in files {
+        let Some(file) = file else {
+            print!("{code}");
+            continue;
+        };
+        std::fs::write(&file, code)
+            .map_err(|error| format!("cannot write {}: {error}; name a file in a folder that exists", file.display()))?;
+        println!("{}", file.display());
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,0 +1,173 @@
+//! The server: the struct of functions that a program fills in, and the dispatcher that takes calls apart.
+
+use super::client::Pass;
+use super::names::{Names, parameter, snake};
+use super::{Generator, Side};
+use crate::model::{Procedure, ProcedureKind, Type};
+use std::fmt::Write;
+
+/// How a server gets an argument.
+enum Taken {
+    /// A `list<u8>` by itself: a view.
+    Bytes,
+    Value,
+}
+
+impl Generator<'_> {
+    fn taken(&self, ty: &Type) -> Taken {
+        match self.model.resolve(ty) {
+            Type::List(t) if *self.model.resolve(t) == Type::U8 => Taken::Bytes,
+            _ => Taken::Value,
+        }
+    }
+
+    pub(super) fn server(&mut self, index: usize) {
+        let (interface, prefix) = (self.interface(index), self.prefixes[index].clone());
+        let server = self.names.take(format!("{prefix}_server_t"));
+        let export = self.names.take(format!("{prefix}_export"));
+        let mut scope = Names::default();
+        scope.take("context".into());
+        let mut members = String::from("    /* What every function gets first. */\n    void *context;\n");
+        let mut checks = String::new();
+        let mut parts = Vec::new();
+        for part in &interface.parts {
+            let other = self.prefixes[part.interface].clone();
+            let name = scope.take(super::names::member(&other));
+            let _ =
+                writeln!(members, "    /* The functions of {}, which this one carries. */", self.interface(part.interface).id);
+            let _ = writeln!(members, "    const {other}_server_t *{name};");
+            let _ = writeln!(
+                checks,
+                "    if (f_->{name} == NULL) return upcall_misuse(error_, \"{server}.{name} is NULL\");\n    if (check_{other}(f_->{name}, error_) != UPCALL_OK) return UPCALL_MISUSE;"
+            );
+            parts.push((name, other, part.first, self.interface(part.interface).procedures.len()));
+        }
+        let mut arms = String::new();
+        for (number, procedure) in interface.procedures.iter().enumerate() {
+            let name = scope.take(super::names::member(&self.procedure_name(procedure).replace('_', "-")));
+            members.push_str(&self.docs(procedure.docs.as_deref(), &procedure.signature, "    "));
+            let params = self.server_params(index, procedure);
+            let _ = writeln!(members, "    void (*{name})({});", params.join(", "));
+            let _ = writeln!(checks, "    if (f_->{name} == NULL) return upcall_misuse(error_, \"{server}.{name} is NULL\");");
+            let serve = self.serve(index, number, procedure, &server, &name);
+            let _ = writeln!(arms, "        case {number}: {serve}((const {server} *)functions_, call_); break;");
+        }
+        let mut carried = String::new();
+        for (name, other, first, count) in &parts {
+            if *count > 0 {
+                let _ = writeln!(
+                    carried,
+                    "    if (number_ >= {first} && number_ < {}) {{\n        dispatch_{other}(((const {server} *)functions_)->{name}, number_ - {first}, call_);\n        return;\n    }}",
+                    first + count
+                );
+            }
+        }
+        let _ = writeln!(
+            self.functions,
+            "\n/*\n * A server of {}. Functions are called by any of the server's threads. Results are written to `result`, which is zeroed before; what they point\n * to must live until the call has been answered: upcall_call_alloc. Arguments are good until the function returns, except for objects\n * that are given to it (`served`), which it holds until it gives them up or away.\n */\ntypedef struct {server} {{\n{members}}} {server};\n\n\
+             /* Exports the interface as `name`: ASCII letters, digits, dots, underscores and hyphens, at most 64. `functions` must live as long as the server; none may be NULL. */\n\
+             upcall_status {export}(upcall_server *server, const char *name, const {server} *functions, upcall_error *error);\n",
+            interface.id
+        );
+        let switch = if arms.is_empty() {
+            "    (void)functions_;\n    upcall_call_fail(call_, \"there is no such procedure\");\n".to_owned()
+        } else {
+            format!(
+                "    switch (number_) {{\n{arms}        default: upcall_call_fail(call_, \"there is no such procedure\"); break;\n    }}\n"
+            )
+        };
+        let _ = writeln!(
+            self.bodies,
+            "static void dispatch_{prefix}(const void *functions_, uint32_t number_, upcall_call *call_) {{\n    (void)number_;\n{carried}{switch}}}\n\n\
+             static upcall_status check_{prefix}(const {server} *f_, upcall_error *error_) {{\n    (void)error_;\n    (void)f_;\n{checks}    return UPCALL_OK;\n}}\n\n\
+             upcall_status {export}(upcall_server *server, const char *name, const {server} *functions, upcall_error *error) {{\n\
+             \x20   if (functions != NULL && check_{prefix}(functions, error) != UPCALL_OK) return UPCALL_MISUSE;\n\
+             \x20   return upcall_server_export(server, name, &interface_{prefix}, functions, dispatch_{prefix}, error);\n}}\n"
+        );
+    }
+
+    fn server_params(&mut self, index: usize, procedure: &Procedure) -> Vec<String> {
+        let mut params = vec!["void *context".to_owned(), "upcall_call *call".to_owned()];
+        for (position, param) in procedure.params.iter().enumerate() {
+            if matches!(procedure.kind, ProcedureKind::Method(_)) && position == 0 {
+                params.push("void *self".into());
+                continue;
+            }
+            let name = parameter(&param.name);
+            params.push(match self.taken(&param.ty) {
+                Taken::Bytes => format!("const upcall_bytes *{name}"),
+                Taken::Value => self.declaration(&param.ty, Side::Server, index, &name),
+            });
+        }
+        if let Some(ty) = &procedure.result {
+            params.push(self.variable(ty, Side::Server, index, "*result"));
+        }
+        params
+    }
+
+    /// The function that takes one procedure's calls apart.
+    fn serve(&mut self, index: usize, number: usize, procedure: &Procedure, server: &str, member: &str) -> String {
+        let prefix = self.prefixes[index].clone();
+        let name = self.names.take(format!("serve_{prefix}_{}", snake(member)));
+        let (mut head, mut gets, mut late) = (String::new(), String::new(), String::new());
+        let mut arguments = vec!["f_->context".to_owned(), "call_".to_owned()];
+        for (position, param) in procedure.params.iter().enumerate() {
+            let method = matches!(procedure.kind, ProcedureKind::Method(_)) && position == 0;
+            let variable = if method { "self_".to_owned() } else { format!("{}_", parameter(&param.name)) };
+            let variable = format!("a{position}_{variable}");
+            let place = if param.offset == 0 { "fixed_".to_owned() } else { format!("fixed_ + {}", param.offset) };
+            let (declared, get) = match self.taken(&param.ty) {
+                Taken::Bytes => (
+                    format!("const upcall_bytes *{variable} = NULL"),
+                    format!("if (!upcall_read_bytes(r_, {place}, &{variable})) goto end_;"),
+                ),
+                Taken::Value => {
+                    let get = self.get(&param.ty, Side::Server, index, &place, &variable, ("r_", "goto end_"));
+                    (self.variable(&param.ty, Side::Server, index, &variable), get)
+                }
+            };
+            let _ = writeln!(head, "    {declared};");
+            // What is given away is taken last: nothing is lost if a parameter behind it is malformed.
+            let _ = writeln!(if self.model.holds(&param.ty).owned { &mut late } else { &mut gets }, "    {get}");
+            arguments.push(match self.pass(&param.ty) {
+                Pass::Pointer => format!("&{variable}"),
+                Pass::Value => variable,
+            });
+        }
+        if let Some(ty) = &procedure.result {
+            let result = self.variable(ty, Side::Server, index, "result_");
+            let _ = writeln!(head, "    {result};");
+            arguments.push("&result_".into());
+        }
+        let (args, results) = (procedure.args.size, procedure.results.size);
+        let mut body = String::new();
+        if args > 0 {
+            let _ = write!(body, "    upcall_reader *r_ = upcall_call_reader(call_);\n{}", self.fixed("", "fixed_", args, ""));
+        }
+        let _ = write!(body, "{}    upcall_writer w_;\n{head}", self.fixed("zero", "results_", results, ""));
+        if procedure.result.is_some() {
+            body.push_str("    memset(&result_, 0, sizeof result_);\n");
+        }
+        if args > 0 {
+            let _ = write!(
+                body,
+                "    if (!upcall_read(r_, 0, fixed_, {args})) goto end_;\n{gets}{late}    upcall_call_accept(call_);\n"
+            );
+        }
+        let _ = writeln!(body, "    f_->{member}({});\n    if (upcall_call_failed(call_)) goto end_;", arguments.join(", "));
+        let _ = writeln!(body, "    upcall_write_begin(&w_, results_, {results}, &procedures_{prefix}[{number}], NULL);");
+        if let Some(ty) = &procedure.result {
+            let put = self.put(ty, Side::Server, index, "results_", "result_", "&w_");
+            let _ = writeln!(body, "    {put}");
+        }
+        body.push_str("    upcall_call_reply(call_, &w_);\nend_:\n");
+        for (name, size) in [("fixed_", args), ("results_", results)] {
+            if size > 16 << 10 {
+                let _ = writeln!(body, "    free({name});");
+            }
+        }
+        body.push_str("    return;\n");
+        let _ = writeln!(self.bodies, "static void {name}(const {server} *f_, upcall_call *call_) {{\n{body}}}\n");
+        name
+    }
+}
