@@ -246,7 +246,7 @@ void upcall_running_stop(upcall_running *running);
 /* A call that a procedure answers. Good until the procedure returns. */
 typedef struct upcall_call upcall_call;
 /* Memory for results: it lives until the call has been answered. Aligned for anything; the program ends if there is none. What a
- * procedure puts into its results must live that long: this, or what never goes away. */
+ * procedure's results point to must live that long: this, strings and lists of its arguments, or what never goes away. */
 void *upcall_call_alloc(upcall_call *call, size_t bytes);
 /* A copy of a string as a result. */
 static inline upcall_string upcall_call_text(upcall_call *call, const char *text) {

@@ -42,6 +42,11 @@ impl<'a> Reader<'a> {
         made.objects.clear();
     }
 
+    /// The memory of what was read, for who frees it.
+    pub(crate) fn memory(&self) -> Vec<*mut c_void> {
+        std::mem::take(&mut self.made.borrow_mut().memory)
+    }
+
     /// The objects that were given away are the procedure's; memory stays the call's.
     pub(crate) fn keep_objects(&self) {
         self.made.borrow_mut().objects.clear();

@@ -65,7 +65,7 @@ pub struct CCall<'a, 'k> {
 impl Drop for Kept {
     fn drop(&mut self) {
         for memory in self.arena.get_mut().drain(..) {
-            // SAFETY: from `upcall_call_alloc`.
+            // SAFETY: from `upcall_call_alloc`, or the reader's; each is freed once.
             unsafe { libc::free(memory) };
         }
     }
@@ -79,6 +79,8 @@ impl Dispatch for Functions {
             let call = CCall { reader: Reader::new(decoder), kept: &kept };
             // SAFETY: by the header the generated dispatcher of this table.
             unsafe { (self.dispatch)(self.table, number.into(), &call) };
+            // Results may point to what the arguments did.
+            kept.arena.borrow_mut().extend(call.reader.memory());
             if let Some(fault) = call.reader.fault() {
                 return Err(fault);
             }

@@ -64,7 +64,7 @@ impl Generator<'_> {
         }
         let _ = writeln!(
             self.functions,
-            "\n/*\n * A server of {}. Functions are called by any of the server's threads. Results are written to `result`, which is zeroed before; what they point\n * to must live until the call has been answered: upcall_call_alloc. Arguments are good until the function returns, except for objects\n * that are given to it (`served`), which it holds until it gives them up or away.\n */\ntypedef struct {server} {{\n{members}}} {server};\n\n\
+            "\n/*\n * A server of {}. Functions are called by any of the server's threads. Results are written to `result`, which is zeroed before; what they point\n * to must live until the call has been answered: arguments do, what upcall_call_alloc gives, and what never goes away. Values of resources and `upcall_bytes` are good\n * until the function returns; objects that are given to it (`served`) until it gives them up or away.\n */\ntypedef struct {server} {{\n{members}}} {server};\n\n\
              /* Exports the interface as `name`: ASCII letters, digits, dots, underscores and hyphens, at most 64. `functions` must live as long as the server; none may be NULL. */\n\
              upcall_status {export}(upcall_server *server, const char *name, const {server} *functions, upcall_error *error);\n",
             interface.id
