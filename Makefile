@@ -3,13 +3,14 @@
 # make test-long   the long variants too, accesses to memory and data races checked (asan, tsan), and shared lines counted (lines)
 # make fuzz        every reader of a peer's bytes under libFuzzer, for FUZZ_SECONDS (30) each
 # make bench       ours, the machine's limits and the peers, in one run
+# make install     the command, and libupcall with its header for C, under PREFIX (/usr/local), behind DESTDIR if that is set
 #
 # Each target does all its set-up. Needed: Rust (1.95 or newer), gcc; for bench a C++ compiler, Boost.Fiber and Go.
 
 CARGO ?= cargo
 LOOM := RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 $(CARGO) test --release --target-dir target/loom
 
-.PHONY: all demo test test-long bench lint unit models miri miri-threads run-miri run-miri-threads asan tsan lines fuzz clean
+.PHONY: all demo test test-long bench install lint unit models miri miri-threads run-miri run-miri-threads asan tsan lines fuzz clean
 
 all:
 	$(CARGO) build --release
@@ -102,6 +103,25 @@ bench:
 	target/release/upcall bench threads --peers all --json target/bench-threads.json --plot target/bench-threads $(THREADS_ARGS)
 	target/release/upcall bench urpc --json target/bench-urpc.json --plot target/bench-urpc $(URPC_ARGS)
 	@echo "records: target/bench-rpc.json target/bench-threads.json target/bench-urpc.json; figures: target/bench-threads target/bench-urpc"
+
+# The two libraries are built without the one that Rust takes, so that they are optimised as a whole. ldconfig is left to who installs.
+PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+OUT := $(or $(CARGO_TARGET_DIR),target)/release
+
+install:
+	$(CARGO) build --release --bin upcall
+	$(CARGO) rustc --release --package upcall-c --lib --crate-type cdylib,staticlib
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(LIBDIR)/pkgconfig
+	install $(OUT)/upcall $(DESTDIR)$(PREFIX)/bin/upcall
+	install -m 644 bindings/c/include/upcall.h $(DESTDIR)$(PREFIX)/include/upcall.h
+	install $(OUT)/libupcall_c.so $(DESTDIR)$(LIBDIR)/libupcall.so.$(VERSION)
+	ln -sf libupcall.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libupcall.so.0
+	ln -sf libupcall.so.0 $(DESTDIR)$(LIBDIR)/libupcall.so
+	install -m 644 $(OUT)/libupcall_c.a $(DESTDIR)$(LIBDIR)/libupcall.a
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' bindings/c/upcall.pc.in \
+	    > $(DESTDIR)$(LIBDIR)/pkgconfig/upcall.pc
 
 clean:
 	$(CARGO) clean
