@@ -10,7 +10,7 @@
 CARGO ?= cargo
 LOOM := RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 $(CARGO) test --release --target-dir target/loom
 
-.PHONY: all demo test test-long bench install lint unit models miri miri-threads run-miri run-miri-threads asan tsan lines fuzz clean
+.PHONY: all demo test test-long bench bench-c install lint unit models miri miri-threads run-miri run-miri-threads asan tsan lines fuzz clean
 
 all:
 	$(CARGO) build --release
@@ -103,6 +103,11 @@ bench:
 	target/release/upcall bench threads --peers all --json target/bench-threads.json --plot target/bench-threads $(THREADS_ARGS)
 	target/release/upcall bench urpc --json target/bench-urpc.json --plot target/bench-urpc $(URPC_ARGS)
 	@echo "records: target/bench-rpc.json target/bench-threads.json target/bench-urpc.json; figures: target/bench-threads target/bench-urpc"
+
+# A call by a client in C beside one in Rust, of one server, in turns.
+bench-c:
+	$(MAKE) --no-print-directory install DESTDIR= PREFIX=$(abspath $(OUT)/c)
+	$(CARGO) run --release --package upcall-c --example calls -- $(OUT)/c
 
 # The two libraries are built without the one that Rust takes, so that they are optimised as a whole. ldconfig is left to who installs.
 PREFIX ?= /usr/local

@@ -120,7 +120,7 @@ impl Binding {
         }
         let mut message = Image::new(0, bound.tag, NO_ASTACK);
         if len > 0 {
-            message.values = *words;
+            carry(words, &mut message.values, len);
             message.place(Place::Inline, 0, len as u32);
         }
         point(Point::ClientWrote);
@@ -131,7 +131,7 @@ impl Binding {
         }
         point(Point::ClientAnswered);
         if message.tag() == outcome::DONE && message.values_in() == Some(Place::Inline) {
-            *words = message.values;
+            carry(&message.values, words, message.len());
             return Ok(());
         }
         self.uncommon(terms, &message, None, None, ignore, |span| read(words, span))
@@ -173,6 +173,16 @@ impl Binding {
     /// `number` is not one of the interface.
     pub fn call_block(&self, number: u16, args: &[u8]) -> Result<Vec<u8>, CallError> {
         self.call_pieces(number, &Pieces::whole(args), |_| {}, |results| Ok(results.block()))
+    }
+}
+
+/// Copies the words that `len` bytes lie in. One by itself, as it was written: loaded with its neighbours it would have to wait until they all are out of the processor's store buffer.
+#[inline]
+fn carry(from: &Words, to: &mut Words, len: usize) {
+    match len {
+        0 => {}
+        1..=8 => to[0] = from[0],
+        _ => *to = *from,
     }
 }
 

@@ -175,7 +175,12 @@ impl Generator<'_> {
 
     /// All values fit into the message.
     fn by_words(&mut self, index: usize, number: usize, procedure: &Procedure, on: &str, values: &[String]) -> String {
-        let mut body = String::from("    uint64_t words_[UPCALL_WORDS] = {0};\n    upcall_status status_;\n");
+        // What is not written is not read, but padding between arguments is sent, and a server may answer with less than it should.
+        let zero = if procedure.args.size.max(procedure.results.size) > 8 { " = {0}" } else { "" };
+        let mut body = format!("    uint64_t words_[UPCALL_WORDS]{zero};\n    upcall_status status_;\n");
+        if zero.is_empty() {
+            body.push_str("    words_[0] = 0;\n");
+        }
         let method = matches!(procedure.kind, ProcedureKind::Method(_));
         for (position, (param, value)) in procedure.params.iter().zip(values).enumerate() {
             let code = if method && position == 0 {

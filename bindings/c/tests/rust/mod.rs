@@ -127,6 +127,12 @@ impl more::Serve for Server {
     }
 }
 
+/// A server of `every`, for measurements.
+#[allow(dead_code)]
+pub fn server(name: &str) -> upcall::Server {
+    upcall::Server::new().export(name, every::export(Server(Counts::default())))
+}
+
 /// Serves, with two processors as the one in C.
 pub fn serve([every, more]: &[String; 2]) -> (upcall::Running, Counts) {
     let counts = Counts::default();
