@@ -122,11 +122,24 @@ fn generate_writes_what_the_macro_expands_to() {
         assert_eq!(std::fs::read_to_string(files.path(file)).expect("the stubs"), stubs);
     }
     let (code, _, error) = files.run("generate old.wit --lang python");
-    assert!(code != 0 && error.contains("[possible values: rust]"), "{error}");
+    assert!(code != 0 && error.contains("[possible values: rust, c]"), "{error}");
     let (code, _, error) = files.run("generate old.wit -o nowhere/old.rs");
     assert!(code != 0 && error.contains("cannot write nowhere/old.rs: No such file or directory"), "{error}");
     let (code, _, error) = files.run("generate bad.wit");
     assert!(code != 0 && error.contains("bad.wit:1:41: `stream` is not supported"), "{error}");
+}
+
+#[test]
+fn generate_writes_two_files_for_c() {
+    let files = Files::new(&[("old.wit", OLD), ("out/.keep", "")]);
+    for (output, stem, said) in [("out", "old", "out/old.h\nout/old.c\n"), ("other.c", "other", "other.h\nother.c\n")] {
+        let stubs = upcall_idl::generate_c(files.path("old.wit"), stem).expect("stubs");
+        let (code, found, error) = files.run(&format!("generate old.wit --lang c -o {output}"));
+        assert_eq!((code, found.as_str()), (0, said), "{error}");
+        let names: Vec<&str> = said.lines().collect();
+        assert_eq!(std::fs::read_to_string(files.path(names[0])).expect("the header"), stubs.header);
+        assert_eq!(std::fs::read_to_string(files.path(names[1])).expect("the source"), stubs.source);
+    }
 }
 
 #[test]
