@@ -7,7 +7,7 @@
  * to all of them: errors, strings, clients' terms, servers. The last part of this header is for generated code only.
  *
  *     upcall_error error;
- *     greeter_client *greeter = greeter_bind("greeter", &error);
+ *     greeter_client_t *greeter = greeter_bind("greeter", &error);
  *     upcall_string text;
  *     if (!greeter || greeter_greet(greeter, upcall_text("Ada"), &text, &error) != UPCALL_OK) {
  *         fprintf(stderr, "%s\n", error.text);
