@@ -176,9 +176,8 @@ impl Generator<'_> {
         name
     }
 
-    /// Declares a struct; C knows none without members.
+    /// Declares a struct. WIT has none without members, and neither has C.
     fn structure(&mut self, name: &str, members: &str) {
-        let members = if members.is_empty() { "    char nothing_;\n" } else { members };
         let _ = writeln!(self.types, "typedef struct {name} {{\n{members}}} {name};\n");
     }
 
