@@ -4,6 +4,7 @@ use crate::{in_company, place};
 use std::time::{Duration, Instant};
 use upcall_tests::party::Party;
 use upcall_tests::place::{Place, eventually};
+use upcall_tests::usage::Usage;
 
 fn expect(party: &mut Party, question: &str, expected: u64) {
     eventually(question, || match party.ask(question).numbers(question)[0] {
@@ -108,7 +109,9 @@ fn who_binds_a_thousand_times_does_not_exhaust_the_server() {
     let _company = in_company();
     for what in ["descriptors=40", "mappings=40"] {
         let place = place();
-        let _server = place.serve(&format!("trial {what}"));
+        let server = place.serve(&format!("trial {what}"));
+        let open = || Usage::of(server.pid()).descriptors;
+        let before = open();
         let mut times = Vec::new();
         for _ in 0..2 {
             let mut greedy = place.client();
@@ -120,9 +123,11 @@ fn who_binds_a_thousand_times_does_not_exhaust_the_server() {
             assert_eq!(modest.ask("add 2 3").numbers("add"), [5]);
             greedy.ask("unbind").expect_ok("unbinding");
             greedy.ask("bind trial").expect_ok("binding again");
-            greedy.kill();
-            modest.kill();
-            std::thread::sleep(Duration::from_millis(100));
+            drop((greedy, modest));
+            eventually("the server has nobody left", || match open() {
+                now if now <= before => Ok(()),
+                now => Err(format!("{now} descriptors, before {before}")),
+            });
         }
         assert_eq!(times[0], times[1], "the first one did not give everything back");
     }
