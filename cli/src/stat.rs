@@ -86,6 +86,17 @@ impl Server {
     pub fn begin(&mut self) {
         self.before = self.tallies.read();
     }
+
+    /// What each binding has done since the last such moment, or since it was made. The next begins now, with the same reading: nothing falls between.
+    fn take(&mut self) -> Vec<Reading> {
+        let now = self.tallies.read();
+        let before = std::mem::replace(&mut self.before, now.clone());
+        let since = |now: Reading| match before.iter().find(|before| before.id == now.id) {
+            Some(before) => now.since(before),
+            None => now,
+        };
+        now.into_iter().map(since).collect()
+    }
 }
 
 pub fn run(args: &Args) -> Done {
@@ -102,7 +113,7 @@ pub fn run(args: &Args) -> Done {
         servers.iter_mut().for_each(Server::begin);
         std::thread::sleep(interval);
     }
-    let mut rows: Vec<Row> = servers.iter().flat_map(|server| rows(server, &args.names, args.interval)).collect();
+    let mut rows: Vec<Row> = servers.iter_mut().flat_map(|server| rows(server, &args.names, args.interval)).collect();
     rows.sort_by(|a, b| (&a.name, b.calls, a.client).cmp(&(&b.name, a.calls, b.client)));
     if args.json {
         println!("{}", serde_json::to_string_pretty(&rows)?);
@@ -131,15 +142,10 @@ pub fn look(socket: PathBuf) -> Result<Server, upcall::BindError> {
     Ok(Server { pid: peer.pid, tallies, procedures: exports.into_iter().map(names).collect(), before: Vec::new() })
 }
 
-/// What its bindings to these names, or to all, have done: since [`Server::begin`], so long ago, or since they were made.
-pub fn rows(server: &Server, names: &[String], interval: Option<Duration>) -> Vec<Row> {
+/// What its bindings to these names, or to all, have done: since the last such moment ([`Server::begin`]), so long ago, or since they were made.
+pub fn rows(server: &mut Server, names: &[String], interval: Option<Duration>) -> Vec<Row> {
     let wanted = |read: &Reading| names.is_empty() || names.contains(&read.name);
-    let rows = server.tallies.read().into_iter().filter(wanted).map(|now| {
-        // A binding that is younger than the interval has done all of it within.
-        let since = match server.before.iter().find(|before| before.id == now.id) {
-            Some(before) => now.since(before),
-            None => now,
-        };
+    let rows = server.take().into_iter().filter(wanted).map(|since| {
         let named = server.procedures.get(&since.name);
         let name = |at: usize| named.and_then(|names| names.get(at)).cloned().unwrap_or_else(|| format!("procedure {at}"));
         let [_, refused, panicked, unknown] = since.outcomes;

@@ -40,6 +40,7 @@ pub fn run(args: &Args) -> Done {
     let mut terminal = ratatui::try_init()?;
     let outcome = (|| -> Result<(), Box<dyn std::error::Error>> {
         watched.renew();
+        watched.since = Some(Instant::now());
         let mut due = Instant::now() + args.interval;
         loop {
             terminal.draw(|frame| screen.draw(frame))?;
@@ -69,7 +70,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// Asks new servers, forgets old ones, and counts anew.
+    /// Asks new servers, and forgets old ones.
     fn renew(&mut self) {
         let sockets = directory::domains();
         self.servers.retain(|socket, _| sockets.contains(socket));
@@ -79,17 +80,19 @@ impl Watched {
                 continue;
             }
             match stat::look(socket.clone()) {
-                Ok(server) => drop(self.servers.insert(socket, server)),
+                Ok(mut server) => {
+                    server.begin();
+                    self.servers.insert(socket, server);
+                }
                 Err(_) => self.silent.push(socket),
             }
         }
-        self.servers.values_mut().for_each(Server::begin);
-        self.since = Some(Instant::now());
     }
 
     fn rows(&mut self, names: &[String]) -> Vec<Row> {
         let interval = self.since.map(|since| since.elapsed());
-        let rows = self.servers.values().flat_map(|server| stat::rows(server, names, interval)).collect();
+        let rows = self.servers.values_mut().flat_map(|server| stat::rows(server, names, interval)).collect();
+        self.since = Some(Instant::now());
         self.renew();
         rows
     }

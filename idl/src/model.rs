@@ -141,6 +141,19 @@ pub struct Part {
     pub first: usize,
 }
 
+impl Interface {
+    /// Its name where it stands beside others: with the package before it, if that is another one.
+    pub(crate) fn long_name(&self) -> String {
+        match &self.foreign {
+            None => self.name.clone(),
+            Some(package) => {
+                let package = package.split('@').next().unwrap_or_default().replace(':', "-");
+                format!("{package}-{}", self.name)
+            }
+        }
+    }
+}
+
 /// A named type.
 #[derive(Clone, Debug)]
 pub struct Def {

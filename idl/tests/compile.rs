@@ -1,30 +1,14 @@
 //! What comes out of the parser, laid out: snapshots of the model for definitions that use every construct, layouts
 //! against numbers worked out by hand, and the generated code.
-//!
-//! A snapshot that changed on purpose is written anew with `UPDATE_SNAPSHOTS=1 cargo test -p upcall-idl`.
 
+mod snapshot;
+
+use snapshot::{check_snapshot, here};
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
 use upcall_idl::model::{Model, Shape};
-
-fn here(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(path)
-}
 
 fn load(path: &str) -> Model {
     upcall_idl::load(here(path)).unwrap_or_else(|e| panic!("{e}"))
-}
-
-fn check_snapshot(name: &str, text: &str) {
-    let path = here("snapshots").join(name);
-    if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
-        std::fs::write(&path, text).unwrap();
-    }
-    let expected = std::fs::read_to_string(&path).unwrap_or_default();
-    for (number, (found, expected)) in text.lines().zip(expected.lines()).enumerate() {
-        assert_eq!(found, expected, "{}:{}", path.display(), number + 1);
-    }
-    assert_eq!(text.lines().count(), expected.lines().count(), "{} has other lines", path.display());
 }
 
 /// Everything in the model that the generators use.

@@ -2,13 +2,12 @@
 //!
 //! The snapshot says which. What is accepted is compiled and called in `macros/tests/packages.rs`.
 
+mod snapshot;
+
+use snapshot::{check_snapshot, here};
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
-
-fn here(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(path)
-}
+use std::path::PathBuf;
 
 /// The packages: each folder, and each file that stands by itself.
 fn packages() -> Vec<(String, PathBuf)> {
@@ -63,16 +62,4 @@ fn the_printed_source_of_every_package_means_the_same() {
             assert_eq!(told(again.interface()), told(interface), "{name}");
         }
     }
-}
-
-fn check_snapshot(name: &str, text: &str) {
-    let path = here("snapshots").join(name);
-    if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
-        std::fs::write(&path, text).unwrap();
-    }
-    let expected = std::fs::read_to_string(&path).unwrap_or_default();
-    for (number, (found, expected)) in text.lines().zip(expected.lines()).enumerate() {
-        assert_eq!(found, expected, "{}:{}", path.display(), number + 1);
-    }
-    assert_eq!(text.lines().count(), expected.lines().count(), "{} has other lines", path.display());
 }

@@ -274,36 +274,34 @@ pub fn list_named(name: &str) -> Result<(Peer, Vec<crate::wire::Exported>), Bind
 /// As for [`list`].
 pub fn tallies(socket: &Path) -> Result<(Peer, PeerTallies), BindError> {
     let shown = socket.display().to_string();
-    let deadline = patience_ends();
-    let (connection, mut peer) = connect(&shown, socket, deadline)?;
-    let control = Control::new(connection, peer.pidfd.take());
-    let asked = control.exchange(ClientRequest::Tallies, &[], deadline);
-    let (answer, mut descriptors) = asked.map_err(|error| control.failed(error, &shown))?;
-    match (answer, descriptors.pop()) {
-        (Answer::Tallies, Some(fd)) => {
-            let tallies = PeerTallies::join(fd).map_err(|error| BindError::Protocol { what: error.to_string() })?;
-            Ok((peer, tallies))
-        }
-        (Answer::Refused(refusal), _) => Err(refused(&shown, "", refusal)),
-        _ => Err(BindError::Protocol { what: "another answer than the tallies".into() }),
-    }
+    let (peer, answer, given) = ask_once(&shown, socket, ClientRequest::Tallies)?;
+    let (Answer::Tallies, Some(fd)) = (answer, given) else {
+        return Err(BindError::Protocol { what: "another answer than the tallies".into() });
+    };
+    let tallies = PeerTallies::join(fd).map_err(|error| BindError::Protocol { what: error.to_string() })?;
+    Ok((peer, tallies))
 }
 
 fn list_of(shown: &str, socket: &Path) -> Result<(Peer, Vec<crate::wire::Exported>), BindError> {
+    let (peer, answer, given) = ask_once(shown, socket, ClientRequest::List)?;
+    let (Answer::Exports, Some(fd)) = (answer, given) else {
+        return Err(BindError::Protocol { what: "another answer than the exports".into() });
+    };
+    let bytes = MemoryFile::read_all(&fd, 64 << 20)
+        .map_err(|error| BindError::Resource { what: format!("the exports of {shown}"), error })?;
+    let exports = wire::unpack(&bytes).map_err(|what| BindError::Protocol { what })?;
+    Ok((peer, exports))
+}
+
+/// One request on a connection of its own: who answers, what, and the last descriptor with it. A refusal is an error.
+fn ask_once(shown: &str, socket: &Path, request: ClientRequest) -> Result<(Peer, Answer, Option<OwnedFd>), BindError> {
     let deadline = patience_ends();
     let (connection, mut peer) = connect(shown, socket, deadline)?;
     let control = Control::new(connection, peer.pidfd.take());
-    let listed = control.exchange(ClientRequest::List, &[], deadline);
-    let (answer, mut descriptors) = listed.map_err(|error| control.failed(error, shown))?;
-    match (answer, descriptors.pop()) {
-        (Answer::Exports, Some(fd)) => {
-            let bytes = MemoryFile::read_all(&fd, 64 << 20)
-                .map_err(|error| BindError::Resource { what: format!("the exports of {shown}"), error })?;
-            let exports = wire::unpack(&bytes).map_err(|what| BindError::Protocol { what })?;
-            Ok((peer, exports))
-        }
+    let asked = control.exchange(request, &[], deadline);
+    match asked.map_err(|error| control.failed(error, shown))? {
         (Answer::Refused(refusal), _) => Err(refused(shown, "", refusal)),
-        _ => Err(BindError::Protocol { what: "another answer than the exports".into() }),
+        (answer, mut descriptors) => Ok((peer, answer, descriptors.pop())),
     }
 }
 

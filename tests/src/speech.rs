@@ -91,6 +91,11 @@ pub mod outcome {
     pub const UNANSWERED: u16 = u16::MAX;
 }
 
+/// The runtime's own procedure that lets go of an object.
+pub const RELEASE: u16 = 1023;
+/// The one that fetches a result which was kept.
+pub const FETCH: u16 = 1022;
+
 /// The tag of a request: six bits of binding, ten of procedure.
 pub fn tag(binding: u16, procedure: u16) -> u16 {
     binding << 10 | procedure & 0x3ff

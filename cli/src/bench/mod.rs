@@ -168,13 +168,13 @@ fn run_urpc(args: UrpcArgs) -> Failures {
     Ok(report.failures)
 }
 
-/// A child of the suite `rpc`.
 /// The interface of the suite `rpc`, as it was compiled.
 #[cfg(test)]
 pub(crate) fn tests_interface() -> &'static upcall::stub::Interface {
     &rpc::tests::INTERFACE
 }
 
+/// A child of the suite `rpc`.
 pub fn child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut systems = upcall_bench::rpc::SYSTEMS.to_vec();
     systems.push(Entry::of::<rpc::Upcall>());

@@ -83,13 +83,7 @@ impl<'a> Generator<'a> {
     fn new(model: &'a Model) -> Self {
         let mut prefixes: Vec<String> = Vec::new();
         for (index, interface) in model.interfaces.iter().enumerate() {
-            let mut name = match &interface.foreign {
-                None => snake(&interface.name),
-                Some(package) => {
-                    let package = package.split('@').next().unwrap_or_default().replace(':', "-");
-                    snake(&format!("{package}-{}", interface.name))
-                }
-            };
+            let mut name = snake(&interface.long_name());
             // Two versions of one package; and the library's own.
             if name == "upcall" || prefixes.contains(&name) {
                 let _ = write!(name, "_{index}");

@@ -78,13 +78,7 @@ fn module_names(model: &Model) -> Vec<String> {
     let mut taken = BTreeSet::new();
     let mut names = Vec::new();
     for (index, interface) in model.interfaces.iter().enumerate() {
-        let mut name = match &interface.foreign {
-            None => snake(&interface.name),
-            Some(package) => {
-                let package = package.split('@').next().unwrap_or_default().replace(':', "-");
-                snake(&format!("{package}-{}", interface.name))
-            }
-        };
+        let mut name = snake(&interface.long_name());
         if !taken.insert(name.clone()) {
             // Two versions of one package.
             write!(name, "_{index}").unwrap_or_default();

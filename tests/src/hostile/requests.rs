@@ -2,12 +2,8 @@
 
 use super::lanes::Expected;
 use crate::dice::Dice;
-use crate::speech::{Hold, tag};
+use crate::speech::{FETCH, Hold, RELEASE, tag};
 use upcall_shm::slot::{Image, NO_ASTACK, Place};
-
-/// The runtime's own procedures.
-const RELEASE: u16 = 1023;
-const FETCH: u16 = 1022;
 
 /// Numbers that bounds are made of.
 pub(super) fn number(dice: &mut Dice) -> u64 {

@@ -17,7 +17,7 @@ use upcall_shm::ring::{Receiver, Sender};
 use upcall_shm::slot::{self, Image, NO_ASTACK, Slot};
 use upcall_shm::station::Station;
 use upcall_tests::dice::Dice;
-use upcall_tests::speech::{self, Answer, Came, Hold, Refusal, Request, Speaker, ToServer, VERSION, outcome};
+use upcall_tests::speech::{self, Answer, Came, FETCH, Hold, RELEASE, Refusal, Request, Speaker, ToServer, VERSION, outcome};
 
 fn memory(len: u64, seals: SealFlags) -> OwnedFd {
     let fd = rustix::fs::memfd_create("hostile", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memory");
@@ -320,8 +320,6 @@ fn nothing_of_another_client_is_reached() {
         (reply.tag(), reply.values[0])
     };
     let (open, number) = (it.number("open"), it.number("thing.number"));
-    const RELEASE: u16 = 1023;
-    const FETCH: u16 = 1022;
 
     // Sessions number their objects alike, so our own first handle is the very number of the other client's.
     let (opened, handle) = with(0, open, 77);

@@ -3,7 +3,7 @@
 use super::super::requests::number;
 use super::Tally;
 use crate::dice::Dice;
-use crate::speech::outcome;
+use crate::speech::{FETCH, outcome};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,9 +15,6 @@ use upcall_shm::region::{Region, Shared};
 use upcall_shm::ring::{Receiver, Sender, SingleServer};
 use upcall_shm::slot::{Image, Place, Slot};
 use upcall_shm::station::Station;
-
-/// The runtime's own procedure that fetches a result.
-const FETCH: u16 = 1022;
 
 /// The serving of one connection, on a thread of its own.
 pub(super) struct Calls {
