@@ -6,10 +6,24 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 
 /// A bell; see the module.
 #[derive(Debug)]
 pub struct Bell(OwnedFd);
+
+/// The link of an eventfd.
+const EVENTFD: &str = "anon_inode:[eventfd]";
+
+/// What the kernel calls the thing behind a descriptor.
+fn link_of(fd: &OwnedFd) -> io::Result<PathBuf> {
+    std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+}
+
+/// Whether a descriptor is an eventfd.
+pub(crate) fn is_eventfd(fd: &OwnedFd) -> bool {
+    link_of(fd).is_ok_and(|link| link.as_os_str() == EVENTFD)
+}
 
 impl Bell {
     /// Makes a silent bell.
@@ -25,8 +39,8 @@ impl Bell {
     /// # Errors
     /// It is something else, or the kernel refuses to make it non-blocking.
     pub fn adopt(fd: OwnedFd) -> io::Result<Self> {
-        let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
-        if link.as_os_str() != "anon_inode:[eventfd]" {
+        let link = link_of(&fd)?;
+        if link.as_os_str() != EVENTFD {
             return Err(io::Error::other(format!("the bell is no eventfd but {}", link.display())));
         }
         let flags = rustix::fs::fcntl_getfl(&fd)?;

@@ -3,16 +3,15 @@
 //! To close a descriptor may take as long as its sender likes: a socket that lingers, a file of a file system that is a program. So descriptors that are neither memory files
 //! nor bells are closed by a thread that nobody waits for.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use crate::bell::is_eventfd;
+use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
 
 /// Whether a descriptor is one of those that the protocol knows, and closed at once: a memory file, or an eventfd.
 pub(crate) fn is_plain(fd: &OwnedFd) -> bool {
     // Only files in memory have seals.
-    rustix::fs::fcntl_get_seals(fd).is_ok()
-        || std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))
-            .is_ok_and(|link| link.as_os_str() == "anon_inode:[eventfd]")
+    rustix::fs::fcntl_get_seals(fd).is_ok() || is_eventfd(fd)
 }
 
 /// Closes them, at some time.

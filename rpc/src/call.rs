@@ -77,7 +77,7 @@ impl Binding {
         let bound = &inner.procedures[usize::from(number)];
         let terms = self.terms(number);
         let len = block_len(args);
-        // Both blocks fit into slots: decided when this is compiled.
+        // Both blocks fit into slots: decided when this is compiled, but for those that a deadline would leave no room for.
         if A::FIXED
             && R::FIXED
             && A::SIZE <= INLINE
