@@ -4,8 +4,9 @@
 //! URPC's section 3.1 follows in spirit); the adaptation is ours: a fruitful spin doubles the budget, a fruitless one halves it, and now
 //! and then the full budget is tried again, so that a change of habits is noticed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use upcall_os::atomic::{AtomicU32, Ordering};
+use upcall_os::clock;
 
 /// What to do while nothing is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -100,7 +101,7 @@ impl GiveWay {
 
     #[cold]
     fn offer(&mut self) {
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         upcall_os::processor::give_way();
         let taken = start.elapsed() > TAKEN;
         self.interval = if taken { 0 } else { (self.interval * 2 + 1).min(LONGEST_INTERVAL) };
@@ -113,10 +114,16 @@ impl GiveWay {
 /// Where the wake alone did not make the kernel switch to the server, giving way does, and spares the caller a sleep and the server a wake: a third of the hand-off.
 /// If that does not bring the reply at once, then the procedure takes long or others want the processor too, and sleeping is better: who gives way
 /// goes to the end of their queue. After each such time it is left out for longer.
+///
+/// Others keep the processor until the kernel's tick. So an offer is measured only if the last one did not bring the reply, or the tick came since the last one: to look at the exact clock
+/// twice takes a thirtieth of the whole hand-off, to ask for the tick next to nothing.
 #[derive(Debug, Default)]
 pub struct HandOver {
     left_out: u32,
     interval: u32,
+    /// The last tick that was seen, and whether the next offer is measured.
+    tick: u64,
+    doubt: bool,
     /// The last offer took so long that a third must have taken it, or that the procedure is a long one.
     slice: bool,
 }
@@ -143,11 +150,14 @@ impl HandOver {
             self.left_out -= 1;
             return false;
         }
-        let taken = offer_until(&is_there);
-        let there = is_there();
-        let in_time = there && taken <= TAKEN_TOO_LONG;
+        let begun = self.doubt.then(Instant::now);
+        let taken = || begun.map_or(Duration::ZERO, |begun| begun.elapsed());
+        let there = offer_until(is_there, || taken() > TAKEN_TOO_LONG);
+        let (taken, tick) = (taken(), clock::tick());
+        self.doubt = !there || taken > TAKEN_TOO_LONG || self.tick != tick;
+        self.tick = tick;
         self.slice = taken > A_SLICE;
-        self.interval = if in_time { 0 } else { (self.interval * 2 + 1).min(MOST_LEFT_OUT) };
+        self.interval = if there && taken <= TAKEN_TOO_LONG { 0 } else { (self.interval * 2 + 1).min(MOST_LEFT_OUT) };
         self.left_out = self.interval;
         there
     }
@@ -196,21 +206,22 @@ impl Stay {
     }
 }
 
-/// Gives way to callers who gave us their processor, before we sleep, until `is_there`. False if it is better to sleep: nobody took the offer, or others did.
+/// Gives way to callers who gave us their processor, before we sleep, until `is_there`. False if it is better to sleep: nobody took the offer, or others did. A caller who finds that others
+/// take our offers does not ask for them any more ([`Stay`]), so that they are not measured.
 pub fn hand_back(is_there: impl Fn() -> bool) -> bool {
-    offer_until(&is_there) <= TAKEN_TOO_LONG && is_there()
+    offer_until(is_there, || false)
 }
 
-/// Gives way until `is_there`, [`HAND_OVERS`] times at most and not again once the offers have taken too long. Returns how long they took.
-fn offer_until(is_there: impl Fn() -> bool) -> Duration {
-    let start = std::time::Instant::now();
-    for _ in 0..HAND_OVERS {
-        upcall_os::processor::give_way();
-        if is_there() || start.elapsed() > TAKEN_TOO_LONG {
-            break;
+/// Gives way until `is_there`, [`HAND_OVERS`] times at most and not again if one has taken `too_long`. Returns whether it is there.
+#[inline]
+fn offer_until(is_there: impl Fn() -> bool, too_long: impl Fn() -> bool) -> bool {
+    (0..HAND_OVERS).any(|offers| {
+        if offers > 0 && too_long() {
+            return false;
         }
-    }
-    start.elapsed()
+        upcall_os::processor::give_way();
+        is_there()
+    })
 }
 
 #[cfg(test)]
@@ -220,7 +231,7 @@ mod tests {
     #[test]
     fn after_an_offer_that_took_long_calls_by_the_thousand_do_without() {
         let (mut stay, good) = (Stay::default(), HandOver::default());
-        let bad = HandOver { left_out: 1, interval: 1, slice: true };
+        let bad = HandOver { left_out: 1, interval: 1, slice: true, ..HandOver::default() };
         for without in [1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 16] {
             assert!(stay.is_wanted(&good) && !stay.is_wanted(&bad));
             stay.learn(&good);
