@@ -115,19 +115,25 @@ impl GiveWay {
 /// If that does not bring the reply at once, then the procedure takes long or others want the processor too, and sleeping is better: who gives way
 /// goes to the end of their queue. After each such time it is left out for longer.
 ///
-/// Others keep the processor until the kernel's tick. So an offer is measured only if the last one did not bring the reply, or the tick came since the last one: to look at the exact clock
-/// twice takes a thirtieth of the whole hand-off, to ask for the tick next to nothing.
+/// Who takes such an offer keeps the processor until the kernel's tick. So offers are measured only if ticks follow each other more closely than [`OFFERS_A_TICK`], and then [for a while](WATCHED):
+/// to look at the exact clock twice takes a thirtieth of the whole hand-off, to ask for the tick next to nothing.
 #[derive(Debug, Default)]
 pub struct HandOver {
     left_out: u32,
     interval: u32,
-    /// The last tick that was seen, and whether the next offer is measured.
+    /// The last tick that was seen, and offers since.
     tick: u64,
-    doubt: bool,
+    offers: u32,
+    /// So many offers are yet to be measured.
+    watched: u32,
     /// The last offer took so long that a third must have taken it, or that the procedure is a long one.
     slice: bool,
 }
 
+/// Fewer offers than a tick has room for if nobody but the server takes them.
+const OFFERS_A_TICK: u32 = 512;
+/// Longer than until others take an offer again, who took some lately.
+const WATCHED: u32 = 1024;
 /// Once brings the reply nearly always; a second time, the reply of a server that was preempted by another wake.
 const HAND_OVERS: u32 = 2;
 /// An offer that was taken for longer was taken by others, or by a procedure beside which a sleep is cheap.
@@ -150,16 +156,28 @@ impl HandOver {
             self.left_out -= 1;
             return false;
         }
-        let begun = self.doubt.then(Instant::now);
+        let begun = (self.watched > 0).then(Instant::now);
         let taken = || begun.map_or(Duration::ZERO, |begun| begun.elapsed());
         let there = offer_until(is_there, || taken() > TAKEN_TOO_LONG);
-        let (taken, tick) = (taken(), clock::tick());
-        self.doubt = !there || taken > TAKEN_TOO_LONG || self.tick != tick;
-        self.tick = tick;
+        let taken = taken();
+        self.watch(clock::tick(), there && taken <= TAKEN_TOO_LONG);
         self.slice = taken > A_SLICE;
         self.interval = if there && taken <= TAKEN_TOO_LONG { 0 } else { (self.interval * 2 + 1).min(MOST_LEFT_OUT) };
         self.left_out = self.interval;
         there
+    }
+
+    /// Whether the next offers are measured, after one that went `well` for all that is known, at this tick.
+    #[inline]
+    fn watch(&mut self, tick: u64, well: bool) {
+        self.offers += 1;
+        self.watched = self.watched.saturating_sub(1);
+        if self.tick != tick || !well {
+            if self.offers < OFFERS_A_TICK || !well {
+                self.watched = WATCHED;
+            }
+            (self.tick, self.offers) = (tick, 0);
+        }
     }
 }
 
@@ -260,6 +278,25 @@ mod tests {
         pacer.fruitless();
         pacer.renew();
         assert_eq!(pacer.budget(Pacing::Adaptive), LONGEST);
+    }
+
+    #[test]
+    fn offers_are_measured_when_ticks_come_too_often() {
+        let mut hand_over = HandOver::default();
+        hand_over.watch(1, true);
+        let watched = |hand_over: &mut HandOver, every: u32| {
+            let is_watched = |offer: u32| {
+                hand_over.watch(u64::from(2 + offer / every), true);
+                u32::from(hand_over.watched > 0)
+            };
+            (0..100 * every).map(is_watched).sum::<u32>()
+        };
+        // The first tick may follow upon any other.
+        assert!(watched(&mut hand_over, 1300) <= 2 * WATCHED);
+        assert!(watched(&mut hand_over, OFFERS_A_TICK / 2) >= 98 * (OFFERS_A_TICK / 2));
+        assert!(watched(&mut hand_over, 1300) <= 2 * WATCHED);
+        hand_over.watch(0, false);
+        assert_eq!(hand_over.watched, WATCHED);
     }
 
     #[test]
