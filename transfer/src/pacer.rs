@@ -132,6 +132,8 @@ pub struct HandOver {
 
 /// Fewer offers than a tick has room for if nobody but the server takes them.
 const OFFERS_A_TICK: u32 = 512;
+/// Others who take every offer are noticed after so many.
+const OFFERS_A_LOOK: u32 = 8;
 /// Longer than until others take an offer again, who took some lately.
 const WATCHED: u32 = 1024;
 /// Once brings the reply nearly always; a second time, the reply of a server that was preempted by another wake.
@@ -160,17 +162,20 @@ impl HandOver {
         let taken = || begun.map_or(Duration::ZERO, |begun| begun.elapsed());
         let there = offer_until(is_there, || taken() > TAKEN_TOO_LONG);
         let taken = taken();
-        self.watch(clock::tick(), there && taken <= TAKEN_TOO_LONG);
+        self.offers += 1;
+        let well = there && taken <= TAKEN_TOO_LONG;
+        if !well || self.watched > 0 || self.offers.is_multiple_of(OFFERS_A_LOOK) {
+            self.watch(clock::tick(), well);
+        }
         self.slice = taken > A_SLICE;
         self.interval = if there && taken <= TAKEN_TOO_LONG { 0 } else { (self.interval * 2 + 1).min(MOST_LEFT_OUT) };
         self.left_out = self.interval;
         there
     }
 
-    /// Whether the next offers are measured, after one that went `well` for all that is known, at this tick.
+    /// Whether the next offers are measured, after one that went `well` for all that is known, at this tick. Every [so many](OFFERS_A_LOOK) are enough.
     #[inline]
     fn watch(&mut self, tick: u64, well: bool) {
-        self.offers += 1;
         self.watched = self.watched.saturating_sub(1);
         if self.tick != tick || !well {
             if self.offers < OFFERS_A_TICK || !well {
@@ -286,6 +291,7 @@ mod tests {
         hand_over.watch(1, true);
         let watched = |hand_over: &mut HandOver, every: u32| {
             let is_watched = |offer: u32| {
+                hand_over.offers += 1;
                 hand_over.watch(u64::from(2 + offer / every), true);
                 u32::from(hand_over.watched > 0)
             };

@@ -278,7 +278,13 @@ impl View {
 
     /// One step of spinning; false when it is time to sleep.
     pub(super) fn spin(&mut self, pacing: Pacing, round: u32, deadline: Option<Instant>) -> bool {
-        if self.single && round % SPINS_AT_A_PLACE == 1 {
+        let sleeps = pacing == Pacing::Sleep || self.glances || self.starved;
+        let donated = self.donated && pacing == Pacing::Adaptive && !sleeps;
+        // Calls follow each other closely: a processor of our own serves them better than the caller's.
+        if donated && (self.soon < SOON_ENOUGH || !self.leave_donor()) {
+            return deadline.is_none() && self.hand_back();
+        }
+        if self.single && (donated || round % SPINS_AT_A_PLACE == 1) {
             self.shares = self.shares(processor::current() as u32);
         }
         if pacing == Pacing::Poll {
@@ -287,15 +293,8 @@ impl View {
             }
             return !round.is_multiple_of(64) || deadline.is_none_or(|at| Instant::now() < at);
         }
-        if pacing == Pacing::Sleep || self.glances || self.starved {
+        if sleeps {
             return false;
-        }
-        if self.donated {
-            // Calls follow each other closely: a processor of our own serves them better than the caller's.
-            if self.soon < SOON_ENOUGH || !self.leave_donor() {
-                return deadline.is_none() && self.hand_back();
-            }
-            self.shares = self.single && self.shares(processor::current() as u32);
         }
         if self.shares {
             return false;
