@@ -1,9 +1,9 @@
 //! The child's side: what a system under test has to provide, and the protocol that all of them speak.
 //!
 //! ```text
-//! EXE bench-child SYSTEM server|client --cpu N --placement two-cores|one-core --mode polling|parked --dir DIR
+//! EXE bench-child SYSTEM server|client --cpus N,… --placement two-cores|one-core --mode polling|parked --dir DIR
 //! ```
-//! Each child pins itself to its processor, connects or serves through files in DIR only, and prints `ready`. The server
+//! Each child confines itself to its processors (a client, and as a rule the server too, to one), connects or serves through files in DIR only, and prints `ready`. The server
 //! then serves until its standard input ends. The client reads commands, one a line, and answers each with one line:
 //!
 //! | command | answer |
@@ -11,6 +11,7 @@
 //! | `latency CASE COUNT MILLIS` | `{"p50_ns":…,"p99_ns":…,"p999_ns":…,"mean_ns":…,"count":…}` |
 //! | `throughput null CALLERS MILLIS` | `{"calls":…,"elapsed_ns":…}`, or `{"unsupported":true}` |
 //! | `bind ROUNDS` | `{"first":{…},"further":{…}}`, each as for `latency`, or `{"unsupported":true}` |
+//! | `halves COUNT` | `{"there":{…},"back":{…}}`, each as for `latency`, or `{"unsupported":true}` |
 //! | `quit` | none; the client ends |
 //!
 //! Any command may be answered `{"error":"…"}`. A child dies with the harness, whatever happens to the harness.
@@ -31,7 +32,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::case::{BIG, Case, Mode, Placement};
 use crate::payload::{checksum, expected, fill};
-use crate::place::pin;
+use crate::place::{self, confine};
 use crate::stats::{Clock, Summary};
 
 /// What a system's functions return. The message reaches the person who runs the benchmark.
@@ -40,8 +41,8 @@ pub type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 /// Where and how this child runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// The processor that this child is pinned to.
-    pub cpu: usize,
+    /// The processors that this child is confined to.
+    pub cpus: Vec<usize>,
     /// Where the two run.
     pub placement: Placement,
     /// How the server waits.
@@ -108,6 +109,45 @@ pub trait ClientSide {
     fn bind(&mut self, rounds: usize) -> Option<Outcome<Binds>> {
         let _ = rounds;
         None
+    }
+
+    /// Null calls whose procedure says when it ran; None if the system has no such procedure.
+    fn halves(&mut self, count: usize, clock: &Clock) -> Option<Outcome<Halves>> {
+        let _ = (count, clock);
+        None
+    }
+}
+
+/// How long the two ways of a null call took.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Halves {
+    /// From before the call to the procedure.
+    pub there: Summary,
+    /// From the procedure to after the call.
+    pub back: Summary,
+}
+
+impl Halves {
+    /// Takes the times of `count` calls by `call`, which returns what [`Clock::read`] said in the procedure.
+    ///
+    /// # Errors
+    /// The first call that fails, or no call at all.
+    pub fn time(count: usize, clock: &Clock, mut call: impl FnMut() -> Outcome<u64>) -> Outcome<Halves> {
+        if count == 0 {
+            return Err("a count of 0 has no percentiles".into());
+        }
+        let (mut there, mut back) = (vec![1; count], vec![1; count]);
+        for (there, back) in there.iter_mut().zip(&mut back) {
+            let begun = clock.read();
+            let between = call()?;
+            *there = between.wrapping_sub(begun);
+            *back = clock.read().wrapping_sub(between);
+        }
+        let of = |samples: &mut [u64]| {
+            let mean = samples.iter().map(|&sample| clock.ns(sample)).sum::<f64>() / count as f64;
+            Summary::of(samples, clock, mean)
+        };
+        Ok(Halves { there: of(&mut there), back: of(&mut back) })
     }
 }
 
@@ -337,7 +377,7 @@ fn run(args: impl IntoIterator<Item = OsString>, systems: &[Entry]) -> Outcome<(
         let known: Vec<_> = systems.iter().map(|system| system.name).collect();
         format!("this program is no system `{}`; it can be: {}", args.system, known.join(", "))
     })?;
-    pin(args.place.cpu)?;
+    confine(&args.place.cpus)?;
     match args.role {
         Role::Server => (system.serve)(&args.place, Ready(())),
         Role::Client => (system.client)(&args.place),
@@ -357,7 +397,8 @@ struct Args {
     place: Place,
 }
 
-const USAGE: &str = "bench-child SYSTEM server|client --cpu N --mode polling|parked --dir DIR [--placement two-cores|one-core]";
+const USAGE: &str =
+    "bench-child SYSTEM server|client --cpus N,… --mode polling|parked --dir DIR [--placement two-cores|one-core]";
 
 impl Args {
     fn parse(args: impl IntoIterator<Item = OsString>) -> Outcome<Args> {
@@ -372,11 +413,11 @@ impl Args {
             "client" => Role::Client,
             other => return Err(format!("`{other}` is neither server nor client; usage: {USAGE}").into()),
         };
-        let (mut cpu, mut mode, mut dir, mut placement) = (None, None, None, Placement::TwoCores);
+        let (mut cpus, mut mode, mut dir, mut placement) = (None, None, None, Placement::TwoCores);
         while let Ok(flag) = next("") {
             let value = next(&flag)?;
             match flag.as_str() {
-                "--cpu" => cpu = Some(value.parse().map_err(|_| format!("--cpu {value}: not a number"))?),
+                "--cpus" => cpus = Some(place::numbers(&value).ok_or_else(|| format!("--cpus {value}: not a list of numbers"))?),
                 "--mode" => mode = Some(value.parse()?),
                 "--placement" => placement = value.parse()?,
                 "--dir" => dir = Some(PathBuf::from(value)),
@@ -385,7 +426,7 @@ impl Args {
         }
         let missing = |what: &str| format!("{what} is missing; usage: {USAGE}");
         let place = Place {
-            cpu: cpu.ok_or_else(|| missing("--cpu"))?,
+            cpus: cpus.ok_or_else(|| missing("--cpus"))?,
             placement,
             mode: mode.ok_or_else(|| missing("--mode"))?,
             dir: dir.ok_or_else(|| missing("--dir"))?,
@@ -433,6 +474,10 @@ impl<C: ClientSide> Driver<C> {
                 }
             }
             ["bind", rounds] => match self.client.bind(rounds.parse()?) {
+                Some(done) => Ok(serde_json::to_string(&done?)?),
+                None => Ok(r#"{"unsupported":true}"#.to_owned()),
+            },
+            ["halves", count] => match self.client.halves(count.parse()?, &self.clock) {
                 Some(done) => Ok(serde_json::to_string(&done?)?),
                 None => Ok(r#"{"unsupported":true}"#.to_owned()),
             },
@@ -527,11 +572,11 @@ mod tests {
 
     #[test]
     fn arguments_are_read() {
-        let args = parse("limit server --cpu 3 --mode parked --dir /tmp/x --placement one-core").unwrap();
+        let args = parse("limit server --cpus 3,4 --mode parked --dir /tmp/x --placement one-core").unwrap();
         assert_eq!((args.system.as_str(), args.role), ("limit", Role::Server));
-        let place = Place { cpu: 3, placement: Placement::OneCore, mode: Mode::Parked, dir: PathBuf::from("/tmp/x") };
+        let place = Place { cpus: vec![3, 4], placement: Placement::OneCore, mode: Mode::Parked, dir: PathBuf::from("/tmp/x") };
         assert_eq!(args.place, place);
-        assert_eq!(parse("a client --cpu 0 --mode polling --dir d").unwrap().place.placement, Placement::TwoCores);
+        assert_eq!(parse("a client --cpus 0 --mode polling --dir d").unwrap().place.placement, Placement::TwoCores);
     }
 
     #[test]
@@ -539,10 +584,10 @@ mod tests {
         for (line, says) in [
             ("limit", "server|client is missing"),
             ("limit queen", "`queen` is neither"),
-            ("limit server --cpu x", "--cpu x: not a number"),
-            ("limit server --cpu", "--cpu is missing"),
-            ("limit server --cpu 0 --mode idle", "no mode `idle`; known: polling, parked"),
-            ("limit server --cpu 0 --mode polling", "--dir is missing"),
+            ("limit server --cpus 1,x", "--cpus 1,x: not a list of numbers"),
+            ("limit server --cpus", "--cpus is missing"),
+            ("limit server --cpus 0 --mode idle", "no mode `idle`; known: polling, parked"),
+            ("limit server --cpus 0 --mode polling", "--dir is missing"),
             ("limit server --color red", "unknown option --color"),
         ] {
             let error = parse(line).unwrap_err();

@@ -50,9 +50,10 @@ pub const LIMITS: [Contender; 5] = [
 pub const UPCALL: Contender = Contender { binds: true, ..contender("upcall", Program::Own, true, true) };
 
 /// The peers. A peer without a mode in which its server polls takes part in `parked` only.
-pub const PEERS: [Contender; 6] = [
+pub const PEERS: [Contender; 7] = [
     contender("unix-socket", Program::Own, false, true),
     contender("iceoryx2", Program::Peers, true, true),
+    contender("ipc-channel", Program::Peers, false, true),
     contender("capnproto", Program::Peers, false, true),
     contender("grpc", Program::Peers, false, true),
     contender("zeromq", Program::Peers, false, true),

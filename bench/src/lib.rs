@@ -3,7 +3,8 @@
 //! What it does: in the suite [`rpc`], starts each system as a server and a client process, pinned, and has them make the
 //! same calls with the same payloads, written afresh and checked on each call; in the suite [`threads`], has each system do the
 //! same operations of threads in a process of its own, pinned and counted; in the suite [`urpc`], has Upcall repeat that paper's
-//! experiments: calls by several threads at once, and the parts of a call. It interleaves the systems round by round;
+//! experiments: calls by several threads at once, and the parts of a call; in the suite [`lrpc`], those of LRPC: four calls on one processor beside the least that the machine
+//! permits, and calls by several processors at once. It interleaves the systems round by round;
 //! probes the cache line beside each turn; and reports medians over rounds as a table and as JSON records. What it does
 //! not do: tune a peer beyond its documentation, or depend on one (they live in `bench/peers`, a workspace of its own).
 //!
@@ -39,7 +40,7 @@
 //!
 //! Reading order: [`case`], [`payload`], [`child`], then `limits` and `socket` as examples of systems, then `pair` and
 //! [`rpc`]. Of threads: [`threads::case`], [`threads::child`], [`threads::library`], then [`threads`].
-//! Of the paper's experiments: [`urpc::case`], [`urpc::child`], then [`urpc`].
+//! Of the papers' experiments: [`urpc::case`], [`urpc::child`], then [`urpc`]; [`lrpc`].
 #![deny(unsafe_code)]
 
 mod built;
@@ -52,6 +53,7 @@ mod interrupted;
 mod like;
 mod limits;
 mod line;
+pub mod lrpc;
 mod output;
 mod pair;
 pub mod payload;

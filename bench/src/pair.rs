@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 
 use crate::case::{Case, Mode, Placement};
-use crate::child::{Binds, Throughput};
+use crate::child::{Binds, Halves, Throughput};
+use crate::place;
 use crate::process::{ChildError, Process};
 use crate::stats::Summary;
 
@@ -46,16 +47,17 @@ pub struct Spec<'a> {
     pub placement: Placement,
     /// How the server waits.
     pub mode: Mode,
-    /// Processors of server and client.
-    pub cpus: (usize, usize),
+    /// The server's processors, and each client's.
+    pub cpus: (&'a [usize], &'a [usize]),
     /// A directory for this pair; made here, removed at the end.
     pub dir: PathBuf,
 }
 
-/// A running server with its client.
+/// A running server with its client, or with several.
 pub struct Pair<'a> {
-    // Fields drop in this order: the client goes first.
+    // Fields drop in this order: clients go first.
     client: Process,
+    others: Vec<Process>,
     server: Process,
     dir: PathBuf,
     interrupted: &'a AtomicBool,
@@ -70,17 +72,25 @@ enum Answer<T> {
 }
 
 impl<'a> Pair<'a> {
-    /// Starts server and client and waits until both are ready.
+    /// Starts a server and a client on each of the clients' processors, and waits until all are ready.
     ///
     /// # Errors
     /// [`ChildError`]; nothing is left running.
+    ///
+    /// # Panics
+    /// There is no processor for a client.
     pub fn start(spec: &Spec<'_>, interrupted: &'a AtomicBool) -> Result<Pair<'a>, ChildError> {
         let no_dir = |error| ChildError::Start { exe: spec.dir.clone(), error };
         fs::create_dir(&spec.dir).map_err(no_dir)?;
-        let started = start(spec, "server", spec.cpus.0, interrupted)
-            .and_then(|server| Ok((start(spec, "client", spec.cpus.1, interrupted)?, server)));
-        match started {
-            Ok((client, server)) => Ok(Pair { client, server, dir: spec.dir.clone(), interrupted }),
+        let started = || {
+            let server = start(spec, "server", spec.cpus.0, interrupted)?;
+            let client = |&cpu: &usize| start(spec, "client", &[cpu], interrupted);
+            let (first, others) = spec.cpus.1.split_first().expect("a client has a processor");
+            let client_and_others = (client(first)?, others.iter().map(client).collect::<Result<_, _>>()?);
+            Ok((client_and_others, server))
+        };
+        match started() {
+            Ok(((client, others), server)) => Ok(Pair { client, others, server, dir: spec.dir.clone(), interrupted }),
             Err(error) => {
                 fs::remove_dir_all(&spec.dir).ok();
                 Err(error)
@@ -113,15 +123,37 @@ impl<'a> Pair<'a> {
         self.ask(&format!("bind {rounds}"), PATIENCE)
     }
 
+    /// `count` null calls in halves; None if the system has no procedure that says when it ran.
+    ///
+    /// # Errors
+    /// [`ChildError`]; the pair is of no further use.
+    pub fn halves(&mut self, count: u64) -> Result<Option<Halves>, ChildError> {
+        self.ask(&format!("halves {count}"), PATIENCE)
+    }
+
+    /// Null calls by the clients of all these pairs at once, each from one caller, for `time`: what each of them did; None if a system does not support it.
+    ///
+    /// # Errors
+    /// [`ChildError`]; the pairs are of no further use.
+    pub fn together(pairs: &mut [Pair<'_>], time: Duration) -> Result<Option<Vec<Throughput>>, ChildError> {
+        let command = format!("throughput null 1 {}", time.as_millis());
+        for pair in &mut *pairs {
+            pair.clients().try_for_each(|client| client.say(&command))?;
+        }
+        let answers = pairs.iter_mut().flat_map(|pair| {
+            let interrupted = pair.interrupted;
+            pair.clients().map(move |client| (client, interrupted))
+        });
+        answers.map(|(client, interrupted)| answer(client, &command, time + PATIENCE, interrupted)).collect()
+    }
+
+    fn clients(&mut self) -> impl Iterator<Item = &mut Process> {
+        std::iter::once(&mut self.client).chain(&mut self.others)
+    }
+
     fn ask<T: for<'de> Deserialize<'de>>(&mut self, command: &str, limit: Duration) -> Result<Option<T>, ChildError> {
         self.client.say(command)?;
-        let line = self.client.line(command, Instant::now() + limit, self.interrupted)?;
-        match serde_json::from_str(&line) {
-            Ok(Answer::Done(value)) => Ok(Some(value)),
-            Ok(Answer::Unsupported { unsupported: true }) => Ok(None),
-            Ok(Answer::Error { error }) => Err(ChildError::Call { who: self.client.who.clone(), what: error }),
-            _ => Err(self.client.fault(&format!("answered `{command}` by `{line}`, which is no such answer"))),
-        }
+        answer(&mut self.client, command, limit, self.interrupted)
     }
 
     /// CPU time that the server uses in `time` while nobody calls, in nanoseconds per second.
@@ -147,31 +179,50 @@ impl<'a> Pair<'a> {
         Ok((self.server.pss_kib()?, self.client.pss_kib()?))
     }
 
-    /// Ends both, client first, and removes their directory.
+    /// Ends all of them, clients first, and removes their directory.
     ///
     /// # Errors
     /// When one of them does not end well by itself; it is killed then.
     pub fn end(mut self) -> Result<(), ChildError> {
-        self.client.say("quit")?;
-        self.client.end(END, self.interrupted)?;
+        let interrupted = self.interrupted;
+        for client in self.clients() {
+            client.say("quit")?;
+            client.end(END, interrupted)?;
+        }
         self.server.end(END, self.interrupted)
     }
 }
 
 impl Drop for Pair<'_> {
     fn drop(&mut self) {
-        self.client.kill();
+        self.clients().for_each(Process::kill);
         self.server.kill();
         fs::remove_dir_all(&self.dir).ok();
         remove_shared_memory(&shared_memory_prefix(&self.dir));
     }
 }
 
-/// One of the two; it is ready.
-fn start(spec: &Spec<'_>, role: &str, cpu: usize, interrupted: &AtomicBool) -> Result<Process, ChildError> {
+/// What a client answers to a command that it was given.
+fn answer<T: for<'de> Deserialize<'de>>(
+    client: &mut Process,
+    command: &str,
+    limit: Duration,
+    interrupted: &AtomicBool,
+) -> Result<Option<T>, ChildError> {
+    let line = client.line(command, Instant::now() + limit, interrupted)?;
+    match serde_json::from_str(&line) {
+        Ok(Answer::Done(value)) => Ok(Some(value)),
+        Ok(Answer::Unsupported { unsupported: true }) => Ok(None),
+        Ok(Answer::Error { error }) => Err(ChildError::Call { who: client.who.clone(), what: error }),
+        _ => Err(client.fault(&format!("answered `{command}` by `{line}`, which is no such answer"))),
+    }
+}
+
+/// One of them; it is ready.
+fn start(spec: &Spec<'_>, role: &str, cpus: &[usize], interrupted: &AtomicBool) -> Result<Process, ChildError> {
     let mut command = Command::new(spec.exe);
     command
-        .args(["bench-child", spec.system, role, "--cpu", &cpu.to_string()])
+        .args(["bench-child", spec.system, role, "--cpus", &place::list(cpus)])
         .args(["--placement", spec.placement.name(), "--mode", spec.mode.name(), "--dir"])
         .arg(&spec.dir);
     let who = format!("{} {role} ({}, {})", spec.system, spec.placement, spec.mode);

@@ -47,14 +47,23 @@ pub fn pin(cpu: usize) -> io::Result<()> {
 /// # Errors
 /// When one of them does not exist, or this process may use none of them.
 pub fn confine(cpus: &[usize]) -> io::Result<()> {
-    let names = || cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
-    let refused = |why: &str| io::Error::other(format!("processor {}: {why}; see `taskset -p $$` for those allowed", names()));
+    let refused = |why: &str| io::Error::other(format!("processor {}: {why}; see `taskset -p $$` for those allowed", list(cpus)));
     if cpus.iter().any(|&cpu| cpu >= CpuSet::MAX_CPU) {
         return Err(refused("no such processor"));
     }
     let mut set = CpuSet::new();
     cpus.iter().for_each(|&cpu| set.set(cpu));
     sched_setaffinity(None, &set).map_err(|error| refused(&error.to_string()))
+}
+
+/// Processors as a child's command line has them: numbers with commas between.
+pub(crate) fn numbers(list: &str) -> Option<Vec<usize>> {
+    list.split(',').map(|number| number.parse().ok()).collect()
+}
+
+/// As [`numbers`] reads them.
+pub(crate) fn list(cpus: &[usize]) -> String {
+    cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// What `body` returns, run on processor `cpu`; then the calling thread may go where it could before.

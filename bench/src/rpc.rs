@@ -466,12 +466,13 @@ impl<'a> Runner<'a> {
     fn pair(&mut self, contender: &Contender, placement: Placement, mode: Mode) -> Result<Pair<'a>, ChildError> {
         self.pairs += 1;
         let second = self.cpus.second.unwrap_or(self.cpus.first);
+        let (server, client) = contender.processors(placement, self.cpus.first, second);
         let spec = Spec {
             exe: if contender.program == Program::Own { self.exe } else { self.peers_exe },
             system: contender.name,
             placement,
             mode,
-            cpus: contender.processors(placement, self.cpus.first, second),
+            cpus: (&[server], &[client]),
             dir: self.scratch.dir.join(self.pairs.to_string()),
         };
         Pair::start(&spec, self.interrupted)

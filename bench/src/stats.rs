@@ -144,6 +144,16 @@ impl Clock {
         Ok(())
     }
 
+    /// The clock by itself, in ticks. The same for every process of the machine.
+    #[inline]
+    pub fn read(&self) -> u64 {
+        if self.ns_per_tick.is_some() {
+            return raw::ticks();
+        }
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    }
+
     /// A sample in nanoseconds, the clock's own cost taken off.
     pub fn ns(&self, sample: u64) -> f64 {
         sample.saturating_sub(self.cost) as f64 * self.ns_per_tick.unwrap_or(1.0)

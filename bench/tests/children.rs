@@ -136,7 +136,7 @@ fn a_server_ends_with_its_input() {
     let dir = std::env::temp_dir().join(format!("upcall-bench-test-{}", std::process::id()));
     fs::create_dir(&dir).unwrap();
     let mut server = Command::new(own_exe())
-        .args(["bench-child", "unix-socket", "server", "--cpu", "0", "--mode", "parked", "--dir"])
+        .args(["bench-child", "unix-socket", "server", "--cpus", "0", "--mode", "parked", "--dir"])
         .arg(&dir)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -25,7 +25,7 @@ impl Place {
     fn serve(&self) -> (Served, String) {
         let dir = self.0.path().to_str().expect("a path in UTF-8");
         let server =
-            ["bench-child", "upcall", "server", "--cpu", "0", "--mode", "parked", "--dir", dir, "--placement", "one-core"];
+            ["bench-child", "upcall", "server", "--cpus", "0", "--mode", "parked", "--dir", dir, "--placement", "one-core"];
         let mut child = self.upcall(&server).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the server starts");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");

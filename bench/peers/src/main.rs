@@ -8,6 +8,7 @@ mod calls_capnp;
 mod capnproto;
 mod grpc;
 mod iceoryx;
+mod ipc_channel;
 mod tarpc;
 mod zeromq;
 
@@ -15,8 +16,9 @@ use std::process::ExitCode;
 
 use upcall_bench::child::{Entry, child_main};
 
-const SYSTEMS: [Entry; 5] = [
+const SYSTEMS: [Entry; 6] = [
     Entry::of::<iceoryx::Iceoryx2>(),
+    Entry::of::<ipc_channel::IpcChannel>(),
     Entry::of::<capnproto::CapnProto>(),
     Entry::of::<grpc::Grpc>(),
     Entry::of::<zeromq::ZeroMq>(),
@@ -28,7 +30,7 @@ fn main() -> ExitCode {
     match args.next() {
         Some(first) if first == "bench-child" => child_main(args, &SYSTEMS),
         _ => {
-            eprintln!("upcall-peers is run by `upcall bench rpc --peers all`");
+            eprintln!("upcall-peers is run by `upcall bench rpc` and `upcall bench lrpc`");
             ExitCode::FAILURE
         }
     }

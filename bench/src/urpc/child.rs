@@ -131,8 +131,7 @@ fn run<S: System>(args: impl IntoIterator<Item = OsString>) -> Outcome<()> {
             measure_part::<S>(part, samples.parse().map_err(|_| format!("{samples}: not a number; usage: {USAGE}"))?)
         }
         [role @ ("server" | "client"), "--config", config, "--waits", waits, "--cpus", cpus, "--dir", dir] => {
-            let cpus = cpus.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>();
-            let cpus = cpus.map_err(|_| format!("--cpus is not a list of numbers; usage: {USAGE}"))?;
+            let cpus = place::numbers(cpus).ok_or_else(|| format!("--cpus is not a list of numbers; usage: {USAGE}"))?;
             let waits = [Waits::Default, Waits::Polling].into_iter().find(|known| known.name() == *waits);
             let waits = waits.ok_or_else(|| format!("no such way to wait; usage: {USAGE}"))?;
             let setting = Setting { config: config.parse()?, waits, cpus, dir: PathBuf::from(dir) };

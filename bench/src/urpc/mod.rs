@@ -238,7 +238,8 @@ impl<'a> Runner<'a> {
             (Some((.., pair)), _) => pair.calls(point.threads, self.plan.turn),
             (None, Contender::Limit(system)) => {
                 let (placement, mode) = setting(point.config);
-                let (cpus, dir) = ((servers[0], clients[0]), self.directory());
+                let (server, client, dir) = ([servers[0]], [clients[0]], self.directory());
+                let cpus = (&server[..], &client[..]);
                 self.limit(&calls_pair::Spec { exe: &self.options.exe, system, placement, mode, cpus, dir })
             }
             (None, Contender::Upcall(waits)) => {
@@ -333,7 +334,7 @@ impl<'a> Runner<'a> {
 }
 
 /// Says that other programs are running, if they are: both processors are needed.
-fn busy() -> Option<String> {
+pub(crate) fn busy() -> Option<String> {
     let load: f64 = std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()?;
     (load > 0.5)
         .then(|| format!("other programs were running when this began (load average {load:.1}): single figures may be far off"))

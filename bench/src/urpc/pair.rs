@@ -106,7 +106,7 @@ impl<'a> Pair<'a> {
 
 /// One of the two; it is ready.
 fn start(spec: &Spec<'_>, role: &str, cpus: &[usize], interrupted: &AtomicBool) -> Result<Process, ChildError> {
-    let cpus = cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+    let cpus = place::list(cpus);
     let mut command = Command::new(spec.exe);
     command.args(["bench-urpc", role, "--config", &spec.config.to_string(), "--waits", spec.waits.name(), "--cpus", &cpus]);
     command.arg("--dir").arg(&spec.dir);

@@ -43,6 +43,11 @@ pub enum Suite {
         upcall bench urpc --case send-client --case send-server --quick"
     )]
     Urpc(UrpcArgs),
+    /// The experiments of LRPC: its four calls on one processor and on two (Table IV), the null call beside the least that the machine permits (Table V), and null calls by several processors at once (Figure 2).
+    #[command(
+        after_help = "Examples:\n  upcall bench lrpc --peers none\n  upcall bench lrpc --json lrpc.json --plot figures\n  upcall bench lrpc --peers ipc-channel,grpc --quick"
+    )]
+    Lrpc(LrpcArgs),
 }
 
 /// What every suite is told.
@@ -116,11 +121,24 @@ pub struct UrpcArgs {
     plot: Option<PathBuf>,
 }
 
+#[derive(clap::Args)]
+pub struct LrpcArgs {
+    /// Who else is measured: `none`, `all`, or names with commas between.
+    #[arg(long, default_value = "all")]
+    peers: upcall_bench::lrpc::Peers,
+    #[command(flatten)]
+    common: Common,
+    /// Draw the four calls, and throughput by processors, into this folder, as SVG files.
+    #[arg(long, value_name = "DIR")]
+    plot: Option<PathBuf>,
+}
+
 pub fn run(suite: Suite) -> Done {
     let failures = match suite {
         Suite::Rpc(args) => run_rpc(args)?,
         Suite::Threads(args) => run_threads(args)?,
         Suite::Urpc(args) => run_urpc(args)?,
+        Suite::Lrpc(args) => run_lrpc(args)?,
     };
     Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -168,16 +186,25 @@ fn run_urpc(args: UrpcArgs) -> Failures {
     Ok(report.failures)
 }
 
+fn run_lrpc(args: LrpcArgs) -> Failures {
+    use upcall_bench::lrpc;
+    let options =
+        lrpc::Options { exe: std::env::current_exe()?, peers: args.peers, json: args.common.json, quick: args.common.quick };
+    let report = lrpc::run(&options)?;
+    plot::told(args.plot.map_or(Ok(Vec::new()), |dir| plot::lrpc::write(&report.records, &dir))?);
+    Ok(report.failures)
+}
+
 /// The interface of the suite `rpc`, as it was compiled.
 #[cfg(test)]
 pub(crate) fn tests_interface() -> &'static upcall::stub::Interface {
     &rpc::tests::INTERFACE
 }
 
-/// A child of the suite `rpc`.
+/// A child of the suites `rpc` and `lrpc`.
 pub fn child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut systems = upcall_bench::rpc::SYSTEMS.to_vec();
-    systems.push(Entry::of::<rpc::Upcall>());
+    systems.extend([Entry::of::<rpc::Upcall<rpc::AsTold>>(), Entry::of::<rpc::Upcall<rpc::ByDefault>>()]);
     upcall_bench::child::child_main(args, &systems)
 }
 

@@ -193,6 +193,10 @@ impl tests::Serve for Arc<Timed> {
         }
     }
 
+    fn stamp(&self) -> u64 {
+        Answers.stamp()
+    }
+
     fn add(&self, a: i32, b: i32) -> i32 {
         Answers.add(a, b)
     }

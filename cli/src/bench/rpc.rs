@@ -1,18 +1,58 @@
 //! Upcall as one of the systems of the suite `rpc`.
 
+use std::marker::PhantomData;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use upcall::{Bytes, Pacing, Server};
 use upcall_bench::case::{BIG, Mode};
-use upcall_bench::child::{Binds, ClientSide, Outcome, Place, Ready, System, Throughput};
+use upcall_bench::child::{Binds, ClientSide, Halves, Outcome, Place, Ready, System, Throughput};
+use upcall_bench::lrpc::DEFAULT;
 use upcall_bench::payload::{Checksum, answer};
+use upcall_bench::stats::Clock;
 
 upcall::interface!("wit/tests.wit");
 
 /// Upcall, as a system of the harness.
-pub struct Upcall;
+pub struct Upcall<W>(PhantomData<W>);
+
+/// How it waits.
+pub trait Waits: Send + 'static {
+    /// The system's name.
+    const NAME: &'static str;
+    /// Whether one caller is a kernel thread; otherwise any number are user-level threads.
+    const KERNEL: bool;
+    /// Of server and client.
+    fn pacing(mode: Mode) -> Pacing;
+}
+
+/// As the mode says.
+pub struct AsTold;
+
+/// As it does by itself.
+pub struct ByDefault;
+
+impl Waits for AsTold {
+    const NAME: &'static str = "upcall";
+    const KERNEL: bool = false;
+
+    fn pacing(mode: Mode) -> Pacing {
+        match mode {
+            Mode::Polling => Pacing::Poll,
+            Mode::Parked => Pacing::Sleep,
+        }
+    }
+}
+
+impl Waits for ByDefault {
+    const NAME: &'static str = DEFAULT;
+    const KERNEL: bool = true;
+
+    fn pacing(_: Mode) -> Pacing {
+        Pacing::default()
+    }
+}
 
 /// The server's side of the interface.
 pub(super) struct Answers;
@@ -32,6 +72,11 @@ impl tests::Serve for Answers {
         answer::big_in_out(data)
     }
 
+    fn stamp(&self) -> u64 {
+        static CLOCK: OnceLock<Clock> = OnceLock::new();
+        CLOCK.get_or_init(Clock::calibrated).read()
+    }
+
     fn bytes_in(&self, data: Bytes<'_>) -> u64 {
         let word = |mut sum: Checksum, word: u64| {
             sum.word(word);
@@ -49,39 +94,34 @@ pub(super) fn name_in(dir: &Path) -> String {
     format!("bench-{clean}")
 }
 
-fn pacing(mode: Mode) -> Pacing {
-    match mode {
-        Mode::Polling => Pacing::Poll,
-        Mode::Parked => Pacing::Sleep,
-    }
-}
-
-impl System for Upcall {
-    const NAME: &'static str = "upcall";
-    type Client = Client;
+impl<W: Waits> System for Upcall<W> {
+    const NAME: &'static str = W::NAME;
+    type Client = Client<W>;
 
     fn serve(place: &Place, ready: Ready) -> Outcome<()> {
-        let server = Server::new().export(&name_in(&place.dir), tests::export(Answers)).pacing(pacing(place.mode)).start()?;
+        let server = Server::new().export(&name_in(&place.dir), tests::export(Answers)).pacing(W::pacing(place.mode));
+        let server = server.processors(place.cpus.len()).start()?;
         let stop = ready.announce_stoppable();
         stop.wait();
         server.stop();
         Ok(())
     }
 
-    fn connect(place: &Place) -> Outcome<Client> {
+    fn connect(place: &Place) -> Outcome<Client<W>> {
         let tests = tests::Tests::bind(&name_in(&place.dir))?;
-        tests.set_pacing(pacing(place.mode));
-        Ok(Client { tests, mode: place.mode, name: name_in(&place.dir) })
+        tests.set_pacing(W::pacing(place.mode));
+        Ok(Client { tests, pacing: W::pacing(place.mode), name: name_in(&place.dir), waits: PhantomData })
     }
 }
 
-pub struct Client {
+pub struct Client<W> {
     tests: tests::Tests,
-    mode: Mode,
+    pacing: Pacing,
     name: String,
+    waits: PhantomData<W>,
 }
 
-impl ClientSide for Client {
+impl<W: Waits> ClientSide for Client<W> {
     fn null(&mut self) -> Outcome<()> {
         Ok(self.tests.null()?)
     }
@@ -104,7 +144,10 @@ impl ClientSide for Client {
 
     /// User-level threads on one virtual processor, as a program with many callers would have them.
     fn throughput(&mut self, callers: usize, time: Duration) -> Option<Outcome<Throughput>> {
-        Some(threads(&self.tests, self.mode, callers, time))
+        if W::KERNEL {
+            return (callers == 1).then(|| Throughput::one_caller(self, time));
+        }
+        Some(threads(&self.tests, self.pacing, callers, time))
     }
 
     fn bind(&mut self, rounds: usize) -> Option<Outcome<Binds>> {
@@ -113,13 +156,17 @@ impl ClientSide for Client {
         let binds = Binds::time(rounds, || Ok(tests::Tests::bind(&self.name)?));
         Some(binds.and_then(|binds| {
             self.tests = tests::Tests::bind(&self.name)?;
-            self.tests.set_pacing(pacing(self.mode));
+            self.tests.set_pacing(self.pacing);
             Ok(binds)
         }))
     }
+
+    fn halves(&mut self, count: usize, clock: &Clock) -> Option<Outcome<Halves>> {
+        Some(Halves::time(count, clock, || Ok(self.tests.stamp()?)))
+    }
 }
 
-fn threads(tests: &tests::Tests, mode: Mode, callers: usize, time: Duration) -> Outcome<Throughput> {
+fn threads(tests: &tests::Tests, pacing: Pacing, callers: usize, time: Duration) -> Outcome<Throughput> {
     let (stop, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let run = || {
         let begun = Instant::now();
@@ -151,5 +198,5 @@ fn threads(tests: &tests::Tests, mode: Mode, callers: usize, time: Duration) -> 
         }
         Ok(Throughput::new(calls.load(Relaxed), begun.elapsed()))
     };
-    upcall::thread::processors(1, pacing(mode))?.run(run)?
+    upcall::thread::processors(1, pacing)?.run(run)?
 }

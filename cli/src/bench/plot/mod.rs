@@ -1,5 +1,6 @@
 //! Figures of a run, drawn from its records: what all of them have in common.
 
+pub mod lrpc;
 pub mod threads;
 pub mod urpc;
 
@@ -7,6 +8,7 @@ use plotters::coord::Shift;
 use plotters::coord::combinators::LogCoord;
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -63,6 +65,7 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(70, 70, 70),
 ];
 const GREY: RGBColor = RGBColor(120, 120, 120);
+const LIGHT: RGBColor = RGBColor(190, 190, 190);
 const FONT: &str = "sans-serif";
 const SIZE: (u32, u32) = (760, 460);
 /// Of two charts beside each other.
@@ -175,6 +178,43 @@ fn measured<X: Ranged<ValueType = f64>>(chart: &mut Chart<'_, X>, at: usize, lin
         }
     }
     Ok(())
+}
+
+/// Bars of one name: a figure for each thing across that has one.
+struct Bars {
+    name: String,
+    colour: RGBColor,
+    heights: Vec<(usize, f64)>,
+}
+
+/// Bars of each thing across, by their `names`, beside each other; the first of them, ours, with its figure.
+fn bars(area: &Area<'_>, title: &str, unit: &str, names: &[String], groups: &[Bars]) -> Drawn {
+    let label = |at: &f64| {
+        let name = names.get(at.round().max(0.0) as usize).filter(|_| at.fract().abs() < 1e-6);
+        name.cloned().unwrap_or_default()
+    };
+    let heights = || groups.iter().flat_map(|bars| &bars.heights).map(|&(_, y)| y);
+    let high = room(heights().chain([1.0]), groups.len());
+    let floor = high.start;
+    let axes = Axes { title, across: "", upwards: unit, labels: names.len() + 1, label: &label };
+    let mut chart = chart(area, &axes, -0.5..names.len() as f64 - 0.5, high)?;
+    let width = 0.84 / groups.len() as f64;
+    for (own, bars) in groups.iter().enumerate() {
+        let colour = bars.colour;
+        let left = |at: usize| at as f64 - 0.42 + own as f64 * width;
+        let bar = |&(at, y): &(usize, f64)| Rectangle::new([(left(at), floor), (left(at) + 0.9 * width, y)], colour.filled());
+        let drawn = chart.draw_series(bars.heights.iter().map(bar))?;
+        drawn.label(&bars.name).legend(move |(x, y)| Rectangle::new([(x + 4, y - 5), (x + 16, y + 5)], colour.filled()));
+        if own == 0 {
+            let style = (FONT, 12).into_text_style(area).pos(Pos::new(HPos::Center, VPos::Bottom));
+            let figure = |&(at, y): &(usize, f64)| {
+                let text = if y < 10.0 { format!("{y:.1}") } else { format!("{y:.0}") };
+                EmptyElement::at((left(at) + 0.45 * width, y)) + Text::new(text, (0, -2), style.clone())
+            };
+            chart.draw_series(bars.heights.iter().map(figure))?;
+        }
+    }
+    legend(&mut chart)
 }
 
 /// The line of a key.

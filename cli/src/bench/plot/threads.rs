@@ -1,15 +1,15 @@
 //! URPC's Table I as this machine has it, beside the paper's; and what becomes of threads as they grow in number, ours and the peers'.
 
-use super::{Area, Axes, COLOURS, Drawn, FONT, GREY, Line, Picture, PlotError, SIZE, WIDE, chart, legend, measured, room, save};
+use super::{
+    Area, Axes, Bars, COLOURS, Drawn, GREY, LIGHT, Line, Picture, PlotError, SIZE, WIDE, bars, chart, legend, measured, room,
+    save,
+};
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use upcall_bench::record::Record;
 use upcall_bench::threads::Peers;
 use upcall_bench::threads::case::Case;
-
-const LIGHT: RGBColor = RGBColor(190, 190, 190);
 
 /// A figure of a record that may lack it.
 type Figure = fn(&Record) -> Option<f64>;
@@ -110,13 +110,6 @@ fn growth(
     legend(&mut chart)
 }
 
-/// Bars of one name: a figure for each operation of the table that has one.
-struct Bars {
-    name: String,
-    colour: RGBColor,
-    heights: Vec<(usize, f64)>,
-}
-
 /// What each system took, in nanoseconds.
 fn operations(records: &[Record]) -> Vec<Bars> {
     let bars = |(system, colour): (&str, RGBColor)| {
@@ -148,41 +141,14 @@ fn multiples(ours: &Bars) -> Vec<Bars> {
 
 fn table(area: &Area<'_>, groups: &[Bars]) -> Drawn {
     let (left, right) = area.split_horizontally(WIDE.0 * 3 / 5);
-    bars(&left, "Operations of threads", "ns (median; logarithmic)", groups)?;
+    let names = Case::TABLE.map(Case::name);
+    bars(&left, "Operations of threads", "ns (median; logarithmic)", &names, groups)?;
     match groups.iter().find(|bars| bars.name == "upcall") {
-        Some(ours) => bars(&right, "Ours and the paper's, in procedure calls", "multiple (logarithmic)", &multiples(ours)),
+        Some(ours) => {
+            bars(&right, "Ours and the paper's, in procedure calls", "multiple (logarithmic)", &names, &multiples(ours))
+        }
         None => Ok(()),
     }
-}
-
-/// Bars of each operation beside each other; the first of them, ours, with its figure.
-fn bars(area: &Area<'_>, title: &str, unit: &str, groups: &[Bars]) -> Drawn {
-    let label = |at: &f64| {
-        let case = Case::TABLE.get(at.round().max(0.0) as usize).filter(|_| at.fract().abs() < 1e-6);
-        case.map_or(String::new(), |case| case.name())
-    };
-    let heights = || groups.iter().flat_map(|bars| &bars.heights).map(|&(_, y)| y);
-    let high = room(heights().chain([1.0]), groups.len());
-    let floor = high.start;
-    let axes = Axes { title, across: "", upwards: unit, labels: Case::TABLE.len() + 1, label: &label };
-    let mut chart = chart(area, &axes, -0.5..Case::TABLE.len() as f64 - 0.5, high)?;
-    let width = 0.84 / groups.len() as f64;
-    for (own, bars) in groups.iter().enumerate() {
-        let colour = bars.colour;
-        let left = |at: usize| at as f64 - 0.42 + own as f64 * width;
-        let bar = |&(at, y): &(usize, f64)| Rectangle::new([(left(at), floor), (left(at) + 0.9 * width, y)], colour.filled());
-        let drawn = chart.draw_series(bars.heights.iter().map(bar))?;
-        drawn.label(&bars.name).legend(move |(x, y)| Rectangle::new([(x + 4, y - 5), (x + 16, y + 5)], colour.filled()));
-        if own == 0 {
-            let style = (FONT, 12).into_text_style(area).pos(Pos::new(HPos::Center, VPos::Bottom));
-            let figure = |&(at, y): &(usize, f64)| {
-                let text = if y < 10.0 { format!("{y:.1}") } else { format!("{y:.0}") };
-                EmptyElement::at((left(at) + 0.45 * width, y)) + Text::new(text, (0, -2), style.clone())
-            };
-            chart.draw_series(bars.heights.iter().map(figure))?;
-        }
-    }
-    legend(&mut chart)
 }
 
 #[cfg(test)]

@@ -1,0 +1,435 @@
+//! The suite `lrpc`: the experiments of LRPC (Bershad et al., TOCS 1990), section 4, on this machine.
+//!
+//! # Table IV
+//! Null, Add, BigIn and BigInOut, in the paper's two ways and by its rivals of today:
+//!
+//! * *LRPC/MP*, `two-cores`: the server polls on a processor of its own, so that a call takes no switch. `limit` beside it is a bare line of memory.
+//! * *LRPC*, `one-core`: client and server have one processor together, with default pacing, as users have them: each call takes the kernel, two switches. `limit` beside it is
+//!   the least that the machine permits, of which Table V has the parts: two processes that do nothing but yield to each other, with the same arguments in bare shared memory.
+//! * The peers, on one processor, as in the suite [`rpc`](crate::rpc) with parked servers; iceoryx2 also polls and yields in [`rpc`](crate::rpc), where it comes nearer.
+//!
+//! One turn of a system is one server and one client, who make all four calls, so that what is compared of one system happens within a tenth of a second. All systems take turns, round by round.
+//!
+//! # Table V
+//! `procedure-call` and `kernel-crossing` (an empty system call) are measured beside each round; two switches are what is left of `limit`'s Null without two crossings. The overhead is divided by the way
+//! there and the way back (`null-there`, `null-back`): the procedure reads the clock. The paper divides by stubs and kernel; there is none of ours in the kernel.
+//!
+//! # Figure 2
+//! `null-p1`, `null-p2` …: calls a second while so many processors call at once, each by hand-off on itself, as domain caching was disabled for the paper's: to one server (`config` is `one-server`), to one server each (`pairs`).
+
+mod paper;
+mod table;
+
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use crate::built;
+use crate::case::{Mode, Placement};
+use crate::child::{Halves, Throughput};
+use crate::contender::{Contender, PEERS, Program};
+pub use crate::error::RunError;
+use crate::interrupted::Interrupted;
+use crate::like::Like;
+use crate::line;
+pub use crate::lrpc::paper::{FIGURE_2, MINIMUM_US, OVERHEAD_US, SRC_RPC_MOST, TESTS, TableIv, table_iv};
+use crate::output;
+use crate::pair::{Pair, Spec};
+use crate::place::{self, Cpus};
+use crate::process::ChildError;
+use crate::progress::Progress;
+use crate::record::{Label, Record, Turn};
+pub use crate::rpc::Peers;
+use crate::rpc::calls_in;
+use crate::scratch::Scratch;
+use crate::stats::{Clock, Summary};
+use crate::threads::child::next;
+use crate::urpc::busy;
+
+/// The name of Upcall with default pacing as a system of `bench-child`.
+pub const DEFAULT: &str = "upcall-default";
+
+/// The parts of the minimum that are measured by themselves.
+pub const PARTS: [&str; 2] = ["procedure-call", "kernel-crossing"];
+
+/// The halves of a null call.
+pub const HALVES: [&str; 2] = ["null-there", "null-back"];
+
+/// How clients and servers of Figure 2 are joined.
+pub const CONFIGS: [&str; 2] = ["one-server", "pairs"];
+
+/// The name of the case of `processors` that call at once.
+pub fn null(processors: usize) -> String {
+    format!("null-p{processors}")
+}
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The program that answers to `bench-child` for Upcall, the limits and `unix-socket`: normally this one.
+    pub exe: PathBuf,
+    /// Who else takes part.
+    pub peers: Peers,
+    /// Where the records go as a JSON array; `-` is standard output, which then has no table.
+    pub json: Option<PathBuf>,
+    /// Less time: for trying out, not for numbers.
+    pub quick: bool,
+}
+
+/// What was found.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// One record for each case and system.
+    pub records: Vec<Record>,
+    /// What a reader of the numbers should know.
+    pub notes: Vec<String>,
+    /// What could not be measured, and why.
+    pub failures: Vec<String>,
+}
+
+/// Times of a run.
+struct Plan {
+    rounds: usize,
+    /// Of one case in one turn, and of warming up before.
+    turn: Duration,
+    warm_up: Duration,
+}
+
+impl Plan {
+    fn of(options: &Options) -> Plan {
+        let ms = Duration::from_millis;
+        match options.quick {
+            true => Plan { rounds: 2, turn: ms(8), warm_up: ms(2) },
+            false => Plan { rounds: 15, turn: ms(40), warm_up: ms(10) },
+        }
+    }
+}
+
+/// Who makes the four calls, and where.
+#[derive(Debug, Clone, Copy)]
+struct Caller {
+    /// In records.
+    name: &'static str,
+    /// For `bench-child`.
+    system: &'static str,
+    program: Program,
+    placement: Placement,
+    mode: Mode,
+}
+
+impl Caller {
+    fn own(name: &'static str, system: &'static str, placement: Placement, mode: Mode) -> Caller {
+        Caller { name, system, program: Program::Own, placement, mode }
+    }
+
+    fn peer(peer: &Contender) -> Caller {
+        Caller { name: peer.name, system: peer.name, program: peer.program, placement: Placement::OneCore, mode: Mode::Parked }
+    }
+
+    fn all(peers: &[Contender]) -> Vec<Caller> {
+        let own = [
+            Caller::own("limit", "limit", Placement::OneCore, Mode::Polling),
+            Caller::own("upcall", DEFAULT, Placement::OneCore, Mode::Parked),
+            Caller::own("limit", "limit", Placement::TwoCores, Mode::Polling),
+            Caller::own("upcall", "upcall", Placement::TwoCores, Mode::Polling),
+        ];
+        own.into_iter().chain(peers.iter().map(Caller::peer)).collect()
+    }
+
+    fn label<'a>(&self, case: &'a str) -> Label<'a> {
+        Label { suite: "lrpc", case, system: self.name, placement: self.placement, mode: self.mode }
+    }
+}
+
+/// What one turn of a caller found.
+#[derive(Debug, Clone)]
+struct Tested {
+    tests: Vec<Summary>,
+    halves: Option<Halves>,
+}
+
+/// A caller, and what its turns have come to.
+struct Tester {
+    caller: Caller,
+    turns: Vec<(Tested, (f64, f64))>,
+    out: bool,
+}
+
+/// A point of Figure 2.
+struct Point {
+    caller: Caller,
+    config: &'static str,
+    processors: usize,
+    turns: Vec<Turn<Throughput>>,
+    out: bool,
+}
+
+/// Runs the suite, shows progress on standard error, prints tables on standard output and writes the records where `options` say. Takes about half a minute, and some seconds more for each peer;
+/// busies all processors that it may use. Leaves no process and no file behind.
+///
+/// # Errors
+/// [`RunError`]. What fails is in the report's `failures` and does not stop the rest.
+pub fn run(options: &Options) -> Result<Report, RunError> {
+    let cpus = Cpus::allowed().map_err(RunError::System)?;
+    let allowed = place::allowed().map_err(RunError::System)?;
+    let peers: Vec<Contender> = PEERS.into_iter().filter(|peer| options.peers.names().contains(&peer.name)).collect();
+    let peers_exe = match peers.iter().any(|peer| peer.program == Program::Peers) {
+        true => built::peers(&options.exe)?,
+        false => PathBuf::new(),
+    };
+    let interrupted = Interrupted::watch().map_err(RunError::System)?;
+    let scratch = Scratch::make()?;
+    let note = busy();
+    let mut runner = Runner {
+        cpus,
+        allowed,
+        exes: (options.exe.clone(), peers_exe),
+        scratch: &scratch,
+        interrupted: &interrupted.flag,
+        plan: Plan::of(options),
+        report: Report::default(),
+        line_ns: line::round_trip_ns(&cpus),
+        pairs: 0,
+        progress: Progress::new(),
+    };
+    runner.suite(&peers)?;
+    runner.progress.clear();
+    let mut report = runner.report;
+    report.notes.extend(note);
+    let json = options.json.as_deref();
+    output::asides(json, &report.notes, &report.failures);
+    output::table(json, |out, colour| table::print(&report, out, colour))?;
+    output::records(json, &report.records)?;
+    Ok(report)
+}
+
+/// A run under way.
+struct Runner<'a> {
+    cpus: Cpus,
+    allowed: Vec<usize>,
+    /// The own program, and the peers'.
+    exes: (PathBuf, PathBuf),
+    scratch: &'a Scratch,
+    interrupted: &'a AtomicBool,
+    plan: Plan,
+    report: Report,
+    /// The latest probe.
+    line_ns: f64,
+    pairs: u32,
+    progress: Progress,
+}
+
+impl<'a> Runner<'a> {
+    fn suite(&mut self, peers: &[Contender]) -> Result<(), RunError> {
+        let two = self.cpus.second.is_some();
+        if !two {
+            self.report.notes.push("this process may use one processor only: nothing of two-cores was measured".to_owned());
+        }
+        let callers = Caller::all(peers).into_iter().filter(|caller| two || caller.placement == Placement::OneCore);
+        let mut testers: Vec<_> = callers.map(|caller| Tester { caller, turns: Vec::new(), out: false }).collect();
+        let mut parts: [Vec<Turn<Summary>>; 2] = Default::default();
+        let mut points = self.points(peers);
+        for round in 0..self.plan.rounds {
+            self.progress.percent = (100 * round / self.plan.rounds) as u32;
+            let say = format!("round {} of {}", round + 1, self.plan.rounds);
+            for (turns, found) in parts.iter_mut().zip(minimal(self.cpus.first).map_err(RunError::System)?) {
+                turns.push(Turn { found, lines: (self.line_ns, self.line_ns) });
+            }
+            for tester in testers.iter_mut().filter(|tester| !tester.out) {
+                self.progress.say(&say, &format!("{}, {}", tester.caller.name, tester.caller.placement));
+                let (found, lines) = self.between_lines(|runner| runner.tests(&tester.caller));
+                match self.survives(found, &format!("{}, {}", tester.caller.name, tester.caller.placement))? {
+                    Some(found) => tester.turns.push((found, lines)),
+                    None => tester.out = true,
+                }
+            }
+            for point in points.iter_mut().filter(|point| !point.out) {
+                self.progress.say(&say, &format!("{} by {} processors, {}", point.caller.name, point.processors, point.config));
+                let (found, lines) = self.between_lines(|runner| runner.crowd(point));
+                match self.survives(found, &format!("{} by {} processors", point.caller.name, point.processors))? {
+                    Some(found) => point.turns.push(Turn { found, lines }),
+                    None => point.out = true,
+                }
+            }
+        }
+        self.leave_like(&mut testers);
+        self.record(&testers, &parts, &points);
+        Ok(())
+    }
+
+    /// What `measure` finds, with the cache line probed before and after.
+    fn between_lines<T>(&mut self, measure: impl FnOnce(&mut Self) -> T) -> (T, (f64, f64)) {
+        let before = self.line_ns;
+        let found = measure(self);
+        self.line_ns = line::round_trip_ns(&self.cpus);
+        (found, (before, self.line_ns))
+    }
+
+    /// What was found; `None` if it failed, which the report says.
+    fn survives<T>(&mut self, found: Result<T, ChildError>, what: &str) -> Result<Option<T>, RunError> {
+        match found {
+            Ok(found) => Ok(Some(found)),
+            Err(ChildError::Interrupted) => Err(RunError::Interrupted),
+            Err(error) => {
+                self.report.failures.push(format!("{what}: {error}"));
+                Ok(None)
+            }
+        }
+    }
+
+    fn pair(&mut self, caller: &Caller, servers: &[usize], clients: &[usize]) -> Result<Pair<'a>, ChildError> {
+        self.pairs += 1;
+        let spec = Spec {
+            exe: if caller.program == Program::Own { &self.exes.0 } else { &self.exes.1 },
+            system: caller.system,
+            placement: caller.placement,
+            mode: caller.mode,
+            cpus: (servers, clients),
+            dir: self.scratch.dir.join(self.pairs.to_string()),
+        };
+        Pair::start(&spec, self.interrupted)
+    }
+
+    /// The four tests by one pair, and the halves of a call.
+    fn tests(&mut self, caller: &Caller) -> Result<Tested, ChildError> {
+        let client = self.cpus.first;
+        let server = self.cpus.second.filter(|_| caller.placement == Placement::TwoCores).unwrap_or(client);
+        let mut pair = self.pair(caller, &[server], &[client])?;
+        let most = 2 * self.plan.turn;
+        let mut tests = Vec::new();
+        let mut calls = 0;
+        for test in TESTS {
+            let first = pair.latency(test, 10, most)?.mean_ns;
+            let warm = pair.latency(test, calls_in(self.plan.warm_up, first, 4, 2_000), most)?.mean_ns;
+            calls = calls_in(self.plan.turn, warm, 50, 300_000);
+            tests.push(pair.latency(test, calls, most)?);
+        }
+        let halves = if caller.placement == Placement::OneCore { pair.halves(calls)? } else { None };
+        pair.end()?;
+        Ok(Tested { tests, halves })
+    }
+
+    /// Who calls from how many processors: all of one config, then the other.
+    fn points(&self, peers: &[Contender]) -> Vec<Point> {
+        let mut points = Vec::new();
+        let one_core = |caller: &Caller| caller.placement == Placement::OneCore;
+        // Of the peers the one that needs nothing but the kernel.
+        let taking_part = |caller: &Caller| one_core(caller) && ["limit", "upcall", "unix-socket"].contains(&caller.name);
+        for caller in Caller::all(peers).into_iter().filter(taking_part) {
+            for config in CONFIGS.into_iter().filter(|config| *config == "pairs" || caller.name == "upcall") {
+                for processors in 1..=self.allowed.len() {
+                    points.push(Point { caller, config, processors, turns: Vec::new(), out: false });
+                }
+            }
+        }
+        points
+    }
+
+    fn crowd(&mut self, point: &Point) -> Result<Throughput, ChildError> {
+        let cpus = self.allowed[..point.processors].to_vec();
+        let mut pairs = Vec::new();
+        if point.config == "pairs" {
+            for cpu in cpus {
+                pairs.push(self.pair(&point.caller, &[cpu], &[cpu])?);
+            }
+        } else {
+            pairs.push(self.pair(&point.caller, &cpus, &cpus)?);
+        }
+        Pair::together(&mut pairs, self.plan.warm_up)?;
+        let found = Pair::together(&mut pairs, self.plan.turn)?.unwrap_or_default();
+        pairs.into_iter().try_for_each(Pair::end)?;
+        // As if all had called for the same time.
+        let per_s: f64 = found.iter().map(|each| each.calls as f64 / each.elapsed_ns.max(1) as f64).sum();
+        let calls = found.iter().map(|each| each.calls).sum::<u64>();
+        Ok(Throughput { calls, elapsed_ns: (calls as f64 / per_s.max(f64::MIN_POSITIVE)) as u64 })
+    }
+
+    /// Leaves the turns that may be compared, where two processors are, if the host moved them meanwhile; says so in the report.
+    fn leave_like(&mut self, testers: &mut [Tester]) {
+        let two = |tester: &&mut Tester| tester.caller.placement == Placement::TwoCores;
+        let probes: Vec<Vec<_>> =
+            testers.iter_mut().filter(two).map(|tester| tester.turns.iter().map(|turn| turn.1).collect()).collect();
+        let like = Like::of(&probes);
+        let all = probes.iter().flatten().count();
+        testers.iter_mut().filter(two).for_each(|tester| tester.turns.retain(|turn| like.has(turn.1)));
+        let left = testers.iter_mut().filter(two).map(|tester| tester.turns.len()).sum::<usize>();
+        if left < all || like.moved() {
+            let (least, most) = Like::span(probes.iter().flatten());
+            self.report.notes.push(format!(
+                "on two processors: the line took {least:.0} to {most:.0} ns; only {left} of {all} turns, beside lines of one placement, count"
+            ));
+        }
+    }
+
+    fn record(&mut self, testers: &[Tester], parts: &[Vec<Turn<Summary>>; 2], points: &[Point]) {
+        let records = &mut self.report.records;
+        let bare = Caller::own("limit", "limit", Placement::OneCore, Mode::Polling);
+        for (part, turns) in PARTS.into_iter().zip(parts) {
+            records.push(bare.label(part).latency(turns));
+        }
+        for Tester { caller, turns, .. } in testers.iter().filter(|tester| !tester.turns.is_empty()) {
+            for (at, test) in TESTS.into_iter().enumerate() {
+                let turns: Vec<_> = turns.iter().map(|(found, lines)| Turn { found: found.tests[at], lines: *lines }).collect();
+                records.push(caller.label(test.name()).latency(&turns));
+            }
+            for (half, of) in HALVES.into_iter().zip([|halves: Halves| halves.there, |halves: Halves| halves.back]) {
+                let turns = turns.iter().filter_map(|(found, lines)| Some(Turn { found: of(found.halves?), lines: *lines }));
+                let turns: Vec<_> = turns.collect();
+                if !turns.is_empty() {
+                    records.push(caller.label(half).latency(&turns));
+                }
+            }
+        }
+        for Point { caller, config, processors, turns, .. } in points.iter().filter(|point| !point.turns.is_empty()) {
+            let record = caller.label(&null(*processors)).throughput(*processors, turns);
+            records.push(Record { config: Some((*config).to_owned()), ..record });
+        }
+    }
+}
+
+/// A procedure call and an empty system call, on processor `cpu`, in nanoseconds.
+fn minimal(cpu: usize) -> std::io::Result<[Summary; 2]> {
+    const SAMPLES: usize = 200;
+    const EACH: usize = 64;
+    place::on(cpu, || {
+        let clock = Clock::calibrated();
+        let mut count = 0;
+        let batch = |body: &mut dyn FnMut()| {
+            let mut ticks = vec![1; SAMPLES];
+            let Ok(()) = clock.time_each(&mut ticks, || {
+                body();
+                Ok::<(), Infallible>(())
+            });
+            Summary::of_nanoseconds(ticks.into_iter().map(|ticks| clock.ns(ticks) / EACH as f64).collect())
+        };
+        let calls = batch(&mut || (0..EACH).for_each(|_| count = next(count)));
+        let crossings = batch(&mut || {
+            (0..EACH).for_each(|_| {
+                std::hint::black_box(rustix::process::getppid());
+            });
+        });
+        [calls, crossings]
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crossing_takes_longer_than_a_call() {
+        let [call, crossing] = minimal(Cpus::allowed().unwrap().first).unwrap();
+        assert!(0.0 < call.p50_ns && call.p50_ns < crossing.p50_ns, "{call:?} {crossing:?}");
+    }
+
+    #[test]
+    fn ours_and_the_limit_are_beside_every_peer() {
+        let names = |peers: &[Contender]| {
+            let all = Caller::all(peers).into_iter().map(|caller| format!("{} {}", caller.name, caller.placement));
+            all.collect::<Vec<_>>().join(", ")
+        };
+        assert_eq!(names(&[]), "limit one-core, upcall one-core, limit two-cores, upcall two-cores");
+        assert!(names(&PEERS).ends_with("grpc one-core, zeromq one-core, tarpc one-core"));
+    }
+}
