@@ -62,7 +62,8 @@ pub struct Image {
 const DONATED: u64 = 1 << 63;
 const STAY: u64 = 1 << 62;
 const TIMED: u64 = 1 << 61;
-const FLAGS: u64 = DONATED | STAY | TIMED;
+const REST: u64 = 1 << 60;
+const FLAGS: u64 = DONATED | STAY | TIMED | REST;
 
 /// In the control word: there are values.
 const VALUES: u64 = 1 << 63;
@@ -129,6 +130,18 @@ impl Image {
     #[inline]
     pub const fn asks_to_stay(&self) -> bool {
         self.extent & STAY != 0
+    }
+
+    /// Asks the receiver not to look for further messages on a processor of its own when all is answered: others have more use for that.
+    #[inline]
+    pub const fn ask_to_rest(&mut self) {
+        self.extent |= REST;
+    }
+
+    /// Whether the receiver is asked to rest rather than to look for further messages.
+    #[inline]
+    pub const fn asks_to_rest(&self) -> bool {
+        self.extent & REST != 0
     }
 
     /// The caller's number of the call.
@@ -314,7 +327,7 @@ mod tests {
         image.set_deadline(u64::MAX);
         image.donate();
         assert_eq!((image.deadline(), image.values_in(), image.segment()), (Some(u64::MAX), Some(Place::Inline), 3));
-        assert!(image.donated() && !image.asks_to_stay() && image.len() == TIMED_INLINE);
+        assert!(image.donated() && !image.asks_to_stay() && !image.asks_to_rest() && image.len() == TIMED_INLINE);
     }
 
     #[test]

@@ -64,6 +64,8 @@ struct Doing(AtomicU32);
 #[repr(C, align(64))]
 struct Page {
     magic: AtomicU64,
+    /// On so many processors its virtual processors may run.
+    places: AtomicU32,
     lines: [Line; MOST as usize],
     doing: [Doing; MOST as usize + 1],
 }
@@ -117,6 +119,11 @@ impl Station {
     #[inline]
     pub fn line(&self, vp: usize) -> &Line {
         &self.page().lines[vp]
+    }
+
+    /// Says on how many processors ours may run.
+    pub fn say_places(&self, places: u32) {
+        self.page().places.store(places, Ordering::Relaxed);
     }
 
     /// Says what a virtual processor does; to be said by itself.
@@ -231,6 +238,11 @@ impl PeerStation {
     #[inline]
     pub fn cpu(&self, vp: u16) -> Option<u32> {
         Some(self.page().lines.get(usize::from(vp))?.cpu.load(Ordering::Relaxed))
+    }
+
+    /// On how many processors the peer's may run, by its own word; 0 before any has begun.
+    pub fn places(&self) -> u32 {
+        self.page().places.load(Ordering::Relaxed)
     }
 
     /// Its kernel thread by the peer's word, to be checked against the peer's process before use; `None` if it may not be moved.

@@ -30,6 +30,8 @@ struct Client {
     more: Vec<small::Small>,
     things: Vec<Thing>,
     holders: Option<Holders>,
+    /// Several servers, by name.
+    several: Vec<Trial>,
 }
 
 /// Does what standard input says, until it ends.
@@ -112,6 +114,19 @@ impl Client {
             "bind-time" => return bind_time(words[1], number(2)),
             "bind-beside" => return bind_beside(words[1], words[2], number(3)),
             "bind-storm" => return bind_storm(words[1]),
+            "bind-several" => {
+                for name in words[1].split(',') {
+                    self.several.push(Trial::bind(name)?);
+                }
+            }
+            // So many calls to several servers, 13 of 16 to one of them.
+            "nulls-mostly" => {
+                let mut others = (0..self.several.len()).filter(|&at| at as u64 != number(1)).cycle();
+                for call in 0..number(2) {
+                    let at = if call % 16 < 13 { number(1) as usize } else { others.next().ok_or("one server only")? };
+                    self.several[at].null()?;
+                }
+            }
             "null" => self.trial()?.null()?,
             "nulls" => (0..number(1)).try_for_each(|_| self.trial()?.null().map_err(Into::<Box<dyn Error>>::into))?,
             "add" => return show([self.trial()?.add(number(1) as u32, number(2) as u32)?.into()]),

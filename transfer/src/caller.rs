@@ -17,6 +17,7 @@ use crate::look::{self, Foresight};
 use crate::pacer::{GiveWay, HandOver, Pacer, Pacing, Stay};
 use crate::seat::VpSeat;
 use crate::sleep;
+use crate::steer::Attention;
 use crate::until::Until;
 use crate::wait::{Closed, Forever, Late, NoReply, Patience, Wait, run_late};
 use std::collections::VecDeque;
@@ -62,6 +63,7 @@ pub(crate) struct Far {
     /// So many kernel threads are ringing it.
     ringing: AtomicUsize,
     pub(crate) donor: Donor,
+    pub(crate) attention: Arc<Attention>,
     pacer: Pacer,
     pub(crate) closed: AtomicBool,
     pub(crate) reason: OnceLock<Closed>,
@@ -95,6 +97,8 @@ type TakenLane<'a> = Result<(&'a KernelSeat, MutexGuard<'a, KernelLane>), NoRepl
 struct KernelLane {
     slot: SingleCaller<Shared<Slot>>,
     calls: u16,
+    /// Calls that the server's [`Attention`] has not been told of.
+    uncounted: u32,
     /// Its call was abandoned, and this takes the reply.
     late: Option<Late>,
     /// The server shared our processor when we last had to look.
@@ -151,6 +155,7 @@ impl CallerChannel {
     /// The calling end of `channel`, to a server in process `pid` that is rung for by `bell` on its virtual processor `home`.
     pub fn new(channel: Channel, station: PeerStation, pid: u32, home: u16, bell: Bell, open_lane: OpenLane) -> Arc<Self> {
         let far = Far {
+            attention: Attention::new(station.places()),
             station,
             home,
             bell,
@@ -286,6 +291,7 @@ impl CallerChannel {
         if asked {
             message.ask_to_stay();
         }
+        self.far.count(message, &mut lane.uncounted);
         lane.slot.send(message);
         point(Point::ClientSent);
         if asleep {
@@ -434,6 +440,7 @@ impl CallerChannel {
         let calling = KernelLane {
             slot: SingleCaller::new(lane.single),
             calls: 0,
+            uncounted: 0,
             late: None,
             shared: false,
             give_way: GiveWay::default(),
@@ -631,6 +638,15 @@ impl Far {
 
     pub(crate) fn closed(&self) -> Option<Closed> {
         self.closed.load(Ordering::Acquire).then(|| self.reason.get().cloned().unwrap_or(Closed::Here))
+    }
+
+    /// Counts a call, and says in its request whether the server shall rest after it.
+    #[inline]
+    pub(crate) fn count(&self, request: &mut Image, uncounted: &mut u32) {
+        self.attention.count(uncounted, || self.station.places());
+        if self.attention.rests() {
+            request.ask_to_rest();
+        }
     }
 
     /// Whether the server's processor is on ours when it serves the next request; if it sleeps it is brought here.

@@ -231,6 +231,7 @@ impl Idle for Processors {
         VIEW.set(View { home, single, shares: single, ..View::default() });
         say_where(domain, number);
         domain.station().say(number, Awake::Running);
+        domain.station().say_places(VIEW.with_borrow(|view| view.home.as_ref().map_or(1, processor::Processors::count)) as u32);
         let line = domain.station().line(number);
         line.tid.store(processor::thread_id(), Ordering::Relaxed);
         self.0.members[vp.index()].store(number + 1, Relaxed);
@@ -304,11 +305,11 @@ impl Idle for Processors {
             (view.lanes.clone(), found, view.own == 1 && found == 0 || view.lanes.len() == 1, view.donated)
         });
         let Some(lane) = lanes.get(found) else { return };
-        let (mut brought, mut stay) = (false, false);
+        let (mut brought, mut stay, mut rest) = (false, false, None);
         for _ in 0..BATCH {
             let Some(served) = lane.serve_one() else { break };
             brought |= served.donated;
-            stay = served.stay;
+            (stay, rest) = (served.stay, Some(served.rest));
             donated |= served.donated;
             // Who was answered may call again at once; if nobody else can, that is waited for right here, for some round trips. Not on the
             // processor that it gave us: it cannot call before it has that back.
@@ -318,9 +319,12 @@ impl Idle for Processors {
                 break;
             }
         }
+        if let Some(rest) = rest {
+            VIEW.with_borrow_mut(|view| view.rests = rest);
+        }
         if brought {
             VIEW.with_borrow_mut(|view| {
-                (view.donated, view.confined, view.stays) = (true, true, stay);
+                (view.donated, view.confined, view.stays, view.homesick) = (true, true, stay, false);
                 if Rc::ptr_eq(&lanes, &view.lanes) && view.donor.is_none_or(|(lane, _)| lane != found) {
                     view.donor = Some((found, MOST_OF_DONOR));
                 }
@@ -384,8 +388,8 @@ impl Processors {
         };
         let line = domain.station().line(number);
         let generation = VIEW.with_borrow_mut(|view| {
-            // Confined, but by nobody who needs it now: back to where we belong.
-            if view.confined && !view.donated {
+            // Confined, but by nobody who needs it now, and not only woken by a ring whose call is answered already: back to where we belong.
+            if view.confined && !view.donated && std::mem::replace(&mut view.homesick, true) {
                 view.confined = false;
                 view.refuge = None;
                 let _ = view.home.as_ref().map(processor::Processors::confine);

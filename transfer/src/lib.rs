@@ -37,6 +37,8 @@ mod seat;
 pub mod server;
 pub mod sleep;
 #[cfg(not(loom))]
+mod steer;
+#[cfg(not(loom))]
 mod until;
 #[cfg(not(loom))]
 mod wait;

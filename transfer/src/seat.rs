@@ -53,6 +53,8 @@ struct Calling {
     requests: Sender<Shared<[Slot]>>,
     replies: Receiver<Shared<[Slot]>>,
     calls: Vec<Call>,
+    /// Calls that the server's `Attention` has not been told of.
+    uncounted: u32,
     /// The replies of those that are done.
     kept: Vec<Kept>,
     free: Vec<u16>,
@@ -110,6 +112,7 @@ impl VpSeat {
             requests: Sender::new(lane.requests),
             replies: Receiver::new(lane.replies),
             calls: (0..DEPTH).map(|_| Call::Free).collect(),
+            uncounted: 0,
             kept: (0..DEPTH).map(|_| Kept::default()).collect(),
             free: (0..DEPTH as u16).rev().collect(),
             queue: VecDeque::new(),
@@ -156,6 +159,7 @@ impl VpSeat {
                         message.ask_to_stay();
                     }
                 }
+                self.far.count(message, &mut calling.uncounted);
                 calling.requests.send(message);
                 if calling.under_way() <= FEW {
                     // What comes next is a look for it, or another call's thread. The line of a reply that is there travels meanwhile, and beside that of the request.

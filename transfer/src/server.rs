@@ -333,7 +333,7 @@ impl ServerLane {
         let request = Request { image: &image, lane: self, stays: PhantomData };
         point(Point::ServerTook);
         self.channel.serve.serve(request);
-        Some(Served { donated, stay: image.asks_to_stay() })
+        Some(Served { donated, stay: image.asks_to_stay(), rest: image.asks_to_rest() })
     }
 
     fn reply(&self, image: &Image) {
@@ -392,6 +392,8 @@ impl ServerLane {
 pub(crate) struct Served {
     pub(crate) donated: bool,
     pub(crate) stay: bool,
+    /// The caller asks us not to poll after it.
+    pub(crate) rest: bool,
 }
 
 /// A request under way. Two words, so that it goes from hand to hand in registers (see `upcall_shm::slot::Kept`).

@@ -23,6 +23,7 @@ mod nested;
 mod refusals;
 mod scene;
 mod server_ends;
+mod steering;
 mod stopped;
 mod tallies;
 mod without_kernel;

@@ -14,7 +14,7 @@ use crate::server::ServerLane;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use upcall_os::atomic::{Ordering, fence};
 use upcall_os::poll::Report;
 use upcall_os::processor;
@@ -65,10 +65,14 @@ pub(super) struct View {
     pub(super) starved: bool,
     /// Who gave us its processor asks us to stay.
     pub(super) stays: bool,
+    /// Who was answered last asks us not to poll ([`steer`](crate::steer)).
+    pub(super) rests: bool,
     /// How often in a row we were woken soon after we had gone to sleep.
     pub(super) soon: u32,
     /// We were confined by a donor, or confined ourselves away from one.
     pub(super) confined: bool,
+    /// It slept once without a donor since one had a use for it.
+    pub(super) homesick: bool,
     /// Where we confined ourselves, away from a donor.
     pub(super) refuge: Option<processor::Processors>,
     /// Where we may run when nobody confines us.
@@ -267,7 +271,7 @@ impl View {
         let elsewhere = |at: Option<u32>| at.is_some_and(|at| at != cpu);
         let nobody = self.seats.is_empty() && self.lanes.is_empty();
         nobody
-            || !self.seats.iter().all(|seat| elsewhere(seat.servers_place()))
+            || !self.seats.iter().all(|seat| !seat.is_calling() || elsewhere(seat.servers_place()))
             || !self.lanes.iter().all(|lane| elsewhere(lane.callers_place()))
     }
 
@@ -281,7 +285,7 @@ impl View {
         let sleeps = pacing == Pacing::Sleep || self.glances || self.starved;
         let donated = self.donated && pacing == Pacing::Adaptive && !sleeps;
         // Calls follow each other closely: a processor of our own serves them better than the caller's.
-        if donated && (self.soon < SOON_ENOUGH || !self.leave_donor()) {
+        if donated && (self.rests || self.soon < SOON_ENOUGH || !self.leave_donor()) {
             return deadline.is_none() && self.hand_back();
         }
         if self.single && (donated || round % SPINS_AT_A_PLACE == 1) {
@@ -293,7 +297,7 @@ impl View {
             }
             return !round.is_multiple_of(64) || deadline.is_none_or(|at| Instant::now() < at);
         }
-        if sleeps {
+        if sleeps || self.rests && !self.seats.iter().any(|seat| seat.is_calling()) {
             return false;
         }
         if self.shares {
@@ -311,7 +315,9 @@ impl View {
             self.pacer.renew();
             self.idle_since = Some(now + MOVE);
         }
-        now.saturating_duration_since(since) < self.pacer.budget(pacing) && deadline.is_none_or(|at| now < at)
+        // Who has moved away from a caller to poll would have to move back.
+        let patience = if self.refuge.is_some() { MOVE } else { Duration::ZERO };
+        now.saturating_duration_since(since) < self.pacer.budget(pacing).max(patience) && deadline.is_none_or(|at| now < at)
     }
 
     /// Whether we may run in one place only, and that by another's doing.

@@ -1,0 +1,147 @@
+//! Which servers poll, where not all of those that we call can.
+//!
+//! Source: LRPC, section 3.4: the kernel counts how often a processor that idles in a domain was needed, and prods idle processors to spin in the domains with the most activity. Here there is
+//! no kernel between, and servers know nothing of each other; who sees all of them is their client. So each client counts its calls to each server, and those servers
+//! that it calls most may look for calls on processors of their own, as many servers as there are processors besides the client's. The others are told with each request to rest
+//! when they have answered: they are called by hand-off on the caller's processor, which costs some microseconds, where several that spin on one processor take it from each other for milliseconds.
+//!
+//! Counting takes no atomic operation that others see: each lane counts for itself, and hands in [`STRIDE`] calls at once. Who hands in decides anew, if [some time](BETWEEN) has passed; nobody waits for that.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// So many calls a lane counts before it hands them in.
+const STRIDE: u32 = 32;
+
+/// Between two decisions: many times what it costs a server to move, and enough for so many calls that what lanes have not handed in does not matter.
+const BETWEEN: Duration = Duration::from_millis(20);
+
+/// Who polls keeps that until another is called so much more often, in quarters: to change costs both a move.
+const MORE: u64 = 6;
+
+/// What a client knows of the calls to one of its servers.
+#[derive(Debug)]
+pub(crate) struct Attention {
+    calls: AtomicU64,
+    /// On so many processors the server may run, by its own word.
+    places: AtomicU32,
+    polls: AtomicBool,
+}
+
+struct Servers {
+    known: Vec<Known>,
+    decided: Option<Instant>,
+}
+
+struct Known {
+    attention: Weak<Attention>,
+    /// Those calls that were seen by the last decision, and a mean over the last ones.
+    seen: u64,
+    lately: u64,
+}
+
+static SERVERS: Mutex<Servers> = Mutex::new(Servers { known: Vec::new(), decided: None });
+
+impl Attention {
+    /// For a server that was not called yet.
+    pub(crate) fn new(places: u32) -> Arc<Self> {
+        let attention =
+            Arc::new(Self { calls: AtomicU64::new(0), places: AtomicU32::new(places), polls: AtomicBool::new(false) });
+        let mut servers = SERVERS.lock().unwrap_or_else(PoisonError::into_inner);
+        servers.known.push(Known { attention: Arc::downgrade(&attention), seen: 0, lately: 0 });
+        servers.decide();
+        attention
+    }
+
+    /// Whether it shall rest when it has answered, rather than look for the next call.
+    #[inline]
+    pub(crate) fn rests(&self) -> bool {
+        !self.polls.load(Relaxed)
+    }
+
+    /// One more call by a lane, which has handed in all but `uncounted`.
+    #[inline]
+    pub(crate) fn count(&self, uncounted: &mut u32, places: impl FnOnce() -> u32) {
+        *uncounted += 1;
+        if *uncounted == STRIDE {
+            *uncounted = 0;
+            self.hand_in(places());
+        }
+    }
+
+    #[cold]
+    fn hand_in(&self, places: u32) {
+        self.calls.fetch_add(STRIDE.into(), Relaxed);
+        self.places.store(places, Relaxed);
+        // Another decides, and will see this the next time.
+        let Ok(mut servers) = SERVERS.try_lock() else { return };
+        let now = Instant::now();
+        if servers.decided.is_none_or(|decided| now.saturating_duration_since(decided) >= BETWEEN) {
+            servers.decided = Some(now);
+            servers.decide();
+        }
+    }
+}
+
+impl Servers {
+    fn decide(&mut self) {
+        let mut there = Vec::with_capacity(self.known.len());
+        self.known.retain_mut(|known| {
+            let Some(attention) = known.attention.upgrade() else { return false };
+            let calls = attention.calls.load(Relaxed);
+            known.lately = known.lately * 3 / 4 + (calls - known.seen);
+            known.seen = calls;
+            there.push((known.lately, attention));
+            true
+        });
+        let places = there.iter().map(|(_, attention)| attention.places.load(Relaxed)).max().unwrap_or(0);
+        let calls: Vec<_> = there.iter().map(|(lately, attention)| (*lately, attention.polls.load(Relaxed))).collect();
+        for ((_, attention), polls) in there.iter().zip(who_polls(&calls, spare(places))) {
+            if attention.polls.load(Relaxed) != polls {
+                attention.polls.store(polls, Relaxed);
+            }
+        }
+    }
+}
+
+/// How many servers may poll, which may run on so many `places` at most: one of these is the client's. Servers that may run in one place only have it for themselves, for all that we know.
+fn spare(places: u32) -> usize {
+    places.saturating_sub(1).max(1) as usize
+}
+
+/// Who shall poll, of servers that were called so often lately, and polled or not.
+fn who_polls(calls: &[(u64, bool)], spare: usize) -> Vec<bool> {
+    let mut by_calls: Vec<usize> = (0..calls.len()).collect();
+    let weight = |&(lately, polled): &(u64, bool)| (lately.saturating_mul(if polled { MORE } else { 4 }), polled);
+    by_calls.sort_by_key(|&at| std::cmp::Reverse(weight(&calls[at])));
+    let mut polls = vec![false; calls.len()];
+    by_calls.into_iter().take(spare).for_each(|at| polls[at] = true);
+    polls
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_called_poll() {
+        assert_eq!(who_polls(&[(5, false), (9, false), (7, false)], 1), [false, true, false]);
+        assert_eq!(who_polls(&[(5, false), (9, false), (7, false)], 2), [false, true, true]);
+        assert_eq!(who_polls(&[(0, false)], 1), [true]);
+        assert!(who_polls(&[], 3).is_empty());
+    }
+
+    #[test]
+    fn who_polls_keeps_it_until_another_is_called_much_more() {
+        assert_eq!(who_polls(&[(100, true), (149, false)], 1), [true, false]);
+        assert_eq!(who_polls(&[(100, true), (151, false)], 1), [false, true]);
+        // Nobody calls: all stays as it is.
+        assert_eq!(who_polls(&[(0, false), (0, true), (0, false)], 1), [false, true, false]);
+    }
+
+    #[test]
+    fn one_place_is_the_clients() {
+        assert_eq!([0, 1, 2, 3, 64].map(spare), [1, 1, 1, 2, 63]);
+    }
+}
