@@ -11,6 +11,7 @@
 //! | `latency CASE COUNT MILLIS` | `{"p50_ns":…,"p99_ns":…,"p999_ns":…,"mean_ns":…,"count":…}` |
 //! | `throughput null CALLERS MILLIS` | `{"calls":…,"elapsed_ns":…}`, or `{"unsupported":true}` |
 //! | `bind ROUNDS` | `{"first":{…},"further":{…}}`, each as for `latency`, or `{"unsupported":true}` |
+//! | `mix FIRST MILLIS DIR …` | as for `throughput` |
 //! | `halves COUNT` | `{"there":{…},"back":{…}}`, each as for `latency`, or `{"unsupported":true}` |
 //! | `quit` | none; the client ends |
 //!
@@ -108,6 +109,13 @@ pub trait ClientSide {
     /// apart.
     fn bind(&mut self, rounds: usize) -> Option<Outcome<Binds>> {
         let _ = rounds;
+        None
+    }
+
+    /// Null calls for about `time`, one at a time, to the server of this pair and those of others, by their directories: of 16 calls `first` are to this pair's server, the others to all in turn; None if the system does not
+    /// call several servers.
+    fn mix(&mut self, others: &[PathBuf], first: usize, time: Duration) -> Option<Outcome<Throughput>> {
+        let _ = (others, first, time);
         None
     }
 
@@ -477,6 +485,14 @@ impl<C: ClientSide> Driver<C> {
                 Some(done) => Ok(serde_json::to_string(&done?)?),
                 None => Ok(r#"{"unsupported":true}"#.to_owned()),
             },
+            ["mix", first, millis, ref others @ ..] => {
+                let (first, time) = (first.parse()?, Duration::from_millis(millis.parse()?));
+                let others: Vec<_> = others.iter().map(PathBuf::from).collect();
+                match self.client.mix(&others, first, time) {
+                    Some(done) => Ok(serde_json::to_string(&done?)?),
+                    None => Ok(r#"{"unsupported":true}"#.to_owned()),
+                }
+            }
             ["halves", count] => match self.client.halves(count.parse()?, &self.clock) {
                 Some(done) => Ok(serde_json::to_string(&done?)?),
                 None => Ok(r#"{"unsupported":true}"#.to_owned()),

@@ -147,6 +147,19 @@ impl<'a> Pair<'a> {
         answers.map(|(client, interrupted)| answer(client, &command, time + PATIENCE, interrupted)).collect()
     }
 
+    /// Null calls for `time` by the first pair's client to the servers of all of them, `first` of 16 to its own; None if the system does not call several servers.
+    ///
+    /// # Errors
+    /// [`ChildError`]; the pairs are of no further use.
+    ///
+    /// # Panics
+    /// There is no pair.
+    pub fn mix(pairs: &mut [Pair<'_>], first: usize, time: Duration) -> Result<Option<Throughput>, ChildError> {
+        let (own, others) = pairs.split_first_mut().expect("a pair whose client calls");
+        let others: String = others.iter().map(|pair| format!(" {}", pair.dir.display())).collect();
+        own.ask(&format!("mix {first} {}{others}", time.as_millis()), time + PATIENCE)
+    }
+
     fn clients(&mut self) -> impl Iterator<Item = &mut Process> {
         std::iter::once(&mut self.client).chain(&mut self.others)
     }

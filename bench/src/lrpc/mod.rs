@@ -17,6 +17,11 @@
 //! # Figure 2
 //! `null-p1`, `null-p2` …: calls a second while so many processors call at once, each by hand-off on itself, as domain caching was disabled for the paper's: to one server (`config` is `one-server`), to one server each (`pairs`).
 
+//!
+//! # Domain caching
+//! Section 3.4 of the paper has processors that idle in the domains which are called most. `null-s4-even` and `null-s4-mostly`: one client calls four servers, as often each, or 13 of 16 times the same;
+//! all on one processor (`no-spare`), or with a second one for the servers to poll on (`one-spare`).
+
 mod paper;
 mod table;
 
@@ -58,6 +63,15 @@ pub const HALVES: [&str; 2] = ["null-there", "null-back"];
 
 /// How clients and servers of Figure 2 are joined.
 pub const CONFIGS: [&str; 2] = ["one-server", "pairs"];
+
+/// Whether the servers of a mix have a processor besides the client's.
+pub const SPARES: [&str; 2] = ["no-spare", "one-spare"];
+
+/// Servers of a mix.
+const SERVERS: usize = 4;
+
+/// Mixes: the names of the cases, and how many of 16 calls are to the first server before all have their turns.
+pub const MIXES: [(&str, usize); 2] = [("null-s4-even", 0), ("null-s4-mostly", 12)];
 
 /// The name of the case of `processors` that call at once.
 pub fn null(processors: usize) -> String {
@@ -101,7 +115,7 @@ impl Plan {
         let ms = Duration::from_millis;
         match options.quick {
             true => Plan { rounds: 2, turn: ms(8), warm_up: ms(2) },
-            false => Plan { rounds: 15, turn: ms(40), warm_up: ms(10) },
+            false => Plan { rounds: 9, turn: ms(40), warm_up: ms(8) },
         }
     }
 }
@@ -156,11 +170,29 @@ struct Tester {
     out: bool,
 }
 
-/// A point of Figure 2.
+/// What is measured of a point.
+#[derive(Debug, Clone, Copy)]
+enum Measure {
+    /// Figure 2, by so many processors.
+    Processors(usize),
+    /// The mix with this number.
+    Mix(usize),
+}
+
+impl Measure {
+    fn name(self) -> String {
+        match self {
+            Measure::Processors(processors) => null(processors),
+            Measure::Mix(mix) => MIXES[mix].0.to_owned(),
+        }
+    }
+}
+
+/// A point of Figure 2, or of domain caching.
 struct Point {
     caller: Caller,
     config: &'static str,
-    processors: usize,
+    measure: Measure,
     turns: Vec<Turn<Throughput>>,
     out: bool,
 }
@@ -245,9 +277,13 @@ impl<'a> Runner<'a> {
                 }
             }
             for point in points.iter_mut().filter(|point| !point.out) {
-                self.progress.say(&say, &format!("{} by {} processors, {}", point.caller.name, point.processors, point.config));
-                let (found, lines) = self.between_lines(|runner| runner.crowd(point));
-                match self.survives(found, &format!("{} by {} processors", point.caller.name, point.processors))? {
+                let name = format!("{}, {}, {}", point.measure.name(), point.caller.name, point.config);
+                self.progress.say(&say, &name);
+                let (found, lines) = self.between_lines(|runner| match point.measure {
+                    Measure::Processors(processors) => runner.crowd(point, processors),
+                    Measure::Mix(mix) => runner.mix(point, MIXES[mix].1),
+                });
+                match self.survives(found, &name)? {
                     Some(found) => point.turns.push(Turn { found, lines }),
                     None => point.out = true,
                 }
@@ -319,15 +355,39 @@ impl<'a> Runner<'a> {
         for caller in Caller::all(peers).into_iter().filter(taking_part) {
             for config in CONFIGS.into_iter().filter(|config| *config == "pairs" || caller.name == "upcall") {
                 for processors in 1..=self.allowed.len() {
-                    points.push(Point { caller, config, processors, turns: Vec::new(), out: false });
+                    points.push(Point {
+                        caller,
+                        config,
+                        measure: Measure::Processors(processors),
+                        turns: Vec::new(),
+                        out: false,
+                    });
                 }
+            }
+            let spares = SPARES.into_iter().take(if caller.name == "upcall" { self.allowed.len().min(2) } else { 0 });
+            for config in spares {
+                let mixes = (0..MIXES.len()).map(Measure::Mix);
+                points.extend(mixes.map(|measure| Point { caller, config, measure, turns: Vec::new(), out: false }));
             }
         }
         points
     }
 
-    fn crowd(&mut self, point: &Point) -> Result<Throughput, ChildError> {
-        let cpus = self.allowed[..point.processors].to_vec();
+    fn mix(&mut self, point: &Point, first: usize) -> Result<Throughput, ChildError> {
+        let cpus = self.allowed[..if point.config == SPARES[1] { 2 } else { 1 }].to_vec();
+        let mut pairs = Vec::new();
+        for _ in 0..SERVERS {
+            pairs.push(self.pair(&point.caller, &cpus, &cpus[..1])?);
+        }
+        // Servers find their places.
+        Pair::mix(&mut pairs, first, 4 * self.plan.turn)?;
+        let found = Pair::mix(&mut pairs, first, 2 * self.plan.turn)?;
+        pairs.into_iter().try_for_each(Pair::end)?;
+        Ok(found.unwrap_or(Throughput { calls: 0, elapsed_ns: 1 }))
+    }
+
+    fn crowd(&mut self, point: &Point, processors: usize) -> Result<Throughput, ChildError> {
+        let cpus = self.allowed[..processors].to_vec();
         let mut pairs = Vec::new();
         if point.config == "pairs" {
             for cpu in cpus {
@@ -381,8 +441,9 @@ impl<'a> Runner<'a> {
                 }
             }
         }
-        for Point { caller, config, processors, turns, .. } in points.iter().filter(|point| !point.turns.is_empty()) {
-            let record = caller.label(&null(*processors)).throughput(*processors, turns);
+        for Point { caller, config, measure, turns, .. } in points.iter().filter(|point| !point.turns.is_empty()) {
+            let callers = if let Measure::Processors(processors) = measure { *processors } else { 1 };
+            let record = caller.label(&measure.name()).throughput(callers, turns);
             records.push(Record { config: Some((*config).to_owned()), ..record });
         }
     }

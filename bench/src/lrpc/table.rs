@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::paper::{FIGURE_2, MINIMUM_US, OVERHEAD_US, SRC_RPC_MOST, TESTS, table_iv};
-use super::{CONFIGS, HALVES, PARTS, Report, null};
+use super::{CONFIGS, HALVES, MIXES, PARTS, Report, SPARES, null};
 use crate::case::{Case, Placement};
 use crate::record::Record;
 use crate::table::{BOLD, DIM, GREEN, Paint, RED, remarks, thousands};
@@ -17,6 +17,7 @@ pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<
     tests(&found, out, &paint)?;
     parts(&found, out, &paint)?;
     processors(&found, out, &paint)?;
+    mixes(&found, out, &paint)?;
     ratios(&found, out, &paint)?;
     writeln!(out)?;
     remarks(out, &paint, &report.notes, &report.failures)
@@ -134,6 +135,22 @@ fn processors(found: &Found<'_>, out: &mut impl Write, paint: &Paint) -> io::Res
         SRC_RPC_MOST / 1e3
     );
     writeln!(out, "{}", paint.text(DIM, &paper))
+}
+
+fn mixes(found: &Found<'_>, out: &mut impl Write, paint: &Paint) -> io::Result<()> {
+    let of = |case: &str, config: &str| found.0.iter().find(|r| r.case == case && r.config.as_deref() == Some(config));
+    if MIXES.iter().all(|(case, _)| of(case, SPARES[0]).is_none()) {
+        return Ok(());
+    }
+    writeln!(out, "\n{}", paint.text(BOLD, "Domain caching: one client of four servers, ns a call (mean)"))?;
+    let heads = SPARES.map(|config| format!("{config:>11}")).concat();
+    writeln!(out, "{}", paint.text(DIM, &format!("{:<28}{heads}{:>11}", "", "/")))?;
+    for (case, _) in MIXES {
+        let figures = SPARES.map(|config| of(case, config).map(|record| record.p50_ns));
+        let times = figures[0].zip(figures[1]).map_or("-".to_owned(), |(without, with)| format!("{:.2}", without / with));
+        writeln!(out, "{case:<28}{}{times:>11}", figures.map(cell).concat())?;
+    }
+    Ok(())
 }
 
 /// A figure that is aimed at.

@@ -1,7 +1,7 @@
 //! Upcall as one of the systems of the suite `rpc`.
 
 use std::marker::PhantomData;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -161,8 +161,31 @@ impl<W: Waits> ClientSide for Client<W> {
         }))
     }
 
+    fn mix(&mut self, others: &[PathBuf], first: usize, time: Duration) -> Option<Outcome<Throughput>> {
+        Some(self.mixed(others, first, time))
+    }
+
     fn halves(&mut self, count: usize, clock: &Clock) -> Option<Outcome<Halves>> {
         Some(Halves::time(count, clock, || Ok(self.tests.stamp()?)))
+    }
+}
+
+impl<W> Client<W> {
+    fn mixed(&self, others: &[PathBuf], first: usize, time: Duration) -> Outcome<Throughput> {
+        let all: Vec<_> = others.iter().map(|dir| tests::Tests::bind(&name_in(dir))).collect::<Result<_, _>>()?;
+        all.iter().for_each(|tests| tests.set_pacing(self.pacing));
+        let mut all = [&self.tests].into_iter().chain(&all).cycle();
+        let (begun, mut calls) = (Instant::now(), 0);
+        while begun.elapsed() < time {
+            for call in 0..16 {
+                // Spread, lest all calls to one follow each other.
+                let own = (call * 7) % 16 < first;
+                let tests = if own { &self.tests } else { all.next().ok_or("no server")? };
+                tests.null()?;
+            }
+            calls += 16;
+        }
+        Ok(Throughput::new(calls, begun.elapsed()))
     }
 }
 
