@@ -41,7 +41,7 @@ impl Module<'_> {
         emit!(self, "pub fn bind(name: &str) -> {result}<Self, ::upcall::BindError> {{");
         emit!(self, "Ok(Self {{ link: link::Bound::Remote(stub::Binding::bind(name, &INTERFACE)?) }}) }}");
         emit!(self, "/// Binds to a server in this domain. Calls are plain function calls.");
-        emit!(self, "#[must_use] pub fn local(server: impl Serve) -> Self {{");
+        emit!(self, "#[must_use] pub fn local(server: impl {}) -> Self {{", self.server_name());
         emit!(self, "Self {{ link: link::Bound::Local(::std::sync::Arc::new(server)) }} }}");
         emit!(self, "/// Sets how kernel threads that call spend the wait; user-level threads follow their scheduler.");
         emit!(self, "pub fn set_pacing(&self, pacing: ::upcall::Pacing) {{");
@@ -249,12 +249,16 @@ impl Module<'_> {
         emit!(self, "{}::Local(server_) => {{", receiver.kind);
         let of = match procedure.kind {
             ProcedureKind::Method(id) => self.trait_name(id),
-            _ => "Serve".to_owned(),
+            _ => self.server_name(),
         };
         let mut arguments = vec!["&**server_".to_owned()];
         for param in self.params(procedure) {
             let name = snake(&param.name);
+            let owned = self.is_owned(procedure, param);
             arguments.push(match self.pass(&param.ty) {
+                Pass::Text | Pass::Bytes | Pass::List | Pass::Reference if owned => {
+                    format!("::std::borrow::ToOwned::to_owned({name})")
+                }
                 Pass::Bytes => format!("::upcall::Bytes::from({name})"),
                 Pass::Own(_) => format!("::std::sync::Arc::clone({name}.link.server()?)"),
                 Pass::Borrow(_) => format!("&**{name}.link.server()?"),
@@ -285,7 +289,7 @@ impl Module<'_> {
         emit!(self, "/// Where calls go: to another domain, or to a server in this one.");
         emit!(self, "pub(super) mod link {{ use ::upcall::stub; use ::std::sync::Arc;");
         emit!(self, "#[derive(Clone)] pub enum Bound {{");
-        emit!(self, "Remote(stub::Binding), Local(Arc<dyn super::Serve>) }}");
+        emit!(self, "Remote(stub::Binding), Local(Arc<dyn super::{}>) }}", self.server_name());
         emit!(self, "pub struct Server<S>(pub S);");
         for id in self.resources() {
             let name = self.resource_name(id);

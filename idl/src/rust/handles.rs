@@ -47,7 +47,7 @@ impl Module<'_> {
 
     /// The enum behind a client's handle, as seen from this module.
     fn link_path(&self, id: TypeId) -> String {
-        format!("{}link::{}Link", self.prefix(id), camel(&self.model.def(id).name))
+        format!("{}link::{}Link", self.prefix(id), self.resource_name(id))
     }
 
     /// Statements that look over a client's value; `value_` is a reference to it.

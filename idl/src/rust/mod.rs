@@ -11,12 +11,12 @@
 mod client;
 mod descriptor;
 mod handles;
-mod names;
+pub(crate) mod names;
 mod server;
 mod types;
 
 use crate::error::Error;
-use crate::model::{Interface, Model, Procedure, ProcedureKind, Shape, Type, TypeId};
+use crate::model::{Def, Interface, Model, Param, Procedure, ProcedureKind, Shape, Type, TypeId};
 use names::{camel, camel_part, snake, snake_part};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -27,7 +27,7 @@ pub(crate) fn generate(model: &Model, title: &str) -> Result<String, Error> {
     let modules = module_names(model);
     let mut text = String::new();
     for index in 0..model.interfaces.len() {
-        let mut module = Module { model, properties: &properties, modules: &modules, index, text: String::new() };
+        let mut module = Module { model, properties: &properties, modules: &modules, written: None, index, text: String::new() };
         module.check_names()?;
         module.whole();
         text.push_str(&module.text);
@@ -42,9 +42,31 @@ pub(crate) fn generate(model: &Model, title: &str) -> Result<String, Error> {
 pub(crate) fn clashes(model: &Model) -> Vec<Error> {
     let properties = types::properties(model);
     let modules = module_names(model);
-    let checked = (0..model.interfaces.len())
-        .map(|index| Module { model, properties: &properties, modules: &modules, index, text: String::new() }.check_names());
+    let checked = (0..model.interfaces.len()).map(|index| {
+        Module { model, properties: &properties, modules: &modules, written: None, index, text: String::new() }.check_names()
+    });
     checked.filter_map(Result::err).collect()
+}
+
+/// What an interface that was written in Rust has already: its types, but for those in `flags`, and the traits of its server, which keep their names. So clients are
+/// named after those, with `Client` behind.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    /// The types that are not declared yet, by their names in WIT.
+    pub(crate) flags: BTreeSet<String>,
+    /// The parameters that a server takes by value, where it would get a reference: the procedure and the parameter, by their names in WIT.
+    pub(crate) owned: BTreeSet<(String, String)>,
+}
+
+/// The same as [`generate`] for the one interface of a package that was written in Rust, less what `written` says is there: what stands in its module, not formatted.
+pub(crate) fn complete(model: &Model, written: &Written) -> Result<String, Error> {
+    let properties = types::properties(model);
+    let modules = module_names(model);
+    let mut module =
+        Module { model, properties: &properties, modules: &modules, written: Some(written), index: 0, text: String::new() };
+    module.check_names()?;
+    module.inside();
+    Ok(module.text)
 }
 
 /// Which domain a type is written for. They differ in handles only.
@@ -94,6 +116,7 @@ struct Module<'a> {
     model: &'a Model,
     properties: &'a [types::Properties],
     modules: &'a [String],
+    written: Option<&'a Written>,
     index: usize,
     text: String,
 }
@@ -127,6 +150,11 @@ impl<'a> Module<'a> {
         self.docs(interface.docs.as_deref(), &format!("`{}`", interface.id));
         emit!(self, "#[allow(missing_docs, dead_code, unused_imports, clippy::all)]");
         emit!(self, "pub mod {} {{", self.modules[self.index]);
+        self.inside();
+        emit!(self, "}}");
+    }
+
+    fn inside(&mut self) {
         emit!(self, "use ::upcall::stub;");
         self.types();
         if self.is_bound() {
@@ -136,7 +164,16 @@ impl<'a> Module<'a> {
             self.link();
         }
         self.assertions();
-        emit!(self, "}}");
+    }
+
+    /// Whether the program has declared a type itself.
+    fn is_declared(&self, def: &Def) -> bool {
+        self.written.is_some_and(|written| !written.flags.contains(&def.name))
+    }
+
+    /// Whether a server takes by value what it would get a reference to.
+    fn is_owned(&self, procedure: &Procedure, param: &Param) -> bool {
+        self.written.is_some_and(|written| written.owned.contains(&(procedure.name.clone(), param.name.clone())))
     }
 
     /// Whether there is anything to bind to, or objects of it that another interface may carry.
@@ -162,17 +199,29 @@ impl<'a> Module<'a> {
 
     /// The name of the client struct; another if the interface declares a type of that name.
     fn client_name(&self) -> String {
+        if self.written.is_some() {
+            return format!("{}Client", camel_part(&self.interface().name));
+        }
         let name = camel(&self.interface().name);
         let taken = self.interface().types.iter().any(|id| camel(&self.model.def(*id).name) == name);
         if taken { format!("{}Client", camel_part(&self.interface().name)) } else { name }
     }
 
+    /// The name of a client's handle.
     fn resource_name(&self, id: TypeId) -> String {
-        camel(&self.model.def(id).name)
+        let name = &self.model.def(id).name;
+        if self.written.is_some() { format!("{}Client", camel_part(name)) } else { camel(name) }
     }
 
+    /// The name of the trait that a server's objects implement.
     fn trait_name(&self, id: TypeId) -> String {
-        format!("Serve{}", camel_part(&self.model.def(id).name))
+        let name = &self.model.def(id).name;
+        if self.written.is_some() { camel(name) } else { format!("Serve{}", camel_part(name)) }
+    }
+
+    /// The name of the trait that a server implements.
+    fn server_name(&self) -> String {
+        if self.written.is_some() { camel(&self.interface().name) } else { "Serve".into() }
     }
 
     /// The name of a procedure on the client.
@@ -208,8 +257,10 @@ impl<'a> Module<'a> {
         let carriers = self.interface().types.iter().map(|id| self.model.def(*id)).filter(|def| self.is_carrier(def));
         taken.extend(carriers.map(|def| self.served_name(def)));
         if self.is_bound() {
-            taken.insert("Serve".into());
-            taken.extend(self.resources().map(|id| self.trait_name(id)));
+            taken.insert(self.server_name());
+            // Of one that was written in Rust the trait has the name that is looked at below.
+            let objects = |id| if self.written.is_some() { self.resource_name(id) } else { self.trait_name(id) };
+            taken.extend(self.resources().map(objects));
             taken.insert(format!("{}Client", camel_part(&self.interface().name)));
         }
         for id in &self.interface().types {
@@ -241,7 +292,8 @@ impl<'a> Module<'a> {
 
     /// A name of the standard library: short, unless the interface has a type of that name.
     fn std(&self, name: &str) -> String {
-        let taken = self.interface().types.iter().any(|id| camel(&self.model.def(*id).name) == name);
+        // What else stands in a module of the program, nobody here knows.
+        let taken = self.written.is_some() || self.interface().types.iter().any(|id| camel(&self.model.def(*id).name) == name);
         let path = match name {
             "Vec" => "::std::vec",
             "String" => "::std::string",
@@ -255,7 +307,7 @@ impl<'a> Module<'a> {
     /// A named type as seen from this module.
     fn path(&self, id: TypeId) -> String {
         let def = self.model.def(id);
-        let name = camel(&def.name);
+        let name = if matches!(def.shape, Shape::Resource) { self.resource_name(id) } else { camel(&def.name) };
         if def.interface == self.index { name } else { format!("super::{}::{name}", self.modules[def.interface]) }
     }
 

@@ -6,6 +6,16 @@ use crate::model::{Procedure, ProcedureKind, Type, TypeId};
 
 impl Module<'_> {
     pub(super) fn server(&mut self) {
+        if self.written.is_none() {
+            self.traits();
+        }
+        emit!(self, "/// `server`, ready to be served under a name.");
+        emit!(self, "#[must_use] pub fn export(server: impl {}) -> ::upcall::Export {{", self.server_name());
+        emit!(self, "::upcall::Export::new(&INTERFACE, link::Server(server)) }}");
+        self.dispatcher();
+    }
+
+    fn traits(&mut self) {
         let id = &self.interface().id;
         emit!(self, "/// A server of `{id}`. Calls come from many threads at once.");
         if !self.interface().parts.is_empty() {
@@ -26,10 +36,6 @@ impl Module<'_> {
         for id in self.resources() {
             self.resource_trait(id);
         }
-        emit!(self, "/// `server`, ready to be served under a name.");
-        emit!(self, "#[must_use] pub fn export(server: impl Serve) -> ::upcall::Export {{");
-        emit!(self, "::upcall::Export::new(&INTERFACE, link::Server(server)) }}");
-        self.dispatcher();
     }
 
     fn resource_trait(&mut self, id: TypeId) {
@@ -57,7 +63,8 @@ impl Module<'_> {
     }
 
     fn dispatcher(&mut self) {
-        emit!(self, "impl<S: Serve> stub::Dispatch for link::Server<S> {{");
+        let server = self.server_name();
+        emit!(self, "impl<S: {server}> stub::Dispatch for link::Server<S> {{");
         emit!(self, "fn dispatch(&self, call: stub::Call<'_>) -> stub::Replied {{");
         let interface = self.interface();
         if interface.parts.is_empty() {
@@ -78,7 +85,10 @@ impl Module<'_> {
             }
             emit!(self, "_ => call.unknown(), }} }} }}");
         }
-        emit!(self, "#[inline] pub(super) fn run_<S: Serve>(server_: &S, number: u16, call: stub::Call<'_>) -> stub::Replied {{");
+        emit!(
+            self,
+            "#[inline] pub(super) fn run_<S: {server}>(server_: &S, number: u16, call: stub::Call<'_>) -> stub::Replied {{"
+        );
         emit!(self, "match number {{");
         for (number, procedure) in self.procedures() {
             self.arm(number, procedure);
@@ -89,7 +99,7 @@ impl Module<'_> {
     fn arm(&mut self, number: usize, procedure: &Procedure) {
         let args = if procedure.params.is_empty() { "_" } else { "args_" };
         emit!(self, "{number} => call.respond(|{args}: &stub::Decoder<'_>| {{");
-        let (mut object, mut of) = ("server_".to_owned(), "Serve".to_owned());
+        let (mut object, mut of) = ("server_".to_owned(), self.server_name());
         if let (ProcedureKind::Method(id), Some(this)) = (procedure.kind, procedure.params.first()) {
             of = self.trait_name(id);
             emit!(self, "let this_ = args_.borrow::<dyn {of}>({})?;", this.offset);
@@ -116,7 +126,10 @@ impl Module<'_> {
         let mut arguments = vec![object];
         for param in self.params(procedure) {
             let name = snake(&param.name);
+            let owned = self.is_owned(procedure, param);
             arguments.push(match self.pass(&param.ty) {
+                Pass::Text | Pass::List | Pass::Reference if owned => name,
+                Pass::Bytes if owned => format!("{name}.to_vec()"),
                 Pass::Value | Pass::Bytes | Pass::Own(_) | Pass::Carrier => name,
                 Pass::Text | Pass::List | Pass::Reference => format!("&{name}"),
                 Pass::Borrow(_) => format!("&*{name}"),

@@ -73,9 +73,11 @@ impl Module<'_> {
         for id in &self.interface().types {
             let def = model.def(*id);
             match &def.shape {
+                Shape::Alias(_) if self.is_declared(def) => {}
                 Shape::Alias(target) => self.alias(def, target),
                 Shape::Record(fields) => self.record(def, fields, self.properties[id.0]),
                 Shape::Variant(cases) => self.variant(def, cases, self.properties[id.0]),
+                Shape::Enum(labels) if self.is_declared(def) => self.declared_enumeration(def, labels),
                 Shape::Enum(labels) => self.enumeration(def, labels),
                 Shape::Flags(labels) => self.flags(def, labels),
                 Shape::Resource => {} // client.rs and server.rs
@@ -161,12 +163,14 @@ impl Module<'_> {
     fn record(&mut self, def: &Def, fields: &[Field], properties: Properties) {
         let (offsets, layout) = self.model.record(fields);
         for form in self.forms(def) {
-            self.open_type(def, &form, "struct", properties);
-            for field in fields {
-                self.docs(field.docs.as_deref(), &format!("`{}`", field.name));
-                emit!(self, "pub {}: {},", snake(&field.name), self.ty(&field.ty, form.side));
+            if !self.is_declared(def) {
+                self.open_type(def, &form, "struct", properties);
+                for field in fields {
+                    self.docs(field.docs.as_deref(), &format!("`{}`", field.name));
+                    emit!(self, "pub {}: {},", snake(&field.name), self.ty(&field.ty, form.side));
+                }
+                emit!(self, "}}");
             }
-            emit!(self, "}}");
             let ty = &form.ty;
             self.layout_impl(ty, layout);
             if form.put {
@@ -202,13 +206,15 @@ impl Module<'_> {
     fn variant(&mut self, def: &Def, cases: &[Case], properties: Properties) {
         let layout = self.model.variant(cases).1;
         for form in self.forms(def) {
-            self.open_type(def, &form, "enum", properties);
-            for case in cases {
-                self.docs(case.docs.as_deref(), &format!("`{}`", case.name));
-                let payload = case.ty.as_ref().map(|t| format!("({})", self.ty(t, form.side))).unwrap_or_default();
-                emit!(self, "{}{payload},", camel(&case.name));
+            if !self.is_declared(def) {
+                self.open_type(def, &form, "enum", properties);
+                for case in cases {
+                    self.docs(case.docs.as_deref(), &format!("`{}`", case.name));
+                    let payload = case.ty.as_ref().map(|t| format!("({})", self.ty(t, form.side))).unwrap_or_default();
+                    emit!(self, "{}{payload},", camel(&case.name));
+                }
+                emit!(self, "}}");
             }
-            emit!(self, "}}");
             self.layout_impl(&form.ty, layout);
             if form.put {
                 self.put_variant(&form, cases, layout.fixed);
@@ -270,6 +276,17 @@ impl Module<'_> {
         }
         emit!(self, "found => Err(stub::Malformed::discriminant(at, found.into(), {})),", cases.len());
         emit!(self, "}} }} }}");
+    }
+
+    /// One that the program has declared: it need not be `Copy`, nor can be counted on to have any numbers.
+    fn declared_enumeration(&mut self, def: &Def, labels: &[Label]) {
+        let case = |label: &Label| Case { name: label.name.clone(), ty: None, docs: None };
+        let cases: Vec<Case> = labels.iter().map(case).collect();
+        for form in self.forms(def) {
+            self.layout_impl(&form.ty, def.layout);
+            self.put_variant(&form, &cases, true);
+            self.get_variant(&form, &cases);
+        }
     }
 
     fn enumeration(&mut self, def: &Def, labels: &[Label]) {
@@ -354,6 +371,10 @@ impl Module<'_> {
     /// The names of the types of this module that stand as the error of a result in one of its procedures.
     fn error_types(&self) -> Vec<String> {
         let mut names = Vec::new();
+        if self.written.is_some() {
+            // What a program has declared it can also make an error, in its own words.
+            return names;
+        }
         let own = &self.model.interfaces;
         for interface in own {
             for procedure in &interface.procedures {
