@@ -26,7 +26,7 @@
 //!
 //! # The path through the code
 //! `parse/` (all contact with `wit-parser`; refusals) → [`model`] with [`layout`], [`signature`] and `limits.rs` →
-//! `rust/` (the generator), `print.rs` (WIT again), [`dynamic`], [`diff`].
+//! `rust/` and `c/` (the generators), `print.rs` (WIT again), [`dynamic`], [`diff`]. [`written`] makes WIT of Rust, before all that.
 //!
 //! # Limits
 //! ```toml
@@ -73,6 +73,7 @@ mod parse;
 mod print;
 mod rust;
 pub mod signature;
+pub mod written;
 
 pub use c::Code as CCode;
 pub use error::{Error, Location};

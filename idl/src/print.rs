@@ -48,7 +48,7 @@ struct Printer<'a> {
 }
 
 /// A name, marked as one where it is also a keyword.
-fn name(name: &str) -> String {
+pub(crate) fn name(name: &str) -> String {
     const KEYWORDS: &[&str] = &[
         "as",
         "async",

@@ -22,12 +22,12 @@ fn escape(name: String) -> String {
 }
 
 /// `read-all` as `read_all`, `type` as `r#type`.
-pub(super) fn snake(name: &str) -> String {
+pub(crate) fn snake(name: &str) -> String {
     escape(snake_part(name))
 }
 
 /// The same, as a part of a longer name: nothing is escaped.
-pub(super) fn snake_part(name: &str) -> String {
+pub(crate) fn snake_part(name: &str) -> String {
     name.replace('-', "_").to_lowercase()
 }
 
@@ -37,7 +37,7 @@ pub(super) fn camel(name: &str) -> String {
 }
 
 /// The same, as a part of a longer name: nothing is escaped.
-pub(super) fn camel_part(name: &str) -> String {
+pub(crate) fn camel_part(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     for word in name.split('-') {
         let mut letters = word.chars();
