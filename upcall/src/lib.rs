@@ -34,7 +34,7 @@
 //! This crate re-exports the parts that programs use; its own is one function that joins threads with calls ([`thread::processors`]).
 #![forbid(unsafe_code)]
 
-pub use upcall_macros::interface;
+pub use upcall_macros::{interface, package};
 pub use upcall_rpc::{
     Abandon, Amounts, BindError, Bytes, CallError, Ceilings, ClientBinding, Export, Failure, HandOff, Lent, Malformed, Pacing,
     Running, ServeError, Server, Shortage,
