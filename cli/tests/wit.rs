@@ -198,3 +198,45 @@ fn explain_says_where_values_travel_and_what_that_takes() {
     assert_eq!(code, 1);
     assert!(complaint.contains("bad.wit:1:"), "{complaint}");
 }
+
+#[test]
+fn emit_writes_the_wit_of_a_rust_file() {
+    let files = Files::new(&[
+        (
+            "src/lib.rs",
+            "pub mod deep {
+    /// Sums.
+    #[upcall::package(\"demo:sums@1.0.0\")]
+    pub mod sums {
+        #[limits(list = 100)]
+        pub trait Sums { fn total(&self, numbers: &[u32]) -> u64; }
+    }
+    #[package(\"demo:one\")]
+    trait One { fn one(&self); }
+}",
+        ),
+        ("wrong.rs", "#[upcall::package(\"a:b\")]\ntrait One {\n    fn one(&self) -> usize;\n}"),
+        ("none.rs", "fn main() {}"),
+        ("broken.rs", "fn main( {}"),
+        ("wit/empty", ""),
+    ]);
+    let sums = "package demo:sums@1.0.0;\n\n/// Sums.\ninterface sums {\n    total: func(numbers: list<u32>) -> u64;\n}\n";
+    let (code, said, _) = files.run("emit src/lib.rs");
+    let one = "package demo:one;\n\ninterface one {\n    one: func();\n}\n";
+    assert_eq!((code, said), (0, format!("{sums}// [sums]\n// list = 100\n{one}")));
+    assert_eq!(files.run("emit src/lib.rs -o wit").1, "wit/sums.wit\nwit/sums.toml\nwit/one.wit\n");
+    assert_eq!(std::fs::read_to_string(files.path("wit/sums.wit")).expect("a file"), sums);
+    // It is what it is for: the limits count, and stubs are made.
+    assert!(files.run("generate wit/sums.wit --lang c").1.contains("sums_total"));
+    assert_eq!(files.run("check wit/sums.wit").0, 0);
+    for (arguments, expected) in [
+        ("emit wrong.rs", "wrong.rs:3:22: its size is a matter of the machine"),
+        ("emit none.rs", "none.rs has no interface: put #[upcall::package("),
+        ("emit broken.rs", "broken.rs:1:"),
+        ("emit missing.rs", "cannot read missing.rs"),
+        ("emit src/lib.rs -o nowhere", "cannot write nowhere/sums.wit"),
+    ] {
+        let (code, _, error) = files.run(arguments);
+        assert!(code != 0 && error.contains(expected), "{arguments}: {code} {error}");
+    }
+}

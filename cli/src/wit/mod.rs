@@ -2,6 +2,7 @@
 
 mod check;
 mod diff;
+mod emit;
 mod explain;
 mod generate;
 
@@ -12,6 +13,7 @@ use crate::Done;
 pub enum Suite {
     Check(check::Args),
     Diff(diff::Args),
+    Emit(emit::Args),
     Explain(explain::Args),
     Generate(generate::Args),
 }
@@ -20,6 +22,7 @@ pub fn run(suite: Suite) -> Done {
     match suite {
         Suite::Check(args) => check::run(&args),
         Suite::Diff(args) => diff::run(&args),
+        Suite::Emit(args) => emit::run(&args),
         Suite::Explain(args) => explain::run(&args),
         Suite::Generate(args) => generate::run(&args),
     }
