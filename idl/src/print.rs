@@ -5,6 +5,7 @@
 //! as they are used.
 
 use crate::model::{Interface, Model, Param, ProcedureKind, Shape, Type, TypeId};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 impl Model {
@@ -13,13 +14,19 @@ impl Model {
     pub fn wit(&self, ty: &Type) -> String {
         Printer { model: self, interface: None, text: String::new() }.ty(ty)
     }
+
+    /// The package with what it uses of others as one text, which means what the model means; [`source`](Self::source) is that only where there was none already.
+    #[must_use]
+    pub fn printed(&self) -> String {
+        print(self)
+    }
 }
 
 /// The whole package.
 pub(crate) fn print(model: &Model) -> String {
     let mut out = Printer { model, interface: None, text: String::new() };
     let version = model.version.as_ref().map(|v| format!("@{v}")).unwrap_or_default();
-    out.line(0, &format!("package {}{version};", model.package));
+    out.line(0, &format!("package {}{version};", path(&model.package)));
     for (index, interface) in model.interfaces.iter().enumerate().filter(|(_, i)| i.foreign.is_none()) {
         out.text.push('\n');
         out.interface(0, index, interface);
@@ -29,7 +36,7 @@ pub(crate) fn print(model: &Model) -> String {
     packages.dedup();
     for package in packages {
         out.text.push('\n');
-        out.line(0, &format!("package {package} {{"));
+        out.line(0, &format!("package {} {{", path(package)));
         for (index, interface) in model.interfaces.iter().enumerate() {
             if interface.foreign.as_ref() == Some(package) {
                 out.interface(1, index, interface);
@@ -99,6 +106,13 @@ pub(crate) fn name(name: &str) -> String {
     if KEYWORDS.contains(&name) { format!("%{name}") } else { name.to_owned() }
 }
 
+/// A name of several parts, `namespace:package/interface@version`.
+fn path(path: &str) -> String {
+    let (names, version) = path.split_at(path.find('@').unwrap_or(path.len()));
+    let packages: Vec<String> = names.split(':').map(|part| part.split('/').map(name).collect::<Vec<_>>().join("/")).collect();
+    format!("{}{version}", packages.join(":"))
+}
+
 impl Printer<'_> {
     fn line(&mut self, depth: usize, line: &str) {
         let _ = writeln!(self.text, "{:width$}{line}", "", width = depth * 4);
@@ -114,6 +128,7 @@ impl Printer<'_> {
         self.interface = Some(index);
         self.docs(depth, interface.docs.as_ref());
         self.line(depth, &format!("interface {} {{", name(&interface.name)));
+        self.unnamed_uses(depth + 1, index, interface);
         for id in &interface.types {
             self.def(depth + 1, index, *id);
         }
@@ -124,6 +139,44 @@ impl Printer<'_> {
             self.line(depth + 1, &line);
         }
         self.line(depth, "}");
+    }
+
+    /// What a world exports uses the types of what it imports, and has no line of WIT that says so: as interfaces they need one.
+    fn unnamed_uses(&mut self, depth: usize, index: usize, interface: &Interface) {
+        let mut used = BTreeSet::new();
+        for procedure in &interface.procedures {
+            // What a method is called on is no part of its text.
+            let skip = usize::from(matches!(procedure.kind, ProcedureKind::Method(_)));
+            procedure.params[skip..]
+                .iter()
+                .map(|param| &param.ty)
+                .chain(&procedure.result)
+                .for_each(|ty| mentioned(ty, &mut used));
+        }
+        for id in &interface.types {
+            match &self.model.def(*id).shape {
+                Shape::Record(fields) => fields.iter().for_each(|field| mentioned(&field.ty, &mut used)),
+                Shape::Variant(cases) => cases.iter().filter_map(|case| case.ty.as_ref()).for_each(|ty| mentioned(ty, &mut used)),
+                // One of another interface's is itself such a line.
+                Shape::Alias(Type::Named(_)) | Shape::Enum(_) | Shape::Flags(_) | Shape::Resource => {}
+                Shape::Alias(ty) => mentioned(ty, &mut used),
+            }
+        }
+        for id in used {
+            let def = self.model.def(id);
+            // Resources are written by the name that they have here, if they have one.
+            let named = matches!(def.shape, Shape::Resource) && self.used_as(id).is_some();
+            if def.interface != index && !named {
+                let path = self.way_to(index, def.interface);
+                self.line(depth, &format!("use {path}.{{{}}};", name(&def.name)));
+            }
+        }
+    }
+
+    /// How one interface names another.
+    fn way_to(&self, from: usize, to: usize) -> String {
+        let (from, to) = (&self.model.interfaces[from], &self.model.interfaces[to]);
+        if to.foreign == from.foreign { name(&to.name) } else { path(&to.id) }
     }
 
     fn function(&self, head: &str, params: &[Param], result: Option<&Type>) -> String {
@@ -138,9 +191,7 @@ impl Printer<'_> {
         if let Shape::Alias(Type::Named(target)) = &def.shape {
             let target = self.model.def(*target);
             if target.interface != interface {
-                let from = &self.model.interfaces[target.interface];
-                let here = &self.model.interfaces[interface].foreign;
-                let path = if from.foreign == *here { name(&from.name) } else { from.id.clone() };
+                let path = self.way_to(interface, target.interface);
                 let renamed = if target.name == def.name { String::new() } else { format!(" as {own}") };
                 self.line(depth, &format!("use {path}.{{{}{renamed}}};", name(&target.name)));
                 return;
@@ -239,11 +290,27 @@ impl Printer<'_> {
 
     /// A resource as the interface that is printed calls it: another's may be in use under another name.
     fn resource(&self, id: TypeId) -> &str {
+        &self.model.def(self.used_as(id).unwrap_or(id)).name
+    }
+
+    /// The name that the interface that is printed has for another's resource.
+    fn used_as(&self, id: TypeId) -> Option<TypeId> {
         let model = self.model;
-        let used = self.interface.filter(|i| *i != model.def(id).interface).and_then(|i| {
-            let is_it = |alias: &&TypeId| *model.resolve(&Type::Named(**alias)) == Type::Named(id);
-            model.interfaces[i].types.iter().find(is_it)
-        });
-        &model.def(used.copied().unwrap_or(id)).name
+        let interface = self.interface.filter(|i| *i != model.def(id).interface)?;
+        let is_it = |alias: &&TypeId| *model.resolve(&Type::Named(**alias)) == Type::Named(id);
+        model.interfaces[interface].types.iter().find(is_it).copied()
+    }
+}
+
+/// The named types in `ty`.
+fn mentioned(ty: &Type, names: &mut BTreeSet<TypeId>) {
+    match ty {
+        Type::Named(id) | Type::Own(id) | Type::Borrow(id) => {
+            names.insert(*id);
+        }
+        Type::List(t) | Type::FixedList(t, _) | Type::Option(t) => mentioned(t, names),
+        Type::Result(ok, err) => [ok, err].into_iter().flatten().for_each(|t| mentioned(t, names)),
+        Type::Tuple(types) => types.iter().for_each(|t| mentioned(t, names)),
+        _ => {}
     }
 }
