@@ -1,5 +1,7 @@
 //! The C that is generated compiles: without warnings as C11, its headers as C++17 too, for all packages that are accepted.
 
+mod echo;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -11,24 +13,6 @@ const BATCH: usize = 24;
 
 fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
-}
-
-fn packages() -> Vec<(String, PathBuf)> {
-    let mut all = Vec::new();
-    for collection in
-        ["packages/spin", "packages/wasi-0.2", "packages/wasi-0.3", "packages/wasi-proposals", "packages/wit-parser", "wit"]
-    {
-        for entry in std::fs::read_dir(here("tests").join(collection)).unwrap() {
-            let path = entry.unwrap().path();
-            let name = format!("{collection}/{}", path.file_stem().unwrap().to_string_lossy());
-            let stem: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-            if path.extension().is_none_or(|ending| ending != "toml") {
-                all.push((stem, path));
-            }
-        }
-    }
-    all.sort();
-    all
 }
 
 fn compile(compiler: &str, options: &[&str], files: &[PathBuf]) {
@@ -43,7 +27,7 @@ fn what_is_generated_compiles_without_warnings() {
     std::fs::create_dir_all(&folder).unwrap();
     let mut sources = Vec::new();
     let mut headers = Vec::new();
-    for (stem, path) in packages() {
+    for (stem, path) in echo::packages() {
         let Ok(code) = upcall_idl::generate_c(&path, &stem) else { continue };
         let source = folder.join(format!("{stem}.c"));
         std::fs::write(folder.join(format!("{stem}.h")), code.header).unwrap();
