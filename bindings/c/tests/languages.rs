@@ -4,27 +4,20 @@
 //! channels too. C's server says itself, when it ends, whether each of its objects was dropped once.
 #![forbid(unsafe_code)]
 
+use gcc::{here, left_out};
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+mod gcc;
 mod rust;
 
 /// The programs, in a folder that goes with this.
 struct Programs {
     folder: tempfile::TempDir,
-}
-
-fn here(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
-}
-
-/// The shared library: cargo puts it beside this test.
-fn library() -> PathBuf {
-    std::env::current_exe().unwrap().with_file_name("libupcall_c.so")
 }
 
 fn programs() -> &'static Programs {
@@ -34,10 +27,7 @@ fn programs() -> &'static Programs {
         let code = upcall_idl::generate_c(here("tests/languages/every.wit"), "every").unwrap();
         std::fs::write(folder.path().join("every.h"), code.header).unwrap();
         std::fs::write(folder.path().join("every.c"), code.source).unwrap();
-        // By the names that it has when it is installed.
-        for name in ["libupcall.so", "libupcall.so.0"] {
-            std::os::unix::fs::symlink(library(), folder.path().join(name)).unwrap();
-        }
+        gcc::install(folder.path());
         std::thread::scope(|scope| {
             for program in ["server", "client"] {
                 let folder = folder.path();
@@ -49,38 +39,14 @@ fn programs() -> &'static Programs {
 }
 
 fn compile(program: &str, folder: &Path) {
-    let mut gcc = Command::new("gcc");
-    gcc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g", "-O1", "-pthread", "-I"])
-        .arg(here("include"))
-        .arg("-I")
-        .arg(folder);
-    gcc.args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]);
-    gcc.arg(here("tests/languages").join(program).with_extension("c"))
-        .arg(folder.join("every.c"))
-        .arg("-o")
-        .arg(folder.join(program));
-    gcc.arg("-L").arg(folder).args(["-lupcall", "-Wl,-rpath"]).arg(folder);
-    let run = gcc.output().unwrap();
-    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let sources = [here("tests/languages").join(program).with_extension("c"), folder.join("every.c")];
+    gcc::compile(&["-g", "-O1"], &sources, folder, program);
 }
 
 impl Programs {
     fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(self.folder.path().join(program));
-        // Its server's stacks are not those that the sanitizer knows, and some of the runtime's memory is meant to stay.
-        let leaks = if program == "client" { "1" } else { "0" };
-        command.env("ASAN_OPTIONS", format!("detect_leaks={leaks}:detect_stack_use_after_return=0:halt_on_error=1"));
-        command
+        gcc::command(&self.folder.path().join(program), program == "client")
     }
-}
-
-/// Where the library is built with a sanitizer of Rust's (`make asan`), gcc's cannot be linked with it, and programs in C are left out.
-fn left_out() -> bool {
-    let out = std::env::var("RUSTFLAGS").is_ok_and(|flags| flags.contains("sanitizer"));
-    if out {
-        println!("left out: the library has a sanitizer's runtime of its own");
-    }
-    out
 }
 
 /// A C server that serves, and ends with this.
