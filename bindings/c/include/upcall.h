@@ -279,6 +279,9 @@ void upcall_bytes_each(const upcall_bytes *bytes, void (*each)(void *context, co
 #error "Upcall's layout is little endian, and so must the machine be"
 #endif
 
+/* What the files of two packages may both define, because both use the interface of a third: the linker takes one. */
+#define UPCALL_SHARED __attribute__((weak))
+
 typedef struct upcall_procedure {
     const char *name;
     const char *signature;

@@ -81,10 +81,11 @@ impl Generator<'_> {
             interface.id
         );
         let id = super::literal(&interface.id);
+        let shared = self.linkage(index);
         let _ = writeln!(
             self.bodies,
-            "{client} *{bind}(const char *name, upcall_error *error) {{\n    return ({client} *)upcall_bind(name, &interface_{prefix}, error);\n}}\n\n\
-             {client} *{from}(const upcall_client *carrier, upcall_error *error) {{\n    return ({client} *)upcall_client_part(carrier, {id}, error);\n}}\n"
+            "{shared}{client} *{bind}(const char *name, upcall_error *error) {{\n    return ({client} *)upcall_bind(name, &interface_{prefix}, error);\n}}\n\n\
+             {shared}{client} *{from}(const upcall_client *carrier, upcall_error *error) {{\n    return ({client} *)upcall_client_part(carrier, {id}, error);\n}}\n"
         );
         for id in self.resources_of(index) {
             self.resource(id, &prefix);
@@ -110,9 +111,10 @@ impl Generator<'_> {
              static inline void {served_drop}({served} *object) {{ upcall_object_drop((upcall_object *)object); }}\n"
         );
         let (served_new, kind) = (served_new.clone(), self.kind(id));
+        let shared = self.linkage(self.model.def(id).interface);
         let _ = writeln!(
             self.bodies,
-            "{served} *{served_new}(void *value, void (*drop)(void *value)) {{\n    return ({served} *)upcall_object_new(&{kind}, value, drop);\n}}\n"
+            "{shared}{served} *{served_new}(void *value, void (*drop)(void *value)) {{\n    return ({served} *)upcall_object_new(&{kind}, value, drop);\n}}\n"
         );
     }
 
@@ -170,7 +172,8 @@ impl Generator<'_> {
         } else {
             self.by_block(index, number, procedure, &on, &values, &name)
         };
-        let _ = writeln!(self.bodies, "{head} {{\n{body}}}\n");
+        let shared = self.linkage(index);
+        let _ = writeln!(self.bodies, "{shared}{head} {{\n{body}}}\n");
     }
 
     /// All values fit into the message.

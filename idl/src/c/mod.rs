@@ -9,6 +9,9 @@
 //!
 //! Values with handles in them have two types, one of clients and one of servers (`served_`), as in Rust: clients hold resources, servers objects.
 //!
+//! What is of another package may be in the files of several: each declaration is guarded, by its name and a hash of what it says, and each function is weak, so that a program
+//! can include and link all of them. The linker takes one of each; they are the same.
+//!
 //! Names that a WIT name could also become end in an underscore when they are ours and stand in a function: no WIT name does.
 
 mod client;
@@ -18,6 +21,7 @@ mod types;
 mod values;
 
 use crate::model::{Interface, Model, Procedure, ProcedureKind, Shape, Type, TypeId};
+use crate::signature;
 use names::{Names, comment, literal, snake};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
@@ -121,7 +125,9 @@ impl<'a> Generator<'a> {
             }
         }
         for index in &bound {
+            let start = self.functions.len();
             self.client(*index);
+            self.guard_functions(*index, start, "client");
         }
         // An interface's server is declared before those that carry it.
         let mut made = BTreeSet::new();
@@ -137,7 +143,35 @@ impl<'a> Generator<'a> {
         for part in &self.model.interfaces[index].parts {
             self.server_and_parts(part.interface, made);
         }
+        let start = self.functions.len();
         self.server(index);
+        self.guard_functions(index, start, "server");
+    }
+
+    /// A declaration, which other packages may have too if its interface is of another one. `says` is what must be the same in all of them then.
+    fn guarded(&self, home: usize, name: &str, says: &str, text: &str) -> String {
+        let interface = self.interface(home);
+        let Some(package) = &interface.foreign else { return text.to_owned() };
+        let (guard, hash) = (format!("UPCALL_HAS_{name}"), signature::hash(says) as u32);
+        let other =
+            format!("{name} is another one in a file that was included before: generate both from the same version of {package}");
+        format!(
+            "#ifndef {guard}\n#define {guard} UINT32_C({hash:#010x})\n{}\n#elif {guard} != UINT32_C({hash:#010x})\n#error \"{other}\"\n#endif\n\n",
+            text.trim_end()
+        )
+    }
+
+    /// What stands before the definition of a function.
+    fn linkage(&self, home: usize) -> &'static str {
+        if self.interface(home).foreign.is_some() { "UPCALL_SHARED " } else { "" }
+    }
+
+    /// The part of the header about an interface's procedures, from `start` on, in which both sides must be the same.
+    fn guard_functions(&mut self, index: usize, start: usize, side: &str) {
+        let text = self.functions.split_off(start);
+        let says: String = self.interface(index).bound().map(|procedure| format!("{}\n", procedure.signature)).collect();
+        let text = self.guarded(index, &format!("{}_{side}", self.prefixes[index]), &says, &text);
+        self.functions.push_str(&text);
     }
 
     fn interface(&self, index: usize) -> &'a Interface {

@@ -76,11 +76,12 @@ impl Generator<'_> {
                 "    switch (number_) {{\n{arms}        default: upcall_call_fail(call_, \"there is no such procedure\"); break;\n    }}\n"
             )
         };
+        let shared = self.linkage(index);
         let _ = writeln!(
             self.bodies,
             "static void dispatch_{prefix}(const void *functions_, uint32_t number_, upcall_call *call_) {{\n    (void)number_;\n{carried}{switch}}}\n\n\
              static upcall_status check_{prefix}(const {server} *f_, upcall_error *error_) {{\n    (void)error_;\n    (void)f_;\n{checks}    return UPCALL_OK;\n}}\n\n\
-             upcall_status {export}(upcall_server *server, const char *name, const {server} *functions, upcall_error *error) {{\n\
+             {shared}upcall_status {export}(upcall_server *server, const char *name, const {server} *functions, upcall_error *error) {{\n\
              \x20   if (functions != NULL && check_{prefix}(functions, error) != UPCALL_OK) return UPCALL_MISUSE;\n\
              \x20   return upcall_server_export(server, name, &interface_{prefix}, functions, dispatch_{prefix}, error);\n}}\n"
         );

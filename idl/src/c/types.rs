@@ -171,14 +171,27 @@ impl Generator<'_> {
             }
             _ => {}
         }
-        self.structure(&name, &members);
+        self.structure(home, "", &name, &members);
         self.unnamed.insert(key, name.clone());
         name
     }
 
     /// Declares a struct. WIT has none without members, and neither has C.
-    fn structure(&mut self, name: &str, members: &str) {
-        let _ = writeln!(self.types, "typedef struct {name} {{\n{members}}} {name};\n");
+    fn structure(&mut self, home: usize, docs: &str, name: &str, members: &str) {
+        self.declaration_of(home, name, &format!("{docs}typedef struct {name} {{\n{members}}} {name};\n\n"));
+    }
+
+    /// Declares something called `name`. Comments make no difference to whether it is the same elsewhere.
+    fn declaration_of(&mut self, home: usize, name: &str, text: &str) {
+        let mut says = String::new();
+        let mut rest = text;
+        while let Some((before, comment)) = rest.split_once("/*") {
+            says.push_str(before.trim_end());
+            rest = comment.split_once("*/").map_or("", |(_, after)| after);
+        }
+        says.push_str(rest);
+        let text = self.guarded(home, name, &says, text);
+        self.types.push_str(&text);
     }
 
     pub(super) fn declare(&mut self, id: TypeId) {
@@ -191,16 +204,18 @@ impl Generator<'_> {
             Shape::Flags(labels) => self.declare_flags(id, labels, &docs),
             Shape::Resource => {
                 let (client, served) = (self.named[&(id, Side::Client)].clone(), self.named[&(id, Side::Server)].clone());
-                let _ = writeln!(self.types, "{docs}typedef struct {client} {client};");
-                let _ = writeln!(self.types, "/* The same in a server: an object that it gives away, or was given. */");
-                let _ = writeln!(self.types, "typedef struct {served} {served};\n");
+                let text = format!(
+                    "{docs}typedef struct {client} {client};\n\
+                     /* The same in a server: an object that it gives away, or was given. */\ntypedef struct {served} {served};\n\n"
+                );
+                self.declaration_of(def.interface, &client, &text);
             }
             Shape::Alias(target) => {
                 for side in sides(def.holds.any()) {
                     let name = self.named[&(id, *side)].clone();
                     let target = self.ty(target, *side, def.interface);
                     let space = if target.ends_with('*') { "" } else { " " };
-                    let _ = writeln!(self.types, "{docs}typedef {target}{space}{name};\n");
+                    self.declaration_of(def.interface, &name, &format!("{docs}typedef {target}{space}{name};\n\n"));
                 }
             }
         }
@@ -216,15 +231,15 @@ impl Generator<'_> {
                 let value = self.variable(&field.ty, *side, def.interface, &member(&field.name));
                 let _ = writeln!(members, "    {value};");
             }
-            self.types.push_str(docs);
-            self.structure(&self.named[&(id, *side)].clone(), &members);
+            self.structure(def.interface, docs, &self.named[&(id, *side)].clone(), &members);
         }
     }
 
     fn declare_variant(&mut self, id: TypeId, def: &Def, cases: &[Case], docs: &str) {
         let name = self.named[&(id, Side::Client)].clone();
         let labels: Vec<Label> = cases.iter().map(|c| Label { name: c.name.clone(), docs: c.docs.clone() }).collect();
-        self.constants(&name, &labels);
+        let constants = self.constants(&name, &labels);
+        self.declaration_of(def.interface, &format!("{name}_tag"), &constants);
         let bits = discriminant_size(cases.len()) * 8;
         for side in sides(def.holds.any()) {
             let mut members = format!("    uint{bits}_t tag;\n");
@@ -238,13 +253,12 @@ impl Generator<'_> {
             if !union.is_empty() {
                 let _ = writeln!(members, "    union {{\n{union}    }} as;");
             }
-            self.types.push_str(docs);
-            self.structure(&self.named[&(id, *side)].clone(), &members);
+            self.structure(def.interface, docs, &self.named[&(id, *side)].clone(), &members);
         }
     }
 
     /// The numbers of cases.
-    fn constants(&mut self, name: &str, labels: &[Label]) {
+    fn constants(&mut self, name: &str, labels: &[Label]) -> String {
         let stem = name.strip_suffix("_t").unwrap_or(name).to_uppercase();
         let mut text = String::new();
         for (number, label) in labels.iter().enumerate() {
@@ -254,28 +268,26 @@ impl Generator<'_> {
             let constant = self.names.take(format!("{stem}_{}", snake(&label.name).to_uppercase()));
             let _ = writeln!(text, "    {constant} = {number}{}", if number + 1 < labels.len() { "," } else { "" });
         }
-        if !text.is_empty() {
-            let _ = writeln!(self.types, "enum {{\n{text}}};");
-        }
+        if text.is_empty() { text } else { format!("enum {{\n{text}}};\n") }
     }
 
     fn declare_enum(&mut self, id: TypeId, labels: &[Label], docs: &str) {
         let name = self.named[&(id, Side::Client)].clone();
         let bits = discriminant_size(labels.len()) * 8;
-        self.types.push_str(docs);
-        self.constants(&name, labels);
-        let _ = writeln!(self.types, "typedef uint{bits}_t {name};\n");
+        let text = format!("{docs}{}typedef uint{bits}_t {name};\n\n", self.constants(&name, labels));
+        self.declaration_of(self.model.def(id).interface, &name, &text);
     }
 
     fn declare_flags(&mut self, id: TypeId, labels: &[Label], docs: &str) {
         let name = self.named[&(id, Side::Client)].clone();
         let bits = flags_size(labels.len()).unwrap_or(8) * 8;
         let stem = name.strip_suffix("_t").unwrap_or(&name).to_uppercase();
-        let _ = writeln!(self.types, "{docs}typedef uint{bits}_t {name};");
+        let mut text = format!("{docs}typedef uint{bits}_t {name};\n");
         for (number, label) in labels.iter().enumerate() {
             let constant = self.names.take(format!("{stem}_{}", snake(&label.name).to_uppercase()));
-            let _ = writeln!(self.types, "#define {constant} ((uint{bits}_t)(UINT64_C(1) << {number}))");
+            let _ = writeln!(text, "#define {constant} ((uint{bits}_t)(UINT64_C(1) << {number}))");
         }
-        self.types.push('\n');
+        text.push('\n');
+        self.declaration_of(self.model.def(id).interface, &name, &text);
     }
 }

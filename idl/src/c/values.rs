@@ -165,7 +165,7 @@ impl Generator<'_> {
                     self.functions,
                     "/* Frees what a result owns, resources included; not the struct itself. */\nvoid {name}({variable});"
                 );
-                (format!("void {name}({variable})"), body)
+                (format!("{}void {name}({variable})", self.linkage(home)), body)
             }
         };
         let _ = writeln!(self.bodies, "{head} {{\n{body}}}\n");
@@ -407,7 +407,11 @@ impl Generator<'_> {
         let name = self.named[&(id, Side::Server)].clone();
         let kind = format!("kind_{}", name.strip_suffix("_t").unwrap_or(&name));
         if self.kinds.insert(id) {
-            let _ = writeln!(self.statics, "static const char {kind} = 0;\n");
+            // Of a resource that others share the address must be one, whoever's function is linked.
+            let _ = match self.linkage(self.model.def(id).interface) {
+                "" => writeln!(self.statics, "static const char {kind} = 0;\n"),
+                shared => writeln!(self.statics, "extern const char {kind};\n{shared}const char {kind} = 0;\n"),
+            };
         }
         kind
     }
