@@ -227,3 +227,52 @@ pub unsafe extern "C" fn upcall_bad_reply(error: *mut Error) -> Status {
     // SAFETY: the header says that `error` is null or the caller's.
     unsafe { guard_status(error, || Err(problem.into())) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn zeroed() -> Error {
+        Error { status: Status::Ok, sent: true, text: [1; TEXT] }
+    }
+
+    fn text_of(error: &Error) -> String {
+        let bytes: Vec<u8> = error.text.iter().map(|c| *c as u8).take_while(|c| *c != 0).collect();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    /// No panic gets past the border: it becomes a status and a text, whatever it carries.
+    #[test]
+    fn a_panic_is_stopped_at_the_border() {
+        let mut error = zeroed();
+        let panics: [(fn(), &str); 3] = [
+            (|| panic!("a text"), "a bug in Upcall, please report it: a text"),
+            (|| panic!("number {}", std::hint::black_box(7)), "a bug in Upcall, please report it: number 7"),
+            (|| std::panic::panic_any(7), "a bug in Upcall, please report it: a panic without a text"),
+        ];
+        for (panics, expected) in panics {
+            let run = || {
+                panics();
+                Ok(())
+            };
+            // SAFETY: this test's own struct.
+            let status = unsafe { guard_status(&mut error, run) };
+            assert_eq!((status, error.status, error.sent), (Status::Internal, Status::Internal, false));
+            assert_eq!(text_of(&error), expected);
+            // SAFETY: null is allowed.
+            assert_eq!(unsafe { guard_status(std::ptr::null_mut(), run) }, Status::Internal);
+        }
+        assert_eq!(guard_or(7, || panic!("nobody is told")), 7);
+    }
+
+    /// A text that is too long is cut between characters, and one with a NUL does not end there.
+    #[test]
+    fn texts_fit() {
+        let mut error = zeroed();
+        let long = format!("a\0b{}", "ß".repeat(TEXT));
+        // SAFETY: this test's own struct.
+        unsafe { Problem::misuse(long.as_str()).write(&mut error) };
+        let text = text_of(&error);
+        assert!(text.starts_with("a bß") && text.ends_with('ß') && text.len() >= TEXT - 2, "{text}");
+    }
+}

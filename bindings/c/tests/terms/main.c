@@ -1,0 +1,184 @@
+/* Terms of clients and of servers, each by itself. Arguments: a name to export under or to bind, and what to look at. */
+#define _GNU_SOURCE
+#include "terms.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+static upcall_error error;
+
+#define CHECK(right)                                                                     \
+    do {                                                                                 \
+        if (!(right)) {                                                                  \
+            fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #right, error.text); \
+            exit(1);                                                                     \
+        }                                                                                \
+    } while (0)
+#define OK(call) CHECK((call) == UPCALL_OK)
+
+static uint64_t milliseconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static void where_(void *context, upcall_call *call, uint32_t *result) {
+    (void)context, (void)call;
+    *result = (uint32_t)sched_getcpu();
+}
+
+/* How long the first waits for the second, in milliseconds. */
+static uint64_t patience;
+static uint32_t inside, most;
+
+static void meet(void *context, upcall_call *call, const upcall_bytes *data, uint32_t *result) {
+    uint64_t end = milliseconds() + patience;
+    (void)context, (void)call, (void)data;
+    uint32_t now = __atomic_add_fetch(&inside, 1, __ATOMIC_SEQ_CST);
+    if (now > __atomic_load_n(&most, __ATOMIC_SEQ_CST)) __atomic_store_n(&most, now, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(&most, __ATOMIC_SEQ_CST) < 2 && milliseconds() < end) usleep(1000);
+    *result = __atomic_load_n(&most, __ATOMIC_SEQ_CST);
+    __atomic_sub_fetch(&inside, 1, __ATOMIC_SEQ_CST);
+}
+
+static void change(void *context, upcall_call *call, uint32_t a, uint32_t *result) {
+    (void)context, (void)call;
+    *result = a + 1;
+}
+
+static const terms_server_t functions = {.where = where_, .meet = meet, .change = change};
+
+/* Whom the policy was asked about, and what it says. */
+struct asked {
+    bool admits;
+    uint32_t times, user, group, process;
+};
+
+static bool admits(void *context, uint32_t user, uint32_t group, uint32_t process) {
+    struct asked *asked = (struct asked *)context;
+    asked->times++;
+    asked->user = user;
+    asked->group = group;
+    asked->process = process;
+    return asked->admits;
+}
+
+static void policy(const char *name) {
+    struct asked asked = {false, 0, 0, 0, 0};
+    upcall_server *server = upcall_server_new();
+    upcall_server_set_policy(server, admits, &asked);
+    OK(terms_export(server, name, &functions, &error));
+    upcall_running *running = upcall_server_start(server, &error);
+    CHECK(running);
+    terms_client_t *client = terms_bind(name, &error);
+    CHECK(!client && error.status == UPCALL_DENIED && strstr(error.text, "its policy does not admit it"));
+    CHECK(asked.times >= 1 && asked.user == getuid() && asked.group == getgid() && asked.process == (uint32_t)getpid());
+    asked.admits = true;
+    client = terms_bind(name, &error);
+    CHECK(client);
+    uint32_t back;
+    OK(terms_change(client, 1, &back, &error));
+    CHECK(back == 2);
+    terms_unbind(client);
+    upcall_running_stop(running);
+}
+
+static terms_client_t *shared;
+
+static void *meets(void *result) {
+    static const uint8_t bytes[900];
+    upcall_list_u8_t data = {bytes, sizeof bytes};
+    upcall_error own;
+    if (terms_meet(shared, data, (uint32_t *)result, &own) != UPCALL_OK) {
+        fprintf(stderr, "%s\n", own.text);
+        exit(1);
+    }
+    return NULL;
+}
+
+/* How many calls are in the server at once, of two whose arguments need an A-stack, where there is one. */
+static uint32_t together(upcall_shortage what, uint64_t milliseconds_each) {
+    pthread_t threads[2];
+    uint32_t found[2];
+    patience = milliseconds_each;
+    inside = most = 0;
+    upcall_client_set_shortage(terms_base(shared), what);
+    for (int i = 0; i < 2; i++) CHECK(pthread_create(&threads[i], NULL, meets, &found[i]) == 0);
+    for (int i = 0; i < 2; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+    return found[0] > found[1] ? found[0] : found[1];
+}
+
+static upcall_running *serve(const char *name, size_t processors) {
+    upcall_server *server = upcall_server_new();
+    upcall_server_set_processors(server, processors);
+    OK(terms_export(server, name, &functions, &error));
+    upcall_running *running = upcall_server_start(server, &error);
+    CHECK(running);
+    shared = terms_bind(name, &error);
+    CHECK(shared);
+    return running;
+}
+
+static void shortage(const char *name) {
+    upcall_running *running = serve(name, 2);
+    /* The second waits for the A-stack until the first gives up waiting for it. */
+    CHECK(together(UPCALL_WAIT, 300) == 1);
+    /* It brings memory of its own. */
+    CHECK(together(UPCALL_GROW, 20000) == 2);
+    terms_unbind(shared);
+    upcall_running_stop(running);
+}
+
+/* How often of ten times a server that slept runs a call on the processor of its caller. */
+static int comes(upcall_hand_off when, uint32_t processor) {
+    int here = 0;
+    upcall_client_set_hand_off(terms_base(shared), when);
+    for (int i = 0; i < 10; i++) {
+        uint32_t found;
+        usleep(30000);
+        OK(terms_where(shared, &found, &error));
+        here += found == processor;
+    }
+    return here;
+}
+
+static void hand_off(const char *name) {
+    upcall_running *running = serve(name, 1);
+    cpu_set_t one;
+    uint32_t processor = (uint32_t)sched_getcpu();
+    CPU_ZERO(&one);
+    CPU_SET(processor, &one);
+    CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+    /* A call by a thread that polls gives its processor only where it is told to. That it does not otherwise is not seen from here: it sleeps while a sleeping server wakes, and
+     * the kernel may put the server there by itself. */
+    upcall_client_set_pacing(terms_base(shared), UPCALL_POLL);
+    CHECK(comes(UPCALL_AT_ONCE, processor) >= 8);
+    comes(UPCALL_WHEN_IDLE, processor);
+    terms_unbind(shared);
+    upcall_running_stop(running);
+}
+
+static void mismatch(const char *name) {
+    terms_client_t *client = terms_bind(name, &error);
+    CHECK(!client && error.status == UPCALL_MISMATCH);
+    CHECK(strstr(error.text, "change: func(a: u32) -> u32") && strstr(error.text, "change: func(a: u64) -> u32"));
+    CHECK(strstr(error.text, "added") == NULL && strstr(error.text, "where") == NULL);
+}
+
+int main(int count, char **arguments) {
+    CHECK(count == 3);
+    static const struct {
+        const char *what;
+        void (*run)(const char *name);
+    } all[] = {{"policy", policy}, {"shortage", shortage}, {"hand-off", hand_off}, {"mismatch", mismatch}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (strcmp(arguments[2], all[i].what) == 0) {
+            all[i].run(arguments[1]);
+            return 0;
+        }
+    }
+    return 2;
+}
