@@ -85,9 +85,12 @@ impl Module<'_> {
             }
             emit!(self, "_ => call.unknown(), }} }} }}");
         }
+        // Methods are called on objects: one that has nothing else leaves the server unused.
+        let unused = self.procedures().all(|(_, procedure)| matches!(procedure.kind, ProcedureKind::Method(_)));
+        let name = if unused { "_" } else { "server_" };
         emit!(
             self,
-            "#[inline] pub(super) fn run_<S: {server}>(server_: &S, number: u16, call: stub::Call<'_>) -> stub::Replied {{"
+            "#[inline] pub(super) fn run_<S: {server}>({name}: &S, number: u16, call: stub::Call<'_>) -> stub::Replied {{"
         );
         emit!(self, "match number {{");
         for (number, procedure) in self.procedures() {
