@@ -133,8 +133,9 @@ pub fn interface(input: TokenStream) -> TokenStream {
 /// | an enum with `#[flags]`, which becomes a struct with constants | `flags` |
 /// | a trait with `#[resource]`; `Arc<dyn File>`, `&dyn File`, `Lent<dyn File>` inside another value | `resource`; `own<file>`, `borrow<file>` |
 ///
-/// Structs, enums, tuples, options and the like are taken by reference or by value, as the trait says; a server pays for a value only where it calls [`local`](interface!)ly. They need `Clone` for that, and `Debug`
-/// if they are errors; nothing else is asked of them.
+/// Structs, tuples, options and the like are taken by reference or by value, as the trait says. Through a channel a value costs nothing more, since it was made for the call; for a client in the same
+/// domain (`local`) it is cloned. So types that are taken by value are `Clone`, and errors are `Debug`; nothing else is asked of them. In WIT types and functions share their names: `fn stat`
+/// beside `struct Stat` is refused.
 ///
 /// `#[limits(string = "64KiB", list = 1000, tail = "4KiB", calls = 8)]`, at the trait or at a function, is what the TOML file says beside a WIT file.
 ///

@@ -323,6 +323,79 @@ fn who_has_the_file_can_call() {
     assert_eq!(alive.load(Ordering::SeqCst), 0);
 }
 
+/// Names that mean something to the generated code, things of other modules, and nothing public: what a program does in its own module is its own affair.
+mod narrow {
+    use super::*;
+
+    #[allow(dead_code)]
+    type Vec = std::collections::VecDeque<u8>;
+
+    #[upcall::package("test:narrow")]
+    mod inner {
+        #[allow(unused_imports)]
+        use super::*;
+
+        /** Of names. */
+        pub(super) trait Names {
+            fn string(&self, option: String2, result: &Result2, server: u8, binding: u8, value: u8, args: u8) -> String2;
+            fn bind(&self, name: &str, call: u8) -> Result<u8, Error>;
+            fn is_open(&self) -> bool;
+        }
+        #[derive(Clone, Debug)]
+        pub(super) struct String2 {
+            text: std::string::String,
+            pub(super) r#match: std::vec::Vec<[Option<u16>; 2]>,
+        }
+        #[derive(Clone, Debug)]
+        pub(super) enum Result2 {
+            Ok(String2),
+            Err,
+        }
+        #[derive(Debug)]
+        pub(super) enum Error {
+            None,
+        }
+        impl Default for String2 {
+            fn default() -> Self {
+                Self { text: "default".into(), r#match: vec![[Some(1), None]] }
+            }
+        }
+        impl std::fmt::Display for Error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("no name")
+            }
+        }
+    }
+
+    struct Namer;
+
+    impl inner::Names for Namer {
+        fn string(&self, option: inner::String2, _: &inner::Result2, a: u8, b: u8, c: u8, d: u8) -> inner::String2 {
+            assert_eq!([a, b, c, d], [1, 2, 3, 4]);
+            option
+        }
+        fn bind(&self, name: &str, call: u8) -> Result<u8, inner::Error> {
+            if name.is_empty() { Err(inner::Error::None) } else { Ok(call) }
+        }
+        fn is_open(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn names_do_not_get_in_each_others_way() {
+        let name = format!("written-narrow-{}", std::process::id());
+        let running = upcall::Server::new().export(&name, inner::export(Namer)).start().unwrap();
+        let client = inner::NamesClient::bind(&name).unwrap();
+        let back = client.string(&inner::String2::default(), &inner::Result2::Ok(inner::String2::default()), 1, 2, 3, 4).unwrap();
+        assert_eq!(back.r#match, [[Some(1), None]]);
+        assert!(client.string(&back, &inner::Result2::Err, 1, 2, 3, 4).is_ok());
+        assert!(matches!(client.bind_("", 7), Err(Failure::Returned(error)) if error.to_string() == "no name"));
+        assert_eq!((client.bind_("x", 7).unwrap(), client.is_open_().unwrap(), client.is_open()), (7, false, true));
+        running.stop();
+    }
+}
+
 struct Hello;
 
 impl PlainThing for Hello {
