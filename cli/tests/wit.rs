@@ -227,7 +227,8 @@ fn emit_writes_the_wit_of_a_rust_file() {
     assert_eq!(files.run("emit src/lib.rs -o wit").1, "wit/sums.wit\nwit/sums.toml\nwit/one.wit\n");
     assert_eq!(std::fs::read_to_string(files.path("wit/sums.wit")).expect("a file"), sums);
     // It is what it is for: the limits count, and stubs are made.
-    assert!(files.run("generate wit/sums.wit --lang c").1.contains("sums_total"));
+    assert!(files.run("generate wit/sums.wit --lang c").1.contains(" sums_total("));
+    assert!(files.run("generate wit/sums.wit --lang c --long-names").1.contains(" demo_sums_sums_total("));
     assert_eq!(files.run("check wit/sums.wit").0, 0);
     for (arguments, expected) in [
         ("emit wrong.rs", "wrong.rs:3:22: its size is a matter of the machine"),

@@ -4,7 +4,8 @@
 //! and the limits in the `.toml` beside it, checks that everything in it can be passed between two domains, decides where
 //! each value lies in a block of memory ([`layout`]), what text both sides compare when they bind ([`signature`]), and
 //! writes Rust: types, a client, the trait that a server implements, and the code between. [`dynamic`] does with a model
-//! at run time what that code does, for interfaces known only as text.
+//! at run time what that code does, for interfaces known only as text. [`written`] makes WIT of an interface that is
+//! written in Rust, which then goes the same way.
 //!
 //! What it is not: a part of any call. Nothing of this crate is linked into a program that uses its stubs; and it is no
 //! implementation of the component model: the language is WIT, the layout is ours ([`layout`] says how they differ).
@@ -26,7 +27,7 @@
 //!
 //! # The path through the code
 //! `parse/` (all contact with `wit-parser`; refusals) → [`model`] with [`layout`], [`signature`] and `limits.rs` →
-//! `rust/` and `c/` (the generators), `print.rs` (WIT again), [`dynamic`], [`diff`]. [`written`] makes WIT of Rust, before all that.
+//! `rust/` (the generator), `print.rs` (WIT again), [`dynamic`], [`diff`].
 //!
 //! # Limits
 //! ```toml
@@ -75,7 +76,7 @@ mod rust;
 pub mod signature;
 pub mod written;
 
-pub use c::Code as CCode;
+pub use c::{Code as CCode, Names as CNames};
 pub use error::{Error, Location};
 pub use model::Model;
 use std::path::Path;
@@ -134,9 +135,17 @@ pub fn generate(path: impl AsRef<Path>) -> Result<Generated, Error> {
 /// # Errors
 /// As [`load`].
 pub fn generate_c(path: impl AsRef<Path>, stem: &str) -> Result<CCode, Error> {
+    generate_c_with(path, stem, CNames::Short)
+}
+
+/// The same with a choice of names.
+///
+/// # Errors
+/// As [`load`].
+pub fn generate_c_with(path: impl AsRef<Path>, stem: &str, names: CNames) -> Result<CCode, Error> {
     let path = path.as_ref();
     let title = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Ok(c::generate(&load(path)?, stem, &title))
+    Ok(c::generate(&load(path)?, stem, &title, names))
 }
 
 /// The same for WIT text that stands in no file. `name` is what messages call it. There are no limits beside it.

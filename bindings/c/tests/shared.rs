@@ -5,6 +5,7 @@ mod gcc;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use upcall_idl::CNames;
 
 const POOL: &str = "package test:pool@1.0.0;
 interface pool {
@@ -45,7 +46,11 @@ fn generate(folder: &Path, name: &str, wit: &str, pool: &str) -> PathBuf {
 }
 
 fn write(folder: &Path, name: &str, package: &Path) -> PathBuf {
-    let code = upcall_idl::generate_c(package, name).unwrap();
+    write_with(folder, name, package, CNames::Short)
+}
+
+fn write_with(folder: &Path, name: &str, package: &Path, names: CNames) -> PathBuf {
+    let code = upcall_idl::generate_c_with(package, name, names).unwrap();
     let source = folder.join(format!("{name}.c"));
     std::fs::write(folder.join(format!("{name}.h")), code.header).unwrap();
     std::fs::write(&source, code.source).unwrap();
@@ -97,14 +102,8 @@ fn another_version_of_what_they_share_is_told() {
     );
 }
 
-/// Packages of WASI that have much in common: each pair whose own interfaces have other names is included together, in C and in C++.
-#[test]
-fn packages_of_wasi_stand_beside_each_other() {
-    let folder = tempfile::tempdir().unwrap();
-    let names = ["cli", "http", "random", "clocks", "io"];
-    for name in names {
-        write(folder.path(), name, &gcc::here("../../idl/tests/packages/wasi-0.2").join(name));
-    }
+/// Includes the headers of `names` in one file, in both orders, in C and in C++.
+fn include_together(folder: &Path, names: &[&str]) {
     let has_cxx = Command::new("g++").arg("--version").output().is_ok();
     for reverse in [false, true] {
         let mut includes: Vec<String> = names.iter().map(|name| format!("#include \"{name}.h\"\n")).collect();
@@ -113,9 +112,34 @@ fn packages_of_wasi_stand_beside_each_other() {
         }
         for (compiler, standard, file) in [("gcc", "-std=c11", "all.c"), ("g++", "-std=c++17", "all.cpp")] {
             if compiler == "gcc" || has_cxx {
-                std::fs::write(folder.path().join(file), includes.concat()).unwrap();
-                assert_eq!(compiled(folder.path(), compiler, standard, file), (true, String::new()));
+                std::fs::write(folder.join(file), includes.concat()).unwrap();
+                assert_eq!(compiled(folder, compiler, standard, file), (true, String::new()));
             }
         }
+    }
+}
+
+/// Packages of WASI that have much in common, and no two interfaces of one name.
+#[test]
+fn packages_stand_beside_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let names = ["cli", "http", "random", "clocks"];
+    for name in names {
+        write(folder.path(), name, &gcc::here("../../idl/tests/packages/wasi-0.2").join(name));
+    }
+    include_together(folder.path(), &names);
+}
+
+/// By their long names all of them do, although most have an interface `types`, and use each other; what they are used by means the same then.
+#[test]
+fn with_long_names_all_packages_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let names = ["cli", "http", "filesystem", "random", "sockets", "clocks", "io"];
+    let package = |name: &str| gcc::here("../../idl/tests/packages/wasi-0.2").join(name);
+    let sources: Vec<PathBuf> = names.iter().map(|name| write_with(folder.path(), name, &package(name), CNames::Long)).collect();
+    include_together(folder.path(), &names);
+    if !gcc::left_out() {
+        gcc::install(folder.path());
+        gcc::compile(&["-O0", "-shared", "-fPIC"], &sources, folder.path(), "wasi.so");
     }
 }

@@ -3,6 +3,7 @@
 use crate::Done;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use upcall_idl::CNames;
 
 /// Writes the stubs of an interface: types, clients, and what a server implements.
 ///
@@ -18,6 +19,9 @@ pub struct Args {
     /// Write to this file, or into this folder by the name of the WIT; without it the stubs are printed. For C these are two files, .h and .c.
     #[arg(short, long, value_name = "FILE|FOLDER")]
     output: Option<PathBuf>,
+    /// In C, put the package's name before all that is the package's own (`wasi_http_types_`, not `types_`), for programs that have several packages.
+    #[arg(long)]
+    long_names: bool,
 }
 
 const HELP: &str = "\
@@ -52,7 +56,8 @@ pub fn run(args: &Args) -> Done {
         Language::C => {
             let source = file.clone().unwrap_or_else(|| target(&args.file, Path::new("./"), Language::C));
             let stem = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            let code = upcall_idl::generate_c(&args.file, &stem)?;
+            let names = if args.long_names { CNames::Long } else { CNames::Short };
+            let code = upcall_idl::generate_c_with(&args.file, &stem, names)?;
             vec![
                 (file.as_ref().map(|_| source.with_extension("h")), code.header),
                 (file.as_ref().map(|_| source.with_extension("c")), code.source),

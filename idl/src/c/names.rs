@@ -155,9 +155,9 @@ pub(super) fn parameter(name: &str) -> String {
 
 /// The names of one scope.
 #[derive(Default)]
-pub(super) struct Names(BTreeSet<String>);
+pub(super) struct Scope(BTreeSet<String>);
 
-impl Names {
+impl Scope {
     /// `wanted`, or the like of it.
     pub(super) fn take(&mut self, wanted: String) -> String {
         let mut name = wanted;

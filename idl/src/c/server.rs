@@ -1,7 +1,7 @@
 //! The server: the struct of functions that a program fills in, and the dispatcher that takes calls apart.
 
 use super::client::Pass;
-use super::names::{Names, parameter, snake};
+use super::names::{Scope, parameter, snake};
 use super::{Generator, Side};
 use crate::model::{Procedure, ProcedureKind, Type};
 use std::fmt::Write;
@@ -25,7 +25,7 @@ impl Generator<'_> {
         let (interface, prefix) = (self.interface(index), self.prefixes[index].clone());
         let server = self.names.take(format!("{prefix}_server_t"));
         let export = self.names.take(format!("{prefix}_export"));
-        let mut scope = Names::default();
+        let mut scope = Scope::default();
         scope.take("context".into());
         let mut members = String::from("    /* What every function gets first. */\n    void *context;\n");
         let mut checks = String::new();
