@@ -20,6 +20,7 @@ use crate::sleep;
 use crate::steer::Attention;
 use crate::until::Until;
 use crate::wait::{Closed, Forever, Late, NoReply, Patience, Wait, run_late};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
@@ -284,7 +285,7 @@ impl CallerChannel {
         let asleep = self.far.station.asleep(self.far.home);
         let forced = wait.hand_off() == HandOff::AtOnce;
         let handed = (forced || self.pacing() != Pacing::Poll) && self.far.is_brought(asleep);
-        let asked = handed && lane.asks_to_stay();
+        let asked = handed && self.far.is_handed_again() && lane.asks_to_stay();
         if handed {
             message.donate();
         }
@@ -638,6 +639,16 @@ impl Far {
 
     pub(crate) fn closed(&self) -> Option<Closed> {
         self.closed.load(Ordering::Acquire).then(|| self.reason.get().cloned().unwrap_or(Closed::Here))
+    }
+
+    /// Whether this kernel thread gave its processor to this server the last time that it gave it to any: only such a one is worth keeping there. Of several that stay, each gives way to the others in vain.
+    #[inline]
+    pub(crate) fn is_handed_again(&self) -> bool {
+        thread_local! {
+            static LAST: Cell<usize> = const { Cell::new(0) };
+        }
+        let own = (&raw const *self).addr();
+        LAST.replace(own) == own
     }
 
     /// Counts a call, and says in its request whether the server shall rest after it.

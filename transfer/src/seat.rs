@@ -155,7 +155,7 @@ impl VpSeat {
                 if self.far.donor.has_brought(&self.far.station, self.far.home) {
                     // It runs on our processor, which is free for it as soon as we have nothing else to do.
                     message.donate();
-                    if crate::idle::is_stay_wanted() {
+                    if self.far.is_handed_again() && crate::idle::is_stay_wanted() {
                         message.ask_to_stay();
                     }
                 }
