@@ -206,12 +206,17 @@ fn an_interrupt_ends_a_run_of_threads_and_its_child() {
     assert_eq!(names_in(scratch.path()), BTreeSet::new(), "files that are left");
 }
 
-/// `upcall bench urpc` with these arguments, in a folder of its own: whether it succeeded, its output and its errors. Nothing is left of it.
+/// `upcall bench urpc` with these arguments, as [`calls`].
 fn urpc(arguments: &[&str]) -> (bool, String, String) {
+    calls("urpc", arguments)
+}
+
+/// A suite with these arguments, in a folder of its own: whether it succeeded, its output and its errors. Nothing is left of it.
+fn calls(suite: &str, arguments: &[&str]) -> (bool, String, String) {
     let place = TempDir::new().expect("a folder");
     let names = place.path().join("names");
     let mut command = Command::new(env!("CARGO_BIN_EXE_upcall"));
-    command.args(["bench", "urpc"]).args(arguments).env("TMPDIR", place.path()).env("UPCALL_DIR", &names);
+    command.args(["bench", suite]).args(arguments).env("TMPDIR", place.path()).env("UPCALL_DIR", &names);
     let output = command.env_remove("XDG_RUNTIME_DIR").output().expect("the command starts");
     assert_eq!(processes_with(place.path()), [""; 0], "processes that are left");
     assert!(names_in(place.path()).is_subset(&["names".to_string()].into()), "files that are left: {:?}", names_in(place.path()));
@@ -242,6 +247,43 @@ fn both_ways_of_waiting_are_measured_where_the_server_has_a_processor() {
         assert_eq!(records("urpc", &said).into_keys().collect::<Vec<_>>(), [of("upcall"), of("upcall-polling")]);
     } else {
         assert!(errors.contains("C,S = 1,1 was not run: it takes 2 processors"), "{errors}");
+    }
+}
+
+#[test]
+fn lrpcs_experiments_are_measured() {
+    let (done, said, errors) = calls("lrpc", &["--quick", "--peers", "unix-socket", "--json", "-"]);
+    assert!(done, "{errors}");
+    // Those with a configuration have one name in several of them.
+    let all: Vec<Value> = serde_json::from_str(&said).expect("a JSON array");
+    let (configured, plain): (Vec<Value>, Vec<Value>) = all.into_iter().partition(|record| record["config"].is_string());
+    let two = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
+    let mut wanted = BTreeSet::new();
+    for test in ["null", "add", "bigin", "biginout"] {
+        let mut want =
+            |system: &str, placement: &str, mode: &str| wanted.insert([test, system, placement, mode].map(String::from));
+        want("limit", "one-core", "polling");
+        want("upcall", "one-core", "parked");
+        want("unix-socket", "one-core", "parked");
+        if two {
+            want("limit", "two-cores", "polling");
+            want("upcall", "two-cores", "polling");
+        }
+    }
+    for half in ["null-there", "null-back"] {
+        wanted.insert([half, "upcall", "one-core", "parked"].map(String::from));
+    }
+    for part in ["procedure-call", "kernel-crossing"] {
+        wanted.insert([part, "limit", "one-core", "polling"].map(String::from));
+    }
+    let plain = records("lrpc", &serde_json::to_string(&plain).expect("text"));
+    assert_eq!(plain.into_keys().collect::<BTreeSet<_>>(), wanted);
+    for config in ["one-server", "pairs", "no-spare", "one-spare"].into_iter().take(if two { 4 } else { 3 }) {
+        let of: Vec<Value> = configured.iter().filter(|record| record["config"] == config).cloned().collect();
+        let cases: BTreeSet<String> =
+            records("lrpc", &serde_json::to_string(&of).expect("text")).into_keys().map(|[case, ..]| case).collect();
+        let mixes = ["null-s4-even", "null-s4-mostly"].map(String::from).into();
+        assert!(if config.ends_with("spare") { cases == mixes } else { cases.contains("null-p1") }, "{config}: {cases:?}");
     }
 }
 
