@@ -121,8 +121,8 @@ fn generate_writes_what_the_macro_expands_to() {
         assert_eq!((code, said.trim()), (0, file), "{error}");
         assert_eq!(std::fs::read_to_string(files.path(file)).expect("the stubs"), stubs);
     }
-    let (code, _, error) = files.run("generate old.wit --lang python");
-    assert!(code != 0 && error.contains("[possible values: rust, c]"), "{error}");
+    let (code, _, error) = files.run("generate old.wit --lang ada");
+    assert!(code != 0 && error.contains("[possible values: rust, c, python]"), "{error}");
     let (code, _, error) = files.run("generate old.wit -o nowhere/old.rs");
     assert!(code != 0 && error.contains("cannot write nowhere/old.rs: No such file or directory"), "{error}");
     let (code, _, error) = files.run("generate bad.wit");
@@ -140,6 +140,24 @@ fn generate_writes_two_files_for_c() {
         assert_eq!(std::fs::read_to_string(files.path(names[0])).expect("the header"), stubs.header);
         assert_eq!(std::fs::read_to_string(files.path(names[1])).expect("the source"), stubs.source);
     }
+}
+
+#[test]
+fn generate_writes_a_module_for_python() {
+    let files = Files::new(&[
+        ("old-one.wit", OLD),
+        ("out/.keep", ""),
+        ("bad.wit", "package a:b; interface i { f: func() -> stream<u8>; }"),
+    ]);
+    let module = upcall_idl::generate_python(files.path("old-one.wit")).expect("a module");
+    let (code, said, error) = files.run("generate old-one.wit --lang python");
+    assert_eq!((code, said), (0, module.clone()), "{error}");
+    // By a name that can be imported.
+    let (code, said, error) = files.run("generate old-one.wit --lang python -o out");
+    assert_eq!((code, said.trim()), (0, "out/old_one.py"), "{error}");
+    assert_eq!(std::fs::read_to_string(files.path("out/old_one.py")).expect("the module"), module);
+    let (code, _, error) = files.run("generate bad.wit --lang python");
+    assert!(code != 0 && error.contains("bad.wit:1:41: `stream` is not supported"), "{error}");
 }
 
 #[test]

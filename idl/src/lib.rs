@@ -27,7 +27,7 @@
 //!
 //! # The path through the code
 //! `parse/` (all contact with `wit-parser`; refusals) → [`model`] with [`layout`], [`signature`] and `limits.rs` →
-//! `rust/` (the generator), `print.rs` (WIT again), [`dynamic`], [`diff`].
+//! `rust/`, `c/`, [`python`] (the generators), `print.rs` (WIT again), [`dynamic`], [`diff`].
 //!
 //! # Limits
 //! ```toml
@@ -72,6 +72,7 @@ mod limits;
 pub mod model;
 mod parse;
 mod print;
+pub mod python;
 mod rust;
 pub mod signature;
 pub mod written;
@@ -156,6 +157,16 @@ pub fn generate_text(name: &str, wit: &str) -> Result<Generated, Error> {
     let model = parse::parse(&parse::Source::Text(name, wit), &limits::Limits::default())?;
     let code = rust::generate(&model, name)?;
     Ok(Generated { code, files: Vec::new(), model })
+}
+
+/// Generates the Python module for a `.wit` file, or a folder of them.
+///
+/// # Errors
+/// As [`load`].
+pub fn generate_python(path: impl AsRef<Path>) -> Result<String, Error> {
+    let path = path.as_ref();
+    let title = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(python::generate(&load(path)?, &title))
 }
 
 /// For a build script: generates the stubs and writes them to `OUT_DIR/<name>.rs`.

@@ -29,7 +29,8 @@ Examples:
   upcall wit generate wit/files.wit --lang rust | less
   upcall wit generate wit/files.wit --lang rust -o src/files.rs
   upcall wit generate wit/files.wit --lang c -o src/
-  cc -std=c11 -c src/files.c $(pkg-config --cflags upcall)";
+  cc -std=c11 -c src/files.c $(pkg-config --cflags upcall)
+  upcall wit generate wit/files.wit --lang python -o src/files_stubs.py";
 
 /// A language that stubs can be written in.
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -38,6 +39,8 @@ enum Language {
     Rust,
     /// Types, client functions and structs of server functions, for libupcall and its header.
     C,
+    /// Types, clients and abstract servers with type hints, for the package `upcall`.
+    Python,
 }
 
 impl Language {
@@ -45,6 +48,7 @@ impl Language {
         match self {
             Self::Rust => "rs",
             Self::C => "c",
+            Self::Python => "py",
         }
     }
 }
@@ -53,6 +57,7 @@ pub fn run(args: &Args) -> Done {
     let file = args.output.as_ref().map(|output| target(&args.file, output, args.lang));
     let files = match args.lang {
         Language::Rust => vec![(file, upcall_idl::generate(&args.file)?.code)],
+        Language::Python => vec![(file, upcall_idl::generate_python(&args.file)?)],
         Language::C => {
             let source = file.clone().unwrap_or_else(|| target(&args.file, Path::new("./"), Language::C));
             let stem = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -83,6 +88,10 @@ fn target(wit: &Path, output: &Path, lang: Language) -> PathBuf {
     }
     let name = if wit.is_dir() { wit.file_name() } else { wit.file_stem() };
     let mut name = name.unwrap_or_default().to_owned();
+    if matches!(lang, Language::Python) {
+        // Or else no program could import it.
+        name = name.to_string_lossy().replace(['-', '.'], "_").into();
+    }
     name.push(".");
     name.push(lang.ending());
     output.join(name)

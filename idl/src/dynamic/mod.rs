@@ -50,6 +50,19 @@ pub struct Interface {
     index: usize,
 }
 
+/// Compiles a source text, and the text of the TOML file beside it, or an empty one. `file` is what messages call it.
+///
+/// # Errors
+/// As for [`load`](crate::load); and what is longer than [`MAX_SOURCE`] is refused.
+pub fn model(file: &str, source: &str, limits: &str) -> Result<Model, Error> {
+    if source.len() > MAX_SOURCE || limits.len() > MAX_SOURCE {
+        let construct = format!("a source text of more than {MAX_SOURCE} bytes");
+        let whole = Location { file: file.to_owned(), line: 0, column: 0 };
+        return Err(Error::unsupported(&whole, construct, "the server should split its interfaces"));
+    }
+    parse::parse(&parse::Source::Text(file, source), &Limits::parse(&format!("limits of {file}"), limits)?)
+}
+
 impl Interface {
     /// Compiles `source` and picks the interface `id` (`namespace:package/name@version`) out of it. `limits` is the text
     /// of the TOML file, or empty.
@@ -57,13 +70,9 @@ impl Interface {
     /// # Errors
     /// As for [`load`](crate::load), and if there is no such interface in the source.
     pub fn parse(id: &str, source: &str, limits: &str) -> Result<Self, Error> {
-        let whole = || Location { file: format!("source of {id}"), line: 0, column: 0 };
-        if source.len() > MAX_SOURCE || limits.len() > MAX_SOURCE {
-            let construct = format!("a source text of more than {MAX_SOURCE} bytes");
-            return Err(Error::unsupported(&whole(), construct, "the server should split its interfaces"));
-        }
-        let limits = Limits::parse(&format!("limits of {id}"), limits)?;
-        let model = parse::parse(&parse::Source::Text(&whole().file, source), &limits)?;
+        let file = format!("source of {id}");
+        let whole = || Location { file: file.clone(), line: 0, column: 0 };
+        let model = model(&file, source, limits)?;
         match model.interfaces.iter().position(|i| i.id == id && i.foreign.is_none()) {
             Some(index) => Ok(Self { model, index }),
             None => {

@@ -1,0 +1,112 @@
+//! Types.
+
+use super::names::{docstring, field, label};
+use super::{Generator, Place, Side, put, renames};
+use crate::model::{Case, Def, Field, Label, Shape, Type, TypeId};
+
+const DATACLASS: &str = "@_dataclasses.dataclass(frozen=True, slots=True)";
+
+/// Annotations that a member of the same name would hide.
+const BUILTINS: &[&str] = &["bool", "int", "float", "str", "bytes", "list", "tuple"];
+
+impl Generator<'_> {
+    pub(super) fn types(&mut self) {
+        for at in 0..self.model.types.len() {
+            let def = &self.model.types[at];
+            if renames(self.model, def) {
+                continue;
+            }
+            let id = TypeId(at);
+            match &def.shape {
+                Shape::Record(fields) => {
+                    for side in self.sides(def) {
+                        self.record(id, def, fields, side);
+                    }
+                }
+                Shape::Variant(cases) => {
+                    for side in self.sides(def) {
+                        self.variant(id, def, cases, side);
+                    }
+                }
+                Shape::Enum(labels) => self.enumeration(id, def, labels, "Enum", |number| number.to_string()),
+                Shape::Flags(labels) => self.enumeration(id, def, labels, "Flag", |number| format!("1 << {number}")),
+                Shape::Alias(ty) => self.alias(id, def, ty),
+                // With the procedures.
+                Shape::Resource => {}
+            }
+        }
+    }
+
+    pub(super) fn hide(&mut self, names: impl Iterator<Item = String>) {
+        self.hidden = names.filter(|name| BUILTINS.contains(&name.as_str())).collect();
+    }
+
+    fn record(&mut self, id: TypeId, def: &Def, fields: &[Field], side: Side) {
+        let name = self.named[&(id, side)].clone();
+        self.hide(fields.iter().map(|one| field(&one.name)));
+        put(&mut self.text, 0, format!("\n\n{DATACLASS}\nclass {name}:"));
+        put(&mut self.text, 1, docstring(def.docs.as_deref().unwrap_or(&format!("`{}`.", def.name)), "    "));
+        put(&mut self.text, 0, "");
+        for one in fields {
+            let line = format!("{}: {}", field(&one.name), self.ty(&one.ty, side, Place::Inside));
+            put(&mut self.text, 1, line);
+            if let Some(docs) = &one.docs {
+                put(&mut self.text, 1, docstring(docs, "    "));
+            }
+        }
+        self.hidden.clear();
+        self.declare(id, served(side), name.clone());
+        self.all.push(name);
+    }
+
+    fn variant(&mut self, id: TypeId, def: &Def, cases: &[Case], side: Side) {
+        let names = self.cases[&(id, side)].clone();
+        for (case, name) in cases.iter().zip(&names) {
+            put(&mut self.text, 0, format!("\n\n{DATACLASS}\nclass {name}:"));
+            let about = format!("The case `{}` of `{}`.", case.name, def.name);
+            put(&mut self.text, 1, docstring(case.docs.as_deref().unwrap_or(&about), "    "));
+            if let Some(ty) = &case.ty {
+                let line = format!("\n    value: {}", self.ty(ty, side, Place::Inside));
+                put(&mut self.text, 0, line);
+            }
+        }
+        let name = self.named[&(id, side)].clone();
+        let union = if names.len() == 1 { names[0].clone() } else { format!("_t.Union[{}]", names.join(", ")) };
+        put(&mut self.text, 0, format!("\n\n{name}: _t.TypeAlias = {union}"));
+        put(&mut self.text, 0, docstring(def.docs.as_deref().unwrap_or(&format!("`{}`.", def.name)), ""));
+        self.declare(id, served(side), format!("({},)", names.join(", ")));
+        self.all.push(name);
+        self.all.extend(names);
+    }
+
+    fn enumeration(&mut self, id: TypeId, def: &Def, labels: &[Label], base: &str, number: impl Fn(usize) -> String) {
+        let name = self.named[&(id, Side::Client)].clone();
+        put(&mut self.text, 0, format!("\n\nclass {name}(_enum.{base}):"));
+        put(&mut self.text, 1, docstring(def.docs.as_deref().unwrap_or(&format!("`{}`.", def.name)), "    "));
+        put(&mut self.text, 0, "");
+        for (at, one) in labels.iter().enumerate() {
+            put(&mut self.text, 1, format!("{} = {}", label(&one.name), number(at)));
+            if let Some(docs) = &one.docs {
+                put(&mut self.text, 1, docstring(docs, "    "));
+            }
+        }
+        self.declare(id, "", name.clone());
+        self.all.push(name);
+    }
+
+    fn alias(&mut self, id: TypeId, def: &Def, ty: &Type) {
+        // What holds handles differs by side, so it has no name that both could use.
+        if self.model.holds(ty).any() {
+            return;
+        }
+        let name = self.named[&(id, Side::Client)].clone();
+        let target = self.ty(ty, Side::Client, Place::Inside);
+        put(&mut self.text, 0, format!("\n\n{name}: _t.TypeAlias = \"{target}\""));
+        put(&mut self.text, 0, docstring(def.docs.as_deref().unwrap_or(&format!("`{}`.", def.name)), ""));
+        self.all.push(name);
+    }
+}
+
+pub(super) fn served(side: Side) -> &'static str {
+    if side == Side::Server { "@served" } else { "" }
+}
