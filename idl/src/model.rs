@@ -11,6 +11,14 @@ use std::path::PathBuf;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TypeId(pub(crate) usize);
 
+impl TypeId {
+    /// Its place in the table.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0
+    }
+}
+
 /// One WIT package with what it uses of others.
 #[derive(Clone, Debug)]
 pub struct Model {
@@ -32,6 +40,11 @@ pub struct Model {
 }
 
 impl Model {
+    /// All named types.
+    pub fn ids(&self) -> impl Iterator<Item = TypeId> + use<> {
+        (0..self.types.len()).map(TypeId)
+    }
+
     /// A named type.
     #[must_use]
     pub fn def(&self, id: TypeId) -> &Def {

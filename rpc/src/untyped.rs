@@ -190,6 +190,11 @@ fn carry(from: &Words, to: &mut Words, len: usize) {
 fn ignore(_: &Binding, _: Span<'_>, _: Limits) {}
 
 impl<'a> Decoder<'a> {
+    /// For a block in memory of this process alone, a copy of one that a peer wrote. It knows of no binding and no session, so handles in it are numbers only.
+    pub fn of_copy(block: &'a [u8], fixed: usize, limits: Limits) -> Self {
+        Self::new(Span::of_bytes(block), fixed, limits, Side::None)
+    }
+
     /// Copies the bytes at `at` out.
     ///
     /// # Errors
@@ -213,7 +218,8 @@ impl<'a> Decoder<'a> {
         self.limits
     }
 
-    fn block(&self) -> Vec<u8> {
+    /// A copy of the whole block.
+    pub fn block(&self) -> Vec<u8> {
         let mut block = Vec::new();
         self.span.append_to(&mut block);
         block
