@@ -1,0 +1,197 @@
+//! Calls for asyncio.
+//!
+//! Each is made by a user-level thread of the runtime, on one kernel thread of the package's own ("upcall-aio") that never touches Python: it gets the arguments as a block and leaves the result as one.
+//! An event loop has a queue of its own with an eventfd, which it watches as it does sockets; so a hundred calls under way cost no kernel threads, and a loop that sleeps is woken once for
+//! all that has come meanwhile. Values become objects in the loop's thread.
+
+use crate::client::{Arguments, Caller, PyAbandon, let_go, read, write};
+use crate::decode::Wrong;
+use crate::encode::Writer;
+use crate::error;
+use crate::gate::{self, without_lock};
+use crate::plan::{Package, Procedure};
+use pyo3::exceptions::{PyOSError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use upcall_rpc::{Abandon, Binding, CallError, Decoder, Pacing};
+use upcall_thread::mpsc::{Sender, channel};
+
+/// Of one event loop; never freed, for calls of a loop that is closed may still come back.
+struct Queue {
+    done: Mutex<Vec<(u64, Finished)>>,
+    bell: OwnedFd,
+}
+
+impl Queue {
+    fn locked(&self) -> MutexGuard<'_, Vec<(u64, Finished)>> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, key: u64, finished: Finished) {
+        let first = {
+            let mut done = self.locked();
+            done.push((key, finished));
+            done.len() == 1
+        };
+        if first {
+            let one = 1_u64.to_ne_bytes();
+            // SAFETY: eight bytes to a descriptor that stays open; it never blocks, for it would take 2^64 calls.
+            unsafe { libc::write(self.bell.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+        }
+    }
+}
+
+/// What a call needs, and what it leaves.
+struct Job {
+    key: u64,
+    queue: &'static Queue,
+    binding: Binding,
+    package: &'static Package,
+    procedure: &'static Procedure,
+    number: u16,
+    writer: Writer<'static>,
+}
+
+/// A call that has ended.
+#[pyclass(frozen, module = "upcall._upcall")]
+pub struct Finished(Mutex<Option<Ended>>);
+
+type Ended = (Job, Result<Vec<u8>, CallError>);
+
+impl Job {
+    /// On a user-level thread.
+    fn run(self) {
+        let procedure = self.procedure;
+        let late = move |decoder: &Decoder<'_>| {
+            if let Some(binding) = decoder.binding() {
+                let_go(procedure, decoder, &binding);
+            }
+        };
+        let result = {
+            let tail = self.writer.tail();
+            let pieces = self.writer.pieces(&tail);
+            self.binding.call_pieces(self.number, &pieces, late, |decoder| Ok(decoder.block()))
+        };
+        let (queue, key) = (self.queue, self.key);
+        queue.put(key, Finished(Mutex::new(Some((self, result)))));
+    }
+}
+
+/// Gives a job to the kernel thread that runs them, which is started for the first.
+fn give(job: Job) -> std::io::Result<()> {
+    static JOBS: Mutex<Option<Sender<Job>>> = Mutex::new(None);
+    let mut jobs = JOBS.lock().unwrap_or_else(PoisonError::into_inner);
+    if jobs.is_none() {
+        let (sender, receiver) = channel::<Job>();
+        let processors = upcall::thread::processors(1, Pacing::Adaptive)?;
+        let run = move || {
+            let served = processors.run(|| {
+                while let Ok(job) = receiver.recv() {
+                    drop(upcall_thread::spawn(move || job.run()));
+                }
+            });
+            drop(served);
+        };
+        std::thread::Builder::new().name("upcall-aio".into()).spawn(run)?;
+        *jobs = Some(sender);
+    }
+    let ended = || std::io::Error::other("the thread that makes calls for asyncio has ended");
+    let sender = jobs.as_ref().ok_or_else(ended)?;
+    sender.send(job).map_err(|_| ended())
+}
+
+/// What an event loop's calls come back to.
+#[pyclass(frozen, module = "upcall._upcall")]
+pub struct Completions(&'static Queue);
+
+#[pymethods]
+impl Completions {
+    #[new]
+    fn new() -> PyResult<Self> {
+        // SAFETY: asks for a descriptor.
+        let bell = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if bell < 0 {
+            return Err(PyOSError::new_err(std::io::Error::last_os_error()));
+        }
+        // SAFETY: it is ours and nobody else's.
+        let bell = unsafe { OwnedFd::from_raw_fd(bell) };
+        Ok(Self(Box::leak(Box::new(Queue { done: Mutex::default(), bell }))))
+    }
+
+    /// The descriptor that is readable when calls have ended.
+    fn fileno(&self) -> i32 {
+        self.0.bell.as_raw_fd()
+    }
+
+    /// Begins a call; what ends it early.
+    fn call(
+        &self,
+        caller: &Bound<'_, Caller>,
+        number: usize,
+        args: &Bound<'_, PyTuple>,
+        kwargs: &Bound<'_, PyDict>,
+        key: u64,
+    ) -> PyResult<PyAbandon> {
+        let (py, this) = (caller.py(), caller.get());
+        let binding = this.usable(py)?;
+        let procedure = this.procedure(number).ok_or_else(|| PyTypeError::new_err("the method is of another class"))?;
+        let given: Vec<Bound<'_, PyAny>> = args.iter().collect();
+        let writer = write(py, this, binding, procedure, &Arguments::of(procedure, &given, Some(kwargs))?)?.without_binding();
+        let word = Abandon::new();
+        let job = Job {
+            key,
+            queue: self.0,
+            binding: binding.with_abandon(&word),
+            package: this.package(),
+            procedure,
+            number: number as u16,
+            writer,
+        };
+        without_lock(py, || give(job)).map_err(PyErr::from)?;
+        Ok(PyAbandon(word))
+    }
+
+    /// The calls that have ended since this was asked last.
+    fn take(&self) -> Vec<(u64, Finished)> {
+        let mut count = [0; 8];
+        // SAFETY: eight bytes of ours.
+        unsafe { libc::read(self.0.bell.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+        std::mem::take(&mut *self.0.locked())
+    }
+}
+
+#[pymethods]
+impl Finished {
+    /// The result, or what the call raises.
+    fn result<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let ended = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (mut job, result) = ended.ok_or_else(|| PyTypeError::new_err("read already"))?;
+        let binding = job.binding.without_abandon();
+        let ours = |wrong: &CallError| error::call(py, wrong, binding.name(), binding.server());
+        let block = result.map_err(|wrong| ours(&wrong))?;
+        let decoder = Decoder::of_copy(&block, job.procedure.results, job.procedure.limits);
+        let result = read(py, job.package, job.procedure, &decoder, &binding);
+        if !matches!(result, Err(Wrong::Malformed(_))) {
+            job.writer.all_given(py);
+        }
+        result.map_err(|wrong| match wrong {
+            Wrong::Python(error) => error,
+            Wrong::Malformed(malformed) => ours(&CallError::BadReply(malformed.to_string())),
+        })
+    }
+
+    /// Nobody wants it: the resources in it are let go of.
+    fn forget(&self, py: Python<'_>) {
+        let ended = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some((job, Ok(block))) = ended else { return };
+        if gate::is_forked() {
+            return std::mem::forget(job);
+        }
+        without_lock(py, || {
+            let decoder = Decoder::of_copy(&block, job.procedure.results, job.procedure.limits);
+            let_go(job.procedure, &decoder, &job.binding.without_abandon());
+        });
+    }
+}

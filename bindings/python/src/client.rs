@@ -1,0 +1,607 @@
+//! Clients and resources.
+//!
+//! Both are a `Caller`: a binding with its terms, and a resource has its handle. The methods of generated classes are method descriptors (`PyDescr_NewMethod`), which CPython calls in the quickest way that
+//! it has for functions in C, without an object for the bound method. A descriptor has no room for the procedure's number, so there is one C function for each number
+//! ([`thunks`](crate::thunks)); all of them are [`invoke`].
+//!
+//! A procedure that takes and gives numbers only, no more than fit into a message ([`Fast`](crate::scalar::Fast)), goes the short way: words on the stack, no reference is taken, nothing is allocated but the result. All
+//! that is not as it should be leaves it for the long way, which does the same with any values, and says what is wrong.
+
+use crate::decode::{Reader, Sender, Wrong, handles};
+use crate::encode::{To, Writer};
+use crate::gate::{self, Away, is_forked, watch_forks, without_lock};
+use crate::plan::{Package, Procedure};
+use crate::scalar::store;
+use crate::{error, thunks};
+use pyo3::exceptions::PyTypeError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple, PyType};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use upcall_idl::model::ProcedureKind;
+use upcall_rpc::untyped::Words;
+use upcall_rpc::{Abandon, Binding, CallError, Decoder, HandOff, Handle, Malformed, Pacing, Shortage};
+
+/// What a class stands for: told to it when it is declared.
+#[pyclass(frozen, module = "upcall._upcall")]
+#[derive(Clone, Copy)]
+pub struct Kind {
+    pub package: &'static Package,
+    pub interface: usize,
+    /// The resource's number.
+    pub resource: Option<usize>,
+}
+
+/// A `Caller` on its way into an object.
+#[pyclass(frozen, module = "upcall._upcall")]
+pub struct Made(Mutex<Option<Caller>>);
+
+const OPEN: u8 = 0;
+const CLOSED: u8 = 1;
+const GIVEN: u8 = 2;
+
+/// A client, or a resource; see the module.
+#[pyclass(frozen, subclass, weakref, module = "upcall._upcall")]
+pub struct Caller {
+    package: &'static Package,
+    interface: usize,
+    /// Nothing once it is given up.
+    binding: Option<Binding>,
+    handle: Option<u64>,
+    state: AtomicU8,
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        let Some(binding) = self.binding.take() else { return };
+        if is_forked() {
+            return std::mem::forget(binding);
+        }
+        let held = self.handle.filter(|_| *self.state.get_mut() == OPEN);
+        // The server learns of the end by itself, and nobody may wait any more.
+        if gate::is_shut() {
+            return;
+        }
+        let drop_it = move || {
+            held.into_iter().for_each(|handle| binding.release(Handle(handle)));
+            drop(binding);
+        };
+        // Letting go of the last part of a binding, or of a resource, waits for the server.
+        gate::with_lock(|py| without_lock(py, drop_it));
+    }
+}
+
+impl Caller {
+    fn new(kind: Kind, binding: Binding, handle: Option<u64>) -> Self {
+        let Kind { package, interface, .. } = kind;
+        Self { package, interface, binding: Some(binding), handle, state: AtomicU8::new(OPEN) }
+    }
+
+    /// A resource that came with a result.
+    pub fn resource<'py>(
+        py: Python<'py>,
+        package: &'static Package,
+        resource: usize,
+        binding: Binding,
+        handle: u64,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let told = &package.resources[resource];
+        let kind = Kind { package, interface: told.interface, resource: Some(resource) };
+        Self::new(kind, binding, Some(handle)).into_object(told.client.bind(py))
+    }
+
+    fn into_object<'py>(self, class: &Bound<'py, PyType>) -> PyResult<Bound<'py, PyAny>> {
+        class.call1((Made(Mutex::new(Some(self))),))
+    }
+
+    pub fn binding(&self) -> Option<&Binding> {
+        self.binding.as_ref()
+    }
+
+    /// The handle, as long as it is held.
+    pub fn handle(&self) -> Option<u64> {
+        self.handle.filter(|_| self.state.load(Ordering::Relaxed) == OPEN)
+    }
+
+    pub fn was_given(&self) {
+        self.state.store(GIVEN, Ordering::Relaxed);
+    }
+
+    fn is_usable(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == OPEN && !is_forked()
+    }
+
+    /// The binding, or why it is none any more.
+    pub fn usable(&self, py: Python<'_>) -> PyResult<&Binding> {
+        if is_forked() {
+            return Err(error::forked(py));
+        }
+        let what = if self.handle.is_some() { "the resource" } else { "the client" };
+        let open = self.binding.as_ref().filter(|_| self.state.load(Ordering::Relaxed) == OPEN);
+        open.ok_or_else(|| error::closed(py, what))
+    }
+
+    pub fn package(&self) -> &'static Package {
+        self.package
+    }
+
+    pub fn procedure(&self, number: usize) -> Option<&'static Procedure> {
+        self.package.interfaces.get(self.interface)?.as_ref()?.procedures.get(number)
+    }
+
+    fn with<'py>(slf: &Bound<'py, Self>, terms: impl FnOnce(&Binding) -> Binding) -> PyResult<Bound<'py, PyAny>> {
+        let this = slf.get();
+        let binding = terms(this.usable(slf.py())?);
+        let kind = Kind { package: this.package, interface: this.interface, resource: None };
+        Self::new(kind, binding, None).into_object(&slf.get_type())
+    }
+}
+
+fn kind_of(class: &Bound<'_, PyType>) -> PyResult<Kind> {
+    let found = class.getattr(pyo3::intern!(class.py(), "_upcall_kind"))?;
+    let kind = found.cast::<Kind>().map_err(|_| {
+        PyTypeError::new_err(format!("{} is no class of a generated module", class.name().map_or("?".into(), |n| n.to_string())))
+    })?;
+    Ok(*kind.get())
+}
+
+#[pymethods]
+impl Caller {
+    /// A client of whoever exports a name; the same client for an interface that another one carries; or a new resource.
+    #[new]
+    #[classmethod]
+    #[pyo3(signature = (*args, **kwargs))]
+    fn make(class: &Bound<'_, PyType>, args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let py = class.py();
+        let first = args.iter().next();
+        if let Some(Ok(made)) = first.as_ref().map(|first| first.cast::<Made>()) {
+            let made = made.get().0.lock().unwrap_or_else(PoisonError::into_inner).take();
+            return made.ok_or_else(|| PyTypeError::new_err("made already"));
+        }
+        let kind = kind_of(class)?;
+        let first = first.ok_or_else(|| {
+            PyTypeError::new_err(match kind.resource {
+                None => "the name to bind is missing",
+                Some(_) => "the client is missing, whose server makes the resource",
+            })
+        })?;
+        if kind.resource.is_some() {
+            let client = first.cast::<Self>().map_err(|_| PyTypeError::new_err("the first argument is the client"))?;
+            return construct(kind, client, args, kwargs);
+        }
+        if kwargs.is_some() || args.len() > 1 {
+            return Err(PyTypeError::new_err("a client takes the name to bind, or another client, and nothing else"));
+        }
+        let id = &kind.package.interface(kind.interface).id;
+        if let Ok(other) = first.cast::<Self>() {
+            let part = other.get().usable(py)?.part_named(id);
+            let none = || PyTypeError::new_err(format!("this client's interface does not carry {id}"));
+            return Ok(Self::new(kind, part.ok_or_else(none)?, None));
+        }
+        let name = first.cast::<PyString>().map_err(|_| PyTypeError::new_err("the name to bind is a str"))?.to_string();
+        if is_forked() {
+            return Err(error::forked(py));
+        }
+        watch_forks();
+        let descriptor = kind.package.interface(kind.interface).descriptor;
+        let bound = without_lock(py, || Binding::bind(&name, descriptor));
+        Ok(Self::new(kind, bound.map_err(|wrong| error::bind(py, &wrong))?, None))
+    }
+
+    /// The same client, with a deadline in seconds for each call that is made by it, or by what it returns; `None`: none.
+    fn _with_deadline<'py>(slf: &Bound<'py, Self>, seconds: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
+        let wrong = |_| pyo3::exceptions::PyValueError::new_err("a deadline is a number of seconds, not negative");
+        let deadline = seconds.map(Duration::try_from_secs_f64).transpose().map_err(wrong)?;
+        Self::with(slf, |binding| binding.with_deadline(deadline))
+    }
+
+    fn _with_abandon<'py>(slf: &Bound<'py, Self>, word: Option<&Bound<'py, PyAbandon>>) -> PyResult<Bound<'py, PyAny>> {
+        Self::with(slf, |binding| word.map_or_else(|| binding.without_abandon(), |word| binding.with_abandon(&word.get().0)))
+    }
+
+    fn _with_hand_off<'py>(slf: &Bound<'py, Self>, at_once: bool) -> PyResult<Bound<'py, PyAny>> {
+        let when = if at_once { HandOff::AtOnce } else { HandOff::WhenIdle };
+        Self::with(slf, |binding| binding.with_hand_off(when))
+    }
+
+    fn _with_shortage<'py>(slf: &Bound<'py, Self>, grow: bool) -> PyResult<Bound<'py, PyAny>> {
+        let what = if grow { Shortage::Grow } else { Shortage::Wait };
+        Self::with(slf, |binding| binding.with_shortage(what))
+    }
+
+    fn _set_pacing(&self, py: Python<'_>, number: u32) -> PyResult<()> {
+        self.usable(py)?.set_pacing(pacing(number));
+        Ok(())
+    }
+
+    fn _is_open(&self) -> bool {
+        self.is_usable() && self.binding.as_ref().is_some_and(Binding::is_open)
+    }
+
+    fn _server_pid(&self, py: Python<'_>) -> PyResult<u32> {
+        Ok(self.usable(py)?.server())
+    }
+
+    fn _name(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.usable(py)?.name().to_owned())
+    }
+
+    /// Gives it up. A resource's server drops the object.
+    fn _close(&self, py: Python<'_>) {
+        let was = self.state.compare_exchange(OPEN, CLOSED, Ordering::Relaxed, Ordering::Relaxed);
+        let (Ok(_), Some(handle), Some(binding)) = (was, self.handle, &self.binding) else { return };
+        if !is_forked() && !gate::is_shut() {
+            without_lock(py, || binding.release(Handle(handle)));
+        }
+    }
+}
+
+pub fn pacing(number: u32) -> Pacing {
+    match number {
+        1 => Pacing::Poll,
+        2 => Pacing::Sleep,
+        _ => Pacing::Adaptive,
+    }
+}
+
+/// A word that gives calls up.
+#[pyclass(frozen, name = "Abandon", module = "upcall")]
+pub struct PyAbandon(pub Abandon);
+
+#[pymethods]
+impl PyAbandon {
+    #[new]
+    fn new() -> Self {
+        Self(Abandon::new())
+    }
+
+    /// Gives up all calls that were told of this word: they raise `CallAborted`. From any thread; never waits.
+    fn abandon(&self) {
+        self.0.abandon();
+    }
+
+    /// Whether it has been said.
+    #[getter]
+    fn is_given(&self) -> bool {
+        self.0.is_given()
+    }
+}
+
+/// Has the server make a resource.
+fn construct(
+    kind: Kind,
+    client: &Bound<'_, Caller>,
+    args: &Bound<'_, PyTuple>,
+    kwargs: Option<&Bound<'_, PyDict>>,
+) -> PyResult<Caller> {
+    let py = client.py();
+    let interface = kind.package.interface(kind.interface);
+    let is =
+        |procedure: &&Procedure| matches!(procedure.kind, ProcedureKind::Constructor(_)) && procedure.resource == kind.resource;
+    let number = interface.procedures.iter().position(|procedure| is(&procedure));
+    let number = number.ok_or_else(|| PyTypeError::new_err("resources of this type are made by procedures only"))?;
+    let procedure = &interface.procedures[number];
+    let binding = client.get().usable(py)?.part_named(&interface.id);
+    let binding =
+        binding.ok_or_else(|| PyTypeError::new_err(format!("this client's interface does not carry {}", interface.id)))?;
+    let on = Caller::new(Kind { resource: None, ..kind }, binding, None);
+    let given: Vec<Bound<'_, PyAny>> = args.iter().skip(1).collect();
+    let made = call(py, &on, number, procedure, &Arguments::of(procedure, &given, kwargs)?)?;
+    // The object that the result became, taken apart: this one's class may be another, derived one.
+    let made = made.into_bound(py).cast_into::<Caller>()?;
+    let handle = made.get().handle().ok_or_else(|| PyTypeError::new_err("the constructor made nothing"))?;
+    made.get().was_given();
+    let binding = made.get().usable_once();
+    Ok(Caller::new(kind, binding.ok_or_else(|| error::closed(py, "the resource"))?, Some(handle)))
+}
+
+impl Caller {
+    fn usable_once(&self) -> Option<Binding> {
+        self.binding.clone()
+    }
+}
+
+/// A call's arguments, in the order of its parameters.
+pub struct Arguments<'py>(Vec<Bound<'py, PyAny>>);
+
+impl<'py> Arguments<'py> {
+    /// # Errors
+    /// `TypeError`, as for a function of Python.
+    pub fn of(procedure: &Procedure, given: &[Bound<'py, PyAny>], kwargs: Option<&Bound<'py, PyDict>>) -> PyResult<Self> {
+        let mut named = Vec::new();
+        for (name, value) in kwargs.into_iter().flatten() {
+            named.push((name, value));
+        }
+        Self::join(procedure, given, named)
+    }
+
+    fn join(
+        procedure: &Procedure,
+        given: &[Bound<'py, PyAny>],
+        named: Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>,
+    ) -> PyResult<Self> {
+        let (name, params) = (&procedure.client_method, &procedure.params);
+        if given.len() > params.len() {
+            return Err(PyTypeError::new_err(format!(
+                "{name}() takes {} arguments, and {} were given",
+                params.len(),
+                given.len()
+            )));
+        }
+        let mut all: Vec<Option<Bound<'py, PyAny>>> = given.iter().cloned().map(Some).collect();
+        all.resize(params.len(), None);
+        for (key, value) in named {
+            let key = key.cast_into::<PyString>()?;
+            let place = params.iter().position(|param| key.to_str().is_ok_and(|key| key == param.text));
+            let place = place.ok_or_else(|| PyTypeError::new_err(format!("{name}() has no parameter {key}")))?;
+            if all[place].replace(value).is_some() {
+                return Err(PyTypeError::new_err(format!("{name}() got two values for {key}")));
+            }
+        }
+        let missing = all.iter().zip(params).find(|(value, _)| value.is_none()).map(|(_, param)| &param.text);
+        if let Some(missing) = missing {
+            return Err(PyTypeError::new_err(format!("{name}() misses the argument `{missing}`")));
+        }
+        Ok(Self(all.into_iter().flatten().collect()))
+    }
+}
+
+/// The arguments as a block.
+pub fn write<'a>(
+    py: Python<'_>,
+    caller: &Caller,
+    binding: &'a Binding,
+    procedure: &Procedure,
+    arguments: &Arguments<'_>,
+) -> PyResult<Writer<'a>> {
+    let mut writer = Writer::new(caller.package, To::Server(binding), procedure.args, procedure.limits);
+    if procedure.is_method {
+        let handle = caller.handle().ok_or_else(|| error::closed(py, "the resource"))?;
+        writer.put_number(0, handle, 8);
+    }
+    for (param, value) in procedure.params.iter().zip(&arguments.0) {
+        let put = writer.put_at(&param.client, value, param.at);
+        put.map_err(|fault| error::fault(py, fault, &format!("argument `{}`", param.text), binding.name(), binding.server()))?;
+    }
+    Ok(writer)
+}
+
+/// A procedure's result as what its caller gets: a value, or an exception if it is a `result` with an error.
+pub fn read<'py>(
+    py: Python<'py>,
+    package: &'static Package,
+    procedure: &Procedure,
+    decoder: &Decoder<'_>,
+    binding: &Binding,
+) -> Result<Bound<'py, PyAny>, Wrong> {
+    let reader = Reader { py, package, decoder, from: Sender::Server(binding) };
+    let Some(results) = &procedure.result else { return Ok(py.None().into_bound(py)) };
+    let crate::plan::Type::Result { ok, err, at } = &results.client.ty else { return reader.get(&results.client, 0) };
+    let tag = decoder.u8(0)?;
+    if tag > 1 {
+        return Err(Malformed::discriminant(0, tag.into(), 2).into());
+    }
+    let value = reader.maybe(if tag == 1 { err } else { ok }.as_deref(), *at)?;
+    if tag == 0 {
+        return Ok(value);
+    }
+    Err(Wrong::Python(PyErr::from_value(crate::names::get(py)?.make_outcome(true, value)?)))
+}
+
+/// Lets go of the resources in a result that nobody reads.
+pub fn let_go(procedure: &Procedure, decoder: &Decoder<'_>, binding: &Binding) {
+    let Some(results) = &procedure.result else { return };
+    let mut found = Vec::new();
+    // What comes behind something malformed stays the client's until it unbinds.
+    let _ = handles(&results.client, decoder, 0, &mut found);
+    found.into_iter().for_each(|(_, handle)| binding.release(Handle(handle)));
+}
+
+/// A call, the long way.
+fn call(
+    py: Python<'_>,
+    caller: &Caller,
+    number: usize,
+    procedure: &'static Procedure,
+    arguments: &Arguments<'_>,
+) -> PyResult<Py<PyAny>> {
+    let binding = caller.usable(py)?;
+    let package = caller.package;
+    let mut writer = write(py, caller, binding, procedure, arguments)?;
+    let ours = |wrong: CallError| error::call(py, &wrong, binding.name(), binding.server());
+    let result = if procedure.words {
+        let mut words = Words::default();
+        for (word, bytes) in words.iter_mut().zip(writer.flat().chunks(8)) {
+            let mut eight = [0; 8];
+            eight[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_le_bytes(eight);
+        }
+        let called = without_lock(py, || binding.call_words(number as u16, &mut words, procedure.args));
+        called.map_err(ours)?;
+        let mut block = [0; size_of::<Words>()];
+        block.iter_mut().zip(words.iter().flat_map(|word| word.to_le_bytes())).for_each(|(to, byte)| *to = byte);
+        let decoder = Decoder::of_copy(&block[..procedure.results.max(1)], procedure.results, procedure.limits);
+        read(py, package, procedure, &decoder, binding)
+    } else {
+        let tail = writer.tail();
+        let pieces = writer.pieces(&tail);
+        let late = move |decoder: &Decoder<'_>| {
+            if let Some(binding) = decoder.binding() {
+                let_go(procedure, decoder, &binding);
+            }
+        };
+        let get = |decoder: &Decoder<'_>| {
+            let read = |py: Python<'_>| read(py, package, procedure, decoder, binding).map(Bound::unbind);
+            match gate::with_lock(read) {
+                Some(Err(Wrong::Malformed(malformed))) => Err(malformed),
+                Some(Err(wrong)) => Ok(Err(wrong)),
+                Some(Ok(value)) => Ok(Ok(value)),
+                None => Ok(Err(Wrong::Malformed(Malformed::Short { at: 0 }))),
+            }
+        };
+        let called = without_lock(py, || binding.call_pieces(number as u16, &pieces, late, get));
+        drop(tail);
+        called.map_err(ours)?.map(|value| value.into_bound(py))
+    };
+    let answered = !matches!(result, Err(Wrong::Malformed(_)));
+    if answered {
+        writer.all_given(py);
+    }
+    match result {
+        Ok(value) => Ok(value.unbind()),
+        Err(Wrong::Python(error)) => Err(error),
+        Err(Wrong::Malformed(malformed)) => Err(ours(CallError::BadReply(malformed.to_string()))),
+    }
+}
+
+/// What every method of a generated class does.
+///
+/// # Safety
+/// As for a function of METH_FASTCALL | METH_KEYWORDS; and `slf` is a `Caller`, as the descriptor has checked.
+pub unsafe fn invoke(
+    number: usize,
+    slf: *mut ffi::PyObject,
+    args: *const *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: the caller's contract.
+    let run = || unsafe { invoke_fast(number, slf, args, count, names) };
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(result) => result,
+        Err(panic) => {
+            // SAFETY: the thread has the lock, as `Away` gave it back.
+            let py = unsafe { Python::assume_attached() };
+            error::bug(&*panic).restore(py);
+            std::ptr::null_mut()
+        }
+    }
+}
+
+/// The short way.
+///
+/// # Safety
+/// As [`invoke`].
+#[inline]
+unsafe fn invoke_fast(
+    number: usize,
+    slf: *mut ffi::PyObject,
+    args: *const *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: the thread has the lock.
+    let py = unsafe { Python::assume_attached() };
+    // SAFETY: the caller's contract: an object that lives during the call.
+    let this = unsafe { Borrowed::from_ptr(py, slf) };
+    // SAFETY: the caller's contract.
+    let this: &Caller = unsafe { this.cast_unchecked::<Caller>() }.get();
+    // SAFETY: passed on.
+    let slow = || unsafe { invoke_slow(number, slf, args, count, names) };
+    let Some(procedure) = this.procedure(number) else { return slow() };
+    let (Some(fast), Some(binding)) = (&procedure.fast, &this.binding) else { return slow() };
+    if !names.is_null() || count as usize != fast.params.len() || !this.is_usable() {
+        return slow();
+    }
+    let mut words = Words::default();
+    if procedure.is_method {
+        words[0] = this.handle.unwrap_or_default();
+    }
+    for (at, (scalar, place)) in fast.params.iter().enumerate() {
+        // SAFETY: there are so many arguments.
+        let object = unsafe { args.add(at) };
+        // SAFETY: as above.
+        let object = unsafe { object.read() };
+        // SAFETY: the thread has the lock.
+        let Some(bits) = (unsafe { scalar.bits(object) }) else {
+            // SAFETY: as above. The long way will say it.
+            unsafe { ffi::PyErr_Clear() };
+            return slow();
+        };
+        store(&mut words, *place, bits, scalar.size());
+    }
+    // SAFETY: the thread has the lock, and what follows is the runtime's alone.
+    let away = unsafe { Away::go() };
+    let called = binding.call_words(number as u16, &mut words, fast.len);
+    drop(away);
+    if let Err(wrong) = called {
+        return raise(error::call(py, &wrong, binding.name(), binding.server()), py);
+    }
+    let Some(scalar) = fast.result else {
+        // SAFETY: the thread has the lock.
+        let none = unsafe { ffi::Py_None() };
+        // SAFETY: as above.
+        return unsafe { ffi::Py_NewRef(none) };
+    };
+    let bits = if scalar.size() == 8 { words[0] } else { words[0] & ((1 << (scalar.size() * 8)) - 1) };
+    // SAFETY: the thread has the lock.
+    match unsafe { scalar.object(bits, 0) } {
+        Ok(object) => object,
+        Err(malformed) => {
+            let wrong = CallError::BadReply(malformed.to_string());
+            raise(error::call(py, &wrong, binding.name(), binding.server()), py)
+        }
+    }
+}
+
+#[cold]
+fn raise(error: PyErr, py: Python<'_>) -> *mut ffi::PyObject {
+    error.restore(py);
+    std::ptr::null_mut()
+}
+
+/// # Safety
+/// As [`invoke`].
+unsafe fn invoke_slow(
+    number: usize,
+    slf: *mut ffi::PyObject,
+    args: *const *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // PyO3 does not know of this thread yet.
+    Python::attach(|py| {
+        let run = || {
+            // SAFETY: the caller's contract.
+            let slf = unsafe { Bound::from_borrowed_ptr(py, slf) }.cast_into::<Caller>()?;
+            let this = slf.get();
+            let unknown = || PyTypeError::new_err("the method is of another class");
+            let procedure = this.procedure(number).ok_or_else(unknown)?;
+            let value = |at: usize| {
+                // SAFETY: there are so many arguments, positional ones and then named ones.
+                let object = unsafe { args.add(at) };
+                // SAFETY: as above.
+                let object = unsafe { object.read() };
+                // SAFETY: it lives during the call.
+                unsafe { Bound::from_borrowed_ptr(py, object) }
+            };
+            let given: Vec<Bound<'_, PyAny>> = (0..count as usize).map(value).collect();
+            let mut named = Vec::new();
+            if !names.is_null() {
+                // SAFETY: by the calling convention a tuple of names.
+                let names = unsafe { Bound::from_borrowed_ptr(py, names) }.cast_into::<PyTuple>()?;
+                named.extend(names.iter().enumerate().map(|(at, name)| (name, value(count as usize + at))));
+            }
+            call(py, this, number, procedure, &Arguments::join(procedure, &given, named)?)
+        };
+        match run() {
+            Ok(result) => result.into_ptr(),
+            Err(error) => raise(error, py),
+        }
+    })
+}
+
+/// Gives a class the methods of its procedures.
+pub fn add_methods(
+    class: &Bound<'_, PyType>,
+    procedures: &'static [Procedure],
+    has: impl Fn(&Procedure) -> bool,
+) -> PyResult<()> {
+    for (number, procedure) in procedures.iter().enumerate().filter(|(_, procedure)| has(procedure)) {
+        class.setattr(&*procedure.client_method, thunks::descriptor(class, number, procedure)?)?;
+    }
+    Ok(())
+}

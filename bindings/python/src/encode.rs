@@ -1,0 +1,590 @@
+//! Objects to blocks.
+//!
+//! A block is written in runs: what is short is copied to one run of bytes behind the other, and what is long (a string, a buffer) stays where Python has it until the call copies it to where it
+//! travels. So long values are copied once.
+
+use crate::bytes::PyBytesView;
+use crate::client::Caller;
+use crate::plan::{Enum, Package, Record, Type, Typed, Variant};
+use crate::scalar::Scalar;
+use crate::server::Object;
+use pyo3::exceptions::PyMemoryError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyString, PyTuple};
+use std::slice;
+use std::sync::Arc;
+use upcall_rpc::untyped::{Foreign, Pieces};
+use upcall_rpc::{Binding, CallError, Limits};
+
+/// What is as long as this is not copied twice.
+const LONG: usize = 2048;
+
+/// What cannot be written.
+#[derive(Debug)]
+pub enum Fault {
+    /// Of the wrong type: where, what was to be there, what was.
+    Type(String, String),
+    /// Of the right type, and not possible.
+    Value(String, String),
+    /// The call's own.
+    Call(CallError),
+    /// The resource was closed, or given away.
+    Gone(String),
+    Python(PyErr),
+}
+
+impl From<PyErr> for Fault {
+    fn from(error: PyErr) -> Self {
+        Self::Python(error)
+    }
+}
+
+impl Fault {
+    fn within(self, outer: impl FnOnce() -> String) -> Self {
+        match self {
+            Self::Type(at, what) => Self::Type(outer() + &at, what),
+            Self::Value(at, what) => Self::Value(outer() + &at, what),
+            Self::Gone(at) => Self::Gone(outer() + &at),
+            other => other,
+        }
+    }
+}
+
+fn kind(object: &Bound<'_, PyAny>) -> String {
+    object.get_type().name().map_or_else(|_| "?".into(), |name| name.to_string())
+}
+
+fn wrong(expected: &str, object: &Bound<'_, PyAny>) -> Fault {
+    Fault::Type(String::new(), format!("{expected} is expected, and {} was given", kind(object)))
+}
+
+/// Where a value goes: a run, and the place in it.
+#[derive(Clone, Copy)]
+struct Place {
+    run: usize,
+    at: usize,
+}
+
+struct Run {
+    start: usize,
+    bytes: Vec<u8>,
+}
+
+/// What stays in Python's memory.
+enum Kept {
+    Text { _owner: Py<PyString>, start: *const u8, len: usize },
+    Buffer(Box<ffi::Py_buffer>),
+}
+
+impl Kept {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            // SAFETY: the UTF-8 of a string lives and stays as it is as long as the string, which is kept.
+            Self::Text { start, len, .. } => unsafe { slice::from_raw_parts(*start, *len) },
+            Self::Buffer(view) if view.len == 0 => &[],
+            // SAFETY: who exports a buffer keeps its memory until the buffer is released. Other threads of the program may write to it meanwhile: then it is theirs what is sent.
+            Self::Buffer(view) => unsafe { slice::from_raw_parts(view.buf.cast(), view.len as usize) },
+        }
+    }
+}
+
+/// To whom handles go.
+#[derive(Clone, Copy)]
+pub enum To<'a> {
+    Server(&'a Binding),
+    Client,
+}
+
+/// A block in the making.
+pub struct Writer<'a> {
+    package: &'static Package,
+    to: To<'a>,
+    limits: Limits,
+    runs: Vec<Run>,
+    kept: Vec<(usize, Kept)>,
+    /// Where the next piece goes; 0 if there is none yet.
+    tail: usize,
+    fixed: usize,
+    /// Resources that a client gives away.
+    given: Vec<Py<Caller>>,
+    /// Objects that a server gives away, with their places in the block.
+    objects: Vec<(usize, Arc<Foreign>)>,
+}
+
+// SAFETY: what it keeps of Python's is read-only memory that does not move, and references that PyO3 lets go of on any thread; buffers are released with the lock (`Drop`).
+unsafe impl Send for Writer<'_> {}
+// SAFETY: nothing in it changes through a shared reference.
+unsafe impl Sync for Writer<'_> {}
+
+impl Drop for Writer<'_> {
+    fn drop(&mut self) {
+        let buffers: Vec<_> = self.kept.drain(..).filter(|(_, kept)| matches!(kept, Kept::Buffer(_))).collect();
+        if buffers.is_empty() {
+            return;
+        }
+        crate::gate::with_lock(|_| {
+            for (_, kept) in buffers {
+                if let Kept::Buffer(mut view) = kept {
+                    // SAFETY: it was got, and is released once, with the lock.
+                    unsafe { ffi::PyBuffer_Release(&mut *view) };
+                }
+            }
+        });
+    }
+}
+
+impl<'a> Writer<'a> {
+    pub fn new(package: &'static Package, to: To<'a>, fixed: usize, limits: Limits) -> Self {
+        let runs = vec![Run { start: 0, bytes: vec![0; fixed] }];
+        Self { package, to, limits, runs, kept: Vec::new(), tail: 0, fixed, given: Vec::new(), objects: Vec::new() }
+    }
+
+    /// The fixed part, if there is nothing else.
+    pub fn whole(&self) -> Option<&[u8]> {
+        (self.runs.len() == 1 && self.kept.is_empty()).then(|| &*self.runs[0].bytes)
+    }
+
+    /// Where each piece behind the first run goes.
+    pub fn tail(&self) -> Vec<(usize, &[u8])> {
+        let runs = self.runs.iter().skip(1).map(|run| (run.start, &*run.bytes));
+        runs.chain(self.kept.iter().map(|(at, kept)| (*at, kept.bytes()))).collect()
+    }
+
+    pub fn pieces<'b>(&'b self, tail: &'b [(usize, &'b [u8])]) -> Pieces<'b> {
+        Pieces { fixed: &self.runs[0].bytes, tail, len: self.len() }
+    }
+
+    #[allow(clippy::len_without_is_empty)] // Nobody asks.
+    pub fn len(&self) -> usize {
+        if self.tail == 0 { self.fixed } else { self.tail }
+    }
+
+    /// What the call has given away is the server's.
+    pub fn all_given(&mut self, py: Python<'_>) {
+        self.given.drain(..).for_each(|caller| caller.bind(py).get().was_given());
+    }
+
+    pub fn objects(&mut self) -> Vec<(usize, Arc<Foreign>)> {
+        std::mem::take(&mut self.objects)
+    }
+
+    /// Whether something of it must be released with the interpreter's lock.
+    pub fn has_buffers(&self) -> bool {
+        !self.kept.is_empty()
+    }
+
+    /// The same, when all is written.
+    pub fn without_binding(mut self) -> Writer<'static> {
+        Writer {
+            package: self.package,
+            to: To::Client,
+            limits: self.limits,
+            runs: std::mem::take(&mut self.runs),
+            kept: std::mem::take(&mut self.kept),
+            tail: self.tail,
+            fixed: self.fixed,
+            given: std::mem::take(&mut self.given),
+            objects: std::mem::take(&mut self.objects),
+        }
+    }
+
+    /// The block in one piece.
+    pub fn flat(&self) -> Vec<u8> {
+        let mut block = vec![0; self.len()];
+        for (at, bytes) in std::iter::once((0, &*self.runs[0].bytes)).chain(self.tail()) {
+            block[at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        block
+    }
+
+    fn bytes(&mut self, place: Place, bytes: &[u8]) {
+        self.runs[place.run].bytes[place.at..][..bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn number(&mut self, place: Place, value: u64, size: u64) {
+        self.bytes(place, &value.to_le_bytes()[..size as usize]);
+    }
+
+    fn begin_piece(&mut self) {
+        if self.tail == 0 {
+            self.tail = self.fixed.next_multiple_of(8);
+            self.runs[0].bytes.resize(self.tail, 0);
+        }
+    }
+
+    fn checked(&self, what: &'static str, len: usize) -> Result<(), Fault> {
+        let limit = if what == "string" { self.limits.string } else { self.limits.list };
+        if len as u64 > limit {
+            return Err(Fault::Call(CallError::TooLong { what, len: len as u64, limit }));
+        }
+        Ok(())
+    }
+
+    /// Room for a piece of `count` elements, whose descriptor is at `place`.
+    fn reserve(&mut self, place: Place, count: usize, stride: usize) -> Place {
+        self.begin_piece();
+        let (start, len) = (self.tail, (count * stride).next_multiple_of(8));
+        self.describe(place, start, count);
+        self.tail += len;
+        let last = self.runs.len() - 1;
+        if self.runs[last].start + self.runs[last].bytes.len() == start {
+            let at = self.runs[last].bytes.len();
+            self.runs[last].bytes.resize(at + len, 0);
+            return Place { run: last, at };
+        }
+        self.runs.push(Run { start, bytes: vec![0; len] });
+        Place { run: last + 1, at: 0 }
+    }
+
+    fn describe(&mut self, place: Place, start: usize, count: usize) {
+        self.number(place, start as u64, 8);
+        self.number(Place { at: place.at + 8, ..place }, count as u64, 8);
+    }
+
+    /// A piece of bytes: copied if it is short, else kept.
+    fn piece(&mut self, place: Place, count: usize, kept: Kept) {
+        let len = kept.bytes().len();
+        if len < LONG {
+            let stride = len.checked_div(count).unwrap_or(1);
+            let to = self.reserve(place, count, stride);
+            self.runs[to.run].bytes[to.at..][..len].copy_from_slice(kept.bytes());
+            if let Kept::Buffer(mut view) = kept {
+                // SAFETY: it was got, and is released once; the lock is held where values are written.
+                unsafe { ffi::PyBuffer_Release(&mut *view) };
+            }
+            return;
+        }
+        self.begin_piece();
+        self.describe(place, self.tail, count);
+        self.kept.push((self.tail, kept));
+        self.tail += len.next_multiple_of(8);
+    }
+
+    /// Writes a value of the fixed part.
+    pub fn put_at(&mut self, typed: &Typed, object: &Bound<'_, PyAny>, at: usize) -> Result<(), Fault> {
+        self.put(typed, object, Place { run: 0, at })
+    }
+
+    /// Writes a method's `self`, or a discriminant.
+    pub fn put_number(&mut self, at: usize, value: u64, size: u64) {
+        self.number(Place { run: 0, at }, value, size);
+    }
+
+    fn put(&mut self, typed: &Typed, object: &Bound<'_, PyAny>, place: Place) -> Result<(), Fault> {
+        let plus = |at: usize| Place { at: place.at + at, ..place };
+        match &typed.ty {
+            Type::Scalar(scalar) => self.scalar(*scalar, object, place),
+            Type::Text => self.text(object, place),
+            Type::Bytes => {
+                if let Ok(view) = object.cast::<PyBytesView>() {
+                    let bytes = view.get().copied(object.py())?;
+                    self.checked("list", bytes.len())?;
+                    let to = self.reserve(place, bytes.len(), 1);
+                    self.bytes(to, &bytes);
+                    return Ok(());
+                }
+                let view = buffer(object, ffi::PyBUF_SIMPLE)?;
+                self.checked("list", view.len as usize)?;
+                let count = view.len as usize;
+                self.piece(place, count, Kept::Buffer(view));
+                Ok(())
+            }
+            Type::FixedBytes(count) => {
+                let kept = Kept::Buffer(buffer(object, ffi::PyBUF_SIMPLE)?);
+                let len = kept.bytes().len();
+                if len == *count {
+                    self.bytes(place, kept.bytes());
+                }
+                if let Kept::Buffer(mut view) = kept {
+                    // SAFETY: it was got, and is released once, with the lock.
+                    unsafe { ffi::PyBuffer_Release(&mut *view) };
+                }
+                if len == *count {
+                    Ok(())
+                } else {
+                    Err(Fault::Value(String::new(), format!("{count} bytes are expected, and {len} were given")))
+                }
+            }
+            Type::List(element) => self.list(element, object, place),
+            Type::FixedList(element, count) => {
+                let items = items(object)?;
+                if items.len() != *count {
+                    let found = items.len();
+                    return Err(Fault::Value(String::new(), format!("{count} elements are expected, and {found} were given")));
+                }
+                self.run(element, &items, place)
+            }
+            Type::Option { some, at, wrapped } => {
+                if object.is_none() {
+                    return Ok(());
+                }
+                self.number(place, 1, 1);
+                if !wrapped {
+                    return self.put(some, object, plus(*at));
+                }
+                let inner = crate::names::get(object.py())?.some(object)?.ok_or_else(|| wrong("Some(..) or None", object))?;
+                self.put(some, &inner, plus(*at))
+            }
+            Type::Result { ok, err, at } => {
+                let (is_err, inner) =
+                    crate::names::get(object.py())?.outcome(object)?.ok_or_else(|| wrong("Ok(..) or Err(..)", object))?;
+                self.number(place, u64::from(is_err), 1);
+                match if is_err { err } else { ok } {
+                    Some(ty) => self.put(ty, &inner, plus(*at)).map_err(|fault| fault.within(|| ".value".into())),
+                    None if inner.is_none() => Ok(()),
+                    None => Err(wrong("None", &inner).within(|| ".value".into())),
+                }
+            }
+            Type::Tuple(types) => {
+                let found = object.cast::<PyTuple>().map_err(|_| wrong(&format!("a tuple of {}", types.len()), object))?;
+                if found.len() != types.len() {
+                    let text = format!("a tuple of {} is expected, and one of {} was given", types.len(), found.len());
+                    return Err(Fault::Value(String::new(), text));
+                }
+                for (number, (ty, at)) in types.iter().enumerate() {
+                    let put = self.put(ty, &found.get_item(number)?, plus(*at));
+                    put.map_err(|fault| fault.within(|| format!("[{number}]")))?;
+                }
+                Ok(())
+            }
+            Type::Record(record) => self.record(record, object, place),
+            Type::Variant(variant) => self.variant(variant, object, place),
+            Type::Enum(labels) => self.label(labels, object, place),
+            Type::Flags(flags) => {
+                if !object.is_instance(flags.class.bind(object.py()))? {
+                    return Err(wrong(&flags.class.bind(object.py()).name()?.to_string(), object));
+                }
+                let bits: u64 = object.getattr(pyo3::intern!(object.py(), "_value_"))?.extract()?;
+                self.number(place, bits, flags.size);
+                Ok(())
+            }
+            Type::Own(resource) => self.handle(*resource, object, place, true),
+            Type::Borrow(resource) => self.handle(*resource, object, place, false),
+        }
+    }
+
+    #[inline]
+    fn scalar(&mut self, scalar: Scalar, object: &Bound<'_, PyAny>, place: Place) -> Result<(), Fault> {
+        // SAFETY: `Bound` says that this thread has the lock.
+        match unsafe { scalar.bits(object.as_ptr()) } {
+            Some(bits) => {
+                self.number(place, bits, scalar.size() as u64);
+                Ok(())
+            }
+            None => Err(not_a(scalar, object)),
+        }
+    }
+
+    fn text(&mut self, object: &Bound<'_, PyAny>, place: Place) -> Result<(), Fault> {
+        let text = object.cast::<PyString>().map_err(|_| wrong("str", object))?;
+        let mut len = 0;
+        // SAFETY: it is a string, and `len` is ours.
+        let start = unsafe { ffi::PyUnicode_AsUTF8AndSize(text.as_ptr(), &mut len) };
+        if start.is_null() {
+            drop(PyErr::take(object.py()));
+            return Err(Fault::Value(String::new(), "the string has surrogates, which are no text".into()));
+        }
+        self.checked("string", len as usize)?;
+        self.piece(place, len as usize, Kept::Text { _owner: text.clone().unbind(), start: start.cast(), len: len as usize });
+        Ok(())
+    }
+
+    fn list(&mut self, element: &Typed, object: &Bound<'_, PyAny>, place: Place) -> Result<(), Fault> {
+        if let Type::Scalar(scalar) = element.ty
+            && !object.is_instance_of::<PyList>()
+            && !object.is_instance_of::<PyTuple>()
+            && let Some(view) = array(scalar, object)
+        {
+            let count = view.len as usize / scalar.size();
+            self.checked("list", count)?;
+            self.piece(place, count, Kept::Buffer(view));
+            return Ok(());
+        }
+        let items = items(object)?;
+        self.checked("list", items.len())?;
+        let start = self.reserve(place, items.len(), element.size);
+        self.run(element, &items, start)
+    }
+
+    fn run(&mut self, element: &Typed, items: &Items<'_>, start: Place) -> Result<(), Fault> {
+        for number in 0..items.len() {
+            let put = self.put(element, &items.get(number)?, Place { at: start.at + number * element.size, ..start });
+            put.map_err(|fault| fault.within(|| format!("[{number}]")))?;
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, record: &Record, object: &Bound<'_, PyAny>, place: Place) -> Result<(), Fault> {
+        let py = object.py();
+        if !object.is_exact_instance(record.class.bind(py)) && !object.is_instance(record.class.bind(py))? {
+            return Err(wrong(&record.class.bind(py).name()?.to_string(), object));
+        }
+        for field in &record.fields {
+            let value = object.getattr(field.name.bind(py))?;
+            let put = self.put(&field.typed, &value, Place { at: place.at + field.at, ..place });
+            put.map_err(|fault| fault.within(|| format!(".{}", field.name)))?;
+        }
+        Ok(())
+    }
+
+    fn variant(&mut self, variant: &Variant, object: &Bound<'_, PyAny>, place: Place) -> Result<(), Fault> {
+        let (py, class) = (object.py(), object.get_type());
+        let mut number = variant.cases.iter().position(|(case, _)| class.is(case.bind(py)));
+        if number.is_none() {
+            for (at, (case, _)) in variant.cases.iter().enumerate() {
+                if object.is_instance(case.bind(py))? {
+                    number = Some(at);
+                }
+            }
+        }
+        let number = number.ok_or_else(|| wrong(&format!("a case of `{}`", variant.name), object))?;
+        self.number(place, number as u64, variant.tag);
+        if let (_, Some(ty)) = &variant.cases[number] {
+            let value = object.getattr(pyo3::intern!(py, "value"))?;
+            let put = self.put(ty, &value, Place { at: place.at + variant.at, ..place });
+            put.map_err(|fault| fault.within(|| ".value".into()))?;
+        }
+        Ok(())
+    }
+
+    fn label(&mut self, labels: &Enum, object: &Bound<'_, PyAny>, place: Place) -> Result<(), Fault> {
+        let py = object.py();
+        if !object.get_type().is(labels.class.bind(py)) {
+            return Err(wrong(&labels.class.bind(py).name()?.to_string(), object));
+        }
+        let number: usize = object.getattr(pyo3::intern!(py, "_value_"))?.extract()?;
+        self.number(place, number as u64, labels.tag);
+        Ok(())
+    }
+
+    fn handle(&mut self, resource: usize, object: &Bound<'_, PyAny>, place: Place, given: bool) -> Result<(), Fault> {
+        let (py, told) = (object.py(), &self.package.resources[resource]);
+        let class = if matches!(self.to, To::Client) { &told.served } else { &told.client };
+        if !object.is_instance(class.bind(py))? {
+            return Err(wrong(&class.bind(py).name()?.to_string(), object));
+        }
+        match self.to {
+            To::Server(binding) => {
+                let caller = object.cast::<Caller>().map_err(|_| wrong("a resource", object))?;
+                let handle = caller.get().handle().ok_or_else(|| Fault::Gone(String::new()))?;
+                if !caller.get().binding().is_some_and(|other| binding.same(other)) {
+                    return Err(Fault::Call(CallError::ForeignHandle));
+                }
+                if given {
+                    if self.given.iter().any(|other| other.is(caller)) {
+                        return Err(Fault::Value(String::new(), "the resource is given away twice".into()));
+                    }
+                    self.given.push(caller.clone().unbind());
+                }
+                self.number(place, handle, 8);
+            }
+            To::Client => {
+                let at = self.runs[place.run].start + place.at;
+                self.objects.push((at, Arc::new(Object::new(self.package, resource, object.clone().unbind()))));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cold]
+fn not_a(scalar: Scalar, object: &Bound<'_, PyAny>) -> Fault {
+    let py = object.py();
+    let said = PyErr::take(py);
+    let name = scalar.name();
+    let is_number = |class: &str| matches!(class, "int" | "str" | "float");
+    match said {
+        // An exception of the object's own.
+        Some(error)
+            if !error.is_instance_of::<pyo3::exceptions::PyTypeError>(py)
+                && !error.is_instance_of::<pyo3::exceptions::PyOverflowError>(py) =>
+        {
+            Fault::Python(error)
+        }
+        _ if scalar != Scalar::Bool && is_number(&kind(object)) && (scalar == Scalar::Char) == (kind(object) == "str") => {
+            let shown = object.repr().map_or_else(|_| "?".into(), |text| text.to_string());
+            let shown: String = shown.chars().take(60).collect();
+            if kind(object) == "float" {
+                return wrong(name, object);
+            }
+            Fault::Value(String::new(), format!("{shown} is no {name}"))
+        }
+        _ => wrong(name, object),
+    }
+}
+
+/// The buffer of an object, contiguous.
+fn buffer(object: &Bound<'_, PyAny>, flags: std::ffi::c_int) -> Result<Box<ffi::Py_buffer>, Fault> {
+    let mut view = Box::new(ffi::Py_buffer::new());
+    // SAFETY: the lock is held, and the struct is ours; it is released once by who gets it.
+    if unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &mut *view, flags) } == 0 {
+        return Ok(view);
+    }
+    let error = PyErr::take(object.py());
+    match error {
+        Some(error) if error.is_instance_of::<PyMemoryError>(object.py()) => Err(Fault::Python(error)),
+        _ => Err(wrong("bytes, or another contiguous buffer,", object)),
+    }
+}
+
+/// The buffer of an array of numbers of this type, if it is one.
+fn array(scalar: Scalar, object: &Bound<'_, PyAny>) -> Option<Box<ffi::Py_buffer>> {
+    let mut view = buffer(object, ffi::PyBUF_ND | ffi::PyBUF_FORMAT).ok()?;
+    let format = if view.format.is_null() {
+        Some(b'B')
+    } else {
+        // SAFETY: a C string that lives as long as the buffer.
+        let text = unsafe { std::ffi::CStr::from_ptr(view.format) }.to_bytes();
+        match text {
+            [one] | [b'@' | b'=' | b'<', one] => Some(*one),
+            _ => None,
+        }
+    };
+    // Bytes that are no 0 or 1 are no truth values, and the server would refuse them: elements are looked at.
+    let fits = scalar != Scalar::Bool && view.ndim <= 1 && view.itemsize as usize == scalar.size();
+    if fits && format.is_some_and(|format| scalar.is_format(format)) {
+        return Some(view);
+    }
+    // SAFETY: it was got, and is released once.
+    unsafe { ffi::PyBuffer_Release(&mut *view) };
+    None
+}
+
+/// The elements of a list, a tuple, or another sequence.
+enum Items<'py> {
+    List(Bound<'py, PyList>),
+    Tuple(Bound<'py, PyTuple>),
+}
+
+impl<'py> Items<'py> {
+    fn len(&self) -> usize {
+        match self {
+            Self::List(list) => list.len(),
+            Self::Tuple(tuple) => tuple.len(),
+        }
+    }
+
+    /// An error if somebody has made the list shorter meanwhile.
+    fn get(&self, number: usize) -> PyResult<Bound<'py, PyAny>> {
+        match self {
+            Self::List(list) => list.get_item(number),
+            Self::Tuple(tuple) => tuple.get_item(number),
+        }
+    }
+}
+
+fn items<'py>(object: &Bound<'py, PyAny>) -> Result<Items<'py>, Fault> {
+    if let Ok(list) = object.cast::<PyList>() {
+        return Ok(Items::List(list.clone()));
+    }
+    if let Ok(tuple) = object.cast::<PyTuple>() {
+        return Ok(Items::Tuple(tuple.clone()));
+    }
+    // A string is a sequence of strings, which nobody means.
+    if object.is_instance_of::<PyString>() || object.is_instance_of::<pyo3::types::PyBytes>() {
+        return Err(wrong("a sequence", object));
+    }
+    let sequence = object.cast::<pyo3::types::PySequence>().map_err(|_| wrong("a sequence", object))?;
+    Ok(Items::Tuple(sequence.to_tuple()?))
+}

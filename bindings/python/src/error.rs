@@ -1,0 +1,127 @@
+//! The runtime's errors as exceptions: the classes are in `upcall/errors.py`, the texts are the runtime's.
+
+use crate::encode::Fault;
+use crate::names;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use upcall_rpc::{BindError, CallError, ServeError};
+
+/// An exception of the package's, with attributes.
+pub fn raise(py: Python<'_>, class: &str, text: &str, attributes: &[(&str, Bound<'_, PyAny>)]) -> PyErr {
+    let make = || {
+        let error = names::get(py)?.errors.bind(py).getattr(class)?.call1((text,))?;
+        attributes.iter().try_for_each(|(name, value)| error.setattr(*name, value))?;
+        PyResult::Ok(PyErr::from_value(error))
+    };
+    make().unwrap_or_else(|other| other)
+}
+
+fn text<'py>(py: Python<'py>, text: impl AsRef<str>) -> Bound<'py, PyAny> {
+    pyo3::types::PyString::new(py, text.as_ref()).into_any()
+}
+
+fn number(py: Python<'_>, number: u64) -> Bound<'_, PyAny> {
+    match number.into_pyobject(py) {
+        Ok(number) => number.into_any(),
+        Err(never) => match never {},
+    }
+}
+
+/// A call's error; `name` and `pid` say of whom.
+#[cold]
+pub fn call(py: Python<'_>, error: &CallError, name: &str, pid: u32) -> PyErr {
+    let said = error.to_string();
+    match error {
+        CallError::Failed(why) => raise(
+            py,
+            "CallFailed",
+            &format!("{said} (the server of {name:?}, process {pid})"),
+            &[("why", text(py, why.to_string())), ("name", text(py, name)), ("server_pid", number(py, pid.into()))],
+        ),
+        CallError::Aborted { sent } => {
+            raise(py, "CallAborted", &said, &[("sent", pyo3::types::PyBool::new(py, *sent).to_owned().into_any())])
+        }
+        CallError::TooLong { len, limit, .. } => {
+            raise(py, "TooLong", &said, &[("length", number(py, *len)), ("limit", number(py, *limit))])
+        }
+        CallError::ForeignHandle => raise(py, "ForeignHandle", &said, &[]),
+        CallError::Refused(_) => raise(py, "Refused", &said, &[]),
+        CallError::NoSuchHandle => raise(py, "NoSuchHandle", &said, &[]),
+        CallError::Panicked(message) => raise(py, "Panicked", &said, &[("message", text(py, message))]),
+        CallError::Revoked => raise(py, "Revoked", &said, &[]),
+        CallError::NoSuchProcedure => raise(py, "NoSuchProcedure", &said, &[]),
+        CallError::BadReply(_) => raise(py, "Malformed", &said, &[]),
+        CallError::NoMemory { .. } => raise(py, "NoMemory", &said, &[]),
+        _ => raise(py, "CallError", &said, &[]),
+    }
+}
+
+#[cold]
+pub fn bind(py: Python<'_>, error: &BindError) -> PyErr {
+    let class = match error {
+        BindError::BadName { .. } => "BadName",
+        BindError::NoSuchName { .. } => "NoSuchName",
+        BindError::ServerGone { .. } => "ServerGone",
+        BindError::NoAnswer { .. } => "NoAnswer",
+        BindError::WrongUser { .. } => "WrongUser",
+        BindError::Denied { .. } => "Denied",
+        BindError::Ceiling { .. } => "Ceiling",
+        BindError::Version { .. } => "WrongVersion",
+        BindError::WrongInterface { .. } => "WrongInterface",
+        BindError::Mismatch { .. } => "Mismatch",
+        BindError::Resource { .. } => "NoResource",
+        BindError::Protocol { .. } => "BrokenProtocol",
+        _ => "BindError",
+    };
+    raise(py, class, &error.to_string(), &[])
+}
+
+#[cold]
+pub fn serve(py: Python<'_>, error: &ServeError) -> PyErr {
+    let said = error.to_string();
+    match error {
+        ServeError::BadName { .. } => raise(py, "BadName", &said, &[]),
+        ServeError::NameTaken { pid, .. } => raise(py, "NameTaken", &said, &[("server_pid", number(py, (*pid).into()))]),
+        ServeError::ExportedHere { .. } => raise(py, "NameTaken", &said, &[]),
+        _ => raise(py, "ServeError", &said, &[]),
+    }
+}
+
+/// What is wrong with an argument, or with a server's result; `what` is its name.
+#[cold]
+pub fn fault(py: Python<'_>, fault: Fault, what: &str, name: &str, pid: u32) -> PyErr {
+    match fault {
+        Fault::Type(at, text) => PyTypeError::new_err(format!("{what}{at}: {text}")),
+        Fault::Value(at, text) => PyValueError::new_err(format!("{what}{at}: {text}")),
+        Fault::Gone(at) => {
+            let text = format!("{what}{at}: the resource was closed, or given away; nothing was sent");
+            raise(py, "Closed", &text, &[])
+        }
+        Fault::Call(error) => call(py, &error, name, pid),
+        Fault::Python(error) => error,
+    }
+}
+
+/// A resource or client that is used after its end.
+#[cold]
+pub fn closed(py: Python<'_>, what: &str) -> PyErr {
+    raise(py, "Closed", &format!("{what} was closed, or given away"), &[])
+}
+
+#[cold]
+pub fn forked(py: Python<'_>) -> PyErr {
+    raise(
+        py,
+        "Forked",
+        "this process was forked from one that used upcall, and its bindings are the parent's: start processes anew \
+        (multiprocessing.get_context(\"spawn\"), subprocess), or fork before upcall is first used",
+        &[],
+    )
+}
+
+/// A panic of ours.
+#[cold]
+pub fn bug(panic: &(dyn std::any::Any + Send)) -> PyErr {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    PyRuntimeError::new_err(format!("a bug in upcall, please report it: {}", text.unwrap_or("a panic without a text")))
+}

@@ -1,0 +1,205 @@
+//! Upcall for Python: the engine behind the package `upcall`.
+//!
+//! What: a module, `upcall._upcall`, with the bases of generated classes, and what gives them their methods ([`declare`]). Programs use the package around it (`upcall/*.py`), which
+//! documents everything. What not: types and names, which are the generator's (`upcall_idl::python`), for modules that stand in files as for those of interfaces that are learnt when they are bound.
+//!
+//! # The path through the code
+//! [`plan`] makes of an interface what calls need to know of it. [`client`] calls: numbers alone the short way ([`scalar`]), all else by [`encode`] and [`decode`]. [`server`] is called. [`gate`] is about the
+//! interpreter's lock: it is never held while anything here waits.
+//!
+//! # The stable interface of Python
+//! The library is built for `abi3` from Python 3.11 on, the first version whose stable interface has buffers: one file for all versions since. Where PyO3's safe types would cost what a call costs, it is
+//! `pyo3::ffi`, one operation a block.
+#![allow(missing_docs)] // The package's Python half documents what programs see.
+
+pub mod aio;
+pub mod bytes;
+pub mod client;
+pub mod decode;
+pub mod encode;
+pub mod error;
+pub mod gate;
+pub mod names;
+pub mod plan;
+pub mod scalar;
+pub mod server;
+pub mod thunks;
+
+use client::{Caller, Kind, Made, PyAbandon};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
+use upcall_idl::dynamic;
+use upcall_idl::model::ProcedureKind;
+
+/// Gives the classes of a generated module what they stand for, and their methods.
+#[pyfunction]
+fn declare(py: Python<'_>, version: u32, source: &str, limits: &str, classes: &Bound<'_, PyDict>) -> PyResult<()> {
+    if version != upcall_idl::python::VERSION {
+        let own = upcall_idl::python::VERSION;
+        let text = format!("the module is for version {version} of the engine, which has version {own}: generate it again");
+        return Err(PyValueError::new_err(text));
+    }
+    let model =
+        dynamic::model("the module's source", source, limits).map_err(|wrong| PyValueError::new_err(wrong.to_string()))?;
+    let package = plan::plan(py, &model, classes)?;
+    let class = |key: String| PyResult::Ok(classes.get_item(&key)?.and_then(|class| class.cast_into::<PyType>().ok()));
+    let kind = |interface, resource| Bound::new(py, Kind { package, interface, resource });
+    for (index, interface) in package.interfaces.iter().enumerate() {
+        let Some(interface) = interface else { continue };
+        let kind = kind(index, None)?;
+        for what in ["", "@async", "@served"] {
+            if let Some(class) = class(format!("{}{what}", interface.id))? {
+                class.setattr("_upcall_kind", &kind)?;
+            }
+        }
+        let of_client = |kind: ProcedureKind| matches!(kind, ProcedureKind::Free | ProcedureKind::Static(_));
+        client::add_methods(interface.client.bind(py), &interface.procedures, |procedure| of_client(procedure.kind))?;
+        let view = class(format!("{}@async", interface.id))?;
+        add_view(interface.client.bind(py), view, interface, |procedure| !procedure.is_method)?;
+    }
+    for (number, resource) in package.resources.iter().enumerate() {
+        let interface = package.interface(resource.interface);
+        let kind = kind(resource.interface, Some(number))?;
+        resource.client.bind(py).setattr("_upcall_kind", &kind)?;
+        resource.served.bind(py).setattr("_upcall_kind", &kind)?;
+        let is = |procedure: &plan::Procedure| procedure.is_method && procedure.resource == Some(number);
+        client::add_methods(resource.client.bind(py), &interface.procedures, is)?;
+        let view = class(format!("{}#{}@async", interface.id, resource.name))?;
+        add_view(resource.client.bind(py), view, interface, is)?;
+    }
+    Ok(())
+}
+
+/// Tells a client's class of its asynchronous view, and that one of its methods.
+fn add_view(
+    of: &Bound<'_, PyType>,
+    view: Option<Bound<'_, PyType>>,
+    interface: &'static plan::Interface,
+    has: impl Fn(&plan::Procedure) -> bool,
+) -> PyResult<()> {
+    let Some(view) = view else { return Ok(()) };
+    of.setattr("_upcall_view", &view)?;
+    for (number, procedure) in interface.procedures.iter().enumerate().filter(|(_, procedure)| has(procedure)) {
+        view.call_method1("_upcall_add", (&procedure.client_method, number, &procedure.docs))?;
+    }
+    Ok(())
+}
+
+/// The module for a text of WIT.
+#[pyfunction]
+fn module_of(title: &str, source: &str, limits: &str) -> PyResult<String> {
+    let model = dynamic::model(title, source, limits).map_err(|wrong| PyValueError::new_err(wrong.to_string()))?;
+    Ok(upcall_idl::python::generate(&model, title))
+}
+
+/// The module for a file of WIT, or a folder of them.
+#[pyfunction]
+fn module_of_file(path: std::path::PathBuf) -> PyResult<String> {
+    upcall_idl::generate_python(&path).map_err(|wrong| PyValueError::new_err(wrong.to_string()))
+}
+
+/// What the server of a name says of it: the interface, its source, its limits.
+#[pyfunction]
+fn learn(py: Python<'_>, name: &str) -> PyResult<(String, String, String)> {
+    if gate::is_forked() {
+        return Err(error::forked(py));
+    }
+    gate::watch_forks();
+    let told = gate::without_lock(py, || upcall_rpc::link::list_named(name));
+    let (_, exports) = told.map_err(|wrong| error::bind(py, &wrong))?;
+    let found = exports.into_iter().find(|exported| exported.name == name);
+    let gone = || error::bind(py, &upcall_rpc::BindError::ServerGone { name: name.into() });
+    let found = found.ok_or_else(gone)?;
+    Ok((found.interface, found.source, found.limits))
+}
+
+/// For tests of values: the arguments, or the result, of a procedure as a block.
+#[pyfunction]
+fn _encode<'py>(
+    py: Python<'py>,
+    kind: &Bound<'py, Kind>,
+    number: usize,
+    values: &Bound<'py, PyTuple>,
+    of_results: bool,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let Kind { package, interface, .. } = *kind.get();
+    let procedure = &package.interface(interface).procedures[number];
+    let fixed = if of_results { procedure.results } else { procedure.args };
+    let mut writer = encode::Writer::new(package, encode::To::Client, fixed, procedure.limits);
+    let put = |writer: &mut encode::Writer<'_>, typed: &plan::Typed, value: &Bound<'py, PyAny>, at: usize| {
+        writer.put_at(typed, value, at).map_err(|fault| error::fault(py, fault, "the value", "", 0))
+    };
+    if of_results {
+        let results = procedure.result.as_ref().ok_or_else(|| PyValueError::new_err("no result"))?;
+        put(&mut writer, &results.client, &values.get_item(0)?, 0)?;
+    } else {
+        for (param, value) in procedure.params.iter().zip(values.iter()) {
+            put(&mut writer, &param.client, &value, param.at)?;
+        }
+    }
+    Ok(PyBytes::new(py, &writer.flat()))
+}
+
+/// For tests of values: the other way.
+#[pyfunction]
+fn _decode<'py>(
+    py: Python<'py>,
+    kind: &Bound<'py, Kind>,
+    number: usize,
+    block: &[u8],
+    of_results: bool,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let Kind { package, interface, .. } = *kind.get();
+    let procedure = &package.interface(interface).procedures[number];
+    let fixed = if of_results { procedure.results } else { procedure.args };
+    let decoder = upcall_rpc::Decoder::of_copy(block, fixed, procedure.limits);
+    let reader = decode::Reader { py, package, decoder: &decoder, from: decode::Sender::Client };
+    let get = |typed: &plan::Typed, at: usize| {
+        reader.get(typed, at).map_err(|wrong| match wrong {
+            decode::Wrong::Malformed(malformed) => PyValueError::new_err(malformed.to_string()),
+            decode::Wrong::Python(error) => error,
+        })
+    };
+    let values = if of_results {
+        procedure.result.iter().map(|results| get(&results.client, 0)).collect::<PyResult<Vec<_>>>()?
+    } else {
+        procedure.params.iter().map(|param| get(&param.client, param.at)).collect::<PyResult<Vec<_>>>()?
+    };
+    PyTuple::new(py, values)
+}
+
+/// For tests of values: the procedures of an interface, and whether anything in one is a handle.
+#[pyfunction]
+fn _procedures(kind: &Bound<'_, Kind>) -> Vec<String> {
+    let Kind { package, interface, .. } = *kind.get();
+    package.interface(interface).procedures.iter().map(|procedure| procedure.name.clone()).collect()
+}
+
+/// The interpreter ends.
+#[pyfunction]
+fn _close(py: Python<'_>) {
+    gate::close(py);
+}
+
+#[pymodule]
+fn _upcall(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<Caller>()?;
+    module.add_class::<Made>()?;
+    module.add_class::<Kind>()?;
+    module.add_class::<PyAbandon>()?;
+    module.add_class::<bytes::PyBytesView>()?;
+    module.add_class::<server::Served>()?;
+    module.add_class::<aio::Completions>()?;
+    module.add_function(wrap_pyfunction!(declare, module)?)?;
+    module.add_function(wrap_pyfunction!(module_of, module)?)?;
+    module.add_function(wrap_pyfunction!(module_of_file, module)?)?;
+    module.add_function(wrap_pyfunction!(learn, module)?)?;
+    module.add_function(wrap_pyfunction!(server::start, module)?)?;
+    module.add_function(wrap_pyfunction!(_encode, module)?)?;
+    module.add_function(wrap_pyfunction!(_decode, module)?)?;
+    module.add_function(wrap_pyfunction!(_procedures, module)?)?;
+    module.add_function(wrap_pyfunction!(_close, module)?)?;
+    Ok(())
+}

@@ -1,0 +1,401 @@
+//! Servers.
+//!
+//! A call arrives on a user-level thread of the runtime, and its procedure runs on a kernel thread beside (`upcall_thread::blocking`), while the user-level one waits. Python cannot run on user-level threads:
+//! its state of a thread belongs to the kernel thread, so two procedures in turn on one would have one stack of frames, and tear it; a procedure that waits for a lock of Python's would
+//! stop the processor with all the threads on it, among them the one that has the lock; and from 3.14 on Python takes a stack that is not the kernel thread's own for one that has overflown. On kernel threads of
+//! their own procedures may do what they like: wait, call other domains and be called back, 512 at a time (`upcall_thread::MOST_KERNEL_THREADS`). The price is two switches between kernel threads for each call.
+//!
+//! A result is written by the user-level thread, from what the kernel thread has left: the block, and the objects in it. A server's objects are references to Python's, let go of on kernel threads, too, because
+//! `__del__` may be anything.
+
+use crate::bytes::Lease;
+use crate::decode::{Reader, Sender, Wrong};
+use crate::encode::{To, Writer};
+use crate::gate::{self, with_lock, without_lock};
+use crate::plan::{Package, Procedure, Type};
+use crate::{error, names};
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple};
+use std::cell::{OnceCell, RefCell};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use upcall_idl::model::ProcedureKind;
+use upcall_rpc::encode::Fault;
+use upcall_rpc::untyped::{Answer, Foreign};
+use upcall_rpc::{Call, CallError, Decoder, Dispatch, Export, Malformed, Replied, Running, Server};
+
+/// An object that a client holds.
+pub struct Object {
+    package: &'static Package,
+    resource: usize,
+    value: Option<Py<PyAny>>,
+}
+
+impl Object {
+    pub fn new(package: &'static Package, resource: usize, value: Py<PyAny>) -> Self {
+        Self { package, resource, value: Some(value) }
+    }
+
+    pub fn is(&self, package: &'static Package, resource: usize) -> bool {
+        std::ptr::eq(self.package, package) && self.resource == resource
+    }
+
+    pub fn value<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+        self.value.as_ref().map_or_else(|| py.None(), |value| value.clone_ref(py)).into_bound(py)
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        let Some(value) = self.value.take() else { return };
+        if gate::is_shut() {
+            return std::mem::forget(value);
+        }
+        upcall_thread::blocking(move || with_lock(move |_| drop(value)));
+    }
+}
+
+/// Who runs the procedures of an interface: for each number the object and the method.
+struct Service {
+    package: &'static Package,
+    procedures: Vec<(Arc<Py<PyAny>>, &'static Procedure)>,
+    /// The loop that coroutines run on, if not the package's own.
+    on: Option<Py<PyAny>>,
+}
+
+/// What outlives a procedure: its results, until they are written.
+#[derive(Default)]
+struct Kept {
+    writer: OnceCell<Writer<'static>>,
+    tail: OnceCell<Vec<(usize, &'static [u8])>>,
+    objects: RefCell<Vec<(usize, Arc<Foreign>)>>,
+    fault: RefCell<Option<Fault>>,
+}
+
+/// How a procedure ended.
+enum Ended {
+    Done(Writer<'static>),
+    /// Its result breaks the interface's limits.
+    TooLong(Fault),
+    Malformed(Malformed),
+    Failed(String),
+}
+
+/// For the kernel thread that runs the procedure.
+struct Lent<'a>(&'a Decoder<'a>);
+
+// SAFETY: the thread that has the decoder waits until the one that it is lent to is done; what the decoder refers to is no thread's own.
+unsafe impl Send for Lent<'_> {}
+
+impl Dispatch for Service {
+    fn dispatch(&self, call: Call<'_>) -> Replied {
+        let number = usize::from(call.procedure());
+        let Some((on, procedure)) = self.procedures.get(number) else { return call.unknown() };
+        let ends = upcall_thread::calls_end();
+        let kept = Kept::default();
+        let replied = call.respond(|decoder| {
+            let lent = Lent(decoder);
+            let run = move || {
+                let lent = lent;
+                let Lent(decoder) = lent;
+                let run = || with_lock(|py| self.run(py, on, procedure, decoder));
+                let ended = match ends {
+                    None => run(),
+                    Some(ends) => upcall_thread::with_calls_that_end(ends, run),
+                };
+                ended.unwrap_or_else(|| Ended::Failed("the server's interpreter has ended".into()))
+            };
+            match upcall_thread::blocking(run) {
+                Ended::Done(mut writer) => {
+                    kept.objects.replace(writer.objects());
+                    let _ = kept.writer.set(writer);
+                }
+                Ended::TooLong(fault) => {
+                    kept.fault.replace(Some(fault));
+                }
+                Ended::Malformed(malformed) => return Err(malformed),
+                // A failure goes the way of a panic, without the hook's message.
+                Ended::Failed(text) => std::panic::resume_unwind(Box::new(text)),
+            }
+            Ok(kept.answer())
+        });
+        // Buffers of Python's are released with its lock, which no user-level thread takes.
+        if kept.writer.get().is_some_and(Writer::has_buffers) {
+            let Kept { writer, tail, .. } = kept;
+            drop(tail);
+            upcall_thread::blocking(move || drop(writer));
+        }
+        replied
+    }
+}
+
+impl Kept {
+    fn answer(&self) -> Answer<'_> {
+        let fault = self.fault.take();
+        let Some(writer) = self.writer.get() else {
+            return Answer { block: Default::default(), objects: RefCell::default(), fault };
+        };
+        let tail = self.tail.get_or_init(|| {
+            let view = |(at, bytes): (usize, &[u8])| {
+                // SAFETY: only the lifetime changes: the writer, which is not moved in its cell before this is dropped, keeps the bytes.
+                (at, unsafe { std::mem::transmute::<&[u8], &'static [u8]>(bytes) })
+            };
+            writer.tail().into_iter().map(view).collect()
+        });
+        Answer { block: writer.pieces(tail), objects: RefCell::new(self.objects.take()), fault }
+    }
+}
+
+impl Service {
+    fn run(&self, py: Python<'_>, on: &Py<PyAny>, procedure: &'static Procedure, decoder: &Decoder<'_>) -> Ended {
+        let mut lease = Lease::default();
+        let ended = self.run_with(py, on, procedure, decoder, &mut lease);
+        if lease.is_empty() {
+            return ended;
+        }
+        // Somebody may be writing them to a file.
+        without_lock(py, || drop(lease));
+        ended
+    }
+
+    fn run_with(
+        &self,
+        py: Python<'_>,
+        on: &Py<PyAny>,
+        procedure: &'static Procedure,
+        decoder: &Decoder<'_>,
+        lease: &mut Lease,
+    ) -> Ended {
+        let reader = Reader { py, package: self.package, decoder, from: Sender::Client };
+        let arguments = match self.arguments(&reader, on, procedure, lease) {
+            Ok(arguments) => arguments,
+            Err(Wrong::Malformed(malformed)) => return Ended::Malformed(malformed),
+            Err(Wrong::Python(error)) => return failed(py, procedure, error),
+        };
+        let (on, arguments) = arguments;
+        let called = || {
+            let result = on.call_method1(procedure.served.bind(py), PyTuple::new(py, arguments)?)?;
+            // What `async def` gives.
+            if !result.get_type().is(names::get(py)?.coroutine.bind(py)) {
+                return Ok(result);
+            }
+            let wait = names::get(py)?.serving.bind(py).getattr(pyo3::intern!(py, "wait"))?;
+            wait.call1((result, self.on.as_ref().map(|on| on.clone_ref(py))))
+        };
+        let result = called();
+        let mut writer = Writer::new(self.package, To::Client, procedure.results, procedure.limits);
+        match write(py, procedure, result, &mut writer) {
+            Ok(()) => Ended::Done(writer),
+            Err(encode) => match encode {
+                Unwritten::Python(error) => failed(py, procedure, error),
+                Unwritten::TooLong(fault) => Ended::TooLong(fault),
+            },
+        }
+    }
+
+    /// Who runs the procedure, and with what.
+    fn arguments<'py>(
+        &self,
+        reader: &Reader<'_, 'py>,
+        on: &Py<PyAny>,
+        procedure: &'static Procedure,
+        lease: &mut Lease,
+    ) -> Result<(Bound<'py, PyAny>, Vec<Bound<'py, PyAny>>), Wrong> {
+        let py = reader.py;
+        let mut target = on.bind(py).clone();
+        if let (true, Some(resource)) = (procedure.is_method, procedure.resource) {
+            let of = crate::plan::Typed { ty: Type::Borrow(resource), size: 8 };
+            target = reader.get(&of, 0)?;
+        }
+        let mut arguments = Vec::with_capacity(procedure.params.len());
+        for param in &procedure.params {
+            arguments.push(match param.server.ty {
+                Type::Bytes => {
+                    let bytes = reader.decoder.bytes(param.at)?;
+                    // SAFETY: the lease is dropped before the call is answered, and until then the memory is the call's.
+                    let view = unsafe { lease.lend(bytes) };
+                    Bound::new(py, view)?.into_any()
+                }
+                _ => reader.get(&param.server, param.at)?,
+            });
+        }
+        Ok((target, arguments))
+    }
+}
+
+enum Unwritten {
+    Python(PyErr),
+    TooLong(Fault),
+}
+
+fn write<'py>(
+    py: Python<'py>,
+    procedure: &Procedure,
+    result: PyResult<Bound<'py, PyAny>>,
+    writer: &mut Writer<'_>,
+) -> Result<(), Unwritten> {
+    let Some(results) = &procedure.result else { return result.map(drop).map_err(Unwritten::Python) };
+    let put = |writer: &mut Writer<'_>, typed: &crate::plan::Typed, value: &Bound<'py, PyAny>, at| {
+        writer.put_at(typed, value, at).map_err(|fault| match fault {
+            crate::encode::Fault::Call(CallError::TooLong { what, len, limit }) => {
+                Unwritten::TooLong(Fault::TooLong { what, len, limit })
+            }
+            fault => Unwritten::Python(error::fault(py, fault, &format!("the result of {}()", procedure.name), "", 0)),
+        })
+    };
+    let Type::Result { ok, err, at } = &results.server.ty else {
+        return put(writer, &results.server, &result.map_err(Unwritten::Python)?, 0);
+    };
+    let found = match result {
+        Ok(value) => Ok(value),
+        Err(error) => {
+            let names = names::get(py).map_err(Unwritten::Python)?;
+            match names.err(error.value(py)).map_err(Unwritten::Python)? {
+                Some(payload) => Err(payload),
+                None => return Err(Unwritten::Python(error)),
+            }
+        }
+    };
+    let (is_err, typed, value) = match found {
+        Ok(value) => (0, ok, value),
+        Err(value) => (1, err, value),
+    };
+    writer.put_number(0, is_err, 1);
+    match typed {
+        Some(typed) => put(writer, typed, &value, *at),
+        None => Ok(()),
+    }
+}
+
+/// What the client is told of an exception; the server logs all of it.
+fn failed(py: Python<'_>, procedure: &Procedure, error: PyErr) -> Ended {
+    let class = error.get_type(py).name().map_or_else(|_| "an exception".into(), |name| name.to_string());
+    let text = error.value(py).str().map_or_else(|_| String::new(), |text| text.to_string());
+    // With its traceback.
+    let error = error.into_value(py);
+    let log = || names::get(py)?.serving.bind(py).call_method1("failed", (&procedure.name, error));
+    if let Err(worse) = log() {
+        worse.write_unraisable(py, None);
+    }
+    Ended::Failed(if text.is_empty() { class } else { format!("{class}: {text}") })
+}
+
+/// A server that runs until it is stopped.
+#[pyclass(frozen, module = "upcall._upcall")]
+pub struct Served(Mutex<Option<Running>>);
+
+#[pymethods]
+impl Served {
+    /// Ends the server, and waits until the calls that run have ended, for `seconds` at most: then it goes on ending by itself. Whether it has ended.
+    #[pyo3(signature = (seconds = None))]
+    fn stop(&self, py: Python<'_>, seconds: Option<f64>) -> bool {
+        let running = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(running) = running else { return true };
+        if gate::is_forked() {
+            std::mem::forget(running);
+            return true;
+        }
+        without_lock(py, move || {
+            let Some(limit) = seconds else {
+                running.stop();
+                return true;
+            };
+            let (said, heard) = std::sync::mpsc::channel();
+            let ending = std::thread::Builder::new().name("upcall-ending".into()).spawn(move || {
+                running.stop();
+                let _ = said.send(());
+            });
+            ending.is_ok() && heard.recv_timeout(Duration::try_from_secs_f64(limit).unwrap_or_default()).is_ok()
+        })
+    }
+
+    /// Takes back the bindings of a process. How many there were.
+    fn revoke(&self, py: Python<'_>, pid: u32) -> usize {
+        let running = &self.0;
+        without_lock(py, || {
+            let running = running.lock().unwrap_or_else(PoisonError::into_inner);
+            running.as_ref().map_or(0, |running| running.revoke(|client| client.pid == pid))
+        })
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let Some(running) = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        if gate::is_forked() || gate::is_shut() {
+            return std::mem::forget(running);
+        }
+        with_lock(|py| without_lock(py, || drop(running)));
+    }
+}
+
+/// Serves objects under names: `(name, class, object)` each. When it returns, clients can bind.
+#[pyfunction]
+pub fn start(
+    py: Python<'_>,
+    exports: Vec<(String, Bound<'_, crate::client::Kind>, Bound<'_, PyAny>)>,
+    processors: usize,
+    pacing: u32,
+    on: Option<Py<PyAny>>,
+    admits: Option<Py<PyAny>>,
+) -> PyResult<Served> {
+    if gate::is_forked() {
+        return Err(error::forked(py));
+    }
+    gate::watch_forks();
+    let mut server = Server::new().processors(processors).pacing(crate::client::pacing(pacing));
+    if let Some(admits) = admits {
+        server = server.policy(move |peer| {
+            let (uid, gid, pid) = (peer.uid, peer.gid, peer.pid);
+            let ask = |py: Python<'_>| admits.call1(py, (uid, gid, pid)).and_then(|said| said.is_truthy(py));
+            match with_lock(|py| ask(py).inspect_err(|error| error.clone_ref(py).write_unraisable(py, None))) {
+                Some(Ok(true)) => Ok(()),
+                _ => Err("its policy does not admit it".to_owned()),
+            }
+        });
+    }
+    for (name, kind, object) in exports {
+        let on = on.as_ref().map(|on| on.clone_ref(py));
+        server = server.export(&name, export(*kind.get(), &object, on)?);
+    }
+    let running = without_lock(py, || server.start());
+    running.map(|running| Served(Mutex::new(Some(running)))).map_err(|wrong| error::serve(py, &wrong))
+}
+
+fn export(kind: crate::client::Kind, object: &Bound<'_, PyAny>, on: Option<Py<PyAny>>) -> PyResult<Export> {
+    let (py, interface) = (object.py(), kind.package.interface(kind.interface));
+    let own = Arc::new(object.clone().unbind());
+    let mut servers = vec![(kind.interface, own.clone())];
+    for (part, attribute) in interface.parts.iter().zip(&interface.attributes) {
+        let told = kind.package.interface(*part);
+        let needs = told.procedures.iter().any(|procedure| !matches!(procedure.kind, ProcedureKind::Method(_)));
+        let other = if !needs || object.is_instance(told.served.bind(py))? {
+            own.clone()
+        } else {
+            let missing = |_| {
+                let text = format!(
+                    "{} carries {}: have the object serve that one too (derive it from {}), or set its attribute `{attribute}` to who does",
+                    interface.id,
+                    told.id,
+                    told.served.bind(py).name().map_or_else(|_| "?".into(), |name: Bound<'_, PyString>| name.to_string()),
+                );
+                pyo3::exceptions::PyTypeError::new_err(text)
+            };
+            Arc::new(object.getattr(&**attribute).map_err(missing)?.unbind())
+        };
+        servers.push((*part, other));
+    }
+    let of = |&(index, number): &(usize, usize)| {
+        let server = servers.iter().find(|(part, _)| *part == index).map_or(&own, |(_, server)| server);
+        (server.clone(), &kind.package.interface(index).procedures[number])
+    };
+    let procedures: Vec<_> = interface.bound.iter().map(of).collect();
+    for (server, procedure) in &procedures {
+        let has = procedure.is_method || server.bind(py).hasattr(procedure.served.bind(py))?;
+        if !has {
+            let text = format!("the object that serves {} has no method {}", interface.id, procedure.served);
+            return Err(pyo3::exceptions::PyTypeError::new_err(text));
+        }
+    }
+    Ok(Export::new(interface.descriptor, Service { package: kind.package, procedures, on }))
+}

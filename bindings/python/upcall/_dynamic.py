@@ -1,0 +1,69 @@
+"""Interfaces that are known only when the program runs: the same module that the generator writes to a file, made in memory."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+import types
+import typing
+
+from upcall import _upcall
+
+_made: dict[str, types.ModuleType] = {}
+
+
+def _module(title: str, code: str) -> types.ModuleType:
+    known = _made.get(code)
+    if known is not None:
+        return known
+    name = f"upcall._made.m{len(_made)}"
+    file = f"<upcall: {title}, {len(_made)}>"
+    module = types.ModuleType(name)
+    module.__file__ = file
+    # For dataclasses, help() and tracebacks.
+    linecache.cache[file] = (len(code), None, code.splitlines(True), file)
+    sys.modules[name] = module
+    try:
+        exec(compile(code, file, "exec", dont_inherit=True), module.__dict__)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    _made[code] = module
+    return module
+
+
+def load(path: str | os.PathLike[str]) -> types.ModuleType:
+    """The module that `upcall wit generate --lang python` would write for a .wit file, or a folder of them.
+
+    Raises:
+        ValueError: the file cannot be read, is no WIT, or has what is not supported; with the line and the reason.
+    """
+    return _module(os.path.basename(os.fspath(path)), _upcall.module_of_file(os.fspath(path)))
+
+
+def bind(name: str, wit: str | os.PathLike[str] | None = None) -> typing.Any:
+    """A client of whoever exports `name`, without a generated module: the interface is the server's own, or that of a WIT file.
+
+    Its methods are the interface's procedures, in snake_case (`help(client)`); its types are those of the module `sys.modules[type(client).__module__]`.
+
+    Raises:
+        upcall.BindError: no such server, not permitted, or, with a WIT file, another version of a procedure.
+    """
+    identity, source, limits = _upcall.learn(name)
+    if wit is None:
+        module = _module(identity, _upcall.module_of(identity, source, limits))
+    else:
+        module = load(wit)
+    clients = {
+        known._upcall_id: known
+        for known in vars(module).values()
+        if isinstance(known, type) and issubclass(known, _upcall.Caller) and "_upcall_id" in vars(known)
+    }
+    for known, client in clients.items():
+        # Versions may differ: binding compares procedure by procedure.
+        if known.split("@")[0] == identity.split("@")[0]:
+            return client(name)
+    from upcall.errors import WrongInterface
+
+    raise WrongInterface(f"{name!r} is {identity}, and {os.fspath(wit or identity)} has only {', '.join(clients)}")

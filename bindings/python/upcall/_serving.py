@@ -1,0 +1,170 @@
+"""Servers."""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import atexit
+import collections.abc
+import logging
+import os
+import threading
+import types
+import typing
+import weakref
+
+from upcall import _upcall
+from upcall._client import Pacing
+
+_log = logging.getLogger("upcall")
+
+
+class Serve(abc.ABC):
+    """Who serves an interface: the base of all generated abstract servers. Its methods run on threads of their own, several at once."""
+
+    _upcall_kind: typing.ClassVar[typing.Any]
+
+
+class ServeResource(abc.ABC):
+    """An object that clients hold: the base of all generated abstract ones. It is let go of when its client closes it, unbinds or ends."""
+
+    _upcall_kind: typing.ClassVar[typing.Any]
+
+
+#: Who may bind: asked with a client's user, group and process, by the kernel's word.
+Admits = collections.abc.Callable[[int, int, int], bool]
+
+
+class Running:
+    """A server that runs, until it is stopped, or the program ends. It can be a context manager."""
+
+    def __init__(self, served: _upcall.Served) -> None:
+        self._served = served
+        _running.add(self)
+
+    def stop(self, seconds: float | None = None) -> bool:
+        """Takes the names out, and waits until the calls that run have ended; at most so many seconds, if that is given. Whether they have."""
+        _running.discard(self)
+        return self._served.stop(seconds)
+
+    def revoke(self, pid: int) -> int:
+        """Takes back the bindings of a process, and says how many they were. Its calls raise `errors.Revoked` from then on."""
+        return self._served.revoke(pid)
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+_running: weakref.WeakSet[Running] = weakref.WeakSet()
+
+#: An object, or an object and the generated class that says which interface of its it serves.
+Served = typing.Union[object, tuple[type[Serve], object]]
+
+
+def _exports(name: str | collections.abc.Mapping[str, Served], server: Served | None) -> list[tuple[str, typing.Any, object]]:
+    named = {name: server} if isinstance(name, str) else dict(name)
+    exports = []
+    for export, told in named.items():
+        kind, what = told if isinstance(told, tuple) else (type(told), told)
+        if not hasattr(kind, "_upcall_kind"):
+            raise TypeError(
+                f"{kind.__name__}, which is to serve {export!r}, says no interface: derive it from a generated class Serve.., "
+                "or give a tuple of such a class and the object"
+            )
+        exports.append((export, kind._upcall_kind, what))
+    return exports
+
+
+def start(
+    name: str | collections.abc.Mapping[str, Served],
+    server: Served | None = None,
+    *,
+    processors: int = 1,
+    pacing: Pacing = Pacing.ADAPTIVE,
+    loop: asyncio.AbstractEventLoop | None = None,
+    admits: Admits | None = None,
+) -> Running:
+    """Serves an object under a name, or several of them, on threads of their own. When this returns, clients can bind.
+
+    Args:
+        name: the name, or a mapping from names to servers.
+        server: an object of a class that derives from a generated abstract server.
+        processors: virtual processors that take calls. Procedures run on threads of their own, 512 of them at once.
+        pacing: what those do while there are no calls.
+        loop: the event loop that coroutines of `async def` procedures run on; without it one of the package's own.
+        admits: who may bind; without it who is of the same user.
+
+    Raises:
+        upcall.ServeError: the name is taken, say.
+    """
+    return Running(_upcall.start(_exports(name, server), processors, pacing.value, loop, admits))
+
+
+def serve(
+    name: str | collections.abc.Mapping[str, Served],
+    server: Served | None = None,
+    *,
+    processors: int = 1,
+    pacing: Pacing = Pacing.ADAPTIVE,
+    loop: asyncio.AbstractEventLoop | None = None,
+    admits: Admits | None = None,
+) -> None:
+    """As `start`, until the program is interrupted (Ctrl-C): then it ends the server, and returns when the calls that run have ended. A second Ctrl-C does not wait for these."""
+    running = start(name, server, processors=processors, pacing=pacing, loop=loop, admits=admits)
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        # A thread waits in place of this one, which can be interrupted again.
+        ending = threading.Thread(target=running.stop, daemon=True)
+        ending.start()
+        ending.join()
+    finally:
+        running.stop(0)
+
+
+_loop: asyncio.AbstractEventLoop | None = None
+_loop_lock = threading.Lock()
+
+
+def _own_loop() -> asyncio.AbstractEventLoop:
+    global _loop
+    with _loop_lock:
+        if _loop is None:
+            _loop = asyncio.new_event_loop()
+            threading.Thread(target=_loop.run_forever, name="upcall-loop", daemon=True).start()
+        return _loop
+
+
+def wait(
+    coroutine: collections.abc.Coroutine[typing.Any, typing.Any, typing.Any], loop: asyncio.AbstractEventLoop | None
+) -> typing.Any:
+    """For the engine: runs what an `async def` procedure returned, and waits for it."""
+    on = loop or _own_loop()
+    if not on.is_running():
+        coroutine.close()
+        raise RuntimeError("the event loop that the server's coroutines are to run on does not run")
+    return asyncio.run_coroutine_threadsafe(coroutine, on).result()
+
+
+def failed(procedure: str, error: BaseException) -> None:
+    """For the engine: a procedure raised something that is not its interface's."""
+    _log.error("the procedure %s failed", procedure, exc_info=error)
+
+
+@atexit.register
+def _end() -> None:
+    """Nothing of the runtime may want the interpreter any more when it ends."""
+    for running in list(_running):
+        running.stop(2.0)
+    if _loop is not None:
+        _loop.call_soon_threadsafe(_loop.stop)
+    _upcall._close()
+
+
+# The child of a fork serves nothing.
+os.register_at_fork(after_in_child=_running.clear)

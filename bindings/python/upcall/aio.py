@@ -1,0 +1,155 @@
+"""Calls for asyncio: `await client.aio.read(...)`.
+
+A call does not block its event loop, nor take a thread: a hundred at once are a hundred user-level threads of the runtime. A task that is cancelled gives its call up: the server goes on, and the
+result is dropped when it comes. Deadlines are those of the client: `client.with_deadline(0.5).aio.read(...)`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections.abc
+import functools
+import os
+import types
+import typing
+import weakref
+
+from upcall import _upcall
+from upcall._client import Pacing
+from upcall._dynamic import bind as _bind
+from upcall._serving import Admits, Served, start
+
+__all__ = ["Client", "Resource", "bind", "serve"]
+
+_V = typing.TypeVar("_V", bound="View", covariant=True)
+
+
+class _Loop:
+    """What the calls of an event loop come back to."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.completions = _upcall.Completions()
+        self.waiting: dict[int, asyncio.Future[typing.Any]] = {}
+        self.next = 0
+        loop.add_reader(self.completions.fileno(), self.drain)
+
+    def drain(self) -> None:
+        for key, finished in self.completions.take():
+            future = self.waiting.pop(key)
+            if future.done():
+                finished.forget()
+                continue
+            try:
+                result = finished.result()
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+
+_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = weakref.WeakKeyDictionary()
+
+
+async def _call(caller: _upcall.Caller, number: int, args: tuple[typing.Any, ...], kwargs: dict[str, typing.Any]) -> typing.Any:
+    loop = asyncio.get_running_loop()
+    here = _loops.get(loop)
+    if here is None:
+        here = _loops[loop] = _Loop(loop)
+    key = here.next
+    here.next += 1
+    word = here.completions.call(caller, number, args, kwargs, key)
+    future = here.waiting[key] = loop.create_future()
+    try:
+        return await future
+    except asyncio.CancelledError:
+        word.abandon()
+        raise
+
+
+class View:
+    """A client, or a resource, as asyncio sees it."""
+
+    def __init__(self, sync: _upcall.Caller) -> None:
+        self._sync = sync
+
+    @classmethod
+    def _upcall_add(cls, name: str, number: int, docs: str) -> None:
+        async def method(self: View, *args: typing.Any, **kwargs: typing.Any) -> typing.Any:
+            return await _call(self._sync, number, args, kwargs)
+
+        signature, _, text = docs.partition("\n--\n\n")
+        method.__name__ = name
+        method.__qualname__ = f"{cls.__qualname__}.{name}"
+        method.__doc__ = text
+        method.__text_signature__ = signature.removeprefix(name)  # type: ignore[attr-defined]
+        setattr(cls, name, method)
+
+    async def close(self) -> None:
+        """Ends it, as `close` of what this is a view of."""
+        await asyncio.get_running_loop().run_in_executor(None, self._sync._close)
+
+
+class Client(View):
+    """The base of all clients for asyncio."""
+
+    async def __aenter__(self: _V) -> _V:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class Resource(View):
+    """The base of all resources for asyncio."""
+
+    async def __aenter__(self: _V) -> _V:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class _HasView(typing.Protocol[_V]):
+    @property
+    def aio(self) -> _V: ...
+
+
+@typing.overload
+async def bind(name: str, interface: collections.abc.Callable[[str], _HasView[_V]]) -> _V: ...
+@typing.overload
+async def bind(name: str, interface: None = None, *, wit: str | os.PathLike[str] | None = None) -> typing.Any: ...
+
+
+async def bind(
+    name: str,
+    interface: collections.abc.Callable[[str], _HasView[_V]] | None = None,
+    *,
+    wit: str | os.PathLike[str] | None = None,
+) -> typing.Any:
+    """A client for asyncio, of a generated class or, without one, as `upcall.bind`: `files = await upcall.aio.bind("files", Files)`."""
+    make = interface if interface is not None else functools.partial(_bind, wit=wit)
+    client = await asyncio.get_running_loop().run_in_executor(None, make, name)
+    return client.aio
+
+
+async def serve(
+    name: str | collections.abc.Mapping[str, Served],
+    server: Served | None = None,
+    *,
+    processors: int = 1,
+    pacing: Pacing = Pacing.ADAPTIVE,
+    admits: Admits | None = None,
+) -> None:
+    """Serves until the task is cancelled; `async def` procedures run on this event loop."""
+    loop = asyncio.get_running_loop()
+    begin = functools.partial(start, name, server, processors=processors, pacing=pacing, loop=loop, admits=admits)
+    running = await loop.run_in_executor(None, begin)
+    try:
+        await asyncio.Event().wait()
+    finally:
+        # Procedures that run want the loop until they end.
+        await asyncio.shield(loop.run_in_executor(None, running.stop))

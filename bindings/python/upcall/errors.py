@@ -1,0 +1,147 @@
+"""What can go wrong. Texts say what was tried, what was found, and what to do.
+
+A call's errors are those of Rust's `CallError` and the codes of C's `upcall_status`, one class each.
+"""
+
+from __future__ import annotations
+
+
+class Error(Exception):
+    """All that the runtime raises."""
+
+
+class Closed(Error):
+    """A client, a resource, or the data of a call, was used after its end."""
+
+
+class Forked(Error):
+    """This process was forked from one that used upcall."""
+
+
+class BindError(Error):
+    """There is no binding."""
+
+
+class BadName(BindError, ValueError):
+    """The name cannot be one."""
+
+
+class NoSuchName(BindError):
+    """Nobody exports the name."""
+
+
+class ServerGone(BindError):
+    """The server has ended."""
+
+
+class NoAnswer(BindError, TimeoutError):
+    """The server does not answer: it is stopped, or something else listens there."""
+
+
+class WrongUser(BindError, PermissionError):
+    """The server runs as another user."""
+
+
+class Denied(BindError, PermissionError):
+    """The server refuses this client."""
+
+
+class Ceiling(BindError):
+    """The server takes no more from this client."""
+
+
+class WrongVersion(BindError):
+    """Client and server speak different versions of Upcall's protocol."""
+
+
+class WrongInterface(BindError):
+    """The name is of another interface."""
+
+
+class Mismatch(BindError):
+    """Procedures have other types in the server than in this program."""
+
+
+class NoResource(BindError):
+    """A descriptor, memory, or another resource could not be had."""
+
+
+class BrokenProtocol(BindError):
+    """The server broke the protocol."""
+
+
+class CallError(Error):
+    """A call did not return its procedure's result."""
+
+
+class CallFailed(CallError, ConnectionError):
+    """No reply will come: the server has ended, say. The procedure may or may not have run."""
+
+    #: Why.
+    why: str
+    #: The name that was bound.
+    name: str
+    #: The server's process.
+    server_pid: int
+
+
+class CallAborted(CallError, TimeoutError):
+    """The deadline passed before the reply was there, or the call was given up. The server goes on; the result is dropped when it comes."""
+
+    #: Whether the server has the request, so that the procedure may have run, or may still run.
+    sent: bool
+
+
+class TooLong(CallError, ValueError):
+    """An argument is longer than the interface permits. Nothing was sent."""
+
+    #: Its bytes or elements.
+    length: int
+    #: The most permitted.
+    limit: int
+
+
+class ForeignHandle(CallError, ValueError):
+    """A resource of another binding was given. Nothing was sent."""
+
+
+class Refused(CallError):
+    """The server refused the arguments, or its result exceeds the interface's limits."""
+
+
+class NoSuchHandle(CallError):
+    """The server does not know the resource any more."""
+
+
+class Panicked(CallError):
+    """The procedure failed in the server: a panic, or an exception. The server goes on."""
+
+    #: In the server's words, the first 32 bytes of them.
+    message: str
+
+
+class Revoked(CallError):
+    """The server took the binding back."""
+
+
+class NoSuchProcedure(CallError):
+    """The server has no such procedure."""
+
+
+class Malformed(CallError):
+    """The server's reply is not what the interface says."""
+
+
+class NoMemory(CallError, MemoryError):
+    """No memory for the arguments or the result."""
+
+
+class ServeError(Error):
+    """A name could not be served."""
+
+
+class NameTaken(ServeError):
+    """The name is exported already."""
+
+    #: By this process, if it is another one.
+    server_pid: int
