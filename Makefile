@@ -3,14 +3,15 @@
 # make test-long   the long variants too, accesses to memory and data races checked (asan, tsan), and shared lines counted (lines)
 # make fuzz        every reader of a peer's bytes under libFuzzer, for FUZZ_SECONDS (30) each
 # make bench       ours, the machine's limits and the peers, in one run
+# make wheel       the package `upcall` for Python, in target/wheels
 # make install     the command, and libupcall with its header for C, under PREFIX (/usr/local), behind DESTDIR if that is set
 #
-# Each target does all its set-up. Needed: Rust (1.95 or newer), gcc; for bench a C++ compiler, Boost.Fiber and Go.
+# Each target does all its set-up. Needed: Rust (1.95 or newer), gcc, Python (3.11 or newer; no headers); for bench a C++ compiler, Boost.Fiber and Go.
 
 CARGO ?= cargo
 LOOM := RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 $(CARGO) test --release --target-dir target/loom
 
-.PHONY: all demo test test-long bench bench-c install lint unit models miri miri-threads run-miri run-miri-threads asan tsan lines fuzz clean
+.PHONY: all demo test test-long bench bench-c bench-python wheel install lint unit models miri miri-threads run-miri run-miri-threads asan tsan lines fuzz clean
 
 all:
 	$(CARGO) build --release
@@ -108,6 +109,36 @@ bench:
 bench-c:
 	$(MAKE) --no-print-directory install DESTDIR= PREFIX=$(abspath $(OUT)/c)
 	$(CARGO) run --release --package upcall-c --example calls -- $(OUT)/c
+
+# Tools of Python's, in a folder of their own and not where the system has its packages. Debian has `venv` in a package by itself; pip alone will do, too.
+PYTHON ?= python3
+TOOLS := $(abspath $(or $(CARGO_TARGET_DIR),target))/python-tools
+
+$(TOOLS)/%/.there:
+	@if $(PYTHON) -m pip --version >/dev/null 2>&1; then \
+	    $(PYTHON) -m pip install --quiet --disable-pip-version-check --target $(TOOLS)/$* $(or $(PINNED_$*),$*); \
+	elif $(PYTHON) -c "import ensurepip, venv" >/dev/null 2>&1; then \
+	    $(PYTHON) -m venv $(TOOLS)/$*-venv && $(TOOLS)/$*-venv/bin/pip install --quiet --disable-pip-version-check --target $(TOOLS)/$* $(or $(PINNED_$*),$*); \
+	else \
+	    echo "$(PYTHON) has neither pip nor venv: apt install python3-venv (or python3-pip), and try again"; exit 1; \
+	fi
+	@touch $@
+
+PINNED_maturin := maturin==1.16.0
+PINNED_grpcio := grpcio==1.85.1
+
+# The package for Python: pip install target/wheels/upcall-*.whl. The engine is linked with no library of Python's, so that its headers are not needed.
+wheel: $(TOOLS)/maturin/.there
+	cd bindings/python && PYTHONPATH=$(TOOLS)/maturin $(PYTHON) -m maturin build --release --out $(abspath $(or $(CARGO_TARGET_DIR),target))/wheels
+
+# A call by a client in Python beside multiprocessing's pipes and gRPC, in turns.
+bench-python: wheel
+	@$(MAKE) --no-print-directory $(TOOLS)/grpcio/.there || echo "grpcio cannot be had, and is left out"
+	$(CARGO) build --release --package upcall-python --example serve_every
+	$(CARGO) build --release --bin upcall
+	rm -rf $(TOOLS)/upcall && $(PYTHON) -c "import glob, zipfile; zipfile.ZipFile(max(glob.glob('$(abspath $(or $(CARGO_TARGET_DIR),target))/wheels/upcall-*.whl'))).extractall('$(TOOLS)/upcall')"
+	$(OUT)/upcall wit generate bindings/c/tests/languages/every.wit --lang python -o $(TOOLS)/upcall/every.py
+	PYTHONPATH=$(TOOLS)/upcall:$(TOOLS)/grpcio $(PYTHON) bindings/python/examples/calls.py $(OUT)/examples/serve_every $(ARGS)
 
 # The two libraries are built without the one that Rust takes, so that they are optimised as a whole. ldconfig is left to who installs.
 PREFIX ?= /usr/local

@@ -172,7 +172,7 @@ impl Caller {
             let client = first.cast::<Self>().map_err(|_| PyTypeError::new_err("the first argument is the client"))?;
             return construct(kind, client, args, kwargs);
         }
-        if kwargs.is_some() || args.len() > 1 {
+        if kwargs.is_some_and(|kwargs| !kwargs.is_empty()) || args.len() > 1 {
             return Err(PyTypeError::new_err("a client takes the name to bind, or another client, and nothing else"));
         }
         let id = &kind.package.interface(kind.interface).id;

@@ -93,19 +93,14 @@ fn sleep_for_ever() -> Option<Coming> {
 }
 
 /// Runs `work` without the interpreter's lock. It may take it again, by [`with_lock`].
-pub fn without_lock<T>(_py: Python<'_>, work: impl FnOnce() -> T + Send) -> T
-where
-    T: Send,
-{
-    let work = std::panic::AssertUnwindSafe(work);
-    Python::detach(_py, move || {
-        // PyO3 takes the lock back by itself, behind this: the gate is for who is not the first thread.
-        let result = { work }.0();
-        if !is_first_thread() && SHUT.load(Ordering::SeqCst) {
-            sleep_for_ever();
-        }
-        result
-    })
+pub fn without_lock<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
+    let (result, coming) = py.detach(|| {
+        let result = work();
+        let coming = if is_first_thread() { None } else { Coming::announce().or_else(sleep_for_ever) };
+        (result, coming)
+    });
+    drop(coming);
+    result
 }
 
 /// Runs `work` with the interpreter's lock; `None` if there is no interpreter any more.

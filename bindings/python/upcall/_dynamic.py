@@ -56,7 +56,7 @@ def bind(name: str, wit: str | os.PathLike[str] | None = None) -> typing.Any:
     else:
         module = load(wit)
     clients = {
-        known._upcall_id: known
+        vars(known)["_upcall_id"]: known
         for known in vars(module).values()
         if isinstance(known, type) and issubclass(known, _upcall.Caller) and "_upcall_id" in vars(known)
     }

@@ -1,0 +1,79 @@
+//! What Python programs do that others cannot, or do otherwise: each test is a program in `tests/programs`, which checks itself.
+#![forbid(unsafe_code)]
+
+use std::io::Read;
+use std::process::Command;
+use std::sync::OnceLock;
+use support::{Programs, Serving, names};
+
+mod support;
+
+fn programs() -> &'static Programs {
+    static PROGRAMS: OnceLock<Programs> = OnceLock::new();
+    PROGRAMS.get_or_init(Programs::new)
+}
+
+#[test]
+fn values_are_taken_and_refused() {
+    programs().run("values.py", &[]);
+}
+
+#[test]
+fn others_run_while_a_call_waits() {
+    programs().run("waits.py", &[]);
+}
+
+#[test]
+fn asyncio() {
+    programs().run("tasks.py", &[]);
+}
+
+fn serving(name: &str, what: &str) -> Serving {
+    let mut command = programs().command("ends.py");
+    command.args([what, name]);
+    Serving::start(command)
+}
+
+/// Ctrl-C, as a terminal says it.
+fn interrupt(server: &mut Serving) -> String {
+    let done = Command::new("kill").args(["-INT", &server.0.id().to_string()]).status().unwrap();
+    assert!(done.success());
+    let status = server.0.wait().unwrap();
+    let mut said = String::new();
+    server.0.stdout.as_mut().unwrap().read_to_string(&mut said).unwrap();
+    assert!(status.success(), "an interrupt is a good end: {status}");
+    said
+}
+
+#[test]
+fn an_interrupt_ends_a_server_and_its_name() {
+    for what in ["serve", "serve-async"] {
+        let [name, _] = names();
+        let mut server = serving(&name, what);
+        assert_eq!(interrupt(&mut server), "served\n", "{what}");
+        assert!(!upcall::directory::folder().join(&name).exists(), "{what}: the name is left");
+    }
+}
+
+/// Runs a program of `ends.py` against a server.
+fn ends(what: &str) {
+    let [name, _] = names();
+    let mut server = serving(&name, "serve");
+    programs().run("ends.py", &[what, &name]);
+    interrupt(&mut server);
+}
+
+#[test]
+fn a_forked_child_is_told() {
+    ends("fork");
+    ends("fork-first");
+}
+
+#[test]
+fn exits_with_calls_under_way_are_good_ones() {
+    for what in ["exit-calling", "exit-serving", "exit-async"] {
+        for _ in 0..3 {
+            ends(what);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+"""Waiting: other threads run meanwhile; who may call whom from within a call; what travels with it."""
+
+import threading
+import time
+
+import upcall
+from common import every, name, node, raises, until
+from every import Color, Every, Node, ServeNode
+from upcall import errors
+
+inside = threading.Semaphore(0)
+go = threading.Event()
+held = threading.Lock()
+
+
+def late(milliseconds: int) -> ServeNode:
+    inside.release()
+    go.wait(10)
+    return node(name=lambda: "late")
+
+
+def add(a: int, b: int) -> int:
+    # Down to nothing, by way of the other server: so many calls wait in both of them, and each was begun by the one before.
+    if a == 0:
+        return b
+    with Every(name("other" if a % 2 else "one")) as next_one:
+        return next_one.add(a - 1, b + 1)
+
+
+def total(values: list[int]) -> int:
+    # A lock of Python's that is held while a call waits.
+    with held:
+        return other.add(0, sum(values))
+
+
+def alive() -> int:
+    # Later than the caller's deadline: what is called on its behalf ends with it.
+    start = time.monotonic()
+    error = raises(upcall.CallAborted, lambda: other.late(0))
+    ended.append((time.monotonic() - start, error.sent))
+    return 1
+
+
+ended: list[tuple[float, bool]] = []
+methods = {"late": late, "add": add, "total": total, "alive": alive, "new_node": lambda name, color: node(name=lambda: name)}
+with upcall.start(name("one"), every(**methods)), upcall.start(name("other"), every(**methods)) as second:
+    client, other = Every(name("one")), Every(name("other"))
+
+    # A thread of Python goes on while a call waits.
+    waiting = threading.Thread(target=client.late, args=(0,))
+    waiting.start()
+    assert inside.acquire(timeout=10)
+    count = 0
+    end = time.monotonic() + 0.05
+    while time.monotonic() < end:
+        count += 1
+    assert waiting.is_alive() and count > 1000, count
+    go.set()
+    waiting.join()
+
+    # Nested, to a depth; and many at once.
+    # Of kernel threads, which these are, 32 can have calls to one process under way, and here all are in one.
+    assert add(20, 0) == 20
+    found: list[int] = []
+    threads = [threading.Thread(target=lambda: found.append(client.add(3, 7))) for _ in range(6)]
+    threads += [threading.Thread(target=lambda: found.append(client.total([4, 6]))) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert found == [10] * 11, found
+
+    # A deadline travels on.
+    go.clear()
+    raises(upcall.CallAborted, lambda: client.with_deadline(0.1).alive())
+    until(lambda: bool(ended))
+    assert ended[0][0] < 2 and ended[0][1] is True, ended
+    go.set()
+
+    # Given up by a thread.
+    go.clear()
+    word = upcall.Abandon()
+    threading.Timer(0.05, word.abandon).start()
+    raises(upcall.CallAborted, lambda: client.with_abandon(word).late(0))
+    go.set()
+
+    # A server that is told to stop lets its calls end.
+    go.clear()
+    inside = threading.Semaphore(0)
+    got: list[object] = []
+
+    def call() -> None:
+        try:
+            got.append(other.late(0))
+        except upcall.CallFailed as error:
+            got.append(error)
+
+    waiting = threading.Thread(target=call)
+    waiting.start()
+    assert inside.acquire(timeout=10)
+    threading.Timer(0.05, go.set).start()
+    second.stop()
+    waiting.join(10)
+    assert len(got) == 1
+    raises(errors.NoSuchName, lambda: Every(name("other")))
+    raises(upcall.CallFailed, other.null)
+
+    # Its policy.
+    with upcall.start(name("closed"), every(), admits=lambda uid, gid, pid: False):
+        raises(errors.Denied, lambda: Every(name("closed")))
+    raises(errors.NameTaken, lambda: upcall.start(name("one"), every()))
+    raises(TypeError, lambda: upcall.start(name("none"), object()))
+    leaf = Node(client, "x", Color.RED)
+    client.close()
+    raises(upcall.Closed, client.null)
+    assert leaf.name() == "x", "a resource outlives the client that made it"
+print("ok")
