@@ -116,7 +116,7 @@ TOOLS := $(abspath $(or $(CARGO_TARGET_DIR),target))/python-tools
 
 $(TOOLS)/%/.there:
 	@if $(PYTHON) -m pip --version >/dev/null 2>&1; then \
-	    $(PYTHON) -m pip install --quiet --disable-pip-version-check --target $(TOOLS)/$* $(or $(PINNED_$*),$*); \
+	    $(PYTHON) -m pip install --quiet --root-user-action=ignore --disable-pip-version-check --target $(TOOLS)/$* $(or $(PINNED_$*),$*); \
 	elif $(PYTHON) -c "import ensurepip, venv" >/dev/null 2>&1; then \
 	    $(PYTHON) -m venv $(TOOLS)/$*-venv && $(TOOLS)/$*-venv/bin/pip install --quiet --disable-pip-version-check --target $(TOOLS)/$* $(or $(PINNED_$*),$*); \
 	else \
@@ -129,7 +129,7 @@ PINNED_grpcio := grpcio==1.85.1
 
 # The package for Python: pip install target/wheels/upcall-*.whl. The engine is linked with no library of Python's, so that its headers are not needed.
 wheel: $(TOOLS)/maturin/.there
-	cd bindings/python && PYTHONPATH=$(TOOLS)/maturin $(PYTHON) -m maturin build --release --out $(abspath $(or $(CARGO_TARGET_DIR),target))/wheels
+	cd bindings/python && $(TOOLS)/maturin/bin/maturin build --release --out $(abspath $(or $(CARGO_TARGET_DIR),target))/wheels
 
 # A call by a client in Python beside multiprocessing's pipes and gRPC, in turns.
 bench-python: wheel

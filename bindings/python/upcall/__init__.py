@@ -28,7 +28,11 @@ an `Err`. For asyncio there is `upcall.aio`.
 from __future__ import annotations
 
 import collections.abc as _collections
+import sys as _sys
 import typing as _t
+
+if _sys.version_info < (3, 11):
+    raise ImportError(f"upcall needs Python 3.11 or newer, and this is {_sys.version.split()[0]}")
 
 from upcall import errors as errors
 from upcall._client import Client, HandOff, Pacing, Resource, Shortage, declare

@@ -92,7 +92,7 @@ def fork_first() -> None:
 def exit_calling() -> None:
     """Ends while daemon threads are in calls, which end soon after."""
     client = Every(name)
-    for wait in [1, 20, 50, 100, 200, 2000]:
+    for wait in [1, 20, 50, 100, 200, 500]:
         threading.Thread(target=client.late, args=(wait,), daemon=True).start()
 
     def busy() -> None:

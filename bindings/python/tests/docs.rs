@@ -1,0 +1,64 @@
+//! What docs/python.md says, done.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use support::{finish, here, interpreter, package};
+
+mod support;
+
+/// The page's files: blocks of code whose first line says their names.
+fn files() -> BTreeMap<String, String> {
+    let page = std::fs::read_to_string(here("../../docs/python.md")).unwrap();
+    let mut files = BTreeMap::new();
+    for block in page.split("\n```").skip(1).step_by(2) {
+        let (_, code) = block.split_once('\n').unwrap();
+        let name = code.lines().next().unwrap().trim_start_matches(['#', '/', ' ']);
+        if name.contains('.') && !name.contains(' ') {
+            files.insert(name.to_owned(), code.to_owned());
+        }
+    }
+    files
+}
+
+/// A process that ends with this.
+struct Ends(std::process::Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn the_page_does_what_it_says() {
+    let folder = tempfile::tempdir().unwrap();
+    package(folder.path());
+    // The page's name for its server is nobody's but this test's.
+    let name = format!("\"docs-{}\"", std::process::id());
+    for (file, code) in files() {
+        std::fs::write(folder.path().join(file), code.replace("\"notes\"", &name)).unwrap();
+    }
+    let stubs = upcall_idl::generate_python(folder.path().join("notes.wit")).unwrap();
+    std::fs::write(folder.path().join("notes_stubs.py"), stubs).unwrap();
+    let python = |program: &str| {
+        let mut command = Command::new(interpreter());
+        command.args(["-W", "error", program]).current_dir(folder.path()).env("PYTHONPATH", folder.path());
+        command
+    };
+    let server = Ends(python("server.py").stdin(Stdio::null()).spawn().unwrap());
+    let entered = upcall::directory::folder().join(name.trim_matches('"'));
+    let start = Instant::now();
+    while entered.symlink_metadata().is_err() {
+        assert!(start.elapsed() < Duration::from_secs(20), "the server does not come up");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    for program in ["client.py", "dynamic.py", "tasks.py"] {
+        finish(&mut python(program), program);
+    }
+    let mut server = server;
+    assert!(Command::new("kill").args(["-INT", &server.0.id().to_string()]).status().unwrap().success());
+    assert!(server.0.wait().unwrap().success());
+}
