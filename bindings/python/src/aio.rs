@@ -4,7 +4,8 @@
 //! An event loop has a queue of its own with an eventfd, which it watches as it does sockets; so a hundred calls under way cost no kernel threads, and a loop that sleeps is woken once for
 //! all that has come meanwhile. Values become objects in the loop's thread.
 
-use crate::client::{Arguments, Caller, PyAbandon, let_go, read, write};
+use crate::call::{Arguments, let_go, read, write};
+use crate::client::{Caller, PyAbandon};
 use crate::decode::Wrong;
 use crate::encode::Writer;
 use crate::error;

@@ -4,7 +4,7 @@
 //! documents everything. What not: types and names, which are the generator's (`upcall_idl::python`), for modules that stand in files as for those of interfaces that are learnt when they are bound.
 //!
 //! # The path through the code
-//! [`plan`] makes of an interface what calls need to know of it. [`client`] calls: numbers alone the short way ([`scalar`]), all else by [`encode`] and [`decode`]. [`server`] is called. [`gate`] is about the
+//! [`plan`] makes of an interface what calls need to know of it. [`client`] calls: numbers alone the short way ([`scalar`]), all else by [`call`], [`encode`] and [`decode`]; for asyncio [`aio`]. [`server`] is called. [`gate`] is about the
 //! interpreter's lock: it is never held while anything here waits.
 //!
 //! # The stable interface of Python
@@ -14,6 +14,7 @@
 
 pub mod aio;
 pub mod bytes;
+pub mod call;
 pub mod client;
 pub mod decode;
 pub mod encode;

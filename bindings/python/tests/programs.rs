@@ -4,7 +4,7 @@
 use std::io::Read;
 use std::process::Command;
 use std::sync::OnceLock;
-use support::{Programs, Serving, names};
+use support::{Programs, Serving, left_out, names};
 
 mod support;
 
@@ -15,16 +15,25 @@ fn programs() -> &'static Programs {
 
 #[test]
 fn values_are_taken_and_refused() {
+    if left_out() {
+        return;
+    }
     programs().run("values.py", &[]);
 }
 
 #[test]
 fn others_run_while_a_call_waits() {
+    if left_out() {
+        return;
+    }
     programs().run("waits.py", &[]);
 }
 
 #[test]
 fn asyncio() {
+    if left_out() {
+        return;
+    }
     programs().run("tasks.py", &[]);
 }
 
@@ -47,6 +56,9 @@ fn interrupt(server: &mut Serving) -> String {
 
 #[test]
 fn an_interrupt_ends_a_server_and_its_name() {
+    if left_out() {
+        return;
+    }
     for what in ["serve", "serve-async"] {
         let [name, _] = names();
         let mut server = serving(&name, what);
@@ -65,12 +77,18 @@ fn ends(what: &str) {
 
 #[test]
 fn a_forked_child_is_told() {
+    if left_out() {
+        return;
+    }
     ends("fork");
     ends("fork-first");
 }
 
 #[test]
 fn exits_with_calls_under_way_are_good_ones() {
+    if left_out() {
+        return;
+    }
     for what in ["exit-calling", "exit-serving", "exit-async"] {
         for _ in 0..3 {
             ends(what);

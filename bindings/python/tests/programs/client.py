@@ -145,8 +145,9 @@ def die(every: typing.Any) -> None:
 
 def main() -> None:
     names, what = sys.argv[1:3], sys.argv[3]
-    if what == "learn":
-        every = upcall.bind(names[0])
+    if what in ("learn", "wit"):
+        every = upcall.bind(names[0], wit=sys.argv[4] if what == "wit" else None)
+        assert upcall.bind(names[0], wit=sys.argv[4] if what == "wit" else None).__class__ is type(every)
         m: typing.Any = sys.modules[type(every).__module__]
     else:
         m = importlib.import_module("every")
@@ -154,6 +155,8 @@ def main() -> None:
     if what == "die":
         return die(every)
     values(m, every)
+    if what == "wit":
+        return
     wrong(m, every, names)
     objects(m, every, names)
     terms(every)

@@ -29,6 +29,15 @@ pub fn interpreter() -> &'static str {
     })
 }
 
+/// Where the engine is built with a sanitizer of Rust's (`make asan`), an interpreter without one cannot load it, and programs in Python are left out.
+pub fn left_out() -> bool {
+    let out = std::env::var("RUSTFLAGS").is_ok_and(|flags| flags.contains("sanitizer"));
+    if out {
+        println!("left out: the engine has a sanitizer's runtime of its own");
+    }
+    out
+}
+
 /// A folder with the package and modules, which goes with this.
 pub struct Programs {
     folder: tempfile::TempDir,
