@@ -168,6 +168,11 @@ impl Binding {
         Self { abandon: Some(word.clone()), ..self.clone() }
     }
 
+    /// Whether there is such a word.
+    pub fn has_abandon(&self) -> bool {
+        self.abandon.is_some()
+    }
+
     /// The same binding without such a word.
     #[must_use]
     pub fn without_abandon(&self) -> Self {

@@ -18,7 +18,7 @@ use crate::pacer::{GiveWay, HandOver, Pacer, Pacing, Stay};
 use crate::seat::VpSeat;
 use crate::sleep;
 use crate::steer::Attention;
-use crate::until::Until;
+use crate::until::{Abandon, Until};
 use crate::wait::{Closed, Forever, Late, NoReply, Patience, Wait, run_late};
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -544,6 +544,10 @@ impl CallerChannel {
             if lane.slot.waits() {
                 sleep::retract(sleeper);
                 return Ok(true);
+            }
+            if until.abandon.is_some_and(Abandon::asks) {
+                sleep::retract(sleeper);
+                return Ok(false);
             }
         }
     }

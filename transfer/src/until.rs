@@ -20,7 +20,10 @@ use upcall_thread::Ticket;
 /// A call that was told of it returns as soon as the word is given, as one does at its deadline; one that begins later returns at once. One that is having memory mapped for large values, and one that waits for a lane
 /// among many kernel threads, looks for the word now and then: every 10 ms at least.
 #[derive(Clone, Default)]
-pub struct Abandon(Arc<Word<Waiting>>);
+pub struct Abandon {
+    word: Arc<Word<Waiting>>,
+    ask: Option<fn() -> bool>,
+}
 
 enum Waiting {
     Thread(Ticket),
@@ -40,26 +43,37 @@ impl Abandon {
         Self::default()
     }
 
+    /// One for kernel threads that signals shall interrupt: a thread that sleeps for a reply asks `ask`, itself, when its sleep has ended without one, as a signal's handler ends it; twice a second also
+    /// without that. If the answer is yes, that call is given up, and no other.
+    pub fn asking(ask: fn() -> bool) -> Self {
+        Self { ask: Some(ask), ..Self::default() }
+    }
+
+    /// Whether the calling thread's call is to be given up: see [`Abandon::asking`].
+    pub(crate) fn asks(&self) -> bool {
+        self.ask.is_some_and(|ask| ask())
+    }
+
     /// Gives up all calls that were told of it. Never waits for them, nor for a server.
     pub fn abandon(&self) {
-        self.0.give().into_iter().for_each(Waiting::end);
+        self.word.give().into_iter().for_each(Waiting::end);
     }
 
     /// Whether it has been said.
     #[inline]
     pub fn is_given(&self) -> bool {
-        self.0.is_given()
+        self.word.is_given()
     }
 
     /// Has a thread's wait end with the word; at once if that has been given.
     pub(crate) fn enter(&self, ticket: Ticket) {
-        let told = self.0.enter(Waiting::Thread(ticket), Waiting::is_over);
+        let told = self.word.enter(Waiting::Thread(ticket), Waiting::is_over);
         told.into_iter().for_each(Waiting::end);
     }
 
     /// Has who sleeps in a lane woken by the word, until what is returned is dropped. If it has been given, nobody is woken: who asks afterwards is told.
     pub(crate) fn enter_lane(&self, control: &Shared<LaneControl>) -> Entered<'_> {
-        drop(self.0.enter(Waiting::Lane(control.clone()), Waiting::is_over));
+        drop(self.word.enter(Waiting::Lane(control.clone()), Waiting::is_over));
         Entered { word: self, lane: std::ptr::from_ref(&**control) }
     }
 }
@@ -89,7 +103,7 @@ pub(crate) struct Entered<'a> {
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         let lane = self.lane;
-        self.word.0.leave(|one| matches!(one, Waiting::Lane(control) if std::ptr::eq(&**control, lane)));
+        self.word.word.leave(|one| matches!(one, Waiting::Lane(control) if std::ptr::eq(&**control, lane)));
     }
 }
 

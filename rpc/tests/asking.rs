@@ -1,0 +1,62 @@
+//! A kernel thread that sleeps for a reply asks whether its call is to be given up: what interpreters have signals interrupt calls by.
+
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use upcall_rpc::{Abandon, Binding, Call, CallError, Dispatch, Export, Extent, Interface, Limits, Procedure, Replied, Server};
+
+const SLOW: Procedure = Procedure {
+    name: Cow::Borrowed("slow"),
+    signature: Cow::Borrowed("func()"),
+    hash: 0,
+    args: Extent { fixed: 0, tail: 0 },
+    results: Extent { fixed: 0, tail: 0 },
+    calls: 5,
+    limits: Limits { string: 0, list: 0 },
+};
+
+static TEST: Interface = Interface {
+    id: Cow::Borrowed("test:asking/asking"),
+    procedures: Cow::Borrowed(&[SLOW]),
+    parts: Cow::Borrowed(&[]),
+    source: Cow::Borrowed(""),
+    limits: Cow::Borrowed(""),
+};
+
+struct Slow;
+
+impl Dispatch for Slow {
+    fn dispatch(&self, call: Call<'_>) -> Replied {
+        call.respond(|_| {
+            upcall_thread::sleep(Duration::from_millis(1800));
+            Ok(())
+        })
+    }
+}
+
+static ASKED: AtomicU32 = AtomicU32::new(0);
+
+/// No, and then yes.
+fn ask() -> bool {
+    ASKED.fetch_add(1, Ordering::SeqCst) % 2 == 1
+}
+
+#[test]
+fn a_thread_that_sleeps_asks_whether_to_go_on() {
+    let name = format!("asking-{}", std::process::id());
+    let _server = Server::new().export(&name, Export::new(&TEST, Slow)).start().unwrap();
+    let binding = Binding::bind(&name, &TEST).unwrap();
+    assert!(!binding.has_abandon());
+    let asking = binding.with_abandon(&Abandon::asking(ask));
+    assert!(asking.has_abandon() && !asking.without_abandon().has_abandon());
+    let start = Instant::now();
+    assert_eq!(asking.call::<(), ()>(0, &()), Err(CallError::Aborted { sent: true }));
+    let took = start.elapsed();
+    assert!(ASKED.load(Ordering::SeqCst) == 2 && took < Duration::from_millis(1700), "asked {ASKED:?} times, {took:?}");
+    // It is the call that was given up, and not the word: this one is asked for anew, and goes on after the first time.
+    let start = Instant::now();
+    let patient = asking.with_deadline(Some(Duration::from_millis(700)));
+    assert_eq!(patient.call::<(), ()>(0, &()), Err(CallError::Aborted { sent: true }));
+    assert!(ASKED.load(Ordering::SeqCst) >= 3 && start.elapsed() >= Duration::from_millis(700), "asked {ASKED:?} times");
+    assert_eq!(binding.call::<(), ()>(0, &()), Ok(()));
+}
