@@ -119,7 +119,8 @@ pub fn call(
     let binding = caller.usable(py)?;
     let package = caller.package();
     let mut writer = write(py, caller, binding, procedure, arguments)?;
-    let ours = |wrong: CallError| error::call(py, &wrong, binding.name(), binding.server());
+    let ours = |wrong: CallError| error::of_call(py, &wrong, binding);
+    let on = caller.calling().unwrap_or(binding);
     let result = if procedure.words {
         let mut words = Words::default();
         for (word, bytes) in words.iter_mut().zip(writer.flat().chunks(8)) {
@@ -127,7 +128,7 @@ pub fn call(
             eight[..bytes.len()].copy_from_slice(bytes);
             *word = u64::from_le_bytes(eight);
         }
-        let called = without_lock(py, || binding.call_words(number as u16, &mut words, procedure.args));
+        let called = without_lock(py, || on.call_words(number as u16, &mut words, procedure.args));
         called.map_err(ours)?;
         let mut block = [0; size_of::<Words>()];
         block.iter_mut().zip(words.iter().flat_map(|word| word.to_le_bytes())).for_each(|(to, byte)| *to = byte);
@@ -150,7 +151,7 @@ pub fn call(
                 None => Ok(Err(Wrong::Malformed(Malformed::Short { at: 0 }))),
             }
         };
-        let called = without_lock(py, || binding.call_pieces(number as u16, &pieces, late, get));
+        let called = without_lock(py, || on.call_pieces(number as u16, &pieces, late, get));
         drop(tail);
         called.map_err(ours)?.map(|value| value.into_bound(py))
     };

@@ -11,7 +11,7 @@ use crate::call::{Arguments, call};
 use crate::gate::{self, Away, is_forked, watch_forks, without_lock};
 use crate::plan::{Package, Procedure};
 use crate::scalar::store;
-use crate::{error, thunks};
+use crate::{error, interrupt, thunks};
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -49,6 +49,8 @@ pub struct Caller {
     interface: usize,
     /// Nothing once it is given up.
     binding: Option<Binding>,
+    /// The same for the interpreter's first thread, whose calls signals interrupt; nothing if it has a word of the program's.
+    first: Option<Binding>,
     handle: Option<u64>,
     state: AtomicU8,
 }
@@ -56,8 +58,9 @@ pub struct Caller {
 impl Drop for Caller {
     fn drop(&mut self) {
         let Some(binding) = self.binding.take() else { return };
+        let first = self.first.take();
         if is_forked() {
-            return std::mem::forget(binding);
+            return std::mem::forget((binding, first));
         }
         let held = self.handle.filter(|_| *self.state.get_mut() == OPEN);
         // The server learns of the end by itself, and nobody may wait any more.
@@ -66,7 +69,7 @@ impl Drop for Caller {
         }
         let drop_it = move || {
             held.into_iter().for_each(|handle| binding.release(Handle(handle)));
-            drop(binding);
+            drop((binding, first));
         };
         // Letting go of the last part of a binding, or of a resource, waits for the server.
         gate::with_lock(|py| without_lock(py, drop_it));
@@ -76,7 +79,8 @@ impl Drop for Caller {
 impl Caller {
     fn new(kind: Kind, binding: Binding, handle: Option<u64>) -> Self {
         let Kind { package, interface, .. } = kind;
-        Self { package, interface, binding: Some(binding), handle, state: AtomicU8::new(OPEN) }
+        let first = (!binding.has_abandon()).then(|| binding.with_abandon(interrupt::word()));
+        Self { package, interface, binding: Some(binding), first, handle, state: AtomicU8::new(OPEN) }
     }
 
     /// A resource that came with a result.
@@ -121,6 +125,12 @@ impl Caller {
         let what = if self.handle.is_some() { "the resource" } else { "the client" };
         let open = self.binding.as_ref().filter(|_| self.state.load(Ordering::Relaxed) == OPEN);
         open.ok_or_else(|| error::closed(py, what))
+    }
+
+    /// The binding that the calling thread's calls go through.
+    #[inline]
+    pub fn calling(&self) -> Option<&Binding> {
+        if gate::is_first_thread() { self.first.as_ref().or(self.binding.as_ref()) } else { self.binding.as_ref() }
     }
 
     pub fn package(&self) -> &'static Package {
@@ -348,7 +358,7 @@ unsafe fn invoke_fast(
     // SAFETY: passed on.
     let slow = || unsafe { invoke_slow(number, slf, args, count, names) };
     let Some(procedure) = this.procedure(number) else { return slow() };
-    let (Some(fast), Some(binding)) = (&procedure.fast, &this.binding) else { return slow() };
+    let (Some(fast), Some(binding)) = (&procedure.fast, this.calling()) else { return slow() };
     if !names.is_null() || count as usize != fast.params.len() || !this.is_usable() {
         return slow();
     }
@@ -374,7 +384,7 @@ unsafe fn invoke_fast(
     let called = binding.call_words(number as u16, &mut words, fast.len);
     drop(away);
     if let Err(wrong) = called {
-        return raise(error::call(py, &wrong, binding.name(), binding.server()), py);
+        return raise(error::of_call(py, &wrong, binding), py);
     }
     let Some(scalar) = fast.result else {
         // SAFETY: the thread has the lock.
@@ -388,7 +398,7 @@ unsafe fn invoke_fast(
         Ok(object) => object,
         Err(malformed) => {
             let wrong = CallError::BadReply(malformed.to_string());
-            raise(error::call(py, &wrong, binding.name(), binding.server()), py)
+            raise(error::of_call(py, &wrong, binding), py)
         }
     }
 }

@@ -27,6 +27,17 @@ fn number(py: Python<'_>, number: u64) -> Bound<'_, PyAny> {
     }
 }
 
+/// A call's error; or what a handler of a signal raised, for which the call was given up.
+#[cold]
+pub fn of_call(py: Python<'_>, error: &CallError, binding: &upcall_rpc::Binding) -> PyErr {
+    if matches!(error, CallError::Aborted { .. })
+        && let Some(raised) = crate::interrupt::raised()
+    {
+        return raised;
+    }
+    call(py, error, binding.name(), binding.server())
+}
+
 /// A call's error; `name` and `pid` say of whom.
 #[cold]
 pub fn call(py: Python<'_>, error: &CallError, name: &str, pid: u32) -> PyErr {

@@ -32,8 +32,9 @@ thread_local! {
     static FIRST: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
+/// Whether the calling thread is the process's first one, which ends the interpreter and handles signals.
 #[inline]
-fn is_first_thread() -> bool {
+pub fn is_first_thread() -> bool {
     FIRST.get().unwrap_or_else(|| {
         // SAFETY: asks for a number.
         let process = unsafe { libc::getpid() };

@@ -5,7 +5,7 @@
 //!
 //! # The path through the code
 //! [`plan`] makes of an interface what calls need to know of it. [`client`] calls: numbers alone the short way ([`scalar`]), all else by [`call`], [`encode`] and [`decode`]; for asyncio [`aio`]. [`server`] is called. [`gate`] is about the
-//! interpreter's lock: it is never held while anything here waits.
+//! interpreter's lock: it is never held while anything here waits. [`interrupt`] is about Ctrl-C.
 //!
 //! # The stable interface of Python
 //! The library is built for `abi3` from Python 3.11 on, the first version whose stable interface has buffers: one file for all versions since. Where PyO3's safe types would cost what a call costs, it is
@@ -20,6 +20,7 @@ pub mod decode;
 pub mod encode;
 pub mod error;
 pub mod gate;
+pub mod interrupt;
 pub mod names;
 pub mod plan;
 pub mod scalar;

@@ -85,6 +85,14 @@ fn a_forked_child_is_told() {
 }
 
 #[test]
+fn an_interrupt_ends_a_call() {
+    if left_out() {
+        return;
+    }
+    ends("interrupted");
+}
+
+#[test]
 fn exits_with_calls_under_way_are_good_ones() {
     if left_out() {
         return;

@@ -20,6 +20,13 @@ def slow(milliseconds: int) -> ServeNode:
     return node(name=lambda: "late")
 
 
+def add(a: int, b: int) -> int:
+    if a == 2**32 - 1:
+        time.sleep(1.2)
+        return 0
+    return a + b
+
+
 def serve() -> None:
     """Until it is interrupted."""
 
@@ -31,7 +38,7 @@ def serve() -> None:
                 time.sleep(0.01)
 
     threading.Thread(target=ready).start()
-    upcall.serve(name, every(late=slow, add=lambda a, b: a + b, new_node=lambda name, color: node(name=lambda: name)))
+    upcall.serve(name, every(late=slow, add=add, new_node=lambda name, color: node(name=lambda: name)))
     raises(upcall.BindError, lambda: Every(name))
     print("served")
 
@@ -134,6 +141,23 @@ def exit_async() -> None:
     asyncio.run(main())
 
 
+def interrupted() -> None:
+    """Ctrl-C in calls that do not end soon."""
+    client = Every(name)
+    client.set_pacing(upcall.Pacing.SLEEP)
+    handled: list[int] = []
+    signal.signal(signal.SIGUSR1, lambda number, frame: handled.append(client.add(number, 0)))
+    for call in [lambda: client.late(1200), lambda: client.add(2**32 - 1, 1), lambda: client.with_deadline(30).late(1200)]:
+        threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGUSR1)).start()
+        threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        start = time.monotonic()
+        raises(KeyboardInterrupt, call)
+        took = time.monotonic() - start
+        assert 0.2 < took < 1.0, took
+    assert handled == [signal.SIGUSR1] * 3, "a handler that does not raise gives up nothing, and may call"
+    assert client.add(1, 2) == 3
+
+
 {
     "serve": serve,
     "serve-async": serve_async,
@@ -142,4 +166,5 @@ def exit_async() -> None:
     "exit-calling": exit_calling,
     "exit-serving": exit_serving,
     "exit-async": exit_async,
+    "interrupted": interrupted,
 }[what]()

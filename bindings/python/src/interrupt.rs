@@ -1,0 +1,42 @@
+//! Signals, while the interpreter's first thread waits in a call.
+//!
+//! Python's handlers run in that thread, when its interpreter next looks; and one in a call would not look before the reply is there. So its calls carry a word that gives them up ([`Abandon::asking`]), which
+//! has the thread look when a signal ends its sleep. If a handler raises (`KeyboardInterrupt`), the call is given up as at a deadline, and raises that.
+//!
+//! The interpreter's lock is taken past PyO3's count of who has it: on the short way of a call PyO3 does not know that it was given up.
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use std::cell::RefCell;
+use std::sync::OnceLock;
+use upcall_rpc::Abandon;
+
+thread_local! {
+    /// What a handler raised.
+    static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+}
+
+/// The word of the first thread's calls.
+pub fn word() -> &'static Abandon {
+    static WORD: OnceLock<Abandon> = OnceLock::new();
+    WORD.get_or_init(|| Abandon::asking(ask))
+}
+
+/// Runs the handlers of signals that have come. Whether one raised.
+fn ask() -> bool {
+    // SAFETY: the first thread, in a call of its own: the interpreter lives, and the lock was given up.
+    let state = unsafe { ffi::PyGILState_Ensure() };
+    // SAFETY: a line above.
+    let py = unsafe { Python::assume_attached() };
+    let raised = py.check_signals().err();
+    let is_raised = raised.is_some();
+    RAISED.with_borrow_mut(|place| *place = raised);
+    // SAFETY: taken above, on this thread.
+    unsafe { ffi::PyGILState_Release(state) };
+    is_raised
+}
+
+/// What a handler raised in the call that was given up.
+pub fn raised() -> Option<PyErr> {
+    RAISED.with_borrow_mut(Option::take)
+}
