@@ -6,7 +6,7 @@
 //! ([`close`], by `atexit`) the gate is shut: threads that come back later sleep for ever, which is as long as the process lasts; and the interpreter's thread waits, with the lock given up, until those have
 //! the lock that were past the gate. Dekker's protocol, all of it sequentially consistent: either such a thread sees the gate shut, or `close` sees the thread.
 //!
-//! *The process forks.* A child has the channels of its parent, whose lanes the parent goes on using, and none of the runtime's threads. It must touch nothing of them: [`check`] refuses calls there, and
+//! *The process forks.* A child has the channels of its parent, whose lanes the parent goes on using, and none of the runtime's threads. It must touch nothing of them: calls are refused there ([`is_forked`]), and
 //! bindings are not given up there but forgotten.
 
 use pyo3::ffi;

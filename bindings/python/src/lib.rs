@@ -42,8 +42,7 @@ fn declare(py: Python<'_>, version: u32, source: &str, limits: &str, classes: &B
         let text = format!("the module is for version {version} of the engine, which has version {own}: generate it again");
         return Err(PyValueError::new_err(text));
     }
-    let model =
-        dynamic::model("the module's source", source, limits).map_err(|wrong| PyValueError::new_err(wrong.to_string()))?;
+    let model = dynamic::model("the module", source, limits).map_err(|wrong| PyValueError::new_err(wrong.to_string()))?;
     let package = plan::plan(py, &model, classes)?;
     let class = |key: String| PyResult::Ok(classes.get_item(&key)?.and_then(|class| class.cast_into::<PyType>().ok()));
     let kind = |interface, resource| Bound::new(py, Kind { package, interface, resource });

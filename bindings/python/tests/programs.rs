@@ -30,6 +30,15 @@ fn others_run_while_a_call_waits() {
 }
 
 #[test]
+fn resources_are_anywhere_and_interfaces_carry_others() {
+    if left_out() {
+        return;
+    }
+    let wit = support::here("../../idl/tests/wit/carry.wit");
+    programs().run("carried.py", &[&wit.display().to_string()]);
+}
+
+#[test]
 fn asyncio() {
     if left_out() {
         return;

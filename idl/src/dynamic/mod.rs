@@ -50,17 +50,18 @@ pub struct Interface {
     index: usize,
 }
 
-/// Compiles a source text, and the text of the TOML file beside it, or an empty one. `file` is what messages call it.
+/// Compiles a source text, and the text of the TOML file beside it, or an empty one. `of` is what messages call that which they are of.
 ///
 /// # Errors
 /// As for [`load`](crate::load); and what is longer than [`MAX_SOURCE`] is refused.
-pub fn model(file: &str, source: &str, limits: &str) -> Result<Model, Error> {
+pub fn model(of: &str, source: &str, limits: &str) -> Result<Model, Error> {
+    let file = format!("source of {of}");
     if source.len() > MAX_SOURCE || limits.len() > MAX_SOURCE {
         let construct = format!("a source text of more than {MAX_SOURCE} bytes");
-        let whole = Location { file: file.to_owned(), line: 0, column: 0 };
+        let whole = Location { file, line: 0, column: 0 };
         return Err(Error::unsupported(&whole, construct, "the server should split its interfaces"));
     }
-    parse::parse(&parse::Source::Text(file, source), &Limits::parse(&format!("limits of {file}"), limits)?)
+    parse::parse(&parse::Source::Text(&file, source), &Limits::parse(&format!("limits of {of}"), limits)?)
 }
 
 impl Interface {
@@ -70,9 +71,8 @@ impl Interface {
     /// # Errors
     /// As for [`load`](crate::load), and if there is no such interface in the source.
     pub fn parse(id: &str, source: &str, limits: &str) -> Result<Self, Error> {
-        let file = format!("source of {id}");
-        let whole = || Location { file: file.clone(), line: 0, column: 0 };
-        let model = model(&file, source, limits)?;
+        let whole = || Location { file: format!("source of {id}"), line: 0, column: 0 };
+        let model = model(id, source, limits)?;
         match model.interfaces.iter().position(|i| i.id == id && i.foreign.is_none()) {
             Some(index) => Ok(Self { model, index }),
             None => {

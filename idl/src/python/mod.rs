@@ -211,6 +211,8 @@ impl<'a> Generator<'a> {
             Type::Option(t) => match self.model.resolve(t) {
                 // `None` cannot say which of the two is not there.
                 Type::Option(_) => format!("_upcall.Some[{}] | None", inside(t)),
+                // A server has views of bytes that are a parameter by themselves only.
+                _ if (place, side) == (Place::Param, Side::Server) => format!("{} | None", inside(t)),
                 _ => format!("{} | None", self.ty(t, side, place)),
             },
             Type::Result(ok, err) => format!("_upcall.Ok[{}] | _upcall.Err[{}]", maybe(ok), maybe(err)),
