@@ -55,6 +55,9 @@ use crate::urpc::busy;
 /// The name of Upcall with default pacing as a system of `bench-child`.
 pub const DEFAULT: &str = "upcall-default";
 
+/// The same with one virtual processor, however many processors it may run on.
+pub const ONE: &str = "upcall-one";
+
 /// The parts of the minimum that are measured by themselves.
 pub const PARTS: [&str; 2] = ["procedure-call", "kernel-crossing"];
 
@@ -367,6 +370,7 @@ impl<'a> Runner<'a> {
             let spares = SPARES.into_iter().take(if caller.name == "upcall" { self.allowed.len().min(2) } else { 0 });
             for config in spares {
                 let mixes = (0..MIXES.len()).map(Measure::Mix);
+                let caller = Caller { system: ONE, ..caller };
                 points.extend(mixes.map(|measure| Point { caller, config, measure, turns: Vec::new(), out: false }));
             }
         }

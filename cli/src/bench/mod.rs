@@ -204,7 +204,11 @@ pub(crate) fn tests_interface() -> &'static upcall::stub::Interface {
 /// A child of the suites `rpc` and `lrpc`.
 pub fn child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut systems = upcall_bench::rpc::SYSTEMS.to_vec();
-    systems.extend([Entry::of::<rpc::Upcall<rpc::AsTold>>(), Entry::of::<rpc::Upcall<rpc::ByDefault>>()]);
+    systems.extend([
+        Entry::of::<rpc::Upcall<rpc::AsTold>>(),
+        Entry::of::<rpc::Upcall<rpc::ByDefault>>(),
+        Entry::of::<rpc::Upcall<rpc::OneByDefault>>(),
+    ]);
     upcall_bench::child::child_main(args, &systems)
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use upcall::{Bytes, Pacing, Server};
 use upcall_bench::case::{BIG, Mode};
 use upcall_bench::child::{Binds, ClientSide, Halves, Outcome, Place, Ready, System, Throughput};
-use upcall_bench::lrpc::DEFAULT;
+use upcall_bench::lrpc::{DEFAULT, ONE};
 use upcall_bench::payload::{Checksum, answer};
 use upcall_bench::stats::Clock;
 
@@ -25,6 +25,11 @@ pub trait Waits: Send + 'static {
     const KERNEL: bool;
     /// Of server and client.
     fn pacing(mode: Mode) -> Pacing;
+
+    /// Virtual processors of a server that may use so many.
+    fn processors(cpus: usize) -> usize {
+        cpus
+    }
 }
 
 /// As the mode says.
@@ -32,6 +37,9 @@ pub struct AsTold;
 
 /// As it does by itself.
 pub struct ByDefault;
+
+/// The same, with one virtual processor wherever it may run.
+pub struct OneByDefault;
 
 impl Waits for AsTold {
     const NAME: &'static str = "upcall";
@@ -94,13 +102,26 @@ pub(super) fn name_in(dir: &Path) -> String {
     format!("bench-{clean}")
 }
 
+impl Waits for OneByDefault {
+    const NAME: &'static str = ONE;
+    const KERNEL: bool = true;
+
+    fn pacing(_: Mode) -> Pacing {
+        Pacing::default()
+    }
+
+    fn processors(_: usize) -> usize {
+        1
+    }
+}
+
 impl<W: Waits> System for Upcall<W> {
     const NAME: &'static str = W::NAME;
     type Client = Client<W>;
 
     fn serve(place: &Place, ready: Ready) -> Outcome<()> {
         let server = Server::new().export(&name_in(&place.dir), tests::export(Answers)).pacing(W::pacing(place.mode));
-        let server = server.processors(place.cpus.len()).start()?;
+        let server = server.processors(W::processors(place.cpus.len())).start()?;
         let stop = ready.announce_stoppable();
         stop.wait();
         server.stop();
