@@ -41,7 +41,7 @@ pub use encode::Encoder;
 pub use error::{BindError, CallError, Failure, ServeError};
 pub use interface::{Extent, Footprint, Interface, Limits, Part, Procedure};
 pub use server::{Call, ClientBinding, Dispatch, Export, Replied, Running, Server};
-pub use upcall_shm::tally::{PeerTallies, Reading};
+pub use upcall_shm::tally::{Came, PeerTallies, Reading};
 pub use upcall_transfer::{Abandon, HandOff, Pacing};
 pub use value::{Get, Handle, Layout, Lent, Put};
 pub use wire::Exported;

@@ -27,7 +27,7 @@ use upcall_shm::astack::{Class, Plan};
 use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
 use upcall_shm::station::PeerStation;
-use upcall_shm::tally::Tally;
+use upcall_shm::tally::{Came, Tally};
 use upcall_transfer::server::Caller;
 use upcall_transfer::{Domain, Request, Serve, ServerChannel};
 
@@ -96,8 +96,8 @@ struct Runner {
 }
 
 impl Serve for Runner {
-    fn serve(&self, request: Request<'_>) {
-        crate::server::serve(&self.shared, request);
+    fn serve(&self, request: Request<'_>, came: Came) {
+        crate::server::serve(&self.shared, request, came);
     }
 
     fn violation(&self, _what: &'static str) {

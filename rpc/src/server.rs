@@ -22,7 +22,7 @@ use upcall_shm::astack::Plan;
 use upcall_shm::region::Region;
 use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place};
 use upcall_shm::span::{Room, Span};
-use upcall_shm::tally::{self, Tally};
+use upcall_shm::tally::{self, Came, Tally};
 use upcall_transfer::Request;
 
 pub use crate::endpoint::{Policy, Running, Server};
@@ -166,6 +166,7 @@ pub struct Call<'a> {
     request: Request<'a>,
     bound: &'a Bound,
     procedure: u16,
+    came: Came,
     args: Span<'a>,
     /// Where results may go that do not fit into a slot.
     astack: Option<Room<'a>>,
@@ -222,11 +223,11 @@ impl Call<'_> {
     /// Sends the reply, with so many bytes of results, and counts the call while that is on its way.
     #[inline]
     fn answer(self, reply: &mut Image, results: usize) -> Replied {
-        let Self { request, bound, procedure, args, taken, .. } = self;
+        let Self { request, bound, procedure, came, args, taken, .. } = self;
         let outcome = reply.tag();
         request.reply(reply);
         if let Some(tally) = bound.tally.as_ref().filter(|_| procedure < FETCH) {
-            tally.count(procedure, counted(outcome), args.len(), results);
+            tally.count(procedure, came, counted(outcome), args.len(), results);
             taken.into_iter().for_each(|taken| tally.time(taken.elapsed()));
         }
         Replied(())
@@ -362,7 +363,7 @@ pub(crate) fn brought<'a>(
 }
 
 /// The guards of every call, in order; each leaves by an answer that says why (LRPC, section 3.2: the kernel verifies the binding, the procedure and the A-stack).
-pub(crate) fn serve(shared: &Shared, request: Request<'_>) {
+pub(crate) fn serve(shared: &Shared, request: Request<'_>, came: Came) {
     let image = request.image();
     let refuse = |request: Request<'_>, tag| request.reply(&mut Image::new(0, tag, NO_ASTACK));
     let Some(bound) = shared.bound(image.tag() >> 10) else { return refuse(request, outcome::REVOKED) };
@@ -382,7 +383,7 @@ pub(crate) fn serve(shared: &Shared, request: Request<'_>) {
     };
     let procedure = image.tag() & 0x3ff;
     let taken = bound.tally.as_ref().filter(|tally| tally.is_sampled(procedure)).map(|_| Instant::now());
-    let call = Call { request, bound, procedure, args, astack, segment, taken };
+    let call = Call { request, bound, procedure, came, args, astack, segment, taken };
     let _replied = match procedure {
         RELEASE => call.release(),
         FETCH => call.fetch(),

@@ -8,12 +8,13 @@
 //! 4096    slot 0: generation (odd: in use) | client | since | name | interface | counts
 //! + 2048  slot 1
 //! ```
-//! Counting a call is two additions in lines that the server's processor has at hand; what takes more is done for one call in [`SAMPLED`]. The counts are exact: where several processors serve, they
-//! are added to by locked operations. A reader sees each count by itself, not all at one moment; a slot whose generation has changed meanwhile is read again.
+//! Counting a call is two additions in lines that the server's processor has at hand, and a third one in the same lines if the call did not come as most do ([`Came`]); what takes more is done
+//! for one call in [`SAMPLED`]. The counts are exact: where several processors serve, they are added to by locked operations. A reader sees each count by itself, not all at one moment; a slot whose generation has changed meanwhile is read again.
 
 use crate::region::{Cells, Region, Shared};
 use std::fmt;
 use std::io;
+use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,7 +31,7 @@ pub const PROCEDURES: usize = 152;
 /// Sizes and times are counted by powers of two, up to this one.
 pub const POWERS: usize = 32;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"TALLIES\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"TALLIES\x02");
 const HEAD: usize = 4096;
 const NAME: usize = 8;
 const INTERFACE: usize = 13;
@@ -52,6 +53,42 @@ pub enum Outcome {
 /// Ways of ending that are counted.
 pub const OUTCOMES: usize = 4;
 
+/// How the server came to a request, as it knows when it takes it. Each call is counted as one of these, when it is answered: together they are the calls.
+///
+/// | | the request was found | by a processor of the server that |
+/// |---|---|---|
+/// | spin | by a look | was awake, on a processor that it had not from the caller: the call took no system call on the server's side, unless it gives way while it polls |
+/// | donation | by a look | was awake on the caller's processor, which the caller gave it with the call: both gave way, neither slept |
+/// | hand-off | by the first look after a sleep | was brought to the caller's processor and woken there |
+/// | wake | by the first look after a sleep | was woken, wherever that was, and not given the caller's processor |
+/// | wait | when something else was done | had run another call or thread when the request was there already, or had no stack left for it |
+///
+/// Donations and hand-offs are both what the glossary calls control transfer by hand-off, and donating; what is called donation here is the one that takes two yields in place of a wake and two sleeps. A
+/// call that waited is counted as a wait, whatever it brought: so of several calls for which one processor was given, one is a hand-off and the others are waits.
+///
+/// *Exact*: that each call is counted once. *Approximate*:
+/// - a call has waited if the first look after another one's end finds it, though it may have come in the 0.1 µs between (unless its lane was seen to be empty);
+/// - of several that are there when the server wakes up, the one that is found first is taken for the one that woke it, and the others for waits;
+/// - whether the caller gave its processor is its own word, and a user-level thread's is taken from its station: a client that lies deceives those who read of its own binding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(usize)]
+pub enum Came {
+    /// A look found it.
+    #[default]
+    Spin,
+    /// A look found it, on the caller's processor.
+    Donation,
+    /// It woke the server on the caller's processor.
+    HandOff,
+    /// It woke the server otherwise.
+    Wake,
+    /// Others came first.
+    Wait,
+}
+
+/// Ways of coming that are counted.
+pub const WAYS: usize = 5;
+
 #[repr(C, align(64))]
 struct Head {
     magic: AtomicU64,
@@ -70,16 +107,18 @@ struct Slot {
     since: AtomicU64,
     name: [AtomicU64; NAME],
     interface: [AtomicU64; INTERFACE],
-    /// But for [`Outcome::Done`], whose number is what remains.
-    outcomes: [AtomicU64; OUTCOMES],
+    /// But for [`Came::Spin`], whose number is what remains: the quickest calls pay nothing.
+    came: [AtomicU64; WAYS],
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
     /// Calls by the power of two of their arguments and results together.
     sizes: [AtomicU64; POWERS],
     /// Sampled calls by the power of two of their nanoseconds in the server.
     times: [AtomicU64; POWERS],
+    /// But for [`Outcome::Done`], whose number is what remains.
+    outcomes: [AtomicU64; OUTCOMES],
     procedures: [AtomicU64; PROCEDURES],
-    rest: [AtomicU64; 10],
+    rest: [AtomicU64; 5],
 }
 
 // SAFETY: atomics only, `repr(C)`, every bit pattern valid, no drop.
@@ -87,6 +126,9 @@ unsafe impl Cells for Slot {}
 
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Slot>() == 2048 && size_of::<Head>() <= HEAD);
+// What most calls add to is in one line, but for the procedure's own count: how it came, its bytes, and the size of one without any.
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(Slot, came) % 64 == 0 && offset_of!(Slot, sizes) + 8 - offset_of!(Slot, came) == 64);
 
 const BYTES: usize = HEAD + SLOTS * 2048;
 
@@ -168,7 +210,7 @@ impl Tallies {
         slot.client.store(client.into(), Ordering::Relaxed);
         slot.since.store(since, Ordering::Relaxed);
         let counts = [&slot.bytes_in, &slot.bytes_out].into_iter();
-        let counts = counts.chain(&slot.outcomes).chain(&slot.sizes).chain(&slot.times).chain(&slot.procedures);
+        let counts = counts.chain(&slot.came).chain(&slot.outcomes).chain(&slot.sizes).chain(&slot.times).chain(&slot.procedures);
         counts.for_each(|count| count.store(0, Ordering::Relaxed));
         slot.generation.fetch_add(1, Ordering::Release);
         Some(Tally { slot, number, tallies: self.clone(), ended: AtomicBool::new(false) })
@@ -212,8 +254,11 @@ impl Tally {
 
     /// A call that has ended, with so many bytes of arguments and results.
     #[inline]
-    pub fn count(&self, procedure: u16, outcome: Outcome, bytes_in: usize, bytes_out: usize) {
+    pub fn count(&self, procedure: u16, came: Came, outcome: Outcome, bytes_in: usize, bytes_out: usize) {
         self.add(self.of(procedure), 1);
+        if came != Came::Spin {
+            self.add(&self.slot.came[came as usize], 1);
+        }
         self.add(&self.slot.sizes[power((bytes_in + bytes_out) as u64)], 1);
         if bytes_in + bytes_out > 0 {
             self.add(&self.slot.bytes_in, bytes_in as u64);
@@ -262,6 +307,8 @@ pub struct Reading {
     pub since: u64,
     /// Calls by how they ended, in the order of [`Outcome`].
     pub outcomes: [u64; OUTCOMES],
+    /// The same calls by how the server came to them, in the order of [`Came`].
+    pub came: [u64; WAYS],
     /// Bytes of arguments and of results.
     pub bytes: [u64; 2],
     /// Calls whose arguments and results together have less than two to the power of the index bytes, and at least half of that.
@@ -279,12 +326,13 @@ impl Reading {
         let counts = self
             .outcomes
             .iter_mut()
+            .chain(&mut self.came)
             .chain(&mut self.bytes)
             .chain(&mut self.sizes)
             .chain(&mut self.times)
             .chain(&mut self.procedures);
-        let earlier =
-            before.outcomes.iter().chain(&before.bytes).chain(&before.sizes).chain(&before.times).chain(&before.procedures);
+        let earlier = before.outcomes.iter().chain(&before.came);
+        let earlier = earlier.chain(&before.bytes).chain(&before.sizes).chain(&before.times).chain(&before.procedures);
         counts.zip(earlier).for_each(|(now, before)| *now = now.saturating_sub(*before));
         self
     }
@@ -377,11 +425,14 @@ impl PeerTallies {
                 return None;
             }
             let all = |counts: &[AtomicU64]| counts.iter().map(|count| count.load(Ordering::Relaxed)).collect::<Vec<u64>>();
-            let procedures = all(&slot.procedures);
+            let sum = |counts: &[u64]| counts.iter().fold(0_u64, |sum, &calls| sum.wrapping_add(calls));
+            // Read before the procedures, to which a call is added first: what remains is not too small for long.
+            let mut came = std::array::from_fn(|at| slot.came[at].load(Ordering::Relaxed));
             let mut outcomes = std::array::from_fn(|at| slot.outcomes[at].load(Ordering::Relaxed));
-            let others = outcomes[1..].iter().fold(0_u64, |sum, &calls| sum.wrapping_add(calls));
-            let calls = procedures.iter().fold(0_u64, |sum, &calls| sum.wrapping_add(calls));
-            outcomes[0] = calls.saturating_sub(others);
+            let procedures = all(&slot.procedures);
+            let calls = sum(&procedures);
+            came[0] = calls.saturating_sub(sum(&came[1..]));
+            outcomes[0] = calls.saturating_sub(sum(&outcomes[1..]));
             let read = Reading {
                 id: (number, generation),
                 name: read_text(&slot.name),
@@ -389,6 +440,7 @@ impl PeerTallies {
                 client: slot.client.load(Ordering::Relaxed) as u32,
                 since: slot.since.load(Ordering::Relaxed),
                 outcomes,
+                came,
                 bytes: [&slot.bytes_in, &slot.bytes_out].map(|count| count.load(Ordering::Relaxed)),
                 sizes: std::array::from_fn(|at| slot.sizes[at].load(Ordering::Relaxed)),
                 times: std::array::from_fn(|at| slot.times[at].load(Ordering::Relaxed)),
@@ -417,9 +469,9 @@ mod tests {
         let (peer, tally) = (peer(&tallies), tallies.open("files", "demo:files/files@1.0.0", 4711, 12).unwrap());
         for call in 0..200 {
             assert_eq!(tally.is_sampled(3), call % SAMPLED == SAMPLED - 1);
-            tally.count(3, Outcome::Done, 100, 28);
+            tally.count(3, Came::Spin, Outcome::Done, 100, 28);
         }
-        tally.count(9999, Outcome::Refused, 0, 0);
+        tally.count(9999, Came::Wait, Outcome::Refused, 0, 0);
         tally.time(Duration::from_nanos(1000));
         let read = &peer.read()[0];
         assert_eq!(
@@ -427,11 +479,12 @@ mod tests {
             ("files", "demo:files/files@1.0.0", 4711, 12)
         );
         assert_eq!((read.calls(), read.outcomes, read.bytes), (201, [200, 1, 0, 0], [20_000, 5600]));
+        assert_eq!(read.came, [200, 0, 0, 0, 1]);
         assert_eq!((read.sizes[8], read.sizes[0], read.times[10]), (200, 1, 1));
         assert_eq!((read.procedures[3], read.procedures[PROCEDURES - 1]), (200, 1));
         tally.end();
         assert!(peer.read().is_empty());
-        tally.count(0, Outcome::Done, 0, 0);
+        tally.count(0, Came::HandOff, Outcome::Done, 0, 0);
         drop(tally);
         assert!(peer.read().is_empty());
         let again = tallies.open("other", "", 1, 0).unwrap();
@@ -445,10 +498,38 @@ mod tests {
         let tally = tallies.open("x", "y", 1, 0).unwrap();
         std::thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| (0..10_000).for_each(|_| tally.count(0, Outcome::Done, 1, 0)));
+                scope.spawn(|| (0..10_000).for_each(|_| tally.count(0, Came::HandOff, Outcome::Done, 1, 0)));
             }
         });
-        assert_eq!((peer(&tallies).read()[0].calls(), peer(&tallies).read()[0].bytes[0]), (40_000, 40_000));
+        let read = &peer(&tallies).read()[0];
+        assert_eq!((read.calls(), read.bytes[0], read.came), (40_000, 40_000, [0, 0, 40_000, 0, 0]));
+    }
+
+    #[test]
+    fn what_was_done_between_two_readings() {
+        let tallies = Tallies::new(true).unwrap();
+        let (peer, tally) = (peer(&tallies), tallies.open("x", "y", 1, 0).unwrap());
+        let count = |came| tally.count(0, came, Outcome::Done, 1, 1);
+        [Came::Donation, Came::Spin].into_iter().for_each(count);
+        let before = peer.read().remove(0);
+        [Came::Donation, Came::Wake, Came::Wait, Came::Spin, Came::Spin].into_iter().for_each(count);
+        let since = peer.read().remove(0).since(&before);
+        assert_eq!((since.calls(), since.came), (5, [2, 1, 0, 1, 1]));
+    }
+
+    /// The memory is its server's, who may write what he likes.
+    #[test]
+    fn nonsense_is_read_as_some_numbers() {
+        let tallies = Tallies::new(true).unwrap();
+        let tally = tallies.open("x", "y", 1, 0).unwrap();
+        let slot = &tally.slot;
+        let counts = slot.came.iter().chain(&slot.outcomes).chain(&slot.procedures).chain(&slot.sizes).chain(&slot.times);
+        for (nonsense, word) in [u64::MAX, u64::MAX / 3, 1 << 63].into_iter().cycle().zip(counts.chain(&slot.name)) {
+            word.store(nonsense, Ordering::Relaxed);
+        }
+        let read = peer(&tallies).read().remove(0);
+        let _ = (read.calls(), read.clone().since(&read));
+        assert!(read.name.chars().all(|c| !c.is_control()));
     }
 
     #[test]

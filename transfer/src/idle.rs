@@ -40,6 +40,7 @@ use upcall_os::processor;
 use upcall_os::timer::Timer;
 use upcall_shm::channel::DEPTH;
 use upcall_shm::station::{Awake, State};
+use upcall_shm::tally::Came;
 use upcall_thread::{Found, Idle, Vp};
 
 /// So many looks are taken in a row.
@@ -267,7 +268,7 @@ impl Idle for Processors {
                 woke |= seat.collect();
             }
             // Who only calls is done: the threads that were woken come first (U7).
-            let found = if woke && view.lanes.is_empty() { None } else { view.find(self.0.domain, Stacks::of(vp)) };
+            let found = if woke && view.lanes.is_empty() { None } else { view.look(self.0.domain, Stacks::of(vp)) };
             if woke || found.is_some() {
                 if std::mem::take(&mut view.spun) {
                     view.idle_since = None;
@@ -278,6 +279,10 @@ impl Idle for Processors {
                 view.say(self.0.domain, Awake::Running);
                 if std::mem::take(&mut view.glances) {
                     self.0.watch.brought(true);
+                }
+                if woke {
+                    // What comes to a lane while a thread runs has waited for that.
+                    view.left.1 = Came::Wait;
                 }
                 if let Some(found) = found {
                     view.give_back(found);
@@ -292,7 +297,7 @@ impl Idle for Processors {
     }
 
     fn work(&self, vp: &Vp) {
-        let (lanes, found, alone, mut donated) = VIEW.with_borrow_mut(|view| {
+        let (lanes, found, alone, mut donated, mut came) = VIEW.with_borrow_mut(|view| {
             let found = view.next;
             view.next += 1;
             if let Some(timer) = &view.timer {
@@ -302,25 +307,27 @@ impl Idle for Processors {
                 }
             }
             // Nobody else's lanes are looked after here.
-            (view.lanes.clone(), found, view.own == 1 && found == 0 || view.lanes.len() == 1, view.donated)
+            (view.lanes.clone(), found, view.own == 1 && found == 0 || view.lanes.len() == 1, view.donated, view.came)
         });
         let Some(lane) = lanes.get(found) else { return };
         let (mut brought, mut stay, mut rest) = (false, false, None);
         for _ in 0..BATCH {
-            let Some(served) = lane.serve_one() else { break };
+            let Some(served) = lane.serve_one(came) else { break };
             brought |= served.donated;
             (stay, rest) = (served.stay, Some(served.rest));
             donated |= served.donated;
             // Who was answered may call again at once; if nobody else can, that is waited for right here, for some round trips. Not on the
             // processor that it gave us: it cannot call before it has that back.
-            let more = lane.waits() || !donated && alone && lane.calls_again();
+            let waits = lane.waits();
+            came = if waits && lane.has_waited() { Came::Wait } else { Came::Spin };
+            let more = waits || !donated && alone && lane.calls_again();
             // It may want that back before all is served: see `give_back`.
             if !more || donated && lane.callers_state() == Some(State::Awake(Awake::Running)) {
                 break;
             }
         }
         if let Some(rest) = rest {
-            VIEW.with_borrow_mut(|view| view.rests = rest);
+            VIEW.with_borrow_mut(|view| (view.rests, view.left) = (rest, (found, came)));
         }
         if brought {
             VIEW.with_borrow_mut(|view| {
@@ -426,6 +433,7 @@ impl Processors {
         let before = line.cpu.load(Ordering::Relaxed);
         let cpu = say_where(domain, number);
         VIEW.with_borrow_mut(|view| {
+            view.slept = true;
             // Brought here by a donor that cannot have said so with a call, for its calls were sent before; or still where the last one brought us, and others may have called before it.
             let stayed = view.confined && before == cpu;
             let donor = || view.lanes.iter().position(|lane| lane.gave(cpu)).map(|at| (at, MOST_OF_DONOR));

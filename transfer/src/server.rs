@@ -27,11 +27,12 @@ use upcall_shm::region::Shared;
 use upcall_shm::ring::{SharedReceiver, SharedSender, SingleServer};
 use upcall_shm::slot::{Image, NO_ASTACK, Slot};
 use upcall_shm::station::{Awake, PeerStation, State};
+use upcall_shm::tally::Came;
 
 /// Runs requests. Called on a thread that may block; must answer through the request exactly once.
 pub trait Serve: Send + Sync {
-    /// Runs one request.
-    fn serve(&self, request: Request<'_>);
+    /// Runs one request, to which the server came in this way.
+    fn serve(&self, request: Request<'_>, came: Came);
 
     /// The client broke the protocol in this way; its channel was closed and its connection should be.
     fn violation(&self, what: &'static str);
@@ -312,9 +313,16 @@ impl ServerLane {
         waits
     }
 
-    /// Takes a request and runs it. Returns whether there was one, and whether the caller's processor came with it.
+    /// Whether a request that is there when another one has just been answered was there before that.
     #[inline]
-    pub(crate) fn serve_one(&self) -> Option<Served> {
+    pub(crate) fn has_waited(&self) -> bool {
+        // A kernel thread has one call at a time.
+        matches!(self.queue, Queue::Rings(..))
+    }
+
+    /// Takes a request and runs it; the processor has come to it in this way, for all that it knows. Returns whether there was one, and whether the caller's processor came with it.
+    #[inline]
+    pub(crate) fn serve_one(&self, came: Came) -> Option<Served> {
         let mut image = Image::new(0, 0, NO_ASTACK);
         if !self.queue.take(&mut image, self.alone) {
             return None;
@@ -332,7 +340,12 @@ impl ServerLane {
         // Whatever becomes of it now, it is answered: by its drop at the latest.
         let request = Request { image: &image, lane: self, stays: PhantomData };
         point(Point::ServerTook);
-        self.channel.serve.serve(request);
+        let came = match came {
+            Came::Spin if donated => Came::Donation,
+            Came::Wake if donated => Came::HandOff,
+            came => came,
+        };
+        self.channel.serve.serve(request, came);
         Some(Served { donated, stay: image.asks_to_stay(), rest: image.asks_to_rest() })
     }
 

@@ -62,7 +62,7 @@ pub mod directory {
     pub use upcall_rpc::Exported;
     pub use upcall_rpc::link::{list, list_named, tallies};
     pub use upcall_rpc::names::{domains, find, folder, sweep};
-    pub use upcall_rpc::{PeerTallies, Reading};
+    pub use upcall_rpc::{Came, PeerTallies, Reading};
 }
 
 /// What generated stubs use. Not for direct use, and not stable.

@@ -20,6 +20,7 @@ use upcall_os::poll::Report;
 use upcall_os::processor;
 use upcall_os::timer::Timer;
 use upcall_shm::station::{Awake, State};
+use upcall_shm::tally::Came;
 
 /// One virtual processor's own view of the domain.
 #[derive(Default)]
@@ -41,6 +42,12 @@ pub(super) struct View {
     pub(super) seats: Rc<Vec<Arc<VpSeat>>>,
     /// Where the next look begins, and where the last one found a request.
     pub(super) next: usize,
+    /// How we came to that request.
+    pub(super) came: Came,
+    /// The lane that was served last, and how we come to a request there that the next look finds.
+    pub(super) left: (usize, Came),
+    /// It slept since the last look.
+    pub(super) slept: bool,
     pub(super) pacer: Pacer,
     pub(super) give_way: GiveWay,
     /// The last look found nothing.
@@ -131,11 +138,42 @@ impl View {
         }
     }
 
+    /// One look for a lane with a request; how we came to that is kept.
+    #[inline]
+    pub(super) fn look(&mut self, domain: &Domain, stacks: Stacks) -> Option<usize> {
+        let (slept, starved) = (std::mem::take(&mut self.slept), self.starved);
+        let found = self.find(domain, stacks);
+        if let Some(at) = found {
+            self.came = self.came(domain, at, slept, starved);
+        }
+        found
+    }
+
+    /// How we came to the request in lane `at`, by the first look after we `slept`, or after there was no stack.
+    #[inline]
+    fn came(&self, domain: &Domain, at: usize, slept: bool, starved: bool) -> Came {
+        if slept && !starved {
+            // A virtual processor that gives its processor decides that after it has sent the request (see `sleep`). A kernel thread says so with it.
+            let donated = self.donated && self.donor.is_some_and(|(lane, _)| lane == at);
+            return if donated { Came::HandOff } else { Came::Wake };
+        }
+        if starved || self.glances {
+            return Came::Wait;
+        }
+        // Found by the first look after something else was done.
+        if !self.quiet {
+            return if self.left.0 == at { self.left.1 } else { Came::Wait };
+        }
+        // Whoever it belongs to has not looked for a while.
+        let busy = |(other, lanes): &(usize, Range<usize>)| lanes.contains(&at) && !is_asleep(domain, *other);
+        if at >= self.own && self.others.iter().any(busy) { Came::Wait } else { Came::Spin }
+    }
+
     /// A lane with a request; the look begins behind the last one served. Where the last look found nothing, several looks are taken in a row: the way
     /// round through the scheduler takes longer than a look.
     ///
     /// With `stacks` for few, what it passes over makes it `starved`.
-    pub(super) fn find(&mut self, domain: &Domain, stacks: Stacks) -> Option<usize> {
+    fn find(&mut self, domain: &Domain, stacks: Stacks) -> Option<usize> {
         self.starved = false;
         if stacks != Stacks::Many {
             return self.find_among(stacks);
