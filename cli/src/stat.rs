@@ -8,7 +8,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 use upcall::directory::{self, PeerTallies, Reading};
 
-/// Shows what each binding has done: calls, errors, bytes, time in the server.
+/// Shows what each binding has done: calls, errors, bytes, time in the server, and how the server came to them.
+///
+/// SPIN, DONATE, HAND, WAKE and WAIT are shares of the calls: those that the server found by looking, on a processor of its own or on one that the caller gave it; those that woke it, on the caller's processor or
+/// elsewhere; those that waited for others to be served. With --json they are numbers of calls: all five together are the calls.
 ///
 /// Servers count in memory that others can only read; looking there asks nothing of them, once they have given it. Times are those of one call in 64, and
 /// known to a power of two; they begin when the server takes the request, and end when its reply is sent.
@@ -53,6 +56,12 @@ pub struct Row {
     pub refused: u64,
     pub panicked: u64,
     pub unknown: u64,
+    /// How the server came to the calls: see `upcall::directory::Came`. Together they are the calls.
+    pub spins: u64,
+    pub donations: u64,
+    pub hand_offs: u64,
+    pub wakes: u64,
+    pub waits: u64,
     pub bytes_in: u64,
     pub bytes_out: u64,
     /// The powers of two that so many calls stay below.
@@ -68,7 +77,13 @@ pub struct Row {
 impl Row {
     /// Calls that ended otherwise than with a result.
     pub fn errors(&self) -> u64 {
-        self.refused + self.panicked + self.unknown
+        // The server's word, of which nothing is believed.
+        self.refused.saturating_add(self.panicked).saturating_add(self.unknown)
+    }
+
+    /// How the server came to the calls, in the order of the columns.
+    pub fn came(&self) -> [u64; 5] {
+        [self.spins, self.donations, self.hand_offs, self.wakes, self.waits]
     }
 }
 
@@ -149,6 +164,7 @@ pub fn rows(server: &mut Server, names: &[String], interval: Option<Duration>) -
         let named = server.procedures.get(&since.name);
         let name = |at: usize| named.and_then(|names| names.get(at)).cloned().unwrap_or_else(|| format!("procedure {at}"));
         let [_, refused, panicked, unknown] = since.outcomes;
+        let [spins, donations, hand_offs, wakes, waits] = since.came;
         let calls = since.calls();
         Row {
             server: server.pid,
@@ -158,6 +174,11 @@ pub fn rows(server: &mut Server, names: &[String], interval: Option<Duration>) -
             refused,
             panicked,
             unknown,
+            spins,
+            donations,
+            hand_offs,
+            wakes,
+            waits,
             bytes_in: since.bytes[0],
             bytes_out: since.bytes[1],
             p50_below_ns: below(&since.times, 0.5),
@@ -177,12 +198,17 @@ pub fn rows(server: &mut Server, names: &[String], interval: Option<Duration>) -
     rows.collect()
 }
 
+/// Of numbers that are a server's word.
+fn sum(counts: &[u64]) -> u64 {
+    counts.iter().fold(0, |sum, &count| sum.saturating_add(count))
+}
+
 /// The power of two that a share of what was counted stays below.
 fn below(counts: &[u64], share: f64) -> Option<u64> {
-    let all: u64 = counts.iter().sum();
-    let mut seen = 0;
+    let all = sum(counts);
+    let mut seen = 0_u64;
     let at = counts.iter().position(|&count| {
-        seen += count;
+        seen = seen.saturating_add(count);
         seen > 0 && seen as f64 >= share * all as f64
     })?;
     Some(1 << at)
@@ -199,11 +225,16 @@ fn table(rows: &[Row], args: &Args) {
         "OUT",
         "P50",
         "P99",
+        "SPIN",
+        "DONATE",
+        "HAND",
+        "WAKE",
+        "WAIT",
     ];
-    let cells: Vec<[String; 9]> = rows.iter().map(cells).collect();
+    let cells: Vec<[String; 14]> = rows.iter().map(cells).collect();
     let width = |at: usize| cells.iter().map(|row| row[at].chars().count()).chain([heads[at].len()]).max().unwrap_or(0);
-    let widths: [usize; 9] = std::array::from_fn(width);
-    let line = |row: [&str; 9]| {
+    let widths: [usize; 14] = std::array::from_fn(width);
+    let line = |row: [&str; 14]| {
         // The name to the left, numbers to the right.
         let padded = row
             .iter()
@@ -226,7 +257,8 @@ fn table(rows: &[Row], args: &Args) {
     }
 }
 
-fn cells(row: &Row) -> [String; 9] {
+fn cells(row: &Row) -> [String; 14] {
+    let [spins, donations, hand_offs, wakes, waits] = row.came().map(|calls| share(calls, row.calls));
     let calls = row.calls_per_s.map_or_else(|| row.calls.to_string(), |rate| format!("{rate:.0}"));
     [
         row.name.clone(),
@@ -238,7 +270,22 @@ fn cells(row: &Row) -> [String; 9] {
         crate::size(row.bytes_out),
         row.p50_below_ns.map_or_else(|| "-".into(), time),
         row.p99_below_ns.map_or_else(|| "-".into(), time),
+        spins,
+        donations,
+        hand_offs,
+        wakes,
+        waits,
     ]
+}
+
+/// `87%`, `<1%`; nothing is `-`.
+pub fn share(part: u64, all: u64) -> String {
+    match part as f64 / all.max(1) as f64 * 100.0 {
+        0.0 => "-".into(),
+        share if share < 1.0 => "<1%".into(),
+        // Not all, if it is not.
+        share => format!("{:.0}%", if part == all { share } else { share.min(99.0) }),
+    }
 }
 
 /// `< 512 ns`, `< 4.1 µs`.
@@ -253,13 +300,15 @@ pub fn time(ns: u64) -> String {
 /// Calls by the bytes that they carried.
 fn sizes(rows: &[Row]) {
     let most = rows.iter().map(|row| row.sizes.len()).max().unwrap_or(0);
-    let counts: Vec<u64> = (0..most).map(|at| rows.iter().filter_map(|row| row.sizes.get(at)).sum()).collect();
-    let all = counts.iter().sum::<u64>().max(1);
+    let counts: Vec<u64> = (0..most)
+        .map(|at| rows.iter().filter_map(|row| row.sizes.get(at)).fold(0, |sum: u64, &calls| sum.saturating_add(calls)))
+        .collect();
+    let all = sum(&counts).max(1);
     let top = counts.iter().copied().max().unwrap_or(0).max(1);
     anstream::println!("\n{STRONG}bytes of arguments and results{STRONG:#}");
-    let mut seen = 0;
+    let mut seen = 0_u64;
     for (at, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
-        seen += count;
+        seen = seen.saturating_add(count);
         let bytes = if at == 0 { "none".to_string() } else { format!("< {}", crate::size(1 << at)) };
         let bar = "#".repeat((count as f64 / top as f64 * 40.0).ceil() as usize);
         println!("{bytes:>10}  {:5.1} %  {:5.1} %  {bar}", count as f64 / all as f64 * 100.0, seen as f64 / all as f64 * 100.0);
@@ -276,6 +325,23 @@ mod tests {
         assert_eq!(below(&[0, 0, 10, 0, 1], 0.5), Some(4));
         assert_eq!(below(&[0, 0, 10, 0, 1], 0.99), Some(16));
         assert_eq!(below(&[3], 0.99), Some(1));
+    }
+
+    #[test]
+    fn shares_of_calls_are_told_in_whole_parts_of_a_hundred() {
+        let all = [(0, 0), (0, 9), (1, 1000), (1, 100), (999, 1000), (7, 7)].map(|(part, all)| share(part, all));
+        assert_eq!(all, ["-", "-", "<1%", "1%", "99%", "100%"]);
+    }
+
+    /// What a hostile server may have written.
+    #[test]
+    fn nonsense_is_shown_as_some_numbers() {
+        let most = u64::MAX;
+        let row = Row { refused: most, panicked: most, unknown: 1, calls: 3, spins: most, bytes_in: most, ..Row::default() };
+        assert_eq!(row.errors(), most);
+        assert_eq!(below(&[most; 32], 0.99), Some(1));
+        assert_eq!((cells(&row)[9].as_str(), cells(&row)[5].as_str()), ("99%", "16 EiB"));
+        sizes(&[Row { sizes: vec![most; 32], ..Row::default() }, Row { sizes: vec![most; 32], ..Row::default() }]);
     }
 
     #[test]

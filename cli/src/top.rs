@@ -2,7 +2,7 @@
 //!
 //! What is shown is what was done within the last interval, read from memory that servers have given once and count in anyway; only new servers are asked for theirs.
 
-use crate::stat::{self, Row, Server, time};
+use crate::stat::{self, Row, Server, share, time};
 use crate::{Done, size};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
@@ -19,7 +19,10 @@ use upcall::directory;
 
 /// Shows live what each binding does: calls, errors and bytes a second, time in the server.
 ///
-/// Keys: arrows to the left and right choose the column to sort by, `r` turns the order, arrows up and down scroll, space holds the picture, `q` ends.
+/// The second picture tells how servers came to the calls (see `upcall stat --help`): by looking (SPIN), by looking on the caller's processor (DONATE), by being woken there (HAND) or elsewhere (WAKE), or after
+/// others (WAIT).
+///
+/// Keys: arrows to the left and right choose the column to sort by, `r` turns the order, tab shows the other picture, arrows up and down scroll, space holds the picture, `q` ends.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  upcall top\n  upcall top files --interval 0.5")]
 pub struct Args {
@@ -98,13 +101,21 @@ impl Watched {
     }
 }
 
-const HEADS: [&str; 9] = ["NAME", "CLIENT", "SERVER", "CALLS/S", "ERRORS", "IN/S", "OUT/S", "P50", "P99"];
+const HEADS: [&str; 14] =
+    ["NAME", "CLIENT", "SERVER", "CALLS/S", "ERRORS", "IN/S", "OUT/S", "P50", "P99", "SPIN", "DONATE", "HAND", "WAKE", "WAIT"];
+const WIDTHS: [u16; 14] = [16, 8, 8, 12, 7, 10, 10, 9, 9, 7, 7, 7, 7, 7];
+const CALLS: usize = 3;
+
+/// The columns of each picture: what calls carry and take, and how the server came to them.
+const PICTURES: [&[usize]; 2] = [&[0, 1, 2, CALLS, 4, 5, 6, 7, 8], &[0, 1, 2, CALLS, 9, 10, 11, 12, 13]];
 
 /// The picture, and how it is to be seen.
 #[derive(Default)]
 struct Screen {
     rows: Vec<Row>,
     silent: usize,
+    /// One of [`PICTURES`].
+    picture: usize,
     /// A column of [`HEADS`]; by calls at first.
     sorted_by: Option<usize>,
     turned: bool,
@@ -121,7 +132,18 @@ impl Screen {
     }
 
     fn column(&self) -> usize {
-        self.sorted_by.unwrap_or(3)
+        self.sorted_by.unwrap_or(CALLS)
+    }
+
+    fn columns(&self) -> &'static [usize] {
+        PICTURES[self.picture % PICTURES.len()]
+    }
+
+    /// Sorts by the column that is shown so many places to the right of this one.
+    fn choose(&mut self, right: usize) {
+        let (shown, column) = (self.columns(), self.column());
+        let at = shown.iter().position(|&shown| shown == column).unwrap_or(0);
+        self.sorted_by = Some(shown[(at + right) % shown.len()]);
     }
 
     fn sort(&mut self) {
@@ -137,7 +159,12 @@ impl Screen {
                 5 => b.bytes_in.cmp(&a.bytes_in),
                 6 => b.bytes_out.cmp(&a.bytes_out),
                 7 => b.p50_below_ns.cmp(&a.p50_below_ns),
-                _ => b.p99_below_ns.cmp(&a.p99_below_ns),
+                8 => b.p99_below_ns.cmp(&a.p99_below_ns),
+                // By shares, as they are shown.
+                way => {
+                    let part = |of: &Row, calls: u64| u128::from(of.came()[way - 9]) * u128::from(calls.max(1));
+                    part(b, a.calls).cmp(&part(a, b.calls))
+                }
             };
             let order = if turned { order.reverse() } else { order };
             order.then_with(|| (&a.name, a.client, a.server).cmp(&(&b.name, b.client, b.server)))
@@ -151,8 +178,14 @@ impl Screen {
             KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return true,
             KeyCode::Char(' ') => self.held = !self.held,
             KeyCode::Char('r') => self.turned = !self.turned,
-            KeyCode::Left => self.sorted_by = Some((self.column() + HEADS.len() - 1) % HEADS.len()),
-            KeyCode::Right => self.sorted_by = Some((self.column() + 1) % HEADS.len()),
+            KeyCode::Left => self.choose(self.columns().len() - 1),
+            KeyCode::Right => self.choose(1),
+            KeyCode::Tab => {
+                self.picture = (self.picture + 1) % PICTURES.len();
+                if !self.columns().contains(&self.column()) {
+                    self.sorted_by = None;
+                }
+            }
             KeyCode::Up => self.at.scroll_up_by(1),
             KeyCode::Down => self.at.scroll_down_by(1),
             _ => {}
@@ -173,7 +206,9 @@ impl Screen {
         };
         frame.render_widget(Line::from(format!("{} bindings, {calls:.0} calls a second{silent}{held}", self.rows.len())), head);
         let strong = Style::new().add_modifier(Modifier::BOLD);
-        let heads = HEADS.iter().enumerate().map(|(at, text)| {
+        let columns = self.columns();
+        let heads = columns.iter().map(|&at| {
+            let text = HEADS[at];
             let chosen = at == self.column();
             let arrow = if !chosen {
                 ""
@@ -185,12 +220,15 @@ impl Screen {
             let style = if chosen { strong.add_modifier(Modifier::REVERSED) } else { strong };
             cell(at, format!("{text}{arrow}")).style(style)
         });
-        let rows = self.rows.iter().map(|row| Shown::new(cells(row).into_iter().enumerate().map(|(at, text)| cell(at, text))));
-        let widths = [16, 8, 8, 12, 7, 10, 10, 9, 9].map(Constraint::Length);
+        let rows = self.rows.iter().map(|row| {
+            let cells = cells(row);
+            Shown::new(columns.iter().map(move |&at| cell(at, cells[at].clone())))
+        });
+        let widths = columns.iter().map(|&at| Constraint::Length(WIDTHS[at]));
         let table = Table::new(rows.collect::<Vec<_>>(), widths).header(Shown::new(heads.collect::<Vec<_>>())).column_spacing(1);
         frame.render_stateful_widget(table, body, &mut self.at);
         frame.render_widget(
-            Line::from("left/right: sort by   r: turn   up/down: scroll   space: hold   q: end")
+            Line::from("left/right: sort by   r: turn   tab: how calls came   up/down: scroll   space: hold   q: end")
                 .style(Style::new().add_modifier(Modifier::DIM)),
             foot,
         );
@@ -203,7 +241,8 @@ fn cell(column: usize, text: String) -> Cell<'static> {
     Cell::from(if column == 0 { line.left_aligned() } else { line.right_aligned() })
 }
 
-fn cells(row: &Row) -> [String; 9] {
+fn cells(row: &Row) -> [String; 14] {
+    let [spins, donations, hand_offs, wakes, waits] = row.came().map(|calls| share(calls, row.calls));
     let calls = row.calls_per_s.unwrap_or(0.0);
     // Bytes of the interval, as bytes a second.
     let each = |bytes: u64| size(if row.calls == 0 { 0 } else { (bytes as f64 * calls / row.calls as f64) as u64 });
@@ -218,6 +257,11 @@ fn cells(row: &Row) -> [String; 9] {
         each(row.bytes_out),
         below(row.p50_below_ns),
         below(row.p99_below_ns),
+        spins,
+        donations,
+        hand_offs,
+        wakes,
+        waits,
     ]
 }
 
@@ -242,6 +286,28 @@ mod tests {
 
     fn press(screen: &mut Screen, code: KeyCode) -> bool {
         screen.ends(KeyEvent::new(code, KeyModifiers::NONE))
+    }
+
+    #[test]
+    fn the_other_picture_tells_how_servers_came_to_calls() {
+        let mut screen = Screen::default();
+        let polled = Row { spins: 990, waits: 10, ..row("polled", 1000, 0) };
+        let handed = Row { hand_offs: 60, donations: 40, ..row("handed", 100, 0) };
+        screen.renew(vec![handed, polled], 0);
+        // Sorted by bytes, which the other picture does not show: by calls again there.
+        press(&mut screen, KeyCode::Right);
+        press(&mut screen, KeyCode::Right);
+        press(&mut screen, KeyCode::Tab);
+        let lines = shown(&mut screen);
+        let words = |line: &str| line.split_whitespace().map(String::from).collect::<Vec<_>>();
+        assert_eq!(words(&lines[1]), ["NAME", "CLIENT", "SERVER", "CALLS/Sv", "SPIN", "DONATE", "HAND", "WAKE", "WAIT"]);
+        assert_eq!(words(&lines[2]), ["polled", "7", "8", "2000", "99%", "-", "-", "-", "1%"]);
+        assert_eq!(words(&lines[3]), ["handed", "7", "8", "200", "-", "40%", "60%", "-", "-"]);
+        (0..3).for_each(|_| _ = press(&mut screen, KeyCode::Right));
+        assert!(shown(&mut screen)[1].contains("HANDv") && shown(&mut screen)[2].starts_with("handed"));
+        (0..3).for_each(|_| _ = press(&mut screen, KeyCode::Left));
+        press(&mut screen, KeyCode::Tab);
+        assert!(shown(&mut screen)[1].contains("CALLS/Sv") && shown(&mut screen)[1].contains("P99"));
     }
 
     #[test]
