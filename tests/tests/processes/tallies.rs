@@ -1,7 +1,10 @@
 //! What a server counts of its bindings, as others read it (L21).
 
-use crate::{in_company, place};
+use crate::{alone, in_company, place};
+use std::time::Duration;
 use upcall::directory::{PeerTallies, Reading, tallies};
+use upcall_os::processor::Processors;
+use upcall_tests::party::Party;
 use upcall_tests::place::{Place, eventually};
 
 fn opened(place: &Place) -> PeerTallies {
@@ -39,6 +42,7 @@ fn every_call_is_counted_once() {
         println!("    {options:9} {calls} calls, outcomes {:?}, bytes {:?}", reading.outcomes, reading.bytes);
         assert_eq!((refused, panicked, unknown), (0, 1, 0));
         assert_eq!(reading.procedures.iter().sum::<u64>(), done + panicked);
+        assert_eq!(reading.came.iter().sum::<u64>(), calls, "each call came in one way: {:?}", reading.came);
         let procedures = &upcall_tests::interfaces::trial::INTERFACE.procedures;
         let named = |name: &str| reading.procedures[procedures.iter().position(|procedure| procedure.name == name).unwrap()];
         assert_eq!(
@@ -65,6 +69,112 @@ fn every_call_is_counted_once() {
             if tallies.read().is_empty() { Ok(()) } else { Err("it is there".into()) }
         });
     }
+}
+
+/// How the calls came that `asked` makes: spins, donations, hand-offs, wakes, waits (`upcall::directory::Came`).
+fn came(tallies: &PeerTallies, client: &mut Party, asked: &str) -> [u64; 5] {
+    let before = of(tallies, client.pid()).expect("the client's binding");
+    client.ask(asked).expect_ok("calls");
+    // A call is counted when its reply is on its way.
+    std::thread::sleep(Duration::from_millis(20));
+    let since = of(tallies, client.pid()).expect("the client's binding").since(&before);
+    println!("    {asked}: {} calls, spins, donations, hand-offs, wakes, waits: {:?}", since.calls(), since.came);
+    assert_eq!(since.came.iter().sum::<u64>(), since.calls());
+    since.came
+}
+
+const CALLS: u64 = 2000;
+
+#[test]
+fn calls_to_a_polling_server_on_a_processor_of_its_own_are_spins() {
+    let _alone = alone();
+    let all = Processors::allowed().expect("where we may run");
+    let [first, second] = all.iter().take(2).collect::<Vec<_>>()[..] else {
+        return println!("    skipped: two processors are needed");
+    };
+    let place = place();
+    Processors::only(second).confine().expect("one processor");
+    let _server = place.serve("trial poll");
+    Processors::only(first).confine().expect("one processor");
+    let mut client = place.client();
+    all.confine().expect("all processors");
+    client.ask("bind trial").expect_ok("binding");
+    client.ask("nulls 500").expect_ok("calls");
+    let came = came(&opened(&place), &mut client, &format!("nulls {CALLS}"));
+    assert!(came[0] >= CALLS * 99 / 100 && came[1..4] == [0; 3], "{came:?}");
+}
+
+#[test]
+fn calls_on_one_processor_are_donations_or_hand_offs() {
+    let _alone = alone();
+    let all = Processors::allowed().expect("where we may run");
+    // The parties inherit it.
+    Processors::only(all.iter().next().expect("a processor")).confine().expect("one processor");
+    for options in ["", "sleep"] {
+        let place = place();
+        let _server = place.serve(&format!("trial {options}"));
+        let mut client = place.client();
+        client.ask("bind trial").expect_ok("binding");
+        client.ask("nulls 500").expect_ok("calls");
+        let tallies = opened(&place);
+        // Who asks a server to stay does not for 65536 calls when others have wanted the processor (pacer.rs).
+        let turn = |_| came(&tallies, &mut client, &format!("nulls {CALLS}"));
+        let stayed = (0..if options.is_empty() { 100 } else { 1 }).map(turn).find(|&[_, donations, hand_offs, ..]| {
+            assert!(donations + hand_offs >= CALLS * 9 / 10, "server {options:?}");
+            donations > 0
+        });
+        assert!(stayed.is_some() == options.is_empty(), "server {options:?}: {stayed:?}");
+    }
+    all.confine().expect("all processors");
+}
+
+#[test]
+fn calls_that_are_there_when_another_is_done_are_waits() {
+    let _alone = alone();
+    let place = place();
+    let _server = place.serve("trial");
+    let mut client = place.client();
+    client.ask("bind trial").expect_ok("binding");
+    // A thread computes in the server, and another one's call comes meanwhile; then others, one at a time.
+    for _ in 0..3 {
+        let [.., waits] = came(&opened(&place), &mut client, "beside-a-long-call 200");
+        assert_eq!(waits, 1);
+    }
+}
+
+#[test]
+fn calls_for_which_there_was_no_stack_are_waits() {
+    let _alone = alone();
+    let place = place();
+    let _server = place.serve("trial calls=1");
+    let (mut client, mut other) = (place.client(), place.client());
+    client.ask("bind trial").expect_ok("binding");
+    other.ask("bind trial").expect_ok("binding");
+    other.say("work 300");
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(came(&opened(&place), &mut client, "nulls 1"), [0, 0, 0, 0, 1]);
+    other.hear().expect_ok("work");
+}
+
+#[test]
+fn calls_that_wake_a_server_and_give_it_nothing_are_wakes() {
+    let _alone = alone();
+    if !Processors::allowed().is_ok_and(|allowed| allowed.contains(0) && allowed.contains(1)) {
+        return println!("    skipped: processors 0 and 1 are needed");
+    }
+    let place = place();
+    let _server = place.serve("trial");
+    let mut client = place.client();
+    client.ask("bind trial").expect_ok("binding");
+    // A kernel thread on one processor that gives nothing, and four threads on the other one that give theirs: the first of their calls brings the server.
+    let tallies = opened(&place);
+    client.ask("turns 1 4 5 0 0").expect_ok("lanes for all");
+    let before = of(&tallies, client.pid()).expect("the client's binding");
+    client.hear().expect_ok("calls");
+    std::thread::sleep(Duration::from_millis(20));
+    let [_, donations, hand_offs, wakes, waits] = of(&tallies, client.pid()).expect("the client's binding").since(&before).came;
+    println!("    donations, hand-offs, wakes, waits: {:?}", (donations, hand_offs, wakes, waits));
+    assert!(wakes >= 1 && donations + hand_offs >= 1 && waits >= 3, "not as expected");
 }
 
 #[test]
