@@ -2,6 +2,7 @@
 //!
 //! One bell per ringer. A bell shared by several could be drained by one of them and so silenced for the others.
 
+use crate::crossings;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::io::{self, IoSliceMut};
@@ -52,12 +53,14 @@ impl Bell {
     /// 2^64 rings) already rings. A hostile peer can fill the counter of its bell and make it blocking again, and so hold the calling kernel thread up until somebody
     /// silences the bell. Whoever must not be held up rings by [`crate::clapper::Clapper::ring`].
     pub fn ring(&self) {
+        crossings::another();
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
     /// Silences it; returns whether it had rung. Never blocks, whoever holds it and whatever they make of its flags (before Linux 5.8: unless they read it at the same moment).
     pub fn silence(&self) -> bool {
         let mut count = [0; 8];
+        crossings::another();
         match rustix::io::preadv2(&self.0, &mut [IoSliceMut::new(&mut count)], u64::MAX, ReadWriteFlags::NOWAIT) {
             Err(Errno::OPNOTSUPP) => self.silence_by_looking(),
             read => matches!(read, Ok(8)),

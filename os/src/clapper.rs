@@ -17,6 +17,7 @@
 //! closing the eventfd. Pipes have such a lock as well.
 
 use crate::bell::Bell;
+use crate::crossings;
 use crate::once::Once;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
@@ -112,6 +113,7 @@ impl Requests {
         request.aio_flags = IOCB_FLAG_RESFD;
         request.aio_resfd = bell.as_fd().as_raw_fd().cast_unsigned();
         let mut list = [&raw mut request];
+        crossings::another();
         // SAFETY: `list` points to one request, which the kernel copies; it asks for no bytes, so none are written anywhere. Both descriptors are open.
         let taken = unsafe { libc::syscall(libc::SYS_io_submit, self.context, list.len(), list.as_mut_ptr()) };
         match taken {
@@ -126,6 +128,7 @@ impl Requests {
         // Four words each: what the request was, and how it ended.
         let mut results = [[0_u64; 4]; REQUESTS];
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        crossings::another();
         // SAFETY: `results` is valid for writes of as many results as are asked for, of 32 bytes each, and `now` for a read.
         unsafe { libc::syscall(libc::SYS_io_getevents, self.context, 0, REQUESTS, results.as_mut_ptr(), &raw const now) };
     }

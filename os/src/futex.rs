@@ -1,6 +1,7 @@
 //! Waiting on a word in memory. The word may lie in shared memory; it is compared by the kernel when the wait begins, so a change made
 //! before is never slept over.
 
+use crate::crossings;
 use rustix::thread::futex::{self, Flags};
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
@@ -37,6 +38,7 @@ impl Scope {
 /// Blocks the kernel thread while `*word == expected`, until [`wake`], a signal, or `timeout` (monotonic; none waits for ever).
 pub fn wait(word: &AtomicU32, expected: u32, scope: Scope, timeout: Option<Duration>) -> Wait {
     let timeout = timeout.and_then(|t| rustix::time::Timespec::try_from(t).ok());
+    crossings::another();
     match futex::wait(word, scope.flags(), expected, timeout.as_ref()) {
         Err(rustix::io::Errno::AGAIN) => Wait::Changed,
         Err(rustix::io::Errno::TIMEDOUT) => Wait::TimedOut,
@@ -46,6 +48,7 @@ pub fn wait(word: &AtomicU32, expected: u32, scope: Scope, timeout: Option<Durat
 
 /// Wakes at most `count` of the threads that wait on `word`; returns how many. Costs one system call even if nobody waits.
 pub fn wake(word: &AtomicU32, count: u32, scope: Scope) -> usize {
+    crossings::another();
     futex::wake(word, scope.flags(), count).unwrap_or(0)
 }
 

@@ -1,5 +1,6 @@
 //! Waiting for any of many descriptors: one epoll set, in which each descriptor has a number of the caller's choice.
 
+use crate::crossings;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::io;
@@ -74,6 +75,7 @@ impl PollSet {
         ready.clear();
         let timeout = timeout.and_then(|t| rustix::time::Timespec::try_from(t).ok());
         let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
+        crossings::another();
         if epoll::wait(&self.0, spare_capacity(&mut events), timeout.as_ref()).is_ok() {
             ready.extend(events.iter().map(|event| {
                 let flags = event.flags;
@@ -86,6 +88,7 @@ impl PollSet {
     pub fn wait_any(&self, timeout: Option<Duration>, key: u64) -> Heard {
         let timeout = timeout.and_then(|t| rustix::time::Timespec::try_from(t).ok());
         let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 8];
+        crossings::another();
         let events = epoll::wait(&self.0, &mut events, timeout.as_ref()).map_or(&[][..], |(events, _)| events);
         let of_key = events.iter().filter(|event| event.data.u64() == key).count();
         Heard { key: of_key > 0, others: events.len() > of_key }

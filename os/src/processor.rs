@@ -1,5 +1,6 @@
 //! Processors: which ones a kernel thread may run on, where it runs now, and who it is.
 
+use crate::crossings;
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use std::io;
 
@@ -29,6 +30,7 @@ impl Processors {
     /// # Errors
     /// More processors than the set can name.
     pub fn allowed() -> io::Result<Self> {
+        crossings::another();
         Ok(Self(sched_getaffinity(None)?))
     }
 
@@ -62,6 +64,7 @@ impl Processors {
     /// # Errors
     /// None of them is permitted to this process (`EINVAL`).
     pub fn confine(&self) -> io::Result<()> {
+        crossings::another();
         Ok(sched_setaffinity(None, &self.0)?)
     }
 
@@ -72,6 +75,7 @@ impl Processors {
     pub fn confine_thread(&self, tid: u32) -> io::Result<()> {
         let tid = i32::try_from(tid).ok().and_then(Pid::from_raw);
         let tid = tid.ok_or(rustix::io::Errno::SRCH)?;
+        crossings::another();
         Ok(sched_setaffinity(Some(tid), &self.0)?)
     }
 }
@@ -84,17 +88,20 @@ pub fn current() -> usize {
 
 /// The calling kernel thread's number, as its own process and its processes' namespace see it.
 pub fn thread_id() -> u32 {
+    crossings::another();
     rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
 }
 
 /// Whether `tid` is a kernel thread of the process `pid`, as this process sees both.
 pub fn thread_belongs_to(tid: u32, pid: u32) -> bool {
+    crossings::another();
     std::path::Path::new(&format!("/proc/{pid}/task/{tid}")).exists()
 }
 
 /// Offers the processor to any other runnable kernel thread.
 #[inline]
 pub fn give_way() {
+    crossings::another();
     rustix::thread::sched_yield();
 }
 

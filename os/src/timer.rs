@@ -1,5 +1,6 @@
 //! A timer: a timerfd that goes off once, in whichever poll sets it is.
 
+use crate::crossings;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,6 +24,7 @@ impl Timer {
         // Zero would not set it.
         let after = after.max(Duration::from_nanos(1));
         let (Ok(it_value), it_interval) = (Timespec::try_from(after), Timespec { tv_sec: 0, tv_nsec: 0 }) else { return };
+        crossings::another();
         let _ = timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &Itimerspec { it_interval, it_value });
     }
 }

@@ -212,6 +212,7 @@ impl Client {
             "beside-a-long-call" => return beside_a_long_call(self.trial()?, number(1) as u32),
             "honest" => return honest(self.trial()?, Duration::from_millis(number(1))),
             "beside" => return beside(self.trial()?, words[1]),
+            "crossings" => return Ok(crossings()),
             "endure" => return endure(words[1], Duration::from_millis(number(2))),
             "spare-descriptors" => return spare_descriptors(number(1)),
             "sum-without-memory" => return sum_without_memory(self.trial()?, number(1) as usize),
@@ -245,6 +246,11 @@ impl Client {
 pub fn copied_since(before: Option<u64>) -> Vec<String> {
     let spent = upcall_shm::span::copied().map(|now| now - before.unwrap_or(0));
     spent.iter().map(u64::to_string).collect()
+}
+
+/// How many crossings into the kernel this process has made in calls; nothing in builds that do not count.
+pub fn crossings() -> Vec<String> {
+    upcall_os::crossings::made().iter().map(u64::to_string).collect()
 }
 
 fn bind_time(name: &str, times: u64) -> Outcome {

@@ -1,7 +1,8 @@
-//! Hand-off on one processor, counted: a call takes two switches of the processor, from the caller to the server and back, and no more (L6).
+//! Hand-off on one processor, counted: a call takes two switches of the processor, from the caller to the server and back, and no more; and two crossings into the kernel, one on each side (L6).
 
 use crate::{alone, place};
 use upcall_os::processor::Processors;
+use upcall_tests::party::Party;
 use upcall_tests::usage::switches;
 
 const CALLS: u64 = 2000;
@@ -31,4 +32,48 @@ fn a_call_on_one_processor_takes_two_switches() {
         assert!((1.9..2.1).contains(&least), "{least} switches a call, server {options:?}");
     }
     before.confine().expect("all processors");
+}
+
+/// How many crossings the parties have made, each of them. `None`: they do not count.
+fn crossings(parties: [&mut Party; 2]) -> Option<[u64; 2]> {
+    let [Some(server), Some(client)] = parties.map(|party| party.ask("crossings").numbers("crossings").first().copied()) else {
+        return None;
+    };
+    Some([server, client])
+}
+
+/// With a server that stays each side gives way once. One that goes to sleep waits for its bell, and is rung for: as many, if the kernel switches to it at the ring; but dearer ones.
+#[test]
+fn a_call_on_one_processor_takes_two_crossings() {
+    let _alone = alone();
+    let all = Processors::allowed().expect("where we may run");
+    // The parties inherit it.
+    Processors::only(all.iter().next().expect("a processor")).confine().expect("one processor");
+    for (options, at_least, at_most) in [("", [0.99, 0.99], [1.05, 1.05]), ("sleep", [0.99, 0.99], [1.5, 2.5])] {
+        let place = place();
+        let mut server = place.serve(&format!("trial {options}"));
+        let mut client = place.client();
+        client.ask("bind trial").expect_ok("binding");
+        client.ask("nulls 500").expect_ok("calls");
+        let mut least = [f64::MAX; 2];
+        // Who asks a server to stay does not for 65536 calls when others have wanted the processor (pacer.rs): of some turns one without them is enough.
+        for _ in 0..300 {
+            let Some(before) = crossings([&mut server, &mut client]) else {
+                all.confine().expect("all processors");
+                return println!("    skipped: only builds with debug assertions count");
+            };
+            client.ask(&format!("nulls {}", CALLS / 4)).expect_ok("calls");
+            let after = crossings([&mut server, &mut client]).expect("they count");
+            let each = [0, 1].map(|side| (after[side] - before[side]) as f64 / (CALLS / 4) as f64);
+            if each.iter().sum::<f64>() < least.iter().sum() {
+                least = each;
+            }
+            if (0..2).all(|side| least[side] <= at_most[side]) {
+                break;
+            }
+        }
+        println!("    {options:5}: {least:.3?} crossings a call, of the server and of the client");
+        assert!((0..2).all(|side| (at_least[side]..=at_most[side]).contains(&least[side])), "server {options:?}: {least:?}");
+    }
+    all.confine().expect("all processors");
 }
