@@ -119,11 +119,12 @@ fn calls_on_one_processor_are_donations_or_hand_offs() {
         let tallies = opened(&place);
         // Who asks a server to stay does not for 65536 calls when others have wanted the processor (pacer.rs).
         let turn = |_| came(&tallies, &mut client, &format!("nulls {CALLS}"));
-        let stayed = (0..if options.is_empty() { 100 } else { 1 }).map(turn).find(|&[_, donations, hand_offs, ..]| {
+        let given = (0..100).map(turn).find(|&[_, donations, hand_offs, ..]| {
             assert!(donations + hand_offs >= CALLS * 9 / 10, "server {options:?}");
-            donations > 0
+            // One that sleeps may have been kept from that just before it did.
+            if options.is_empty() { donations > 0 } else { hand_offs >= CALLS * 8 / 10 }
         });
-        assert!(stayed.is_some() == options.is_empty(), "server {options:?}: {stayed:?}");
+        assert!(given.is_some(), "server {options:?}");
     }
     all.confine().expect("all processors");
 }
