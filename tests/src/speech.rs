@@ -19,7 +19,7 @@ use upcall_shm::slot::{Image, Slot};
 use upcall_shm::station::Station;
 
 /// The version that this program speaks.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// A client's request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
