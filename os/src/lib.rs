@@ -25,6 +25,7 @@ mod closer;
 pub mod crossings;
 pub mod fault;
 pub mod futex;
+pub mod loopback;
 pub mod memory;
 pub mod once;
 pub mod poll;
