@@ -1,4 +1,4 @@
-//! Who runs next: user-level, or by hand-off of a processor.
+//! Who runs next: user-level, by hand-off of a processor, or on another machine.
 //!
 //! What: the two ends of a channel ([`caller`], [`server`]); what a virtual processor does when none of its threads is ready ([`idle`]): poll its
 //! channels, spin for a bounded time, sleep; when a sleeper is woken, and on which processor ([`handoff`], [`sleep`], [`pacer`]).
@@ -14,7 +14,9 @@
 //! kernel thread to its own processor, wakes it and sleeps itself; the server runs on that processor and gives it back by waking the caller and
 //! sleeping again. On this generation of machines that is ten times cheaper than waking it on another processor.
 //!
-//! Which of the two is decided by a word that the server publishes ([`upcall_shm::station`]), never by asking the kernel.
+//! *Network* (LRPC, section 5.1): the server is on another machine, and the call a message on a connection ([`network`]). This is decided when a client binds.
+//!
+//! Which of the first two is decided by a word that the server publishes ([`upcall_shm::station`]), never by asking the kernel.
 #![forbid(unsafe_code)]
 
 #[cfg(not(loom))]
@@ -28,6 +30,8 @@ pub mod handoff;
 pub mod idle;
 #[cfg(not(loom))]
 mod look;
+#[cfg(not(loom))]
+pub mod network;
 #[cfg(not(loom))]
 pub mod pacer;
 pub mod placed;

@@ -54,6 +54,11 @@ impl Abandon {
         self.ask.is_some_and(|ask| ask())
     }
 
+    /// Whether it is one of those.
+    pub(crate) fn is_asking(&self) -> bool {
+        self.ask.is_some()
+    }
+
     /// Gives up all calls that were told of it. Never waits for them, nor for a server.
     pub fn abandon(&self) {
         self.word.give().into_iter().for_each(Waiting::end);
@@ -119,6 +124,11 @@ pub struct Until<'a> {
 impl Until<'_> {
     /// As long as it takes.
     pub const FOR_EVER: Self = Self { ends: None, abandon: None };
+
+    /// The same, or until this moment.
+    pub(crate) fn no_later_than(self, moment: Instant) -> Self {
+        Self { ends: Some(self.ends.map_or(moment, |ends| ends.min(moment))), ..self }
+    }
 
     /// Whether it is as long as it takes.
     #[inline]

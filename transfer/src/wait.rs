@@ -19,6 +19,13 @@ pub enum Closed {
     Here,
     /// A lane could not be opened: the server could not be told of it, or something was missing here. Under user-level threads the channel stays open.
     Lane(String),
+    /// The connection to a server on another machine has ended.
+    Lost {
+        /// The server's address.
+        server: String,
+        /// How that was noticed.
+        why: String,
+    },
 }
 
 impl fmt::Display for Closed {
@@ -28,6 +35,7 @@ impl fmt::Display for Closed {
             Self::Violation(what) => write!(f, "the server broke the protocol: {what}"),
             Self::Refused(why) => write!(f, "the server closed the connection: {why}"),
             Self::Here => write!(f, "the binding was closed on this side"),
+            Self::Lost { server, why } => write!(f, "the connection to {server} is lost: {why}"),
             Self::Lane(error) => write!(f, "the server could not be told of a new lane: {error}"),
         }
     }

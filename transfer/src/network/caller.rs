@@ -1,0 +1,344 @@
+//! The calling end of a connection: many calls wait for their replies at once.
+//!
+//! A call takes one of the places that the server has for calls of one connection, or waits for one, in the order of asking; it is entered under a number, sent, and waits
+//! as a thread waits: a user-level thread blocks only itself. The reading thread finds it by the number of the reply. A call that is given up leaves its place and
+//! its number to the late reply, as in a channel ([`crate::caller`]).
+
+use super::frame::{Block, Broken, Frame, Head, Kind, Preamble, VERSION};
+use super::wire::{Attend, Lost, Wire};
+use crate::until::{Abandon, Until};
+use crate::wait::{Closed, NoReply, Sleeper, block_unless};
+use std::collections::VecDeque;
+use std::collections::hash_map::{Entry, HashMap};
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+use upcall_thread::Waited;
+
+/// So often a kernel thread that waits asks whether to go on, if it is to: see [`Abandon::asking`].
+const ASK_AGAIN: Duration = Duration::from_millis(500);
+
+/// Takes the reply of a call that was given up, on a thread that must not be blocked. Dropped if none will come.
+pub type LateFrame = Box<dyn FnOnce(Frame) + Send>;
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub enum NoConnection {
+    /// The kernel's word.
+    Refused(io::Error),
+    /// There is one, but who is there is not of our kind, or did not answer.
+    Lost(Lost),
+    /// There is one, but nothing was said on it in time.
+    Silent,
+    /// Its protocol has this version.
+    Version(u32),
+    /// There is no kernel thread here to serve it.
+    NoThread(io::Error),
+}
+
+/// The calling end of a connection; see the module. It ends when this is dropped.
+pub struct Caller {
+    wire: Arc<Wire>,
+    table: Mutex<Table>,
+}
+
+struct Table {
+    closed: Option<Closed>,
+    /// What the server said before it closed the connection.
+    farewell: Option<Block>,
+    last: u32,
+    /// How many calls may be under way, and are.
+    places: usize,
+    taken: usize,
+    /// Who waits for a place. Who is woken has it.
+    queue: VecDeque<Sleeper>,
+    calls: HashMap<u32, Call>,
+}
+
+enum Call {
+    /// Nobody waits yet.
+    Sent,
+    Waits(Sleeper),
+    /// Its reply is here.
+    Done(Frame),
+    /// Its thread has gone.
+    Late(LateFrame),
+}
+
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Caller({})", self.wire.peer())
+    }
+}
+
+/// What the reading thread does with what comes.
+struct Reader(Weak<Caller>);
+
+impl Attend for Reader {
+    fn begun(&mut self, head: &Head) -> Result<bool, Broken> {
+        match head.kind {
+            Kind::Answer | Kind::Reply | Kind::Farewell => Ok(true),
+            Kind::Ask | Kind::Call => Err(Broken("a request from a server")),
+        }
+    }
+
+    fn came(&mut self, frame: Frame) -> Result<(), Broken> {
+        self.0.upgrade().map_or(Ok(()), |caller| caller.came(frame))
+    }
+
+    fn ended(self: Box<Self>, why: Lost) {
+        if let Some(caller) = self.0.upgrade() {
+            let server = caller.wire.peer().to_string();
+            caller.close(Closed::Lost { server, why: why.to_string() });
+        }
+    }
+}
+
+impl Caller {
+    /// Connects to the server at this address. Blocks the kernel thread until `deadline` at most.
+    ///
+    /// # Errors
+    /// See [`NoConnection`].
+    pub fn connect(address: SocketAddr, deadline: Instant) -> Result<Arc<Self>, NoConnection> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(NoConnection::Refused(io::ErrorKind::TimedOut.into()));
+        }
+        let stream = TcpStream::connect_timeout(&address, left).map_err(NoConnection::Refused)?;
+        let wire = Wire::new(stream).map_err(NoConnection::Refused)?;
+        let greeted = wire.greet(Preamble { version: VERSION, window: 0x7fff }, deadline).map_err(|lost| match lost {
+            Lost::Slow => NoConnection::Silent,
+            lost => NoConnection::Lost(lost),
+        })?;
+        if greeted.version != VERSION {
+            return Err(NoConnection::Version(greeted.version));
+        }
+        let table = Table {
+            closed: None,
+            farewell: None,
+            last: 0,
+            places: greeted.window.into(),
+            taken: 0,
+            queue: VecDeque::new(),
+            calls: HashMap::new(),
+        };
+        let caller = Arc::new(Self { wire, table: Mutex::new(table) });
+        caller.wire.start(Box::new(Reader(Arc::downgrade(&caller)))).map_err(NoConnection::NoThread)?;
+        Ok(caller)
+    }
+
+    /// The server's address.
+    pub fn server(&self) -> SocketAddr {
+        self.wire.peer()
+    }
+
+    /// Why no call goes through any more; `None` while they do.
+    pub fn closed(&self) -> Option<Closed> {
+        self.table().closed.clone()
+    }
+
+    /// What the server said before it closed the connection, once.
+    pub fn farewell(&self) -> Option<Block> {
+        self.table().farewell.take()
+    }
+
+    /// Sends what gets no reply.
+    pub fn notify(&self, head: Head, body: &Block) {
+        self.wire.send(head.with(body), None);
+    }
+
+    /// Sends a request, and waits for its reply as long as `until` says. `late` is asked once, by a call that was sent and is given up, and must not block. The head's number of the call is
+    /// chosen here.
+    ///
+    /// # Errors
+    /// No reply will come, or the caller's time was up.
+    pub fn call(
+        &self,
+        mut head: Head,
+        body: &Block,
+        until: Until<'_>,
+        late: &mut dyn FnMut() -> LateFrame,
+    ) -> Result<Frame, NoReply> {
+        if until.has_come() {
+            return Err(NoReply::OutOfTime { sent: false });
+        }
+        self.take_place(until)?;
+        head.call = self.enter()?;
+        // Only now: it may have waited for its place.
+        head.left = until.ends.map(|ends| ends.saturating_duration_since(Instant::now()));
+        self.wire.send(head.with(body), None);
+        // A kernel thread that is to ask whether to go on does so now and then: a signal does not end this sleep.
+        let asks = until.abandon.filter(|word| word.is_asking() && upcall_thread::on_virtual_processor().is_none());
+        loop {
+            let slice = asks.map_or(until, |_| until.no_later_than(Instant::now() + ASK_AGAIN));
+            let waited = self.wait_for_reply(head.call, slice);
+            if waited == Waited::Woken || until.has_come() || asks.is_none_or(Abandon::asks) {
+                break;
+            }
+        }
+        let mut table = self.table();
+        match table.calls.remove(&head.call) {
+            Some(Call::Done(frame)) => Ok(frame),
+            // Of one that has come meanwhile the reply is taken, above.
+            Some(_) if table.closed.is_none() => {
+                table.calls.insert(head.call, Call::Late(late()));
+                Err(NoReply::OutOfTime { sent: true })
+            }
+            _ => Err(table.why()),
+        }
+    }
+
+    /// Waits until the reply is here, or none will come, or as long as `until` says.
+    fn wait_for_reply(&self, number: u32, until: Until<'_>) -> Waited {
+        let mut before = None;
+        let waited = block_unless(until, |sleeper| {
+            let mut table = self.table();
+            match table.calls.get_mut(&number) {
+                Some(call @ (Call::Sent | Call::Waits(_))) => before = Some(std::mem::replace(call, Call::Waits(sleeper))),
+                // It has come, or never will.
+                _ => return Some(sleeper),
+            }
+            None
+        });
+        // Of an earlier wait that has timed out. Not under the lock.
+        drop(before);
+        waited
+    }
+
+    /// Takes a place among the calls under way; waits for one in turn.
+    fn take_place(&self, until: Until<'_>) -> Result<(), NoReply> {
+        {
+            let mut table = self.table();
+            if table.closed.is_some() {
+                return Err(table.why());
+            }
+            if table.try_take() {
+                return Ok(());
+            }
+        }
+        let mut taken = false;
+        let waited = block_unless(until, |sleeper| {
+            let mut table = self.table();
+            taken = table.closed.is_none() && table.try_take();
+            if taken || table.closed.is_some() {
+                return Some(sleeper);
+            }
+            table.queue.push_back(sleeper);
+            None
+        });
+        let mut table = self.table();
+        if table.closed.is_some() {
+            return Err(table.why());
+        }
+        if !taken && waited == Waited::TimedOut {
+            table.queue.retain(|sleeper| !sleeper.has_gone());
+            return Err(NoReply::OutOfTime { sent: false });
+        }
+        Ok(())
+    }
+
+    fn enter(&self) -> Result<u32, NoReply> {
+        let mut table = self.table();
+        if table.closed.is_some() {
+            return Err(table.why());
+        }
+        // One that was given up long ago may still have its number.
+        loop {
+            table.last = table.last.wrapping_add(1);
+            let number = table.last;
+            if let Entry::Vacant(free) = table.calls.entry(number) {
+                free.insert(Call::Sent);
+                return Ok(number);
+            }
+        }
+    }
+
+    fn came(&self, frame: Frame) -> Result<(), Broken> {
+        let mut table = self.table();
+        if frame.head.kind == Kind::Farewell {
+            table.farewell = Some(frame.body);
+            return Ok(());
+        }
+        let number = frame.head.call;
+        let (mut sleeper, mut late) = (None, None);
+        match table.calls.remove(&number) {
+            None | Some(Call::Done(_)) => return Err(Broken("a reply to a call that was not made")),
+            Some(Call::Late(takes)) => late = Some((takes, frame)),
+            Some(call) => {
+                table.calls.insert(number, Call::Done(frame));
+                if let Call::Waits(waits) = call {
+                    sleeper = Some(waits);
+                }
+            }
+        }
+        // Nobody is woken, and nothing given away, under the lock.
+        drop(table);
+        self.give_place();
+        if let Some(sleeper) = sleeper {
+            // One that has just given up takes what is here all the same.
+            sleeper.wake();
+        }
+        late.into_iter().for_each(|(late, frame)| late(frame));
+        Ok(())
+    }
+
+    /// Gives a place to who has waited longest, or back.
+    fn give_place(&self) {
+        loop {
+            let mut table = self.table();
+            let Some(next) = table.queue.pop_front() else {
+                table.taken -= 1;
+                return;
+            };
+            drop(table);
+            if next.wake() {
+                return;
+            }
+        }
+    }
+
+    /// Ends it: whoever waits returns with the reason, and so does every later call. The first reason stays.
+    pub fn close(&self, reason: Closed) {
+        let mut table = self.table();
+        table.closed.get_or_insert(reason);
+        let queue = std::mem::take(&mut table.queue);
+        let calls = std::mem::take(&mut table.calls);
+        // Replies that are here are still read.
+        let (done, rest): (HashMap<_, _>, HashMap<_, _>) = calls.into_iter().partition(|(_, call)| matches!(call, Call::Done(_)));
+        table.calls = done;
+        drop(table);
+        self.wire.hang_up();
+        for sleeper in queue {
+            sleeper.wake();
+        }
+        for (_, call) in rest {
+            if let Call::Waits(sleeper) = call {
+                sleeper.wake();
+            }
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn try_take(&mut self) -> bool {
+        let free = self.taken < self.places;
+        self.taken += usize::from(free);
+        free
+    }
+
+    fn why(&self) -> NoReply {
+        NoReply::Closed(self.closed.clone().unwrap_or(Closed::Here))
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.wire.hang_up();
+    }
+}

@@ -1,0 +1,347 @@
+//! A connection: its bytes are read by one kernel thread, and written by another where the kernel does not take them at once.
+//!
+//! # How the end of the other side is noticed
+//! A process that ends has its connections closed by its kernel, which says so at once. A machine that is gone, or a cable, says nothing: after [`IDLE`] without a word the
+//! kernel asks, and again every [`AGAIN`]; after [`SILENT`] without an answer, or with bytes that nobody has taken, the connection is lost. It is the other side's kernel that answers, so a
+//! process that is stopped is alive, as it is where memory is shared. No heartbeat of ours.
+//!
+//! # Who is slow
+//! A message that has begun has to come at [`SLOWEST`] bytes a second at least, after [`GRACE`]. Between two messages a side may be silent as long as it likes.
+
+use super::frame::{Broken, Deframer, Frame, Head, PREAMBLE, Preamble};
+use rustix::net::SendFlags;
+use std::any::Any;
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// After so long without a word the kernel asks whether the other side is there.
+pub const IDLE: Duration = Duration::from_secs(10);
+/// And so often again.
+pub const AGAIN: Duration = Duration::from_secs(5);
+/// Who has not answered for so long, or not taken what was sent, is gone.
+pub const SILENT: Duration = Duration::from_secs(25);
+/// So long a message may take, and a second more for each [`SLOWEST`] bytes.
+pub const GRACE: Duration = Duration::from_secs(10);
+/// See [`GRACE`].
+pub const SLOWEST: usize = 64 << 10;
+
+/// What a connection's bytes are read into at a time.
+const PIECE: usize = 64 << 10;
+const STACK: usize = 128 << 10;
+
+/// Why a connection has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// The other side has closed it: most likely its process has ended.
+    Ended,
+    /// The kernel's word.
+    Error(String),
+    /// What the other side sent was no message, or not the right one.
+    Broken(Broken),
+    /// It began a message, and did not go on with it.
+    Slow,
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ended => write!(f, "the other side has closed it: its process has ended, or does not serve any more"),
+            Self::Error(error) => f.write_str(error),
+            Self::Broken(how) => write!(f, "the other side broke the protocol: {how}"),
+            Self::Slow => write!(f, "the other side began a message and did not go on with it"),
+        }
+    }
+}
+
+impl From<Broken> for Lost {
+    fn from(how: Broken) -> Self {
+        Self::Broken(how)
+    }
+}
+
+impl From<io::Error> for Lost {
+    fn from(error: io::Error) -> Self {
+        Self::Error(error.to_string())
+    }
+}
+
+/// What becomes of what is read. Called on the reading thread alone.
+pub trait Attend: Send {
+    /// A message has begun: whether its body is wanted.
+    ///
+    /// # Errors
+    /// No such message may come: the connection is closed.
+    fn begun(&mut self, head: &Head) -> Result<bool, Broken>;
+
+    /// A message is there. Must not block for long: nothing else is read meanwhile.
+    ///
+    /// # Errors
+    /// As [`Attend::begun`].
+    fn came(&mut self, frame: Frame) -> Result<(), Broken>;
+
+    /// Nothing comes any more.
+    fn ended(self: Box<Self>, why: Lost);
+}
+
+/// What is kept until bytes are written, and dropped then.
+pub type Kept = Box<dyn Any + Send>;
+
+/// A connection; see the module.
+#[derive(Debug)]
+pub struct Wire {
+    stream: TcpStream,
+    peer: SocketAddr,
+    out: Mutex<Out>,
+    more: Condvar,
+}
+
+#[derive(Default)]
+struct Out {
+    queue: VecDeque<Piece>,
+    /// The writing thread has a piece in hand: others go behind it.
+    writing: bool,
+    /// Nothing more is taken; what is queued is still written.
+    closing: bool,
+}
+
+struct Piece {
+    bytes: Vec<u8>,
+    done: usize,
+    _kept: Option<Kept>,
+}
+
+impl fmt::Debug for Out {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Out").field("queued", &self.queue.len()).field("closing", &self.closing).finish_non_exhaustive()
+    }
+}
+
+impl Wire {
+    /// Makes ready a connection on which nothing was said.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new(stream: TcpStream) -> io::Result<Arc<Self>> {
+        use rustix::net::sockopt;
+        stream.set_nodelay(true)?;
+        sockopt::set_socket_keepalive(&stream, true)?;
+        sockopt::set_tcp_keepidle(&stream, IDLE)?;
+        sockopt::set_tcp_keepintvl(&stream, AGAIN)?;
+        sockopt::set_tcp_user_timeout(&stream, SILENT.as_millis() as u32)?;
+        let peer = stream.peer_addr()?;
+        Ok(Arc::new(Self { stream, peer, out: Mutex::default(), more: Condvar::new() }))
+    }
+
+    /// The other side's address.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Our own.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn own(&self) -> io::Result<SocketAddr> {
+        self.stream.local_addr()
+    }
+
+    /// Says who we are, and hears who the other side is, until `deadline`. Blocks the kernel thread. Before [`Wire::start`].
+    ///
+    /// # Errors
+    /// Why it cannot go on.
+    pub fn greet(&self, own: Preamble, deadline: Instant) -> Result<Preamble, Lost> {
+        (&self.stream).write_all(&own.to_bytes())?;
+        let (mut bytes, mut have) = ([0; PREAMBLE], 0);
+        while have < PREAMBLE {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Lost::Slow);
+            }
+            self.stream.set_read_timeout(Some(left))?;
+            match (&self.stream).read(&mut bytes[have..]) {
+                Ok(0) => return Err(Lost::Ended),
+                Ok(count) => have += count,
+                Err(error) if may_go_on(&error) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.stream.set_read_timeout(None)?;
+        Ok(Preamble::read(&bytes)?)
+    }
+
+    /// Starts to read and to write, on two kernel threads, which end with the connection.
+    ///
+    /// # Errors
+    /// There is no kernel thread. The connection is of no use then.
+    pub fn start(self: &Arc<Self>, attend: Box<dyn Attend>) -> io::Result<()> {
+        self.start_to_write()?;
+        let reader = self.clone();
+        let started = thread("upcall-net-in").spawn(move || reader.attend(attend));
+        started.inspect_err(|_| self.hang_up())?;
+        Ok(())
+    }
+
+    /// Starts to write, on a kernel thread that ends with the connection.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn start_to_write(self: &Arc<Self>) -> io::Result<()> {
+        let writer = self.clone();
+        thread("upcall-net-out").spawn(move || writer.write())?;
+        Ok(())
+    }
+
+    /// Reads on the calling kernel thread until nothing comes any more.
+    pub fn attend(&self, mut attend: Box<dyn Attend>) {
+        let why = self.read(&mut *attend);
+        self.hang_up();
+        attend.ended(why);
+    }
+
+    /// Says a last message in place of [`Wire::start`], and waits until the other side has read it, but not beyond `deadline`: closed with something unread, the connection
+    /// would be reset, and the message lost.
+    pub fn dismiss(&self, message: &[u8], deadline: Instant) {
+        let said = (&self.stream).write_all(message).and_then(|()| self.stream.shutdown(Shutdown::Write));
+        let mut rest = [0; 1024];
+        while said.is_ok() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.stream.set_read_timeout(Some(left)).is_err() {
+                return;
+            }
+            if matches!((&self.stream).read(&mut rest), Ok(0) | Err(_)) {
+                return;
+            }
+        }
+    }
+
+    fn read(&self, attend: &mut dyn Attend) -> Lost {
+        let mut deframer = Deframer::default();
+        let mut buffer = vec![0; PIECE];
+        // When the message that is under way began.
+        let mut began: Option<Instant> = None;
+        loop {
+            match (&self.stream).read(&mut buffer) {
+                Ok(0) => return Lost::Ended,
+                Ok(count) => {
+                    let mut bytes = &buffer[..count];
+                    while !bytes.is_empty() {
+                        let came = deframer.take(&mut bytes, |head| attend.begun(head));
+                        let told = came.and_then(|frame| frame.map_or(Ok(()), |frame| attend.came(frame)));
+                        if let Err(how) = told {
+                            return how.into();
+                        }
+                        if deframer.is_between() {
+                            began = None;
+                        }
+                    }
+                }
+                Err(error) if may_go_on(&error) => {}
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Lost::Ended,
+                Err(error) => return error.into(),
+            }
+            let waits = if deframer.is_between() {
+                None
+            } else {
+                let ends = *began.get_or_insert_with(Instant::now) + time_for(deframer.under_way());
+                let left = ends.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Lost::Slow;
+                }
+                Some(left)
+            };
+            if self.stream.read_timeout().ok() != Some(waits)
+                && let Err(error) = self.stream.set_read_timeout(waits)
+            {
+                return error.into();
+            }
+        }
+    }
+
+    /// Sends bytes: at once as many as the kernel takes, the rest by the writing thread. Never blocks. What is `kept` is dropped when all are written, or nobody will take them. A connection
+    /// that has ended takes them too, and drops them.
+    pub fn send(&self, bytes: Vec<u8>, kept: Option<Kept>) {
+        let mut piece = Piece { bytes, done: 0, _kept: kept };
+        let mut out = self.out();
+        if out.closing {
+            return;
+        }
+        if out.queue.is_empty() && !out.writing {
+            while piece.done < piece.bytes.len() {
+                let sent = rustix::net::send(&self.stream, &piece.bytes[piece.done..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+                match sent {
+                    Ok(count) => piece.done += count,
+                    Err(rustix::io::Errno::INTR) => {}
+                    // For the writing thread, which is told what is wrong, if something is.
+                    Err(_) => break,
+                }
+            }
+            if piece.done == piece.bytes.len() {
+                return;
+            }
+        }
+        out.queue.push_back(piece);
+        drop(out);
+        self.more.notify_one();
+    }
+
+    /// Ends the connection in both directions: the reading thread notices.
+    pub fn hang_up(&self) {
+        let mut out = self.out();
+        out.closing = true;
+        let dropped = std::mem::take(&mut out.queue);
+        drop(out);
+        drop(dropped);
+        let _ = self.stream.shutdown(Shutdown::Both);
+        self.more.notify_one();
+    }
+
+    /// Writes what is queued until nothing is to be written any more.
+    fn write(&self) {
+        while let Some(piece) = self.next_piece() {
+            let written = (&self.stream).write_all(&piece.bytes[piece.done..]);
+            // What it kept is let go before the next one.
+            drop(piece);
+            self.out().writing = false;
+            if written.is_err() {
+                return self.hang_up();
+            }
+        }
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+
+    fn next_piece(&self) -> Option<Piece> {
+        let mut out = self.out();
+        loop {
+            if let Some(piece) = out.queue.pop_front() {
+                out.writing = true;
+                return Some(piece);
+            }
+            if out.closing {
+                return None;
+            }
+            out = self.more.wait(out).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn out(&self) -> MutexGuard<'_, Out> {
+        self.out.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn thread(name: &str) -> std::thread::Builder {
+    std::thread::Builder::new().name(name.into()).stack_size(STACK)
+}
+
+/// How long a message of so many bytes may take.
+fn time_for(bytes: usize) -> Duration {
+    GRACE + Duration::from_secs((bytes / SLOWEST) as u64)
+}
+
+/// Our own time limit for a read, or a signal. (`TimedOut` is the kernel's word that the other side is gone.)
+fn may_go_on(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
