@@ -7,6 +7,8 @@ use crate::error::BindError;
 use crate::interface::{Interface, Procedure, Wanted};
 use crate::link::{self, Asked, Link, refused};
 use crate::names;
+use crate::network::address::{self, Address};
+use crate::network::far::{self, Far};
 use crate::server;
 use crate::value::Handle;
 use crate::wire::{Answer, ClientRequest};
@@ -51,23 +53,36 @@ pub enum Shortage {
 }
 
 pub(crate) struct Inner {
-    pub(crate) link: Arc<Link>,
-    pub(crate) id: u16,
+    pub(crate) way: Way,
     name: String,
     pub(crate) interface: &'static Interface,
     /// By this program's procedure number.
     pub(crate) procedures: Vec<Bound>,
-    pub(crate) plan: Plan,
-    pub(crate) astacks: Option<Arc<Region>>,
-    pub(crate) gates: Vec<Gate<Waiting>>,
     /// Handles that are dropped, of which the server could not be told before a deadline.
     overdue: Mutex<Vec<Handle>>,
     any_overdue: AtomicBool,
 }
 
+/// Where the server is: decided here, once, and looked at first in each call (LRPC, section 5.1: "a bit in the Binding Object").
+pub(crate) enum Way {
+    /// On this machine.
+    Near(Near),
+    /// On another one.
+    Far(Far),
+}
+
+/// What a binding has of a channel.
+pub(crate) struct Near {
+    pub(crate) link: Arc<Link>,
+    pub(crate) id: u16,
+    pub(crate) plan: Plan,
+    pub(crate) astacks: Option<Arc<Region>>,
+    pub(crate) gates: Vec<Gate<Waiting>>,
+}
+
 /// What a call of a procedure needs to know.
 pub(crate) struct Bound {
-    /// The message's tag: the binding and the server's procedure number.
+    /// The message's tag: the binding and the server's procedure number; on a connection to another machine the latter only.
     pub(crate) tag: u16,
     /// The class of its A-stacks.
     pub(crate) class: Option<usize>,
@@ -77,14 +92,20 @@ pub(crate) struct Bound {
 
 impl fmt::Debug for Binding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { name, interface, link, .. } = &*self.inner;
-        write!(f, "Binding({name:?}, {}, process {})", interface.id, link.peer.pid)
+        let Inner { name, interface, way, .. } = &*self.inner;
+        match way {
+            Way::Near(near) => write!(f, "Binding({name:?}, {}, process {})", interface.id, near.link.peer.pid),
+            Way::Far(far) => write!(f, "Binding({name:?}, {}, at {})", interface.id, far.link.caller.server()),
+        }
     }
 }
 
 impl Binding {
     /// Binds to whoever exports `name`, for the procedures of `interface`. Blocks the calling thread for about 0.15 ms if that opens a channel, for about 0.05 ms if one
     /// is open, and for at most about 5 s if the server does not answer; other user-level threads go on.
+    ///
+    /// A name is one of this machine's folder of names, or `tcp://HOST:PORT/NAME`: that of a server on another machine, which listens there (`Server::listen`). Calls to that are
+    /// the same in all but their time; what they do not have is told in docs/network.md.
     ///
     /// # Errors
     /// See [`BindError`].
@@ -93,6 +114,9 @@ impl Binding {
     }
 
     fn bind_here(name: &str, interface: &'static Interface) -> Result<Self, BindError> {
+        if let Some(address) = address::parse(name)? {
+            return Self::bind_far(name, &address, interface);
+        }
         let deadline = link::patience_ends();
         let socket = names::find(name)?;
         let plan = interface.plan();
@@ -112,7 +136,7 @@ impl Binding {
                 id,
                 name: name.into(),
                 interface: interface.id.to_string(),
-                procedures: interface.procedures.iter().map(wanted).collect(),
+                procedures: interface.procedures.iter().map(Wanted::from).collect(),
                 classes: plan.classes().iter().map(|class| (class.size, class.count)).collect(),
             };
             Ok(Asked { request, memory })
@@ -130,19 +154,19 @@ impl Binding {
         };
         let procedures = interface.procedures.iter().zip(numbers).map(bound).collect();
         let gates = plan.classes().iter().map(|class| Gate::new(class.count)).collect();
-        let inner = Arc::new(Inner {
-            link,
-            id,
-            name: name.into(),
-            interface,
-            procedures,
-            plan,
-            astacks,
-            gates,
-            overdue: Mutex::default(),
-            any_overdue: AtomicBool::new(false),
-        });
-        Ok(Self::of(inner))
+        let way = Way::Near(Near { link, id, plan, astacks, gates });
+        Ok(Self::new(way, name, interface, procedures))
+    }
+
+    fn bind_far(name: &str, address: &Address, interface: &'static Interface) -> Result<Self, BindError> {
+        let (far, numbers) = far::bind(address, name, interface)?;
+        let bound = |number| Bound { tag: number, class: None, result: AtomicU32::new(0) };
+        Ok(Self::new(Way::Far(far), name, interface, numbers.into_iter().map(bound).collect()))
+    }
+
+    fn new(way: Way, name: &str, interface: &'static Interface, procedures: Vec<Bound>) -> Self {
+        let (overdue, any_overdue) = (Mutex::default(), AtomicBool::new(false));
+        Self::of(Arc::new(Inner { way, name: name.into(), interface, procedures, overdue, any_overdue }))
     }
 
     /// A clone with no terms of its own.
@@ -219,14 +243,20 @@ impl Binding {
         self.inner.interface
     }
 
-    /// The server's process.
+    /// The server's process; 0 on another machine.
     pub fn server(&self) -> u32 {
-        self.inner.link.peer.pid
+        match &self.inner.way {
+            Way::Near(near) => near.link.peer.pid,
+            Way::Far(_) => 0,
+        }
     }
 
     /// Sets how kernel threads that call through this channel spend the wait; user-level threads follow their scheduler's pacing.
+    /// Who waits for another machine sleeps.
     pub fn set_pacing(&self, pacing: Pacing) {
-        self.inner.link.channel.set_pacing(pacing);
+        if let Way::Near(near) = &self.inner.way {
+            near.link.channel.set_pacing(pacing);
+        }
     }
 
     /// Whether both are clones of one binding: a handle of the one is good for the other.
@@ -236,7 +266,11 @@ impl Binding {
 
     /// Whether calls can still go through; once `false`, always so.
     pub fn is_open(&self) -> bool {
-        self.inner.link.channel.closed().is_none()
+        match &self.inner.way {
+            Way::Near(near) => near.link.channel.closed(),
+            Way::Far(far) => far.closed(),
+        }
+        .is_none()
     }
 
     /// Drops the client's hold on a resource. If the server is gone, so is the resource. It waits until the server has let go; with a deadline no longer than that, and what the server could not be told by then it is
@@ -247,17 +281,10 @@ impl Binding {
 
     fn release_by(&self, ends: Option<Instant>, handle: Handle) -> bool {
         point(Point::ClientReleases);
-        let mut request = Image::new(0, server::tag(self.inner.id, server::RELEASE), NO_ASTACK);
-        request.values[0] = handle.0;
-        request.place(Place::Inline, 0, 8);
-        let outcome = match ends {
-            None => self.inner.link.channel.call(&mut request, self.hand_off),
-            Some(ends) => {
-                let patience = Patience { until: Some(ends).into(), late: &mut || Box::new(drop), hand_off: self.hand_off };
-                self.inner.link.channel.call_within(&mut request, patience)
-            }
+        let told = match &self.inner.way {
+            Way::Near(near) => near.release(ends, handle, self.hand_off),
+            Way::Far(far) => far.release(ends, handle),
         };
-        let told = outcome != Err(NoReply::OutOfTime { sent: false });
         if !told {
             self.overdue().push(handle);
             self.inner.any_overdue.store(true, Ordering::Release);
@@ -292,11 +319,30 @@ impl Binding {
     }
 }
 
-fn wanted(procedure: &Procedure) -> Wanted {
-    Wanted { name: procedure.name.to_string(), hash: procedure.hash, signature: procedure.signature.to_string() }
+impl From<&Procedure> for Wanted {
+    fn from(procedure: &Procedure) -> Self {
+        Self { name: procedure.name.to_string(), hash: procedure.hash, signature: procedure.signature.to_string() }
+    }
 }
 
-impl Drop for Inner {
+impl Near {
+    /// Drops the client's hold on a resource. Whether the server could be told.
+    fn release(&self, ends: Option<Instant>, handle: Handle, hand_off: HandOff) -> bool {
+        let mut request = Image::new(0, server::tag(self.id, server::RELEASE), NO_ASTACK);
+        request.values[0] = handle.0;
+        request.place(Place::Inline, 0, 8);
+        let outcome = match ends {
+            None => self.link.channel.call(&mut request, hand_off),
+            Some(ends) => {
+                let patience = Patience { until: Some(ends).into(), late: &mut || Box::new(drop), hand_off };
+                self.link.channel.call_within(&mut request, patience)
+            }
+        };
+        outcome != Err(NoReply::OutOfTime { sent: false })
+    }
+}
+
+impl Drop for Near {
     fn drop(&mut self) {
         self.link.unbind(self.id);
     }

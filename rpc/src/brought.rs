@@ -1,6 +1,6 @@
 //! What a call brings for its values: an A-stack, or a segment of memory; taken for its time, and waited for.
 
-use crate::binding::Inner;
+use crate::binding::Near;
 use crate::error::CallError;
 use crate::link::{Link, Segment};
 use crate::places::{NoPlace, Place};
@@ -28,7 +28,7 @@ impl Waiting {
 
 /// An A-stack, taken for the time of a call.
 pub(crate) struct AStack<'a> {
-    pub(crate) inner: &'a Inner,
+    pub(crate) near: &'a Near,
     pub(crate) class: usize,
     pub(crate) number: u16,
 }
@@ -36,28 +36,28 @@ pub(crate) struct AStack<'a> {
 impl<'a> AStack<'a> {
     /// Takes one; waits while all of its class are in use, at most as long as `until` says.
     #[inline]
-    pub(crate) fn take(inner: &'a Inner, class: usize, until: Until<'_>) -> Result<Self, CallError> {
-        if let Some(taken) = Self::try_take(inner, class) {
+    pub(crate) fn take(near: &'a Near, class: usize, until: Until<'_>) -> Result<Self, CallError> {
+        if let Some(taken) = Self::try_take(near, class) {
             return Ok(taken);
         }
-        let within = wait_for(&inner.gates[class], until).ok_or(CallError::Aborted { sent: false })?;
-        Ok(Self::within(inner, class, within))
+        let within = wait_for(&near.gates[class], until).ok_or(CallError::Aborted { sent: false })?;
+        Ok(Self::within(near, class, within))
     }
 
     /// Takes one if there is one.
     #[inline]
-    pub(crate) fn try_take(inner: &'a Inner, class: usize) -> Option<Self> {
-        inner.gates[class].try_take().map(|within| Self::within(inner, class, within))
+    pub(crate) fn try_take(near: &'a Near, class: usize) -> Option<Self> {
+        near.gates[class].try_take().map(|within| Self::within(near, class, within))
     }
 
     #[inline]
-    fn within(inner: &'a Inner, class: usize, within: u16) -> Self {
-        Self { inner, class, number: inner.plan.first_of(class) + within }
+    fn within(near: &'a Near, class: usize, within: u16) -> Self {
+        Self { near, class, number: near.plan.first_of(class) + within }
     }
 
     pub(crate) fn room(&self) -> Option<Room<'a>> {
-        let (at, len) = self.inner.plan.place(self.number)?;
-        self.inner.astacks.as_ref()?.room(at, len)
+        let (at, len) = self.near.plan.place(self.number)?;
+        self.near.astacks.as_ref()?.room(at, len)
     }
 
     /// Its class and number; it stays taken.
@@ -90,8 +90,8 @@ fn wait_for(gate: &Gate<Waiting>, until: Until<'_>) -> Option<u16> {
 impl Drop for AStack<'_> {
     #[inline]
     fn drop(&mut self) {
-        let mut within = self.number - self.inner.plan.first_of(self.class);
-        while let Some((next, number)) = self.inner.gates[self.class].give(within) {
+        let mut within = self.number - self.near.plan.first_of(self.class);
+        while let Some((next, number)) = self.near.gates[self.class].give(within) {
             if next.tell(number) {
                 break;
             }

@@ -7,13 +7,14 @@
 //! A call that is abandoned at its deadline leaves the A-stack and the segment that it brought to its late reply ([`Leavings`]); that is read like one in time, so that the
 //! resources in it are dropped, and then they are free again.
 
-use crate::binding::{Binding, Bound, Inner, Shortage};
+use crate::binding::{Binding, Bound, Inner, Near, Shortage, Way};
 use crate::brought::{AStack, LeftSegment, TakenSegment};
 use crate::decode::{Decoder, Side};
 use crate::encode::{Encoder, block_len};
 use crate::error::CallError;
 use crate::interface::Limits;
 use crate::link::Link;
+use crate::network::guest;
 use crate::server::{self, outcome};
 use crate::value::{Get, Put};
 use std::sync::atomic::Ordering;
@@ -46,6 +47,8 @@ fn nothing(_: &Binding, _: Span<'_>, _: Limits) {}
 /// What holds for all that a call does.
 #[derive(Clone, Copy)]
 pub(crate) struct Terms<'a> {
+    /// Where it goes.
+    pub(crate) near: &'a Near,
     pub(crate) limits: Limits,
     /// When it is given up.
     pub(crate) until: Until<'a>,
@@ -75,7 +78,8 @@ impl Binding {
         let inner = &*self.inner;
         let number = self.first + number;
         let bound = &inner.procedures[usize::from(number)];
-        let terms = self.terms(number);
+        let Way::Near(near) = &inner.way else { return self.call_far_away(number, args) };
+        let terms = self.terms(near, number);
         let len = block_len(args);
         // Both blocks fit into slots: decided when this is compiled, but for those that a deadline would leave no room for.
         if A::FIXED
@@ -93,7 +97,7 @@ impl Binding {
             point(Point::ClientWrote);
             // As `send`, but nothing was brought: it would make places for what was, on each call.
             if terms.until.is_for_ever() {
-                self.send_for_ever(&mut message)?;
+                self.send_for_ever(near, &mut message)?;
             } else {
                 self.send_until(terms, &mut message, &mut None, &mut None, unread::<R>())?;
             }
@@ -106,11 +110,28 @@ impl Binding {
         self.call_in_memory(bound, terms, len, args, unread::<R>(), |span| self.decode(span, terms.limits))
     }
 
+    /// As [`Binding::call`], to another machine.
+    #[cold]
+    #[inline(never)]
+    fn call_far_away<A: Put, R: Get>(&self, number: u16, args: &A) -> Result<R, CallError> {
+        let limits = self.limits(number);
+        self.call_far(number, block_len(args), args, unread::<R>(), |span| self.decode(span, limits))
+    }
+
     /// The terms of a call that is made now.
     #[inline]
-    pub(crate) fn terms(&self, number: u16) -> Terms<'_> {
-        let limits = self.inner.interface.procedures[usize::from(number)].limits;
-        Terms { limits, until: Until { ends: self.ends(), abandon: self.abandon.as_ref() } }
+    pub(crate) fn terms<'a>(&'a self, near: &'a Near, number: u16) -> Terms<'a> {
+        Terms { near, limits: self.limits(number), until: self.until() }
+    }
+
+    #[inline]
+    pub(crate) fn limits(&self, number: u16) -> Limits {
+        self.inner.interface.procedures[usize::from(number)].limits
+    }
+
+    #[inline]
+    pub(crate) fn until(&self) -> Until<'_> {
+        Until { ends: self.ends(), abandon: self.abandon.as_ref() }
     }
 
     #[inline]
@@ -130,14 +151,14 @@ impl Binding {
         unread: impl Unread,
     ) -> Result<(), CallError> {
         if terms.until.is_for_ever() {
-            return self.send_for_ever(message);
+            return self.send_for_ever(terms.near, message);
         }
         self.send_until(terms, message, astack, segment, unread)
     }
 
     #[inline]
-    pub(crate) fn send_for_ever(&self, message: &mut Image) -> Result<(), CallError> {
-        self.inner.link.channel.call(message, self.hand_off)?;
+    pub(crate) fn send_for_ever(&self, near: &Near, message: &mut Image) -> Result<(), CallError> {
+        near.link.channel.call(message, self.hand_off)?;
         self.release_overdue(None);
         Ok(())
     }
@@ -151,27 +172,27 @@ impl Binding {
         segment: &mut Option<TakenSegment<'a>>,
         unread: impl Unread,
     ) -> Result<(), CallError> {
-        let Terms { limits, until } = terms;
+        let Terms { near, limits, until } = terms;
         // The server's own calls on behalf of this one end then too.
         until.ends.into_iter().for_each(|ends| message.set_deadline(clock::stamp(ends)));
         let mut late = || -> Late {
             point(Point::ClientLeaves);
             let leavings = Leavings {
                 inner: Arc::downgrade(&self.inner),
-                link: Arc::downgrade(&self.inner.link),
+                link: Arc::downgrade(&near.link),
                 astack: astack.take().map(AStack::leave),
                 segment: segment.take().and_then(TakenSegment::leave),
             };
             Box::new(move |reply| leavings.read(limits, &reply, unread))
         };
-        self.inner.link.channel.call_within(message, Patience { until, late: &mut late, hand_off: self.hand_off })?;
+        near.link.channel.call_within(message, Patience { until, late: &mut late, hand_off: self.hand_off })?;
         self.release_overdue(until.ends);
         Ok(())
     }
 
     #[cold]
     fn waits_for_astacks(&self) -> bool {
-        self.shortage == Shortage::Wait && !upcall_thread::runs_outside_work()
+        self.shortage == Shortage::Wait && !upcall_thread::runs_outside_work() && !guest::serves()
     }
 
     fn decode<R: Get>(&self, span: Span<'_>, limits: Limits) -> Result<R, CallError> {
@@ -187,12 +208,12 @@ impl Binding {
         unread: impl Unread,
         read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
     ) -> Result<T, CallError> {
-        let (inner, limits) = (&*self.inner, terms.limits);
+        let Terms { near, limits, .. } = terms;
         let wish = len.max(bound.result.load(Ordering::Relaxed) as usize);
-        let class = bound.class.map(|class| (class, inner.plan.classes()[class].size as usize)).filter(|&(_, size)| wish <= size);
+        let class = bound.class.map(|class| (class, near.plan.classes()[class].size as usize)).filter(|&(_, size)| wish <= size);
         let mut astack = match class {
-            Some((class, _)) => match AStack::try_take(inner, class) {
-                None if self.waits_for_astacks() => Some(AStack::take(inner, class, terms.until)?),
+            Some((class, _)) => match AStack::try_take(near, class) {
+                None if self.waits_for_astacks() => Some(AStack::take(near, class, terms.until)?),
                 taken => taken,
             },
             None => None,
@@ -200,7 +221,7 @@ impl Binding {
         // In the place of an A-stack it has room for the results as well.
         let wish = class.map_or(wish, |(_, size)| size);
         let mut segment = match astack {
-            None if wish > terms.inline() => Some(TakenSegment::take(&inner.link, wish, terms.until)?),
+            None if wish > terms.inline() => Some(TakenSegment::take(&near.link, wish, terms.until)?),
             _ => None,
         };
         point(Point::ClientTook);
@@ -285,7 +306,7 @@ impl Binding {
 
     /// What a reply without results says.
     #[cold]
-    fn refusal(&self, reply: &Image) -> CallError {
+    pub(crate) fn refusal(&self, reply: &Image) -> CallError {
         let text = || self.text(reply);
         match reply.tag() {
             outcome::REFUSED => text().map_or_else(|bad| bad, CallError::Refused),
@@ -322,7 +343,8 @@ impl Binding {
         }
         let (binding, reply, limits) = (Self { abandon: None, ..self.with_deadline(None) }, *reply, terms.limits);
         run_late(move || {
-            let terms = Terms { limits, until: Until::FOR_EVER };
+            let Way::Near(near) = &binding.inner.way else { return };
+            let terms = Terms { near, limits, until: Until::FOR_EVER };
             let read = |span: Span<'_>| {
                 unread(&binding, span, limits);
                 Ok(())
@@ -341,14 +363,14 @@ impl Binding {
         unread: impl Unread,
         read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
     ) -> Result<T, CallError> {
-        let inner = &*self.inner;
+        let near = terms.near;
         let [key, len, ..] = reply.values;
         let len = usize::try_from(len).map_err(|_| bad("a result larger than memory"))?;
-        let mut request = Image::new(0, server::tag(inner.id, server::FETCH), NO_ASTACK);
+        let mut request = Image::new(0, server::tag(near.id, server::FETCH), NO_ASTACK);
         request.values[0] = key;
         let larger = match brought {
             Some(brought) => brought.exchange(len, terms.until),
-            None => TakenSegment::take(&inner.link, len, terms.until),
+            None => TakenSegment::take(&near.link, len, terms.until),
         };
         let mut segment = match larger {
             Ok(segment) => Some(segment),
@@ -397,19 +419,20 @@ impl Leavings {
     fn read(mut self, limits: Limits, reply: &Image, unread: impl Unread) {
         let Some(inner) = self.inner.upgrade() else { return };
         let binding = Binding::of(inner);
-        let (astack, segment) = self.take(&binding.inner);
+        let Way::Near(near) = &binding.inner.way else { return };
+        let (astack, segment) = self.take(near);
         // Nobody is there to be told of an error.
         let read = |span: Span<'_>| {
             unread(&binding, span, limits);
             Ok(())
         };
-        let _ = binding.results(Terms { limits, until: Until::FOR_EVER }, reply, astack, segment, unread, read);
+        let _ = binding.results(Terms { near, limits, until: Until::FOR_EVER }, reply, astack, segment, unread, read);
         binding.release_overdue(None);
     }
 
-    fn take<'a>(&mut self, inner: &'a Inner) -> (Option<AStack<'a>>, Option<TakenSegment<'a>>) {
-        let astack = self.astack.take().map(|(class, number)| AStack { inner, class, number });
-        let segment = self.segment.take().map(|segment| TakenSegment::from(&inner.link, segment));
+    fn take<'a>(&mut self, near: &'a Near) -> (Option<AStack<'a>>, Option<TakenSegment<'a>>) {
+        let astack = self.astack.take().map(|(class, number)| AStack { near, class, number });
+        let segment = self.segment.take().map(|segment| TakenSegment::from(&near.link, segment));
         (astack, segment)
     }
 }
@@ -419,8 +442,9 @@ impl Drop for Leavings {
     fn drop(&mut self) {
         if let Some((class, number)) = self.astack.take()
             && let Some(inner) = self.inner.upgrade()
+            && let Way::Near(near) = &inner.way
         {
-            drop(AStack { inner: &inner, class, number });
+            drop(AStack { near, class, number });
         }
         if let Some(segment) = self.segment.take()
             && let Some(link) = self.link.upgrade()

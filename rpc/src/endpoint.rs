@@ -5,11 +5,13 @@ use crate::clerk::{Clerk, Watched};
 use crate::error::ServeError;
 use crate::keeper::Keeper;
 use crate::names;
+use crate::network::doors::{Doors, Listen};
 use crate::peer::{self, ClientPeer};
 use crate::server::{ClientBinding, Entry, Export, Exports};
 use crate::session::let_go;
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
@@ -53,6 +55,7 @@ pub(crate) struct Endpoint {
     /// Those that live: calls keep theirs.
     channels: Mutex<Vec<Weak<ServerChannel>>>,
     keeper: Arc<Keeper>,
+    doors: Doors,
 }
 
 #[derive(Default)]
@@ -87,6 +90,11 @@ impl Endpoint {
         &self.keeper
     }
 
+    /// Where clients on other machines come in.
+    pub(crate) fn doors(&self) -> &Doors {
+        &self.doors
+    }
+
     /// Takes note of a client's channel.
     pub(crate) fn opened(&self, channel: &Arc<ServerChannel>) {
         let mut channels = locked(&self.channels);
@@ -96,7 +104,7 @@ impl Endpoint {
 
     /// Whether a call may still run. Channels that are closed live only in calls, and for a moment in what virtual processors have seen last.
     fn calls_run(&self) -> bool {
-        locked(&self.channels).iter().any(|channel| channel.strong_count() > 0)
+        locked(&self.channels).iter().any(|channel| channel.strong_count() > 0) || self.doors.calls_run()
     }
 
     pub(crate) fn admits(&self, peer: &Peer) -> Result<(), String> {
@@ -165,7 +173,8 @@ impl Endpoint {
 
     fn revoke(&self, which: &mut dyn FnMut(&ClientBinding<'_>) -> bool) -> usize {
         let clients = locked(&self.clients).all.clone();
-        clients.iter().map(|client| client.revoke_some(which)).sum()
+        let here: usize = clients.iter().map(|client| client.revoke_some(which)).sum();
+        here + self.doors.revoke(which)
     }
 
     /// Ends all clients, and takes on no more.
@@ -215,6 +224,7 @@ pub struct Server {
     processors: usize,
     ceilings: Ceilings,
     stack_size: Option<usize>,
+    listens: Vec<Listen>,
 }
 
 impl Default for Server {
@@ -226,6 +236,7 @@ impl Default for Server {
             processors: 1,
             ceilings: Ceilings::default(),
             stack_size: None,
+            listens: Vec::new(),
         }
     }
 }
@@ -285,6 +296,25 @@ impl Server {
         self
     }
 
+    /// Also serves clients that come by TCP, and bind `tcp://HOST:PORT/NAME`. `address` is `HOST:PORT` and lies within this machine (127.0.0.1 or ::1), or [`Server::run`] and [`Server::start`] refuse it; with port 0 the
+    /// kernel chooses one, which [`Running::addresses`] tells.
+    ///
+    /// The policy holds for these clients too: the kernel says whose process holds the other end of such a connection. (It does not say which process: `pid` is 0.) From
+    /// another machine one comes here by a tunnel, for example `ssh -L 7000:127.0.0.1:7000 host`, whose end on this machine belongs to who has logged in. Nothing is encrypted here.
+    #[must_use]
+    pub fn listen(mut self, address: &str) -> Self {
+        self.listens.push(Listen { address: address.into(), guarded: true });
+        self
+    }
+
+    /// The same at any address, without any protection: *whoever can reach it may call all that is exported*, and whoever is between sees and can change all values. The policy is not asked, for nothing is known of
+    /// the client. For networks that protect by themselves: WireGuard, or machines of which each is trusted.
+    #[must_use]
+    pub fn listen_unprotected(mut self, address: &str) -> Self {
+        self.listens.push(Listen { address: address.into(), guarded: false });
+        self
+    }
+
     /// Serves on the calling kernel thread (and on more, if [`Server::processors`] says so) for ever. Waits up to 5 s for a killed process that has one of the names and is still ending.
     ///
     /// # Errors
@@ -322,6 +352,7 @@ impl Server {
 
     fn open(self) -> Result<Open, ServeError> {
         let unable = |what: &'static str| move |error: io::Error| ServeError::Resource { what: what.into(), error };
+        let doors = Doors::new(&self.listens, &self.ceilings)?;
         let (path, listener) = names::listen()?;
         let processors = Processors::new(self.processors, self.pacing).map_err(unable("the virtual processors"))?;
         let endpoint = Arc::new(Endpoint {
@@ -335,6 +366,7 @@ impl Server {
             clients: Mutex::default(),
             channels: Mutex::default(),
             keeper: Arc::default(),
+            doors,
         });
         let clerk = Clerk::current().map_err(unable("the clerk's thread"))?;
         let door = Arc::new(AtDoor { endpoint: endpoint.clone(), listener });
@@ -380,13 +412,14 @@ impl Open {
             processors = processors.stack_size(bytes);
         }
         let served = processors.run(|| {
-            let entered = self.enter();
+            let entered = self.enter().and_then(|()| self.endpoint.doors.open(&self.endpoint));
             if entered.is_ok() {
                 ready();
                 self.endpoint.keeper.keep();
             }
             self.close();
             self.endpoint.keeper.finish(|| self.endpoint.calls_run());
+            self.endpoint.doors.finish();
             entered
         });
         served.map_err(|error| ServeError::Resource { what: "the virtual processors".into(), error })?
@@ -415,6 +448,7 @@ impl Open {
         if let Ok(clerk) = Clerk::current() {
             clerk.forget(self.key);
         }
+        self.endpoint.doors.shut();
         self.endpoint.end_clients();
     }
 }
@@ -456,6 +490,11 @@ impl Running {
     /// call, say), and for ever if called by a procedure of this server.
     pub fn stop(mut self) {
         self.end();
+    }
+
+    /// Where the server listens for clients on other machines, in the order of [`Server::listen`].
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.endpoint.upgrade().map_or_else(Vec::new, |endpoint| endpoint.doors.addresses().to_vec())
     }
 
     /// Takes back bindings of clients: all for which `which` says so. Returns how many. Calls through them fail at once with [`CallError::Revoked`](crate::CallError::Revoked); those that run go on to their end, and are

@@ -94,6 +94,20 @@ pub enum BindError {
         /// The kernel's word.
         error: io::Error,
     },
+    /// There is no connection to a server on another machine: nobody listens there, it is not one of ours, or the connection was lost.
+    Unreachable {
+        /// Its address.
+        server: String,
+        /// What was found.
+        why: String,
+    },
+    /// The server on another machine does not export the name.
+    NotThere {
+        /// The name.
+        name: String,
+        /// Its address.
+        server: String,
+    },
     /// The server broke the protocol.
     Protocol {
         /// How.
@@ -150,6 +164,12 @@ impl fmt::Display for BindError {
                 procedures.iter().try_for_each(|procedure| write!(f, "\n  {procedure}"))
             }
             Self::Resource { what, error } => write!(f, "{what}: {error}{}", hint(error)),
+            Self::Unreachable { server, why } => {
+                write!(f, "no server can be reached at {server}: {why}; is it started, and does it listen there?")
+            }
+            Self::NotThere { name, server } => {
+                write!(f, "the server at {server} exports no {name:?}: it has another name there, or is another server's")
+            }
             Self::Protocol { what } => write!(f, "the server broke the protocol: {what}"),
         }
     }
@@ -327,6 +347,11 @@ pub enum ServeError {
         /// How many.
         found: usize,
     },
+    /// The address to listen at can be reached from other machines, and nothing would protect it.
+    Unprotected {
+        /// The address.
+        address: String,
+    },
     /// The kernel refused something.
     Resource {
         /// What for.
@@ -347,6 +372,10 @@ impl fmt::Display for ServeError {
             Self::TooManyProcedures { found } => {
                 write!(f, "the interface has {found} procedures, more than {}: split it", crate::interface::MOST_PROCEDURES)
             }
+            Self::Unprotected { address } => write!(
+                f,
+                "{address} can be reached from other machines, and nothing would protect what is served there: listen at 127.0.0.1 and have ssh or WireGuard bring clients to it, or say `listen_unprotected`"
+            ),
             Self::Resource { what, error } => write!(f, "{what}: {error}{}", hint(error)),
         }
     }

@@ -25,6 +25,7 @@ pub mod interface;
 mod keeper;
 pub mod link;
 pub mod names;
+mod network;
 mod peer;
 mod places;
 pub mod server;

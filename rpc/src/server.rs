@@ -10,6 +10,7 @@ use crate::session::Session;
 use crate::value::Put;
 use crate::wire::{Exported, Refusal};
 use std::any::Any;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,6 +25,8 @@ use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place};
 use upcall_shm::span::{Room, Span};
 use upcall_shm::tally::{self, Came, Tally};
 use upcall_transfer::Request;
+use upcall_transfer::network::Block;
+use upcall_transfer::network::frame::MOST_BODY;
 
 pub use crate::endpoint::{Policy, Running, Server};
 
@@ -161,9 +164,17 @@ pub(crate) struct Bound {
     pub(crate) revoked: AtomicBool,
 }
 
+impl Bound {
+    /// Of a client on another machine, whose values come in messages.
+    pub(crate) fn of_guest(entry: Arc<Entry>, tally: Option<Tally>, session: Arc<Session>) -> Self {
+        let plan = Plan::for_procedures(std::iter::empty());
+        Self { entry, tally, session, plan, astacks: None, revoked: AtomicBool::new(false) }
+    }
+}
+
 /// A call that has arrived: answer it by one of the methods that give a [`Replied`].
 pub struct Call<'a> {
-    request: Request<'a>,
+    request: Asker<'a>,
     bound: &'a Bound,
     procedure: u16,
     came: Came,
@@ -173,6 +184,24 @@ pub struct Call<'a> {
     segment: Option<Room<'a>>,
     /// When it was taken, if its time is to be.
     taken: Option<Instant>,
+}
+
+/// Who waits for the answer.
+enum Asker<'a> {
+    /// A client that shares memory.
+    Channel(Request<'a>),
+    /// One on another machine, for which the answer is taken from here.
+    Network(&'a Cell<Option<Image>>),
+}
+
+impl Asker<'_> {
+    #[inline]
+    fn reply(self, reply: &mut Image) {
+        match self {
+            Self::Channel(request) => request.reply(reply),
+            Self::Network(answer) => answer.set(Some(*reply)),
+        }
+    }
 }
 
 /// Proof that a call was answered.
@@ -383,7 +412,7 @@ pub(crate) fn serve(shared: &Shared, request: Request<'_>, came: Came) {
     };
     let procedure = image.tag() & 0x3ff;
     let taken = bound.tally.as_ref().filter(|tally| tally.is_sampled(procedure)).map(|_| Instant::now());
-    let call = Call { request, bound, procedure, came, args, astack, segment, taken };
+    let call = Call { request: Asker::Channel(request), bound, procedure, came, args, astack, segment, taken };
     let _replied = match procedure {
         RELEASE => call.release(),
         FETCH => call.fetch(),
@@ -392,4 +421,43 @@ pub(crate) fn serve(shared: &Shared, request: Request<'_>, came: Came) {
             Some(ends) => upcall_thread::with_calls_that_end(ends, || bound.entry.dispatch.dispatch(call)),
         },
     };
+}
+
+/// The same for a client on another machine, whose arguments are here already. Gives the outcome, and the results.
+pub(crate) fn serve_guest(bound: &Bound, procedure: u16, args: &Block, ends: Option<Instant>) -> (u16, Block) {
+    if bound.revoked.load(Ordering::Acquire) {
+        return (outcome::REVOKED, Block::default());
+    }
+    let answer = Cell::new(None);
+    let taken = bound.tally.as_ref().filter(|tally| tally.is_sampled(procedure)).map(|_| Instant::now());
+    // A thread was started for it.
+    let (request, args, came) = (Asker::Network(&answer), args.view(), Came::Wake);
+    let call = Call { request, bound, procedure, came, args, astack: None, segment: None, taken };
+    let run = || match procedure {
+        RELEASE => call.release(),
+        FETCH => call.unknown(),
+        _ => bound.entry.dispatch.dispatch(call),
+    };
+    // Generated code answers however the procedure ends. Other code may end in a panic of its own.
+    let _replied = catch_unwind(AssertUnwindSafe(|| match ends {
+        None => run(),
+        Some(ends) => upcall_thread::with_calls_that_end(ends, run),
+    }));
+    let Some(image) = answer.take() else { return (outcome::UNANSWERED, Block::default()) };
+    if image.tag() != outcome::HELD {
+        return (image.tag(), Block { len: image.len(), words: image.values.to_vec() });
+    }
+    // What was kept for a client that has no room is sent at once.
+    match bound.session.fetch(image.values[0]) {
+        Some(words) if words.len() * 8 <= MOST_BODY => (outcome::DONE, Block { len: words.len() * 8, words }),
+        Some(_) => (outcome::REFUSED, text_block("results longer than messages")),
+        None => (outcome::REVOKED, Block::default()),
+    }
+}
+
+/// A short text as a block, for replies of the runtime itself.
+pub(crate) fn text_block(text: &str) -> Block {
+    let mut words = vec![0; INLINE / 8];
+    let _ = Encoder::block(Room::of_words(&mut words), text, crate::Limits::default(), None);
+    Block { words, len: INLINE }
 }

@@ -3,7 +3,7 @@
 //! They go the same way as those of Rust's stubs: in the slot, in an A-stack, or in a segment. A block of arguments comes as its fixed part and the pieces of its tail
 //! ([`Pieces`]), each from where the caller has it, so that long values are still copied once. Results are read by a closure, from where the server wrote them.
 
-use crate::binding::Binding;
+use crate::binding::{Binding, Way};
 use crate::decode::{Decoder, Malformed, Side};
 use crate::encode::{Encoder, Fault, piece};
 use crate::error::CallError;
@@ -105,7 +105,6 @@ impl Binding {
     pub fn call_words(&self, number: u16, words: &mut Words, len: usize) -> Result<(), CallError> {
         let number = self.first + number;
         let bound = &self.inner.procedures[usize::from(number)];
-        let terms = self.terms(number);
         let read = |to: &mut Words, span: Span<'_>| {
             *to = Words::default();
             for (at, word) in to.iter_mut().take(span.len() / 8).enumerate() {
@@ -113,6 +112,12 @@ impl Binding {
             }
             Ok(())
         };
+        let Way::Near(near) = &self.inner.way else {
+            let mut block = [0; INLINE];
+            Span::of_words(words).copy_out(0, &mut block);
+            return self.call_far(number, len, &Pieces::whole(&block[..len]), ignore, |span| read(words, span));
+        };
+        let terms = self.terms(near, number);
         if len > terms.inline() {
             let mut block = [0; INLINE];
             Span::of_words(words).copy_out(0, &mut block);
@@ -125,7 +130,7 @@ impl Binding {
         }
         point(Point::ClientWrote);
         if terms.until.is_for_ever() {
-            self.send_for_ever(&mut message)?;
+            self.send_for_ever(near, &mut message)?;
         } else {
             self.send_until(terms, &mut message, &mut None, &mut None, ignore)?;
         }
@@ -155,12 +160,15 @@ impl Binding {
         let number = self.first + number;
         let bound = &self.inner.procedures[usize::from(number)];
         let fixed = self.inner.interface.procedures[usize::from(number)].results.fixed as usize;
-        let terms = self.terms(number);
+        let limits = self.limits(number);
         let unread = move |binding: &Binding, span: Span<'_>, limits: Limits| {
             late(&Decoder::new(span, fixed, limits, Side::Client(binding)));
         };
-        let read = |span: Span<'_>| Ok(read(&Decoder::new(span, fixed, terms.limits, Side::Client(self)))?);
-        self.call_in_memory(bound, terms, args.len, args, unread, read)
+        let read = |span: Span<'_>| Ok(read(&Decoder::new(span, fixed, limits, Side::Client(self)))?);
+        match &self.inner.way {
+            Way::Near(near) => self.call_in_memory(bound, self.terms(near, number), args.len, args, unread, read),
+            Way::Far(_) => self.call_far(number, args.len, args, unread, read),
+        }
     }
 
     /// Calls procedure `number` with a block of arguments that was laid out elsewhere, and returns a copy of the block of its results: for callers that know

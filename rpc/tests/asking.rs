@@ -44,8 +44,15 @@ fn ask() -> bool {
 #[test]
 fn a_thread_that_sleeps_asks_whether_to_go_on() {
     let name = format!("asking-{}", std::process::id());
-    let _server = Server::new().export(&name, Export::new(&TEST, Slow)).start().unwrap();
-    let binding = Binding::bind(&name, &TEST).unwrap();
+    let server = Server::new().export(&name, Export::new(&TEST, Slow)).listen("127.0.0.1:0").start().unwrap();
+    let far = format!("tcp://{}/{name}", server.addresses()[0]);
+    for name in [name, far] {
+        ASKED.store(0, Ordering::SeqCst);
+        a_call_asks(&Binding::bind(&name, &TEST).unwrap());
+    }
+}
+
+fn a_call_asks(binding: &Binding) {
     assert!(!binding.has_abandon());
     let asking = binding.with_abandon(&Abandon::asking(ask));
     assert!(asking.has_abandon() && !asking.without_abandon().has_abandon());

@@ -1,0 +1,206 @@
+//! A binding to a server on another machine, and its calls (LRPC, section 5.1: the branch to a more conventional stub).
+
+use super::address::Address;
+use crate::binding::{Binding, Way};
+use crate::call::{Unread, bad};
+use crate::encode::Encoder;
+use crate::error::{BindError, CallError};
+use crate::interface::{Interface, Wanted};
+use crate::link::{patience_ends, refused};
+use crate::server::{RELEASE, outcome};
+use crate::value::{Handle, Put};
+use crate::wire::{self, Answer, ClientRequest, Refusal};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Instant;
+use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place};
+use upcall_shm::span::{Room, Span};
+use upcall_transfer::network::caller::NoConnection;
+use upcall_transfer::network::frame::{MOST_BODY, VERSION};
+use upcall_transfer::network::{Block, Caller, Frame, Head, Kind, LateFrame};
+use upcall_transfer::{Closed, NoReply, Until, run_late};
+
+/// A binding's part of a connection.
+pub(crate) struct Far {
+    pub(crate) link: Arc<FarLink>,
+    id: u32,
+}
+
+/// A connection, shared by the bindings to one server.
+pub(crate) struct FarLink {
+    pub(crate) caller: Arc<Caller>,
+    ids: AtomicU32,
+}
+
+/// The connections that stand, by the server's address as it was given.
+type Links = HashMap<String, Weak<FarLink>>;
+
+fn links() -> std::sync::MutexGuard<'static, Links> {
+    static LINKS: OnceLock<Mutex<Links>> = OnceLock::new();
+    LINKS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl FarLink {
+    /// The connection that stands, or a new one. Two binders at once may make two, of which one is found later.
+    fn to(address: &Address, text: &str, deadline: Instant) -> Result<Arc<Self>, BindError> {
+        if let Some(link) = links().get(&address.server).and_then(Weak::upgrade).filter(|link| link.caller.closed().is_none()) {
+            return Ok(link);
+        }
+        let unreachable = |why: String| BindError::Unreachable { server: address.server.clone(), why };
+        let mut last = unreachable("it has no address".into());
+        for at in address.resolve()? {
+            match Caller::connect(at, deadline) {
+                Ok(caller) => {
+                    let link = Arc::new(Self { caller, ids: AtomicU32::new(0) });
+                    let mut links = links();
+                    links.retain(|_, link| link.strong_count() > 0);
+                    links.insert(address.server.clone(), Arc::downgrade(&link));
+                    return Ok(link);
+                }
+                Err(NoConnection::Version(found)) => {
+                    let reason = format!("it speaks version {found} on the network");
+                    return Err(BindError::Version { name: text.into(), own: VERSION, reason });
+                }
+                Err(NoConnection::NoThread(error)) => {
+                    return Err(BindError::Resource { what: "threads for a connection".into(), error });
+                }
+                Err(NoConnection::Silent) => last = BindError::NoAnswer { name: text.into(), after: crate::link::PATIENCE },
+                Err(NoConnection::Refused(error)) => last = unreachable(error.to_string()),
+                Err(NoConnection::Lost(lost)) => last = unreachable(lost.to_string()),
+            }
+        }
+        Err(last)
+    }
+
+    /// Asks for something, and waits for the answer.
+    fn ask(&self, id: u32, request: &ClientRequest, text: &str, deadline: Instant) -> Result<Answer, BindError> {
+        let body = wire::pack(request).map_err(|error| BindError::Resource { what: "a request".into(), error })?;
+        let head = Head { kind: Kind::Ask, ..head(id, 0) };
+        let mut nobody = || -> LateFrame { Box::new(drop) };
+        let asked = self.caller.call(head, &Block::from(&*body), Some(deadline).into(), &mut nobody);
+        let broken = |what: String| BindError::Protocol { what };
+        match asked {
+            Ok(Frame { head: Head { kind: Kind::Answer, .. }, body }) => wire::unpack(&body.to_vec()).map_err(broken),
+            Ok(_) => Err(broken("a reply in place of an answer".into())),
+            Err(NoReply::OutOfTime { .. }) => Err(BindError::NoAnswer { name: text.into(), after: crate::link::PATIENCE }),
+            Err(NoReply::Closed(closed)) => match self.caller.farewell().map(|body| wire::unpack::<Refusal>(&body.to_vec())) {
+                Some(Ok(refusal)) => Ok(Answer::Refused(refusal)),
+                _ => Err(BindError::Unreachable { server: self.caller.server().to_string(), why: closed.to_string() }),
+            },
+        }
+    }
+}
+
+fn head(binding: u32, number: u16) -> Head {
+    Head { kind: Kind::Call, call: 0, binding, number, left: None, len: 0 }
+}
+
+/// Binds to whoever exports the name at that address. Blocks the kernel thread.
+pub(crate) fn bind(address: &Address, text: &str, interface: &'static Interface) -> Result<(Far, Vec<u16>), BindError> {
+    let deadline = patience_ends();
+    let link = FarLink::to(address, text, deadline)?;
+    let id = link.ids.fetch_add(1, Ordering::Relaxed);
+    let request = ClientRequest::Bind {
+        // The connection's own number has more bits; see the head.
+        id: 0,
+        name: address.name.clone(),
+        interface: interface.id.to_string(),
+        procedures: interface.procedures.iter().map(Wanted::from).collect(),
+        classes: Vec::new(),
+    };
+    let far = Far { link, id };
+    match far.link.ask(id, &request, text, deadline)? {
+        Answer::Bound { numbers } if numbers.len() == interface.procedures.len() => Ok((far, numbers)),
+        Answer::Refused(Refusal::NoSuchName) => {
+            Err(BindError::NotThere { name: address.name.clone(), server: address.server.clone() })
+        }
+        Answer::Refused(refusal) => Err(refused(text, &interface.id, refusal)),
+        _ => Err(BindError::Protocol { what: "another answer than a binding".into() }),
+    }
+}
+
+impl Far {
+    /// Why no call goes through any more. What the server said last counts more than that the connection has ended.
+    pub(crate) fn closed(&self) -> Option<Closed> {
+        self.link.caller.closed()
+    }
+
+    /// Sends a request and waits for its reply.
+    fn call(&self, number: u16, block: &Block, until: Until<'_>, late: &mut dyn FnMut() -> LateFrame) -> Result<Frame, NoReply> {
+        self.link.caller.call(head(self.id, number), block, until, late)
+    }
+
+    /// Drops the client's hold on a resource. Whether the server could be told.
+    pub(crate) fn release(&self, ends: Option<Instant>, handle: Handle) -> bool {
+        let block = Block { words: vec![handle.0], len: 8 };
+        let released = self.call(RELEASE, &block, ends.into(), &mut || Box::new(drop));
+        released != Err(NoReply::OutOfTime { sent: false })
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        if let Ok(body) = wire::pack(&ClientRequest::Unbind { id: 0 }) {
+            let head = Head { kind: Kind::Ask, ..head(self.id, 0) };
+            self.link.caller.notify(head, &Block::from(&*body));
+        }
+    }
+}
+
+impl Binding {
+    /// A call to another machine: as [`Binding::call`] in all that a caller sees.
+    #[cold]
+    pub(crate) fn call_far<A: Put, T>(
+        &self,
+        number: u16,
+        len: usize,
+        args: &A,
+        unread: impl Unread,
+        read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        let (limits, until, bound) = (self.limits(number), self.until(), &self.inner.procedures[usize::from(number)]);
+        let Way::Far(far) = &self.inner.way else { return Err(bad("a call by the wrong way")) };
+        if len > MOST_BODY {
+            return Err(CallError::NoMemory {
+                bytes: len as u64,
+                error: format!("a message over the network has {MOST_BODY} at most"),
+            });
+        }
+        let mut block = Block { words: vec![0; len.div_ceil(8)], len };
+        if len > 0 {
+            Encoder::block(Room::of_words(&mut block.words), args, limits, None)?;
+        }
+        let inner = Arc::downgrade(&self.inner);
+        let mut late = || -> LateFrame {
+            let inner = inner.clone();
+            // Results may hold resources, and to let go of them blocks.
+            Box::new(move |frame| {
+                if frame.head.number == outcome::DONE && frame.body.len > 0 {
+                    run_late(move || {
+                        let Some(inner) = inner.upgrade() else { return };
+                        unread(&Self::of(inner), frame.body.view(), limits);
+                    });
+                }
+            })
+        };
+        let reply = far.call(bound.tag, &block, until, &mut late)?;
+        self.release_overdue(until.ends);
+        if reply.head.kind != Kind::Reply {
+            return Err(bad("an answer in place of a reply"));
+        }
+        if reply.head.number == outcome::DONE {
+            return read(reply.body.view());
+        }
+        Err(self.refusal(&as_image(&reply)))
+    }
+}
+
+/// A reply without results as it would lie in a slot.
+fn as_image(reply: &Frame) -> Image {
+    let mut image = Image::new(0, reply.head.number, NO_ASTACK);
+    let words = image.values.len().min(reply.body.words.len());
+    image.values[..words].copy_from_slice(&reply.body.words[..words]);
+    image.place(Place::Inline, 0, reply.body.len.min(INLINE) as u32);
+    image
+}

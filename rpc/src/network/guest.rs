@@ -1,0 +1,264 @@
+//! One client on another machine, as its server sees it: its connection, its bindings, its calls.
+//!
+//! What [`crate::peer`] is for clients that share memory. Everything that comes is the client's word, and what breaks the protocol closes the connection. When that ends, for whatever
+//! reason, the bindings are revoked and the client's objects dropped; calls that run go on to their end, and their replies reach nobody.
+
+use super::WINDOW;
+use crate::ceilings::{Account, Holding, Kind as Held};
+use crate::endpoint::Endpoint;
+use crate::keeper::Keeper;
+use crate::server::{self, Bound, ClientBinding, outcome};
+use crate::session::Session;
+use crate::wire::{self, Answer, ClientRequest, Refusal};
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::mem;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
+use upcall_os::clock;
+use upcall_shm::tally::Tally;
+use upcall_transfer::network::{Attend, Block, Broken, Frame, Head, Kind, Lost, Wire};
+
+/// The longest request that is not a call: as of a control connection.
+const MOST_ASKED: usize = 160 << 10;
+/// The most bindings of one connection.
+const MOST_BINDINGS: usize = 1024;
+
+/// Who a client is: as much as is known.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Identity {
+    /// Its user, if the kernel says so.
+    pub(crate) uid: Option<u32>,
+    /// A number of its own, which is no process's.
+    pub(crate) number: u32,
+}
+
+/// One client; see the module.
+pub(crate) struct Guest {
+    wire: Arc<Wire>,
+    identity: Identity,
+    endpoint: Weak<Endpoint>,
+    keeper: Arc<Keeper>,
+    account: Arc<Account>,
+    bindings: Mutex<HashMap<u32, Arc<Bound>>>,
+    /// Calls that came and were not answered.
+    under_way: AtomicUsize,
+    ended: AtomicBool,
+    /// The connection's descriptor.
+    _held: Holding,
+}
+
+/// What the reading thread does.
+struct Reading {
+    guest: Arc<Guest>,
+    /// The bytes of the call that is coming. `None`: they were too many.
+    room: Option<Holding>,
+}
+
+impl Guest {
+    /// Takes a client on.
+    pub(crate) fn new(wire: Arc<Wire>, identity: Identity, endpoint: &Arc<Endpoint>) -> Result<Arc<Self>, Refusal> {
+        let account = endpoint.ledger().account(identity.number);
+        let held = account.hold(Held::Descriptors, 1).map_err(|over| Refusal::Ceiling(over.to_string()))?;
+        Ok(Arc::new(Self {
+            wire,
+            identity,
+            endpoint: Arc::downgrade(endpoint),
+            keeper: endpoint.keeper().clone(),
+            account,
+            bindings: Mutex::default(),
+            under_way: AtomicUsize::new(0),
+            ended: AtomicBool::new(false),
+            _held: held,
+        }))
+    }
+
+    /// Reads what comes, on the calling kernel thread, until the client's end.
+    pub(crate) fn attend(self: Arc<Self>) {
+        let wire = self.wire.clone();
+        wire.attend(Box::new(Reading { guest: self, room: None }));
+    }
+
+    fn bindings(&self) -> MutexGuard<'_, HashMap<u32, Arc<Bound>>> {
+        self.bindings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends it: its connection, its bindings, its objects.
+    pub(crate) fn end(&self) {
+        if self.ended.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        self.wire.hang_up();
+        let bindings = mem::take(&mut *self.bindings());
+        bindings.values().for_each(|bound| self.revoke(bound));
+        if let Some(endpoint) = self.endpoint.upgrade() {
+            endpoint.doors().gone(self);
+        }
+    }
+
+    /// Revokes those of its bindings for which `which` says so. Returns how many.
+    pub(crate) fn revoke_some(&self, which: &mut dyn FnMut(&ClientBinding<'_>) -> bool) -> usize {
+        let all: Vec<_> = self.bindings().values().cloned().collect();
+        let uid = self.identity.uid.unwrap_or(u32::MAX);
+        let stands = all.iter().filter(|bound| !bound.revoked.load(Ordering::Relaxed));
+        let chosen = stands.filter(|bound| which(&ClientBinding { name: &bound.entry.name, pid: 0, uid }));
+        chosen.inspect(|bound| self.revoke(bound)).count()
+    }
+
+    fn revoke(&self, bound: &Bound) {
+        if !bound.revoked.swap(true, Ordering::SeqCst) {
+            bound.entry.clients.fetch_sub(1, Ordering::Relaxed);
+            bound.tally.iter().for_each(Tally::end);
+            self.keeper.take(bound.session.close());
+        }
+    }
+
+    fn ask(self: &Arc<Self>, frame: &Frame) -> Result<(), Broken> {
+        let unreadable = |_| Broken("a request that cannot be read");
+        let answer = match wire::unpack(&frame.body.to_vec()).map_err(unreadable)? {
+            ClientRequest::Bind { name, interface, procedures, .. } => {
+                self.bind(frame.head.binding, &name, &interface, &procedures).unwrap_or_else(Answer::Refused)
+            }
+            ClientRequest::Unbind { .. } => {
+                let bound = self.bindings().remove(&frame.head.binding);
+                bound.iter().for_each(|bound| self.revoke(bound));
+                return Ok(());
+            }
+            _ => return Err(Broken("a request that has no meaning on the network")),
+        };
+        let body = wire::pack(&answer).map_err(|_| Broken("an answer that cannot be written"))?;
+        let head = Head { kind: Kind::Answer, left: None, ..frame.head };
+        self.wire.send(head.with(&Block::from(&*body)), None);
+        Ok(())
+    }
+
+    fn bind(&self, id: u32, name: &str, interface: &str, procedures: &[crate::interface::Wanted]) -> Result<Answer, Refusal> {
+        let endpoint = self.endpoint.upgrade().ok_or_else(|| Refusal::Protocol("the server is ending".into()))?;
+        if procedures.len() > crate::interface::MOST_PROCEDURES {
+            return Err(Refusal::Protocol("a binding to more procedures than an interface has".into()));
+        }
+        let (entry, numbers) = endpoint.exports().bind(name, interface, procedures)?;
+        let mut bindings = self.bindings();
+        if bindings.len() >= MOST_BINDINGS {
+            return Err(Refusal::Ceiling(format!("this connection has {MOST_BINDINGS} bindings already")));
+        }
+        if bindings.contains_key(&id) {
+            return Err(Refusal::Protocol("a binding number used twice".into()));
+        }
+        entry.clients.fetch_add(1, Ordering::Relaxed);
+        let tally = endpoint.tallies().open(name, interface, 0, clock::stamp(Instant::now()));
+        let bound = Arc::new(Bound::of_guest(entry, tally, Arc::new(Session::new(self.account.clone()))));
+        bindings.insert(id, bound.clone());
+        drop(bindings);
+        // Ended by a stopping server while this was going on.
+        if self.ended.load(Ordering::SeqCst) {
+            self.revoke(&bound);
+        }
+        Ok(Answer::Bound { numbers })
+    }
+
+    fn call(self: &Arc<Self>, frame: Frame, room: Option<Holding>) {
+        self.under_way.fetch_add(1, Ordering::SeqCst);
+        let ends = frame.head.left.and_then(|left| Instant::now().checked_add(left));
+        let call = frame.head.call;
+        let bound = self.bindings().get(&frame.head.binding).cloned();
+        let bound = bound.filter(|bound| !bound.revoked.load(Ordering::Acquire));
+        match (bound, room, self.endpoint.upgrade()) {
+            (_, None, _) => self.reply(call, outcome::REFUSED, server::text_block("too many bytes in the server")),
+            (Some(bound), Some(room), Some(endpoint)) => {
+                let job = Job { guest: self.clone(), bound, frame, ends, room: Some(room), answered: false };
+                endpoint.doors().take(job);
+            }
+            _ => self.reply(call, outcome::REVOKED, Block::default()),
+        }
+    }
+
+    /// Answers a call. Its place is free before the client can know.
+    fn reply(&self, call: u32, outcome: u16, results: Block) {
+        self.under_way.fetch_sub(1, Ordering::SeqCst);
+        let head = Head { kind: Kind::Reply, call, binding: 0, number: outcome, left: None, len: 0 };
+        // Results are the server's to keep until the client takes them.
+        match self.account.hold(Held::Results, results.len) {
+            Ok(kept) => self.wire.send(head.with(&results), Some(Box::new(kept))),
+            Err(_) => {
+                let head = Head { number: outcome::REFUSED, ..head };
+                self.wire.send(head.with(&server::text_block("results were not fetched")), None);
+            }
+        }
+    }
+}
+
+impl Attend for Reading {
+    fn begun(&mut self, head: &Head) -> Result<bool, Broken> {
+        match head.kind {
+            Kind::Ask if head.len <= MOST_ASKED => Ok(true),
+            Kind::Ask => Err(Broken("a request that is longer than requests are")),
+            Kind::Call => {
+                if self.guest.under_way.load(Ordering::SeqCst) >= WINDOW.into() {
+                    return Err(Broken("more calls under way than there may be"));
+                }
+                self.room = self.guest.account.hold(Held::Results, head.len).ok();
+                Ok(self.room.is_some())
+            }
+            Kind::Answer | Kind::Reply | Kind::Farewell => Err(Broken("an answer from a client")),
+        }
+    }
+
+    fn came(&mut self, frame: Frame) -> Result<(), Broken> {
+        match frame.head.kind {
+            Kind::Ask => self.guest.ask(&frame)?,
+            _ => self.guest.call(frame, self.room.take()),
+        }
+        Ok(())
+    }
+
+    fn ended(self: Box<Self>, _why: Lost) {
+        self.guest.end();
+    }
+}
+
+upcall_thread::thread_local! {
+    /// Whether the thread runs a call of a client on another machine.
+    static SERVES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread runs a call of a client on another machine.
+pub(crate) fn serves() -> bool {
+    SERVES.with(Cell::get)
+}
+
+/// A call that has come, to be run on a thread of the server. However it ends, it is answered.
+pub(crate) struct Job {
+    guest: Arc<Guest>,
+    bound: Arc<Bound>,
+    frame: Frame,
+    ends: Option<Instant>,
+    room: Option<Holding>,
+    answered: bool,
+}
+
+impl Job {
+    pub(crate) fn run(mut self) {
+        SERVES.with(|serves| serves.set(true));
+        let (call, number) = (self.frame.head.call, self.frame.head.number);
+        let args = mem::take(&mut self.frame.body);
+        let (outcome, results) = if self.guest.ended.load(Ordering::SeqCst) {
+            (outcome::REVOKED, Block::default())
+        } else {
+            server::serve_guest(&self.bound, number, &args, self.ends)
+        };
+        drop(args);
+        self.room = None;
+        self.answered = true;
+        self.guest.reply(call, outcome, results);
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.guest.reply(self.frame.head.call, outcome::UNANSWERED, Block::default());
+        }
+    }
+}
