@@ -351,7 +351,7 @@ fn call_until_it_fails(trial: &Trial, number: usize, begun: &AtomicU64, ends: &E
         }
         if let Err(error) = outcome {
             let kind = match Said::error(&*error) {
-                Said::Error { kind, .. } if kind == "Failed.PeerEnded" => kind,
+                Said::Error { kind, .. } if kind == "Failed.PeerEnded" || kind == "Failed.Lost" => kind,
                 other => other.to_line().replace(' ', "_"),
             };
             return ends.lock().unwrap_or_else(PoisonError::into_inner).push((at, kind));

@@ -63,6 +63,17 @@ impl Place {
         server
     }
 
+    /// Starts a server that listens for clients on other machines too (`tcp`), and waits until it serves. Also gives its address.
+    ///
+    /// # Panics
+    /// It does not listen.
+    pub fn serve_far(&self, arguments: &str) -> (Party, String) {
+        let mut server = self.start(&format!("serve {arguments}"));
+        let addresses = server.hear().expect_ok("a server's start");
+        let address = addresses.into_iter().next().expect("it listens");
+        (server, address)
+    }
+
     /// Starts a client.
     pub fn client(&self) -> Party {
         self.start("client")

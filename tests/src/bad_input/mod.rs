@@ -4,6 +4,7 @@
 //! is not always there.
 
 mod memory;
+mod network;
 mod text;
 
 use crate::dice::Dice;
@@ -27,15 +28,21 @@ impl Debug for Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     Target { name: "control", read: memory::control, samples: memory::control_samples },
     Target { name: "request", read: memory::request, samples: memory::request_samples },
     Target { name: "values", read: memory::values, samples: memory::values_samples },
+    Target { name: "frames", read: network::frames, samples: network::frames_samples },
     Target { name: "interface", read: text::interface, samples: text::interface_samples },
     Target { name: "limits", read: text::limits, samples: text::limits_samples },
     Target { name: "wave", read: text::wave, samples: text::wave_samples },
     Target { name: "names", read: text::names, samples: text::names_samples },
 ];
+
+/// Messages as clients on other machines send them: the first one binds `trial` as number 3.
+pub fn frame_samples() -> Vec<Vec<u8>> {
+    network::frames_samples()
+}
 
 /// Has the target with this name read some bytes.
 ///

@@ -75,6 +75,9 @@ fn serve(name: &str, options: &[&str]) {
                 server
             }
             "two" => server.processors(2),
+            "tcp" => server.listen("127.0.0.1:0"),
+            "tcp-unprotected" => server.listen_unprotected("127.0.0.1:0"),
+            "tcp-everywhere" => server.listen("0.0.0.0:0"),
             // For clients that ask for anything, and have objects and calls panic all the time.
             "wary" => {
                 counts.be_wary();
@@ -89,7 +92,7 @@ fn serve(name: &str, options: &[&str]) {
         Ok(running) => running,
         Err(error) => return say(Err(error.into())),
     };
-    say(Ok(Vec::new()));
+    say(Ok(running.addresses().iter().map(ToString::to_string).collect()));
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         match line.split_whitespace().collect::<Vec<_>>().as_slice() {
             ["spare-descriptors", count] => say(client::spare_descriptors(count.parse().unwrap_or(0))),

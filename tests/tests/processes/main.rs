@@ -20,6 +20,8 @@ mod lingering;
 mod many;
 mod memory;
 mod nested;
+mod network;
+mod network_hostile;
 mod refusals;
 mod scene;
 mod server_ends;

@@ -1,0 +1,64 @@
+//! What comes over a network: messages in a stream of bytes.
+
+use crate::interfaces::trial;
+use crate::speech::{RELEASE, Request};
+use std::time::Duration;
+use upcall_transfer::network::frame::{PREAMBLE, Preamble};
+use upcall_transfer::network::{Block, Deframer, Head, Kind};
+
+/// A stream, in pieces as the first byte says. What comes out as a message is what went in.
+pub(super) fn frames(bytes: &[u8]) {
+    if let Some(Ok(preamble)) = bytes.first_chunk::<PREAMBLE>().map(Preamble::read) {
+        assert_eq!(Preamble::read(&preamble.to_bytes()), Ok(preamble));
+    }
+    let piece = 1 + usize::from(bytes.first().copied().unwrap_or(0));
+    let mut deframer = Deframer::default();
+    // What has gone in since the last message came out.
+    let mut since = Vec::new();
+    for mut now in bytes.chunks(piece) {
+        while !now.is_empty() {
+            let before = now;
+            // Some that nobody wants.
+            let Ok(frame) = deframer.take(&mut now, |head| Ok(head.number != 13)) else { return };
+            since.extend_from_slice(&before[..before.len() - now.len()]);
+            let Some(frame) = frame else { continue };
+            assert!(frame.body.words.len() == frame.body.len.div_ceil(8) && frame.body.len <= since.len());
+            if frame.head.number != 13 {
+                assert_eq!(frame.head.with(&frame.body), since, "a message is written as it was read");
+            }
+            assert!(deframer.is_between());
+            since.clear();
+        }
+    }
+}
+
+/// Messages as they are sent to a server: the first one binds `trial` as number 3.
+pub(super) fn frames_samples() -> Vec<Vec<u8>> {
+    let interface = &trial::INTERFACE;
+    let bind = Request::Bind {
+        id: 0,
+        name: "trial".into(),
+        interface: interface.id.to_string(),
+        procedures: interface.procedures.iter().map(|p| (p.name.to_string(), p.hash, p.signature.to_string())).collect(),
+        classes: Vec::new(),
+    };
+    let message = |kind, call, number, body: &[u8]| {
+        let left = (call % 2 == 1).then(|| Duration::from_millis(5));
+        Head { kind, call, binding: 3, number, left, len: 0 }.with(&Block::from(body))
+    };
+    let packed = |request: &Request| postcard::to_stdvec(request).expect("a request can be packed");
+    let mut all = vec![message(Kind::Ask, 1, 0, &packed(&bind))];
+    let text: Vec<u8> = [16u64, 5].iter().flat_map(|word| word.to_le_bytes()).chain(*b"trial\0\0\0").collect();
+    for (call, procedure) in (2..).zip(interface.procedures.iter().enumerate()) {
+        let (number, fixed) = (procedure.0 as u16, procedure.1.args.fixed as usize);
+        // Those that sleep do not for long.
+        all.push(message(Kind::Call, call, number, &[1, 0, 0, 0, 0, 0, 0, 0].repeat(fixed.div_ceil(8))));
+        all.push(message(Kind::Call, call + 100, number, &text));
+    }
+    all.push(message(Kind::Call, 300, RELEASE, &[0; 8]));
+    all.push(message(Kind::Call, 301, 13, &[7; 900]));
+    all.push(message(Kind::Reply, 302, 0, &[1; 9]));
+    all.push(message(Kind::Farewell, 303, 0, &[1, 2, b'n', b'o']));
+    all.push(message(Kind::Ask, 304, 0, &packed(&Request::Unbind { id: 0 })));
+    all
+}

@@ -1,0 +1,358 @@
+//! Calls to another machine (LRPC, section 5.1; requirement L13), over this machine's loopback: what holds where memory is shared holds here.
+
+use crate::{alone, in_company, place};
+use std::time::{Duration, Instant};
+use upcall_tests::dice::Dice;
+use upcall_tests::party::{Party, Said};
+use upcall_tests::place::{Place, eventually};
+use upcall_tests::usage::Usage;
+
+/// Every caller has to return within so many milliseconds of its server's death, where the kernel tells of that.
+const BAR: f64 = 100.0;
+
+/// A server that listens, and the name under which it is far away.
+struct Scene {
+    place: Place,
+    server: Party,
+    name: String,
+}
+
+impl Scene {
+    fn new(options: &str) -> Self {
+        let place = place();
+        let (server, address) = place.serve_far(&format!("trial tcp {options}"));
+        Self { place, server, name: format!("tcp://{address}/trial") }
+    }
+
+    /// A client that is bound to it from far.
+    fn client(&self) -> Party {
+        let mut client = self.place.client();
+        client.ask(&format!("bind {}", self.name)).expect_ok("binding");
+        client
+    }
+
+    /// Waits until so many objects were made, and all dropped, once each.
+    fn expect_things(&self, made: u64) {
+        let mut asks = self.client();
+        eventually("every object is dropped once", || {
+            let things = asks.ask("things").numbers("things");
+            if things == [made, made] { Ok(()) } else { Err(format!("{things:?}, made {made}")) }
+        });
+    }
+}
+
+/// One client's life by each way, in the same words with the same answers.
+#[test]
+fn both_ways_give_the_same_answers() {
+    let _company = in_company();
+    let script = [
+        "null",
+        "add 4000000000 4000000000",
+        "echo 0",
+        "echo 31",
+        "echo 3000",
+        "echo 1000000",
+        "sum 0",
+        "sum 1",
+        "sum 40",
+        "sum 5000",
+        "sum 3000000",
+        "total 100",
+        "total 100000",
+        "make 0",
+        "make 41",
+        "make 70000",
+        "make 9000000",
+        "open 40",
+        "numbers",
+        "things",
+        "open-brittle",
+        "drop-things",
+        "things",
+        "limited 1000 100",
+        "limited 1001 0",
+        "limited 0 101",
+        "fail because",
+        "work 1",
+        "work-by 200 20",
+        "deadline 20",
+        "null",
+        "echo 48",
+        "work 200",
+        "deadline 0",
+        "add 2 3",
+        "honest 200",
+    ];
+    for options in ["", "two", "sleep"] {
+        let scenes = [(Scene::new(options), false), (Scene::new(options), true)];
+        let [near, far] = scenes.map(|(scene, far)| {
+            let name = if far { &*scene.name } else { "trial" };
+            let mut client = scene.place.client();
+            client.ask(&format!("bind {name}")).expect_ok("binding");
+            let said = script.map(|line| match client.ask(line) {
+                // How many calls there were, and how long they took, is another matter.
+                Said::Ok(_) if line.starts_with("honest") => Said::Ok(Vec::new()),
+                said => said,
+            });
+            for user_level in ["", "user-level"] {
+                client.ask(&format!("scenario {name} {user_level}")).expect_ok("a client's life");
+            }
+            client.ask("unbind").expect_ok("unbinding");
+            // 40, and a brittle one; two for each life; what the honest one opened.
+            eventually("all objects are gone", || {
+                let mut asks = scene.place.client();
+                asks.ask(&format!("bind {name}")).expect_ok("binding");
+                let things = asks.ask("things").numbers("things");
+                if things[0] == things[1] && things[0] >= 45 { Ok(()) } else { Err(format!("{things:?}")) }
+            });
+            said
+        });
+        for ((line, near), far) in script.iter().zip(near).zip(far) {
+            assert_eq!(near, far, "{options:?}: {line}");
+        }
+    }
+}
+
+#[test]
+fn what_is_bound_is_checked_as_on_one_machine() {
+    let _company = in_company();
+    let scene = Scene::new("");
+    let mut client = scene.client();
+    let name = &scene.name;
+    client
+        .ask(&format!("bind {name} as other"))
+        .expect_error("WrongInterface", &["upcall:other/other@1.0.0", "bind another name"]);
+    client.ask(&format!("bind {name} as changed")).expect_error("Mismatch", &["add: this program has", "u64", "u32", "rebuild"]);
+    client.ask(&format!("bind {name} as older")).expect_ok("procedures that were added break nobody");
+    client.ask(&format!("bind {name}.small as small")).expect_ok("another name of the same server");
+    client.ask(&format!("bind {name}.none")).expect_error("NotThere", &["trial.none", "exports no"]);
+    client.ask(&format!("bind {name}/x")).expect_error("BadName", &["ASCII letters"]);
+    client.ask("bind tcp://localhost/trial").expect_error("BadName", &["tcp://HOST:PORT/NAME"]);
+    assert_eq!(client.ask("add 2 3").numbers("the first binding still stands"), [5]);
+    // More bindings than a channel has, through one connection.
+    client.ask(&format!("bind-until {name}.small 300")).expect_ok("bindings");
+    client.ask("add-small").expect_ok("each is good");
+}
+
+#[test]
+fn who_is_not_let_in_is_told_so() {
+    let _company = in_company();
+    // The policy is asked for clients of this machine, whose user the kernel knows.
+    let scene = Scene::new("refuse");
+    let mut client = scene.place.client();
+    client.ask(&format!("bind {}", scene.name)).expect_error("Denied", &["process 0 is not on the list"]);
+    // Where nothing protects, everybody is let in.
+    let place = place();
+    let (_server, address) = place.serve_far("trial refuse tcp-unprotected");
+    client.ask(&format!("bind tcp://{address}/trial")).expect_ok("whoever comes");
+    place.client().ask("bind trial").expect_error("Denied", &["is not on the list"]);
+    // That has to be said in as many words.
+    place
+        .start("serve other-trial tcp-everywhere")
+        .hear()
+        .expect_error("Unprotected", &["0.0.0.0:0", "ssh", "listen_unprotected"]);
+}
+
+#[test]
+fn nobody_listens_who_did_not_say_so() {
+    let _company = in_company();
+    let place = place();
+    let server = place.serve("trial");
+    let listens = |pid: u32| {
+        let sockets = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+        let own: Vec<String> =
+            sockets.filter_map(|fd| Some(std::fs::read_link(fd.path()).ok()?.to_string_lossy().into_owned())).collect();
+        ["tcp", "tcp6"].iter().any(|table| {
+            let table = std::fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
+            table.lines().any(|line| {
+                let inode = line.split_whitespace().nth(9).unwrap_or_default();
+                own.contains(&format!("socket:[{inode}]"))
+            })
+        })
+    };
+    assert!(!listens(server.pid()));
+    let scene = Scene::new("");
+    assert!(listens(scene.server.pid()), "the look itself works");
+}
+
+#[test]
+fn objects_of_a_client_that_ends_are_dropped_once() {
+    let _company = in_company();
+    let scene = Scene::new("");
+    let mut dice = Dice::thrown("when clients are killed");
+    let mut made = 0;
+    for round in 0..12 {
+        let mut client = scene.client();
+        client.ask("open 20").expect_ok("opening");
+        made += 20;
+        match round % 3 {
+            0 => drop(client.kill()),
+            1 => client.ask("unbind").expect_ok("unbinding").clear(),
+            // In the middle of calls that open more.
+            _ => {
+                client.ask("storm 4 4").expect_ok("a storm");
+                std::thread::sleep(Duration::from_micros(dice.below(20_000)));
+                client.kill();
+            }
+        }
+        client.ended();
+    }
+    let mut asks = scene.client();
+    eventually("every object is dropped once", || {
+        let things = asks.ask("things").numbers("things");
+        if things[0] == things[1] && things[0] >= made { Ok(()) } else { Err(format!("{things:?}, made {made}")) }
+    });
+    eventually("no connection is left but ours", || {
+        let sockets = Usage::of(scene.server.pid());
+        let threads = std::fs::read_dir(format!("/proc/{}/task", scene.server.pid())).unwrap().flatten();
+        let names = threads.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+        let readers = names.filter(|name| name.trim() == "upcall-net-in").count();
+        if readers == 1 { Ok(()) } else { Err(format!("{readers} readers, {sockets:?}")) }
+    });
+}
+
+#[test]
+fn every_caller_returns_when_its_server_is_killed() {
+    let _alone = alone();
+    let mut dice = Dice::thrown("when the server is killed");
+    let mut worst = 0.0f64;
+    for round in 0..6 {
+        let scene = Scene::new(["", "sleep", "two"][round % 3]);
+        let mut client = scene.client();
+        let (kernel, users) = [(6, 8), (0, 70), (40, 0)][round % 3];
+        client.ask(&format!("storm {kernel} {users}")).expect_ok("a storm");
+        std::thread::sleep(Duration::from_micros(dice.below(30_000)));
+        let at = scene.server.kill();
+        let words = client.hear().expect_ok("the storm's end");
+        let number = |at: usize| words[at].parse::<u64>().unwrap();
+        assert_eq!((number(0), &words[2..]), (kernel + users, &["Failed.Lost".to_string()][..]));
+        let ms = number(1).saturating_sub(at) as f64 / 1e6;
+        worst = worst.max(ms);
+        assert!(ms < BAR, "the last caller returned {ms} ms after the kill");
+        let address = scene.name.trim_start_matches("tcp://").trim_end_matches("/trial");
+        client.ask("null").expect_error("Failed.Lost", &[address, "its process has ended", "bind again"]);
+        client.ask(&format!("bind {}", scene.name)).expect_error("Unreachable", &[address, "is it started"]);
+    }
+    println!("worst: {worst:.2} ms");
+}
+
+#[test]
+fn a_server_that_stops_ends_what_it_has_begun() {
+    let _company = in_company();
+    let mut scene = Scene::new("");
+    let mut client = scene.client();
+    client.ask("open 3").expect_ok("opening");
+    client.say("work 300");
+    std::thread::sleep(Duration::from_millis(100));
+    let start = Instant::now();
+    assert!(scene.server.ended().success());
+    assert!(start.elapsed() >= Duration::from_millis(100), "it waits for the call");
+    client.hear().expect_error("Failed.Lost", &["does not serve any more"]);
+    client.ask("drop-things").expect_ok("handles of a server that is gone");
+}
+
+#[test]
+fn calls_to_a_stopped_server_end_at_their_deadline_and_by_words() {
+    let _company = in_company();
+    let scene = Scene::new("");
+    let mut client = scene.client();
+    scene.server.stop();
+    client.ask("deadline 50").expect_ok("a deadline");
+    let start = Instant::now();
+    client.ask("null").expect_error("Aborted.sent", &["deadline"]);
+    client.ask("echo 5000").expect_error("Aborted.sent", &["deadline"]);
+    assert!(start.elapsed() < Duration::from_secs(2));
+    let start = Instant::now();
+    scene.place.client().ask(&format!("bind {}", scene.name)).expect_error("NoAnswer", &["stopped or overloaded"]);
+    assert!(start.elapsed() < Duration::from_secs(8), "who binds gives up by itself");
+    scene.server.signal(rustix::process::Signal::CONT);
+    client.ask("deadline 0").expect_ok("no deadline");
+    assert_eq!(client.ask("add 2 3").numbers("a call"), [5]);
+    for words in ["", "words"] {
+        client.ask(&format!("deadlines 4 12 3 {words}")).expect_ok("callers that give up");
+        client.hear_within(Duration::from_secs(30)).expect_ok("and the same without");
+    }
+    client.ask("unbind").expect_ok("unbinding");
+    let mut asks = scene.client();
+    eventually("what came too late is let go of", || {
+        let things = asks.ask("things").numbers("things");
+        if things[0] == things[1] { Ok(()) } else { Err(format!("{things:?}")) }
+    });
+}
+
+#[test]
+fn a_binding_is_taken_back() {
+    let _company = in_company();
+    let mut scene = Scene::new("");
+    let mut client = scene.client();
+    client.ask(&format!("bind {}.small as small", scene.name)).expect_ok("binding");
+    client.ask("open 5").expect_ok("opening");
+    assert_eq!(scene.server.ask("revoke 0 trial").numbers("revoking"), [1]);
+    client.ask("null").expect_error("Revoked", &["bind again"]);
+    client.ask("numbers").expect_error("Revoked", &[]);
+    client.ask("add-small").expect_ok("the other binding");
+    scene.expect_things(5);
+    client.ask(&format!("bind {}", scene.name)).expect_ok("again");
+    client.ask("null").expect_ok("a call");
+}
+
+#[test]
+fn a_thousand_threads_call_at_once() {
+    let _company = in_company();
+    for options in ["", "two"] {
+        let scene = Scene::new(options);
+        let mut client = scene.client();
+        // More than may be under way on a connection: they wait in turn.
+        let calls = client.ask(&format!("everywhere {} 500 1000", scene.name)).numbers("calls");
+        assert!(calls[0] >= 1000, "{calls:?}");
+        println!("{} calls of 1000 user-level threads, the longest {} us", calls[0], calls[2]);
+        client.ask(&format!("everywhere trial,{} 300 50", scene.name)).expect_ok("both ways in one program");
+        assert_eq!(client.ask("add 2 3").numbers("afterwards"), [5]);
+    }
+}
+
+#[test]
+fn values_may_be_large_but_not_without_end() {
+    let _company = in_company();
+    let scene = Scene::new("");
+    let mut client = scene.client();
+    for line in ["sum 100000000", "make 100000000", "echo 30000000"] {
+        client.ask(line).expect_ok(line);
+    }
+    client.ask("sum 300000000").expect_error("NoMemory", &["a message over the network"]);
+    client.ask("make 300000000").expect_error("Refused", &["longer than messages"]);
+    assert_eq!(client.ask("add 2 3").numbers("afterwards"), [5]);
+}
+
+#[test]
+fn calls_go_on_from_machine_to_machine() {
+    let _company = in_company();
+    let place = place();
+    let stations: Vec<(Party, String)> = ["a", "b", "c"]
+        .iter()
+        .map(|name| {
+            let (station, address) = place.serve_far(&format!("{name} tcp relay"));
+            (station, format!("tcp://{address}/{name}"))
+        })
+        .collect();
+    let mut client = place.client();
+    let round: Vec<u64> = stations.iter().map(|(station, _)| station.pid().into()).collect();
+    let far: Vec<&str> = stations.iter().map(|(_, name)| &**name).collect();
+    // Far all the way, and every second station near.
+    for names in [far.clone(), vec![far[0], "b", far[2]], vec!["a", far[1], "c"]] {
+        let names = vec![names.join(","); 10].join(",");
+        let expected: Vec<u64> = std::iter::repeat_n(&round, 10).flatten().rev().copied().collect();
+        assert_eq!(client.ask(&format!("go {names} 1")).numbers("a way"), expected);
+    }
+    // A deadline goes along.
+    let start = Instant::now();
+    client.ask(&format!("go {} 1500 200", far.join(","))).expect_error("", &["borted"]);
+    assert!(start.elapsed() < Duration::from_millis(1400), "{:?}", start.elapsed());
+    let marks = client.ask(&format!("marks-of {}", far[2])).numbers("marks");
+    assert!((1..=200).contains(&marks[2]), "the last one knows how long the first one waits: {marks:?}");
+    // One on the way dies.
+    client.say(&format!("go {} 3000", far.join(",")));
+    std::thread::sleep(Duration::from_millis(300));
+    stations[2].0.kill();
+    client.hear().expect_error("", &["Failed.Lost"]);
+}

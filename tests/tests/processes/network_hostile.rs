@@ -1,0 +1,346 @@
+//! Peers on other machines that do not keep to the protocol: who is honest does not notice, and nothing of theirs is left.
+
+use crate::{in_company, place};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+use upcall_tests::bad_input::{bend, frame_samples};
+use upcall_tests::dice::Dice;
+use upcall_tests::party::Party;
+use upcall_tests::place::{Place, eventually};
+use upcall_tests::usage::Usage;
+use upcall_transfer::network::frame::{HEAD, MOST_BODY, PREAMBLE, Preamble, VERSION};
+use upcall_transfer::network::{Block, Frame, Head, Kind};
+
+struct Scene {
+    _place: Place,
+    server: Party,
+    honest: Party,
+    address: String,
+}
+
+impl Scene {
+    fn new(options: &str) -> Self {
+        let place = place();
+        let (server, address) = place.serve_far(&format!("trial tcp {options}"));
+        let mut honest = place.client();
+        honest.ask(&format!("bind tcp://{address}/trial")).expect_ok("binding");
+        Self { _place: place, server, honest, address }
+    }
+
+    /// A connection on which the greetings were said.
+    fn greeted(&self) -> TcpStream {
+        let mut stream = self.connected();
+        stream.write_all(&Preamble { version: VERSION, window: 1 }.to_bytes()).unwrap();
+        let mut bytes = [0; PREAMBLE];
+        stream.read_exact(&mut bytes).unwrap();
+        assert_eq!(Preamble::read(&bytes).unwrap().version, VERSION);
+        stream
+    }
+
+    fn connected(&self) -> TcpStream {
+        let stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+    }
+}
+
+fn head(kind: Kind, len: usize) -> Head {
+    Head { kind, call: 1, binding: 0, number: 0, left: None, len }
+}
+
+/// Reads until the other side has closed the connection.
+fn expect_closed(stream: &mut TcpStream, what: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        Ok(_) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => bytes,
+        Err(error) => panic!("{what}: the server has not closed the connection: {error}"),
+    }
+}
+
+fn frame(stream: &mut TcpStream) -> Frame {
+    let mut bytes = [0; HEAD];
+    stream.read_exact(&mut bytes).unwrap();
+    let head = Head::read(&bytes).unwrap();
+    let mut body = vec![0; head.len];
+    stream.read_exact(&mut body).unwrap();
+    Frame { head, body: Block::from(&*body) }
+}
+
+#[test]
+fn what_breaks_the_protocol_closes_the_connection() {
+    let _company = in_company();
+    let mut scene = Scene::new("");
+    let raw = |head: Head, change: &dyn Fn(&mut [u8; HEAD])| {
+        let mut bytes = head.to_bytes();
+        change(&mut bytes);
+        bytes.to_vec()
+    };
+    for (what, bytes) in [
+        ("a huge length", raw(head(Kind::Call, 0), &|bytes| bytes[..8].copy_from_slice(&u64::MAX.to_le_bytes()))),
+        (
+            "a length beyond the limit",
+            raw(head(Kind::Call, 0), &|bytes| {
+                bytes[..8].copy_from_slice(&(MOST_BODY as u64 + 1).to_le_bytes());
+            }),
+        ),
+        ("an unknown kind", raw(head(Kind::Call, 0), &|bytes| bytes[16] = 99)),
+        ("a reply to a server", head(Kind::Reply, 0).with(&Block::default())),
+        ("a farewell to a server", head(Kind::Farewell, 0).with(&Block::default())),
+        ("a request that cannot be read", head(Kind::Ask, 0).with(&Block::from(&[0xff; 40][..]))),
+        ("a request of a channel", head(Kind::Ask, 0).with(&Block::from(&[0, 4][..]))),
+        ("a request without end", raw(head(Kind::Ask, 161 << 10), &|_| {})),
+        ("more calls than there may be", head(Kind::Call, 0).with(&Block::default()).repeat(100_000)),
+    ] {
+        let mut stream = scene.greeted();
+        // The server may close while we write.
+        let _ = stream.write_all(&bytes);
+        if what.starts_with("more calls") {
+            // None of these is bound to anything: each is answered, and so none is under way.
+            let _ = stream.shutdown(Shutdown::Write);
+        }
+        expect_closed(&mut stream, what);
+    }
+    for (what, first) in [("HTTP", &b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..]), ("nothing", &[][..])] {
+        let mut stream = scene.connected();
+        stream.write_all(first).unwrap();
+        let start = Instant::now();
+        let said = expect_closed(&mut stream, what);
+        assert!(start.elapsed() < Duration::from_secs(8) && said.len() <= PREAMBLE, "{what}: {said:?}");
+    }
+    assert_eq!(scene.honest.ask("add 2 3").numbers("the honest client"), [5]);
+    assert!(scene.server.lives());
+}
+
+#[test]
+fn another_version_is_refused_with_both_named() {
+    let _company = in_company();
+    let place = place();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let name = format!("tcp://{}/trial", listener.local_addr().unwrap());
+    let other = std::thread::spawn(move || {
+        for first in [&Preamble { version: 7, window: 3 }.to_bytes()[..], b"HTTP/1.1 400 Bad Request\r\n\r\n", b"ups"] {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(first).unwrap();
+            let _ = stream.shutdown(Shutdown::Write);
+            let _ = stream.read(&mut [0; 64]);
+        }
+    });
+    let mut client = place.client();
+    client.ask(&format!("bind {name}")).expect_error("Version", &["speaks version 1", "version 7"]);
+    client.ask(&format!("bind {name}")).expect_error("Unreachable", &["does not speak Upcall's protocol"]);
+    client.ask(&format!("bind {name}")).expect_error("Unreachable", &["has closed it"]);
+    other.join().unwrap();
+}
+
+/// Calls by hand: to bindings that are not there, procedures that are not there, with handles and blocks that are not there.
+#[test]
+fn calls_by_hand_get_what_they_are_entitled_to() {
+    let _company = in_company();
+    let scene = Scene::new("wary");
+    let mut stream = scene.greeted();
+    let bind = frame_samples().swap_remove(0);
+    stream.write_all(&bind).unwrap();
+    let answer = frame(&mut stream);
+    assert_eq!(answer.head.kind, Kind::Answer);
+    let mut ask = |binding: u32, number: u16, body: &[u8]| {
+        let head = Head { binding, number, ..head(Kind::Call, 0) };
+        stream.write_all(&head.with(&Block::from(body))).unwrap();
+        frame(&mut stream).head.number
+    };
+    use upcall_tests::speech::outcome;
+    assert_eq!(ask(9, 0, &[]), outcome::REVOKED);
+    for number in [500, 1000, 1021, 1022, u16::MAX] {
+        assert_eq!(ask(3, number, &[0; 8]), outcome::NO_SUCH_PROCEDURE, "procedure {number}");
+    }
+    // The runtime's own: a handle that nobody holds.
+    assert_eq!(ask(3, 1023, &[7; 8]), outcome::DONE);
+    assert_eq!(ask(3, 1023, &[]), outcome::DONE);
+    let mut dice = Dice::thrown("arguments");
+    for _ in 0..2000 {
+        let (number, len) = (dice.below(21) as u16, dice.below(60) as usize);
+        // Not those that sleep.
+        if ![12, 13, 17].contains(&number) {
+            ask(3, number, &dice.bytes(len));
+        }
+    }
+}
+
+#[test]
+fn bent_messages_from_clients() {
+    let _company = in_company();
+    let mut scene = Scene::new("wary");
+    let pid = scene.server.pid();
+    let mut dice = Dice::thrown("what hostile clients send");
+    let samples = frame_samples();
+    // Whatever is made at the first of them is there.
+    let mut before = None;
+    let end = Instant::now() + Duration::from_secs(3);
+    scene.honest.say("honest 2500");
+    let mut rounds = 0;
+    while Instant::now() < end {
+        let mut stream = scene.connected();
+        let mut bytes =
+            if dice.below(8) == 0 { dice.bytes(16) } else { Preamble { version: VERSION, window: 9 }.to_bytes().to_vec() };
+        for _ in 0..dice.below(20) {
+            bytes.extend(if dice.below(2) == 0 {
+                bend(&samples, &mut dice)
+            } else {
+                samples[dice.below(samples.len() as u64) as usize].clone()
+            });
+        }
+        for piece in bytes.chunks(1 + dice.below(400) as usize) {
+            if stream.write_all(piece).is_err() {
+                break;
+            }
+        }
+        match dice.below(3) {
+            // Gone in the middle.
+            0 => {}
+            1 => drop(stream.shutdown(Shutdown::Write)),
+            _ => {
+                let _ = stream.set_read_timeout(Some(Duration::from_millis(5)));
+                let _ = stream.read(&mut [0; 4096]);
+            }
+        }
+        rounds += 1;
+        if rounds == 50 {
+            before = Some(Usage::of(pid));
+        }
+    }
+    let numbers = scene.honest.hear().numbers("the honest client");
+    println!("{rounds} hostile clients; honest: {} calls, the longest {:.1} ms", numbers[0], numbers[1] as f64 / 1e6);
+    assert!(numbers[1] < 1_000_000_000, "{numbers:?}");
+    assert!(scene.server.lives() && before.is_some());
+    eventually("no connection is left but the honest client's", || {
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+        let names = threads.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+        let readers = names.filter(|name| name.trim() == "upcall-net-in").count();
+        if readers == 1 { Ok(()) } else { Err(format!("{readers} readers")) }
+    });
+    assert_eq!(scene.honest.ask("add 2 3").numbers("afterwards"), [5]);
+}
+
+/// A server that answers with anything: its client gets errors, and neither ends nor hangs.
+#[test]
+fn bent_messages_from_servers() {
+    let _company = in_company();
+    let place = place();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let name = format!("tcp://{}/trial", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let mut dice = Dice::thrown("what a hostile server says");
+        let samples = frame_samples();
+        for stream in listener.incoming().flatten() {
+            let mut dice = Dice::new(dice.any());
+            let samples = samples.clone();
+            std::thread::spawn(move || answer_anything(stream, &samples, &mut dice));
+        }
+    });
+    let mut client = place.client();
+    let numbers = client.ask(&format!("endure {name} 3000")).numbers("a client that endures");
+    println!(
+        "{} binds, {} calls, {} errors, the longest call {:.1} ms",
+        numbers[0],
+        numbers[1],
+        numbers[2],
+        numbers[3] as f64 / 1e6
+    );
+    assert!(numbers[0] > 10 && numbers[2] > 0, "{numbers:?}");
+    assert!(numbers[3] < 12_000_000_000, "{numbers:?}");
+}
+
+/// Answers as a server would, with the right numbers most times and anything in them; then hangs up.
+fn answer_anything(mut stream: TcpStream, samples: &[Vec<u8>], dice: &mut Dice) {
+    let _ = stream.write_all(&Preamble { version: VERSION, window: 1 + dice.below(300) as u16 }.to_bytes());
+    let mut bytes = [0; PREAMBLE];
+    if stream.read_exact(&mut bytes).is_err() {
+        return;
+    }
+    for _ in 0..dice.below(200) {
+        let mut bytes = [0; HEAD];
+        if stream.read_exact(&mut bytes).is_err() {
+            return;
+        }
+        let Ok(asked) = Head::read(&bytes) else { return };
+        let mut body = vec![0; asked.len];
+        if stream.read_exact(&mut body).is_err() {
+            return;
+        }
+        let answer = match (asked.kind, dice.below(30)) {
+            // Half a message would be waited for.
+            (Kind::Call, 0) => {
+                let _ = stream.write_all(&bend(samples, dice));
+                return;
+            }
+            (Kind::Ask, _) => {
+                // A binding with as many procedures as `trial` has, most times.
+                let count = upcall_tests::interfaces::trial::INTERFACE.procedures.len() as u8;
+                let mut numbers = vec![1, if dice.below(10) == 0 { dice.any() as u8 & 0x7f } else { count }];
+                numbers.extend(0..count);
+                Head { kind: Kind::Answer, ..asked }.with(&Block::from(&*numbers))
+            }
+            _ => {
+                let number = if dice.below(3) == 0 { dice.below(12) as u16 } else { 0 };
+                let len = dice.below(90) as usize;
+                let mut body = dice.bytes(len);
+                // Counts and offsets that are nearly right.
+                body.iter_mut().for_each(|byte| *byte &= [0, 0, 0x1f, 0xff][dice.below(4) as usize]);
+                Head { kind: Kind::Reply, number, ..asked }.with(&Block::from(&*body))
+            }
+        };
+        if stream.write_all(&answer).is_err() {
+            return;
+        }
+    }
+}
+
+/// Who stops in the middle of a message does not keep its place for ever, nor what it has sent.
+#[test]
+fn who_does_not_go_on_is_cut_off() {
+    let _company = in_company();
+    let mut scene = Scene::new("");
+    let start = Instant::now();
+    let mut stalled: Vec<TcpStream> = (0..20)
+        .map(|number| {
+            let mut stream = scene.greeted();
+            let bytes = head(Kind::Call, 50_000).to_bytes();
+            stream.write_all(&bytes[..if number % 2 == 0 { HEAD } else { 11 }]).unwrap();
+            stream
+        })
+        .collect();
+    assert_eq!(scene.honest.ask("add 2 3").numbers("meanwhile"), [5]);
+    for stream in &mut stalled {
+        expect_closed(stream, "a message that does not go on");
+    }
+    assert!((9..16).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+    assert_eq!(scene.honest.ask("add 2 3").numbers("afterwards"), [5]);
+}
+
+/// A client that takes no replies is answered no more than it may leave, and others go on.
+#[test]
+fn who_does_not_read_holds_up_nobody() {
+    let _company = in_company();
+    let mut scene = Scene::new("");
+    let mut stream = scene.greeted();
+    stream.write_all(&frame_samples().swap_remove(0)).unwrap();
+    assert_eq!(frame(&mut stream).head.kind, Kind::Answer);
+    // `make`: 4 MB each, of which none is read.
+    for call in 0..200 {
+        let mut body = [0; 16];
+        body[..8].copy_from_slice(&4_000_000u64.to_le_bytes());
+        let head = Head { call, binding: 3, number: make(), ..head(Kind::Call, 0) };
+        stream.write_all(&head.with(&Block::from(&body[..]))).unwrap();
+    }
+    assert_eq!(scene.honest.ask("add 2 3").numbers("meanwhile"), [5]);
+    scene.honest.ask("honest 500").expect_ok("calls of all kinds");
+    drop(stream);
+    assert_eq!(scene.honest.ask("add 2 3").numbers("afterwards"), [5]);
+}
+
+fn make() -> u16 {
+    let procedures = &upcall_tests::interfaces::trial::INTERFACE.procedures;
+    procedures.iter().position(|procedure| procedure.name == "make").expect("a procedure") as u16
+}
