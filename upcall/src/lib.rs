@@ -56,6 +56,11 @@ pub mod thread {
     }
 }
 
+/// The examples of docs/network.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/network.md")]
+mod network {}
+
 /// What is exported in the folder of names, as `upcall ls` shows it.
 pub mod directory {
     pub use upcall_os::socket::Peer;
