@@ -49,6 +49,7 @@ pub mod case;
 pub mod child;
 mod contender;
 mod error;
+mod found;
 mod interrupted;
 mod like;
 mod limits;
@@ -64,6 +65,7 @@ mod progress;
 #[allow(unsafe_code)]
 mod raw;
 pub mod record;
+mod report;
 pub mod rpc;
 mod scratch;
 mod socket;

@@ -326,17 +326,16 @@ impl Idle for Processors {
                 break;
             }
         }
-        if let Some(rest) = rest {
-            VIEW.with_borrow_mut(|view| (view.rests, view.left) = (rest, (found, came)));
-        }
-        if brought {
-            VIEW.with_borrow_mut(|view| {
+        let Some(rest) = rest else { return };
+        VIEW.with_borrow_mut(|view| {
+            (view.rests, view.left) = (rest, (found, came));
+            if brought {
                 (view.donated, view.confined, view.stays, view.homesick) = (true, true, stay, false);
                 if Rc::ptr_eq(&lanes, &view.lanes) && view.donor.is_none_or(|(lane, _)| lane != found) {
                     view.donor = Some((found, MOST_OF_DONOR));
                 }
-            });
-        }
+            }
+        });
     }
 
     fn resume(&self, _vp: &Vp) {

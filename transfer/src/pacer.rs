@@ -168,7 +168,7 @@ impl HandOver {
             self.watch(clock::tick(), well);
         }
         self.slice = taken > A_SLICE;
-        self.interval = if there && taken <= TAKEN_TOO_LONG { 0 } else { (self.interval * 2 + 1).min(MOST_LEFT_OUT) };
+        self.interval = if well { 0 } else { (self.interval * 2 + 1).min(MOST_LEFT_OUT) };
         self.left_out = self.interval;
         there
     }

@@ -33,7 +33,7 @@ use std::time::Duration;
 use crate::built;
 use crate::case::{Mode, Placement};
 use crate::child::{Halves, Throughput};
-use crate::contender::{Contender, PEERS, Program};
+use crate::contender::{Contender, Program};
 pub use crate::error::RunError;
 use crate::interrupted::Interrupted;
 use crate::like::Like;
@@ -45,12 +45,13 @@ use crate::place::{self, Cpus};
 use crate::process::ChildError;
 use crate::progress::Progress;
 use crate::record::{Label, Record, Turn};
+pub use crate::report::Report;
+use crate::report::busy;
 pub use crate::rpc::Peers;
 use crate::rpc::calls_in;
 use crate::scratch::Scratch;
 use crate::stats::{Clock, Summary};
 use crate::threads::child::next;
-use crate::urpc::busy;
 
 /// The name of Upcall with default pacing as a system of `bench-child`.
 pub const DEFAULT: &str = "upcall-default";
@@ -92,17 +93,6 @@ pub struct Options {
     pub json: Option<PathBuf>,
     /// Less time: for trying out, not for numbers.
     pub quick: bool,
-}
-
-/// What was found.
-#[derive(Debug, Clone, Default)]
-pub struct Report {
-    /// One record for each case and system.
-    pub records: Vec<Record>,
-    /// What a reader of the numbers should know.
-    pub notes: Vec<String>,
-    /// What could not be measured, and why.
-    pub failures: Vec<String>,
 }
 
 /// Times of a run.
@@ -169,7 +159,7 @@ struct Tested {
 /// A caller, and what its turns have come to.
 struct Tester {
     caller: Caller,
-    turns: Vec<(Tested, (f64, f64))>,
+    turns: Vec<Turn<Tested>>,
     out: bool,
 }
 
@@ -208,7 +198,7 @@ struct Point {
 pub fn run(options: &Options) -> Result<Report, RunError> {
     let cpus = Cpus::allowed().map_err(RunError::System)?;
     let allowed = place::allowed().map_err(RunError::System)?;
-    let peers: Vec<Contender> = PEERS.into_iter().filter(|peer| options.peers.names().contains(&peer.name)).collect();
+    let peers = options.peers.meant();
     let peers_exe = match peers.iter().any(|peer| peer.program == Program::Peers) {
         true => built::peers(&options.exe)?,
         false => PathBuf::new(),
@@ -272,22 +262,20 @@ impl<'a> Runner<'a> {
                 turns.push(Turn { found, lines: (self.line_ns, self.line_ns) });
             }
             for tester in testers.iter_mut().filter(|tester| !tester.out) {
-                self.progress.say(&say, &format!("{}, {}", tester.caller.name, tester.caller.placement));
-                let (found, lines) = self.between_lines(|runner| runner.tests(&tester.caller));
-                match self.survives(found, &format!("{}, {}", tester.caller.name, tester.caller.placement))? {
-                    Some(found) => tester.turns.push((found, lines)),
+                let name = format!("{}, {}", tester.caller.name, tester.caller.placement);
+                match self.turn(&say, &name, |runner| runner.tests(&tester.caller))? {
+                    Some(turn) => tester.turns.push(turn),
                     None => tester.out = true,
                 }
             }
             for point in points.iter_mut().filter(|point| !point.out) {
                 let name = format!("{}, {}, {}", point.measure.name(), point.caller.name, point.config);
-                self.progress.say(&say, &name);
-                let (found, lines) = self.between_lines(|runner| match point.measure {
+                let measure = |runner: &mut Self| match point.measure {
                     Measure::Processors(processors) => runner.crowd(point, processors),
                     Measure::Mix(mix) => runner.mix(point, MIXES[mix].1),
-                });
-                match self.survives(found, &name)? {
-                    Some(found) => point.turns.push(Turn { found, lines }),
+                };
+                match self.turn(&say, &name, measure)? {
+                    Some(turn) => point.turns.push(turn),
                     None => point.out = true,
                 }
             }
@@ -297,21 +285,22 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// What `measure` finds, with the cache line probed before and after.
-    fn between_lines<T>(&mut self, measure: impl FnOnce(&mut Self) -> T) -> (T, (f64, f64)) {
+    /// A turn of what is called `name`, with the cache line probed before and after; `None` if it failed, which the report says.
+    fn turn<T>(
+        &mut self,
+        round: &str,
+        name: &str,
+        measure: impl FnOnce(&mut Self) -> Result<T, ChildError>,
+    ) -> Result<Option<Turn<T>>, RunError> {
+        self.progress.say(round, name);
         let before = self.line_ns;
         let found = measure(self);
         self.line_ns = line::round_trip_ns(&self.cpus);
-        (found, (before, self.line_ns))
-    }
-
-    /// What was found; `None` if it failed, which the report says.
-    fn survives<T>(&mut self, found: Result<T, ChildError>, what: &str) -> Result<Option<T>, RunError> {
         match found {
-            Ok(found) => Ok(Some(found)),
+            Ok(found) => Ok(Some(Turn { found, lines: (before, self.line_ns) })),
             Err(ChildError::Interrupted) => Err(RunError::Interrupted),
             Err(error) => {
-                self.report.failures.push(format!("{what}: {error}"));
+                self.report.failures.push(format!("{name}: {error}"));
                 Ok(None)
             }
         }
@@ -413,10 +402,10 @@ impl<'a> Runner<'a> {
     fn leave_like(&mut self, testers: &mut [Tester]) {
         let two = |tester: &&mut Tester| tester.caller.placement == Placement::TwoCores;
         let probes: Vec<Vec<_>> =
-            testers.iter_mut().filter(two).map(|tester| tester.turns.iter().map(|turn| turn.1).collect()).collect();
+            testers.iter_mut().filter(two).map(|tester| tester.turns.iter().map(|turn| turn.lines).collect()).collect();
         let like = Like::of(&probes);
         let all = probes.iter().flatten().count();
-        testers.iter_mut().filter(two).for_each(|tester| tester.turns.retain(|turn| like.has(turn.1)));
+        testers.iter_mut().filter(two).for_each(|tester| tester.turns.retain(|turn| like.has(turn.lines)));
         let left = testers.iter_mut().filter(two).map(|tester| tester.turns.len()).sum::<usize>();
         if left < all || like.moved() {
             let (least, most) = Like::span(probes.iter().flatten());
@@ -434,11 +423,11 @@ impl<'a> Runner<'a> {
         }
         for Tester { caller, turns, .. } in testers.iter().filter(|tester| !tester.turns.is_empty()) {
             for (at, test) in TESTS.into_iter().enumerate() {
-                let turns: Vec<_> = turns.iter().map(|(found, lines)| Turn { found: found.tests[at], lines: *lines }).collect();
+                let turns: Vec<_> = turns.iter().map(|turn| Turn { found: turn.found.tests[at], lines: turn.lines }).collect();
                 records.push(caller.label(test.name()).latency(&turns));
             }
             for (half, of) in HALVES.into_iter().zip([|halves: Halves| halves.there, |halves: Halves| halves.back]) {
-                let turns = turns.iter().filter_map(|(found, lines)| Some(Turn { found: of(found.halves?), lines: *lines }));
+                let turns = turns.iter().filter_map(|turn| Some(Turn { found: of(turn.found.halves?), lines: turn.lines }));
                 let turns: Vec<_> = turns.collect();
                 if !turns.is_empty() {
                     records.push(caller.label(half).latency(&turns));
@@ -481,6 +470,7 @@ fn minimal(cpu: usize) -> std::io::Result<[Summary; 2]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contender::PEERS;
 
     #[test]
     fn a_crossing_takes_longer_than_a_call() {

@@ -46,20 +46,11 @@ use crate::place::{self, Cpus};
 use crate::process::ChildError;
 use crate::progress::Progress;
 use crate::record::{self, Label, Record, Turn};
+pub use crate::report::Report;
+use crate::report::busy;
 use crate::rpc::calls_in;
 use crate::scratch::Scratch;
 use crate::stats::{Summary, median};
-
-/// What was found.
-#[derive(Debug, Clone, Default)]
-pub struct Report {
-    /// One record for each case, configuration and system.
-    pub records: Vec<Record>,
-    /// What a reader of the numbers should know, also which configurations this machine has no processors for.
-    pub notes: Vec<String>,
-    /// What could not be measured, and why.
-    pub failures: Vec<String>,
-}
 
 /// Times of a run.
 struct Plan {
@@ -331,13 +322,6 @@ impl<'a> Runner<'a> {
         self.report.records.extend(measured.map(|(part, turns, _)| label(*part).latency(turns)));
         Ok(())
     }
-}
-
-/// Says that other programs are running, if they are: both processors are needed.
-pub(crate) fn busy() -> Option<String> {
-    let load: f64 = std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()?;
-    (load > 0.5)
-        .then(|| format!("other programs were running when this began (load average {load:.1}): single figures may be far off"))
 }
 
 fn label<'a>(case: &'a str, system: &'a str, (placement, mode): (Placement, Mode)) -> Label<'a> {
