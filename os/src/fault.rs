@@ -35,6 +35,8 @@ points! {
     ClientAsked = "client-asked",
     /// The channel is open, the binding is not known yet.
     ClientOpened = "client-opened",
+    /// It is about to bring other A-stacks than it had guessed.
+    ClientBringsStacks = "client-brings-stacks",
     /// It has bound.
     ClientBound = "client-bound",
     /// It has taken an A-stack or a segment for a call.
@@ -71,6 +73,8 @@ points! {
     ServerMapped = "server-mapped",
     /// It is about to enter a binding.
     ServerBinds = "server-binds",
+    /// It is about to map A-stacks that were brought later.
+    ServerMapsStacks = "server-maps-stacks",
     /// It is about to open a lane.
     ServerOpensLane = "server-opens-lane",
     /// It is about to map a segment.

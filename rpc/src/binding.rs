@@ -4,7 +4,7 @@
 
 use crate::brought::{Waiting, aside};
 use crate::error::BindError;
-use crate::interface::{Interface, Procedure, Wanted};
+use crate::interface::{self, Descriptor, Interface, Procedure, Wanted, check_descriptors};
 use crate::link::{self, Asked, Link, refused};
 use crate::names;
 use crate::network::address::{self, Address};
@@ -90,6 +90,12 @@ pub(crate) struct Bound {
     pub(crate) result: AtomicU32,
 }
 
+impl Bound {
+    fn new(tag: u16, class: Option<usize>) -> Self {
+        Self { tag, class, result: AtomicU32::new(0) }
+    }
+}
+
 impl fmt::Debug for Binding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Inner { name, interface, way, .. } = &*self.inner;
@@ -119,49 +125,39 @@ impl Binding {
         }
         let deadline = link::patience_ends();
         let socket = names::find(name)?;
-        let plan = interface.plan();
-        let mut astacks = None;
+        // Those that the server most likely has, too; made while it does its part.
+        let mut guessed = None;
         let ask = |id| {
-            let resource = |what: &str| {
-                let what = what.to_string();
-                move |error| BindError::Resource { what, error }
-            };
-            let mut memory = None;
-            if plan.bytes() > 0 {
-                let file = MemoryFile::create("upcall-astacks", plan.bytes()).map_err(resource("the memory of the A-stacks"))?;
-                astacks = Region::new(Mapping::shared(&file).map_err(resource("mapping the A-stacks"))?);
-                memory = Some(file);
-            }
+            let (memory, region) = astacks(interface.plan().bytes())?.unzip();
+            guessed = region;
             let request = ClientRequest::Bind {
                 id,
                 name: name.into(),
                 interface: interface.id.to_string(),
                 procedures: interface.procedures.iter().map(Wanted::from).collect(),
-                classes: plan.classes().iter().map(|class| (class.size, class.count)).collect(),
+                stacks: guessed.as_ref().map_or(0, |region| region.len() as u32),
             };
             Ok(Asked { request, memory })
         };
         let (link, id, answer) = Link::bind(name, &socket, deadline, ask)?;
-        let numbers = match answer {
-            Answer::Bound { numbers } if numbers.len() == interface.procedures.len() => numbers,
+        let descriptors = match answer {
+            Answer::Bound { procedures } => procedures,
             Answer::Refused(refusal) => return Err(refused(name, &interface.id, refusal)),
             _ => return Err(BindError::Protocol { what: "another answer than a binding".into() }),
         };
-        let bound = |(procedure, number): (&Procedure, u16)| Bound {
-            tag: server::tag(id, number),
-            class: plan.class_for(procedure.astack_bytes()),
-            result: AtomicU32::new(0),
-        };
-        let procedures = interface.procedures.iter().zip(numbers).map(bound).collect();
-        let gates = plan.classes().iter().map(|class| Gate::new(class.count)).collect();
-        let way = Way::Near(Near { link, id, plan, astacks, gates });
-        Ok(Self::new(way, name, interface, procedures))
+        check_descriptors(&descriptors, interface.procedures.len()).map_err(|what| BindError::Protocol { what })?;
+        let mut near = Near::new(link, id, &descriptors, guessed);
+        near.bring_astacks(name, deadline)?;
+        point(Point::ClientBound);
+        let procedures = descriptors.iter().map(|told| Bound::new(server::tag(id, told.number), near.plan.class_for(told.bytes)));
+        let procedures = procedures.collect();
+        Ok(Self::new(Way::Near(near), name, interface, procedures))
     }
 
     fn bind_far(name: &str, address: &Address, interface: &'static Interface) -> Result<Self, BindError> {
-        let (far, numbers) = far::bind(address, name, interface)?;
-        let bound = |number| Bound { tag: number, class: None, result: AtomicU32::new(0) };
-        Ok(Self::new(Way::Far(far), name, interface, numbers.into_iter().map(bound).collect()))
+        let (far, descriptors) = far::bind(address, name, interface)?;
+        let procedures = descriptors.iter().map(|told| Bound::new(told.number, None)).collect();
+        Ok(Self::new(Way::Far(far), name, interface, procedures))
     }
 
     fn new(way: Way, name: &str, interface: &'static Interface, procedures: Vec<Bound>) -> Self {
@@ -325,7 +321,38 @@ impl From<&Procedure> for Wanted {
     }
 }
 
+/// Memory for A-stacks of so many bytes in all, and where it is mapped here; nothing for none.
+fn astacks(bytes: usize) -> Result<Option<(MemoryFile, Arc<Region>)>, BindError> {
+    if bytes == 0 {
+        return Ok(None);
+    }
+    let unable = |error| BindError::Resource { what: format!("{bytes} bytes of A-stacks"), error };
+    let memory = MemoryFile::create("upcall-astacks", bytes).map_err(unable)?;
+    let region = Region::new(Mapping::shared(&memory).map_err(unable)?);
+    let region = region.ok_or_else(|| BindError::Protocol { what: "read-only A-stacks".into() })?;
+    Ok(Some((memory, region)))
+}
+
 impl Near {
+    /// A binding that stands. What was guessed are its A-stacks if the list needs no more.
+    fn new(link: Arc<Link>, id: u16, descriptors: &[Descriptor], guessed: Option<Arc<Region>>) -> Self {
+        let plan = interface::plan(descriptors);
+        let gates = plan.classes().iter().map(|class| Gate::new(class.count)).collect();
+        let astacks = guessed.filter(|region| region.len() >= plan.bytes());
+        Self { link, id, plan, astacks, gates }
+    }
+
+    /// Makes the A-stacks that the list needs, if they were not guessed, and has the server map them too.
+    fn bring_astacks(&mut self, name: &str, deadline: Instant) -> Result<(), BindError> {
+        if self.astacks.is_some() {
+            return Ok(());
+        }
+        let Some((memory, region)) = astacks(self.plan.bytes())? else { return Ok(()) };
+        self.link.bring_astacks(name, self.id, &memory, deadline)?;
+        self.astacks = Some(region);
+        Ok(())
+    }
+
     /// Drops the client's hold on a resource. Whether the server could be told.
     fn release(&self, ends: Option<Instant>, handle: Handle, hand_off: HandOff) -> bool {
         let mut request = Image::new(0, server::tag(self.id, server::RELEASE), NO_ASTACK);

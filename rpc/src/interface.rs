@@ -1,12 +1,12 @@
 //! Interfaces as both sides know them: procedure descriptors, compiled from WIT.
 //!
-//! Source: LRPC, section 3.1: the procedure descriptor list, with the number of simultaneous calls and the size of the argument stack for each procedure. There the
-//! server's list decides; here the client brings the memory, so the A-stacks of a binding follow from the client's descriptors, and the server checks what it is told of them.
+//! Source: LRPC, section 3.1: the clerk answers a binder with the procedure descriptor list ([`Descriptor`]): the entry of each procedure, the number of simultaneous calls and the
+//! size of its argument stack. The server's list decides, as there; but its client brings the memory of the A-stacks, once it has the list, so that clients cannot exhaust a server.
 
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
-use upcall_shm::astack::Plan;
+use upcall_shm::astack::{LARGEST, MOST, Plan};
 use upcall_shm::slot::INLINE;
 
 /// An interface.
@@ -37,7 +37,7 @@ pub struct Part {
 /// The most procedures of an interface.
 pub const MOST_PROCEDURES: usize = 1000;
 
-/// A procedure descriptor.
+/// A procedure, as it was compiled.
 #[derive(Clone, Debug)]
 pub struct Procedure {
     /// Its name, for example `open` or `file.read`.
@@ -50,7 +50,7 @@ pub struct Procedure {
     pub args: Extent,
     /// The block of its results.
     pub results: Extent,
-    /// Simultaneous calls for which there are A-stacks, in the client's descriptor; a call beyond them waits for one to come back. Procedures whose A-stacks are
+    /// Simultaneous calls for which there are A-stacks, by the server's word; a call beyond them waits for one to come back. Procedures whose A-stacks are
     /// of one class share them.
     pub calls: u16,
     /// The longest values.
@@ -103,10 +103,56 @@ impl Interface {
         Footprint { channel: upcall_shm::channel::BYTES, astacks: self.plan().bytes(), kept_segments: crate::link::KEEP }
     }
 
-    /// The A-stacks that a client with this interface makes for a binding. The server is told their classes, not the descriptors.
+    /// The A-stacks of a binding to all of it, at a server that has this interface.
     pub fn plan(&self) -> Plan {
-        Plan::for_procedures(self.procedures.iter().map(|procedure| (procedure.astack_bytes(), procedure.calls)))
+        plan(&self.descriptors((0..).take(self.procedures.len())))
     }
+
+    /// The procedure descriptor list for these of its procedures.
+    pub(crate) fn descriptors(&self, numbers: impl IntoIterator<Item = u16>) -> Vec<Descriptor> {
+        let describe = |number: u16| {
+            let procedure = &self.procedures[usize::from(number)];
+            let bytes = procedure.astack_bytes().min(LARGEST);
+            Descriptor { number, calls: procedure.calls.clamp(1, MOST), bytes }
+        };
+        numbers.into_iter().map(describe).collect()
+    }
+}
+
+/// What a server tells of a procedure when a client binds (LRPC's procedure descriptor).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Descriptor {
+    /// Its number at the server: the entry.
+    pub number: u16,
+    /// Simultaneous calls for which there are A-stacks; 1 to 64.
+    pub calls: u16,
+    /// Bytes of an A-stack, before it is rounded up to its class; at most 1 MiB, and 0 if slots alone do. Values that do not fit travel by a segment.
+    pub bytes: u32,
+}
+
+impl Descriptor {
+    /// What a server that keeps to the protocol could not have said of one procedure; the numbers of A-stacks and their sizes bound the memory that its client makes.
+    fn fault(&self) -> Option<String> {
+        let Self { number, calls, bytes } = *self;
+        let sound = usize::from(number) < MOST_PROCEDURES && (1..=MOST).contains(&calls) && bytes <= LARGEST;
+        (!sound).then(|| format!("a procedure with number {number}, and {calls} A-stacks of {bytes} bytes"))
+    }
+}
+
+/// Checks the list that a server gave to a client which asked for `wanted` procedures.
+///
+/// # Errors
+/// What it could not have said.
+pub(crate) fn check_descriptors(list: &[Descriptor], wanted: usize) -> Result<(), String> {
+    if list.len() != wanted {
+        return Err(format!("descriptors of {} procedures, not of {wanted}", list.len()));
+    }
+    list.iter().find_map(Descriptor::fault).map_or(Ok(()), Err)
+}
+
+/// The A-stacks of a binding with this list.
+pub(crate) fn plan(list: &[Descriptor]) -> Plan {
+    Plan::for_procedures(list.iter().map(|procedure| (procedure.bytes, procedure.calls)))
 }
 
 /// The memory that a client brings so that it can call, in bytes of address space: pages that are never used take none.
@@ -218,5 +264,22 @@ mod tests {
         let plan = interface(vec![procedure("a", ""), procedure("b", "")]).plan();
         assert_eq!(plan.classes().len(), 1);
         assert_eq!(plan.bytes(), 5 * 256);
+    }
+
+    #[test]
+    fn a_servers_list_is_checked() {
+        let server = interface(vec![procedure("a", ""), procedure("b", ""), procedure("c", "")]);
+        let list = server.descriptors([2, 0]);
+        assert_eq!(list[0], Descriptor { number: 2, calls: 5, bytes: 200 });
+        assert_eq!(check_descriptors(&list, 2), Ok(()));
+        assert!(check_descriptors(&list, 3).is_err());
+        for (number, calls, bytes) in [(1000, 5, 200), (u16::MAX, 5, 200), (0, 0, 200), (0, 65, 200), (0, 5, LARGEST + 1)] {
+            let said = check_descriptors(&[Descriptor { number, calls, bytes }], 1).unwrap_err();
+            assert!(said.contains(&number.to_string()) && said.contains(&bytes.to_string()), "{said}");
+        }
+        // What is beyond the protocol's bounds in a server's own interface is not told.
+        let mut much = procedure("much", "");
+        (much.calls, much.args.tail) = (1000, 2 << 20);
+        assert_eq!(check_descriptors(&interface(vec![much]).descriptors([0]), 1), Ok(()));
     }
 }

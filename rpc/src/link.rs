@@ -481,8 +481,18 @@ impl Link {
         link.watch(clerk).map_err(unable("watching the server"))?;
         point(Point::ClientOpened);
         let (answer, _) = binding.and_then(|serial| talk.hear(serial)).map_err(failed)?;
-        point(Point::ClientBound);
         Ok((link, FIRST, answer))
+    }
+
+    /// Brings the A-stacks of a binding that stands. Waits until `deadline` for the server to map them.
+    pub(crate) fn bring_astacks(&self, name: &str, id: u16, memory: &MemoryFile, deadline: Instant) -> Result<(), BindError> {
+        point(Point::ClientBringsStacks);
+        let brought = self.control.exchange(ClientRequest::Stacks { id }, &[memory.as_fd()], deadline);
+        match brought.map_err(|error| self.control.failed(error, name))? {
+            (Answer::Mapped, _) => Ok(()),
+            (Answer::Refused(refusal), _) => Err(refused(name, "", refusal)),
+            _ => Err(BindError::Protocol { what: "another answer than mapped A-stacks".into() }),
+        }
     }
 
     /// Has the clerk close the channel when the server ends.

@@ -6,6 +6,7 @@
 use crate::ceilings::{Account, Holding, Kind, Over};
 use crate::clerk::{Clerk, Watched};
 use crate::endpoint::Endpoint;
+use crate::interface::{Wanted, plan};
 use crate::keeper::Keeper;
 use crate::server::{Bound, ClientBinding, MOST_BINDINGS};
 use crate::session::Session;
@@ -23,11 +24,10 @@ use upcall_os::fault::{Point, point};
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Message, Peer, Received};
-use upcall_shm::astack::{Class, Plan};
 use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
 use upcall_shm::station::PeerStation;
-use upcall_shm::tally::{Came, Tally};
+use upcall_shm::tally::Came;
 use upcall_transfer::server::Caller;
 use upcall_transfer::{Domain, Request, Serve, ServerChannel};
 
@@ -217,7 +217,7 @@ impl ClientPeer {
             channel.close();
         }
         for bound in self.shared.bindings.iter().filter_map(OnceLock::get) {
-            self.revoke(bound);
+            bound.revoke(&self.keeper);
         }
         self.shared.segments().clear();
     }
@@ -225,17 +225,9 @@ impl ClientPeer {
     /// Revokes those of its bindings for which `which` says so. Returns how many.
     pub(crate) fn revoke_some(&self, which: &mut dyn FnMut(&ClientBinding<'_>) -> bool) -> usize {
         let Peer { pid, uid, .. } = self.peer;
-        let stands = self.shared.bindings.iter().filter_map(OnceLock::get).filter(|bound| !bound.revoked.load(Ordering::Relaxed));
+        let stands = self.shared.bindings.iter().filter_map(OnceLock::get).filter(|bound| !bound.is_revoked());
         let chosen = stands.filter(|bound| which(&ClientBinding { name: &bound.entry.name, pid, uid }));
-        chosen.inspect(|bound| self.revoke(bound)).count()
-    }
-
-    fn revoke(&self, bound: &Bound) {
-        if !bound.revoked.swap(true, Ordering::SeqCst) {
-            bound.entry.clients.fetch_sub(1, Ordering::Relaxed);
-            bound.tally.iter().for_each(Tally::end);
-            self.keeper.take(bound.session.close());
-        }
+        chosen.inspect(|bound| bound.revoke(&self.keeper)).count()
     }
 
     /// Reads what the client has sent. Returns whether it is still there.
@@ -275,12 +267,16 @@ impl ClientPeer {
         let answer = match request {
             ClientRequest::Open { version } => descriptors.and_then(|descriptors| self.open(version, descriptors, &mut out)),
             // Whom the policy has not let in has no channel, and is told and given nothing.
-            ClientRequest::Bind { .. } | ClientRequest::Segment { .. } if self.channel.get().is_none() => {
+            ClientRequest::Bind { .. } | ClientRequest::Stacks { .. } | ClientRequest::Segment { .. }
+                if self.channel.get().is_none() =>
+            {
                 Err(protocol("the channel comes first"))
             }
-            ClientRequest::Bind { id, name, interface, procedures, classes } => {
-                descriptors.and_then(|descriptors| self.bind(id, &name, &interface, &procedures, &classes, descriptors))
-            }
+            ClientRequest::Bind { id, name, interface, procedures, stacks } => descriptors.and_then(|descriptors| {
+                let brought = (stacks as usize, descriptors);
+                self.bind(id, &name, &interface, &procedures, brought)
+            }),
+            ClientRequest::Stacks { id } => descriptors.and_then(|descriptors| self.bring_astacks(id, descriptors)),
             ClientRequest::Segment { number, len } => descriptors.and_then(|descriptors| self.segment(number, len, descriptors)),
             ClientRequest::List => self.list(&mut out),
             ClientRequest::Tallies => self.tallies(&mut out),
@@ -290,7 +286,7 @@ impl ClientPeer {
                 return opened.map_err(|refusal| farewell(&self.connection, refusal)).is_ok();
             }
             ClientRequest::Unbind { id } => {
-                self.shared.bound(id).iter().for_each(|bound| self.revoke(bound));
+                self.shared.bound(id).iter().for_each(|bound| bound.revoke(&self.keeper));
                 return true;
             }
             ClientRequest::DropSegment { number } => {
@@ -364,46 +360,52 @@ impl ClientPeer {
         id: u16,
         name: &str,
         interface: &str,
-        procedures: &[crate::interface::Wanted],
-        classes: &[(u32, u16)],
-        descriptors: Vec<OwnedFd>,
+        wanted: &[Wanted],
+        (stacks, descriptors): (usize, Vec<OwnedFd>),
     ) -> Result<Answer, Refusal> {
         let endpoint = self.endpoint.upgrade().ok_or_else(|| protocol("the server is ending"))?;
-        // Whom the policy refused has no channel.
-        if self.channel.get().is_none() || procedures.len() > crate::interface::MOST_PROCEDURES {
-            return Err(protocol("a binding without a channel, or to more procedures than an interface has"));
-        }
-        let (entry, numbers) = endpoint.exports().bind(name, interface, procedures)?;
-        let classes: Vec<_> = classes.iter().take(64).map(|&(size, count)| Class { size, count }).collect();
-        let plan = Plan::new(classes).map_err(protocol)?;
-        let astacks = match (plan.bytes(), descriptors.into_iter().next()) {
-            (0, _) => None,
-            (_, None) => return Err(protocol("A-stacks without memory")),
-            (bytes, Some(fd)) => {
-                self.hold(Kind::Mappings, 1)?;
-                self.hold(Kind::Bytes, bytes)?;
-                let memory = MemoryFile::adopt(fd, bytes).map_err(protocol)?;
-                let map = Mapping::shared(&memory).map_err(|error| resource("mapping the A-stacks", &error))?;
-                Region::new(map)
-            }
-        };
+        let (entry, procedures) = endpoint.exports().bind(name, interface, wanted)?;
         point(Point::ServerBinds);
         let cell = self.shared.bindings.get(usize::from(id)).ok_or_else(|| protocol("a binding number out of range"))?;
-        entry.clients.fetch_add(1, Ordering::Relaxed);
-        let tally = endpoint.tallies().open(name, interface, self.peer.pid, clock::stamp(Instant::now()));
-        let bound = Bound {
-            entry,
-            tally,
-            session: Arc::new(Session::new(self.account.clone())),
-            plan,
-            astacks,
-            revoked: AtomicBool::new(false),
-        };
-        if let Err(bound) = cell.set(bound) {
-            bound.entry.clients.fetch_sub(1, Ordering::Relaxed);
+        if cell.get().is_some() {
             return Err(protocol("a binding number used twice"));
         }
-        Ok(Answer::Bound { numbers })
+        let plan = plan(&procedures);
+        let astacks = match stacks >= plan.bytes() {
+            true => self.map_astacks(plan.bytes(), descriptors)?,
+            false => None,
+        };
+        let tally = endpoint.tallies().open(name, interface, self.peer.pid, clock::stamp(Instant::now()));
+        let bound = Bound::new(entry, tally, Session::new(self.account.clone()), plan, astacks);
+        // The clerk alone binds, so the cell is empty still.
+        let _ = cell.set(bound);
+        Ok(Answer::Bound { procedures })
+    }
+
+    /// Takes the A-stacks of a binding whose list needs more than came with the request for it.
+    fn bring_astacks(&self, id: u16, descriptors: Vec<OwnedFd>) -> Result<Answer, Refusal> {
+        let bound = self.shared.bound(id).filter(|bound| !bound.is_revoked());
+        let bound = bound.ok_or_else(|| protocol("A-stacks for a binding that does not stand"))?;
+        if bound.plan.bytes() == 0 || bound.astacks.get().is_some() {
+            return Err(protocol("A-stacks for a binding that has its own already, or none"));
+        }
+        point(Point::ServerMapsStacks);
+        let astacks = self.map_astacks(bound.plan.bytes(), descriptors)?;
+        astacks.into_iter().for_each(|astacks| drop(bound.astacks.set(astacks)));
+        Ok(Answer::Mapped)
+    }
+
+    /// Maps so many bytes for A-stacks, of the memory that has come for them.
+    fn map_astacks(&self, bytes: usize, descriptors: Vec<OwnedFd>) -> Result<Option<Arc<Region>>, Refusal> {
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let fd = descriptors.into_iter().next().ok_or_else(|| protocol("A-stacks without memory"))?;
+        let memory = MemoryFile::adopt(fd, bytes).map_err(protocol)?;
+        self.hold(Kind::Mappings, 1)?;
+        self.hold(Kind::Bytes, bytes)?;
+        let map = Mapping::shared(&memory).map_err(|error| resource("mapping the A-stacks", &error))?;
+        Region::new(map).map(Some).ok_or_else(|| protocol("read-only A-stacks"))
     }
 
     fn segment(&self, number: u16, len: u64, descriptors: Vec<OwnedFd>) -> Result<Answer, Refusal> {

@@ -4,7 +4,8 @@
 
 use crate::decode::{Decoder, Malformed, Side};
 use crate::encode::{Encoder, Fault, block_len};
-use crate::interface::{Interface, MOST_PROCEDURES, Wanted, match_procedures};
+use crate::interface::{Descriptor, Interface, MOST_PROCEDURES, Wanted, match_procedures};
+use crate::keeper::Keeper;
 use crate::peer::Shared;
 use crate::session::Session;
 use crate::value::Put;
@@ -15,7 +16,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, OnceLock, RwLock};
 use std::time::Instant;
 use upcall_os::clock;
 use upcall_os::fault::{Point, point};
@@ -108,15 +109,19 @@ impl Exports {
         Ok(())
     }
 
-    /// What a binder may have: the entry and the numbers of the procedures it wants.
-    pub(crate) fn bind(&self, name: &str, interface: &str, wanted: &[Wanted]) -> Result<(Arc<Entry>, Vec<u16>), Refusal> {
+    /// What a binder may have: the entry and the descriptors of the procedures it wants.
+    pub(crate) fn bind(&self, name: &str, interface: &str, wanted: &[Wanted]) -> Result<(Arc<Entry>, Vec<Descriptor>), Refusal> {
+        if wanted.len() > MOST_PROCEDURES {
+            return Err(Refusal::Protocol("a binding to more procedures than an interface has".into()));
+        }
         let entry = self.read().get(name).cloned().ok_or(Refusal::NoSuchName)?;
         // Versions of one interface may differ; what counts is whether each procedure is understood alike.
         if without_version(interface) != without_version(&entry.interface.id) {
             return Err(Refusal::WrongInterface { exported: entry.interface.id.to_string() });
         }
         let numbers = match_procedures(wanted, entry.interface).map_err(Refusal::Mismatch)?;
-        Ok((entry, numbers))
+        let descriptors = entry.interface.descriptors(numbers);
+        Ok((entry, descriptors))
     }
 
     /// Takes all out, also those whose names could not be entered.
@@ -160,15 +165,37 @@ pub(crate) struct Bound {
     pub(crate) tally: Option<Tally>,
     pub(crate) session: Arc<Session>,
     pub(crate) plan: Plan,
-    pub(crate) astacks: Option<Arc<Region>>,
-    pub(crate) revoked: AtomicBool,
+    /// Once its client has brought what the plan needs.
+    pub(crate) astacks: OnceLock<Arc<Region>>,
+    revoked: AtomicBool,
 }
 
 impl Bound {
-    /// Of a client on another machine, whose values come in messages.
-    pub(crate) fn of_guest(entry: Arc<Entry>, tally: Option<Tally>, session: Arc<Session>) -> Self {
-        let plan = Plan::for_procedures(std::iter::empty());
-        Self { entry, tally, session, plan, astacks: None, revoked: AtomicBool::new(false) }
+    /// Counts the client as one of the entry's. On a machine of its own its values come in messages, and the plan has no A-stacks.
+    pub(crate) fn new(
+        entry: Arc<Entry>,
+        tally: Option<Tally>,
+        session: Session,
+        plan: Plan,
+        astacks: Option<Arc<Region>>,
+    ) -> Self {
+        entry.clients.fetch_add(1, Ordering::Relaxed);
+        let astacks = astacks.map(OnceLock::from).unwrap_or_default();
+        Self { entry, tally, session: Arc::new(session), plan, astacks, revoked: AtomicBool::new(false) }
+    }
+
+    /// Whether it is good no longer.
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.revoked.load(Ordering::Acquire)
+    }
+
+    /// Lets no call in any more, and leaves what the client holds to the keeper. Calls that run go on to their end.
+    pub(crate) fn revoke(&self, keeper: &Keeper) {
+        if !self.revoked.swap(true, Ordering::SeqCst) {
+            self.entry.clients.fetch_sub(1, Ordering::Relaxed);
+            self.tally.iter().for_each(Tally::end);
+            keeper.take(self.session.close());
+        }
     }
 }
 
@@ -396,7 +423,7 @@ pub(crate) fn serve(shared: &Shared, request: Request<'_>, came: Came) {
     let image = request.image();
     let refuse = |request: Request<'_>, tag| request.reply(&mut Image::new(0, tag, NO_ASTACK));
     let Some(bound) = shared.bound(image.tag() >> 10) else { return refuse(request, outcome::REVOKED) };
-    if bound.revoked.load(Ordering::Acquire) {
+    if bound.is_revoked() {
         return refuse(request, outcome::REVOKED);
     }
     let segment = match image.segment() {
@@ -407,7 +434,7 @@ pub(crate) fn serve(shared: &Shared, request: Request<'_>, came: Came) {
         },
     };
     let segment = segment.as_ref().and_then(|mapped| mapped.region.room(0, mapped.region.len()));
-    let Some((args, astack)) = brought(image, &bound.plan, bound.astacks.as_ref(), segment) else {
+    let Some((args, astack)) = brought(image, &bound.plan, bound.astacks.get(), segment) else {
         return refuse(request, outcome::REFUSED);
     };
     let procedure = image.tag() & 0x3ff;
@@ -425,7 +452,7 @@ pub(crate) fn serve(shared: &Shared, request: Request<'_>, came: Came) {
 
 /// The same for a client on another machine, whose arguments are here already. Gives the outcome, and the results.
 pub(crate) fn serve_guest(bound: &Bound, procedure: u16, args: &Block, ends: Option<Instant>) -> (u16, Block) {
-    if bound.revoked.load(Ordering::Acquire) {
+    if bound.is_revoked() {
         return (outcome::REVOKED, Block::default());
     }
     let answer = Cell::new(None);

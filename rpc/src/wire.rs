@@ -1,11 +1,11 @@
 //! The messages of the control connection, in postcard's encoding. They are few and rare; calls do not use them.
 
-use crate::interface::{Mismatch, Wanted};
+use crate::interface::{Descriptor, Mismatch, Wanted};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The version of these messages and of the channel's protocol.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 
 /// A client's request. `serial` comes back in the answer.
 #[derive(Debug, Serialize, Deserialize)]
@@ -18,8 +18,11 @@ pub(crate) struct ToServer {
 pub(crate) enum ClientRequest {
     /// Opens the channel. Descriptors: its memory, the client's station.
     Open { version: u32 },
-    /// Imports an interface as binding `id`. Descriptor: the memory of its A-stacks, if it has any.
-    Bind { id: u16, name: String, interface: String, procedures: Vec<Wanted>, classes: Vec<(u32, u16)> },
+    /// Imports an interface as binding `id`. Descriptor, if `stacks` is not 0: memory of so many bytes for its A-stacks. So many there would be by the client's own copy of the
+    /// interface, which saves it a second request as a rule: if the server's list needs more, this memory is not used.
+    Bind { id: u16, name: String, interface: String, procedures: Vec<Wanted>, stacks: u32 },
+    /// Brings the A-stacks that the list of a binding needs, and that the client had not guessed. Descriptor: their memory.
+    Stacks { id: u16 },
     /// Gives a binding up. No answer.
     Unbind { id: u16 },
     /// Opens a lane. Descriptor: the bell, for a virtual processor's. No answer; if it cannot be opened, the server closes the connection.
@@ -48,9 +51,9 @@ pub(crate) struct ToClient {
 pub(crate) enum Answer {
     /// The channel is open. Descriptors: the server's station, the bell to ring.
     Opened { home: u16 },
-    /// The binding stands; the numbers of the wanted procedures.
-    Bound { numbers: Vec<u16> },
-    /// The segment is mapped.
+    /// The binding stands: the procedure descriptor list, in the order of what was wanted. If it needs larger A-stacks than came with the request, they are to be brought.
+    Bound { procedures: Vec<Descriptor> },
+    /// The segment is mapped, or the A-stacks are.
     Mapped,
     /// The exports follow in the descriptor.
     Exports,

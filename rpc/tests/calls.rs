@@ -134,6 +134,14 @@ fn serve(name: &str, pacing: Pacing) -> (Running, Arc<AtomicU64>) {
     (running, things)
 }
 
+/// The interface with other A-stacks for `gather`.
+fn with_gather(calls: u16, tail: u32) -> &'static Interface {
+    let mut interface = TEST.clone();
+    let gather = interface.procedures.to_mut().iter_mut().find(|procedure| procedure.name == "gather").unwrap();
+    (gather.calls, gather.results.tail) = (calls, tail);
+    Box::leak(Box::new(interface))
+}
+
 fn unique(name: &str) -> String {
     format!("{name}-{}", std::process::id())
 }
@@ -325,6 +333,29 @@ fn a_client_may_bind_as_often_as_it_likes() {
         assert_eq!(binding.call::<_, u32>(1, &(round, 1u32)), Ok(round + 1));
         assert_eq!(kept[round as usize % 100].call::<_, u32>(1, &(round, 2u32)), Ok(round + 2));
     }
+}
+
+/// How many calls have A-stacks at once, and how large these are, the server tells who binds (LRPC, section 3.1); what the client was compiled with does not count.
+#[test]
+fn the_servers_list_decides() {
+    // Three calls come in together, or the third one waits until the first gives up waiting for it.
+    let come_together = |server: (u16, u32), client: (u16, u32)| {
+        let name = unique(&format!("list-{}-{}", server.0, client.0));
+        let things = Arc::new(AtomicU64::new(0));
+        let export = Export::new(with_gather(server.0, server.1), Test(things.clone()));
+        let _server = Server::new().export(&name, export).start().unwrap();
+        let binding = Binding::bind(&name, with_gather(client.0, client.1)).unwrap();
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| assert_eq!(binding.call::<_, Vec<u8>>(9, &(3u64,)), Ok(vec![7; 100])));
+            }
+        });
+        start.elapsed() < Duration::from_millis(650)
+    };
+    assert!(!come_together((2, 2000), (5, 0)), "two A-stacks are at the server's, and the client knows of none");
+    assert!(come_together((64, 2000), (1, 2000)), "64 A-stacks are at the server's, and the client knows of one");
+    assert!(come_together((1, 0), (1, 2000)), "none are at the server's");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::client::say;
 use crate::dice::Dice;
-use crate::speech::{Answer, Refusal, Request, ToClient, ToServer, VERSION};
+use crate::speech::{Answer, Refusal, Request, ToClient, ToServer, VERSION, any_list, plan};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -117,10 +117,13 @@ fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
                 out = vec![station.as_fd(), bell.as_fd()];
                 Answer::Opened { home: 0 }
             }
-            (_, Request::Bind { procedures, classes, .. }) => {
-                let len = classes.iter().map(|(size, count)| *size as usize * usize::from(*count)).sum();
-                descriptors.next().into_iter().for_each(|fd| given.add(0, fd, len));
-                Answer::Bound { numbers: (0..procedures.len() as u16).collect() }
+            (_, Request::Bind { procedures, .. }) => {
+                descriptors.next().into_iter().for_each(|fd| given.add(0, fd, plan(&any_list(1)).bytes()));
+                Answer::Bound { procedures: any_list(procedures.len()) }
+            }
+            (_, Request::Stacks { .. }) => {
+                descriptors.next().into_iter().for_each(|fd| given.add(0, fd, plan(&any_list(1)).bytes()));
+                Answer::Mapped
             }
             (_, Request::Segment { number, len }) => {
                 descriptors.next().into_iter().for_each(|fd| given.add(number, fd, len as usize));

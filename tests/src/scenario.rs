@@ -1,9 +1,11 @@
 //! One client's life, short, with every step of binding and calling in it.
 
 use crate::client::{Outcome, same};
-use crate::interfaces::trial::Trial;
+use crate::interfaces::trial::{INTERFACE, Trial};
 use std::error::Error;
+use std::sync::LazyLock;
 use std::time::Duration;
+use upcall::stub::{Binding, Interface};
 use upcall::{CallError, Pacing};
 
 /// Binds to `name`, calls with values of every size, takes an object and lets it go, leaves a call at its deadline, unbinds: from the main thread, or from a user-level one.
@@ -40,8 +42,20 @@ impl From<Box<dyn Error>> for Telling {
     }
 }
 
+fn with_other_limits() -> &'static Interface {
+    static OTHER: LazyLock<Interface> = LazyLock::new(|| {
+        let mut other = INTERFACE.clone();
+        other.procedures.to_mut().iter_mut().for_each(|procedure| (procedure.calls, procedure.args.tail) = (1, 0));
+        other
+    });
+    &OTHER
+}
+
 fn live(name: &str) -> Outcome {
+    // As a program that was compiled with other limits: it has to bring other A-stacks than it had guessed.
+    let others = Binding::bind(name, with_other_limits())?;
     let trial = Trial::bind(name)?;
+    drop(others);
     trial.null()?;
     same(trial.add(2, 3)?, 5)?;
     let text = "text".repeat(100);

@@ -19,7 +19,7 @@ use upcall_shm::slot::{Image, Slot};
 use upcall_shm::station::Station;
 
 /// The version that this program speaks.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// A client's request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -35,7 +35,8 @@ pub struct ToServer {
 #[allow(missing_docs, reason = "as in the runtime")]
 pub enum Request {
     Open { version: u32 },
-    Bind { id: u16, name: String, interface: String, procedures: Vec<(String, u64, String)>, classes: Vec<(u32, u16)> },
+    Bind { id: u16, name: String, interface: String, procedures: Vec<(String, u64, String)>, stacks: u32 },
+    Stacks { id: u16 },
     Unbind { id: u16 },
     OpenLane { number: u16, vp: Option<u16> },
     Segment { number: u16, len: u64 },
@@ -57,8 +58,13 @@ pub struct ToClient {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "as in the runtime")]
 pub enum Answer {
-    Opened { home: u16 },
-    Bound { numbers: Vec<u16> },
+    Opened {
+        home: u16,
+    },
+    /// Of each procedure its number, its simultaneous calls, and the bytes of its A-stack.
+    Bound {
+        procedures: Vec<(u16, u16, u32)>,
+    },
     Mapped,
     Exports,
     Refused(Refusal),
@@ -198,6 +204,22 @@ pub struct Hold {
     pub stacks: usize,
 }
 
+/// Asks for all procedures of an interface, and brings no A-stacks yet.
+pub fn bind_all(id: u16, name: &str, interface: &Interface) -> Request {
+    let wanted = interface.procedures.iter().map(|p| (p.name.to_string(), p.hash, p.signature.to_string()));
+    Request::Bind { id, name: name.into(), interface: interface.id.to_string(), procedures: wanted.collect(), stacks: 0 }
+}
+
+/// The list that a server gives which has no interface.
+pub fn any_list(procedures: usize) -> Vec<(u16, u16, u32)> {
+    (0..procedures as u16).map(|number| (number, 5, 1024)).collect()
+}
+
+/// The A-stacks of a binding with this list.
+pub fn plan(procedures: &[(u16, u16, u32)]) -> Plan {
+    Plan::for_procedures(procedures.iter().map(|&(_, calls, bytes)| (bytes, calls)))
+}
+
 fn mapped(file: &MemoryFile) -> io::Result<std::sync::Arc<Region>> {
     Region::new(Mapping::shared(file)?).ok_or_else(|| io::Error::other("read-only"))
 }
@@ -226,21 +248,21 @@ impl Hold {
             return Err(io::Error::other(format!("not opened: {opened:?}")));
         };
         let [_station, bell] = <[OwnedFd; 2]>::try_from(descriptors).map_err(|_| io::Error::other("descriptors"))?;
-        let plan: Plan = interface.plan();
-        // An interface whose calls need none gets some nevertheless.
-        let memory = MemoryFile::create("upcall-astacks", plan.bytes().max(64))?;
-        let astacks = mapped(&memory)?;
-        let bind = Request::Bind {
-            id: 0,
-            name: name.into(),
-            interface: interface.id.to_string(),
-            procedures: interface.procedures.iter().map(|p| (p.name.to_string(), p.hash, p.signature.to_string())).collect(),
-            classes: plan.classes().iter().map(|class| (class.size, class.count)).collect(),
-        };
-        let bound = speaker.ask(bind, &[memory.as_fd()]);
-        let Came::Answer(Answer::Bound { numbers }, _) = bound else {
+        let bound = speaker.ask(bind_all(0, name, interface), &[]);
+        let Came::Answer(Answer::Bound { procedures }, _) = bound else {
             return Err(io::Error::other(format!("not bound: {bound:?}")));
         };
+        let plan = plan(&procedures);
+        // An interface whose calls need none gets some nevertheless, which the server does not know of.
+        let memory = MemoryFile::create("upcall-astacks", plan.bytes().max(64))?;
+        let astacks = mapped(&memory)?;
+        if plan.bytes() > 0 {
+            let given = speaker.ask(Request::Stacks { id: 0 }, &[memory.as_fd()]);
+            let Came::Answer(Answer::Mapped, _) = given else {
+                return Err(io::Error::other(format!("A-stacks not mapped: {given:?}")));
+            };
+        }
+        let numbers = procedures.iter().map(|&(number, ..)| number).collect();
         let memory = MemoryFile::create("upcall-segment", 1 << 20)?;
         memory.allocate()?;
         let segment = mapped(&memory)?;

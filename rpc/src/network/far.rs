@@ -5,7 +5,7 @@ use crate::binding::{Binding, Way};
 use crate::call::{Unread, bad};
 use crate::encode::Encoder;
 use crate::error::{BindError, CallError};
-use crate::interface::{Interface, Wanted};
+use crate::interface::{Descriptor, Interface, Wanted, check_descriptors};
 use crate::link::{patience_ends, refused};
 use crate::server::{RELEASE, outcome};
 use crate::value::{Handle, Put};
@@ -97,7 +97,7 @@ fn head(binding: u32, number: u16) -> Head {
 }
 
 /// Binds to whoever exports the name at that address. Blocks the kernel thread.
-pub(crate) fn bind(address: &Address, text: &str, interface: &'static Interface) -> Result<(Far, Vec<u16>), BindError> {
+pub(crate) fn bind(address: &Address, text: &str, interface: &'static Interface) -> Result<(Far, Vec<Descriptor>), BindError> {
     let deadline = patience_ends();
     let link = FarLink::to(address, text, deadline)?;
     let id = link.ids.fetch_add(1, Ordering::Relaxed);
@@ -107,11 +107,14 @@ pub(crate) fn bind(address: &Address, text: &str, interface: &'static Interface)
         name: address.name.clone(),
         interface: interface.id.to_string(),
         procedures: interface.procedures.iter().map(Wanted::from).collect(),
-        classes: Vec::new(),
+        stacks: 0,
     };
     let far = Far { link, id };
     match far.link.ask(id, &request, text, deadline)? {
-        Answer::Bound { numbers } if numbers.len() == interface.procedures.len() => Ok((far, numbers)),
+        Answer::Bound { procedures } => {
+            check_descriptors(&procedures, interface.procedures.len()).map_err(|what| BindError::Protocol { what })?;
+            Ok((far, procedures))
+        }
         Answer::Refused(Refusal::NoSuchName) => {
             Err(BindError::NotThere { name: address.name.clone(), server: address.server.clone() })
         }

@@ -6,6 +6,7 @@
 use super::WINDOW;
 use crate::ceilings::{Account, Holding, Kind as Held};
 use crate::endpoint::Endpoint;
+use crate::interface::{Wanted, plan};
 use crate::keeper::Keeper;
 use crate::server::{self, Bound, ClientBinding, outcome};
 use crate::session::Session;
@@ -17,7 +18,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 use upcall_os::clock;
-use upcall_shm::tally::Tally;
 use upcall_transfer::network::{Attend, Block, Broken, Frame, Head, Kind, Lost, Wire};
 
 /// The longest request that is not a call: as of a control connection.
@@ -91,7 +91,7 @@ impl Guest {
         }
         self.wire.hang_up();
         let bindings = mem::take(&mut *self.bindings());
-        bindings.values().for_each(|bound| self.revoke(bound));
+        bindings.values().for_each(|bound| bound.revoke(&self.keeper));
         if let Some(endpoint) = self.endpoint.upgrade() {
             endpoint.doors().gone(self);
         }
@@ -101,17 +101,9 @@ impl Guest {
     pub(crate) fn revoke_some(&self, which: &mut dyn FnMut(&ClientBinding<'_>) -> bool) -> usize {
         let all: Vec<_> = self.bindings().values().cloned().collect();
         let uid = self.identity.uid.unwrap_or(u32::MAX);
-        let stands = all.iter().filter(|bound| !bound.revoked.load(Ordering::Relaxed));
+        let stands = all.iter().filter(|bound| !bound.is_revoked());
         let chosen = stands.filter(|bound| which(&ClientBinding { name: &bound.entry.name, pid: 0, uid }));
-        chosen.inspect(|bound| self.revoke(bound)).count()
-    }
-
-    fn revoke(&self, bound: &Bound) {
-        if !bound.revoked.swap(true, Ordering::SeqCst) {
-            bound.entry.clients.fetch_sub(1, Ordering::Relaxed);
-            bound.tally.iter().for_each(Tally::end);
-            self.keeper.take(bound.session.close());
-        }
+        chosen.inspect(|bound| bound.revoke(&self.keeper)).count()
     }
 
     fn ask(self: &Arc<Self>, frame: &Frame) -> Result<(), Broken> {
@@ -122,7 +114,7 @@ impl Guest {
             }
             ClientRequest::Unbind { .. } => {
                 let bound = self.bindings().remove(&frame.head.binding);
-                bound.iter().for_each(|bound| self.revoke(bound));
+                bound.iter().for_each(|bound| bound.revoke(&self.keeper));
                 return Ok(());
             }
             _ => return Err(Broken("a request that has no meaning on the network")),
@@ -133,12 +125,9 @@ impl Guest {
         Ok(())
     }
 
-    fn bind(&self, id: u32, name: &str, interface: &str, procedures: &[crate::interface::Wanted]) -> Result<Answer, Refusal> {
+    fn bind(&self, id: u32, name: &str, interface: &str, wanted: &[Wanted]) -> Result<Answer, Refusal> {
         let endpoint = self.endpoint.upgrade().ok_or_else(|| Refusal::Protocol("the server is ending".into()))?;
-        if procedures.len() > crate::interface::MOST_PROCEDURES {
-            return Err(Refusal::Protocol("a binding to more procedures than an interface has".into()));
-        }
-        let (entry, numbers) = endpoint.exports().bind(name, interface, procedures)?;
+        let (entry, procedures) = endpoint.exports().bind(name, interface, wanted)?;
         let mut bindings = self.bindings();
         if bindings.len() >= MOST_BINDINGS {
             return Err(Refusal::Ceiling(format!("this connection has {MOST_BINDINGS} bindings already")));
@@ -146,16 +135,15 @@ impl Guest {
         if bindings.contains_key(&id) {
             return Err(Refusal::Protocol("a binding number used twice".into()));
         }
-        entry.clients.fetch_add(1, Ordering::Relaxed);
         let tally = endpoint.tallies().open(name, interface, 0, clock::stamp(Instant::now()));
-        let bound = Arc::new(Bound::of_guest(entry, tally, Arc::new(Session::new(self.account.clone()))));
+        let bound = Arc::new(Bound::new(entry, tally, Session::new(self.account.clone()), plan(&[]), None));
         bindings.insert(id, bound.clone());
         drop(bindings);
         // Ended by a stopping server while this was going on.
         if self.ended.load(Ordering::SeqCst) {
-            self.revoke(&bound);
+            bound.revoke(&self.keeper);
         }
-        Ok(Answer::Bound { numbers })
+        Ok(Answer::Bound { procedures })
     }
 
     fn call(self: &Arc<Self>, frame: Frame, room: Option<Holding>) {
@@ -163,7 +151,7 @@ impl Guest {
         let ends = frame.head.left.and_then(|left| Instant::now().checked_add(left));
         let call = frame.head.call;
         let bound = self.bindings().get(&frame.head.binding).cloned();
-        let bound = bound.filter(|bound| !bound.revoked.load(Ordering::Acquire));
+        let bound = bound.filter(|bound| !bound.is_revoked());
         match (bound, room, self.endpoint.upgrade()) {
             (_, None, _) => self.reply(call, outcome::REFUSED, server::text_block("too many bytes in the server")),
             (Some(bound), Some(room), Some(endpoint)) => {

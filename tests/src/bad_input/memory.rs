@@ -28,8 +28,9 @@ pub(super) fn control_samples() -> Vec<Vec<u8>> {
             name: "trial".into(),
             interface: "upcall:tests/trial@1.0.0".into(),
             procedures: vec![("add".into(), u64::MAX, "add: func(a: u32, b: u32) -> u32".into())],
-            classes: vec![(64, 5), (1 << 20, 64)],
+            stacks: 1 << 20,
         },
+        Request::Stacks { id: 3 },
         Request::Unbind { id: 2 },
         Request::OpenLane { number: 33, vp: Some(1) },
         Request::Segment { number: 7, len: 1 << 30 },
@@ -39,7 +40,7 @@ pub(super) fn control_samples() -> Vec<Vec<u8>> {
     ];
     let answers = [
         Answer::Opened { home: 3 },
-        Answer::Bound { numbers: vec![0, 7, 300] },
+        Answer::Bound { procedures: vec![(0, 5, 0), (7, 64, 1 << 20), (300, 1, 200)] },
         Answer::Mapped,
         Answer::Exports,
         Answer::Refused(Refusal::Mismatch(vec![("add".into(), "a".into(), Some("b".into())), ("c".into(), "d".into(), None)])),

@@ -40,7 +40,7 @@ pub(super) fn frames_samples() -> Vec<Vec<u8>> {
         name: "trial".into(),
         interface: interface.id.to_string(),
         procedures: interface.procedures.iter().map(|p| (p.name.to_string(), p.hash, p.signature.to_string())).collect(),
-        classes: Vec::new(),
+        stacks: 0,
     };
     let message = |kind, call, number, body: &[u8]| {
         let left = (call % 2 == 1).then(|| Duration::from_millis(5));

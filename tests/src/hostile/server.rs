@@ -10,7 +10,7 @@ use self::calls::Calls;
 use crate::client::{say, show};
 use crate::dice::Dice;
 use crate::impostor::listen;
-use crate::speech::{Answer, Request, ToServer};
+use crate::speech::{Answer, Request, ToServer, any_list, plan};
 use std::io::BufRead;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -88,17 +88,23 @@ fn attend(connection: &Connection, tally: &Arc<Tally>, mut dice: Dice) {
                 out = vec![station.as_fd(), bell.as_fd()];
                 Answer::Opened { home: 0 }
             }
-            Request::Bind { procedures, classes, .. } => {
-                let len = classes.iter().map(|&(size, count)| size as usize * usize::from(count)).sum();
+            Request::Bind { procedures, .. } => {
                 let names = procedures.into_iter().map(|(name, ..)| name).collect::<Vec<_>>();
-                let numbers = (0..names.len() as u16).collect();
-                let memory = given.next().and_then(|fd| mapped(fd, len));
-                calls.iter().for_each(|calls: &Calls| calls.bound(names.clone(), memory.clone()));
-                Answer::Bound { numbers }
+                let procedures = any_list(names.len());
+                calls.iter().for_each(|calls: &Calls| calls.bound(names.clone()));
+                // Used if it is long enough, as by an honest server.
+                let memory = given.next().and_then(|fd| mapped(fd, plan(&procedures).bytes()));
+                calls.iter().zip(memory).for_each(|(calls, memory)| calls.memory(0, memory));
+                Answer::Bound { procedures }
+            }
+            Request::Stacks { .. } => {
+                let memory = given.next().and_then(|fd| mapped(fd, plan(&any_list(1)).bytes()));
+                calls.iter().zip(memory).for_each(|(calls, memory)| calls.memory(0, memory));
+                Answer::Mapped
             }
             Request::Segment { number, len } => {
                 let memory = given.next().and_then(|fd| mapped(fd, len as usize));
-                calls.iter().zip(memory).for_each(|(calls, memory)| calls.segment(number, memory));
+                calls.iter().zip(memory).for_each(|(calls, memory)| calls.memory(number, memory));
                 Answer::Mapped
             }
             Request::OpenLane { number, vp } => {

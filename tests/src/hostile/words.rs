@@ -2,7 +2,7 @@
 
 use super::requests::number;
 use crate::dice::Dice;
-use crate::speech::{Hold, Request, Speaker, ToServer, VERSION};
+use crate::speech::{Hold, Request, Speaker, ToServer, VERSION, bind_all};
 use rustix::fs::{MemfdFlags, SealFlags};
 use std::os::fd::{AsFd, OwnedFd};
 use upcall_os::bell::Bell;
@@ -52,15 +52,9 @@ fn any_text(dice: &mut Dice) -> String {
 /// A message, and how long the memory is that it speaks of.
 fn any_request(dice: &mut Dice) -> (Request, u64) {
     let small = |dice: &mut Dice| if dice.below(4) == 0 { number(dice) as u16 } else { dice.below(6) as u16 };
-    match dice.below(16) {
+    match dice.below(18) {
         0 => (Request::Open { version: if dice.below(2) == 0 { VERSION } else { dice.any() as u32 } }, channel::BYTES as u64),
         1..=4 => {
-            let classes: Vec<(u32, u16)> = match dice.below(4) {
-                0 => (0..dice.below(80)).map(|_| (number(dice) as u32, number(dice) as u16)).collect(),
-                1 => Vec::new(),
-                _ => vec![(64, 5), (1024, 5)],
-            };
-            let len = classes.iter().map(|&(size, count)| u64::from(size) * u64::from(count)).sum();
             let mut procedures = vec![("add".to_string(), dice.any(), "add: func(a: u32, b: u32) -> u32".to_string())];
             if dice.below(4) != 0 {
                 let known = &crate::interfaces::small::INTERFACE.procedures[0];
@@ -71,7 +65,16 @@ fn any_request(dice: &mut Dice) -> (Request, u64) {
             }
             let name = if dice.below(4) == 0 { any_text(dice) } else { "trial.small".into() };
             let interface = if dice.below(8) == 0 { any_text(dice) } else { "upcall:tests/small@1.0.0".into() };
-            (Request::Bind { id: small(dice), name, interface, procedures, classes }, len)
+            let len = crate::interfaces::trial::INTERFACE.plan().bytes();
+            let some = [0, len as u32, number(dice) as u32][dice.below(3) as usize];
+            let mut request = Request::Bind { id: small(dice), name, interface, procedures, stacks: some };
+            // One that has A-stacks.
+            if dice.below(4) == 0 {
+                request = bind_all(small(dice), "trial", &crate::interfaces::trial::INTERFACE);
+                let Request::Bind { stacks, .. } = &mut request else { unreachable!() };
+                *stacks = some;
+            }
+            (request, len as u64)
         }
         5 => (Request::Unbind { id: if dice.below(8) == 0 { 0 } else { small(dice).max(1) } }, 0),
         6 => {
@@ -83,6 +86,10 @@ fn any_request(dice: &mut Dice) -> (Request, u64) {
             (Request::Segment { number: small(dice), len }, len)
         }
         12..=14 => (Request::DropSegment { number: small(dice) }, 0),
+        15 | 16 => {
+            // Some binding has A-stacks of this length, maybe.
+            (Request::Stacks { id: small(dice) }, crate::interfaces::trial::INTERFACE.plan().bytes() as u64)
+        }
         _ => ([Request::List, Request::Tallies][dice.below(2) as usize].clone(), 0),
     }
 }
@@ -96,7 +103,8 @@ pub(super) fn say(speaker: &Speaker, goods: &Goods, fatal: bool, dice: &mut Dice
     let len = if dice.below(4) == 0 { number(dice) % (1 << 24) } else { len };
     let wanted = match &request {
         Request::Open { .. } => 2,
-        Request::Bind { .. } | Request::Segment { .. } | Request::OpenLane { vp: Some(_), .. } => 1,
+        Request::Bind { stacks: 1.., .. } | Request::Stacks { .. } | Request::Segment { .. } => 1,
+        Request::OpenLane { vp: Some(_), .. } => 1,
         _ => 0,
     };
     let count = if dice.below(4) == 0 { dice.below(9) } else { wanted };

@@ -17,7 +17,10 @@ use upcall_shm::ring::{Receiver, Sender};
 use upcall_shm::slot::{self, Image, NO_ASTACK, Slot};
 use upcall_shm::station::Station;
 use upcall_tests::dice::Dice;
-use upcall_tests::speech::{self, Answer, Came, FETCH, Hold, RELEASE, Refusal, Request, Speaker, ToServer, VERSION, outcome};
+use upcall_tests::interfaces::trial;
+use upcall_tests::speech::{
+    self, Answer, Came, FETCH, Hold, RELEASE, Refusal, Request, Speaker, ToServer, VERSION, bind_all, outcome, plan,
+};
 
 fn memory(len: u64, seals: SealFlags) -> OwnedFd {
     let fd = rustix::fs::memfd_create("hostile", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memory");
@@ -136,40 +139,63 @@ fn wrong_things(socket: &Path) {
     let hold = || Hold::new(socket, "trial").expect("a channel");
     let it = hold();
     refused(it.speaker.ask(open(VERSION), &[good.as_fd(), station.as_fd()]), "a second channel");
-    let bind = |id, interface: &str, wanted: &str, classes| Request::Bind {
+    let bind = |id, interface: &str, wanted: &str| Request::Bind {
         id,
         name: "trial".into(),
         interface: interface.into(),
         procedures: vec![(wanted.into(), 1, "func()".into())],
-        classes,
+        stacks: 0,
     };
     let ours = "upcall:tests/trial@1.0.0";
-    let text = refused(it.speaker.ask(bind(1, "other:other/other", "null", vec![]), &[]), "another interface");
+    let text = refused(it.speaker.ask(bind(1, "other:other/other", "null"), &[]), "another interface");
     assert!(text.contains("WrongInterface"), "{text}");
-    let text = refused(it.speaker.ask(bind(1, ours, "nothing", vec![]), &[]), "an unknown procedure");
+    let text = refused(it.speaker.ask(bind(1, ours, "nothing"), &[]), "an unknown procedure");
     assert!(text.contains("nothing"), "{text}");
-    let none = |id, classes| Request::Bind { id, name: "trial".into(), interface: ours.into(), procedures: vec![], classes };
+    let none = |id| Request::Bind { id, name: "trial".into(), interface: ours.into(), procedures: vec![], stacks: 0 };
     for id in [0, 64, u16::MAX] {
-        refused(it.speaker.ask(none(id, vec![]), &[]), &format!("binding number {id}"));
+        refused(it.speaker.ask(none(id), &[]), &format!("binding number {id}"));
     }
-    for classes in [
-        vec![(63, 1)],
-        vec![(64, 0)],
-        vec![(64, 65)],
-        vec![(u32::MAX, u16::MAX)],
-        vec![(64, 1), (64, 1)],
-        vec![(1 << 31, 64); 100],
-    ] {
-        let text = refused(it.speaker.ask(none(2, classes), &[proper_len(1 << 20).as_fd()]), "odd A-stacks");
+    // A-stacks: for a binding that has its own, for one that is not there, for one that has none.
+    let stacks = |id| Request::Stacks { id };
+    let exact = trial::INTERFACE.plan().bytes() as u64;
+    let there = it.speaker.ask(none(2), &[]);
+    assert!(matches!(&there, Came::Answer(Answer::Bound { procedures }, _) if procedures.is_empty()), "{there:?}");
+    for id in [0, 1, 2, 64, u16::MAX] {
+        let text = refused(it.speaker.ask(stacks(id), &[proper_len(exact).as_fd()]), &format!("A-stacks for binding {id}"));
         assert!(text.contains("A-stacks"), "{text}");
     }
-    refused(it.speaker.ask(none(2, vec![(64, 5)]), &[]), "A-stacks without memory");
-    refused(it.speaker.ask(none(2, vec![(1 << 20, 64)]), &[proper_len(1 << 20).as_fd()]), "short A-stacks");
+    let bare = || {
+        let it = hold();
+        let bound = it.speaker.ask(bind_all(1, "trial", &trial::INTERFACE), &[]);
+        let Came::Answer(Answer::Bound { procedures }, _) = bound else { panic!("not bound: {bound:?}") };
+        assert_eq!(plan(&procedures), trial::INTERFACE.plan());
+        it
+    };
+    let at_once = |count| {
+        let mut request = bind_all(1, "trial", &trial::INTERFACE);
+        let Request::Bind { stacks, .. } = &mut request else { unreachable!() };
+        *stacks = count;
+        request
+    };
+    let it = hold();
+    refused(it.speaker.ask(at_once(exact as u32), &[]), "A-stacks without memory");
+    refused(it.speaker.ask(at_once(u32::MAX), &[proper_len(exact - 4096).as_fd()]), "short A-stacks");
+    let it = bare();
+    refused(it.speaker.ask(stacks(1), &[]), "A-stacks without memory, later");
+    refused(it.speaker.ask(stacks(1), &[proper_len(exact - 4096).as_fd()]), "short A-stacks, later");
+    it.speaker.tell(Request::Unbind { id: 1 }, &[]);
+    refused(it.speaker.ask(stacks(1), &[proper_len(exact).as_fd()]), "A-stacks for a binding that was given up");
+    let it = bare();
+    let given = it.speaker.ask(stacks(1), &[proper_len(exact).as_fd()]);
+    assert!(matches!(given, Came::Answer(Answer::Mapped, _)), "{given:?}");
+    refused(it.speaker.ask(stacks(1), &[proper_len(exact).as_fd()]), "A-stacks twice");
     for (what, fd) in odd_descriptors() {
         if !["zeroed memory", "short memory"].contains(&what) {
             // What is neither memory nor a bell ends the connection.
             let it = hold();
-            refused(it.speaker.ask(none(2, vec![(64, 5)]), &[fd.as_fd()]), &format!("{what} for A-stacks"));
+            refused(it.speaker.ask(at_once(exact as u32), &[fd.as_fd()]), &format!("{what} for A-stacks"));
+            let it = bare();
+            refused(it.speaker.ask(stacks(1), &[fd.as_fd()]), &format!("{what} for A-stacks, later"));
             let it = hold();
             refused(
                 it.speaker.ask(Request::Segment { number: 2, len: channel::BYTES as u64 }, &[fd.as_fd()]),
@@ -367,7 +393,7 @@ fn messages_of_every_length() {
             name: "trial".into(),
             interface: "upcall:tests/trial@1.0.0".into(),
             procedures: vec![("null".into(), 0, "func()".into())],
-            classes: vec![(64, 5), (1024, 5)],
+            stacks: 4096,
         },
     })
     .expect("a message");
@@ -578,6 +604,6 @@ fn a_name_that_is_not_exported_any_more() {
     let _company = in_company();
     let scene = Scene::new("");
     let hold = Hold::new(&scene.socket, "trial").expect("a channel");
-    let bind = Request::Bind { id: 9, name: "gone".into(), interface: "x".into(), procedures: vec![], classes: vec![] };
+    let bind = Request::Bind { id: 9, name: "gone".into(), interface: "x".into(), procedures: vec![], stacks: 0 };
     assert!(matches!(hold.speaker.ask(bind, &[]), Came::Answer(Answer::Refused(Refusal::NoSuchName), _)));
 }

@@ -8,6 +8,7 @@ use upcall_tests::bad_input::{bend, frame_samples};
 use upcall_tests::dice::Dice;
 use upcall_tests::party::Party;
 use upcall_tests::place::{Place, eventually};
+use upcall_tests::speech::{Answer, any_list};
 use upcall_tests::usage::Usage;
 use upcall_transfer::network::frame::{HEAD, MOST_BODY, PREAMBLE, Preamble, VERSION};
 use upcall_transfer::network::{Block, Frame, Head, Kind};
@@ -129,7 +130,7 @@ fn another_version_is_refused_with_both_named() {
         }
     });
     let mut client = place.client();
-    client.ask(&format!("bind {name}")).expect_error("Version", &["speaks version 1", "version 7"]);
+    client.ask(&format!("bind {name}")).expect_error("Version", &["speaks version 2", "version 7"]);
     client.ask(&format!("bind {name}")).expect_error("Unreachable", &["does not speak Upcall's protocol"]);
     client.ask(&format!("bind {name}")).expect_error("Unreachable", &["has closed it"]);
     other.join().unwrap();
@@ -277,10 +278,10 @@ fn answer_anything(mut stream: TcpStream, samples: &[Vec<u8>], dice: &mut Dice) 
             }
             (Kind::Ask, _) => {
                 // A binding with as many procedures as `trial` has, most times.
-                let count = upcall_tests::interfaces::trial::INTERFACE.procedures.len() as u8;
-                let mut numbers = vec![1, if dice.below(10) == 0 { dice.any() as u8 & 0x7f } else { count }];
-                numbers.extend(0..count);
-                Head { kind: Kind::Answer, ..asked }.with(&Block::from(&*numbers))
+                let count = upcall_tests::interfaces::trial::INTERFACE.procedures.len();
+                let count = if dice.below(10) == 0 { dice.below(128) as usize } else { count };
+                let answer = postcard::to_stdvec(&Answer::Bound { procedures: any_list(count) }).unwrap();
+                Head { kind: Kind::Answer, ..asked }.with(&Block::from(&*answer))
             }
             _ => {
                 let number = if dice.below(3) == 0 { dice.below(12) as u16 } else { 0 };

@@ -15,7 +15,7 @@ use std::time::Duration;
 use upcall_shm::span::Span;
 
 /// The version of the messages. Sides of different versions do not talk.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The longest body: what is longer is not sent.
 pub const MOST_BODY: usize = 256 << 20;

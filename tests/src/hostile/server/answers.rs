@@ -19,11 +19,17 @@ pub(super) fn as_it_should(connection: &Connection, serial: u32, answer: Answer,
 fn any_answer(dice: &mut Dice) -> Answer {
     match dice.below(6) {
         0 => Answer::Opened { home: dice.any() as u16 },
-        1 => Answer::Bound { numbers: (0..dice.below(40)).map(|_| dice.any() as u16).collect() },
+        1 => Answer::Bound { procedures: (0..dice.below(40)).map(|_| any_descriptor(dice)).collect() },
         2 => Answer::Mapped,
         3 => Answer::Exports,
         _ => Answer::Refused(any_refusal(dice)),
     }
+}
+
+fn any_descriptor(dice: &mut Dice) -> (u16, u16, u32) {
+    let calls = [0, 1, 64, 65, u16::MAX][dice.below(5) as usize];
+    let bytes = [0, 1, 1024, 1 << 20, (1 << 20) + 1, u32::MAX][dice.below(6) as usize];
+    (if dice.below(2) == 0 { dice.below(1001) as u16 } else { dice.any() as u16 }, calls, bytes)
 }
 
 fn any_refusal(dice: &mut Dice) -> Refusal {
@@ -44,13 +50,21 @@ fn any_refusal(dice: &mut Dice) -> Refusal {
 fn bent(answer: Answer, dice: &mut Dice) -> Answer {
     match answer {
         Answer::Opened { .. } => Answer::Opened { home: dice.any() as u16 },
-        Answer::Bound { mut numbers } => {
-            match dice.below(4) {
-                0 => numbers.truncate(dice.below(numbers.len() as u64) as usize),
-                1 => numbers.extend(0..dice.below(2000) as u16),
-                _ => numbers.iter_mut().for_each(|number| *number = dice.any() as u16),
+        Answer::Bound { mut procedures } => {
+            let count = procedures.len();
+            match dice.below(8) {
+                0 => procedures.truncate(dice.below(count as u64) as usize),
+                1 => procedures.extend((0..dice.below(2000)).map(|number| (number as u16, 5, 64))),
+                2 => procedures.iter_mut().for_each(|procedure| procedure.0 = dice.any() as u16),
+                // One of many.
+                3 => procedures[dice.below(count as u64) as usize] = any_descriptor(dice),
+                // What an honest server could say, with other sizes and counts than the calls have: the client makes what it is told.
+                4 => procedures.iter_mut().for_each(|procedure| procedure.2 = 1 << dice.below(21)),
+                5 => procedures.iter_mut().for_each(|procedure| procedure.2 = 0),
+                6 => procedures.iter_mut().for_each(|procedure| procedure.1 = 1 + dice.below(64) as u16),
+                _ => procedures.iter_mut().for_each(|procedure| *procedure = any_descriptor(dice)),
             }
-            Answer::Bound { numbers }
+            Answer::Bound { procedures }
         }
         _ => any_answer(dice),
     }

@@ -86,13 +86,12 @@ impl Calls {
         Self { given, channel }
     }
 
-    pub(super) fn bound(&self, names: Vec<String>, memory: Option<Arc<Region>>) {
-        let mut given = locked(&self.given);
-        given.names = names;
-        given.memory.extend(memory.map(|memory| (0, memory)));
+    pub(super) fn bound(&self, names: Vec<String>) {
+        locked(&self.given).names = names;
     }
 
-    pub(super) fn segment(&self, number: u16, memory: Arc<Region>) {
+    /// A segment with its number, or A-stacks with 0.
+    pub(super) fn memory(&self, number: u16, memory: Arc<Region>) {
         locked(&self.given).memory.push((number, memory));
     }
 
