@@ -79,6 +79,19 @@ const BOOST: Need = Need {
     there: || works(&cxx(), &["-E", "-x", "c++", "-include", "boost/fiber/fiber.hpp", "/dev/null"]),
 };
 
+const GRPC_CPP: Need = Need {
+    what: "a C++ compiler, and gRPC's C++ library with its generators",
+    packages: "g++ pkg-config libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc",
+    there: || {
+        let on_path = |name| env::split_paths(&env::var_os("PATH").unwrap_or_default()).any(|folder| folder.join(name).is_file());
+        works(&cxx(), &["--version"])
+            && works(Path::new("pkg-config"), &["--exists", "grpc++", "protobuf"])
+            && works(Path::new("protoc"), &["--version"])
+            // It has no option that it could be tried with.
+            && on_path("grpc_cpp_plugin")
+    },
+};
+
 const GO: Need = Need { what: "Go", packages: "golang-go", there: || works(&go(), &["version"]) };
 
 /// The path of an up-to-date `upcall-peers`, built now if need be. Building takes some minutes the first time; its
@@ -97,6 +110,14 @@ pub fn peers(own: &Path) -> Result<PathBuf, PeersError> {
 /// As there.
 pub fn thread_peers(own: &Path) -> Result<PathBuf, PeersError> {
     cargo(own, "upcall-thread-peers", &["--no-default-features", "--features", "threads"], None)
+}
+
+/// As [`peers`], for gRPC's C++ library.
+///
+/// # Errors
+/// As there.
+pub fn grpc_cpp(own: &Path) -> Result<PathBuf, PeersError> {
+    cargo(own, "upcall-grpc-cpp", &["--no-default-features", "--features", "grpc-cpp"], Some(&GRPC_CPP))
 }
 
 /// As [`peers`], for Boost.Fiber.
@@ -228,7 +249,7 @@ mod tests {
     fn errors_say_what_to_do() {
         let nowhere = PeersError::Nowhere { beside: PathBuf::from("/x/upcall-peers") }.to_string();
         assert!(nowhere.contains("/x/upcall-peers") && nowhere.contains("--peers none"));
-        for need in [ZEROMQ, BOOST, GO] {
+        for need in [ZEROMQ, GRPC_CPP, BOOST, GO] {
             let missing = PeersError::Missing { what: need.what, packages: need.packages }.to_string();
             assert!(missing.contains(&format!("apt-get install {}", need.packages)), "{missing}");
         }

@@ -4,12 +4,14 @@ use crate::case::{Mode, Placement};
 use crate::peers::Peer;
 
 /// Which program answers to `bench-child NAME`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Program {
     /// The program that runs the benchmark.
     Own,
     /// `upcall-peers`, which has the heavy dependencies.
     Peers,
+    /// `upcall-grpc-cpp`, which needs a library that cargo does not bring.
+    GrpcCpp,
 }
 
 /// One that takes part.
@@ -50,12 +52,13 @@ pub const LIMITS: [Contender; 5] = [
 pub const UPCALL: Contender = Contender { binds: true, ..contender("upcall", Program::Own, true, true) };
 
 /// The peers. A peer without a mode in which its server polls takes part in `parked` only.
-pub const PEERS: [Contender; 7] = [
+pub const PEERS: [Contender; 8] = [
     contender("unix-socket", Program::Own, false, true),
     contender("iceoryx2", Program::Peers, true, true),
     contender("ipc-channel", Program::Peers, false, true),
     contender("capnproto", Program::Peers, false, true),
     contender("grpc", Program::Peers, false, true),
+    contender("grpc-c++", Program::GrpcCpp, false, true),
     contender("zeromq", Program::Peers, false, true),
     contender("tarpc", Program::Peers, false, true),
 ];

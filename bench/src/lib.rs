@@ -61,6 +61,7 @@ pub mod payload;
 mod peers;
 mod place;
 mod process;
+mod programs;
 mod progress;
 #[allow(unsafe_code)]
 mod raw;

@@ -5,15 +5,14 @@
 //! move of the processors by the host, or one unlucky layout of a process, decides nothing. Rounds go on until the
 //! case's share of the time is used.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use crate::built;
 use crate::case::{BINDS, Case, Mode, Placement, SETTINGS, THREADS};
 use crate::child::{Binds, Entry, Throughput};
 pub use crate::contender::Contender;
-use crate::contender::{LIMITS, PEERS, Program, UPCALL};
+use crate::contender::{LIMITS, PEERS, UPCALL};
 pub use crate::error::RunError;
 use crate::interrupted::Interrupted;
 use crate::like::Like;
@@ -25,6 +24,7 @@ use crate::peers;
 pub use crate::peers::UnknownPeer;
 use crate::place::Cpus;
 use crate::process::ChildError;
+use crate::programs::Programs;
 use crate::progress::Progress;
 use crate::record::{self, Label, Record, Turn};
 use crate::scratch::Scratch;
@@ -199,11 +199,8 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
     let cpus = Cpus::allowed().map_err(RunError::System)?;
     let wanted = |c: &Contender| options.only.system(c.name);
     let peers = options.peers.meant();
-    let contenders: Vec<Contender> = LIMITS.into_iter().chain([UPCALL]).chain(peers.iter().copied()).filter(wanted).collect();
-    let peers_exe = match contenders.iter().any(|c| c.program == Program::Peers) {
-        true => built::peers(&options.exe)?,
-        false => PathBuf::new(),
-    };
+    let mut contenders: Vec<Contender> = LIMITS.into_iter().chain([UPCALL]).chain(peers.iter().copied()).filter(wanted).collect();
+    let programs = Programs::of(&mut contenders, &options.exe)?;
     let mut groups = Vec::new();
     for (placement, mode) in SETTINGS {
         if !options.only.setting(placement, mode) {
@@ -218,12 +215,11 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
     let mut runner = Runner {
         cpus,
         contenders,
-        exe: &options.exe,
-        peers_exe: &peers_exe,
+        programs: &programs,
         scratch: &scratch,
         interrupted: &interrupted.flag,
         plan: &plan,
-        report: Report::default(),
+        report: Report { notes: programs.notes.clone(), failures: programs.failures.clone(), ..Report::default() },
         line_ns: f64::NAN,
         pairs: 0,
         hurried: 0,
@@ -238,6 +234,7 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
     record::name_best_limits(&mut report.records);
 
     let json = options.json.as_deref();
+    output::asides(json, &report.notes, &report.failures);
     output::table(json, |out, colour| table::print(&report, out, colour))?;
     // A file without a wish for certain cases has the suite's cases, and no others; binds are then in the table only.
     let wished = |record: &Record| !BINDS.contains(&&*record.case) || options.only.cases.contains(&record.case.to_string());
@@ -250,8 +247,7 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
 struct Runner<'a> {
     cpus: Cpus,
     contenders: Vec<Contender>,
-    exe: &'a Path,
-    peers_exe: &'a Path,
+    programs: &'a Programs,
     scratch: &'a Scratch,
     interrupted: &'a AtomicBool,
     plan: &'a Plan,
@@ -468,7 +464,7 @@ impl<'a> Runner<'a> {
         let second = self.cpus.second.unwrap_or(self.cpus.first);
         let (server, client) = contender.processors(placement, self.cpus.first, second);
         let spec = Spec {
-            exe: if contender.program == Program::Own { self.exe } else { self.peers_exe },
+            exe: self.programs.path(contender.program),
             system: contender.name,
             placement,
             mode,

@@ -30,10 +30,9 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use crate::built;
 use crate::case::{Mode, Placement};
 use crate::child::{Halves, Throughput};
-use crate::contender::{Contender, Program};
+use crate::contender::{Contender, Program, UPCALL};
 pub use crate::error::RunError;
 use crate::interrupted::Interrupted;
 use crate::like::Like;
@@ -43,6 +42,7 @@ use crate::output;
 use crate::pair::{Pair, Spec};
 use crate::place::{self, Cpus};
 use crate::process::ChildError;
+use crate::programs::Programs;
 use crate::progress::Progress;
 use crate::record::{Label, Record, Turn};
 pub use crate::report::Report;
@@ -198,27 +198,24 @@ struct Point {
 pub fn run(options: &Options) -> Result<Report, RunError> {
     let cpus = Cpus::allowed().map_err(RunError::System)?;
     let allowed = place::allowed().map_err(RunError::System)?;
-    let peers = options.peers.meant();
-    let peers_exe = match peers.iter().any(|peer| peer.program == Program::Peers) {
-        true => built::peers(&options.exe)?,
-        false => PathBuf::new(),
-    };
+    let mut contenders = [vec![UPCALL], options.peers.meant()].concat();
+    let programs = Programs::of(&mut contenders, &options.exe)?;
     let interrupted = Interrupted::watch().map_err(RunError::System)?;
     let scratch = Scratch::make()?;
     let note = busy();
     let mut runner = Runner {
         cpus,
         allowed,
-        exes: (options.exe.clone(), peers_exe),
+        programs: &programs,
         scratch: &scratch,
         interrupted: &interrupted.flag,
         plan: Plan::of(options),
-        report: Report::default(),
+        report: Report { notes: programs.notes.clone(), failures: programs.failures.clone(), ..Report::default() },
         line_ns: line::round_trip_ns(&cpus),
         pairs: 0,
         progress: Progress::new(),
     };
-    runner.suite(&peers)?;
+    runner.suite(&contenders[1..])?;
     runner.progress.clear();
     let mut report = runner.report;
     report.notes.extend(note);
@@ -233,8 +230,7 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
 struct Runner<'a> {
     cpus: Cpus,
     allowed: Vec<usize>,
-    /// The own program, and the peers'.
-    exes: (PathBuf, PathBuf),
+    programs: &'a Programs,
     scratch: &'a Scratch,
     interrupted: &'a AtomicBool,
     plan: Plan,
@@ -309,7 +305,7 @@ impl<'a> Runner<'a> {
     fn pair(&mut self, caller: &Caller, servers: &[usize], clients: &[usize]) -> Result<Pair<'a>, ChildError> {
         self.pairs += 1;
         let spec = Spec {
-            exe: if caller.program == Program::Own { &self.exes.0 } else { &self.exes.1 },
+            exe: self.programs.path(caller.program),
             system: caller.system,
             placement: caller.placement,
             mode: caller.mode,
@@ -485,6 +481,6 @@ mod tests {
             all.collect::<Vec<_>>().join(", ")
         };
         assert_eq!(names(&[]), "limit one-core, upcall one-core, limit two-cores, upcall two-cores");
-        assert!(names(&PEERS).ends_with("grpc one-core, zeromq one-core, tarpc one-core"));
+        assert!(names(&PEERS).ends_with("grpc one-core, grpc-c++ one-core, zeromq one-core, tarpc one-core"));
     }
 }
