@@ -195,8 +195,10 @@ fn aims(found: &Found<'_>) -> Vec<Aim> {
             paper,
         });
     }
-    let grpc = found.p50("grpc", OneCore, Case::Null.name());
-    aims.push(Aim { what: "gRPC to Null".to_owned(), found: ratio(grpc, null), bar: 15.0, more: true, paper: None });
+    for (system, what) in [("grpc", "gRPC in Rust (tonic) to Null"), ("grpc-c++", "gRPC in C++ to Null")] {
+        let grpc = found.p50(system, OneCore, Case::Null.name());
+        aims.push(Aim { what: what.to_owned(), found: ratio(grpc, null), bar: 15.0, more: true, paper: None });
+    }
     aims.into_iter().filter(|aim| aim.found.is_some()).collect()
 }
 
@@ -237,6 +239,7 @@ mod tests {
             record("kernel-crossing", "limit", 200.0, None),
             record("null", "limit", 2_500.0, None),
             record("null", "grpc", 50_000.0, None),
+            record("null", "grpc-c++", 40_000.0, None),
             record("null", "unix-socket", 6_000.0, None),
             record("null", "ipc-channel", 9_000.0, None),
             record("null-p1", "upcall", 2_500.0, Some("pairs")),
@@ -261,7 +264,8 @@ mod tests {
         assert_eq!(row("Null by hand-off to the minimum"), ["1.10", "≤", "1.15", "1.44"], "{text}");
         assert_eq!(row("bigin over Null, ns"), ["100.00", "≤", "100", "35", "000"], "{text}");
         assert!(row("the best peer (ipc-channel) to Null")[0].starts_with("3.27"), "{text}");
-        assert!(row("gRPC to Null")[0].starts_with("18.17"), "{text}");
+        assert!(row("gRPC in Rust (tonic) to Null")[0].starts_with("18.17"), "{text}");
+        assert!(row("gRPC in C++ to Null")[0].starts_with("14.53"), "{text}");
         assert_eq!(row("upcall, pairs"), ["400", "800", "2.00"], "{text}");
         assert!(text.contains("note: a note") && text.contains("not measured: something") && !text.contains('\x1b'), "{text}");
     }
