@@ -104,6 +104,27 @@ fn long_the_suite_without_peers_takes_less_than_a_minute() {
     assert_eq!(names_in(place.path()), ["names", "records.json", "scratch"].map(String::from).into());
 }
 
+#[test]
+#[ignore = "long: builds a peer in C++"]
+fn long_grpcs_library_for_cpp_is_measured_or_said_to_be_missing() {
+    let cases = ["null", "add", "biginout", "in-1m", "null-t1", "null-t32"];
+    let wish =
+        ["--quick", "--peers", "grpc-c++", "--system", "grpc-c++", "--system", "limit-pipe", "--mode", "parked", "--json", "-"];
+    let wish = [&wish[..], &cases.map(|case| ["--case", case]).concat()].concat();
+    let (done, said, errors) = calls("rpc", &wish);
+    assert!(done, "{errors}");
+    let records = records("rpc", &said);
+    if let Some(note) = errors.lines().find(|line| line.contains("grpc-c++ takes no part")) {
+        assert!(note.contains("apt-get install") && records.keys().all(|[_, system, ..]| system != "grpc-c++"), "{note}");
+        println!("skipped: {note}");
+        return;
+    }
+    for case in cases {
+        let name = [case, "grpc-c++", "one-core", "parked"].map(String::from);
+        assert!(records.contains_key(&name), "no {case}: {said}{errors}");
+    }
+}
+
 /// `upcall bench threads` with these arguments: whether it succeeded, its output and its errors.
 fn threads(arguments: &[&str], scratch: &Path) -> (bool, String, String) {
     suite("threads", arguments, scratch)

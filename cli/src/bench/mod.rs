@@ -45,7 +45,7 @@ pub enum Suite {
     Urpc(UrpcArgs),
     /// The experiments of LRPC: its four calls on one processor and on two (Table IV), the null call beside the least that the machine permits (Table V), and null calls by several processors at once (Figure 2).
     #[command(
-        after_help = "Examples:\n  upcall bench lrpc --peers none\n  upcall bench lrpc --json lrpc.json --plot figures\n  upcall bench lrpc --peers ipc-channel,grpc --quick"
+        after_help = "Examples:\n  upcall bench lrpc --peers none\n  upcall bench lrpc --json lrpc.json --plot figures\n  upcall bench lrpc --peers ipc-channel,grpc,grpc-c++ --quick"
     )]
     Lrpc(LrpcArgs),
 }
