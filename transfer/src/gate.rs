@@ -10,10 +10,10 @@
 //! lock, and if there is an entry and still a free number, it hands that out. A giver that finds the count at once takes the lock with the number in hand: either
 //! there is an entry to hand it to, or the one that counted itself has not got the lock yet and will find the number that is put back under it. Under the lock there is
 //! never an entry beside a free number, except for the time between a giver's return of it and that giver's second reading.
-//! `tests/loom_gate.rs` is the model.
+//! `tests/loom_gate.rs` is the model. Both sides fence after an update, which costs nothing more on x86-64.
 
 use std::collections::VecDeque;
-use upcall_os::atomic::{AtomicUsize, Ordering, fence};
+use upcall_os::atomic::{AtomicUsize, Ordering, fence_after_update};
 use upcall_shm::astack::Numbers;
 
 #[cfg(loom)]
@@ -44,7 +44,7 @@ impl<W> Gate<W> {
     /// Takes a number, or enters the queue with the waiter that `waiter` makes: a later [`Gate::give`] hands it out once, with a number.
     pub fn take_or_wait(&self, waiter: impl FnOnce() -> W) -> Option<u16> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
+        fence_after_update();
         let mut queue = self.queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(number) = self.numbers.take() {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -62,7 +62,7 @@ impl<W> Gate<W> {
             return self.hand_over(Some(number));
         }
         self.numbers.give(number);
-        fence(Ordering::SeqCst);
+        fence_after_update();
         if self.waiting.load(Ordering::Relaxed) == 0 { None } else { self.hand_over(None) }
     }
 
