@@ -84,6 +84,6 @@ mod tests {
 
     #[test]
     fn no_load_passes_an_update_before_the_fence() {
-        assert_eq!(both_missed(|word| drop(word.fetch_add(1, Ordering::Relaxed)), fence_after_update), 0);
+        assert_eq!(both_missed(|word| _ = word.fetch_add(1, Ordering::Relaxed), fence_after_update), 0);
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! Source: LRPC, section 3.1. What a call does is in `call.rs`.
 
-use crate::brought::{Waiting, aside};
+use crate::brought::{Stacks, aside};
 use crate::error::BindError;
-use crate::interface::{self, Descriptor, Interface, Procedure, Wanted, check_descriptors};
+use crate::interface::{self, Interface, Procedure, Wanted, check_descriptors};
 use crate::link::{self, Asked, Link, refused};
 use crate::names;
 use crate::network::address::{self, Address};
@@ -21,7 +21,6 @@ use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_shm::astack::Plan;
 use upcall_shm::region::Region;
 use upcall_shm::slot::{Image, NO_ASTACK, Place};
-use upcall_transfer::gate::Gate;
 use upcall_transfer::{Abandon, HandOff, NoReply, Pacing, Patience};
 
 /// A client's right to call the procedures of one interface of one server. Clones share it; the last one dropped gives it up. That blocks the kernel thread for
@@ -75,9 +74,9 @@ pub(crate) enum Way {
 pub(crate) struct Near {
     pub(crate) link: Arc<Link>,
     pub(crate) id: u16,
-    pub(crate) plan: Plan,
     pub(crate) astacks: Option<Arc<Region>>,
-    pub(crate) gates: Vec<Gate<Waiting>>,
+    /// By class.
+    pub(crate) stacks: Vec<Stacks>,
 }
 
 /// What a call of a procedure needs to know.
@@ -146,10 +145,11 @@ impl Binding {
             _ => return Err(BindError::Protocol { what: "another answer than a binding".into() }),
         };
         check_descriptors(&descriptors, interface.procedures.len()).map_err(|what| BindError::Protocol { what })?;
-        let mut near = Near::new(link, id, &descriptors, guessed);
-        near.bring_astacks(name, deadline)?;
+        let plan = interface::plan(&descriptors);
+        let mut near = Near::new(link, id, &plan, guessed);
+        near.bring_astacks(plan.bytes(), name, deadline)?;
         point(Point::ClientBound);
-        let procedures = descriptors.iter().map(|told| Bound::new(server::tag(id, told.number), near.plan.class_for(told.bytes)));
+        let procedures = descriptors.iter().map(|told| Bound::new(server::tag(id, told.number), plan.class_for(told.bytes)));
         let procedures = procedures.collect();
         Ok(Self::new(Way::Near(near), name, interface, procedures))
     }
@@ -335,19 +335,17 @@ fn astacks(bytes: usize) -> Result<Option<(MemoryFile, Arc<Region>)>, BindError>
 
 impl Near {
     /// A binding that stands. What was guessed are its A-stacks if the list needs no more.
-    fn new(link: Arc<Link>, id: u16, descriptors: &[Descriptor], guessed: Option<Arc<Region>>) -> Self {
-        let plan = interface::plan(descriptors);
-        let gates = plan.classes().iter().map(|class| Gate::new(class.count)).collect();
+    fn new(link: Arc<Link>, id: u16, plan: &Plan, guessed: Option<Arc<Region>>) -> Self {
         let astacks = guessed.filter(|region| region.len() >= plan.bytes());
-        Self { link, id, plan, astacks, gates }
+        Self { link, id, astacks, stacks: (0..plan.classes().len()).map(|class| Stacks::new(plan, class)).collect() }
     }
 
     /// Makes the A-stacks that the list needs, if they were not guessed, and has the server map them too.
-    fn bring_astacks(&mut self, name: &str, deadline: Instant) -> Result<(), BindError> {
+    fn bring_astacks(&mut self, bytes: usize, name: &str, deadline: Instant) -> Result<(), BindError> {
         if self.astacks.is_some() {
             return Ok(());
         }
-        let Some((memory, region)) = astacks(self.plan.bytes())? else { return Ok(()) };
+        let Some((memory, region)) = astacks(bytes)? else { return Ok(()) };
         self.link.bring_astacks(name, self.id, &memory, deadline)?;
         self.astacks = Some(region);
         Ok(())

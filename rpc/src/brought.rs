@@ -7,6 +7,8 @@ use crate::places::{NoPlace, Place};
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use upcall_shm::astack::Plan;
+use upcall_shm::region::Region;
 use upcall_shm::span::Room;
 use upcall_thread::Waited;
 use upcall_transfer::gate::Gate;
@@ -26,45 +28,88 @@ impl Waiting {
     }
 }
 
+/// The A-stacks of one class, and who waits for one.
+pub(crate) struct Stacks {
+    gate: Gate<Waiting>,
+    class: usize,
+    /// The number of the first, and where that lies.
+    first: u16,
+    at: usize,
+    /// Bytes of each.
+    pub(crate) size: usize,
+}
+
+impl Stacks {
+    pub(crate) fn new(plan: &Plan, class: usize) -> Self {
+        let first = plan.first_of(class);
+        let (at, size) = plan.place(first).unwrap_or_default();
+        Self { gate: Gate::new(plan.classes()[class].count), class, first, at, size }
+    }
+}
+
+impl Stacks {
+    /// Tells one who waits of its A-stack, or the next one if it has gone meanwhile.
+    #[cold]
+    fn hand_on(&self, mut next: Waiting, mut number: u16) {
+        while !next.tell(number) {
+            match self.gate.give(number) {
+                Some(given) => (next, number) = given,
+                None => return,
+            }
+        }
+    }
+}
+
+/// An A-stack that was left to a late reply: its class, and its number within that.
+pub(crate) type LeftAStack = (usize, u16);
+
 /// An A-stack, taken for the time of a call.
 pub(crate) struct AStack<'a> {
-    pub(crate) near: &'a Near,
-    pub(crate) class: usize,
-    pub(crate) number: u16,
+    memory: &'a Region,
+    stacks: &'a Stacks,
+    within: u16,
 }
 
 impl<'a> AStack<'a> {
     /// Takes one; waits while all of its class are in use, at most as long as `until` says.
     #[inline]
-    pub(crate) fn take(near: &'a Near, class: usize, until: Until<'_>) -> Result<Self, CallError> {
-        if let Some(taken) = Self::try_take(near, class) {
-            return Ok(taken);
-        }
-        let within = wait_for(&near.gates[class], until).ok_or(CallError::Aborted { sent: false })?;
-        Ok(Self::within(near, class, within))
+    pub(crate) fn take(near: &'a Near, stacks: &'a Stacks, until: Until<'_>) -> Result<Option<Self>, CallError> {
+        let Some(memory) = near.astacks.as_deref() else { return Ok(None) };
+        let within = match stacks.gate.try_take() {
+            Some(within) => within,
+            None => wait_for(&stacks.gate, until).ok_or(CallError::Aborted { sent: false })?,
+        };
+        Ok(Some(Self { memory, stacks, within }))
     }
 
     /// Takes one if there is one.
     #[inline]
-    pub(crate) fn try_take(near: &'a Near, class: usize) -> Option<Self> {
-        near.gates[class].try_take().map(|within| Self::within(near, class, within))
+    pub(crate) fn try_take(near: &'a Near, stacks: &'a Stacks) -> Option<Self> {
+        let memory = near.astacks.as_deref()?;
+        stacks.gate.try_take().map(|within| Self { memory, stacks, within })
+    }
+
+    /// As the server knows it.
+    #[inline]
+    pub(crate) fn number(&self) -> u16 {
+        self.stacks.first + self.within
     }
 
     #[inline]
-    fn within(near: &'a Near, class: usize, within: u16) -> Self {
-        Self { near, class, number: near.plan.first_of(class) + within }
-    }
-
     pub(crate) fn room(&self) -> Option<Room<'a>> {
-        let (at, len) = self.near.plan.place(self.number)?;
-        self.near.astacks.as_ref()?.room(at, len)
+        self.memory.room(self.stacks.at + usize::from(self.within) * self.stacks.size, self.stacks.size)
     }
 
-    /// Its class and number; it stays taken.
-    pub(crate) fn leave(self) -> (usize, u16) {
-        let left = (self.class, self.number);
+    /// It stays taken.
+    pub(crate) fn leave(self) -> LeftAStack {
+        let left = (self.stacks.class, self.within);
         std::mem::forget(self);
         left
+    }
+
+    /// One that was left.
+    pub(crate) fn from(near: &'a Near, (class, within): LeftAStack) -> Option<Self> {
+        Some(Self { memory: near.astacks.as_deref()?, stacks: near.stacks.get(class)?, within })
     }
 }
 
@@ -90,13 +135,8 @@ fn wait_for(gate: &Gate<Waiting>, until: Until<'_>) -> Option<u16> {
 impl Drop for AStack<'_> {
     #[inline]
     fn drop(&mut self) {
-        let mut within = self.number - self.near.plan.first_of(self.class);
-        while let Some((next, number)) = self.near.gates[self.class].give(within) {
-            if next.tell(number) {
-                break;
-            }
-            // It has gone meanwhile; the number is ours again.
-            within = number;
+        if let Some((next, number)) = self.stacks.gate.give(self.within) {
+            self.stacks.hand_on(next, number);
         }
     }
 }

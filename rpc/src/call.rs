@@ -8,7 +8,7 @@
 //! resources in it are dropped, and then they are free again.
 
 use crate::binding::{Binding, Bound, Inner, Near, Shortage, Way};
-use crate::brought::{AStack, LeftSegment, TakenSegment};
+use crate::brought::{AStack, LeftAStack, LeftSegment, TakenSegment};
 use crate::decode::{Decoder, Side};
 use crate::encode::{Encoder, block_len};
 use crate::error::CallError;
@@ -210,22 +210,22 @@ impl Binding {
     ) -> Result<T, CallError> {
         let Terms { near, limits, .. } = terms;
         let wish = len.max(bound.result.load(Ordering::Relaxed) as usize);
-        let class = bound.class.map(|class| (class, near.plan.classes()[class].size as usize)).filter(|&(_, size)| wish <= size);
-        let mut astack = match class {
-            Some((class, _)) => match AStack::try_take(near, class) {
-                None if self.waits_for_astacks() => Some(AStack::take(near, class, terms.until)?),
+        let stacks = bound.class.and_then(|class| near.stacks.get(class)).filter(|stacks| wish <= stacks.size);
+        let mut astack = match stacks {
+            Some(stacks) => match AStack::try_take(near, stacks) {
+                None if self.waits_for_astacks() => AStack::take(near, stacks, terms.until)?,
                 taken => taken,
             },
             None => None,
         };
         // In the place of an A-stack it has room for the results as well.
-        let wish = class.map_or(wish, |(_, size)| size);
+        let wish = stacks.map_or(wish, |stacks| stacks.size);
         let mut segment = match astack {
             None if wish > terms.inline() => Some(TakenSegment::take(&near.link, wish, terms.until)?),
             _ => None,
         };
         point(Point::ClientTook);
-        let mut request = Image::new(0, bound.tag, astack.as_ref().map_or(NO_ASTACK, |astack| astack.number));
+        let mut request = Image::new(0, bound.tag, astack.as_ref().map_or(NO_ASTACK, AStack::number));
         let number = segment.as_ref().map_or(0, TakenSegment::number);
         if len <= terms.inline() {
             Encoder::block(Room::of_words(&mut request.values), args, limits, None)?;
@@ -410,7 +410,7 @@ pub(crate) fn bad(what: &str) -> CallError {
 struct Leavings {
     inner: Weak<Inner>,
     link: Weak<Link>,
-    astack: Option<(usize, u16)>,
+    astack: Option<LeftAStack>,
     segment: Option<LeftSegment>,
 }
 
@@ -431,7 +431,7 @@ impl Leavings {
     }
 
     fn take<'a>(&mut self, near: &'a Near) -> (Option<AStack<'a>>, Option<TakenSegment<'a>>) {
-        let astack = self.astack.take().map(|(class, number)| AStack { near, class, number });
+        let astack = self.astack.take().and_then(|left| AStack::from(near, left));
         let segment = self.segment.take().map(|segment| TakenSegment::from(&near.link, segment));
         (astack, segment)
     }
@@ -440,11 +440,11 @@ impl Leavings {
 /// No reply will come, or nobody could take it: what was brought is free again.
 impl Drop for Leavings {
     fn drop(&mut self) {
-        if let Some((class, number)) = self.astack.take()
+        if let Some(left) = self.astack.take()
             && let Some(inner) = self.inner.upgrade()
             && let Way::Near(near) = &inner.way
         {
-            drop(AStack { near, class, number });
+            drop(AStack::from(near, left));
         }
         if let Some(segment) = self.segment.take()
             && let Some(link) = self.link.upgrade()
