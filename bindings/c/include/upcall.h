@@ -91,10 +91,13 @@ typedef enum upcall_status {
     UPCALL_WRONG_INTERFACE = 37,
     UPCALL_MISMATCH = 38,       /* procedures have other types in the server */
     UPCALL_PROTOCOL = 39,
+    UPCALL_UNREACHABLE = 40,    /* another machine's address: nobody listens there, or not one of ours, or the connection was lost */
+    UPCALL_NOT_THERE = 41,      /* the server at that address does not export the name */
 
     /* A server cannot serve. */
     UPCALL_NAME_TAKEN = 50,
     UPCALL_TOO_MANY_PROCEDURES = 51,
+    UPCALL_UNPROTECTED = 52,    /* other machines can reach the address to listen at, and nothing would protect it */
 
     UPCALL_RESOURCE = 70,       /* the system has no descriptor, memory or thread left */
     UPCALL_INTERNAL = 71        /* a bug in Upcall, stopped at the border */

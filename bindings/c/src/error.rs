@@ -48,8 +48,11 @@ statuses! {
     WrongInterface = 37, c"the name is of another interface";
     Mismatch = 38, c"procedures have other types in the server";
     Protocol = 39, c"the server broke the protocol";
+    Unreachable = 40, c"no server can be reached at the address";
+    NotThere = 41, c"the server at the address does not export the name";
     NameTaken = 50, c"the name is taken";
     TooManyProcedures = 51, c"too many procedures";
+    Unprotected = 52, c"nothing would protect the address";
     Resource = 70, c"the system has no such resource left";
     Internal = 71, c"a bug in Upcall";
 }
@@ -150,6 +153,8 @@ impl From<BindError> for Problem {
             BindError::Mismatch { .. } => Status::Mismatch,
             BindError::Resource { .. } => Status::Resource,
             BindError::Protocol { .. } => Status::Protocol,
+            BindError::Unreachable { .. } => Status::Unreachable,
+            BindError::NotThere { .. } => Status::NotThere,
             _ => Status::Internal,
         };
         Self::new(status, error.to_string())
@@ -162,6 +167,7 @@ impl From<ServeError> for Problem {
             ServeError::BadName { .. } => Status::Misuse,
             ServeError::NameTaken { .. } | ServeError::ExportedHere { .. } => Status::NameTaken,
             ServeError::TooManyProcedures { .. } => Status::TooManyProcedures,
+            ServeError::Unprotected { .. } => Status::Unprotected,
             ServeError::Resource { .. } => Status::Resource,
             _ => Status::Internal,
         };
@@ -263,6 +269,24 @@ mod tests {
             assert_eq!(unsafe { guard_status(std::ptr::null_mut(), run) }, Status::Internal);
         }
         assert_eq!(guard_or(7, || panic!("nobody is told")), 7);
+    }
+
+    /// Of those that only calls to other machines have: each has a status and a text of its own, and the runtime's words are passed on.
+    #[test]
+    fn errors_of_the_network_have_names() {
+        let (name, server) = ("files".to_string(), "far:7000".to_string());
+        let all = [
+            (BindError::Unreachable { server: server.clone(), why: "no route".into() }.into(), Status::Unreachable, "no route"),
+            (BindError::NotThere { name, server }.into(), Status::NotThere, "\"files\""),
+            (ServeError::Unprotected { address: "0.0.0.0:7000".into() }.into(), Status::Unprotected, "0.0.0.0:7000"),
+        ];
+        let unknown = upcall_status_text(u32::MAX);
+        for (problem, status, part) in all {
+            let problem: Problem = problem;
+            assert_eq!(problem.status, status);
+            assert!(problem.text.contains(part), "{}", problem.text);
+            assert_ne!(upcall_status_text(status as u32), unknown);
+        }
     }
 
     /// A text that is too long is cut between characters, and one with a NUL does not end there.
