@@ -32,6 +32,9 @@
  * else; and a server that is being set up belongs to one thread. Calls by one client from many threads run at once: 32
  * at a time to one server, others wait.
  *
+ * Names. A name is one of this machine's, or tcp://HOST:PORT/NAME: that of a server on another machine, which listens there (upcall_server_listen). Calls to
+ * that are the same in all but their time; what they do not have is told in docs/network.md.
+ *
  * Blocking. A call blocks the thread that makes it until the reply is there. How it waits is the client's pacing.
  *
  * If the server dies, calls to it return UPCALL_FAILED, within milliseconds; a call that was under way may or may not
@@ -202,7 +205,7 @@ void upcall_client_set_pacing(const upcall_client *client, upcall_pacing pacing)
 
 /* Whether calls can still go through; once false, always so. */
 bool upcall_client_is_open(const upcall_client *client);
-/* The server's process. */
+/* The server's process; 0 on another machine. */
 uint32_t upcall_client_server(const upcall_client *client);
 
 /* ---- Servers --------------------------------------------------------------------------------------------------- */
@@ -236,6 +239,14 @@ void upcall_server_set_stack_size(upcall_server *server, size_t bytes);
 typedef bool (*upcall_policy)(void *context, uint32_t user, uint32_t group, uint32_t process);
 void upcall_server_set_policy(upcall_server *server, upcall_policy admits, void *context);
 
+/* Also serves clients that come by TCP, and bind `tcp://HOST:PORT/NAME`. `address` is "HOST:PORT" and lies within this machine (127.0.0.1 or [::1]), or the server cannot begin:
+ * UPCALL_UNPROTECTED. With port 0 the kernel chooses one, which upcall_running_address tells. The policy is asked for these clients too: the kernel says whose process has the other end
+ * of the connection, but not which, so that `process` is 0, and `group` UINT32_MAX. Nothing is encrypted: from another machine one comes here by a tunnel (`ssh -L 7000:127.0.0.1:7000 host`). */
+upcall_status upcall_server_listen(upcall_server *server, const char *address, upcall_error *error);
+/* The same at any address, without any protection: whoever can reach it may call all that is exported, and whoever is between sees and can change all values. The
+ * policy is not asked. For networks that protect by themselves (WireGuard). */
+upcall_status upcall_server_listen_unprotected(upcall_server *server, const char *address, upcall_error *error);
+
 /* Serves on the calling thread for ever. Frees `server` in any case; returns only if it cannot begin. */
 upcall_status upcall_server_run(upcall_server *server, upcall_error *error);
 
@@ -243,6 +254,10 @@ upcall_status upcall_server_run(upcall_server *server, upcall_error *error);
 typedef struct upcall_running upcall_running;
 /* Starts it; clients can bind when this returns. Frees `server` in any case. NULL: it cannot begin. */
 upcall_running *upcall_server_start(upcall_server *server, upcall_error *error);
+/* Where it listens, with the port that it has: the address `number`, from 0 on, in the order of upcall_server_listen, as "HOST:PORT" with a NUL. False, and an empty text, if there are not
+ * so many. */
+#define UPCALL_ADDRESS_SIZE 64
+bool upcall_running_address(const upcall_running *running, size_t number, char text[UPCALL_ADDRESS_SIZE]);
 /* Takes its names out, ends its clients' bindings, waits for the calls that run, drops its objects, and frees it; NULL is allowed. Not to be called by a procedure of the server. */
 void upcall_running_stop(upcall_running *running);
 

@@ -320,6 +320,39 @@ pub unsafe extern "C" fn upcall_server_set_policy(
     unsafe { change(server, |server| server.policy(decide)) }
 }
 
+/// Has a server that is being set up listen at an address.
+///
+/// # Safety
+/// The server is null or one that nobody else uses meanwhile, `address` is null or a C string, and `error` null or the caller's.
+unsafe fn listen(server: *mut CServer, address: *const c_char, error: *mut Error, how: fn(Server, &str) -> Server) -> Status {
+    let run = || {
+        // SAFETY: the caller's contract.
+        let server = unsafe { server.as_mut() }.ok_or_else(|| Problem::misuse("the server is NULL"))?;
+        // SAFETY: the caller's contract.
+        let address = unsafe { text(address, "the address") }?;
+        server.0 = server.0.take().map(|server| how(server, address));
+        Ok(())
+    };
+    // SAFETY: the caller's contract.
+    unsafe { guard_status(error, run) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_server_listen(server: *mut CServer, address: *const c_char, error: *mut Error) -> Status {
+    // SAFETY: by the header.
+    unsafe { listen(server, address, error, Server::listen) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_server_listen_unprotected(
+    server: *mut CServer,
+    address: *const c_char,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: by the header.
+    unsafe { listen(server, address, error, Server::listen_unprotected) }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_server_export(
     server: *mut CServer,
@@ -370,6 +403,25 @@ pub unsafe extern "C" fn upcall_server_start(server: *mut CServer, error: *mut E
     let run = || Ok(hand_out(unsafe { begin(server) }?.start()?));
     // SAFETY: by the header `error` is null or the caller's.
     unsafe { guard(error, null, run) }
+}
+
+/// `UPCALL_ADDRESS_SIZE`: the longest address of IPv6, with its scope and port, has 58 characters.
+const ADDRESS: usize = 64;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_running_address(running: *const Running, number: usize, text: *mut [c_char; ADDRESS]) -> bool {
+    guard_or(false, || {
+        // SAFETY: by the header null or a server that runs.
+        let address = unsafe { running.as_ref() }.and_then(|running| running.addresses().get(number).copied());
+        let address = address.map(|address| address.to_string()).filter(|address| address.len() < ADDRESS);
+        let mut bytes = [0; ADDRESS];
+        for (to, from) in bytes.iter_mut().zip(address.iter().flat_map(|address| address.bytes())) {
+            *to = from as c_char;
+        }
+        // SAFETY: by the header room for so many of the caller's, which need not be initialised.
+        unsafe { text.write(bytes) };
+        address.is_some()
+    })
 }
 
 #[unsafe(no_mangle)]

@@ -1,4 +1,4 @@
-//! Terms of C's clients and servers: who may bind, what calls do without an A-stack, whom they give their processor, and what a client is told whose types are not the server's.
+//! Terms of C's clients and servers: who may bind, where servers listen for other machines, what calls do without an A-stack, whom they give their processor, and what a client is told whose types are not the server's.
 #![forbid(unsafe_code)]
 
 mod gcc;
@@ -47,6 +47,13 @@ fn name(what: &str) -> String {
 fn a_policy_is_asked_and_obeyed() {
     if !gcc::left_out() {
         run(&name("policy"), "policy");
+    }
+}
+
+#[test]
+fn a_server_listens_for_other_machines() {
+    if !gcc::left_out() {
+        run(&name("listens"), "listens");
     }
 }
 

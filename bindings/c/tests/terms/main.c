@@ -86,6 +86,60 @@ static void policy(const char *name) {
     upcall_running_stop(running);
 }
 
+/* Binds `what` at an address of a server that listens. */
+static terms_client_t *bind_far(const char *address, const char *what) {
+    char name[200];
+    snprintf(name, sizeof name, "tcp://%s/%s", address, what);
+    return terms_bind(name, &error);
+}
+
+static void listens(const char *name) {
+    struct asked asked = {true, 0, 0, 0, 0};
+    char address[UPCALL_ADDRESS_SIZE], open_to_all[UPCALL_ADDRESS_SIZE];
+    CHECK(upcall_server_listen(NULL, "127.0.0.1:0", &error) == UPCALL_MISUSE);
+    upcall_server *server = upcall_server_new();
+    CHECK(upcall_server_listen(server, NULL, &error) == UPCALL_MISUSE && strstr(error.text, "the address is NULL"));
+    OK(upcall_server_listen(server, "0.0.0.0:0", &error));
+    CHECK(!upcall_server_start(server, &error) && error.status == UPCALL_UNPROTECTED && strstr(error.text, "0.0.0.0:0"));
+    server = upcall_server_new();
+    OK(upcall_server_listen(server, "no address", &error));
+    CHECK(!upcall_server_start(server, &error) && error.status == UPCALL_RESOURCE && strstr(error.text, "no address"));
+
+    server = upcall_server_new();
+    upcall_server_set_policy(server, admits, &asked);
+    OK(upcall_server_listen(server, "127.0.0.1:0", &error));
+    OK(upcall_server_listen_unprotected(server, "127.0.0.1:0", &error));
+    OK(terms_export(server, name, &functions, &error));
+    upcall_running *running = upcall_server_start(server, &error);
+    CHECK(running);
+    CHECK(upcall_running_address(running, 0, address) && strncmp(address, "127.0.0.1:", 10) == 0 && strcmp(address + 10, "0") != 0);
+    CHECK(upcall_running_address(running, 1, open_to_all) && strcmp(address, open_to_all) != 0);
+    char none[UPCALL_ADDRESS_SIZE];
+    CHECK(!upcall_running_address(running, 2, none) && none[0] == 0);
+    CHECK(!upcall_running_address(NULL, 0, none) && none[0] == 0);
+
+    terms_client_t *client = bind_far(address, name);
+    CHECK(client);
+    CHECK(asked.times == 1 && asked.user == getuid() && asked.group == UINT32_MAX && asked.process == 0);
+    uint32_t back;
+    OK(terms_change(client, 41, &back, &error));
+    CHECK(back == 42 && upcall_client_server(terms_base(client)) == 0);
+    CHECK(!bind_far(address, "none") && error.status == UPCALL_NOT_THERE && strstr(error.text, address));
+    CHECK(!bind_far(address, "no/name") && error.status == UPCALL_MISUSE);
+    /* Who comes by the other one is not asked for. */
+    asked.admits = false;
+    terms_client_t *other = bind_far(open_to_all, name);
+    CHECK(other && asked.times == 1);
+    OK(terms_change(other, 1, &back, &error));
+    CHECK(back == 2);
+    terms_unbind(other);
+
+    upcall_running_stop(running);
+    CHECK(terms_change(client, 1, &back, &error) == UPCALL_FAILED && strstr(error.text, address));
+    terms_unbind(client);
+    CHECK(!bind_far(address, name) && error.status == UPCALL_UNREACHABLE && strstr(error.text, address));
+}
+
 static terms_client_t *shared;
 
 static void *meets(void *result) {
@@ -173,7 +227,7 @@ int main(int count, char **arguments) {
     static const struct {
         const char *what;
         void (*run)(const char *name);
-    } all[] = {{"policy", policy}, {"shortage", shortage}, {"hand-off", hand_off}, {"mismatch", mismatch}};
+    } all[] = {{"policy", policy}, {"listens", listens}, {"shortage", shortage}, {"hand-off", hand_off}, {"mismatch", mismatch}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (strcmp(arguments[2], all[i].what) == 0) {
             all[i].run(arguments[1]);
