@@ -106,10 +106,10 @@ impl Binding {
         let number = self.first + number;
         let bound = &self.inner.procedures[usize::from(number)];
         let read = |to: &mut Words, span: Span<'_>| {
-            *to = Words::default();
-            for (at, word) in to.iter_mut().take(span.len() / 8).enumerate() {
-                *word = span.u64(at * 8).unwrap_or_default();
-            }
+            // The last word may be a part of one.
+            let (mut block, len) = ([0; INLINE], span.len().min(INLINE));
+            let _ = span.copy_out(0, &mut block[..len]);
+            to.iter_mut().zip(block.as_chunks().0).for_each(|(word, bytes)| *word = u64::from_le_bytes(*bytes));
             Ok(())
         };
         let Way::Near(near) = &self.inner.way else {

@@ -54,11 +54,21 @@ struct Serving(Child);
 
 impl Serving {
     fn start(names: &[String; 2]) -> Self {
-        let mut child = programs().command("server").args(names).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
-        Self(child)
+        Self::start_by(programs().command("server").args(names)).0
+    }
+
+    /// One that listens for clients on other machines too; and its names as these have them.
+    fn start_far(names: &[String; 2]) -> (Self, [String; 2]) {
+        let (serving, said) = Self::start_by(programs().command("server").args(names).arg("127.0.0.1:0"));
+        (serving, far(&said[0], names))
+    }
+
+    /// What it said before it was ready, too.
+    fn start_by(command: &mut Command) -> (Self, Vec<String>) {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
+        let said = lines.by_ref().map(|line| line.unwrap()).take_while(|line| line != "ready").collect();
+        (Self(child), said)
     }
 
     fn end(mut self) {
@@ -79,6 +89,11 @@ fn names() -> [String; 2] {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     ["every", "more"].map(|name| format!("languages-{name}-{}-{number}", std::process::id()))
+}
+
+/// Names as clients on other machines have them.
+fn far(address: &str, names: &[String; 2]) -> [String; 2] {
+    names.each_ref().map(|name| format!("tcp://{address}/{name}"))
 }
 
 fn c_client(names: &[String; 2], what: &str) {
@@ -127,6 +142,42 @@ fn rust_on_rust() {
     rust::client(&names);
     running.stop();
     assert_eq!(counts.alive(), 0);
+}
+
+/// The same as if they were on two machines.
+#[test]
+fn c_on_c_far() {
+    if left_out() {
+        return;
+    }
+    let (server, far) = Serving::start_far(&names());
+    c_client(&far, "all");
+    server.end();
+}
+
+#[test]
+fn c_on_rust_and_rust_on_c_far() {
+    if left_out() {
+        return;
+    }
+    let names = names();
+    let (running, counts) = rust::serve_by(upcall::Server::new().listen("127.0.0.1:0"), &names);
+    c_client(&far(&running.addresses()[0].to_string(), &names), "all");
+    running.stop();
+    assert_eq!(counts.alive(), 0);
+    let (server, far) = Serving::start_far(&names);
+    rust::client(&far);
+    server.end();
+}
+
+#[test]
+fn a_server_that_dies_far() {
+    if left_out() {
+        return;
+    }
+    let (mut server, far) = Serving::start_far(&names());
+    c_client(&far, "die");
+    assert!(server.0.wait().unwrap().success());
 }
 
 /// What a client in C is told when the server dies in its call, and afterwards.

@@ -185,11 +185,16 @@ int main(int count, char **arguments) {
     more_server_t lacks = more;
     upcall_error error;
     upcall_server *server = upcall_server_new();
-    char c;
-    if (count != 3) return 2;
+    char c, address[UPCALL_ADDRESS_SIZE];
+    if (count < 3) return 2;
     lacks.rename = NULL;
     if (more_export(server, arguments[2], &lacks, &error) != UPCALL_MISUSE || !strstr(error.text, "more_server_t.rename is NULL")) return 3;
     upcall_server_set_processors(server, 2);
+    /* A third argument is an address to listen at. */
+    if (count > 3 && upcall_server_listen(server, arguments[3], &error) != UPCALL_OK) {
+        fprintf(stderr, "%s\n", error.text);
+        return 4;
+    }
     if (every_export(server, arguments[1], &every, &error) != UPCALL_OK || more_export(server, arguments[2], &more, &error) != UPCALL_OK) {
         fprintf(stderr, "%s\n", error.text);
         return 4;
@@ -199,6 +204,7 @@ int main(int count, char **arguments) {
         fprintf(stderr, "%s\n", error.text);
         return 5;
     }
+    if (upcall_running_address(running, 0, address)) puts(address);
     puts("ready");
     fflush(stdout);
     while (read(0, &c, 1) > 0) continue;

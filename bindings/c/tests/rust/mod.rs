@@ -134,9 +134,14 @@ pub fn server(name: &str) -> upcall::Server {
 }
 
 /// Serves, with two processors as the one in C.
-pub fn serve([every, more]: &[String; 2]) -> (upcall::Running, Counts) {
+pub fn serve(names: &[String; 2]) -> (upcall::Running, Counts) {
+    serve_by(upcall::Server::new(), names)
+}
+
+/// The same by this server.
+pub fn serve_by(server: upcall::Server, [every, more]: &[String; 2]) -> (upcall::Running, Counts) {
     let counts = Counts::default();
-    let server = upcall::Server::new().processors(2).export(every, every::export(Server(counts.clone())));
+    let server = server.processors(2).export(every, every::export(Server(counts.clone())));
     (server.export(more, more::export(Server(counts.clone()))).start().unwrap(), counts)
 }
 
