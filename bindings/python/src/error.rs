@@ -82,6 +82,8 @@ pub fn bind(py: Python<'_>, error: &BindError) -> PyErr {
         BindError::Mismatch { .. } => "Mismatch",
         BindError::Resource { .. } => "NoResource",
         BindError::Protocol { .. } => "BrokenProtocol",
+        BindError::Unreachable { .. } => "Unreachable",
+        BindError::NotThere { .. } => "NotThere",
         _ => "BindError",
     };
     raise(py, class, &error.to_string(), &[])
@@ -94,6 +96,7 @@ pub fn serve(py: Python<'_>, error: &ServeError) -> PyErr {
         ServeError::BadName { .. } => raise(py, "BadName", &said, &[]),
         ServeError::NameTaken { pid, .. } => raise(py, "NameTaken", &said, &[("server_pid", number(py, (*pid).into()))]),
         ServeError::ExportedHere { .. } => raise(py, "NameTaken", &said, &[]),
+        ServeError::Unprotected { .. } => raise(py, "Unprotected", &said, &[]),
         _ => raise(py, "ServeError", &said, &[]),
     }
 }

@@ -309,6 +309,13 @@ impl Served {
         })
     }
 
+    /// Where it listens for clients on other machines.
+    fn addresses(&self) -> Vec<String> {
+        let running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let addresses = running.as_ref().map(Running::addresses).unwrap_or_default();
+        addresses.iter().map(ToString::to_string).collect()
+    }
+
     /// Takes back the bindings of a process. How many there were.
     fn revoke(&self, py: Python<'_>, pid: u32) -> usize {
         let running = &self.0;
@@ -329,7 +336,7 @@ impl Drop for Served {
     }
 }
 
-/// Serves objects under names: `(name, class, object)` each. When it returns, clients can bind.
+/// Serves objects under names: `(name, class, object)` each, here and at addresses, each with whether it must lie within this machine. When it returns, clients can bind.
 #[pyfunction]
 pub fn start(
     py: Python<'_>,
@@ -338,6 +345,7 @@ pub fn start(
     pacing: u32,
     on: Option<Py<PyAny>>,
     admits: Option<Py<PyAny>>,
+    listen: Vec<(String, bool)>,
 ) -> PyResult<Served> {
     if gate::is_forked() {
         return Err(error::forked(py));
@@ -353,6 +361,9 @@ pub fn start(
                 _ => Err("its policy does not admit it".to_owned()),
             }
         });
+    }
+    for (address, guarded) in listen {
+        server = if guarded { server.listen(&address) } else { server.listen_unprotected(&address) };
     }
     for (name, kind, object) in exports {
         let on = on.as_ref().map(|on| on.clone_ref(py));

@@ -39,6 +39,14 @@ fn resources_are_anywhere_and_interfaces_carry_others() {
 }
 
 #[test]
+fn a_server_listens_for_other_machines() {
+    if left_out() {
+        return;
+    }
+    programs().run("listens.py", &[]);
+}
+
+#[test]
 fn asyncio() {
     if left_out() {
         return;

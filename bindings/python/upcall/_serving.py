@@ -31,7 +31,7 @@ class ServeResource(abc.ABC):
     _upcall_kind: typing.ClassVar[typing.Any]
 
 
-#: Who may bind: asked with a client's user, group and process, by the kernel's word.
+#: Who may bind: asked with a client's user, group and process, by the kernel's word. Of who comes by `listen` the kernel says the user only: its process is 0.
 Admits = collections.abc.Callable[[int, int, int], bool]
 
 
@@ -47,6 +47,11 @@ class Running:
         _running.discard(self)
         return self._served.stop(seconds)
 
+    @property
+    def addresses(self) -> list[str]:
+        """Where it listens for clients on other machines, with the ports that it has: those of `listen` first, then those of `listen_unprotected`. None when it is stopped."""
+        return self._served.addresses()
+
     def revoke(self, pid: int) -> int:
         """Takes back the bindings of a process, and says how many they were. Its calls raise `errors.Revoked` from then on."""
         return self._served.revoke(pid)
@@ -61,6 +66,9 @@ class Running:
 
 
 _running: weakref.WeakSet[Running] = weakref.WeakSet()
+
+#: An address, `HOST:PORT`, or several. With port 0 the kernel chooses one, which `Running.addresses` tells.
+Addresses = typing.Union[str, collections.abc.Iterable[str]]
 
 #: An object, or an object and the generated class that says which interface of its it serves.
 Served = typing.Union[object, tuple[type[Serve], object]]
@@ -80,6 +88,10 @@ def _exports(name: str | collections.abc.Mapping[str, Served], server: Served | 
     return exports
 
 
+def _addresses(given: Addresses, guarded: bool) -> list[tuple[str, bool]]:
+    return [(address, guarded) for address in ([given] if isinstance(given, str) else given)]
+
+
 def start(
     name: str | collections.abc.Mapping[str, Served],
     server: Served | None = None,
@@ -88,6 +100,8 @@ def start(
     pacing: Pacing = Pacing.ADAPTIVE,
     loop: asyncio.AbstractEventLoop | None = None,
     admits: Admits | None = None,
+    listen: Addresses = (),
+    listen_unprotected: Addresses = (),
 ) -> Running:
     """Serves an object under a name, or several of them, on threads of their own. When this returns, clients can bind.
 
@@ -98,11 +112,15 @@ def start(
         pacing: what those do while there are no calls.
         loop: the event loop that coroutines of `async def` procedures run on; without it one of the package's own.
         admits: who may bind; without it who is of the same user.
+        listen: where clients may also come by TCP, and bind `tcp://HOST:PORT/NAME`. It lies within this machine (127.0.0.1, [::1]); from another one comes there by a tunnel, such as ssh's. `admits` is asked for
+            these too.
+        listen_unprotected: the same at any address, without any protection: whoever can reach it may call all that is served, and `admits` is not asked. For networks that protect by themselves.
 
     Raises:
         upcall.ServeError: the name is taken, say.
     """
-    return Running(_upcall.start(_exports(name, server), processors, pacing.value, loop, admits))
+    addresses = _addresses(listen, True) + _addresses(listen_unprotected, False)
+    return Running(_upcall.start(_exports(name, server), processors, pacing.value, loop, admits, addresses))
 
 
 def serve(
@@ -113,9 +131,20 @@ def serve(
     pacing: Pacing = Pacing.ADAPTIVE,
     loop: asyncio.AbstractEventLoop | None = None,
     admits: Admits | None = None,
+    listen: Addresses = (),
+    listen_unprotected: Addresses = (),
 ) -> None:
     """As `start`, until the program is interrupted (Ctrl-C): then it ends the server, and returns when the calls that run have ended. A second Ctrl-C does not wait for these."""
-    running = start(name, server, processors=processors, pacing=pacing, loop=loop, admits=admits)
+    running = start(
+        name,
+        server,
+        processors=processors,
+        pacing=pacing,
+        loop=loop,
+        admits=admits,
+        listen=listen,
+        listen_unprotected=listen_unprotected,
+    )
     try:
         threading.Event().wait()
     except KeyboardInterrupt:

@@ -17,7 +17,7 @@ import weakref
 from upcall import _upcall
 from upcall._client import Pacing
 from upcall._dynamic import bind as _bind
-from upcall._serving import Admits, Served, start
+from upcall._serving import Addresses, Admits, Served, start
 
 __all__ = ["Client", "Resource", "bind", "serve"]
 
@@ -143,10 +143,22 @@ async def serve(
     processors: int = 1,
     pacing: Pacing = Pacing.ADAPTIVE,
     admits: Admits | None = None,
+    listen: Addresses = (),
+    listen_unprotected: Addresses = (),
 ) -> None:
     """Serves until the task is cancelled; `async def` procedures run on this event loop."""
     loop = asyncio.get_running_loop()
-    begin = functools.partial(start, name, server, processors=processors, pacing=pacing, loop=loop, admits=admits)
+    begin = functools.partial(
+        start,
+        name,
+        server,
+        processors=processors,
+        pacing=pacing,
+        loop=loop,
+        admits=admits,
+        listen=listen,
+        listen_unprotected=listen_unprotected,
+    )
     running = await loop.run_in_executor(None, begin)
     try:
         await asyncio.Event().wait()

@@ -70,6 +70,14 @@ class BrokenProtocol(BindError):
     """The server broke the protocol."""
 
 
+class Unreachable(BindError, ConnectionError):
+    """There is no connection to a server on another machine: nobody listens there, it is not one of ours, or the connection was lost."""
+
+
+class NotThere(BindError):
+    """The server on another machine does not export the name."""
+
+
 class CallError(Error):
     """A call did not return its procedure's result."""
 
@@ -81,7 +89,7 @@ class CallFailed(CallError, ConnectionError):
     why: str
     #: The name that was bound.
     name: str
-    #: The server's process.
+    #: The server's process; 0 on another machine.
     server_pid: int
 
 
@@ -145,3 +153,7 @@ class NameTaken(ServeError):
 
     #: By this process, if it is another one.
     server_pid: int
+
+
+class Unprotected(ServeError, ValueError):
+    """The address to listen at can be reached from other machines, and nothing would protect what is served there."""
