@@ -8,7 +8,7 @@ use crate::interface::Limits;
 use crate::server::brought;
 use crate::session::Session;
 use crate::value::{Get, Put};
-use crate::wire::{Exported, ToClient, ToServer, unpack};
+use crate::wire::{Answer, ClientRequest, Exported, ToClient, ToServer, unpack};
 use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -17,12 +17,18 @@ use upcall_shm::region::Region;
 use upcall_shm::slot::Image;
 use upcall_shm::span::{Room, Span};
 
-/// What the bytes of a control message say, as text: to a server, to a client, and as the list of exports.
-pub fn control(bytes: &[u8]) -> [Option<String>; 3] {
+/// What the bytes of a control message say, as text: to a server, to a client, as the list of exports, and as a request and an answer on the network.
+pub fn control(bytes: &[u8]) -> [Option<String>; 5] {
     fn text<T: Debug>(read: Result<T, String>) -> Option<String> {
         read.ok().map(|message| format!("{message:?}"))
     }
-    [text(unpack::<ToServer>(bytes)), text(unpack::<ToClient>(bytes)), text(unpack::<Vec<Exported>>(bytes))]
+    [
+        text(unpack::<ToServer>(bytes)),
+        text(unpack::<ToClient>(bytes)),
+        text(unpack::<Vec<Exported>>(bytes)),
+        text(unpack::<ClientRequest>(bytes)),
+        text(unpack::<Answer>(bytes)),
+    ]
 }
 
 /// Reads the block as a `T`: as a client reads a result, or as a server reads arguments, whose client holds these objects.

@@ -31,7 +31,7 @@ pub(crate) enum ClientRequest {
     Segment { number: u16, len: u64 },
     /// Takes it back. No answer.
     DropSegment { number: u16 },
-    /// Asks what is exported. Answer with one descriptor: the list as text.
+    /// Asks what is exported. Answer with one descriptor: the list as text; on the network with the list itself.
     List,
     /// Asks for the tallies of all bindings. Answer with one descriptor: their memory, for reading.
     Tallies,
@@ -61,6 +61,8 @@ pub(crate) enum Answer {
     Refused(Refusal),
     /// The tallies follow in the descriptor.
     Tallies,
+    /// The exports, on the network.
+    Listed(Vec<Exported>),
 }
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -532,6 +532,10 @@ fn endure(name: &str, time: Duration) -> Outcome {
     let (mut binds, mut calls, mut errors, mut worst) = (0, 0, 0, 0);
     let mut dice = Dice::new(now());
     while Instant::now() < end {
+        // What one can ask for on another machine, and what is said of it.
+        if let Some((server, _)) = name.strip_prefix("tcp://").and_then(|rest| rest.split_once('/')) {
+            errors += u64::from(upcall::directory::list_far(&format!("tcp://{server}")).is_err());
+        }
         let trial = match Trial::bind(name) {
             Ok(trial) => trial,
             Err(BindError::NoSuchName { .. }) if binds > 0 => break,

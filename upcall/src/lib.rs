@@ -61,13 +61,14 @@ pub mod thread {
 #[doc = include_str!("../../docs/network.md")]
 mod network {}
 
-/// What is exported in the folder of names, as `upcall ls` shows it.
+/// What is exported in the folder of names, and at addresses of other machines, as `upcall ls` shows it.
 pub mod directory {
     pub use upcall_os::socket::Peer;
     pub use upcall_rpc::Exported;
     pub use upcall_rpc::link::{list, list_named, tallies};
     pub use upcall_rpc::names::{domains, find, folder, sweep};
     pub use upcall_rpc::{Came, PeerTallies, Reading};
+    pub use upcall_rpc::{exported, list_far};
 }
 
 /// What generated stubs use. Not for direct use, and not stable.

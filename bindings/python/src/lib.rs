@@ -107,11 +107,7 @@ fn learn(py: Python<'_>, name: &str) -> PyResult<(String, String, String)> {
         return Err(error::forked(py));
     }
     gate::watch_forks();
-    let told = gate::without_lock(py, || upcall_rpc::link::list_named(name));
-    let (_, exports) = told.map_err(|wrong| error::bind(py, &wrong))?;
-    let found = exports.into_iter().find(|exported| exported.name == name);
-    let gone = || error::bind(py, &upcall_rpc::BindError::ServerGone { name: name.into() });
-    let found = found.ok_or_else(gone)?;
+    let found = gate::without_lock(py, || upcall_rpc::exported(name)).map_err(|wrong| error::bind(py, &wrong))?;
     Ok((found.interface, found.source, found.limits))
 }
 

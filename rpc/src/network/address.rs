@@ -25,23 +25,34 @@ pub(crate) fn parse(text: &str) -> Result<Option<Address>, BindError> {
     let bad = |why| BindError::BadName { name: text.into(), why };
     let (server, name) = rest.split_once('/').ok_or_else(|| bad("names on other machines are tcp://HOST:PORT/NAME"))?;
     names::check(name).map_err(bad)?;
-    match server.rsplit_once(':') {
-        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0) => {
-            Ok(Some(Address { server: server.into(), name: name.into() }))
-        }
-        _ => Err(bad("it has no host and port before the name: they are tcp://HOST:PORT/NAME")),
+    if !is_server(server) {
+        return Err(bad("it has no host and port before the name: they are tcp://HOST:PORT/NAME"));
     }
+    Ok(Some(Address { server: server.into(), name: name.into() }))
 }
 
-impl Address {
-    /// The addresses that stand behind it. Asks the resolver, which may block for as long as that takes.
-    ///
-    /// # Errors
-    /// It has none.
-    pub(crate) fn resolve(&self) -> Result<Vec<SocketAddr>, BindError> {
-        let found = self.server.to_socket_addrs().map(Vec::from_iter);
-        found.map_err(|error| BindError::Unreachable { server: self.server.clone(), why: error.to_string() })
-    }
+/// The server, `host:port`, in `tcp://HOST:PORT`.
+///
+/// # Errors
+/// There is none, or there is more.
+pub(crate) fn parse_server(text: &str) -> Result<&str, BindError> {
+    let server = text.strip_prefix(SCHEME).map(|rest| rest.strip_suffix('/').unwrap_or(rest));
+    let bad = || BindError::BadName { name: text.into(), why: "servers on other machines are tcp://HOST:PORT" };
+    server.filter(|server| !server.contains('/') && is_server(server)).ok_or_else(bad)
+}
+
+fn is_server(text: &str) -> bool {
+    let parts = text.rsplit_once(':');
+    parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0))
+}
+
+/// The addresses that stand behind a server's. Asks the resolver, which may block for as long as that takes.
+///
+/// # Errors
+/// It has none.
+pub(crate) fn resolve(server: &str) -> Result<Vec<SocketAddr>, BindError> {
+    let found = server.to_socket_addrs().map(Vec::from_iter);
+    found.map_err(|error| BindError::Unreachable { server: server.into(), why: error.to_string() })
 }
 
 #[cfg(test)]
@@ -72,6 +83,18 @@ mod tests {
             "tcp://host:7000/domain.1",
         ] {
             assert!(matches!(parse(bad), Err(BindError::BadName { .. })), "{bad}");
+        }
+    }
+
+    #[test]
+    fn servers_on_other_machines() {
+        for (text, server) in [("tcp://host:7000", "host:7000"), ("tcp://[::1]:1/", "[::1]:1")] {
+            assert_eq!(parse_server(text).unwrap(), server, "{text}");
+        }
+        for bad in
+            ["host:7000", "tcp://", "tcp://host", "tcp://host:0", "tcp://host:7000/files", "tcp://host:7000//", "udp://h:1"]
+        {
+            assert!(matches!(parse_server(bad), Err(BindError::BadName { .. })), "{bad}");
         }
     }
 }

@@ -1,15 +1,16 @@
 //! A binding to a server on another machine, and its calls (LRPC, section 5.1: the branch to a more conventional stub).
 
-use super::address::Address;
+use super::address::{self, Address};
 use crate::binding::{Binding, Way};
 use crate::call::{Unread, bad};
 use crate::encode::Encoder;
 use crate::error::{BindError, CallError};
 use crate::interface::{Descriptor, Interface, Wanted, check_descriptors};
 use crate::link::{patience_ends, refused};
+use crate::names;
 use crate::server::{RELEASE, outcome};
 use crate::value::{Handle, Put};
-use crate::wire::{self, Answer, ClientRequest, Refusal};
+use crate::wire::{self, Answer, ClientRequest, Exported, Refusal};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -43,19 +44,19 @@ fn links() -> std::sync::MutexGuard<'static, Links> {
 
 impl FarLink {
     /// The connection that stands, or a new one. Two binders at once may make two, of which one is found later.
-    fn to(address: &Address, text: &str, deadline: Instant) -> Result<Arc<Self>, BindError> {
-        if let Some(link) = links().get(&address.server).and_then(Weak::upgrade).filter(|link| link.caller.closed().is_none()) {
+    fn to(server: &str, text: &str, deadline: Instant) -> Result<Arc<Self>, BindError> {
+        if let Some(link) = links().get(server).and_then(Weak::upgrade).filter(|link| link.caller.closed().is_none()) {
             return Ok(link);
         }
-        let unreachable = |why: String| BindError::Unreachable { server: address.server.clone(), why };
+        let unreachable = |why: String| BindError::Unreachable { server: server.into(), why };
         let mut last = unreachable("it has no address".into());
-        for at in address.resolve()? {
+        for at in address::resolve(server)? {
             match Caller::connect(at, deadline) {
                 Ok(caller) => {
                     let link = Arc::new(Self { caller, ids: AtomicU32::new(0) });
                     let mut links = links();
                     links.retain(|_, link| link.strong_count() > 0);
-                    links.insert(address.server.clone(), Arc::downgrade(&link));
+                    links.insert(server.into(), Arc::downgrade(&link));
                     return Ok(link);
                 }
                 Err(NoConnection::Version(found)) => {
@@ -99,7 +100,7 @@ fn head(binding: u32, number: u16) -> Head {
 /// Binds to whoever exports the name at that address. Blocks the kernel thread.
 pub(crate) fn bind(address: &Address, text: &str, interface: &'static Interface) -> Result<(Far, Vec<Descriptor>), BindError> {
     let deadline = patience_ends();
-    let link = FarLink::to(address, text, deadline)?;
+    let link = FarLink::to(&address.server, text, deadline)?;
     let id = link.ids.fetch_add(1, Ordering::Relaxed);
     let request = ClientRequest::Bind {
         // The connection's own number has more bits; see the head.
@@ -120,6 +121,19 @@ pub(crate) fn bind(address: &Address, text: &str, interface: &'static Interface)
         }
         Answer::Refused(refusal) => Err(refused(text, &interface.id, refusal)),
         _ => Err(BindError::Protocol { what: "another answer than a binding".into() }),
+    }
+}
+
+/// What the server at that address exports. Blocks the kernel thread.
+pub(crate) fn list(server: &str) -> Result<Vec<Exported>, BindError> {
+    let deadline = patience_ends();
+    let shown = format!("tcp://{server}");
+    match FarLink::to(server, &shown, deadline)?.ask(0, &ClientRequest::List, &shown, deadline)? {
+        // They are to be shown, and bound: what is no name is not taken for one.
+        Answer::Listed(exports) if exports.iter().all(|export| names::check(&export.name).is_ok()) => Ok(exports),
+        Answer::Listed(_) => Err(BindError::Protocol { what: "an export whose name cannot be one".into() }),
+        Answer::Refused(refusal) => Err(refused(&shown, "", refusal)),
+        _ => Err(BindError::Protocol { what: "another answer than the exports".into() }),
     }
 }
 

@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 use upcall_os::clock;
+use upcall_transfer::network::frame::MOST_ANSWER;
+use upcall_transfer::network::wire::Kept;
 use upcall_transfer::network::{Attend, Block, Broken, Frame, Head, Kind, Lost, Wire};
 
 /// The longest request that is not a call: as of a control connection.
@@ -112,6 +114,7 @@ impl Guest {
             ClientRequest::Bind { name, interface, procedures, .. } => {
                 self.bind(frame.head.binding, &name, &interface, &procedures).unwrap_or_else(Answer::Refused)
             }
+            ClientRequest::List => return self.list(frame.head),
             ClientRequest::Unbind { .. } => {
                 let bound = self.bindings().remove(&frame.head.binding);
                 bound.iter().for_each(|bound| bound.revoke(&self.keeper));
@@ -119,9 +122,32 @@ impl Guest {
             }
             _ => return Err(Broken("a request that has no meaning on the network")),
         };
-        let body = wire::pack(&answer).map_err(|_| Broken("an answer that cannot be written"))?;
-        let head = Head { kind: Kind::Answer, left: None, ..frame.head };
-        self.wire.send(head.with(&Block::from(&*body)), None);
+        self.answer(frame.head, &pack(&answer)?, None);
+        Ok(())
+    }
+
+    fn answer(&self, asked: Head, body: &[u8], kept: Option<Kept>) {
+        let head = Head { kind: Kind::Answer, left: None, ..asked };
+        self.wire.send(head.with(&Block::from(body)), kept);
+    }
+
+    /// Tells what is exported: who is here may bind it. A few bytes ask for many, so these count as results until the client takes them.
+    fn list(&self, asked: Head) -> Result<(), Broken> {
+        let endpoint = self.endpoint.upgrade().ok_or(Broken("the server is ending"))?;
+        let body = pack(&Answer::Listed(endpoint.exports().list()))?;
+        let refusal = if body.len() > MOST_ANSWER {
+            // EFBIG.
+            Refusal::Resource { what: "the list of its exports".into(), code: 27 }
+        } else {
+            match self.account.hold(Held::Results, body.len()) {
+                Ok(kept) => {
+                    self.answer(asked, &body, Some(Box::new(kept)));
+                    return Ok(());
+                }
+                Err(over) => Refusal::Ceiling(over.to_string()),
+            }
+        };
+        self.answer(asked, &pack(&Answer::Refused(refusal))?, None);
         Ok(())
     }
 
@@ -177,8 +203,16 @@ impl Guest {
     }
 }
 
+fn pack(answer: &Answer) -> Result<Vec<u8>, Broken> {
+    wire::pack(answer).map_err(|_| Broken("an answer that cannot be written"))
+}
+
 impl Attend for Reading {
     fn begun(&mut self, head: &Head) -> Result<bool, Broken> {
+        // Who keeps to the protocol has no more requests without an answer that it has read.
+        if self.guest.wire.unsent() > WINDOW.into() {
+            return Err(Broken("answers that are not read"));
+        }
         match head.kind {
             Kind::Ask if head.len <= MOST_ASKED => Ok(true),
             Kind::Ask => Err(Broken("a request that is longer than requests are")),

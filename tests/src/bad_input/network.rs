@@ -60,5 +60,6 @@ pub(super) fn frames_samples() -> Vec<Vec<u8>> {
     all.push(message(Kind::Reply, 302, 0, &[1; 9]));
     all.push(message(Kind::Farewell, 303, 0, &[1, 2, b'n', b'o']));
     all.push(message(Kind::Ask, 304, 0, &packed(&Request::Unbind { id: 0 })));
+    all.push(message(Kind::Ask, 305, 0, &packed(&Request::List)));
     all
 }

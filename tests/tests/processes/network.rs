@@ -2,6 +2,8 @@
 
 use crate::{alone, in_company, place};
 use std::time::{Duration, Instant};
+use upcall::BindError;
+use upcall::directory::{Exported, exported, list_far};
 use upcall_tests::dice::Dice;
 use upcall_tests::party::{Party, Said};
 use upcall_tests::place::{Place, eventually};
@@ -134,6 +136,33 @@ fn what_is_bound_is_checked_as_on_one_machine() {
     client.ask("add-small").expect_ok("each is good");
 }
 
+/// Who may bind may also ask what there is, and learn an interface from its server.
+#[test]
+fn what_a_server_exports_is_told_to_who_may_bind_it() {
+    let _company = in_company();
+    let mut scene = Scene::new("");
+    let server = scene.name.trim_end_matches("/trial").to_string();
+    let listed = list_far(&server).expect("a list");
+    let names: Vec<_> = listed.iter().map(|export| export.name.as_str()).collect();
+    assert_eq!(names, ["trial", "trial.small"]);
+    // The same as on one machine, word for word.
+    let (_, near) = upcall::directory::list(&scene.place.sockets()[0]).expect("a list");
+    let told = |list: &[Exported]| format!("{list:?}");
+    assert_eq!(told(&listed), told(&near));
+    assert_eq!(told(&[exported(&scene.name).expect("an export")]), told(&listed[..1]));
+    let _client = scene.client();
+    assert_eq!(exported(&scene.name).expect("an export").clients, 1);
+    assert!(matches!(exported(&format!("{server}/none")), Err(BindError::NotThere { name, .. }) if name == "none"));
+    assert!(matches!(list_far(&scene.name), Err(BindError::BadName { .. })));
+    assert!(matches!(list_far("trial"), Err(BindError::BadName { .. })));
+    scene.server.stop();
+    assert!(matches!(list_far(&server), Err(BindError::NoAnswer { .. })));
+    scene.server.signal(rustix::process::Signal::CONT);
+    assert!(scene.server.ended().success());
+    let error = list_far(&server).expect_err("nobody is there");
+    assert!(matches!(error, BindError::Unreachable { .. }) && error.to_string().contains("is it started"), "{error}");
+}
+
 #[test]
 fn who_is_not_let_in_is_told_so() {
     let _company = in_company();
@@ -141,6 +170,8 @@ fn who_is_not_let_in_is_told_so() {
     let scene = Scene::new("refuse");
     let mut client = scene.place.client();
     client.ask(&format!("bind {}", scene.name)).expect_error("Denied", &["process 0 is not on the list"]);
+    let error = list_far(scene.name.trim_end_matches("/trial")).expect_err("it may not know either");
+    assert!(matches!(error, BindError::Denied { .. }) && error.to_string().contains("is not on the list"), "{error}");
     // Where nothing protects, everybody is let in.
     let place = place();
     let (_server, address) = place.serve_far("trial refuse tcp-unprotected");

@@ -4,14 +4,18 @@ use crate::{in_company, place};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
+use upcall::directory::list_far;
 use upcall_tests::bad_input::{bend, frame_samples};
 use upcall_tests::dice::Dice;
 use upcall_tests::party::Party;
 use upcall_tests::place::{Place, eventually};
-use upcall_tests::speech::{Answer, any_list};
+use upcall_tests::speech::{Answer, RELEASE, Request, any_list};
 use upcall_tests::usage::Usage;
-use upcall_transfer::network::frame::{HEAD, MOST_BODY, PREAMBLE, Preamble, VERSION};
+use upcall_transfer::network::frame::{HEAD, MOST_ANSWER, MOST_BODY, PREAMBLE, Preamble, VERSION};
 use upcall_transfer::network::{Block, Frame, Head, Kind};
+
+/// The number of the answer that lists exports.
+const LISTED: u8 = 6;
 
 struct Scene {
     _place: Place,
@@ -70,6 +74,10 @@ fn frame(stream: &mut TcpStream) -> Frame {
     Frame { head, body: Block::from(&*body) }
 }
 
+fn asking(request: &Request) -> Vec<u8> {
+    head(Kind::Ask, 0).with(&Block::from(&*postcard::to_stdvec(request).expect("a request")))
+}
+
 #[test]
 fn what_breaks_the_protocol_closes_the_connection() {
     let _company = in_company();
@@ -92,6 +100,7 @@ fn what_breaks_the_protocol_closes_the_connection() {
         ("a farewell to a server", head(Kind::Farewell, 0).with(&Block::default())),
         ("a request that cannot be read", head(Kind::Ask, 0).with(&Block::from(&[0xff; 40][..]))),
         ("a request of a channel", head(Kind::Ask, 0).with(&Block::from(&[0, 4][..]))),
+        ("a request for the tallies", asking(&Request::Tallies)),
         ("a request without end", raw(head(Kind::Ask, 161 << 10), &|_| {})),
         ("more calls than there may be", head(Kind::Call, 0).with(&Block::default()).repeat(100_000)),
     ] {
@@ -134,6 +143,100 @@ fn another_version_is_refused_with_both_named() {
     client.ask(&format!("bind {name}")).expect_error("Unreachable", &["does not speak Upcall's protocol"]);
     client.ask(&format!("bind {name}")).expect_error("Unreachable", &["has closed it"]);
     other.join().unwrap();
+}
+
+/// A few bytes ask for many. Who asks again and again and takes no answer is cut off before much of them is kept, whatever it asks for.
+#[test]
+fn who_asks_and_does_not_read_is_cut_off() {
+    let _company = in_company();
+    let mut scene = Scene::new("");
+    let none =
+        Request::Bind { id: 0, name: "none".into(), interface: "a:b/c".into(), procedures: Vec::new(), classes: Vec::new() };
+    let release = Head { binding: 3, number: RELEASE, ..head(Kind::Call, 0) }.with(&Block::from(&[0; 8][..]));
+    let pid = scene.server.pid();
+    scene.honest.ask("honest 300").expect_ok("calls of all kinds");
+    for (what, request) in [("lists", asking(&Request::List)), ("bindings", asking(&none)), ("calls", release)] {
+        let before = resident(pid);
+        let mut stream = scene.greeted();
+        stream.write_all(&frame_samples().swap_remove(0)).unwrap();
+        stream.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
+        let requests = request.repeat(2000);
+        let mut written = 0;
+        // Until the server hangs up: the kernels take some megabytes of answers first.
+        let cut_off = (0..3000).any(|_| {
+            written += 2000;
+            stream.write_all(&requests).is_err_and(|error| error.kind() != std::io::ErrorKind::WouldBlock)
+        });
+        let more = resident(pid).saturating_sub(before) >> 20;
+        println!("{what}: cut off after {written} requests at most; the server has {more} MiB more");
+        assert!(cut_off, "{what}: {written} requests were taken, and none of their answers");
+        assert!(more < 80, "{what}: {more} MiB more");
+        assert_eq!(scene.honest.ask("add 2 3").numbers("an honest client"), [5]);
+    }
+}
+
+/// Bytes of memory that a process has.
+fn resident(pid: u32) -> u64 {
+    let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).expect("a process");
+    statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).expect("pages") * 4096
+}
+
+/// Lists that are none: their reader gets an error, and neither ends nor hangs.
+#[test]
+fn bent_lists_from_servers() {
+    let _company = in_company();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = format!("tcp://{}", listener.local_addr().unwrap());
+    let listed = |name: &str| {
+        let exports = vec![(name, "a:b/c", "", "", 0u32, vec![("p", "p: func()")])];
+        [vec![LISTED], postcard::to_stdvec(&exports).expect("a list")].concat()
+    };
+    let good = listed("files");
+    let answers: Vec<(Vec<u8>, &str)> = vec![
+        (good.clone(), ""),
+        (listed("\u{1b}[2J"), "whose name cannot be one"),
+        (listed("domain.1"), "whose name cannot be one"),
+        (good[..good.len() - 3].to_vec(), "cannot be read"),
+        ([vec![LISTED], vec![0xff; 9]].concat(), "cannot be read"),
+        (vec![1, 0], "another answer"),
+        (vec![99], "cannot be read"),
+        (vec![4, 2], "has ended"),
+    ];
+    let mut dice = Dice::thrown("bent lists");
+    let bent: Vec<Vec<u8>> = (0..400).map(|_| bend(std::slice::from_ref(&good), &mut dice)).collect();
+    let said: Vec<Vec<u8>> = answers.iter().map(|(said, _)| said.clone()).chain(bent.iter().cloned()).collect();
+    let peer = std::thread::spawn(move || {
+        for said in said {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(&Preamble { version: VERSION, window: 1 }.to_bytes()).unwrap();
+            stream.read_exact(&mut [0; PREAMBLE]).unwrap();
+            let asked = frame(&mut stream);
+            assert_eq!((asked.head.kind, asked.body.to_vec()), (Kind::Ask, postcard::to_stdvec(&Request::List).unwrap()));
+            let head = Head { kind: Kind::Answer, ..asked.head };
+            stream.write_all(&head.with(&Block::from(&*said))).unwrap();
+            // It ends when its reader has gone.
+            let _ = stream.read(&mut [0; 8]);
+        }
+        // Longer than answers are: not waited for.
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(&Preamble { version: VERSION, window: 1 }.to_bytes()).unwrap();
+        stream.read_exact(&mut [0; PREAMBLE]).unwrap();
+        let asked = frame(&mut stream).head;
+        stream.write_all(&Head { kind: Kind::Answer, len: MOST_ANSWER + 1, ..asked }.to_bytes()).unwrap();
+        let _ = stream.read(&mut [0; 8]);
+    });
+    for (_, part) in &answers {
+        match list_far(&server) {
+            Ok(exports) => assert!(part.is_empty() && exports.len() == 1 && exports[0].name == "files", "{part}: {exports:?}"),
+            Err(error) => assert!(!part.is_empty() && error.to_string().contains(part), "{part:?}: {error}"),
+        }
+    }
+    let errors = bent.iter().filter(|_| list_far(&server).is_err()).count();
+    println!("{errors} of {} bent lists are errors", bent.len());
+    assert!(errors > 0);
+    let error = list_far(&server).expect_err("too long").to_string();
+    assert!(error.contains("longer than answers are"), "{error}");
+    peer.join().unwrap();
 }
 
 /// Calls by hand: to bindings that are not there, procedures that are not there, with handles and blocks that are not there.
@@ -275,6 +378,13 @@ fn answer_anything(mut stream: TcpStream, samples: &[Vec<u8>], dice: &mut Dice) 
             (Kind::Call, 0) => {
                 let _ = stream.write_all(&bend(samples, dice));
                 return;
+            }
+            (Kind::Ask, _) if body == postcard::to_stdvec(&Request::List).expect("a request") => {
+                let export = ("trial", "a:b/c", "", "", 1u32, vec![("null", "null: func()")]);
+                let list = postcard::to_stdvec(&vec![export; 1 + dice.below(3) as usize]).expect("a list");
+                let list = [vec![LISTED], list].concat();
+                let said = if dice.below(2) == 0 { bend(&[list], dice) } else { list };
+                Head { kind: Kind::Answer, ..asked }.with(&Block::from(&*said))
             }
             (Kind::Ask, _) => {
                 // A binding with as many procedures as `trial` has, most times.

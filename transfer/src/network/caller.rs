@@ -4,7 +4,7 @@
 //! as a thread waits: a user-level thread blocks only itself. The reading thread finds it by the number of the reply. A call that is given up leaves its place and
 //! its number to the late reply, as in a channel ([`crate::caller`]).
 
-use super::frame::{Block, Broken, Frame, Head, Kind, Preamble, VERSION};
+use super::frame::{Block, Broken, Frame, Head, Kind, MOST_ANSWER, Preamble, VERSION};
 use super::wire::{Attend, Lost, Wire};
 use crate::until::{Abandon, Until};
 use crate::wait::{Closed, NoReply, Sleeper, block_unless};
@@ -79,6 +79,7 @@ struct Reader(Weak<Caller>);
 impl Attend for Reader {
     fn begun(&mut self, head: &Head) -> Result<bool, Broken> {
         match head.kind {
+            Kind::Answer | Kind::Farewell if head.len > MOST_ANSWER => Err(Broken("an answer that is longer than answers are")),
             Kind::Answer | Kind::Reply | Kind::Farewell => Ok(true),
             Kind::Ask | Kind::Call => Err(Broken("a request from a server")),
         }

@@ -20,6 +20,9 @@ pub const VERSION: u32 = 2;
 /// The longest body: what is longer is not sent.
 pub const MOST_BODY: usize = 256 << 20;
 
+/// The longest answer to what is not a call, and the longest farewell.
+pub const MOST_ANSWER: usize = 16 << 20;
+
 /// Bytes of what each side says first.
 pub const PREAMBLE: usize = 16;
 

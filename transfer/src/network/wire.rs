@@ -288,6 +288,11 @@ impl Wire {
         self.more.notify_one();
     }
 
+    /// How many messages wait to be written, because the other side does not read.
+    pub fn unsent(&self) -> usize {
+        self.out().queue.len()
+    }
+
     /// Ends the connection in both directions: the reading thread notices.
     pub fn hang_up(&self) {
         let mut out = self.out();

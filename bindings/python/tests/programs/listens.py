@@ -37,6 +37,11 @@ with upcall.start(name("far"), one, admits=admits, listen=["127.0.0.1:0"], liste
         assert isinstance(error, upcall.BindError) and "none" in str(error) and guarded in str(error)
         raises(errors.WrongInterface, lambda: More(f"tcp://{guarded}/{name('far')}"))
         raises(errors.BadName, lambda: Every(f"tcp://{guarded}"))
+        # What is known only when it runs: the interface is learnt from there.
+        learnt = upcall.bind(f"tcp://{guarded}/{name('far')}")
+        assert learnt.add(6, 7) == 13
+        learnt.close()
+        raises(errors.NotThere, lambda: upcall.bind(f"tcp://{guarded}/none"))
     # Who comes there is asked for nothing.
     with Every(f"tcp://{unguarded}/{name('far')}") as client:
         assert client.add(4, 5) == 9 and len(asked) == 1
