@@ -1,6 +1,6 @@
 //! `upcall call`: calls any procedure of any interface, by what its server says of it.
 
-use crate::{Done, FAINT};
+use crate::{Done, FAINT, plain};
 use std::process::ExitCode;
 use std::time::Duration;
 use upcall::directory;
@@ -13,9 +13,10 @@ use upcall_idl::{dynamic, model};
 #[derive(clap::Args)]
 #[command(after_help = "WAVE writes values as WIT types them: 1, true, 'c', \"text\", [1, 2], {a: 1}, some(1), ok(1).\n\n\
     Examples:\n  upcall call math.add 2 3\n  upcall call files.root\n  \
-    upcall call files.open '[101, 116, 99]' + file.read _ 0 16\n  upcall call files --help-procedures")]
+    upcall call files.open '[101, 116, 99]' + file.read _ 0 16\n  upcall call files --help-procedures\n  \
+    upcall call tcp://127.0.0.1:7000/math.add 2 3")]
 pub struct Args {
-    /// The exported name and the procedure, with a dot between: `math.add`, `files.file.read`.
+    /// The exported name and the procedure, with a dot between: `math.add`, `files.file.read`. On another machine `tcp://HOST:PORT/math.add`.
     target: String,
     /// The arguments, one WAVE value each; `+` begins the next call.
     #[arg(allow_hyphen_values = true)]
@@ -34,13 +35,14 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 pub fn run(args: &Args) -> Done {
-    let (name, first) = args.target.split_once('.').map_or((args.target.as_str(), None), |(name, rest)| (name, Some(rest)));
-    let (interface, exported) = learn(name)?;
+    let (name, first) = parts(&args.target);
+    let exported = directory::exported(name)?;
+    let interface = dynamic::Interface::parse(&exported.interface, &exported.source, &exported.limits)?;
     let Some(first) = first.filter(|_| !args.help_procedures) else {
         for procedure in interface.interface().bound() {
             println!("{name}.{}", interface.usage(procedure));
             if let Some(docs) = &procedure.docs {
-                anstream::println!("  {FAINT}{}{FAINT:#}", docs.trim().replace('\n', "\n  "));
+                anstream::println!("  {FAINT}{}{FAINT:#}", plain(docs.trim()).replace('\n', "\n  "));
             }
         }
         return Ok(ExitCode::SUCCESS);
@@ -74,13 +76,14 @@ pub fn run(args: &Args) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the server of `name` says of its interface.
-fn learn(name: &str) -> Result<(dynamic::Interface, directory::Exported), Box<dyn std::error::Error>> {
-    let (_, exports) = directory::list_named(name)?;
-    let exported = exports.into_iter().find(|exported| exported.name == name);
-    let exported = exported.ok_or_else(|| format!("the server of {name:?} no longer exports it"))?;
-    let interface = dynamic::Interface::parse(&exported.interface, &exported.source, &exported.limits)?;
-    Ok((interface, exported))
+/// The name, and the procedure behind its first dot, if there is one. An address before the name has dots of its own.
+fn parts(target: &str) -> (&str, Option<&str>) {
+    let address = target.find("://").map_or(0, |at| at + 3);
+    let name = if address == 0 { 0 } else { target[address..].find('/').map_or(target.len(), |at| address + at) };
+    match target[name..].find('.') {
+        Some(dot) => (&target[..name + dot], Some(&target[name + dot + 1..])),
+        None => (target, None),
+    }
 }
 
 fn describe(procedure: &model::Procedure) -> Procedure {
@@ -120,4 +123,24 @@ fn handle(result: &str) -> Option<String> {
     let inner = &result[result.rfind('(')? + 1..];
     let number = &inner[..inner.find(')')?];
     number.parse::<u64>().ok().map(|number| number.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_procedure_is_behind_the_name() {
+        for (target, name, procedure) in [
+            ("math.add", "math", Some("add")),
+            ("files.file.read", "files", Some("file.read")),
+            ("files", "files", None),
+            ("tcp://10.0.0.1:7000/math.add", "tcp://10.0.0.1:7000/math", Some("add")),
+            ("tcp://[::1]:7000/files.file.read", "tcp://[::1]:7000/files", Some("file.read")),
+            ("tcp://10.0.0.1:7000/math", "tcp://10.0.0.1:7000/math", None),
+            ("tcp://10.0.0.1:7000", "tcp://10.0.0.1:7000", None),
+        ] {
+            assert_eq!(parts(target), (name, procedure));
+        }
+    }
 }

@@ -1,14 +1,20 @@
-//! `upcall ls`: the domains of this user, and what they export.
+//! `upcall ls`: the domains of this user, or servers on other machines, and what they export.
 
-use crate::{Done, FAINT, STRONG};
+use crate::{Done, FAINT, STRONG, plain};
 use serde::Serialize;
 use std::process::ExitCode;
 use upcall::directory::{self, Exported};
 
 /// Shows who exports what: name, interface, process, bound clients.
+///
+/// Without an address these are this user's servers on this machine. With one, what the server that listens there exports to those who come by it, under the names that they bind; whose process it is, is not known here.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  upcall ls\n  upcall ls --procedures\n  upcall ls --json | jq '.[].name'")]
+#[command(
+    after_help = "Examples:\n  upcall ls\n  upcall ls --procedures\n  upcall ls --json | jq '.[].name'\n  upcall ls tcp://127.0.0.1:7000"
+)]
 pub struct Args {
+    /// Addresses of servers on other machines, `tcp://HOST:PORT`, in place of this one's.
+    servers: Vec<String>,
     /// Show each interface's procedures with their types.
     #[arg(short, long)]
     procedures: bool,
@@ -19,66 +25,97 @@ pub struct Args {
 
 #[derive(Serialize)]
 struct Row {
+    /// As it is bound.
     name: String,
     interface: String,
-    pid: u32,
-    program: String,
+    /// On this machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    program: Option<String>,
     clients: u32,
     procedures: Vec<(String, String)>,
+}
+
+impl Row {
+    fn new(Exported { name, interface, clients, procedures, .. }: Exported, pid: Option<u32>) -> Self {
+        Self { name, interface, pid, program: pid.map(program), clients, procedures }
+    }
 }
 
 fn program(pid: u32) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/comm")).map_or_else(|_| "?".into(), |name| name.trim().into())
 }
 
-pub fn run(args: &Args) -> Done {
+/// What this user's servers export; and what is wrong with those that do not say.
+fn here() -> (Vec<Row>, Vec<String>) {
     directory::sweep();
-    let mut rows = Vec::new();
-    let mut silent = Vec::new();
+    let (mut rows, mut silent) = (Vec::new(), Vec::new());
     for socket in directory::domains() {
         match directory::list(&socket) {
-            Ok((peer, exports)) => {
-                rows.extend(exports.into_iter().map(|Exported { name, interface, clients, procedures, .. }| Row {
-                    name,
-                    interface,
-                    pid: peer.pid,
-                    program: program(peer.pid),
-                    clients,
-                    procedures,
-                }))
-            }
+            Ok((peer, exports)) => rows.extend(exports.into_iter().map(|exported| Row::new(exported, Some(peer.pid)))),
             Err(error) => silent.push(error.to_string()),
         }
     }
+    (rows, silent)
+}
+
+/// The same of servers on other machines.
+fn there(servers: &[String]) -> (Vec<Row>, Vec<String>) {
+    let (mut rows, mut silent) = (Vec::new(), Vec::new());
+    for server in servers {
+        let bound = |name: &str| format!("{}/{name}", server.trim_end_matches('/'));
+        match directory::list_far(server) {
+            Ok(exports) => rows.extend(exports.into_iter().map(|exported| {
+                let row = Row::new(exported, None);
+                Row { name: bound(&row.name), ..row }
+            })),
+            Err(error) => silent.push(error.to_string()),
+        }
+    }
+    (rows, silent)
+}
+
+pub fn run(args: &Args) -> Done {
+    let (mut rows, silent) = if args.servers.is_empty() { here() } else { there(&args.servers) };
     rows.sort_by(|a, b| a.name.cmp(&b.name));
     if args.json {
         println!("{}", serde_json::to_string_pretty(&rows)?);
-    } else if rows.is_empty() {
-        anstream::println!("{FAINT}nothing is exported in {}{FAINT:#}", directory::folder().display());
-    } else {
+    } else if !rows.is_empty() {
         table(&rows, args.procedures);
+    } else if args.servers.is_empty() {
+        anstream::println!("{FAINT}nothing is exported in {}{FAINT:#}", directory::folder().display());
+    } else if silent.is_empty() {
+        anstream::println!("{FAINT}nothing is exported at {}{FAINT:#}", args.servers.join(", "));
     }
     for error in &silent {
-        eprintln!("upcall ls: {error}");
+        eprintln!("upcall ls: {}", plain(error));
     }
     Ok(if silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// What a server says, on one line.
+fn line(text: &str) -> String {
+    plain(text).replace('\n', " ")
+}
+
 fn table(rows: &[Row], procedures: bool) {
-    let width = |text: fn(&Row) -> &str, head: &str| rows.iter().map(|row| text(row).len()).max().unwrap_or(0).max(head.len());
-    let (name, interface) = (width(|row| &row.name, "NAME"), width(|row| &row.interface, "INTERFACE"));
-    anstream::println!(
-        "{STRONG}{:name$}  {:interface$}  {:>7}  {:>7}  PROGRAM{STRONG:#}",
-        "NAME",
-        "INTERFACE",
-        "PROCESS",
-        "CLIENTS"
-    );
-    for row in rows {
-        println!("{:name$}  {:interface$}  {:>7}  {:>7}  {}", row.name, row.interface, row.pid, row.clients, row.program);
+    let cells = |row: &Row| {
+        let pid = row.pid.map_or_else(|| "-".into(), |pid| pid.to_string());
+        let program = row.program.as_deref().map_or_else(|| "-".into(), line);
+        [line(&row.name), line(&row.interface), pid, row.clients.to_string(), program]
+    };
+    let cells: Vec<_> = rows.iter().map(cells).collect();
+    let heads = ["NAME", "INTERFACE", "PROCESS", "CLIENTS", "PROGRAM"];
+    let width = |at: usize| cells.iter().map(|row| row[at].len()).chain([heads[at].len()]).max().unwrap_or(0);
+    let (name, interface) = (width(0), width(1));
+    let shown = |[a, b, c, d, e]: [&str; 5]| format!("{a:name$}  {b:interface$}  {c:>7}  {d:>7}  {e}");
+    anstream::println!("{STRONG}{}{STRONG:#}", shown(heads));
+    for (row, cells) in rows.iter().zip(&cells) {
+        println!("{}", shown(cells.each_ref().map(String::as_str)));
         if procedures {
             for (_, signature) in &row.procedures {
-                anstream::println!("  {FAINT}{signature}{FAINT:#}");
+                anstream::println!("  {FAINT}{}{FAINT:#}", line(signature));
             }
         }
     }

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(name = "upcall", version, propagate_version = true)]
 #[command(
-    after_help = "Examples:\n  upcall ls\n  upcall call files.open '\"/etc/hostname\"'\n  upcall wit diff old.wit new.wit\n  upcall threads 4711\n  upcall bench rpc --peers none\n  upcall bench threads --peers none"
+    after_help = "Examples:\n  upcall ls\n  upcall call files.open '\"/etc/hostname\"'\n  upcall ls tcp://127.0.0.1:7000\n  upcall wit diff old.wit new.wit\n  upcall threads 4711\n  upcall bench rpc --peers none\n  upcall bench threads --peers none"
 )]
 struct Args {
     #[command(subcommand)]
@@ -68,12 +68,17 @@ fn main() -> ExitCode {
 }
 
 fn tell(error: &dyn std::error::Error) {
-    anstream::eprintln!("{ERROR}upcall:{ERROR:#} {error}");
+    anstream::eprintln!("{ERROR}upcall:{ERROR:#} {}", plain(&error.to_string()));
 }
 
 const ERROR: anstyle::Style = anstyle::AnsiColor::Red.on_default().bold();
 const STRONG: anstyle::Style = anstyle::Style::new().bold();
 const FAINT: anstyle::Style = anstyle::Style::new().dimmed();
+
+/// What a server says, which may be anybody's, for a terminal: without what such take for commands.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' { '?' } else { c }).collect()
+}
 
 type Done = Result<ExitCode, Box<dyn std::error::Error>>;
 

@@ -1,6 +1,7 @@
 //! The command as a user types it: `ls` and `call` beside a server.
 
-use std::io::{BufRead, BufReader};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
 
@@ -35,6 +36,86 @@ impl Place {
         assert_eq!(list[0]["pid"], served.0.id());
         assert_eq!(list[0]["interface"], "upcall:bench/tests@1.0.0");
         (served, list[0]["name"].as_str().expect("a name").to_string())
+    }
+}
+
+mod far {
+    upcall::interface!(
+        r#"
+        package test:far@1.0.0;
+        /// Served to other machines.
+        interface far {
+            resource counter {
+                constructor(start: u32);
+                next: func() -> u32;
+            }
+            add: func(a: s32, b: s32) -> s32;
+            join: func(words: list<string>) -> result<string, string>;
+        }
+        "#
+    );
+
+    pub struct Far;
+    pub struct Counter(std::sync::atomic::AtomicU32);
+
+    impl far::Serve for Far {
+        fn new_counter(&self, start: u32) -> std::sync::Arc<dyn far::ServeCounter> {
+            std::sync::Arc::new(Counter(start.into()))
+        }
+        fn add(&self, a: i32, b: i32) -> i32 {
+            a + b
+        }
+        fn join(&self, words: &[String]) -> Result<String, String> {
+            if words.is_empty() { Err("nothing to join".into()) } else { Ok(words.join(" ")) }
+        }
+    }
+
+    impl far::ServeCounter for Counter {
+        fn next(&self) -> u32 {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+        }
+    }
+}
+
+/// Tells a run of this file that it is to be a server.
+const PROGRAM: &str = "UPCALL_TEST_PROGRAM";
+
+/// Not a test by itself: a server that listens for clients on other machines, until its input ends, or a client of one.
+#[test]
+fn program() {
+    match std::env::var(PROGRAM).as_deref() {
+        Ok("serve") => {
+            let server = upcall::Server::new().export("far", far::far::export(far::Far)).listen("127.0.0.1:0");
+            let running = server.start().expect("a server");
+            println!("\nlistens {}", running.addresses()[0]);
+            let _ = std::io::stdin().read(&mut [0]);
+        }
+        Ok(name) => {
+            let bound = far::far::Far::bind(name).expect("a binding");
+            (0..3).for_each(|_| assert_eq!(bound.add(2, 3), Ok(5)));
+            println!("\nlistens nowhere");
+            let _ = std::io::stdin().read(&mut [0]);
+        }
+        Err(_) => {}
+    }
+}
+
+impl Place {
+    /// Runs this file as a program, up to where it says that it is ready; and what it says.
+    fn program(&self, what: &str) -> (Served, String) {
+        let mut command = Command::new(std::env::current_exe().expect("its own path"));
+        command.args(["program", "--exact", "--nocapture"]).env(PROGRAM, what);
+        command.env("UPCALL_DIR", self.0.path().join("names")).env_remove("XDG_RUNTIME_DIR");
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("this file runs");
+        let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        let said = lines.map_while(Result::ok).find_map(|line| line.strip_prefix("listens ").map(String::from));
+        (Served(child), said.expect("it is ready"))
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        let (done, said, error) = self.run(arguments);
+        assert!(done, "{arguments:?}: {error}");
+        serde_json::from_str(&said).expect("JSON")
     }
 }
 
@@ -87,11 +168,54 @@ fn mistakes_are_told() {
         (vec!["call", "--deadline", "soon", "NAME.add", "1", "2"], "give seconds"),
         (vec!["stat", "--interval", "0"], "give seconds"),
         (vec!["call", "--deadline=-1", "NAME.add", "1", "2"], "give seconds"),
+        (vec!["ls", "NAME"], "tcp://HOST:PORT"),
+        (vec!["ls", "tcp://127.0.0.1:7000/NAME"], "tcp://HOST:PORT"),
+        (vec!["call", "tcp://127.0.0.1/NAME.add", "1", "2"], "tcp://HOST:PORT/NAME"),
     ] {
         let arguments: Vec<String> = arguments.iter().map(|argument| argument.replace("NAME", &name)).collect();
         let (done, said, error) = place.run(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
         println!("    upcall {}: {}", arguments.join(" "), error.trim());
         assert!(!done && error.contains(part), "{arguments:?}: {said}{error}");
         assert!(!error.contains('\u{1b}'), "colours only on a terminal: {error:?}");
+    }
+}
+
+/// What is exported on another machine is listed and called as what is here.
+#[test]
+fn ls_and_call_on_another_machine() {
+    let place = Place(TempDir::new().expect("a folder"));
+    let (server, address) = place.program("serve");
+    // Nothing is known here of the folder of names there.
+    let here = Place(TempDir::new().expect("a folder"));
+    let (at, name) = (format!("tcp://{address}"), format!("tcp://{address}/far"));
+    let (done, said, error) = here.run(&["ls", &at, "--procedures"]);
+    assert!(done && said.contains(&name) && said.contains("test:far/far@1.0.0") && said.contains("add: func"), "{said}{error}");
+    let list = here.json(&["ls", "--json", &at]);
+    assert_eq!((&list[0]["name"], &list[0]["clients"], &list[0]["pid"]), (&name.as_str().into(), &0.into(), &Value::Null));
+    for (arguments, result) in [
+        (vec!["add", "-2", "5"], "3"),
+        (vec!["join", "[\"a\", \"b\"]"], "ok(\"a b\")"),
+        (vec!["join", "[]"], "err(\"nothing to join\")"),
+        (
+            vec!["add", "1", "2", "+", "counter.constructor", "41", "+", "counter.next", "_", "+", "counter.next", "_"],
+            "3 RESOURCE 41 42",
+        ),
+    ] {
+        let first = format!("{name}.{}", arguments[0]);
+        let all: Vec<&str> = ["call", &first].into_iter().chain(arguments[1..].iter().copied()).collect();
+        let (done, said, error) = here.run(&all);
+        let words: Vec<_> =
+            said.split_whitespace().map(|word| if word.starts_with("counter(") { "RESOURCE" } else { word }).collect();
+        assert_eq!((done, words.join(" ").as_str()), (true, result), "{arguments:?}: {error}");
+    }
+    let (done, said, error) = here.run(&["call", &name]);
+    assert!(done && said.contains(&format!("{name}.add")), "{said}{error}");
+    let (done, said, error) = here.run(&["call", "--deadline", "20", &format!("{name}.add"), "1", "2"]);
+    assert_eq!((done, said.trim()), (true, "3"), "{error}");
+    drop(server);
+    let said = [(vec!["ls", &at], "is it started"), (vec!["call", &name], "is it started")];
+    for (arguments, part) in said {
+        let (done, said, error) = here.run(&arguments);
+        assert!(!done && error.contains(part) && error.contains(&address), "{arguments:?}: {said}{error}");
     }
 }
