@@ -3,6 +3,7 @@
 use crate::{Done, FAINT, STRONG};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,18 +11,21 @@ use upcall::directory::{self, PeerTallies, Reading};
 
 /// Shows what each binding has done: calls, errors, bytes, time in the server, and how the server came to them.
 ///
-/// SPIN, DONATE, HAND, WAKE and WAIT are shares of the calls: those that the server found by looking, on a processor of its own or on one that the caller gave it; those that woke it, on the caller's processor or
-/// elsewhere; those that waited for others to be served. With --json they are numbers of calls: all five together are the calls.
+/// SPIN, DONATE, HAND, WAKE, WAIT and NET are shares of the calls: those that the server found by looking, on a processor of its own or on one that the caller gave it; those that woke it, on the caller's processor or
+/// elsewhere; those that waited for others to be served; and those that came from another machine. With --json they are numbers of calls: all six together are the calls.
+///
+/// Calls that came from another machine (NET) are remote, all others local; the last line says how many of each there are in all (LRPC's Table I). Of a client on another machine CLIENT is the address that it comes from, as the
+/// server sees it: of a tunnel, the end on its machine.
 ///
 /// Servers count in memory that others can only read; looking there asks nothing of them, once they have given it. Times are those of one call in 64, and
 /// known to a power of two; they begin when the server takes the request, and end when its reply is sent.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  upcall stat\n  upcall stat files --procedures\n  upcall stat --interval 1\n  upcall stat --sizes\n  \
-    upcall stat --json | jq '.[] | {name, client, calls}'"
+    upcall stat --total\n  upcall stat --json | jq '.[] | {name, client, calls}'"
 )]
 pub struct Args {
-    /// Only bindings to these names.
+    /// Only bindings to these names, of this machine's servers.
     names: Vec<String>,
     /// Show the calls of each procedure.
     #[arg(short, long)]
@@ -29,6 +33,9 @@ pub struct Args {
     /// Show how many calls carried how many bytes, of all bindings together (LRPC's Figure 1).
     #[arg(short, long)]
     sizes: bool,
+    /// Show local and remote calls of all bindings together, in place of each binding; with --json one object.
+    #[arg(short, long, conflicts_with_all = ["procedures", "sizes"])]
+    total: bool,
     /// Count for so many seconds, and show that in place of what was done since the binding was made.
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     interval: Option<Duration>,
@@ -48,15 +55,22 @@ pub struct Row {
     pub name: String,
     pub interface: String,
     pub server: u32,
+    /// Its process; 0 on another machine.
     pub client: u32,
+    /// Where it comes from then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<SocketAddr>,
     pub calls: u64,
+    /// Of these, those from this machine, and from others.
+    pub local: u64,
+    pub remote: u64,
     /// With an interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls_per_s: Option<f64>,
     pub refused: u64,
     pub panicked: u64,
     pub unknown: u64,
-    /// How the server came to the calls: see `upcall::directory::Came`. Together they are the calls.
+    /// How the server came to the calls: see `upcall::directory::Came`. With the remote ones they are the calls.
     pub spins: u64,
     pub donations: u64,
     pub hand_offs: u64,
@@ -82,8 +96,13 @@ impl Row {
     }
 
     /// How the server came to the calls, in the order of the columns.
-    pub fn came(&self) -> [u64; 5] {
-        [self.spins, self.donations, self.hand_offs, self.wakes, self.waits]
+    pub fn came(&self) -> [u64; 6] {
+        [self.spins, self.donations, self.hand_offs, self.wakes, self.waits, self.remote]
+    }
+
+    /// Who the client is: its process, or its address on another machine.
+    pub fn client(&self) -> String {
+        self.address.map_or_else(|| self.client.to_string(), |address| address.to_string())
     }
 }
 
@@ -114,7 +133,55 @@ impl Server {
     }
 }
 
+/// Calls of several bindings, by where they came from (LRPC, Table I: operations that cross machine boundaries).
+#[derive(Serialize)]
+pub struct Total {
+    bindings: usize,
+    calls: u64,
+    local: u64,
+    remote: u64,
+    /// Shares of the calls, from 0 to 1. None of none.
+    local_share: Option<f64>,
+    remote_share: Option<f64>,
+}
+
+impl Total {
+    pub fn of(rows: &[Row]) -> Self {
+        let all = |count: fn(&Row) -> u64| sum(&rows.iter().map(count).collect::<Vec<_>>());
+        let (local, remote) = (all(|row| row.local), all(|row| row.remote));
+        let calls = local.saturating_add(remote);
+        let part = |of: u64| (calls > 0).then(|| of as f64 / calls as f64);
+        Self { bindings: rows.len(), calls, local, remote, local_share: part(local), remote_share: part(remote) }
+    }
+
+    /// `97% local, 3% remote`.
+    pub fn shares(&self) -> String {
+        let [local, remote] = [self.local, self.remote].map(|calls| match share(calls, self.calls) {
+            none if none == "-" => "none".into(),
+            some => some,
+        });
+        format!("{local} local, {remote} remote")
+    }
+}
+
+/// That a name is of this machine: what a server counts is in memory, which other machines do not share.
+///
+/// # Errors
+/// It is not.
+pub fn is_here(names: &[String], command: &str) -> Result<(), String> {
+    let far = |name: &String| {
+        name.split_once("://").map(|(_, rest)| (name.clone(), rest.split_once('/').map_or("", |(_, own)| own).to_string()))
+    };
+    let Some((name, own)) = names.iter().find_map(far) else { return Ok(()) };
+    let there = format!("upcall {command} {own}");
+    Err(format!(
+        "{name:?} is on another machine: what its server counts is in that machine's memory, and cannot be read from here; run `{}` there (by ssh, for example)",
+        there.trim_end()
+    ))
+}
+
 pub fn run(args: &Args) -> Done {
+    is_here(&args.names, "stat")?;
     directory::sweep();
     let mut silent = Vec::new();
     let mut servers = Vec::new();
@@ -130,7 +197,9 @@ pub fn run(args: &Args) -> Done {
     }
     let mut rows: Vec<Row> = servers.iter_mut().flat_map(|server| rows(server, &args.names, args.interval)).collect();
     rows.sort_by(|a, b| (&a.name, b.calls, a.client).cmp(&(&b.name, a.calls, b.client)));
-    if args.json {
+    if args.total {
+        total(&Total::of(&rows), args.json)?;
+    } else if args.json {
         println!("{}", serde_json::to_string_pretty(&rows)?);
     } else if rows.is_empty() {
         anstream::println!("{FAINT}nobody is bound to anything in {}{FAINT:#}", directory::folder().display());
@@ -164,12 +233,16 @@ pub fn rows(server: &mut Server, names: &[String], interval: Option<Duration>) -
         let named = server.procedures.get(&since.name);
         let name = |at: usize| named.and_then(|names| names.get(at)).cloned().unwrap_or_else(|| format!("procedure {at}"));
         let [_, refused, panicked, unknown] = since.outcomes;
-        let [spins, donations, hand_offs, wakes, waits] = since.came;
+        let [spins, donations, hand_offs, wakes, waits, remote] = since.came;
         let calls = since.calls();
         Row {
             server: server.pid,
             client: since.client,
+            address: since.address,
             calls,
+            // The server's word: more may have come from other machines than there are.
+            local: calls.saturating_sub(remote),
+            remote,
             calls_per_s: interval.map(|interval| (calls as f64 / interval.as_secs_f64()).round()),
             refused,
             panicked,
@@ -214,6 +287,22 @@ fn below(counts: &[u64], share: f64) -> Option<u64> {
     Some(1 << at)
 }
 
+fn total(total: &Total, json: bool) -> Result<(), serde_json::Error> {
+    if json {
+        println!("{}", serde_json::to_string_pretty(total)?);
+    } else {
+        println!(
+            "{} calls of {} bindings: {} ({} and {})",
+            total.calls,
+            total.bindings,
+            total.shares(),
+            total.local,
+            total.remote
+        );
+    }
+    Ok(())
+}
+
 fn table(rows: &[Row], args: &Args) {
     let heads = [
         "NAME",
@@ -230,11 +319,12 @@ fn table(rows: &[Row], args: &Args) {
         "HAND",
         "WAKE",
         "WAIT",
+        "NET",
     ];
-    let cells: Vec<[String; 14]> = rows.iter().map(cells).collect();
+    let cells: Vec<[String; 15]> = rows.iter().map(cells).collect();
     let width = |at: usize| cells.iter().map(|row| row[at].chars().count()).chain([heads[at].len()]).max().unwrap_or(0);
-    let widths: [usize; 14] = std::array::from_fn(width);
-    let line = |row: [&str; 14]| {
+    let widths: [usize; 15] = std::array::from_fn(width);
+    let line = |row: [&str; 15]| {
         // The name to the left, numbers to the right.
         let padded = row
             .iter()
@@ -252,17 +342,18 @@ fn table(rows: &[Row], args: &Args) {
             procedures.iter().for_each(|(name, calls)| anstream::println!("  {FAINT}{calls:>12}  {name}{FAINT:#}"));
         }
     }
+    anstream::println!("{FAINT}{}{FAINT:#}", Total::of(rows).shares());
     if args.sizes {
         sizes(rows);
     }
 }
 
-fn cells(row: &Row) -> [String; 14] {
-    let [spins, donations, hand_offs, wakes, waits] = row.came().map(|calls| share(calls, row.calls));
+fn cells(row: &Row) -> [String; 15] {
+    let [spins, donations, hand_offs, wakes, waits, remote] = row.came().map(|calls| share(calls, row.calls));
     let calls = row.calls_per_s.map_or_else(|| row.calls.to_string(), |rate| format!("{rate:.0}"));
     [
         row.name.clone(),
-        row.client.to_string(),
+        row.client(),
         row.server.to_string(),
         calls,
         row.errors().to_string(),
@@ -275,6 +366,7 @@ fn cells(row: &Row) -> [String; 14] {
         hand_offs,
         wakes,
         waits,
+        remote,
     ]
 }
 
@@ -333,10 +425,44 @@ mod tests {
         assert_eq!(all, ["-", "-", "<1%", "1%", "99%", "100%"]);
     }
 
+    #[test]
+    fn calls_are_told_by_where_they_came_from() {
+        let near = Row { client: 7, calls: 900, local: 900, ..Row::default() };
+        let address = Some("192.0.2.1:7000".parse().unwrap());
+        let far = Row { address, calls: 100, remote: 100, ..Row::default() };
+        assert_eq!((near.client().as_str(), far.client().as_str()), ("7", "192.0.2.1:7000"));
+        assert_eq!((cells(&near)[14].as_str(), cells(&far)[14].as_str()), ("-", "100%"));
+        assert_eq!(Total::of(std::slice::from_ref(&near)).shares(), "100% local, none remote");
+        assert_eq!(Total::of(&[]).shares(), "none local, none remote");
+        let total = Total::of(&[near.clone(), far]);
+        assert_eq!(total.shares(), "90% local, 10% remote");
+        let json = serde_json::to_value(total).unwrap();
+        assert_eq!(
+            json,
+            serde_json::json!({ "bindings": 2, "calls": 1000, "local": 900, "remote": 100, "local_share": 0.9, "remote_share": 0.1 })
+        );
+        let few = Row { calls: 1, remote: 1, ..Row::default() };
+        assert_eq!(Total::of(&[near, few]).shares(), "99% local, <1% remote");
+    }
+
+    #[test]
+    fn names_on_other_machines_are_refused_with_the_way_out() {
+        assert_eq!(is_here(&["files".into(), "a.b-c".into()], "stat"), Ok(()));
+        for (name, command, way) in
+            [("tcp://far:7000/files", "stat", "`upcall stat files` there"), ("tcp://far:7000", "top", "`upcall top` there")]
+        {
+            let error = is_here(&["math".into(), name.into()], command).unwrap_err();
+            assert!(error.contains(name) && error.contains(way) && error.contains("memory"), "{error}");
+        }
+    }
+
     /// What a hostile server may have written.
     #[test]
     fn nonsense_is_shown_as_some_numbers() {
         let most = u64::MAX;
+        let far = Row { calls: 3, local: 0, remote: most, ..Row::default() };
+        assert_eq!(Total::of(&[far.clone(), Row { local: most, ..far.clone() }]).shares(), "100% local, 100% remote");
+        assert_eq!(cells(&far)[14], "99%");
         let row = Row { refused: most, panicked: most, unknown: 1, calls: 3, spins: most, bytes_in: most, ..Row::default() };
         assert_eq!(row.errors(), most);
         assert_eq!(below(&[most; 32], 0.99), Some(1));

@@ -2,7 +2,7 @@
 //!
 //! What is shown is what was done within the last interval, read from memory that servers have given once and count in anyway; only new servers are asked for theirs.
 
-use crate::stat::{self, Row, Server, share, time};
+use crate::stat::{self, Row, Server, Total, share, time};
 use crate::{Done, size};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
@@ -19,8 +19,8 @@ use upcall::directory;
 
 /// Shows live what each binding does: calls, errors and bytes a second, time in the server.
 ///
-/// The second picture tells how servers came to the calls (see `upcall stat --help`): by looking (SPIN), by looking on the caller's processor (DONATE), by being woken there (HAND) or elsewhere (WAKE), or after
-/// others (WAIT).
+/// The second picture tells how servers came to the calls (see `upcall stat --help`): by looking (SPIN), by looking on the caller's processor (DONATE), by being woken there (HAND) or elsewhere (WAKE), after
+/// others (WAIT), or from another machine (NET). Clients on other machines are shown by their addresses, and the first line says which share of the calls is theirs.
 ///
 /// Keys: arrows to the left and right choose the column to sort by, `r` turns the order, tab shows the other picture, arrows up and down scroll, space holds the picture, `q` ends.
 #[derive(clap::Args)]
@@ -34,6 +34,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Done {
+    stat::is_here(&args.names, "top")?;
     if !std::io::stdout().is_terminal() {
         return Err("top needs a terminal: for scripts there is `upcall stat --interval 1 --json`".into());
     }
@@ -101,13 +102,17 @@ impl Watched {
     }
 }
 
-const HEADS: [&str; 14] =
-    ["NAME", "CLIENT", "SERVER", "CALLS/S", "ERRORS", "IN/S", "OUT/S", "P50", "P99", "SPIN", "DONATE", "HAND", "WAKE", "WAIT"];
-const WIDTHS: [u16; 14] = [16, 8, 8, 12, 7, 10, 10, 9, 9, 7, 7, 7, 7, 7];
+const HEADS: [&str; 15] = [
+    "NAME", "CLIENT", "SERVER", "CALLS/S", "ERRORS", "IN/S", "OUT/S", "P50", "P99", "SPIN", "DONATE", "HAND", "WAKE", "WAIT",
+    "NET",
+];
+const WIDTHS: [u16; 15] = [16, 8, 8, 12, 7, 10, 10, 9, 9, 6, 7, 6, 6, 6, 5];
+const NAME: usize = 0;
+const CLIENT: usize = 1;
 const CALLS: usize = 3;
 
 /// The columns of each picture: what calls carry and take, and how the server came to them.
-const PICTURES: [&[usize]; 2] = [&[0, 1, 2, CALLS, 4, 5, 6, 7, 8], &[0, 1, 2, CALLS, 9, 10, 11, 12, 13]];
+const PICTURES: [&[usize]; 2] = [&[0, 1, 2, CALLS, 4, 5, 6, 7, 8], &[0, 1, 2, CALLS, 9, 10, 11, 12, 13, 14]];
 
 /// The picture, and how it is to be seen.
 #[derive(Default)]
@@ -151,7 +156,7 @@ impl Screen {
         self.rows.sort_by(|a, b| {
             let order = match column {
                 0 => a.name.cmp(&b.name),
-                1 => a.client.cmp(&b.client),
+                1 => (a.client, a.address).cmp(&(b.client, b.address)),
                 2 => a.server.cmp(&b.server),
                 // Of numbers that say how much the largest come first.
                 3 => b.calls.cmp(&a.calls),
@@ -167,7 +172,7 @@ impl Screen {
                 }
             };
             let order = if turned { order.reverse() } else { order };
-            order.then_with(|| (&a.name, a.client, a.server).cmp(&(&b.name, b.client, b.server)))
+            order.then_with(|| (&a.name, a.client, a.address, a.server).cmp(&(&b.name, b.client, b.address, b.server)))
         });
     }
 
@@ -194,6 +199,17 @@ impl Screen {
         false
     }
 
+    /// Of the columns that are shown. Addresses are longer than processes' numbers, and are of no use if they are cut: where there is no room, names give it.
+    fn widths(&self, room: u16) -> impl Iterator<Item = u16> + use<> {
+        let columns = self.columns();
+        let mut widths = WIDTHS;
+        let longest = self.rows.iter().map(|row| row.client().len() as u16).max();
+        widths[CLIENT] = longest.unwrap_or(0).max(WIDTHS[CLIENT]);
+        let wanted = columns.iter().map(|&at| widths[at] + 1).sum::<u16>() - 1;
+        widths[NAME] = widths[NAME].saturating_sub(wanted.saturating_sub(room)).max(8);
+        columns.iter().map(move |&at| widths[at])
+    }
+
     fn draw(&mut self, frame: &mut Frame<'_>) {
         let [head, body, foot] =
             Layout::vertical([Constraint::Length(1), Constraint::Min(1), Constraint::Length(1)]).areas(frame.area());
@@ -204,7 +220,16 @@ impl Screen {
             1 => ", 1 server does not answer".into(),
             more => format!(", {more} servers do not answer"),
         };
-        frame.render_widget(Line::from(format!("{} bindings, {calls:.0} calls a second{silent}{held}", self.rows.len())), head);
+        // Where all calls are local nothing is to be said.
+        let far = if self.rows.iter().any(|row| row.address.is_some()) {
+            format!(", {}", Total::of(&self.rows).shares())
+        } else {
+            String::new()
+        };
+        frame.render_widget(
+            Line::from(format!("{} bindings, {calls:.0} calls a second{far}{silent}{held}", self.rows.len())),
+            head,
+        );
         let strong = Style::new().add_modifier(Modifier::BOLD);
         let columns = self.columns();
         let heads = columns.iter().map(|&at| {
@@ -224,7 +249,7 @@ impl Screen {
             let cells = cells(row);
             Shown::new(columns.iter().map(move |&at| cell(at, cells[at].clone())))
         });
-        let widths = columns.iter().map(|&at| Constraint::Length(WIDTHS[at]));
+        let widths = self.widths(body.width).map(Constraint::Length);
         let table = Table::new(rows.collect::<Vec<_>>(), widths).header(Shown::new(heads.collect::<Vec<_>>())).column_spacing(1);
         frame.render_stateful_widget(table, body, &mut self.at);
         frame.render_widget(
@@ -241,15 +266,15 @@ fn cell(column: usize, text: String) -> Cell<'static> {
     Cell::from(if column == 0 { line.left_aligned() } else { line.right_aligned() })
 }
 
-fn cells(row: &Row) -> [String; 14] {
-    let [spins, donations, hand_offs, wakes, waits] = row.came().map(|calls| share(calls, row.calls));
+fn cells(row: &Row) -> [String; 15] {
+    let [spins, donations, hand_offs, wakes, waits, remote] = row.came().map(|calls| share(calls, row.calls));
     let calls = row.calls_per_s.unwrap_or(0.0);
     // Bytes of the interval, as bytes a second.
     let each = |bytes: u64| size(if row.calls == 0 { 0 } else { (bytes as f64 * calls / row.calls as f64) as u64 });
     let below = |ns: Option<u64>| ns.map_or_else(|| "-".to_string(), time);
     [
         row.name.clone(),
-        row.client.to_string(),
+        row.client(),
         row.server.to_string(),
         format!("{calls:.0}"),
         row.errors().to_string(),
@@ -262,6 +287,7 @@ fn cells(row: &Row) -> [String; 14] {
         hand_offs,
         wakes,
         waits,
+        remote,
     ]
 }
 
@@ -300,14 +326,31 @@ mod tests {
         press(&mut screen, KeyCode::Tab);
         let lines = shown(&mut screen);
         let words = |line: &str| line.split_whitespace().map(String::from).collect::<Vec<_>>();
-        assert_eq!(words(&lines[1]), ["NAME", "CLIENT", "SERVER", "CALLS/Sv", "SPIN", "DONATE", "HAND", "WAKE", "WAIT"]);
-        assert_eq!(words(&lines[2]), ["polled", "7", "8", "2000", "99%", "-", "-", "-", "1%"]);
-        assert_eq!(words(&lines[3]), ["handed", "7", "8", "200", "-", "40%", "60%", "-", "-"]);
+        assert_eq!(words(&lines[1]), ["NAME", "CLIENT", "SERVER", "CALLS/Sv", "SPIN", "DONATE", "HAND", "WAKE", "WAIT", "NET"]);
+        assert_eq!(words(&lines[2]), ["polled", "7", "8", "2000", "99%", "-", "-", "-", "1%", "-"]);
+        assert_eq!(words(&lines[3]), ["handed", "7", "8", "200", "-", "40%", "60%", "-", "-", "-"]);
         (0..3).for_each(|_| _ = press(&mut screen, KeyCode::Right));
         assert!(shown(&mut screen)[1].contains("HANDv") && shown(&mut screen)[2].starts_with("handed"));
         (0..3).for_each(|_| _ = press(&mut screen, KeyCode::Left));
         press(&mut screen, KeyCode::Tab);
         assert!(shown(&mut screen)[1].contains("CALLS/Sv") && shown(&mut screen)[1].contains("P99"));
+    }
+
+    #[test]
+    fn clients_on_other_machines_are_shown_by_their_addresses() {
+        let mut screen = Screen::default();
+        let near = Row { local: 300, spins: 300, ..row("near", 300, 0) };
+        let far = Row { client: 0, address: Some("192.0.2.100:54321".parse().unwrap()), remote: 100, ..row("far", 100, 0) };
+        screen.renew(vec![near.clone(), far], 0);
+        let lines = shown(&mut screen);
+        assert_eq!(lines[0], "2 bindings, 800 calls a second, 75% local, 25% remote");
+        assert!(lines[3].starts_with("far") && lines[3].contains(" 192.0.2.100:54321 "), "{lines:?}");
+        press(&mut screen, KeyCode::Tab);
+        (0..6).for_each(|_| _ = press(&mut screen, KeyCode::Right));
+        let lines = shown(&mut screen);
+        assert!(lines[1].ends_with("NETv") && lines[2].starts_with("far") && lines[2].ends_with("100%"), "{lines:?}");
+        screen.renew(vec![near], 0);
+        assert_eq!(shown(&mut screen)[0], "1 bindings, 600 calls a second");
     }
 
     #[test]

@@ -171,6 +171,7 @@ fn mistakes_are_told() {
         (vec!["ls", "NAME"], "tcp://HOST:PORT"),
         (vec!["ls", "tcp://127.0.0.1:7000/NAME"], "tcp://HOST:PORT"),
         (vec!["call", "tcp://127.0.0.1/NAME.add", "1", "2"], "tcp://HOST:PORT/NAME"),
+        (vec!["stat", "tcp://127.0.0.1:7000/NAME"], "another machine"),
     ] {
         let arguments: Vec<String> = arguments.iter().map(|argument| argument.replace("NAME", &name)).collect();
         let (done, said, error) = place.run(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
@@ -217,5 +218,34 @@ fn ls_and_call_on_another_machine() {
     for (arguments, part) in said {
         let (done, said, error) = here.run(&arguments);
         assert!(!done && error.contains(part) && error.contains(&address), "{arguments:?}: {said}{error}");
+    }
+}
+
+/// Which calls came from here, and which from other machines, is counted by the server, and told where it is.
+#[test]
+fn stat_tells_local_and_remote_calls() {
+    let place = Place(TempDir::new().expect("a folder"));
+    let (_server, address) = place.program("serve");
+    let name = format!("tcp://{address}/far");
+    let (near, _) = place.program("far");
+    let (_far, _) = place.program(&name);
+    let all = place.json(&["stat", "--json"]);
+    let row = |far: bool| all.as_array().expect("an array").iter().find(|row| row["address"].is_string() == far).expect("a row");
+    let counts = |row: &Value| ["calls", "local", "remote"].map(|key| row[key].as_u64().expect("a number"));
+    assert_eq!((counts(row(false)), row(false)["client"].as_u64()), ([3, 3, 0], Some(near.0.id().into())));
+    assert_eq!((counts(row(true)), row(true)["client"].as_u64()), ([3, 0, 3], Some(0)));
+    let shown = row(true)["address"].as_str().expect("a text").to_string();
+    assert!(shown.starts_with("127.0.0.1:") && shown != address, "{shown}");
+    let (done, said, error) = place.run(&["stat"]);
+    let line = said.lines().find(|line| line.contains(&shown)).unwrap_or_default();
+    assert!(done && line.ends_with("100%") && said.contains("50% local, 50% remote"), "{said}{error}");
+    let (_, said, _) = place.run(&["stat", "--total", "far"]);
+    assert_eq!(said, "6 calls of 2 bindings: 50% local, 50% remote (3 and 3)\n");
+    let total = place.json(&["stat", "--total", "--json"]);
+    assert_eq!((&total["calls"], &total["local_share"], &total["remote_share"]), (&6.into(), &0.5.into(), &0.5.into()));
+    // What is counted there cannot be read from here.
+    for command in ["stat", "top"] {
+        let (done, _, error) = place.run(&[command, &name]);
+        assert!(!done && error.contains("another machine") && error.contains(&format!("`upcall {command} far`")), "{error}");
     }
 }

@@ -457,8 +457,7 @@ pub(crate) fn serve_guest(bound: &Bound, procedure: u16, args: &Block, ends: Opt
     }
     let answer = Cell::new(None);
     let taken = bound.tally.as_ref().filter(|tally| tally.is_sampled(procedure)).map(|_| Instant::now());
-    // A thread was started for it.
-    let (request, args, came) = (Asker::Network(&answer), args.view(), Came::Wake);
+    let (request, args, came) = (Asker::Network(&answer), args.view(), Came::Network);
     let call = Call { request, bound, procedure, came, args, astack: None, segment: None, taken };
     let run = || match procedure {
         RELEASE => call.release(),

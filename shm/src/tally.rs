@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! 0       magic | process | bindings that found no slot
-//! 4096    slot 0: generation (odd: in use) | client | since | name | interface | counts
+//! 4096    slot 0: generation (odd: in use) | client | since | name | interface | counts | the client's address, if it is on another machine
 //! + 2048  slot 1
 //! ```
 //! Counting a call is two additions in lines that the server's processor has at hand, and a third one in the same lines if the call did not come as most do ([`Came`]); what takes more is done
@@ -15,6 +15,7 @@ use crate::region::{Cells, Region, Shared};
 use std::fmt;
 use std::io;
 use std::mem::offset_of;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,7 +32,7 @@ pub const PROCEDURES: usize = 152;
 /// Sizes and times are counted by powers of two, up to this one.
 pub const POWERS: usize = 32;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"TALLIES\x02");
+const MAGIC: u64 = u64::from_le_bytes(*b"TALLIES\x03");
 const HEAD: usize = 4096;
 const NAME: usize = 8;
 const INTERFACE: usize = 13;
@@ -62,6 +63,7 @@ pub const OUTCOMES: usize = 4;
 /// | hand-off | by the first look after a sleep | was brought to the caller's processor and woken there |
 /// | wake | by the first look after a sleep | was woken, wherever that was, and not given the caller's processor |
 /// | wait | when something else was done | had run another call or thread when the request was there already, or had no stack left for it |
+/// | network | in a message from another machine | runs it on a thread that was started for it |
 ///
 /// Donations and hand-offs are both what the glossary calls control transfer by hand-off, and donating; what is called donation here is the one that takes two yields in place of a wake and two sleeps. A
 /// call that waited is counted as a wait, whatever it brought: so of several calls for which one processor was given, one is a hand-off and the others are waits.
@@ -84,10 +86,12 @@ pub enum Came {
     Wake,
     /// Others came first.
     Wait,
+    /// From another machine: a remote call, as all others are local ones (LRPC, Table I).
+    Network,
 }
 
 /// Ways of coming that are counted.
-pub const WAYS: usize = 5;
+pub const WAYS: usize = 6;
 
 #[repr(C, align(64))]
 struct Head {
@@ -108,7 +112,7 @@ struct Slot {
     name: [AtomicU64; NAME],
     interface: [AtomicU64; INTERFACE],
     /// But for [`Came::Spin`], whose number is what remains: the quickest calls pay nothing.
-    came: [AtomicU64; WAYS],
+    came: [AtomicU64; WAYS - 1],
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
     /// Calls by the power of two of their arguments and results together.
@@ -118,8 +122,13 @@ struct Slot {
     /// But for [`Outcome::Done`], whose number is what remains.
     outcomes: [AtomicU64; OUTCOMES],
     procedures: [AtomicU64; PROCEDURES],
-    rest: [AtomicU64; 5],
+    /// [`FAR`] and the port, then the address, of IPv4 as IPv6 has it; 0 for a client on this machine.
+    address: [AtomicU64; 3],
+    rest: [AtomicU64; 2],
 }
+
+/// Says that there is an address; its port is below it.
+const FAR: u64 = 1 << 16;
 
 // SAFETY: atomics only, `repr(C)`, every bit pattern valid, no drop.
 unsafe impl Cells for Slot {}
@@ -179,6 +188,25 @@ fn read_text(words: &[AtomicU64]) -> String {
     String::from_utf8_lossy(&bytes[..end]).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
+fn write_address(words: &[AtomicU64; 3], address: Option<SocketAddr>) {
+    let [high, low] = address.map_or([0; 2], |address| {
+        let bits = match address.ip() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        [(bits.to_bits() >> 64) as u64, bits.to_bits() as u64]
+    });
+    let first = address.map_or(0, |address| FAR | u64::from(address.port()));
+    words.iter().zip([first, high, low]).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
+}
+
+/// Whatever stands there is an address, or none.
+fn read_address(words: &[AtomicU64; 3]) -> Option<SocketAddr> {
+    let [first, high, low] = words.each_ref().map(|word| word.load(Ordering::Relaxed));
+    let ip = Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low));
+    (first & FAR != 0).then(|| SocketAddr::new(IpAddr::V6(ip).to_canonical(), first as u16))
+}
+
 impl Tallies {
     /// Makes the memory: 8 MiB of address space, of which a binding takes a page when it counts. `alone`: one processor alone will count.
     ///
@@ -197,6 +225,15 @@ impl Tallies {
 
     /// Begins to count for a binding of process `client`. `None` if all slots are taken.
     pub fn open(self: &Arc<Self>, name: &str, interface: &str, client: u32, since: u64) -> Option<Tally> {
+        self.begin([name, interface], client, None, since)
+    }
+
+    /// The same for a binding of a client on another machine, which comes from this address.
+    pub fn open_far(self: &Arc<Self>, name: &str, interface: &str, client: SocketAddr, since: u64) -> Option<Tally> {
+        self.begin([name, interface], 0, Some(client), since)
+    }
+
+    fn begin(self: &Arc<Self>, [name, interface]: [&str; 2], client: u32, far: Option<SocketAddr>, since: u64) -> Option<Tally> {
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let Some(number) = free else {
             self.head.uncounted.fetch_add(1, Ordering::Relaxed);
@@ -209,6 +246,7 @@ impl Tallies {
         write_text(&slot.interface, interface);
         slot.client.store(client.into(), Ordering::Relaxed);
         slot.since.store(since, Ordering::Relaxed);
+        write_address(&slot.address, far);
         let counts = [&slot.bytes_in, &slot.bytes_out].into_iter();
         let counts = counts.chain(&slot.came).chain(&slot.outcomes).chain(&slot.sizes).chain(&slot.times).chain(&slot.procedures);
         counts.for_each(|count| count.store(0, Ordering::Relaxed));
@@ -257,7 +295,7 @@ impl Tally {
     pub fn count(&self, procedure: u16, came: Came, outcome: Outcome, bytes_in: usize, bytes_out: usize) {
         self.add(self.of(procedure), 1);
         if came != Came::Spin {
-            self.add(&self.slot.came[came as usize], 1);
+            self.add(&self.slot.came[came as usize - 1], 1);
         }
         self.add(&self.slot.sizes[power((bytes_in + bytes_out) as u64)], 1);
         if bytes_in + bytes_out > 0 {
@@ -301,8 +339,10 @@ pub struct Reading {
     pub name: String,
     /// See `name`.
     pub interface: String,
-    /// The client's process.
+    /// The client's process; 0 if it is on another machine.
     pub client: u32,
+    /// The address that it comes from then. That is as the server sees it: of a tunnel the end on its machine.
+    pub address: Option<SocketAddr>,
     /// When it was bound, as a moment of `upcall_os::clock`.
     pub since: u64,
     /// Calls by how they ended, in the order of [`Outcome`].
@@ -340,6 +380,11 @@ impl Reading {
     /// Calls in all.
     pub fn calls(&self) -> u64 {
         self.outcomes.iter().fold(0, |sum, &calls| sum.wrapping_add(calls))
+    }
+
+    /// Those that came from another machine.
+    pub fn remote(&self) -> u64 {
+        self.came[Came::Network as usize]
     }
 }
 
@@ -427,7 +472,8 @@ impl PeerTallies {
             let all = |counts: &[AtomicU64]| counts.iter().map(|count| count.load(Ordering::Relaxed)).collect::<Vec<u64>>();
             let sum = |counts: &[u64]| counts.iter().fold(0_u64, |sum, &calls| sum.wrapping_add(calls));
             // Read before the procedures, to which a call is added first: what remains is not too small for long.
-            let mut came = std::array::from_fn(|at| slot.came[at].load(Ordering::Relaxed));
+            let mut came = [0; WAYS];
+            came[1..].iter_mut().zip(&slot.came).for_each(|(came, count)| *came = count.load(Ordering::Relaxed));
             let mut outcomes = std::array::from_fn(|at| slot.outcomes[at].load(Ordering::Relaxed));
             let procedures = all(&slot.procedures);
             let calls = sum(&procedures);
@@ -438,6 +484,7 @@ impl PeerTallies {
                 name: read_text(&slot.name),
                 interface: read_text(&slot.interface),
                 client: slot.client.load(Ordering::Relaxed) as u32,
+                address: read_address(&slot.address),
                 since: slot.since.load(Ordering::Relaxed),
                 outcomes,
                 came,
@@ -479,7 +526,7 @@ mod tests {
             ("files", "demo:files/files@1.0.0", 4711, 12)
         );
         assert_eq!((read.calls(), read.outcomes, read.bytes), (201, [200, 1, 0, 0], [20_000, 5600]));
-        assert_eq!(read.came, [200, 0, 0, 0, 1]);
+        assert_eq!((read.came, read.remote(), read.address), ([200, 0, 0, 0, 1, 0], 0, None));
         assert_eq!((read.sizes[8], read.sizes[0], read.times[10]), (200, 1, 1));
         assert_eq!((read.procedures[3], read.procedures[PROCEDURES - 1]), (200, 1));
         tally.end();
@@ -502,7 +549,7 @@ mod tests {
             }
         });
         let read = &peer(&tallies).read()[0];
-        assert_eq!((read.calls(), read.bytes[0], read.came), (40_000, 40_000, [0, 0, 40_000, 0, 0]));
+        assert_eq!((read.calls(), read.bytes[0], read.came), (40_000, 40_000, [0, 0, 40_000, 0, 0, 0]));
     }
 
     #[test]
@@ -514,7 +561,30 @@ mod tests {
         let before = peer.read().remove(0);
         [Came::Donation, Came::Wake, Came::Wait, Came::Spin, Came::Spin].into_iter().for_each(count);
         let since = peer.read().remove(0).since(&before);
-        assert_eq!((since.calls(), since.came), (5, [2, 1, 0, 1, 1]));
+        assert_eq!((since.calls(), since.came), (5, [2, 1, 0, 1, 1, 0]));
+    }
+
+    #[test]
+    fn clients_on_other_machines_are_told_by_their_addresses() {
+        let tallies = Tallies::new(true).unwrap();
+        let peer = peer(&tallies);
+        for (came, told) in [
+            ("192.0.2.1:7000", "192.0.2.1:7000"),
+            ("[2001:db8::7]:65535", "[2001:db8::7]:65535"),
+            ("[::1]:1", "[::1]:1"),
+            ("0.0.0.0:0", "0.0.0.0:0"),
+            ("[::ffff:192.0.2.1]:80", "192.0.2.1:80"),
+        ] {
+            let tally = tallies.open_far("x", "y", came.parse().unwrap(), 0).unwrap();
+            tally.count(0, Came::Network, Outcome::Done, 1, 1);
+            tally.count(0, Came::Network, Outcome::Refused, 1, 1);
+            let read = peer.read().remove(0);
+            assert_eq!((read.client, read.address), (0, Some(told.parse().unwrap())), "{came}");
+            assert_eq!((read.calls(), read.remote(), read.came), (2, 2, [0, 0, 0, 0, 0, 2]));
+        }
+        // The slot's next client is another one's.
+        let _tally = tallies.open("x", "y", 7, 0).unwrap();
+        assert_eq!((peer.read()[0].client, peer.read()[0].address, peer.read()[0].remote()), (7, None, 0));
     }
 
     /// The memory is its server's, who may write what he likes.
@@ -524,11 +594,16 @@ mod tests {
         let tally = tallies.open("x", "y", 1, 0).unwrap();
         let slot = &tally.slot;
         let counts = slot.came.iter().chain(&slot.outcomes).chain(&slot.procedures).chain(&slot.sizes).chain(&slot.times);
-        for (nonsense, word) in [u64::MAX, u64::MAX / 3, 1 << 63].into_iter().cycle().zip(counts.chain(&slot.name)) {
+        let words = counts.chain(&slot.name).chain(&slot.address);
+        for (nonsense, word) in [u64::MAX, u64::MAX / 3, 1 << 63].into_iter().cycle().zip(words) {
             word.store(nonsense, Ordering::Relaxed);
         }
         let read = peer(&tallies).read().remove(0);
-        let _ = (read.calls(), read.clone().since(&read));
+        let _ = (read.calls(), read.remote(), read.clone().since(&read));
+        for first in [u64::MAX, FAR, 0, FAR - 1, 1 << 63] {
+            slot.address[0].store(first, Ordering::Relaxed);
+            assert_eq!(peer(&tallies).read()[0].address.is_some(), first & FAR != 0, "{first:#x}");
+        }
         assert!(read.name.chars().all(|c| !c.is_control()));
     }
 

@@ -161,7 +161,7 @@ impl Guest {
         if bindings.contains_key(&id) {
             return Err(Refusal::Protocol("a binding number used twice".into()));
         }
-        let tally = endpoint.tallies().open(name, interface, 0, clock::stamp(Instant::now()));
+        let tally = endpoint.tallies().open_far(name, interface, self.wire.peer(), clock::stamp(Instant::now()));
         let bound = Arc::new(Bound::new(entry, tally, Session::new(self.account.clone()), plan(&[]), None));
         bindings.insert(id, bound.clone());
         drop(bindings);

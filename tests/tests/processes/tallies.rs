@@ -71,14 +71,60 @@ fn every_call_is_counted_once() {
     }
 }
 
-/// How the calls came that `asked` makes: spins, donations, hand-offs, wakes, waits (`upcall::directory::Came`).
-fn came(tallies: &PeerTallies, client: &mut Party, asked: &str) -> [u64; 5] {
+/// Calls from another machine are remote ones, by the client's address; those of this machine beside them are not.
+#[test]
+fn calls_from_other_machines_are_counted_as_remote() {
+    let _company = in_company();
+    for options in ["tcp", "tcp two"] {
+        let place = place();
+        let (_server, address) = place.serve_far(&format!("trial {options}"));
+        let tallies = opened(&place);
+        let (mut near, mut far, mut other) = (place.client(), place.client(), place.client());
+        near.ask("bind trial").expect_ok("binding");
+        near.ask("nulls 30").expect_ok("calls");
+        for (client, calls) in [(&mut far, 100), (&mut other, 7)] {
+            client.ask(&format!("bind tcp://{address}/trial")).expect_ok("binding");
+            client.ask(&format!("nulls {calls}")).expect_ok("calls");
+        }
+        far.ask("fail oops").expect_error("Panicked", &["oops"]);
+        far.ask("sum 100000").expect_ok("bytes in");
+        eventually("each call is counted once", || {
+            let mut remote: Vec<_> = tallies.read().into_iter().filter(|reading| reading.address.is_some()).collect();
+            remote.sort_by_key(|reading| std::cmp::Reverse(reading.calls()));
+            let counted: Vec<_> =
+                remote.iter().map(|reading| (reading.client, reading.procedures.iter().max().copied())).collect();
+            if counted == [(0, Some(100)), (0, Some(7))] { Ok(()) } else { Err(format!("{counted:?}")) }
+        });
+        let (remote, local): (Vec<_>, Vec<_>) = tallies.read().into_iter().partition(|reading| reading.address.is_some());
+        let addresses: Vec<_> = remote.iter().filter_map(|reading| reading.address).collect();
+        assert!(
+            addresses[0] != addresses[1] && addresses.iter().all(|address| address.ip().is_loopback() && address.port() != 0)
+        );
+        for reading in &remote {
+            assert_eq!((reading.remote(), &reading.came[..5]), (reading.calls(), &[0; 5][..]));
+            assert_eq!((reading.name.as_str(), reading.interface.as_str()), ("trial", "upcall:tests/trial@1.0.0"));
+        }
+        let panicked: u64 = remote.iter().map(|reading| reading.outcomes[2]).sum();
+        assert!(panicked == 1 && remote.iter().any(|reading| reading.bytes[0] >= 100_000));
+        assert_eq!((local.len(), local[0].client, local[0].remote()), (1, near.pid(), 0));
+        assert!(local[0].calls() >= 30);
+        far.ask("unbind").expect_ok("unbinding");
+        other.kill();
+        eventually("they go with their bindings", || {
+            let left = tallies.read().len();
+            if left == 1 { Ok(()) } else { Err(format!("{left} are left")) }
+        });
+    }
+}
+
+/// How the calls came that `asked` makes: spins, donations, hand-offs, wakes, waits, from other machines (`upcall::directory::Came`).
+fn came(tallies: &PeerTallies, client: &mut Party, asked: &str) -> [u64; 6] {
     let before = of(tallies, client.pid()).expect("the client's binding");
     client.ask(asked).expect_ok("calls");
     // A call is counted when its reply is on its way.
     std::thread::sleep(Duration::from_millis(20));
     let since = of(tallies, client.pid()).expect("the client's binding").since(&before);
-    println!("    {asked}: {} calls, spins, donations, hand-offs, wakes, waits: {:?}", since.calls(), since.came);
+    println!("    {asked}: {} calls, spins, donations, hand-offs, wakes, waits, remote: {:?}", since.calls(), since.came);
     assert_eq!(since.came.iter().sum::<u64>(), since.calls());
     since.came
 }
@@ -101,7 +147,7 @@ fn calls_to_a_polling_server_on_a_processor_of_its_own_are_spins() {
     client.ask("bind trial").expect_ok("binding");
     client.ask("nulls 500").expect_ok("calls");
     let came = came(&opened(&place), &mut client, &format!("nulls {CALLS}"));
-    assert!(came[0] >= CALLS * 99 / 100 && came[1..4] == [0; 3], "{came:?}");
+    assert!(came[0] >= CALLS * 99 / 100 && came[1..4] == [0; 3] && came[5] == 0, "{came:?}");
 }
 
 #[test]
@@ -138,7 +184,7 @@ fn calls_that_are_there_when_another_is_done_are_waits() {
     client.ask("bind trial").expect_ok("binding");
     // A thread computes in the server, and another one's call comes meanwhile; then others, one at a time.
     for _ in 0..3 {
-        let [.., waits] = came(&opened(&place), &mut client, "beside-a-long-call 200");
+        let [.., waits, _] = came(&opened(&place), &mut client, "beside-a-long-call 200");
         assert_eq!(waits, 1);
     }
 }
@@ -153,7 +199,7 @@ fn calls_for_which_there_was_no_stack_are_waits() {
     other.ask("bind trial").expect_ok("binding");
     other.say("work 300");
     std::thread::sleep(Duration::from_millis(50));
-    assert_eq!(came(&opened(&place), &mut client, "nulls 1"), [0, 0, 0, 0, 1]);
+    assert_eq!(came(&opened(&place), &mut client, "nulls 1"), [0, 0, 0, 0, 1, 0]);
     other.hear().expect_ok("work");
 }
 
@@ -173,7 +219,8 @@ fn calls_that_wake_a_server_and_give_it_nothing_are_wakes() {
     let before = of(&tallies, client.pid()).expect("the client's binding");
     client.hear().expect_ok("calls");
     std::thread::sleep(Duration::from_millis(20));
-    let [_, donations, hand_offs, wakes, waits] = of(&tallies, client.pid()).expect("the client's binding").since(&before).came;
+    let [_, donations, hand_offs, wakes, waits, _] =
+        of(&tallies, client.pid()).expect("the client's binding").since(&before).came;
     println!("    donations, hand-offs, wakes, waits: {:?}", (donations, hand_offs, wakes, waits));
     assert!(wakes >= 1 && donations + hand_offs >= 1 && waits >= 3, "not as expected");
 }
