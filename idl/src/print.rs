@@ -257,35 +257,10 @@ impl Printer<'_> {
     }
 
     fn ty(&self, ty: &Type) -> String {
-        let maybe = |t: &Option<Box<Type>>| t.as_ref().map_or("_".to_owned(), |t| self.ty(t));
-        match ty {
-            Type::Bool => "bool".into(),
-            Type::U8 => "u8".into(),
-            Type::U16 => "u16".into(),
-            Type::U32 => "u32".into(),
-            Type::U64 => "u64".into(),
-            Type::S8 => "s8".into(),
-            Type::S16 => "s16".into(),
-            Type::S32 => "s32".into(),
-            Type::S64 => "s64".into(),
-            Type::F32 => "f32".into(),
-            Type::F64 => "f64".into(),
-            Type::Char => "char".into(),
-            Type::String => "string".into(),
-            Type::List(t) => format!("list<{}>", self.ty(t)),
-            Type::FixedList(t, n) => format!("list<{}, {n}>", self.ty(t)),
-            Type::Option(t) => format!("option<{}>", self.ty(t)),
-            Type::Result(None, None) => "result".into(),
-            Type::Result(ok, None) => format!("result<{}>", maybe(ok)),
-            Type::Result(ok, err) => format!("result<{}, {}>", maybe(ok), maybe(err)),
-            Type::Tuple(types) => {
-                format!("tuple<{}>", types.iter().map(|t| self.ty(t)).collect::<Vec<_>>().join(", "))
-            }
-            Type::Named(id) => name(&self.model.def(*id).name),
-            // The plain name means own<..>; the word is kept for the reader.
-            Type::Own(id) => format!("own<{}>", name(self.resource(*id))),
-            Type::Borrow(id) => format!("borrow<{}>", name(self.resource(*id))),
-        }
+        ty.spelled(&mut |id| {
+            let is_resource = matches!(self.model.def(id).shape, Shape::Resource);
+            name(if is_resource { self.resource(id) } else { &self.model.def(id).name })
+        })
     }
 
     /// A resource as the interface that is printed calls it: another's may be in use under another name.
@@ -299,6 +274,41 @@ impl Printer<'_> {
         let interface = self.interface.filter(|i| *i != model.def(id).interface)?;
         let is_it = |alias: &&TypeId| *model.resolve(&Type::Named(**alias)) == Type::Named(id);
         model.interfaces[interface].types.iter().find(is_it).copied()
+    }
+}
+
+impl Type {
+    /// The type in WIT, with named types, and resources, as `named` calls them.
+    #[must_use]
+    pub fn spelled(&self, named: &mut dyn FnMut(TypeId) -> String) -> String {
+        let mut of = |t: &Self| t.spelled(named);
+        let maybe = |of: &mut dyn FnMut(&Self) -> String, t: &Option<Box<Self>>| t.as_ref().map_or("_".to_owned(), |t| of(t));
+        match self {
+            Self::Bool => "bool".into(),
+            Self::U8 => "u8".into(),
+            Self::U16 => "u16".into(),
+            Self::U32 => "u32".into(),
+            Self::U64 => "u64".into(),
+            Self::S8 => "s8".into(),
+            Self::S16 => "s16".into(),
+            Self::S32 => "s32".into(),
+            Self::S64 => "s64".into(),
+            Self::F32 => "f32".into(),
+            Self::F64 => "f64".into(),
+            Self::Char => "char".into(),
+            Self::String => "string".into(),
+            Self::List(t) => format!("list<{}>", of(t)),
+            Self::FixedList(t, n) => format!("list<{}, {n}>", of(t)),
+            Self::Option(t) => format!("option<{}>", of(t)),
+            Self::Result(None, None) => "result".into(),
+            Self::Result(ok, None) => format!("result<{}>", maybe(&mut of, ok)),
+            Self::Result(ok, err) => format!("result<{}, {}>", maybe(&mut of, ok), maybe(&mut of, err)),
+            Self::Tuple(types) => format!("tuple<{}>", types.iter().map(of).collect::<Vec<_>>().join(", ")),
+            Self::Named(id) => named(*id),
+            // The plain name means own<..>; the word is kept for the reader.
+            Self::Own(id) => format!("own<{}>", named(*id)),
+            Self::Borrow(id) => format!("borrow<{}>", named(*id)),
+        }
     }
 }
 

@@ -86,7 +86,8 @@ pub fn echo(model: &Model) -> Result<Echo, String> {
             left_out.insert(model.wit(&ty));
             continue;
         }
-        let text = text(&names, &ty);
+        // The sign makes a name of what may be a word of WIT.
+        let text = ty.spelled(&mut |id| format!("%{}", names[&id]));
         if seen.insert(text.clone()) {
             let _ = writeln!(procedures, "    echo-{}: func(v: {text}) -> {text};", seen.len() - 1);
         }
@@ -105,34 +106,4 @@ pub fn echo(model: &Model) -> Result<Echo, String> {
     let id = format!("{}/{NAME}{version}", model.package);
     let interface = Interface::parse(&id, &wit, "").unwrap_or_else(|e| panic!("{e}\n{wit}"));
     Ok(Echo { wit, id, left_out: left_out.len(), interface })
-}
-
-/// A type in use, by the names that the interface has for others' types. The sign makes a name of what may be a word of WIT.
-fn text(names: &BTreeMap<TypeId, String>, ty: &Type) -> String {
-    let of = |t: &Type| text(names, t);
-    let side = |t: &Option<Box<Type>>| t.as_ref().map_or("_".to_owned(), |t| of(t));
-    match ty {
-        Type::Bool => "bool".into(),
-        Type::U8 => "u8".into(),
-        Type::U16 => "u16".into(),
-        Type::U32 => "u32".into(),
-        Type::U64 => "u64".into(),
-        Type::S8 => "s8".into(),
-        Type::S16 => "s16".into(),
-        Type::S32 => "s32".into(),
-        Type::S64 => "s64".into(),
-        Type::F32 => "f32".into(),
-        Type::F64 => "f64".into(),
-        Type::Char => "char".into(),
-        Type::String => "string".into(),
-        Type::List(t) => format!("list<{}>", of(t)),
-        Type::FixedList(t, n) => format!("list<{}, {n}>", of(t)),
-        Type::Option(t) => format!("option<{}>", of(t)),
-        Type::Result(None, None) => "result".into(),
-        Type::Result(ok, None) => format!("result<{}>", side(ok)),
-        Type::Result(ok, err) => format!("result<{}, {}>", side(ok), side(err)),
-        Type::Tuple(types) => format!("tuple<{}>", types.iter().map(of).collect::<Vec<_>>().join(", ")),
-        Type::Named(id) => format!("%{}", names[id]),
-        Type::Own(_) | Type::Borrow(_) => unreachable!("left out"),
-    }
 }
