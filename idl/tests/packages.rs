@@ -67,3 +67,12 @@ fn the_printed_source_of_every_package_means_the_same() {
         }
     }
 }
+
+/// Words of a name begin with capitals in every class that it is in, and not only where something stands before it.
+#[test]
+fn classes_in_python_are_in_camel_case() {
+    let module = upcall_idl::generate_python(here("packages").join("wasi-0.2/io")).unwrap();
+    for class in ["InputStream(", "AsyncInputStream(", "ServeInputStream(", "StreamErrorClosed:", "ServedStreamErrorClosed:"] {
+        assert!(module.contains(&format!("\nclass {class}")), "{class} is not in\n{module}");
+    }
+}

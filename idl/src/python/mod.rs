@@ -14,7 +14,7 @@ mod types;
 pub use names::{client_method, field, label, parameter, part_attribute, served_method};
 
 use crate::model::{Def, Interface, Model, Procedure, ProcedureKind, Shape, Type, TypeId};
-use names::{Names, camel, camel_part, docstring, literal};
+use names::{Names, camel_part, docstring, escaped, literal};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
@@ -123,16 +123,16 @@ impl<'a> Generator<'a> {
         let model = self.model;
         let mut count: BTreeMap<String, u32> = BTreeMap::new();
         for def in model.types.iter().filter(|def| !renames(model, def)) {
-            *count.entry(camel(&def.name)).or_default() += 1;
+            *count.entry(camel_part(&def.name)).or_default() += 1;
         }
         let declared = || model.types.iter().enumerate().filter(|(_, def)| !renames(model, def));
         let base = |def: &Def| {
             let short = camel_part(&def.name);
-            let is_one = count.get(&camel(&def.name)).is_none_or(|count| *count == 1);
+            let is_one = count.get(&camel_part(&def.name)).is_none_or(|count| *count == 1);
             if is_one { short } else { format!("{}{short}", camel_part(&model.interfaces[def.interface].long_name())) }
         };
         for (at, def) in declared() {
-            let name = self.names.take(camel(&base(def)));
+            let name = self.names.take(escaped(base(def)));
             self.named.insert((TypeId(at), Side::Client), name);
         }
         for (at, def) in declared() {
@@ -163,7 +163,8 @@ impl<'a> Generator<'a> {
         for index in &bound {
             let interface = self.interface(*index);
             let base = camel_part(&if same(*index) == 1 { interface.name.clone() } else { interface.long_name() });
-            let client = if self.names.has(&camel(&base)) { format!("{base}Client") } else { camel(&base) };
+            let client = escaped(base.clone());
+            let client = if self.names.has(&client) { format!("{base}Client") } else { client };
             let names = [client, format!("Async{base}"), format!("Serve{base}")].map(|name| self.names.take(name));
             self.clients.insert(*index, names);
         }
@@ -248,7 +249,7 @@ impl<'a> Generator<'a> {
 /// `use other.{a}`, or a name for a name: nothing of its own.
 fn renames(model: &Model, def: &Def) -> bool {
     match &def.shape {
-        Shape::Alias(Type::Named(id)) => camel(&model.def(*id).name) == camel(&def.name),
+        Shape::Alias(Type::Named(id)) => camel_part(&model.def(*id).name) == camel_part(&def.name),
         Shape::Alias(Type::Own(_)) => true,
         _ => false,
     }

@@ -30,7 +30,8 @@ const CLIENT: &[&str] = &[
 /// What every resource has by itself.
 const RESOURCE: &[&str] = &["aio", "close"];
 
-fn escaped(mut name: String) -> String {
+/// A name of Python's that is not one of its words.
+pub(super) fn escaped(mut name: String) -> String {
     if KEYWORDS.contains(&name.as_str()) {
         name.push('_');
     }
@@ -41,12 +42,7 @@ fn snake(name: &str) -> String {
     name.replace('-', "_").to_lowercase()
 }
 
-/// `not-found` as `NotFound`, by itself.
-pub(super) fn camel(name: &str) -> String {
-    escaped(camel_part(name))
-}
-
-/// The same, as a part of a longer name.
+/// `not-found` as `NotFound`. By itself it may have to be [`escaped`].
 pub(super) fn camel_part(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     for word in name.split('-') {
