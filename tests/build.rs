@@ -1,9 +1,11 @@
-//! Stubs for `tests/values.rs`: each package with an interface that gives back, compiled to Rust, with a server of it.
+//! Stubs for `tests/values.rs`: each package with interfaces that give back, compiled to Rust, with servers of them.
 
 use std::fmt::Write;
 use std::path::Path;
-use syn::{FnArg, Item, ItemMod, Pat, TraitItem, Type};
+use syn::{FnArg, Ident, Item, ItemMod, ItemTrait, Pat, ReturnType, Signature, TraitItem, Type};
 
+#[path = "build/objects.rs"]
+mod objects;
 #[allow(dead_code)] // the tests use the rest
 #[path = "../idl/tests/echo/package.rs"]
 mod package;
@@ -12,29 +14,62 @@ fn main() {
     for path in ["packages", "wit", "echo/package.rs"] {
         println!("cargo::rerun-if-changed=../idl/tests/{path}");
     }
+    println!("cargo::rerun-if-changed=build");
     let folder = std::env::var_os("OUT_DIR").expect("a build script's folder");
-    let (mut code, mut list) = (String::new(), String::new());
+    let (mut code, mut values, mut objects) = (String::new(), String::new(), String::new());
     for (name, path) in package::packages() {
         let Ok(model) = upcall_idl::load(&path) else { continue };
         let Ok(echo) = package::echo(&model) else { continue };
         let stubs = upcall_idl::generate_text(&name, &echo.wit).unwrap_or_else(|e| panic!("{name}: {e}"));
         let mut file = syn::parse_file(&stubs.code).expect("what is generated is Rust");
         for item in &mut file.items {
-            if let Item::Mod(module) = item
-                && module.ident == "gives_back"
-            {
+            let Item::Mod(module) = item else { continue };
+            if module.ident == "gives_back" {
                 serve(module);
+            } else if echo.objects.is_some() {
+                objects::serve(module);
             }
         }
         let _ = writeln!(code, "mod {name} {{ {} }}", prettyplease::unparse(&file));
-        let _ = writeln!(
-            list,
-            "({name:?}, &{name}::gives_back::INTERFACE, {name}::gives_back::export({name}::gives_back::GivesBackAgain)),"
-        );
+        let named = |module: &str| format!("{name:?}, &{name}::{module}::INTERFACE, {name}::{module}");
+        if echo.values.is_some() {
+            let _ = writeln!(values, "({0}::export({name}::gives_back::GivesBackAgain)),", named("gives_back"));
+        }
+        if echo.objects.is_some() {
+            let _ = writeln!(objects, "({0}::plain, {name}::gives_objects::forward),", named("gives_objects"));
+        }
     }
     let all =
-        format!("{code}\nfn all() -> Vec<(&'static str, &'static upcall::stub::Interface, upcall::Export)> {{ vec![{list}] }}\n");
+        format!("{code}\nfn values() -> Vec<Values> {{ vec![{values}] }}\nfn objects() -> Vec<Objects> {{ vec![{objects}] }}\n");
     std::fs::write(Path::new(&folder).join("values.rs"), all).expect("the build's folder can be written to");
+}
+
+/// The functions of a trait, with the name and type of what each gets beside `self` first.
+fn functions(of: &ItemTrait) -> impl Iterator<Item = (&Signature, Option<(&Ident, &Type)>)> {
+    of.items.iter().filter_map(|item| {
+        let TraitItem::Fn(function) = item else { return None };
+        let first = function.sig.inputs.get(1).and_then(|input| match input {
+            FnArg::Typed(param) => match &*param.pat {
+                Pat::Ident(name) => Some((&name.ident, &*param.ty)),
+                _ => None,
+            },
+            FnArg::Receiver(_) => None,
+        });
+        Some((&function.sig, first))
+    })
+}
+
+/// Whether a type is one of this name.
+fn is(ty: &Type, name: &str) -> bool {
+    matches!(ty, Type::Path(path) if path.path.segments.last().is_some_and(|segment| segment.ident == name))
+}
+
+/// What a function returns.
+fn output(signature: &Signature) -> Option<&Type> {
+    match &signature.output {
+        ReturnType::Type(_, ty) => Some(ty),
+        ReturnType::Default => None,
+    }
 }
 
 /// Adds a server whose procedures return what they get. The generated trait says how they get it.
@@ -43,19 +78,17 @@ fn serve(module: &mut ItemMod) {
     let Some(Item::Trait(server)) = items.iter().find(|item| matches!(item, Item::Trait(t) if t.ident == "Serve")) else {
         return;
     };
-    let mut functions = Vec::new();
-    for item in &server.items {
-        let TraitItem::Fn(function) = item else { continue };
-        let signature = &function.sig;
-        let Some(FnArg::Typed(param)) = signature.inputs.get(1) else { continue };
-        let Pat::Ident(name) = &*param.pat else { continue };
-        let back = match &*param.ty {
-            Type::Reference(_) => quote::quote!(::std::borrow::ToOwned::to_owned(#name)),
-            Type::Path(path) if path.path.segments.last().is_some_and(|s| s.ident == "Bytes") => quote::quote!(#name.to_vec()),
-            _ => quote::quote!(#name),
-        };
-        functions.push(quote::quote!(#signature { #back }));
-    }
+    let functions: Vec<_> = functions(server)
+        .filter_map(|(signature, first)| {
+            let (name, ty) = first?;
+            let back = match ty {
+                Type::Reference(_) => quote::quote!(::std::borrow::ToOwned::to_owned(#name)),
+                ty if is(ty, "Bytes") => quote::quote!(#name.to_vec()),
+                _ => quote::quote!(#name),
+            };
+            Some(quote::quote!(#signature { #back }))
+        })
+        .collect();
     items.push(syn::parse_quote!(
         pub struct GivesBackAgain;
     ));

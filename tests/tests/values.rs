@@ -8,23 +8,63 @@
 #[path = "../../idl/tests/echo/mod.rs"]
 mod echo;
 
-use upcall::stub::Binding;
+#[path = "values/objects.rs"]
+mod objects;
+
+use upcall::Export;
+use upcall::stub::{Binding, Handle, Interface};
 use upcall_idl::dynamic;
+
+/// A package whose types give back values: its name, the interface, and a server.
+type Values = (&'static str, &'static Interface, Export);
+
+/// One with objects: a server, and one that asks that, by its name.
+type Objects = (&'static str, &'static Interface, fn() -> Export, fn(&str) -> Export);
 
 include!(concat!(env!("OUT_DIR"), "/values.rs"));
 
+/// Random values for each type.
+const CASES: u32 = 16;
+
+fn name(kind: &str, package: &str) -> String {
+    format!("{kind}-{}-{}", std::process::id(), package.replace("wit_parser", "p"))
+}
+
+/// A binding, and the interface as the walker knows it.
+fn bind(name: &str, interface: &'static Interface) -> (Binding, &'static dynamic::Interface) {
+    let parsed = dynamic::Interface::parse(&interface.id, &interface.source, &interface.limits).unwrap();
+    (Binding::bind(name, interface).unwrap_or_else(|e| panic!("{name}: {e}")), Box::leak(Box::new(parsed)))
+}
+
 #[test]
 fn every_type_of_every_package_goes_through_rust_and_back() {
-    let all = all();
+    let all = values();
     assert!(all.len() > 50, "{} packages", all.len());
     for (package, interface, export) in all {
-        let name = format!("values-{}-{}", std::process::id(), package.replace("wit_parser", "p"));
+        let name = name("values", package);
         let running = upcall::Server::new().export(&name, export).start().unwrap();
-        let parsed = dynamic::Interface::parse(&interface.id, &interface.source, &interface.limits).unwrap();
-        let parsed: &'static dynamic::Interface = Box::leak(Box::new(parsed));
-        let binding = Binding::bind(&name, interface).unwrap_or_else(|e| panic!("{package}: {e}"));
-        echo::check(parsed, 16, |number, block| binding.call_block(number, block).map_err(|e| e.to_string()));
+        let (binding, parsed) = bind(&name, interface);
+        echo::check(parsed, CASES, |number, block| binding.call_block(number, block).map_err(|e| e.to_string()));
         drop(binding);
         running.stop();
+    }
+}
+
+/// Each object that is given arrives as that object, at a server and at one whose generated client passes it on; none is lost, and none is there twice.
+#[test]
+fn every_type_with_objects_goes_through_rust_and_back() {
+    let all = objects();
+    assert!(all.len() > 15, "{} packages", all.len());
+    for (package, interface, plain, forward) in all {
+        let [here, there] = ["objects", "forward"].map(|kind| name(kind, package));
+        let has = upcall::Server::new().export(&here, plain()).start().unwrap();
+        let asks = upcall::Server::new().export(&there, forward(&here)).start().unwrap();
+        for name in [&here, &there] {
+            let (binding, parsed) = bind(name, interface);
+            let mut call = |number, block: &[u8]| binding.call_block(number, block).map_err(|e| e.to_string());
+            echo::check_objects(parsed, CASES, &mut call, &|handle| binding.release(Handle(handle)));
+        }
+        asks.stop();
+        has.stop();
     }
 }

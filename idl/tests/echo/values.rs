@@ -1,10 +1,12 @@
 //! Random values.
 
 use proptest::prelude::*;
+use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
+use std::time::UNIX_EPOCH;
 use upcall_idl::dynamic::Interface;
 use upcall_idl::model::{Model, Shape, Type};
 
-/// Any value of a type, in WAVE.
+/// Any value of a type, in WAVE; where it has an object it is `<index>`, or `<&index>` where that is lent, by the resource's index among the model's types.
 pub fn any_text(model: &'static Model, ty: &'static Type) -> BoxedStrategy<String> {
     let of = |t: &'static Type| any_text(model, t);
     let maybe = |name: String, t: Option<&'static Type>| match t {
@@ -34,7 +36,8 @@ pub fn any_text(model: &'static Model, ty: &'static Type) -> BoxedStrategy<Strin
         Type::Option(t) => prop_oneof![Just("none".to_owned()), of(t).prop_map(|v| format!("some({v})"))].boxed(),
         Type::Result(ok, err) => prop_oneof![maybe("ok".into(), ok.as_deref()), maybe("err".into(), err.as_deref())].boxed(),
         Type::Tuple(types) => joined("(", ")", types.iter().map(of).collect::<Vec<_>>().boxed()),
-        Type::Own(_) | Type::Borrow(_) => unreachable!("nothing to give back"),
+        Type::Own(id) => Just(format!("<{}>", id.index())).boxed(),
+        Type::Borrow(id) => Just(format!("<&{}>", id.index())).boxed(),
         Type::Named(id) => match &model.def(*id).shape {
             Shape::Record(fields) => {
                 let parts = fields.iter().map(|f| of(&f.ty).prop_map(move |v| format!("{}: {v}", f.name)));
@@ -59,13 +62,23 @@ pub fn any_text(model: &'static Model, ty: &'static Type) -> BoxedStrategy<Strin
     }
 }
 
+/// What runs `cases` cases, and the seed that makes them: of the clock, or from the variable `UPCALL_SEED`.
+pub fn runner(cases: u32) -> (TestRunner, u64) {
+    let given = std::env::var("UPCALL_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed: u64 = given.unwrap_or_else(|| UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64));
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    (TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes)), seed)
+}
+
 /// Calls every procedure of `interface` with `cases` random values: `call` gets its number and the block of its argument, and gives the block of its result. They must be the same value.
 pub fn check(interface: &'static Interface, cases: u32, mut call: impl FnMut(u16, &[u8]) -> Result<Vec<u8>, String>) {
     for (number, procedure) in (0_u16..).zip(&interface.interface().procedures) {
-        let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+        let (mut runner, seed) = runner(cases);
         let strategy = any_text(interface.model(), &procedure.params[0].ty);
         let call = std::cell::RefCell::new(&mut call);
-        let done = proptest::test_runner::TestRunner::new(config).run(&strategy, |text| {
+        let done = runner.run(&strategy, |text| {
             let failed = |e: String| TestCaseError::fail(format!("{text}: {e}"));
             let block = interface.encode(procedure, &[&text]).map_err(|e| failed(e.to_string()))?;
             // Arguments and results are of one type: a block of the one is a block of the other.
@@ -74,6 +87,6 @@ pub fn check(interface: &'static Interface, cases: u32, mut call: impl FnMut(u16
             prop_assert_eq!(interface.decode(procedure, &back).map_err(|e| failed(e.to_string()))?, sent);
             Ok(())
         });
-        done.unwrap_or_else(|e| panic!("{}: {}: {e}", interface.interface().id, procedure.signature));
+        done.unwrap_or_else(|e| panic!("{}: {}: UPCALL_SEED={seed}: {e}", interface.interface().id, procedure.signature));
     }
 }
