@@ -70,6 +70,7 @@ mod error;
 pub mod layout;
 mod limits;
 pub mod model;
+mod names;
 mod parse;
 mod print;
 pub mod python;

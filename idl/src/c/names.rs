@@ -3,6 +3,7 @@
 //! All that has file scope begins with its interface's name, so that keywords do not matter there; types end in `_t`. Where two names would still become one, the later
 //! one gets an underscore behind it, in the order of the model, so that the same WIT always gives the same names.
 
+pub(super) use crate::names::snake;
 use std::collections::BTreeSet;
 
 /// Words that cannot be members or parameters, in C or in C++, and what compilers define as macros.
@@ -130,12 +131,7 @@ const LIBRARY: &[&str] = &[
     "timer_settime",
 ];
 
-/// `read-all` as `read_all`.
-pub(super) fn snake(name: &str) -> String {
-    name.replace('-', "_").to_lowercase()
-}
-
-/// The same, as the name of a member.
+/// `read-all` as `read_all`, as the name of a member.
 pub(super) fn member(name: &str) -> String {
     let mut name = snake(name);
     if TAKEN.contains(&name.as_str()) {

@@ -4,6 +4,9 @@
 //! the order of a model: a model that is read from printed WIT may have another.
 
 use crate::model::{Model, Procedure, ProcedureKind, TypeId};
+/// By itself it may have to be [`escaped`].
+pub(super) use crate::names::camel as camel_part;
+use crate::names::{snake, upper};
 use std::collections::BTreeSet;
 
 const KEYWORDS: &[&str] = &[
@@ -38,30 +41,10 @@ pub(super) fn escaped(mut name: String) -> String {
     name
 }
 
-fn snake(name: &str) -> String {
-    name.replace('-', "_").to_lowercase()
-}
-
-/// `not-found` as `NotFound`. By itself it may have to be [`escaped`].
-pub(super) fn camel_part(name: &str) -> String {
-    let mut out = String::with_capacity(name.len());
-    for word in name.split('-') {
-        let mut letters = word.chars();
-        let Some(first) = letters.next() else { continue };
-        // `a-1` and `a1` must not become one name, and two digits must not run together.
-        if first.is_ascii_digit() && out.ends_with(|c: char| c.is_ascii_digit()) {
-            out.push('_');
-        }
-        out.extend(first.to_uppercase());
-        out.push_str(&letters.as_str().to_lowercase());
-    }
-    out
-}
-
 /// `read-only` as `READ_ONLY`: a case of an enum, a flag.
 #[must_use]
 pub fn label(name: &str) -> String {
-    name.replace('-', "_").to_uppercase()
+    upper(name)
 }
 
 /// A record's field.

@@ -1,5 +1,9 @@
 //! WIT's kebab-case names as Rust's, with keywords escaped.
 
+pub(super) use crate::names::upper;
+/// A part of a longer name: nothing is escaped.
+pub(crate) use crate::names::{camel as camel_part, snake as snake_part};
+
 /// Words that cannot be identifiers as they are, in the edition of 2024 and in those to come.
 const KEYWORDS: &[&str] = &[
     "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "do", "dyn", "else", "enum", "extern",
@@ -26,33 +30,7 @@ pub(crate) fn snake(name: &str) -> String {
     escape(snake_part(name))
 }
 
-/// The same, as a part of a longer name: nothing is escaped.
-pub(crate) fn snake_part(name: &str) -> String {
-    name.replace('-', "_").to_lowercase()
-}
-
 /// `not-found` as `NotFound`.
 pub(super) fn camel(name: &str) -> String {
     escape(camel_part(name))
-}
-
-/// The same, as a part of a longer name: nothing is escaped.
-pub(crate) fn camel_part(name: &str) -> String {
-    let mut out = String::with_capacity(name.len());
-    for word in name.split('-') {
-        let mut letters = word.chars();
-        let Some(first) = letters.next() else { continue };
-        // `a-1` and `a1` must not become one name, and two digits must not run together.
-        if first.is_ascii_digit() && out.ends_with(|c: char| c.is_ascii_digit()) {
-            out.push('_');
-        }
-        out.extend(first.to_uppercase());
-        out.push_str(&letters.as_str().to_lowercase());
-    }
-    out
-}
-
-/// `read-only` as `READ_ONLY`.
-pub(super) fn upper(name: &str) -> String {
-    name.replace('-', "_").to_uppercase()
 }
