@@ -88,29 +88,21 @@ class View:
         """Ends it, as `close` of what this is a view of."""
         await asyncio.get_running_loop().run_in_executor(None, self._sync._close)
 
+    async def __aenter__(self: _V) -> _V:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
+    ) -> None:
+        await self.close()
+
 
 class Client(View):
     """The base of all clients for asyncio."""
 
-    async def __aenter__(self: _V) -> _V:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
-    ) -> None:
-        await self.close()
-
 
 class Resource(View):
     """The base of all resources for asyncio."""
-
-    async def __aenter__(self: _V) -> _V:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
-    ) -> None:
-        await self.close()
 
 
 class _HasView(typing.Protocol[_V]):
