@@ -13,7 +13,7 @@ const LARGE: u64 = 16 << 10;
 
 /// The functions of a resource beside its procedures.
 pub(super) struct ResourceNames {
-    drop: String,
+    pub(super) drop: String,
     served_new: String,
     served_value: String,
     served_drop: String,
@@ -156,7 +156,8 @@ impl Generator<'_> {
         let note = if frees.is_empty() {
             String::new()
         } else {
-            format!("/* The result is freed by `{}`. */\n", frees.replace("&(*result)", "result").trim_end_matches(';'))
+            let call = frees.replace("&(*result)", "result").replace("(*result)", "*result");
+            format!("/* The result is freed by `{}`. */\n", call.trim_end_matches(';'))
         };
         let _ = writeln!(self.functions, "{docs}{note}{head};");
         let holds =

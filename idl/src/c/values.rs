@@ -105,7 +105,7 @@ impl Generator<'_> {
         }
         match self.model.resolve(ty).clone() {
             Type::String => format!("upcall_string_free(&{value});"),
-            Type::Own(_) => format!("upcall_resource_drop((upcall_resource *){value});"),
+            Type::Own(id) => format!("{}({value});", self.resources[&id].drop),
             Type::List(t) if self.number_name(&t).is_some() => {
                 format!("upcall_list_{}_free(&{value});", self.number_name(&t).unwrap_or_default())
             }

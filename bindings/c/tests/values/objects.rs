@@ -147,7 +147,7 @@ pub fn gives_objects(interface: &'static Interface, header: &Header<'_>) -> Stri
                     // What the client got lives until the next call of the procedure: by then the one before has been answered.
                     "echo" => {
                         let free = header.free("gives_objects", &member).unwrap_or_default().replace("(result)", "(&kept)");
-                        let free = free.replace("(*result)", "kept");
+                        let free = free.replace("*result", "kept");
                         format!(
                             "    static {result} kept;\n    static bool have;\n    _Static_assert(sizeof kept == sizeof *result, \"of one size\");\n{out}    \
                              if (have) {{\n        {walk}(&kept, forget_, NULL);\n        {free};\n    }}\n    have = false;\n{}",
