@@ -150,8 +150,7 @@ fn another_version_is_refused_with_both_named() {
 fn who_asks_and_does_not_read_is_cut_off() {
     let _company = in_company();
     let mut scene = Scene::new("");
-    let none =
-        Request::Bind { id: 0, name: "none".into(), interface: "a:b/c".into(), procedures: Vec::new(), classes: Vec::new() };
+    let none = Request::Bind { id: 0, name: "none".into(), interface: "a:b/c".into(), procedures: Vec::new(), stacks: 0 };
     let release = Head { binding: 3, number: RELEASE, ..head(Kind::Call, 0) }.with(&Block::from(&[0; 8][..]));
     let pid = scene.server.pid();
     scene.honest.ask("honest 300").expect_ok("calls of all kinds");
