@@ -6,7 +6,7 @@
 # make wheel       the package `upcall` for Python, in target/wheels
 # make install     the command, and libupcall with its header for C, under PREFIX (/usr/local), behind DESTDIR if that is set
 #
-# Each target does all its set-up. Needed: Rust (1.95 or newer), gcc, Python (3.11 or newer; no headers); for bench a C++ compiler, Boost.Fiber and Go.
+# Each target does all its set-up. Needed: Rust (1.95 or newer), gcc, Python (3.11 or newer; no headers); for bench a C++ compiler, Boost.Fiber, gRPC's C++ library and Go.
 
 CARGO ?= cargo
 LOOM := RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 $(CARGO) test --release --target-dir target/loom
