@@ -1,6 +1,6 @@
 //! The one door to atomics: `std`'s, or loom's when a model is being checked.
 //!
-//! Every layer above takes its atomics, its fences and its spin hint from here, so that `--cfg loom` reaches all of them.
+//! Every layer above takes its atomics, its fences and its spin hint from here, so that `--cfg loom` reaches all of them; but for `thread`, which has a shim of its own.
 
 #[cfg(not(loom))]
 pub use std::{
@@ -16,16 +16,16 @@ pub use loom::{
 
 /// A fence, as [`std::sync::atomic::fence`].
 ///
-/// On x86-64 a SeqCst fence is a locked instruction that changes nothing, at the top of the stack: for ordinary memory it orders as `mfence` does, which compilers emit, and takes a quarter of its time (5
+/// On x86-64 a SeqCst fence is a locked instruction that changes nothing, on a word of the stack: for ordinary memory it orders as `mfence` does, which compilers emit, and takes a quarter of its time (5
 /// and 21 ns on the machine of docs/lrpc.md).
 #[cfg(not(loom))]
 #[inline(always)]
 pub fn fence(order: Ordering) {
     #[cfg(all(target_arch = "x86_64", not(miri), not(upcall_kernel_threads)))]
     if order == Ordering::SeqCst {
-        // SAFETY: the word lies in the red zone, which is always part of the stack; to set none of its bits leaves it as it is. To the compiler this may read and write any memory, so it moves no access
-        // across it.
-        return unsafe { std::arch::asm!("lock or dword ptr [rsp - 64], 0", options(nostack)) };
+        let mut word = 0u32;
+        // SAFETY: the word is ours, and aligned. To the compiler this may read and write any memory, so it moves no access across it.
+        return unsafe { std::arch::asm!("lock or dword ptr [{}], 0", in(reg) &raw mut word, options(nostack)) };
     }
     std::sync::atomic::fence(order);
 }
