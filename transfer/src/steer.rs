@@ -5,14 +5,17 @@
 //! that it calls most may look for calls on processors of their own, as many servers as there are processors besides the client's. The others are told with each request to rest
 //! when they have answered: they are called by hand-off on the caller's processor, which costs some microseconds, where several that spin on one processor take it from each other for milliseconds.
 //!
-//! Counting takes no atomic operation that others see: each lane counts for itself, and hands in [`STRIDE`] calls at once. Who hands in decides anew, if [some time](BETWEEN) has passed; nobody waits for that.
+//! Counting takes no atomic operation that others see: each lane counts for itself, and hands in [`STRIDE`] calls at once, if there are several servers. Who hands in decides anew, if [some time](BETWEEN) has
+//! passed; nobody waits for that.
+//!
+//! A server that lies about its places makes the servers of its own clients poll as if nobody steered, and no more.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// So many calls a lane counts before it hands them in.
-const STRIDE: u32 = 32;
+const STRIDE: u32 = 256;
 
 /// Between two decisions: many times what it costs a server to move, and enough for so many calls that what lanes have not handed in does not matter.
 const BETWEEN: Duration = Duration::from_millis(20);
@@ -41,6 +44,20 @@ struct Known {
     lately: u64,
 }
 
+impl Known {
+    /// Looks how often it was called since the last time; false if nobody calls it any more.
+    fn look(&mut self) -> bool {
+        let Some(attention) = self.attention.upgrade() else { return false };
+        let calls = attention.calls.load(Relaxed);
+        self.lately = self.lately * 3 / 4 + (calls - self.seen);
+        self.seen = calls;
+        true
+    }
+}
+
+/// Whether there are several servers. With one there is nothing to decide, and no lane writes what another one reads.
+static SEVERAL: AtomicBool = AtomicBool::new(false);
+
 static SERVERS: Mutex<Servers> = Mutex::new(Servers { known: Vec::new(), decided: None });
 
 impl Attention {
@@ -60,6 +77,13 @@ impl Attention {
         !self.polls.load(Relaxed)
     }
 
+    /// Written only if it changes: all lanes read it with each call.
+    fn shall_poll(&self, polls: bool) {
+        if self.polls.load(Relaxed) != polls {
+            self.polls.store(polls, Relaxed);
+        }
+    }
+
     /// One more call by a lane, which has handed in all but `uncounted`.
     #[inline]
     pub(crate) fn count(&self, uncounted: &mut u32, places: impl FnOnce() -> u32) {
@@ -72,6 +96,9 @@ impl Attention {
 
     #[cold]
     fn hand_in(&self, places: u32) {
+        if !SEVERAL.load(Relaxed) {
+            return;
+        }
         self.calls.fetch_add(STRIDE.into(), Relaxed);
         self.places.store(places, Relaxed);
         // Another decides, and will see this the next time.
@@ -86,21 +113,16 @@ impl Attention {
 
 impl Servers {
     fn decide(&mut self) {
-        let mut there = Vec::with_capacity(self.known.len());
-        self.known.retain_mut(|known| {
-            let Some(attention) = known.attention.upgrade() else { return false };
-            let calls = attention.calls.load(Relaxed);
-            known.lately = known.lately * 3 / 4 + (calls - known.seen);
-            known.seen = calls;
-            there.push((known.lately, attention));
-            true
-        });
+        self.known.retain_mut(Known::look);
+        SEVERAL.store(self.known.len() > 1, Relaxed);
+        if let [one] = &*self.known {
+            return one.attention.upgrade().into_iter().for_each(|attention| attention.shall_poll(true));
+        }
+        let there: Vec<_> = self.known.iter().filter_map(|known| Some((known.lately, known.attention.upgrade()?))).collect();
         let places = there.iter().map(|(_, attention)| attention.places.load(Relaxed)).max().unwrap_or(0);
         let calls: Vec<_> = there.iter().map(|(lately, attention)| (*lately, attention.polls.load(Relaxed))).collect();
         for ((_, attention), polls) in there.iter().zip(who_polls(&calls, spare(places))) {
-            if attention.polls.load(Relaxed) != polls {
-                attention.polls.store(polls, Relaxed);
-            }
+            attention.shall_poll(polls);
         }
     }
 }
