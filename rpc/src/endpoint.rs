@@ -362,7 +362,7 @@ impl Server {
             policy: self.policy,
             processors,
             ledger: Ledger::new(self.ceilings),
-            tallies: Tallies::new(self.processors == 1).map_err(unable("the memory of the tallies"))?,
+            tallies: Tallies::new(self.processors).map_err(unable("the memory of the tallies"))?,
             clients: Mutex::default(),
             channels: Mutex::default(),
             keeper: Arc::default(),

@@ -283,8 +283,9 @@ impl Call<'_> {
         let outcome = reply.tag();
         request.reply(reply);
         if let Some(tally) = bound.tally.as_ref().filter(|_| procedure < FETCH) {
-            tally.count(procedure, came, counted(outcome), args.len(), results);
-            taken.into_iter().for_each(|taken| tally.time(taken.elapsed()));
+            let counts = tally.of(processor);
+            counts.count(procedure, came, counted(outcome), args.len(), results);
+            taken.into_iter().for_each(|taken| counts.time(taken.elapsed()));
         }
         Replied(())
     }
@@ -384,6 +385,12 @@ impl Call<'_> {
     }
 }
 
+/// Which processor of the server this is: procedures run on no other ones.
+#[inline]
+fn processor() -> usize {
+    upcall_thread::on_virtual_processor().unwrap_or(0)
+}
+
 /// How an outcome is counted.
 fn counted(outcome: u16) -> tally::Outcome {
     match outcome {
@@ -438,7 +445,7 @@ pub(crate) fn serve(shared: &Shared, request: Request<'_>, came: Came) {
         return refuse(request, outcome::REFUSED);
     };
     let procedure = image.tag() & 0x3ff;
-    let taken = bound.tally.as_ref().filter(|tally| tally.is_sampled(procedure)).map(|_| Instant::now());
+    let taken = bound.tally.as_ref().filter(|tally| tally.of(processor).is_sampled(procedure)).map(|_| Instant::now());
     let call = Call { request: Asker::Channel(request), bound, procedure, came, args, astack, segment, taken };
     let _replied = match procedure {
         RELEASE => call.release(),
@@ -456,7 +463,7 @@ pub(crate) fn serve_guest(bound: &Bound, procedure: u16, args: &Block, ends: Opt
         return (outcome::REVOKED, Block::default());
     }
     let answer = Cell::new(None);
-    let taken = bound.tally.as_ref().filter(|tally| tally.is_sampled(procedure)).map(|_| Instant::now());
+    let taken = bound.tally.as_ref().filter(|tally| tally.of(processor).is_sampled(procedure)).map(|_| Instant::now());
     let (request, args, came) = (Asker::Network(&answer), args.view(), Came::Network);
     let call = Call { request, bound, procedure, came, args, astack: None, segment: None, taken };
     let run = || match procedure {

@@ -4,24 +4,29 @@
 //! ([`station`](crate::station)): whoever is let in maps it for reading and looks as often as he likes, which costs the server nothing, and goes on while that is stopped.
 //!
 //! ```text
-//! 0       magic | process | bindings that found no slot
+//! 0       magic | process | bindings that found no slot | processors that count
 //! 4096    slot 0: generation (odd: in use) | client | since | name | interface | counts | the client's address, if it is on another machine
-//! + 2048  slot 1
+//! + 2048  slot 0 of the second processor that counts: only its counts; and so on for each
+//!         slot 1
 //! ```
 //! Counting a call is two additions in lines that the server's processor has at hand, and a third one in the same lines if the call did not come as most do ([`Came`]); what takes more is done
-//! for one call in [`SAMPLED`]. The counts are exact: where several processors serve, they are added to by locked operations. A reader sees each count by itself, not all at one moment; a slot whose generation has changed meanwhile is read again.
+//! for one call in [`SAMPLED`]. The counts are exact, and no two processors write one line: each that serves has counts of its own, and a reader adds them up. He sees each count by itself, not all at one moment; a slot whose generation has
+//! changed meanwhile is read again.
+
+mod reading;
+
+pub use self::reading::{NoTallies, PeerTallies, Reading};
 
 use crate::region::{Cells, Region, Shared};
 use std::fmt;
 use std::io;
 use std::mem::offset_of;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use upcall_os::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use upcall_os::memory::{AdoptError, Mapping, MemoryFile};
+use upcall_os::memory::MemoryFile;
 
 /// Bindings that are counted at a time. Those beyond are not.
 pub const SLOTS: usize = 4096;
@@ -32,7 +37,7 @@ pub const PROCEDURES: usize = 152;
 /// Sizes and times are counted by powers of two, up to this one.
 pub const POWERS: usize = 32;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"TALLIES\x03");
+const MAGIC: u64 = u64::from_le_bytes(*b"TALLIES\x04");
 const HEAD: usize = 4096;
 const NAME: usize = 8;
 const INTERFACE: usize = 13;
@@ -98,6 +103,7 @@ struct Head {
     magic: AtomicU64,
     pid: AtomicU64,
     uncounted: AtomicU64,
+    writers: AtomicU64,
 }
 
 // SAFETY: atomics only, `repr(C)`, every bit pattern valid, no drop.
@@ -127,6 +133,13 @@ struct Slot {
     rest: [AtomicU64; 2],
 }
 
+impl Slot {
+    fn counts(&self) -> impl Iterator<Item = &AtomicU64> {
+        let bytes = [&self.bytes_in, &self.bytes_out].into_iter();
+        bytes.chain(&self.came).chain(&self.outcomes).chain(&self.sizes).chain(&self.times).chain(&self.procedures)
+    }
+}
+
 /// Says that there is an address; its port is below it.
 const FAR: u64 = 1 << 16;
 
@@ -139,21 +152,32 @@ const _: () = assert!(size_of::<Slot>() == 2048 && size_of::<Head>() <= HEAD);
 #[cfg(not(loom))]
 const _: () = assert!(offset_of!(Slot, came) % 64 == 0 && offset_of!(Slot, sizes) + 8 - offset_of!(Slot, came) == 64);
 
-const BYTES: usize = HEAD + SLOTS * 2048;
+/// The most processors that count.
+pub const WRITERS: usize = 64;
+
+/// Bytes of tallies of so many processors.
+fn bytes(writers: usize) -> usize {
+    HEAD + SLOTS * writers * size_of::<Slot>()
+}
+
+/// Where a processor's part of a slot lies.
+fn place(number: u16, writer: usize, writers: usize) -> usize {
+    HEAD + (usize::from(number) * writers + writer) * size_of::<Slot>()
+}
 
 /// A domain's own tallies.
 pub struct Tallies {
     file: MemoryFile,
     region: Arc<Region>,
     head: Shared<Head>,
-    free: Mutex<Vec<u16>>,
-    /// One processor alone counts.
-    alone: bool,
+    /// Slots, and whether they were used before.
+    free: Mutex<Vec<(u16, bool)>>,
+    writers: usize,
 }
 
 impl fmt::Debug for Tallies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tallies").field("alone", &self.alone).finish_non_exhaustive()
+        f.debug_struct("Tallies").field("writers", &self.writers).finish_non_exhaustive()
     }
 }
 
@@ -181,13 +205,6 @@ fn write_text(words: &[AtomicU64], text: &str) {
     }
 }
 
-fn read_text(words: &[AtomicU64]) -> String {
-    let bytes: Vec<u8> = words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
-    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
-    // A peer's word, to be shown to people.
-    String::from_utf8_lossy(&bytes[..end]).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
-}
-
 fn write_address(words: &[AtomicU64; 3], address: Option<SocketAddr>) {
     let [high, low] = address.map_or([0; 2], |address| {
         let bits = match address.ip() {
@@ -200,27 +217,22 @@ fn write_address(words: &[AtomicU64; 3], address: Option<SocketAddr>) {
     words.iter().zip([first, high, low]).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
 }
 
-/// Whatever stands there is an address, or none.
-fn read_address(words: &[AtomicU64; 3]) -> Option<SocketAddr> {
-    let [first, high, low] = words.each_ref().map(|word| word.load(Ordering::Relaxed));
-    let ip = Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low));
-    (first & FAR != 0).then(|| SocketAddr::new(IpAddr::V6(ip).to_canonical(), first as u16))
-}
-
 impl Tallies {
-    /// Makes the memory: 8 MiB of address space, of which a binding takes a page when it counts. `alone`: one processor alone will count.
+    /// Makes the memory, for so many processors that count, 1 to [`WRITERS`]: 8 MiB of address space for each, of which a binding takes half a page for each that counts.
     ///
     /// # Errors
     /// No descriptor or no memory left.
-    pub fn new(alone: bool) -> io::Result<Arc<Self>> {
-        let (file, map) = MemoryFile::create_for_one_writer("upcall-tallies", BYTES)?;
+    pub fn new(writers: usize) -> io::Result<Arc<Self>> {
+        let writers = writers.clamp(1, WRITERS);
+        let (file, map) = MemoryFile::create_for_one_writer("upcall-tallies", bytes(writers))?;
         let unable = || io::Error::other("the memory of the tallies cannot be viewed");
         let region = Region::new(map).ok_or_else(unable)?;
         let head = region.view::<Head>(0).ok_or_else(unable)?;
         head.pid.store(std::process::id().into(), Ordering::Relaxed);
+        head.writers.store(writers as u64, Ordering::Relaxed);
         head.magic.store(MAGIC, Ordering::Release);
-        let free = Mutex::new((0..SLOTS as u16).rev().collect());
-        Ok(Arc::new(Self { file, region, head, free, alone }))
+        let free = Mutex::new((0..SLOTS as u16).rev().map(|number| (number, false)).collect());
+        Ok(Arc::new(Self { file, region, head, free, writers }))
     }
 
     /// Begins to count for a binding of process `client`. `None` if all slots are taken.
@@ -235,11 +247,13 @@ impl Tallies {
 
     fn begin(self: &Arc<Self>, [name, interface]: [&str; 2], client: u32, far: Option<SocketAddr>, since: u64) -> Option<Tally> {
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let Some(number) = free else {
+        let Some((number, used)) = free else {
             self.head.uncounted.fetch_add(1, Ordering::Relaxed);
             return None;
         };
-        let slot = self.region.view::<Slot>(HEAD + usize::from(number) * size_of::<Slot>())?;
+        let view = |writer| self.region.view::<Slot>(place(number, writer, self.writers));
+        let slots: Box<[_]> = (0..self.writers).map(view).collect::<Option<_>>()?;
+        let slot = &slots[0];
         // Who reads anything of what follows finds the generation changed that the last one left.
         fence(Ordering::Release);
         write_text(&slot.name, name);
@@ -247,17 +261,17 @@ impl Tallies {
         slot.client.store(client.into(), Ordering::Relaxed);
         slot.since.store(since, Ordering::Relaxed);
         write_address(&slot.address, far);
-        let counts = [&slot.bytes_in, &slot.bytes_out].into_iter();
-        let counts = counts.chain(&slot.came).chain(&slot.outcomes).chain(&slot.sizes).chain(&slot.times).chain(&slot.procedures);
-        counts.for_each(|count| count.store(0, Ordering::Relaxed));
+        // Memory that nobody has used is zero, and is not there yet.
+        slots.iter().filter(|_| used).flat_map(|slot| slot.counts()).for_each(|count| count.store(0, Ordering::Relaxed));
         slot.generation.fetch_add(1, Ordering::Release);
-        Some(Tally { slot, number, tallies: self.clone(), ended: AtomicBool::new(false) })
+        Some(Tally { slots, number, tallies: self.clone(), ended: AtomicBool::new(false) })
     }
 }
 
 /// One binding's count. Dropped, it is over.
 pub struct Tally {
-    slot: Shared<Slot>,
+    /// By the processor that counts.
+    slots: Box<[Shared<Slot>]>,
     number: u16,
     tallies: Arc<Tallies>,
     ended: AtomicBool,
@@ -270,18 +284,35 @@ impl fmt::Debug for Tally {
 }
 
 impl Tally {
-    #[inline(always)]
-    fn add(&self, count: &AtomicU64, more: u64) {
-        if self.tallies.alone {
-            count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
-        } else {
-            count.fetch_add(more, Ordering::Relaxed);
+    /// The counts of the processor that `number` tells, which is asked only if there are several. No other one may use them at the time.
+    #[inline]
+    pub fn of(&self, number: impl FnOnce() -> usize) -> Counts<'_> {
+        match &*self.slots {
+            [one] => Counts(one),
+            several => Counts(&several[number().min(several.len() - 1)]),
         }
     }
+}
 
+/// The counts of a binding by one processor.
+#[derive(Clone, Copy)]
+pub struct Counts<'a>(&'a Slot);
+
+impl fmt::Debug for Counts<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Counts")
+    }
+}
+
+#[inline(always)]
+fn add(count: &AtomicU64, more: u64) {
+    count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+}
+
+impl Counts<'_> {
     #[inline(always)]
     fn of(&self, procedure: u16) -> &AtomicU64 {
-        &self.slot.procedures[usize::from(procedure).min(PROCEDURES - 1)]
+        &self.0.procedures[usize::from(procedure).min(PROCEDURES - 1)]
     }
 
     /// Whether the time of the next call of this procedure is to be taken.
@@ -293,24 +324,24 @@ impl Tally {
     /// A call that has ended, with so many bytes of arguments and results.
     #[inline]
     pub fn count(&self, procedure: u16, came: Came, outcome: Outcome, bytes_in: usize, bytes_out: usize) {
-        self.add(self.of(procedure), 1);
+        add(self.of(procedure), 1);
         if came != Came::Spin {
-            self.add(&self.slot.came[came as usize - 1], 1);
+            add(&self.0.came[came as usize - 1], 1);
         }
-        self.add(&self.slot.sizes[power((bytes_in + bytes_out) as u64)], 1);
+        add(&self.0.sizes[power((bytes_in + bytes_out) as u64)], 1);
         if bytes_in + bytes_out > 0 {
-            self.add(&self.slot.bytes_in, bytes_in as u64);
-            self.add(&self.slot.bytes_out, bytes_out as u64);
+            add(&self.0.bytes_in, bytes_in as u64);
+            add(&self.0.bytes_out, bytes_out as u64);
         }
         if outcome != Outcome::Done {
-            self.add(&self.slot.outcomes[outcome as usize], 1);
+            add(&self.0.outcomes[outcome as usize], 1);
         }
     }
 
     /// How long a call took whose time was to be taken.
     #[cold]
     pub fn time(&self, took: Duration) {
-        self.add(&self.slot.times[power(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX))], 1);
+        add(&self.0.times[power(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX))], 1);
     }
 }
 
@@ -318,7 +349,7 @@ impl Tally {
     /// The binding has ended: it is shown no more. Calls that still run may go on counting.
     pub fn end(&self) {
         if !self.ended.swap(true, Ordering::Relaxed) {
-            self.slot.generation.fetch_add(1, Ordering::Release);
+            self.slots[0].generation.fetch_add(1, Ordering::Release);
         }
     }
 }
@@ -326,185 +357,15 @@ impl Tally {
 impl Drop for Tally {
     fn drop(&mut self) {
         self.end();
-        self.tallies.free.lock().unwrap_or_else(PoisonError::into_inner).push(self.number);
-    }
-}
-
-/// What a binding has done, as read at some moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reading {
-    /// The slot and its generation: the same for the same binding, as long as it lasts.
-    pub id: (u16, u64),
-    /// The name that is bound, and its interface.
-    pub name: String,
-    /// See `name`.
-    pub interface: String,
-    /// The client's process; 0 if it is on another machine.
-    pub client: u32,
-    /// The address that it comes from then. That is as the server sees it: of a tunnel the end on its machine.
-    pub address: Option<SocketAddr>,
-    /// When it was bound, as a moment of `upcall_os::clock`.
-    pub since: u64,
-    /// Calls by how they ended, in the order of [`Outcome`].
-    pub outcomes: [u64; OUTCOMES],
-    /// The same calls by how the server came to them, in the order of [`Came`].
-    pub came: [u64; WAYS],
-    /// Bytes of arguments and of results.
-    pub bytes: [u64; 2],
-    /// Calls whose arguments and results together have less than two to the power of the index bytes, and at least half of that.
-    pub sizes: [u64; POWERS],
-    /// Sampled calls by their time in the server, in nanoseconds, likewise.
-    pub times: [u64; POWERS],
-    /// Calls by procedure, in the interface's order.
-    pub procedures: Vec<u64>,
-}
-
-impl Reading {
-    /// What was done since an earlier reading of the same binding.
-    #[must_use]
-    pub fn since(mut self, before: &Self) -> Self {
-        let counts = self
-            .outcomes
-            .iter_mut()
-            .chain(&mut self.came)
-            .chain(&mut self.bytes)
-            .chain(&mut self.sizes)
-            .chain(&mut self.times)
-            .chain(&mut self.procedures);
-        let earlier = before.outcomes.iter().chain(&before.came);
-        let earlier = earlier.chain(&before.bytes).chain(&before.sizes).chain(&before.times).chain(&before.procedures);
-        counts.zip(earlier).for_each(|(now, before)| *now = now.saturating_sub(*before));
-        self
-    }
-
-    /// Calls in all.
-    pub fn calls(&self) -> u64 {
-        self.outcomes.iter().fold(0, |sum, &calls| sum.wrapping_add(calls))
-    }
-
-    /// Those that came from another machine.
-    pub fn remote(&self) -> u64 {
-        self.came[Came::Network as usize]
-    }
-}
-
-/// Another domain's tallies.
-pub struct PeerTallies {
-    start: NonNull<u8>,
-    _map: Mapping,
-}
-
-// SAFETY: atomics in a mapping that lives as long as the value.
-unsafe impl Send for PeerTallies {}
-
-/// Why a descriptor that a peer sent holds no tallies.
-#[derive(Debug)]
-pub enum NoTallies {
-    /// Not a file that its owner alone can write.
-    File(AdoptError),
-    /// It cannot be mapped.
-    Map(io::Error),
-    /// It begins with another word: another version of Upcall, or something else.
-    Magic(u64),
-}
-
-impl fmt::Display for NoTallies {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(error) => write!(f, "{error}"),
-            Self::Map(error) => write!(f, "it cannot be mapped: {error}"),
-            Self::Magic(found) => {
-                write!(f, "tallies begin with {MAGIC:#x}, found {found:#x}: use the same version on both sides")
-            }
-        }
-    }
-}
-
-impl std::error::Error for NoTallies {}
-
-impl PeerTallies {
-    /// Maps what a peer sent, for reading.
-    ///
-    /// # Errors
-    /// See [`NoTallies`].
-    pub fn join(fd: OwnedFd) -> Result<Self, NoTallies> {
-        let file = MemoryFile::adopt_read_only(fd, BYTES).map_err(NoTallies::File)?;
-        let map = Mapping::read_only(&file).map_err(NoTallies::Map)?;
-        let tallies = Self { start: map.start(), _map: map };
-        match tallies.head().magic.load(Ordering::Acquire) {
-            MAGIC => Ok(tallies),
-            found => Err(NoTallies::Magic(found)),
-        }
-    }
-
-    fn head(&self) -> &Head {
-        let head = self.start.cast::<Head>();
-        // SAFETY: the mapping is page-aligned, `BYTES` long, and lives as long as `self`; `Head` is atomics only, which another process may change.
-        unsafe { head.as_ref() }
-    }
-
-    fn slot(&self, number: u16) -> &Slot {
-        let at = HEAD + usize::from(number).min(SLOTS - 1) * size_of::<Slot>();
-        // SAFETY: `at + size_of::<Slot>() <= BYTES`.
-        let slot = unsafe { self.start.add(at) }.cast::<Slot>();
-        // SAFETY: as for `head`; `at` is a multiple of the slot's alignment.
-        unsafe { slot.as_ref() }
-    }
-
-    /// Bindings that found no slot so far.
-    pub fn uncounted(&self) -> u64 {
-        self.head().uncounted.load(Ordering::Relaxed)
-    }
-
-    /// What all bindings that stand have done. Never blocks, and asks nothing of the domain.
-    pub fn read(&self) -> Vec<Reading> {
-        (0..SLOTS as u16).filter_map(|number| self.read_slot(number)).collect()
-    }
-
-    fn read_slot(&self, number: u16) -> Option<Reading> {
-        let slot = self.slot(number);
-        // A slot that changes hands again and again is left out.
-        for _ in 0..4 {
-            let generation = slot.generation.load(Ordering::Acquire);
-            if generation.is_multiple_of(2) {
-                return None;
-            }
-            let all = |counts: &[AtomicU64]| counts.iter().map(|count| count.load(Ordering::Relaxed)).collect::<Vec<u64>>();
-            let sum = |counts: &[u64]| counts.iter().fold(0_u64, |sum, &calls| sum.wrapping_add(calls));
-            // Read before the procedures, to which a call is added first: what remains is not too small for long.
-            let mut came = [0; WAYS];
-            came[1..].iter_mut().zip(&slot.came).for_each(|(came, count)| *came = count.load(Ordering::Relaxed));
-            let mut outcomes = std::array::from_fn(|at| slot.outcomes[at].load(Ordering::Relaxed));
-            let procedures = all(&slot.procedures);
-            let calls = sum(&procedures);
-            came[0] = calls.saturating_sub(sum(&came[1..]));
-            outcomes[0] = calls.saturating_sub(sum(&outcomes[1..]));
-            let read = Reading {
-                id: (number, generation),
-                name: read_text(&slot.name),
-                interface: read_text(&slot.interface),
-                client: slot.client.load(Ordering::Relaxed) as u32,
-                address: read_address(&slot.address),
-                since: slot.since.load(Ordering::Relaxed),
-                outcomes,
-                came,
-                bytes: [&slot.bytes_in, &slot.bytes_out].map(|count| count.load(Ordering::Relaxed)),
-                sizes: std::array::from_fn(|at| slot.sizes[at].load(Ordering::Relaxed)),
-                times: std::array::from_fn(|at| slot.times[at].load(Ordering::Relaxed)),
-                procedures,
-            };
-            fence(Ordering::Acquire);
-            if slot.generation.load(Ordering::Relaxed) == generation {
-                return Some(read);
-            }
-        }
-        None
+        self.tallies.free.lock().unwrap_or_else(PoisonError::into_inner).push((self.number, true));
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use super::reading::read_text;
     use super::*;
+    use upcall_os::memory::Mapping;
 
     fn peer(tallies: &Tallies) -> PeerTallies {
         PeerTallies::join(tallies.as_fd().try_clone_to_owned().unwrap()).unwrap()
@@ -512,14 +373,14 @@ mod tests {
 
     #[test]
     fn what_is_counted_is_read() {
-        let tallies = Tallies::new(true).unwrap();
+        let tallies = Tallies::new(1).unwrap();
         let (peer, tally) = (peer(&tallies), tallies.open("files", "demo:files/files@1.0.0", 4711, 12).unwrap());
         for call in 0..200 {
-            assert_eq!(tally.is_sampled(3), call % SAMPLED == SAMPLED - 1);
-            tally.count(3, Came::Spin, Outcome::Done, 100, 28);
+            assert_eq!(tally.of(|| 0).is_sampled(3), call % SAMPLED == SAMPLED - 1);
+            tally.of(|| 0).count(3, Came::Spin, Outcome::Done, 100, 28);
         }
-        tally.count(9999, Came::Wait, Outcome::Refused, 0, 0);
-        tally.time(Duration::from_nanos(1000));
+        tally.of(|| 0).count(9999, Came::Wait, Outcome::Refused, 0, 0);
+        tally.of(|| 0).time(Duration::from_nanos(1000));
         let read = &peer.read()[0];
         assert_eq!(
             (read.name.as_str(), read.interface.as_str(), read.client, read.since),
@@ -531,7 +392,7 @@ mod tests {
         assert_eq!((read.procedures[3], read.procedures[PROCEDURES - 1]), (200, 1));
         tally.end();
         assert!(peer.read().is_empty());
-        tally.count(0, Came::HandOff, Outcome::Done, 0, 0);
+        tally.of(|| 0).count(0, Came::HandOff, Outcome::Done, 0, 0);
         drop(tally);
         assert!(peer.read().is_empty());
         let again = tallies.open("other", "", 1, 0).unwrap();
@@ -541,22 +402,27 @@ mod tests {
 
     #[test]
     fn several_processors_lose_no_count() {
-        let tallies = Tallies::new(false).unwrap();
-        let tally = tallies.open("x", "y", 1, 0).unwrap();
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| (0..10_000).for_each(|_| tally.count(0, Came::HandOff, Outcome::Done, 1, 0)));
-            }
-        });
-        let read = &peer(&tallies).read()[0];
-        assert_eq!((read.calls(), read.bytes[0], read.came), (40_000, 40_000, [0, 0, 40_000, 0, 0, 0]));
+        let tallies = Tallies::new(4).unwrap();
+        // The slot is another binding's first.
+        for turn in 0..2 {
+            let tally = tallies.open("x", "y", 1, 0).unwrap();
+            std::thread::scope(|scope| {
+                for number in 0..4 {
+                    let counts = tally.of(|| number);
+                    scope.spawn(move || (0..10_000).for_each(|_| counts.count(0, Came::HandOff, Outcome::Done, 1, 0)));
+                }
+            });
+            let read = &peer(&tallies).read()[0];
+            let counted = (read.calls(), read.bytes[0], read.came);
+            assert_eq!(counted, (40_000, 40_000, [0, 0, 40_000, 0, 0, 0]), "{turn}");
+        }
     }
 
     #[test]
     fn what_was_done_between_two_readings() {
-        let tallies = Tallies::new(true).unwrap();
+        let tallies = Tallies::new(1).unwrap();
         let (peer, tally) = (peer(&tallies), tallies.open("x", "y", 1, 0).unwrap());
-        let count = |came| tally.count(0, came, Outcome::Done, 1, 1);
+        let count = |came| tally.of(|| 0).count(0, came, Outcome::Done, 1, 1);
         [Came::Donation, Came::Spin].into_iter().for_each(count);
         let before = peer.read().remove(0);
         [Came::Donation, Came::Wake, Came::Wait, Came::Spin, Came::Spin].into_iter().for_each(count);
@@ -566,7 +432,7 @@ mod tests {
 
     #[test]
     fn clients_on_other_machines_are_told_by_their_addresses() {
-        let tallies = Tallies::new(true).unwrap();
+        let tallies = Tallies::new(1).unwrap();
         let peer = peer(&tallies);
         for (came, told) in [
             ("192.0.2.1:7000", "192.0.2.1:7000"),
@@ -576,8 +442,8 @@ mod tests {
             ("[::ffff:192.0.2.1]:80", "192.0.2.1:80"),
         ] {
             let tally = tallies.open_far("x", "y", came.parse().unwrap(), 0).unwrap();
-            tally.count(0, Came::Network, Outcome::Done, 1, 1);
-            tally.count(0, Came::Network, Outcome::Refused, 1, 1);
+            tally.of(|| 0).count(0, Came::Network, Outcome::Done, 1, 1);
+            tally.of(|| 0).count(0, Came::Network, Outcome::Refused, 1, 1);
             let read = peer.read().remove(0);
             assert_eq!((read.client, read.address), (0, Some(told.parse().unwrap())), "{came}");
             assert_eq!((read.calls(), read.remote(), read.came), (2, 2, [0, 0, 0, 0, 0, 2]));
@@ -590,9 +456,9 @@ mod tests {
     /// The memory is its server's, who may write what he likes.
     #[test]
     fn nonsense_is_read_as_some_numbers() {
-        let tallies = Tallies::new(true).unwrap();
+        let tallies = Tallies::new(1).unwrap();
         let tally = tallies.open("x", "y", 1, 0).unwrap();
-        let slot = &tally.slot;
+        let slot = &tally.slots[0];
         let counts = slot.came.iter().chain(&slot.outcomes).chain(&slot.procedures).chain(&slot.sizes).chain(&slot.times);
         let words = counts.chain(&slot.name).chain(&slot.address);
         for (nonsense, word) in [u64::MAX, u64::MAX / 3, 1 << 63].into_iter().cycle().zip(words) {
@@ -609,7 +475,7 @@ mod tests {
 
     #[test]
     fn bindings_beyond_the_slots_are_not_counted_but_known() {
-        let tallies = Tallies::new(true).unwrap();
+        let tallies = Tallies::new(1).unwrap();
         let all: Vec<_> = (0..SLOTS).map(|_| tallies.open("x", "y", 1, 0).unwrap()).collect();
         assert!(tallies.open("x", "y", 1, 0).is_none());
         assert_eq!((peer(&tallies).uncounted(), peer(&tallies).read().len()), (1, SLOTS));
@@ -619,12 +485,18 @@ mod tests {
 
     #[test]
     fn nobody_else_can_write_them_and_nothing_else_is_taken_for_them() {
-        let tallies = Tallies::new(true).unwrap();
-        let file = MemoryFile::adopt_read_only(tallies.as_fd().try_clone_to_owned().unwrap(), BYTES).unwrap();
+        let tallies = Tallies::new(1).unwrap();
+        let file = MemoryFile::adopt_read_only(tallies.as_fd().try_clone_to_owned().unwrap(), bytes(1)).unwrap();
         assert!(Mapping::shared(&file).is_err(), "another mapping can be written to");
-        let (other, _map) = MemoryFile::create_for_one_writer("other", BYTES).unwrap();
+        let (other, _map) = MemoryFile::create_for_one_writer("other", bytes(1)).unwrap();
         let taken = PeerTallies::join(other.as_fd().try_clone_to_owned().unwrap());
         assert!(matches!(taken, Err(NoTallies::Magic(0))));
+        // More processors than there is memory for, or than there can be.
+        for writers in [0, 2, 64, 65, u64::MAX] {
+            tallies.head.writers.store(writers, Ordering::Relaxed);
+            let taken = PeerTallies::join(tallies.as_fd().try_clone_to_owned().unwrap());
+            assert!(matches!(taken, Err(NoTallies::File(_) | NoTallies::Writers(_))), "{writers}");
+        }
     }
 
     #[test]

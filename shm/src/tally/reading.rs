@@ -1,0 +1,213 @@
+//! Tallies as others read them: nothing of what stands there is believed to be anything but numbers.
+
+use super::{Came, FAR, Head, MAGIC, OUTCOMES, POWERS, PROCEDURES, SLOTS, Slot, WAYS, WRITERS, bytes, place};
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use upcall_os::atomic::{AtomicU64, Ordering, fence};
+use upcall_os::memory::{AdoptError, Mapping, MemoryFile};
+
+/// What a binding has done, as read at some moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// The slot and its generation: the same for the same binding, as long as it lasts.
+    pub id: (u16, u64),
+    /// The name that is bound, and its interface.
+    pub name: String,
+    /// See `name`.
+    pub interface: String,
+    /// The client's process; 0 if it is on another machine.
+    pub client: u32,
+    /// The address that it comes from then. That is as the server sees it: of a tunnel the end on its machine.
+    pub address: Option<SocketAddr>,
+    /// When it was bound, as a moment of `upcall_os::clock`.
+    pub since: u64,
+    /// Calls by how they ended, in the order of [`Outcome`].
+    pub outcomes: [u64; OUTCOMES],
+    /// The same calls by how the server came to them, in the order of [`Came`].
+    pub came: [u64; WAYS],
+    /// Bytes of arguments and of results.
+    pub bytes: [u64; 2],
+    /// Calls whose arguments and results together have less than two to the power of the index bytes, and at least half of that.
+    pub sizes: [u64; POWERS],
+    /// Sampled calls by their time in the server, in nanoseconds, likewise.
+    pub times: [u64; POWERS],
+    /// Calls by procedure, in the interface's order.
+    pub procedures: Vec<u64>,
+}
+
+impl Reading {
+    /// What was done since an earlier reading of the same binding.
+    #[must_use]
+    pub fn since(mut self, before: &Self) -> Self {
+        let counts = self
+            .outcomes
+            .iter_mut()
+            .chain(&mut self.came)
+            .chain(&mut self.bytes)
+            .chain(&mut self.sizes)
+            .chain(&mut self.times)
+            .chain(&mut self.procedures);
+        let earlier = before.outcomes.iter().chain(&before.came);
+        let earlier = earlier.chain(&before.bytes).chain(&before.sizes).chain(&before.times).chain(&before.procedures);
+        counts.zip(earlier).for_each(|(now, before)| *now = now.saturating_sub(*before));
+        self
+    }
+
+    /// Calls in all.
+    pub fn calls(&self) -> u64 {
+        self.outcomes.iter().fold(0, |sum, &calls| sum.wrapping_add(calls))
+    }
+
+    /// Those that came from another machine.
+    pub fn remote(&self) -> u64 {
+        self.came[Came::Network as usize]
+    }
+}
+
+/// Another domain's tallies.
+pub struct PeerTallies {
+    start: NonNull<u8>,
+    writers: usize,
+    _map: Mapping,
+}
+
+// SAFETY: atomics in a mapping that lives as long as the value.
+unsafe impl Send for PeerTallies {}
+
+/// Why a descriptor that a peer sent holds no tallies.
+#[derive(Debug)]
+pub enum NoTallies {
+    /// Not a file that its owner alone can write.
+    File(AdoptError),
+    /// It cannot be mapped.
+    Map(io::Error),
+    /// It begins with another word: another version of Upcall, or something else.
+    Magic(u64),
+    /// It tells of so many processors that count: none, or more than there can be.
+    Writers(u64),
+}
+
+impl fmt::Display for NoTallies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(error) => write!(f, "{error}"),
+            Self::Map(error) => write!(f, "it cannot be mapped: {error}"),
+            Self::Magic(found) => {
+                write!(f, "tallies begin with {MAGIC:#x}, found {found:#x}: use the same version on both sides")
+            }
+            Self::Writers(found) => write!(f, "tallies of {found} processors: 1 to {WRITERS} can count"),
+        }
+    }
+}
+
+impl std::error::Error for NoTallies {}
+
+impl PeerTallies {
+    /// Maps what a peer sent, for reading.
+    ///
+    /// # Errors
+    /// See [`NoTallies`].
+    pub fn join(fd: OwnedFd) -> Result<Self, NoTallies> {
+        let first = Self::map(fd.try_clone().map_err(NoTallies::Map)?, 1)?;
+        match first.head().magic.load(Ordering::Acquire) {
+            MAGIC => {}
+            found => return Err(NoTallies::Magic(found)),
+        }
+        match first.head().writers.load(Ordering::Relaxed) {
+            1 => Ok(first),
+            writers if (2..=WRITERS as u64).contains(&writers) => Self::map(fd, writers as usize),
+            found => Err(NoTallies::Writers(found)),
+        }
+    }
+
+    /// Maps it as tallies of so many processors, for which it must be long enough.
+    fn map(fd: OwnedFd, writers: usize) -> Result<Self, NoTallies> {
+        let file = MemoryFile::adopt_read_only(fd, bytes(writers)).map_err(NoTallies::File)?;
+        let map = Mapping::read_only(&file).map_err(NoTallies::Map)?;
+        Ok(Self { start: map.start(), writers, _map: map })
+    }
+
+    fn head(&self) -> &Head {
+        let head = self.start.cast::<Head>();
+        // SAFETY: the mapping is page-aligned, longer than the head, and lives as long as `self`; `Head` is atomics only, which another process may change.
+        unsafe { head.as_ref() }
+    }
+
+    fn slot(&self, number: u16, writer: usize) -> &Slot {
+        let at = place(number.min(SLOTS as u16 - 1), writer.min(self.writers - 1), self.writers);
+        // SAFETY: with a number below `SLOTS` and a writer below `writers` the slot lies within `bytes(writers)`, the mapping's length.
+        let slot = unsafe { self.start.add(at) }.cast::<Slot>();
+        // SAFETY: as for `head`; `at` is a multiple of the slot's alignment.
+        unsafe { slot.as_ref() }
+    }
+
+    /// Bindings that found no slot so far.
+    pub fn uncounted(&self) -> u64 {
+        self.head().uncounted.load(Ordering::Relaxed)
+    }
+
+    /// What all bindings that stand have done. Never blocks, and asks nothing of the domain.
+    pub fn read(&self) -> Vec<Reading> {
+        (0..SLOTS as u16).filter_map(|number| self.read_slot(number)).collect()
+    }
+
+    fn read_slot(&self, number: u16) -> Option<Reading> {
+        let slot = self.slot(number, 0);
+        let slots: Vec<_> = (0..self.writers).map(|writer| self.slot(number, writer)).collect();
+        // A slot that changes hands again and again is left out.
+        for _ in 0..4 {
+            let generation = slot.generation.load(Ordering::Acquire);
+            if generation.is_multiple_of(2) {
+                return None;
+            }
+            let sum = |counts: &[u64]| counts.iter().fold(0_u64, |sum, &calls| sum.wrapping_add(calls));
+            // Of all processors that count together.
+            let all = |count: &dyn Fn(&Slot) -> u64| slots.iter().fold(0_u64, |sum, slot| sum.wrapping_add(count(slot)));
+            let one = |count: &AtomicU64| count.load(Ordering::Relaxed);
+            // Read before the procedures, to which a call is added first: what remains is not too small for long.
+            let mut came = [0; WAYS];
+            came[1..].iter_mut().enumerate().for_each(|(at, came)| *came = all(&|slot| one(&slot.came[at])));
+            let mut outcomes = std::array::from_fn(|at| all(&|slot| one(&slot.outcomes[at])));
+            let procedures: Vec<_> = (0..PROCEDURES).map(|at| all(&|slot| one(&slot.procedures[at]))).collect();
+            let calls = sum(&procedures);
+            came[0] = calls.saturating_sub(sum(&came[1..]));
+            outcomes[0] = calls.saturating_sub(sum(&outcomes[1..]));
+            let read = Reading {
+                id: (number, generation),
+                name: read_text(&slot.name),
+                interface: read_text(&slot.interface),
+                client: slot.client.load(Ordering::Relaxed) as u32,
+                address: read_address(&slot.address),
+                since: slot.since.load(Ordering::Relaxed),
+                outcomes,
+                came,
+                bytes: [all(&|slot| one(&slot.bytes_in)), all(&|slot| one(&slot.bytes_out))],
+                sizes: std::array::from_fn(|at| all(&|slot| one(&slot.sizes[at]))),
+                times: std::array::from_fn(|at| all(&|slot| one(&slot.times[at]))),
+                procedures,
+            };
+            fence(Ordering::Acquire);
+            if slot.generation.load(Ordering::Relaxed) == generation {
+                return Some(read);
+            }
+        }
+        None
+    }
+}
+
+pub(super) fn read_text(words: &[AtomicU64]) -> String {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    // A peer's word, to be shown to people.
+    String::from_utf8_lossy(&bytes[..end]).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// Whatever stands there is an address, or none.
+fn read_address(words: &[AtomicU64; 3]) -> Option<SocketAddr> {
+    let [first, high, low] = words.each_ref().map(|word| word.load(Ordering::Relaxed));
+    let ip = Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low));
+    (first & FAR != 0).then(|| SocketAddr::new(IpAddr::V6(ip).to_canonical(), first as u16))
+}
