@@ -30,6 +30,8 @@
 //! `rust/`, `c/`, [`python`] (the generators), `print.rs` (WIT again), [`dynamic`], [`diff`].
 //!
 //! # Limits
+//! Of `tail` and `calls` the server's copy counts, which it tells its clients when they bind; of `string` and `list` each side's own.
+//!
 //! ```toml
 //! [limits]                  # for every interface of the package; each key may be left out
 //! string = "64KiB"          # longest string: bytes, or with KiB, MiB, GiB. Default 1 GiB

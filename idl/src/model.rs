@@ -343,10 +343,10 @@ pub struct ProcedureLimits {
     pub string: u64,
     /// The longest list, in elements.
     pub list: u64,
-    /// The room for the tail of the arguments in an A-stack, in bytes; longer ones go out of band.
+    /// The room for the tail of the arguments in an A-stack, in bytes, by the server's word; longer ones go out of band.
     pub args_tail: u32,
     /// The same for the results.
     pub results_tail: u32,
-    /// How many calls can run at once before more A-stacks are made.
+    /// How many calls at once have A-stacks. A server tells its clients, for whom their own copy does not count.
     pub calls: u16,
 }

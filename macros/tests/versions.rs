@@ -181,7 +181,7 @@ fn by_the_runtime(client: &dynamic::Interface, server: &dynamic::Interface) -> V
         wanted.map(|p| Wanted { name: p.name.clone(), hash: p.hash, signature: p.signature.clone() }).collect();
     match match_procedures(&wanted, &exported) {
         Ok(_) => Verdict::Binds(Vec::new()),
-        Err(mismatches) => Verdict::Mismatch(mismatches.into_iter().map(|m| m.name).collect()),
+        Err(mismatches) => Verdict::Mismatch(mismatches.told.into_iter().map(|m| m.name).collect()),
     }
 }
 

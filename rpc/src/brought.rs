@@ -45,9 +45,7 @@ impl Stacks {
         let (at, size) = plan.place(first).unwrap_or_default();
         Self { gate: Gate::new(plan.classes()[class].count), class, first, at, size }
     }
-}
 
-impl Stacks {
     /// Tells one who waits of its A-stack, or the next one if it has gone meanwhile.
     #[cold]
     fn hand_on(&self, mut next: Waiting, mut number: u16) {
@@ -71,14 +69,11 @@ pub(crate) struct AStack<'a> {
 }
 
 impl<'a> AStack<'a> {
-    /// Takes one; waits while all of its class are in use, at most as long as `until` says.
-    #[inline]
-    pub(crate) fn take(near: &'a Near, stacks: &'a Stacks, until: Until<'_>) -> Result<Option<Self>, CallError> {
+    /// Waits until one comes back, at most as long as `until` says; for who has found none.
+    #[cold]
+    pub(crate) fn wait_for(near: &'a Near, stacks: &'a Stacks, until: Until<'_>) -> Result<Option<Self>, CallError> {
         let Some(memory) = near.astacks.as_deref() else { return Ok(None) };
-        let within = match stacks.gate.try_take() {
-            Some(within) => within,
-            None => wait_for(&stacks.gate, until).ok_or(CallError::Aborted { sent: false })?,
-        };
+        let within = wait_for(&stacks.gate, until).ok_or(CallError::Aborted { sent: false })?;
         Ok(Some(Self { memory, stacks, within }))
     }
 

@@ -213,7 +213,7 @@ impl Binding {
         let stacks = bound.class.and_then(|class| near.stacks.get(class)).filter(|stacks| wish <= stacks.size);
         let mut astack = match stacks {
             Some(stacks) => match AStack::try_take(near, stacks) {
-                None if self.waits_for_astacks() => AStack::take(near, stacks, terms.until)?,
+                None if self.waits_for_astacks() => AStack::wait_for(near, stacks, terms.until)?,
                 taken => taken,
             },
             None => None,

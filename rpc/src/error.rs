@@ -84,8 +84,10 @@ pub enum BindError {
     Mismatch {
         /// The name.
         name: String,
-        /// Each of them, with both signatures.
+        /// The first of them, with both signatures; long ones are cut.
         procedures: Vec<Mismatch>,
+        /// How many there are beside these.
+        more: u32,
     },
     /// A descriptor, memory, or another resource could not be had, here or in the server.
     Resource {
@@ -108,7 +110,7 @@ pub enum BindError {
         /// Its address.
         server: String,
     },
-    /// The server broke the protocol.
+    /// The server broke the protocol; or it says that this program did, or that it is just ending.
     Protocol {
         /// How.
         what: String,
@@ -159,9 +161,10 @@ impl fmt::Display for BindError {
                     "{name:?} is {exported}, but this program wants {wanted}: bind another name, or run the matching server"
                 )
             }
-            Self::Mismatch { name, procedures } => {
+            Self::Mismatch { name, procedures, more } => {
                 write!(f, "the server of {name:?} was built from another interface; rebuild one of the two:")?;
-                procedures.iter().try_for_each(|procedure| write!(f, "\n  {procedure}"))
+                procedures.iter().try_for_each(|procedure| write!(f, "\n  {procedure}"))?;
+                if *more > 0 { write!(f, "\n  and {more} more") } else { Ok(()) }
             }
             Self::Resource { what, error } => write!(f, "{what}: {error}{}", hint(error)),
             Self::Unreachable { server, why } => {

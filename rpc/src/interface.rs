@@ -1,10 +1,12 @@
 //! Interfaces as both sides know them: procedure descriptors, compiled from WIT.
 //!
 //! Source: LRPC, section 3.1: the clerk answers a binder with the procedure descriptor list ([`Descriptor`]): the entry of each procedure, the number of simultaneous calls and the
-//! size of its argument stack. The server's list decides, as there; but its client brings the memory of the A-stacks, once it has the list, so that clients cannot exhaust a server.
+//! size of its argument stack. The server's list decides, as there; but its client brings the memory of the A-stacks, so that clients cannot exhaust a server: as much as its own copy of the
+//! interface says, with the request, and what the list needs more once it has that.
 
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 use upcall_shm::astack::{LARGEST, MOST, Plan};
 use upcall_shm::slot::INLINE;
@@ -197,26 +199,55 @@ impl fmt::Display for Mismatch {
     }
 }
 
+/// Those that do not match, as many as can be told at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mismatches {
+    /// The first of them. Types of more than 16 KiB are cut.
+    pub told: Vec<Mismatch>,
+    /// How many there are beside these.
+    pub more: u32,
+}
+
+/// So many bytes of them are told, which with one more still fits into a control message: a client decides how many there are.
+const MOST_TOLD: usize = 64 << 10;
+/// The longest text of a type among them.
+const MOST_OF_ONE: usize = 16 << 10;
+
+fn cut(text: &str) -> String {
+    if text.len() <= MOST_OF_ONE {
+        return text.into();
+    }
+    format!("{}…", &text[..text.floor_char_boundary(MOST_OF_ONE)])
+}
+
+impl Mismatches {
+    fn add(&mut self, want: &Wanted, have: Option<&Procedure>) {
+        let bytes = |one: &Mismatch| one.name.len() + one.wanted.len() + one.exported.as_ref().map_or(0, String::len);
+        if self.more > 0 || self.told.iter().map(bytes).sum::<usize>() > MOST_TOLD {
+            self.more += 1;
+            return;
+        }
+        let exported = have.map(|have| cut(&have.signature));
+        self.told.push(Mismatch { name: cut(&want.name), wanted: cut(&want.signature), exported });
+    }
+}
+
 /// Finds each procedure that a client wants among those of a server: so an added one breaks nobody, and a changed or missing one is told by name
 /// (LRPC's "binding authorises", checked per procedure).
 ///
 /// # Errors
-/// All that do not match.
-pub fn match_procedures(wanted: &[Wanted], exported: &Interface) -> Result<Vec<u16>, Vec<Mismatch>> {
+/// Those that do not match.
+pub fn match_procedures(wanted: &[Wanted], exported: &Interface) -> Result<Vec<u16>, Mismatches> {
+    let known: HashMap<&str, usize> = exported.procedures.iter().enumerate().map(|(at, known)| (&*known.name, at)).collect();
     let mut numbers = Vec::with_capacity(wanted.len());
-    let mut mismatches = Vec::new();
+    let mut mismatches = Mismatches::default();
     for want in wanted {
-        let found = exported.procedures.iter().position(|procedure| procedure.name == want.name);
-        match found.map(|number| (number, &exported.procedures[number])) {
+        match known.get(&*want.name).map(|&number| (number, &exported.procedures[number])) {
             Some((number, have)) if have.hash == want.hash && have.signature == want.signature => numbers.push(number as u16),
-            other => mismatches.push(Mismatch {
-                name: want.name.clone(),
-                wanted: want.signature.clone(),
-                exported: other.map(|(_, have)| have.signature.to_string()),
-            }),
+            other => mismatches.add(want, other.map(|(_, have)| have)),
         }
     }
-    if mismatches.is_empty() { Ok(numbers) } else { Err(mismatches) }
+    if mismatches.told.is_empty() { Ok(numbers) } else { Err(mismatches) }
 }
 
 #[cfg(test)]
@@ -255,8 +286,22 @@ mod tests {
             interface(vec![procedure("added", "func()"), procedure("old", "func(a: u8)"), procedure("changed", "func(a: u16)")]);
         assert_eq!(match_procedures(&[want("old", "func(a: u8)")], &server), Ok(vec![1]));
         let mismatches = match_procedures(&[want("changed", "func(a: u32)"), want("gone", "func()")], &server).unwrap_err();
-        let text = format!("{}\n{}", mismatches[0], mismatches[1]);
+        assert_eq!((mismatches.told.len(), mismatches.more), (2, 0));
+        let text = format!("{}\n{}", mismatches.told[0], mismatches.told[1]);
         assert!(text.contains("func(a: u32)") && text.contains("func(a: u16)") && text.contains("no such procedure"), "{text}");
+    }
+
+    #[test]
+    fn a_client_does_not_have_more_told_than_a_message_holds() {
+        let long: &str = "func(a: u16)ü".repeat(4000).leak();
+        let server = interface(vec![procedure("long", long)]);
+        // Few bytes ask for many.
+        let mismatches = match_procedures(&vec![want("long", ""); 1000], &server).unwrap_err();
+        assert_eq!((mismatches.told.len(), mismatches.more), (4, 996));
+        let all: usize = mismatches.told.iter().map(|one| one.exported.as_ref().unwrap().len()).sum();
+        assert!(all < 90_000 && mismatches.told[0].exported.as_ref().unwrap().ends_with('…'), "{all}");
+        let asked = want("long", &"x".repeat(100_000));
+        assert!(match_procedures(&[asked], &server).unwrap_err().told[0].wanted.len() < 17_000);
     }
 
     #[test]

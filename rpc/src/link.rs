@@ -5,6 +5,7 @@
 
 use crate::clerk::{Clerk, Watched};
 use crate::error::BindError;
+use crate::interface::Mismatches;
 use crate::places::Places;
 use crate::turn::{Turn, Turns};
 use crate::wire::{self, Answer, ClientRequest, Refusal, ToClient, ToServer};
@@ -342,7 +343,7 @@ pub(crate) fn refused(name: &str, wanted: &str, refusal: Refusal) -> BindError {
         Refusal::Denied(reason) => BindError::Denied { name, reason },
         Refusal::NoSuchName => BindError::ServerGone { name },
         Refusal::WrongInterface { exported } => BindError::WrongInterface { name, wanted: wanted.into(), exported },
-        Refusal::Mismatch(procedures) => BindError::Mismatch { name, procedures },
+        Refusal::Mismatch(Mismatches { told, more }) => BindError::Mismatch { name, procedures: told, more },
         Refusal::Resource { what, code } => {
             BindError::Resource { what: format!("in the server of {name:?}: {what}"), error: io::Error::from_raw_os_error(code) }
         }

@@ -1,6 +1,6 @@
 //! One client, as its server sees it: the control connection, the channel, the bindings, the segments.
 //!
-//! Everything that arrives on the control connection is the client's word. What breaks the protocol closes the connection, and nothing else. When the
+//! Everything that arrives on the control connection is the client's word. What cannot be read or breaks a rule is refused or closes the connection, and does nothing else. When the
 //! client ends, its bindings are revoked, its resources dropped, and its memory unmapped as soon as no call uses it (LRPC, section 5.3).
 
 use crate::ceilings::{Account, Holding, Kind, Over};
@@ -315,9 +315,8 @@ impl ClientPeer {
         }
         let [memory, station] =
             <[OwnedFd; 2]>::try_from(descriptors).map_err(|_| protocol("a channel comes with two descriptors"))?;
-        self.hold(Kind::Descriptors, OF_CHANNEL.0)?;
-        self.hold(Kind::Mappings, OF_CHANNEL.1)?;
-        self.hold(Kind::Bytes, channel::BYTES)?;
+        let held = [(Kind::Descriptors, OF_CHANNEL.0), (Kind::Mappings, OF_CHANNEL.1), (Kind::Bytes, channel::BYTES)];
+        let held = self.count(held)?;
         let memory = MemoryFile::adopt(memory, channel::BYTES).map_err(protocol)?;
         let map = Mapping::shared(&memory).map_err(|error| resource("mapping the channel", &error))?;
         let region = Region::new(map).ok_or_else(|| protocol("a read-only channel"))?;
@@ -335,6 +334,7 @@ impl ClientPeer {
         let channel = ServerChannel::new(channel, station, processors, self.peer.pid.into(), home, bell, Box::new(runner))
             .map_err(unable)?;
         endpoint.opened(&channel);
+        locked(&self.held).extend(held);
         let _ = self.channel.set(channel);
         Ok(Answer::Opened { home })
     }
@@ -343,9 +343,10 @@ impl ClientPeer {
         let caller = match (vp, <[OwnedFd; 1]>::try_from(descriptors)) {
             (None, _) => Caller::KernelThread,
             (Some(vp), Ok([bell])) => {
-                self.hold(Kind::Descriptors, 1)?;
+                let held = self.count([(Kind::Descriptors, 1)])?;
                 let bell = Bell::adopt(bell).map_err(protocol)?;
                 let clapper = Clapper::current().map_err(|error| resource("what rings the bells of clients", &error))?;
+                locked(&self.held).extend(held);
                 Caller::Processor { vp, bell, clapper }
             }
             (Some(_), Err(_)) => return Err(protocol("a virtual processor's lane comes with one bell")),
@@ -384,8 +385,11 @@ impl ClientPeer {
 
     /// Takes the A-stacks of a binding whose list needs more than came with the request for it.
     fn bring_astacks(&self, id: u16, descriptors: Vec<OwnedFd>) -> Result<Answer, Refusal> {
-        let bound = self.shared.bound(id).filter(|bound| !bound.is_revoked());
-        let bound = bound.ok_or_else(|| protocol("A-stacks for a binding that does not stand"))?;
+        let bound = self.shared.bound(id).ok_or_else(|| protocol("A-stacks for a binding that does not stand"))?;
+        if bound.is_revoked() {
+            // By the client itself, or by the server in this moment.
+            return Err(Refusal::Denied("the binding was taken back".into()));
+        }
         if bound.plan.bytes() == 0 || bound.astacks.get().is_some() {
             return Err(protocol("A-stacks for a binding that has its own already, or none"));
         }
@@ -402,10 +406,11 @@ impl ClientPeer {
         }
         let fd = descriptors.into_iter().next().ok_or_else(|| protocol("A-stacks without memory"))?;
         let memory = MemoryFile::adopt(fd, bytes).map_err(protocol)?;
-        self.hold(Kind::Mappings, 1)?;
-        self.hold(Kind::Bytes, bytes)?;
+        let held = self.count([(Kind::Mappings, 1), (Kind::Bytes, bytes)])?;
         let map = Mapping::shared(&memory).map_err(|error| resource("mapping the A-stacks", &error))?;
-        Region::new(map).map(Some).ok_or_else(|| protocol("read-only A-stacks"))
+        let region = Region::new(map).ok_or_else(|| protocol("read-only A-stacks"))?;
+        locked(&self.held).extend(held);
+        Ok(Some(region))
     }
 
     fn segment(&self, number: u16, len: u64, descriptors: Vec<OwnedFd>) -> Result<Answer, Refusal> {
@@ -418,8 +423,7 @@ impl ClientPeer {
                 return Err(protocol("a segment's number used twice, or more segments than a channel may have"));
             }
         }
-        let held =
-            [self.account.hold(Kind::Mappings, 1).map_err(ceiling)?, self.account.hold(Kind::Bytes, len).map_err(ceiling)?];
+        let held = self.count([(Kind::Mappings, 1), (Kind::Bytes, len)])?;
         point(Point::ServerMapsSegment);
         // Pages that the client has allocated are entered at once if they are not so many that this would hold up the clerk; others are not, for entering
         // would allocate them.
@@ -431,10 +435,13 @@ impl ClientPeer {
         Ok(Answer::Mapped)
     }
 
-    /// Counts something that stays until the client's end.
-    fn hold(&self, kind: Kind, amount: usize) -> Result<(), Refusal> {
-        locked(&self.held).push(self.account.hold(kind, amount).map_err(ceiling)?);
-        Ok(())
+    /// Counts what the client is about to have. Who fails to give it drops what is returned, and it counts no more.
+    fn count<const N: usize>(&self, what: [(Kind, usize); N]) -> Result<[Holding; N], Refusal> {
+        let mut held = Vec::with_capacity(N);
+        for (kind, amount) in what {
+            held.push(self.account.hold(kind, amount).map_err(ceiling)?);
+        }
+        held.try_into().map_err(|_| protocol("what was counted is not what was asked for"))
     }
 
     fn list(&self, out: &mut Vec<OwnedFd>) -> Result<Answer, Refusal> {

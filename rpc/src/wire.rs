@@ -1,6 +1,6 @@
 //! The messages of the control connection, in postcard's encoding. They are few and rare; calls do not use them.
 
-use crate::interface::{Descriptor, Mismatch, Wanted};
+use crate::interface::{Descriptor, Mismatches, Wanted};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -73,7 +73,7 @@ pub(crate) enum Refusal {
     WrongInterface {
         exported: String,
     },
-    Mismatch(Vec<Mismatch>),
+    Mismatch(Mismatches),
     Resource {
         what: String,
         code: i32,
@@ -90,7 +90,9 @@ impl fmt::Display for Refusal {
             Self::Resource { what, code } => write!(f, "{what}: {}", std::io::Error::from_raw_os_error(*code)),
             Self::NoSuchName => f.write_str("no such name"),
             Self::WrongInterface { exported } => write!(f, "the name is of {exported}"),
-            Self::Mismatch(procedures) => write!(f, "{} procedures have other types", procedures.len()),
+            Self::Mismatch(procedures) => {
+                write!(f, "{} procedures have other types", procedures.told.len() + procedures.more as usize)
+            }
         }
     }
 }

@@ -77,9 +77,15 @@ pub enum Refusal {
     Version(String),
     Denied(String),
     NoSuchName,
-    WrongInterface { exported: String },
-    Mismatch(Vec<(String, String, Option<String>)>),
-    Resource { what: String, code: i32 },
+    WrongInterface {
+        exported: String,
+    },
+    /// Those that are told, and how many more there are.
+    Mismatch(Vec<(String, String, Option<String>)>, u32),
+    Resource {
+        what: String,
+        code: i32,
+    },
     Protocol(String),
     Ceiling(String),
 }

@@ -114,7 +114,7 @@ impl Guest {
             ClientRequest::Bind { name, interface, procedures, .. } => {
                 self.bind(frame.head.binding, &name, &interface, &procedures).unwrap_or_else(Answer::Refused)
             }
-            ClientRequest::List => return self.list(frame.head),
+            ClientRequest::List => self.list().unwrap_or_else(Answer::Refused),
             ClientRequest::Unbind { .. } => {
                 let bound = self.bindings().remove(&frame.head.binding);
                 bound.iter().for_each(|bound| bound.revoke(&self.keeper));
@@ -122,33 +122,32 @@ impl Guest {
             }
             _ => return Err(Broken("a request that has no meaning on the network")),
         };
-        self.answer(frame.head, &pack(&answer)?, None);
-        Ok(())
+        self.answer(frame.head, &answer)
     }
 
-    fn answer(&self, asked: Head, body: &[u8], kept: Option<Kept>) {
+    /// Sends an answer. A few bytes ask for many, so they count as results until the client takes them.
+    fn answer(&self, asked: Head, answer: &Answer) -> Result<(), Broken> {
         let head = Head { kind: Kind::Answer, left: None, ..asked };
-        self.wire.send(head.with(&Block::from(body)), kept);
+        let send = |body: &[u8], kept| self.wire.send(head.with(&Block::from(body)), kept);
+        let body = pack(answer)?;
+        let refusal = match self.account.hold(Held::Results, body.len()) {
+            // EFBIG.
+            _ if body.len() > MOST_ANSWER => Refusal::Resource { what: "an answer".into(), code: 27 },
+            Ok(kept) => {
+                let kept: Kept = Box::new(kept);
+                send(&body, Some(kept));
+                return Ok(());
+            }
+            Err(over) => Refusal::Ceiling(over.to_string()),
+        };
+        send(&pack(&Answer::Refused(refusal))?, None);
+        Ok(())
     }
 
-    /// Tells what is exported: who is here may bind it. A few bytes ask for many, so these count as results until the client takes them.
-    fn list(&self, asked: Head) -> Result<(), Broken> {
-        let endpoint = self.endpoint.upgrade().ok_or(Broken("the server is ending"))?;
-        let body = pack(&Answer::Listed(endpoint.exports().list()))?;
-        let refusal = if body.len() > MOST_ANSWER {
-            // EFBIG.
-            Refusal::Resource { what: "the list of its exports".into(), code: 27 }
-        } else {
-            match self.account.hold(Held::Results, body.len()) {
-                Ok(kept) => {
-                    self.answer(asked, &body, Some(Box::new(kept)));
-                    return Ok(());
-                }
-                Err(over) => Refusal::Ceiling(over.to_string()),
-            }
-        };
-        self.answer(asked, &pack(&Answer::Refused(refusal))?, None);
-        Ok(())
+    /// Tells what is exported: who is here may bind it.
+    fn list(&self) -> Result<Answer, Refusal> {
+        let endpoint = self.endpoint.upgrade().ok_or_else(|| Refusal::Protocol("the server is ending".into()))?;
+        Ok(Answer::Listed(endpoint.exports().list()))
     }
 
     fn bind(&self, id: u32, name: &str, interface: &str, wanted: &[Wanted]) -> Result<Answer, Refusal> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_rpc::fuzzing::{self, Objects};
 use upcall_rpc::{Decoder, Get, Layout, Limits, Malformed, Put};
-use upcall_shm::astack::{Class, Plan};
+use upcall_shm::astack::Plan;
 use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
 use upcall_shm::ring::Receiver;
@@ -43,7 +43,7 @@ pub(super) fn control_samples() -> Vec<Vec<u8>> {
         Answer::Bound { procedures: vec![(0, 5, 0), (7, 64, 1 << 20), (300, 1, 200)] },
         Answer::Mapped,
         Answer::Exports,
-        Answer::Refused(Refusal::Mismatch(vec![("add".into(), "a".into(), Some("b".into())), ("c".into(), "d".into(), None)])),
+        Answer::Refused(Refusal::Mismatch(vec![("add".into(), "a".into(), Some("b".into())), ("c".into(), "d".into(), None)], 7)),
         Answer::Refused(Refusal::Resource { what: "mapping".into(), code: -24 }),
     ];
     let exports = vec![upcall_rpc::Exported {
@@ -98,12 +98,12 @@ pub(super) fn request(mut bytes: &[u8]) {
         Receiver::new(channel.lane(0).expect("a lane").requests).take().expect("a request of this lap")
     });
     let segment = word(&mut bytes) as usize % LONGEST;
-    let classes = bytes.chunks(6).take(70).map(|class| {
-        let mut class = class;
-        let word = word(&mut class);
-        Class { size: word as u32, count: (word >> 32) as u16 }
-    });
-    let Ok(plan) = Plan::new(classes.collect()) else { return };
+    // As by a list of descriptors, whatever it says.
+    let plan = Plan::for_procedures(bytes.chunks(6).take(70).map(|told| {
+        let mut told = told;
+        let word = word(&mut told);
+        (word as u32, (word >> 32) as u16)
+    }));
     for number in 0..=u16::MAX {
         let Some((at, len)) = plan.place(number) else { break };
         assert!(at.checked_add(len).is_some_and(|end| end <= plan.bytes()), "A-stack {number} of {plan:?}");

@@ -40,7 +40,7 @@ fn any_refusal(dice: &mut Dice) -> Refusal {
         1 => Refusal::Denied(text),
         2 => Refusal::NoSuchName,
         3 => Refusal::WrongInterface { exported: text },
-        4 => Refusal::Mismatch(vec![(text.clone(), text, None); dice.below(9) as usize]),
+        4 => Refusal::Mismatch(vec![(text.clone(), text, None); dice.below(9) as usize], dice.any() as u32),
         5 => Refusal::Resource { what: text, code: dice.any() as i32 },
         _ => Refusal::Protocol(text),
     }
