@@ -199,6 +199,7 @@ impl Binding {
         Ok(R::get(&Decoder::new(span, R::SIZE, limits, Side::Client(self)), 0)?)
     }
 
+    #[inline(always)]
     pub(crate) fn call_in_memory<A: Put, T>(
         &self,
         bound: &Bound,
@@ -241,6 +242,14 @@ impl Binding {
         point(Point::ClientWrote);
         self.send(terms, &mut request, &mut astack, &mut segment, unread)?;
         point(Point::ClientAnswered);
+        // As most replies are, read without a detour by which results would be moved.
+        if request.tag() == outcome::DONE
+            && let (Some(Place::AStack), Some(room)) = (request.values_in(), astack.as_ref().and_then(AStack::room))
+        {
+            let read = read(room.part(0, request.len()).ok_or_else(|| bad("results in an A-stack that was not given"))?);
+            point(Point::ClientRead);
+            return read;
+        }
         let held = (request.tag() == outcome::HELD).then_some(request.values[1]);
         let result = self.results(terms, &request, astack, segment, unread, read);
         point(Point::ClientRead);
