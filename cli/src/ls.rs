@@ -82,7 +82,7 @@ pub fn run(args: &Args) -> Done {
     if args.json {
         println!("{}", serde_json::to_string_pretty(&rows)?);
     } else if !rows.is_empty() {
-        table(&rows, args.procedures);
+        anstream::print!("{}", table(&rows, args.procedures));
     } else if args.servers.is_empty() {
         anstream::println!("{FAINT}nothing is exported in {}{FAINT:#}", directory::folder().display());
     } else if silent.is_empty() {
@@ -99,24 +99,57 @@ fn line(text: &str) -> String {
     plain(text).replace('\n', " ")
 }
 
-fn table(rows: &[Row], procedures: bool) {
+/// A cell has so many characters at most: a server chooses its texts, and the longest would make all rows as wide.
+const WIDEST: usize = 80;
+
+/// What a server says, in a column.
+fn cell(text: &str) -> String {
+    let line = line(text);
+    match line.char_indices().nth(WIDEST) {
+        Some(_) => line.chars().take(WIDEST - 1).chain(['…']).collect(),
+        None => line,
+    }
+}
+
+fn table(rows: &[Row], procedures: bool) -> String {
     let cells = |row: &Row| {
         let pid = row.pid.map_or_else(|| "-".into(), |pid| pid.to_string());
-        let program = row.program.as_deref().map_or_else(|| "-".into(), line);
-        [line(&row.name), line(&row.interface), pid, row.clients.to_string(), program]
+        let program = row.program.as_deref().map_or_else(|| "-".into(), cell);
+        [cell(&row.name), cell(&row.interface), pid, row.clients.to_string(), program]
     };
     let cells: Vec<_> = rows.iter().map(cells).collect();
     let heads = ["NAME", "INTERFACE", "PROCESS", "CLIENTS", "PROGRAM"];
-    let width = |at: usize| cells.iter().map(|row| row[at].len()).chain([heads[at].len()]).max().unwrap_or(0);
+    let width = |at: usize| cells.iter().map(|row| row[at].chars().count()).chain([heads[at].len()]).max().unwrap_or(0);
     let (name, interface) = (width(0), width(1));
     let shown = |[a, b, c, d, e]: [&str; 5]| format!("{a:name$}  {b:interface$}  {c:>7}  {d:>7}  {e}");
-    anstream::println!("{STRONG}{}{STRONG:#}", shown(heads));
+    let mut out = format!("{STRONG}{}{STRONG:#}\n", shown(heads));
     for (row, cells) in rows.iter().zip(&cells) {
-        println!("{}", shown(cells.each_ref().map(String::as_str)));
+        out += &format!("{}\n", shown(cells.each_ref().map(String::as_str)));
         if procedures {
             for (_, signature) in &row.procedures {
-                anstream::println!("  {FAINT}{}{FAINT:#}", line(signature));
+                out += &format!("  {FAINT}{}{FAINT:#}\n", line(signature));
             }
         }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &str, interface: &str) -> Row {
+        let (name, interface) = (name.into(), interface.into());
+        Row { name, interface, pid: None, program: None, clients: 0, procedures: Vec::new() }
+    }
+
+    /// The texts are those of any server. A width above 65535 is a panic of `format!`.
+    #[test]
+    fn long_texts_are_cut_before_they_widen_a_column() {
+        let rows = [row("files", "a:b/c"), row("long", &"é".repeat(100_000)), row("wide", &"é".repeat(WIDEST))];
+        let shown = table(&rows, false);
+        assert!(shown.contains(&format!("long   {}…  ", "é".repeat(WIDEST - 1))), "{shown}");
+        assert!(shown.contains(&format!("wide   {}  ", "é".repeat(WIDEST))), "{shown}");
+        assert!(shown.contains(&format!("files  {:WIDEST$}  ", "a:b/c")), "{shown}");
     }
 }

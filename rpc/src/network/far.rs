@@ -22,6 +22,9 @@ use upcall_transfer::network::frame::{MOST_BODY, VERSION};
 use upcall_transfer::network::{Block, Caller, Frame, Head, Kind, LateFrame};
 use upcall_transfer::{Closed, NoReply, Until, run_late};
 
+/// The longest full name of an interface that a list may have, in bytes. Those of people have a tenth of it.
+const LONGEST_INTERFACE: usize = 1024;
+
 /// A binding's part of a connection.
 pub(crate) struct Far {
     pub(crate) link: Arc<FarLink>,
@@ -129,12 +132,22 @@ pub(crate) fn list(server: &str) -> Result<Vec<Exported>, BindError> {
     let deadline = patience_ends();
     let shown = format!("tcp://{server}");
     match FarLink::to(server, &shown, deadline)?.ask(0, &ClientRequest::List, &shown, deadline)? {
-        // They are to be shown, and bound: what is no name is not taken for one.
-        Answer::Listed(exports) if exports.iter().all(|export| names::check(&export.name).is_ok()) => Ok(exports),
-        Answer::Listed(_) => Err(BindError::Protocol { what: "an export whose name cannot be one".into() }),
+        Answer::Listed(exports) => {
+            exports.iter().try_for_each(check_exported).map_err(|what| BindError::Protocol { what: what.into() })?;
+            Ok(exports)
+        }
         Answer::Refused(refusal) => Err(refused(&shown, "", refusal)),
         _ => Err(BindError::Protocol { what: "another answer than the exports".into() }),
     }
+}
+
+/// They are to be shown, and bound: what is no name is not taken for one.
+fn check_exported(export: &Exported) -> Result<(), &'static str> {
+    names::check(&export.name).map_err(|_| "an export whose name cannot be one")?;
+    if export.interface.len() > LONGEST_INTERFACE {
+        return Err("an export whose interface has too long a name");
+    }
+    Ok(())
 }
 
 impl Far {
@@ -220,4 +233,25 @@ fn as_image(reply: &Frame) -> Image {
     image.values[..words].copy_from_slice(&reply.body.words[..words]);
     image.place(Place::Inline, 0, reply.body.len.min(INLINE) as u32);
     image
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_list_says_has_a_limit() {
+        let export = |name: &str, interface: String| Exported {
+            name: name.into(),
+            interface,
+            source: String::new(),
+            limits: String::new(),
+            clients: 0,
+            procedures: Vec::new(),
+        };
+        assert_eq!(check_exported(&export("files", "a:b/c@1.0.0".into())), Ok(()));
+        assert_eq!(check_exported(&export("files", "x".repeat(LONGEST_INTERFACE))), Ok(()));
+        assert!(check_exported(&export("files", "x".repeat(LONGEST_INTERFACE + 1))).is_err());
+        assert!(check_exported(&export("../files", "a:b/c".into())).is_err());
+    }
 }
