@@ -11,6 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use upcall_os::once::Once;
 use upcall_os::poll::{PollSet, Report};
 
+/// The stack of the clerk, and of other threads that ask a server's policy, in bytes.
+pub(crate) const STACK: usize = 256 << 10;
+
 /// Something that the clerk watches.
 pub(crate) trait Watched: Send + Sync {
     /// What is watched.
@@ -43,7 +46,7 @@ impl Clerk {
         let clerk = CLERK.get(|| {
             let clerk = Arc::new(Self { set: PollSet::new()?, watched: Mutex::default() });
             let worker = clerk.clone();
-            std::thread::Builder::new().name("upcall-clerk".into()).stack_size(256 * 1024).spawn(move || worker.work())?;
+            std::thread::Builder::new().name("upcall-clerk".into()).stack_size(STACK).spawn(move || worker.work())?;
             Ok(clerk)
         });
         clerk.map(|clerk| &**clerk)

@@ -107,7 +107,10 @@ impl Endpoint {
         locked(&self.channels).iter().any(|channel| channel.strong_count() > 0) || self.doors.calls_run()
     }
 
+    /// Asks the policy. One thread of the process at a time, as the clerk is one: policies in C, and those that look at something and then change it, rely on it.
     pub(crate) fn admits(&self, peer: &Peer) -> Result<(), String> {
+        static ASKING: Mutex<()> = Mutex::new(());
+        let _asking = locked(&ASKING);
         (self.policy)(peer)
     }
 
@@ -261,7 +264,9 @@ impl Server {
     }
 
     /// Decides who may bind, in place of "the same user". The identity is the kernel's. Whoever is let in may call what is exported, and only that.
-    /// It is asked on the clerk's thread, for `upcall ls` too, so it must not block.
+    ///
+    /// It is asked for `upcall ls` too, on threads of this library: the clerk's for clients on this machine, and one of each connection for those that come by TCP, with 256 KiB of stack. Never by two
+    /// threads at once, nor while another server of this process asks its own. So it must not block: all who come would wait, and those who are in for the clerk.
     #[must_use]
     pub fn policy(mut self, policy: impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static) -> Self {
         self.policy = Box::new(policy);

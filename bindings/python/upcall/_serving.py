@@ -111,7 +111,7 @@ def start(
         processors: virtual processors that take calls. Procedures run on threads of their own, 512 of them at once.
         pacing: what those do while there are no calls.
         loop: the event loop that coroutines of `async def` procedures run on; without it one of the package's own.
-        admits: who may bind; without it who is of the same user.
+        admits: who may bind; without it who is of the same user. It is asked on threads of the package, for `upcall ls` too, never on two at once. It must not block: all who come would wait.
         listen: where clients may also come by TCP, and bind `tcp://HOST:PORT/NAME`. It lies within this machine (127.0.0.1, [::1]); from another one comes there by a tunnel, such as ssh's. `admits` is asked for
             these too.
         listen_unprotected: the same at any address, without any protection: whoever can reach it may call all that is served, and `admits` is not asked. For networks that protect by themselves.

@@ -6,6 +6,7 @@
 use super::WINDOW;
 use super::guest::{Guest, Identity, Job};
 use crate::ceilings::Ceilings;
+use crate::clerk::STACK;
 use crate::endpoint::Endpoint;
 use crate::error::ServeError;
 use crate::server::ClientBinding;
@@ -207,14 +208,14 @@ fn carry(calls: &mpsc::Receiver<Option<Work>>, room: &Arc<Semaphore>) {
     }
 }
 
-/// Who has come, and is not in yet, has a kernel thread of its own: it may take its time.
+/// Who has come, and is not in yet, has a kernel thread of its own: it may take its time. The policy is asked there.
 fn welcome(endpoint: &Arc<Endpoint>, stream: TcpStream, guarded: bool) {
     let connection = Counted::new(&endpoint.doors().connections);
     if endpoint.doors().connections.load(Ordering::SeqCst) > MOST_GUESTS {
         return;
     }
     let endpoint = endpoint.clone();
-    let thread = std::thread::Builder::new().name("upcall-net-in".into()).stack_size(128 << 10);
+    let thread = std::thread::Builder::new().name("upcall-net-in".into()).stack_size(STACK);
     // Without one the connection is closed.
     let _ = thread.spawn(move || {
         let _connection = connection;
