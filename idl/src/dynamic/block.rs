@@ -3,11 +3,13 @@
 //! Compiled stubs do the same in straight-line code. This one walks the model, and serves as a second implementation to
 //! test them against.
 
-use super::ValueError;
 use super::value::Value;
 use super::wave::flags;
+use super::{MAX_VALUES, ValueError};
 use crate::layout::{choice, discriminant_size, flags_size, round_up, sequence};
 use crate::model::{Model, ProcedureLimits, Shape, Type};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 /// A block in the making. The tail grows behind the fixed part, each piece rounded up to 8 bytes.
 pub(super) struct Writer<'m> {
@@ -154,6 +156,13 @@ pub(super) struct Reader<'m, 'b> {
     /// Bytes of the tail not yet given out. Pieces of an honest block do not overlap; without this count, a short block
     /// whose lists all point at each other would unfold without bound.
     budget: u64,
+    /// Values not yet read. Those of some types take no bytes, and all take more here than in the block.
+    values: usize,
+    /// What was worked out for types that stand at these places in the model: of a list the size of an element, of an option or a result
+    /// where its value starts. Each may take a walk over as many members as the source has room for.
+    known: HashMap<*const Type, u64>,
+    /// Where the values of a variant's cases start, by the shape's place in the model.
+    variants: HashMap<*const Shape, u64>,
 }
 
 fn malformed(at: u64, found: impl Into<String>) -> ValueError {
@@ -166,7 +175,22 @@ impl<'m, 'b> Reader<'m, 'b> {
         let budget = len
             .checked_sub(fixed)
             .ok_or_else(|| malformed(len, format!("the block ends; its fixed part alone has {fixed} bytes")))?;
-        Ok(Self { model, limits, bytes, budget })
+        Ok(Self { model, limits, bytes, budget, values: MAX_VALUES, known: HashMap::new(), variants: HashMap::new() })
+    }
+
+    /// Takes so many values off those that may be read.
+    fn count(&mut self, values: usize) -> Result<(), ValueError> {
+        let left = self.values.checked_sub(values);
+        self.values = left.ok_or(ValueError::TooMuch { what: "values", limit: MAX_VALUES })?;
+        Ok(())
+    }
+
+    /// What `work` finds for a type, the first time. For one type it is always the same work.
+    fn known(&mut self, ty: &'m Type, work: impl FnOnce(&Model) -> u64) -> u64 {
+        match self.known.entry(ty) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => *new.insert(work(self.model)),
+        }
     }
 
     fn load<const N: usize>(&self, at: u64) -> Result<[u8; N], ValueError> {
@@ -216,7 +240,9 @@ impl<'m, 'b> Reader<'m, 'b> {
 
     /// The value of `ty` at `at`.
     pub(super) fn get(&mut self, ty: &'m Type, at: u64) -> Result<Value<'m>, ValueError> {
-        Ok(match self.model.resolve(ty) {
+        self.count(1)?;
+        let ty = self.model.resolve(ty);
+        Ok(match ty {
             Type::Bool => match self.number(at, 1)? {
                 0 => Value::Bool(false),
                 1 => Value::Bool(true),
@@ -247,12 +273,12 @@ impl<'m, 'b> Reader<'m, 'b> {
                 Value::Bytes(self.copy(start, count))
             }
             Type::List(t) => {
-                let each = self.model.layout(t).size;
+                let (t, each) = (self.model.resolve(t), self.known(ty, |model| model.layout(t).size));
                 let (start, count) = self.piece(at, each, self.limits.list, "elements")?;
                 Value::List((0..count).map(|n| self.get(t, start + n * each)).collect::<Result<_, _>>()?)
             }
             Type::FixedList(t, count) => {
-                let each = self.model.layout(t).size;
+                let (t, each) = (self.model.resolve(t), self.known(ty, |model| model.layout(t).size));
                 let values = (0..u64::from(*count)).map(|n| self.get(t, at + n * each));
                 Value::List(values.collect::<Result<_, _>>()?)
             }
@@ -264,12 +290,13 @@ impl<'m, 'b> Reader<'m, 'b> {
             Type::Option(t) => match self.case(at, 2)? {
                 0 => Value::Option(None),
                 _ => {
-                    let (offset, _) = choice(2, [self.model.layout(t)]);
+                    let offset = self.known(ty, |model| choice(2, [model.layout(t)]).0);
                     Value::Option(Some(Box::new(self.get(t, at + offset)?)))
                 }
             },
             Type::Result(ok, err) => {
-                let (offset, _) = choice(2, [ok, err].into_iter().flatten().map(|t| self.model.layout(t)));
+                let payloads = [ok, err].into_iter().flatten();
+                let offset = self.known(ty, |model| choice(2, payloads.map(|t| model.layout(t))).0);
                 match self.case(at, 2)? {
                     0 => Value::Result(Ok(self.maybe(ok.as_deref(), at + offset)?)),
                     _ => Value::Result(Err(self.maybe(err.as_deref(), at + offset)?)),
@@ -296,7 +323,7 @@ impl<'m, 'b> Reader<'m, 'b> {
             }
             Shape::Variant(cases) => {
                 let number = self.case(at, cases.len())?;
-                let (offset, _) = self.model.variant(cases);
+                let offset = *self.variants.entry(shape).or_insert_with(|| self.model.variant(cases).0);
                 let value = self.maybe(cases[number].ty.as_ref(), at + offset)?;
                 Value::Variant(number, &cases[number].name, value)
             }
@@ -309,6 +336,7 @@ impl<'m, 'b> Reader<'m, 'b> {
                 if labels.len() < 64 && bits >> labels.len() != 0 {
                     return Err(malformed(at, format!("{bits:#x} for {} flags", labels.len())));
                 }
+                self.count(bits.count_ones() as usize)?;
                 flags(labels, bits)
             }
             Shape::Alias(ty) => self.get(ty, at)?,

@@ -6,7 +6,8 @@
 //!
 //! Neither the source nor the result is trusted: both come from another domain. The source is bounded in length and
 //! depth before it is parsed; in a result every length, discriminant, character and flag is checked, no byte of a tail
-//! counts twice, and what is too large to be read by a human is refused rather than printed.
+//! counts twice, and what is too large to be read by a human is refused rather than printed: the block, the values in it,
+//! and their text have a limit each, since names of the source stand in the text as often as the block says.
 //!
 //! Handles print as `file(7)`: the resource's name and the number, the nearest thing that is valid WAVE. As an argument
 //! the number alone will do.
@@ -23,12 +24,19 @@ use crate::model::{Model, Procedure, ProcedureKind, Type};
 use crate::parse;
 use std::fmt;
 use value::Value;
+use wasm_wave::writer::WriterError;
 
 /// A source text may be this long, in bytes.
 pub const MAX_SOURCE: usize = 1 << 20;
 
 /// A result block may be this long to be turned into text, in bytes.
 pub const MAX_RESULT: usize = 16 << 20;
+
+/// So many values a result may hold to be turned into text, the bytes of a `list<u8>` aside.
+pub const MAX_VALUES: usize = 4 << 20;
+
+/// The text of a result may be this long, in bytes: enough for any string and any `list<u8>` that a block has room for.
+pub const MAX_TEXT: usize = 8 * MAX_RESULT;
 
 /// An interface that was compiled from text a moment ago.
 ///
@@ -146,6 +154,7 @@ impl Interface {
     ///
     /// # Errors
     /// [`ValueError::Malformed`]: the block is not what the interface says. The server is of another version or broken.
+    /// [`ValueError::TooLong`] and [`ValueError::TooMuch`]: it is more than [`MAX_RESULT`], [`MAX_VALUES`] or [`MAX_TEXT`].
     pub fn decode(&self, procedure: &Procedure, block: &[u8]) -> Result<String, ValueError> {
         let Some(ty) = &procedure.result else { return Ok(String::new()) };
         if block.len() > MAX_RESULT {
@@ -153,7 +162,7 @@ impl Interface {
         }
         let mut reader = block::Reader::new(&self.model, block, procedure.results.size, procedure.limits)?;
         let value = reader.get(ty, 0)?;
-        wasm_wave::to_string(&value).map_err(|e| ValueError::Malformed { at: 0, found: e.to_string() })
+        text(&value, MAX_TEXT)
     }
 
     fn argument(&self, parameter: &str, ty: &Type, found: String) -> ValueError {
@@ -163,6 +172,33 @@ impl Interface {
     fn wrong_number(&self, procedure: &Procedure, given: usize) -> ValueError {
         let object = matches!(procedure.kind, ProcedureKind::Method(_));
         ValueError::Count { given, usage: self.usage(procedure), object }
+    }
+}
+
+/// The value as WAVE, if that has no more than so many bytes.
+fn text(value: &Value<'_>, limit: usize) -> Result<String, ValueError> {
+    let mut bounded = Bounded { text: String::new(), limit };
+    let written = wasm_wave::writer::Writer::new(&mut bounded).write_value(value);
+    match written {
+        Ok(()) => Ok(bounded.text),
+        Err(WriterError::Io(_)) => Err(ValueError::TooMuch { what: "bytes of text", limit }),
+        Err(other) => Err(ValueError::Malformed { at: 0, found: other.to_string() }),
+    }
+}
+
+/// A text that takes no more than so many bytes.
+struct Bounded {
+    text: String,
+    limit: usize,
+}
+
+impl fmt::Write for Bounded {
+    fn write_str(&mut self, more: &str) -> fmt::Result {
+        if more.len() > self.limit - self.text.len() {
+            return Err(fmt::Error);
+        }
+        self.text.push_str(more);
+        Ok(())
     }
 }
 
@@ -211,6 +247,13 @@ pub enum ValueError {
         /// What is shown at most.
         limit: usize,
     },
+    /// The result unfolds to more than is shown.
+    TooMuch {
+        /// Of what: values, or bytes of text.
+        what: &'static str,
+        /// What is shown at most.
+        limit: usize,
+    },
 }
 
 impl fmt::Display for ValueError {
@@ -231,6 +274,9 @@ impl fmt::Display for ValueError {
             }
             Self::TooLong { len, limit } => {
                 write!(f, "the result has {len} bytes, more than the {limit} that are shown as text; use a compiled client")
+            }
+            Self::TooMuch { what, limit } => {
+                write!(f, "the result has more than {limit} {what}, the most that is shown; use a compiled client")
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Round trips: any value of any type through a block and through text, and any bytes as a block.
 
 use super::value::Value;
-use super::{Interface, block, wave};
+use super::{Interface, MAX_RESULT, MAX_TEXT, MAX_VALUES, ValueError, block, wave};
 use crate::model::{Model, Shape, Type};
 use proptest::prelude::*;
 
@@ -200,6 +200,71 @@ fn pieces_that_overlap_are_refused() {
     }
     let error = i.decode(i.procedure("f").unwrap(), &block).unwrap_err();
     assert!(error.to_string().contains("more than the block has left"), "{error}");
+}
+
+/// A block whose first piece has so many elements, and lies right behind its descriptor.
+fn list_block(count: u64, bytes: usize) -> Vec<u8> {
+    let mut block = [16, count].map(u64::to_le_bytes).concat();
+    block.resize(16 + bytes, 0);
+    block
+}
+
+/// Names are the source's, and so the server's: a block of 1 MiB would be 1 GiB of text.
+#[test]
+fn a_text_that_is_too_long_is_refused() {
+    let wit = format!("package a:b; interface i {{ enum e {{ {} }} f: func() -> list<e>; }}", "x".repeat(1000));
+    let i = Interface::parse("a:b/i", &wit, "").unwrap();
+    let f = i.procedure("f").unwrap();
+    let error = i.decode(f, &list_block(1 << 20, 1 << 20)).unwrap_err();
+    assert_eq!(error, ValueError::TooMuch { what: "bytes of text", limit: MAX_TEXT });
+    assert_eq!(i.decode(f, &list_block(1000, 1000)).unwrap().len(), 1002 * 1000);
+}
+
+/// All that bytes can be is shown.
+#[test]
+fn the_longest_bytes_and_strings_are_not_too_long() {
+    let i = Interface::parse("a:b/i", "package a:b; interface i { b: func() -> list<u8>; s: func() -> string; }", "").unwrap();
+    let mut block = list_block((MAX_RESULT - 16) as u64, MAX_RESULT - 16);
+    block[16..].fill(1);
+    assert_eq!(i.decode(i.procedure("s").unwrap(), &block).unwrap().len(), 2 + 5 * (MAX_RESULT - 16));
+    block[16..].fill(255);
+    assert_eq!(i.decode(i.procedure("b").unwrap(), &block).unwrap().len(), 5 * (MAX_RESULT - 16));
+}
+
+#[test]
+fn more_values_than_are_shown_are_refused() {
+    let wit = "package a:b; interface i { flags few { a, b, c } f: func() -> list<bool>; g: func() -> list<few>; }";
+    let i = Interface::parse("a:b/i", wit, "").unwrap();
+    let too_much = Err(ValueError::TooMuch { what: "values", limit: MAX_VALUES });
+    // The list is a value too.
+    assert_eq!(i.decode(i.procedure("f").unwrap(), &list_block(MAX_VALUES as u64, MAX_VALUES)), too_much);
+    assert!(i.decode(i.procedure("f").unwrap(), &list_block(MAX_VALUES as u64 - 1, MAX_VALUES - 1)).is_ok());
+    // As are flags that are set.
+    let mut block = list_block(MAX_VALUES as u64 / 2, MAX_VALUES / 2);
+    block[16..].fill(7);
+    assert_eq!(i.decode(i.procedure("g").unwrap(), &block), too_much);
+}
+
+/// A million elements of a type with some 5000 members: a walk over these for each would take minutes.
+#[test]
+fn a_type_is_laid_out_once_and_not_for_each_element() {
+    const COUNT: usize = 1 << 20;
+    let cases: String = (0..5000).map(|n| format!(", c{n}(u8)")).collect();
+    // A tuple has 16 members at most, which may be tuples.
+    let tuple = (0..3).fold("u8".to_string(), |member, _| format!("tuple<{}>", vec![member; 16].join(", ")));
+    let wit = format!(
+        "package a:b; interface i {{ variant v {{ zero{cases} }} f: func() -> list<v>; g: func() -> list<result<list<{tuple}>>>; }}"
+    );
+    let i = Interface::parse("a:b/i", &wit, "").unwrap();
+    let start = std::time::Instant::now();
+    let text = i.decode(i.procedure("f").unwrap(), &list_block(COUNT as u64, 4 * COUNT)).unwrap();
+    assert!(
+        text.len() == COUNT * "zero, ".len() && start.elapsed() < std::time::Duration::from_secs(20),
+        "{:?}",
+        start.elapsed()
+    );
+    let text = i.decode(i.procedure("g").unwrap(), &list_block(COUNT as u64 / 4, 6 * COUNT)).unwrap();
+    assert!(text.starts_with("[ok([]), ") && start.elapsed() < std::time::Duration::from_secs(20), "{:?}", start.elapsed());
 }
 
 #[test]
