@@ -1,6 +1,7 @@
 //! `upcall call`: calls any procedure of any interface, by what its server says of it.
 
-use crate::{Done, FAINT, plain};
+use crate::told::{line, plain};
+use crate::{Done, FAINT};
 use std::process::ExitCode;
 use std::time::Duration;
 use upcall::directory;
@@ -40,7 +41,7 @@ pub fn run(args: &Args) -> Done {
     let interface = dynamic::Interface::parse(&exported.interface, &exported.source, &exported.limits)?;
     let Some(first) = first.filter(|_| !args.help_procedures) else {
         for procedure in interface.interface().bound() {
-            println!("{name}.{}", interface.usage(procedure));
+            println!("{name}.{}", line(&interface.usage(procedure)));
             if let Some(docs) = &procedure.docs {
                 anstream::println!("  {FAINT}{}{FAINT:#}", plain(docs.trim()).replace('\n', "\n  "));
             }
@@ -70,7 +71,7 @@ pub fn run(args: &Args) -> Done {
         let result = call(&interface, &binding, number as u16, procedure, arguments, resource.as_deref())?;
         resource = handle(&result).or(resource);
         if !result.is_empty() {
-            println!("{result}");
+            println!("{}", plain(&result));
         }
     }
     Ok(ExitCode::SUCCESS)

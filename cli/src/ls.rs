@@ -1,6 +1,7 @@
 //! `upcall ls`: the domains of this user, or servers on other machines, and what they export.
 
-use crate::{Done, FAINT, STRONG, plain};
+use crate::told::{cell, json, line, plain};
+use crate::{Done, FAINT, STRONG};
 use serde::Serialize;
 use std::process::ExitCode;
 use upcall::directory::{self, Exported};
@@ -80,7 +81,7 @@ pub fn run(args: &Args) -> Done {
     let (mut rows, silent) = if args.servers.is_empty() { here() } else { there(&args.servers) };
     rows.sort_by(|a, b| a.name.cmp(&b.name));
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&rows)?);
+        println!("{}", json(&rows)?);
     } else if !rows.is_empty() {
         anstream::print!("{}", table(&rows, args.procedures));
     } else if args.servers.is_empty() {
@@ -92,23 +93,6 @@ pub fn run(args: &Args) -> Done {
         eprintln!("upcall ls: {}", plain(error));
     }
     Ok(if silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// What a server says, on one line.
-fn line(text: &str) -> String {
-    plain(text).replace('\n', " ")
-}
-
-/// A cell has so many characters at most: a server chooses its texts, and the longest would make all rows as wide.
-const WIDEST: usize = 80;
-
-/// What a server says, in a column.
-fn cell(text: &str) -> String {
-    let line = line(text);
-    match line.char_indices().nth(WIDEST) {
-        Some(_) => line.chars().take(WIDEST - 1).chain(['…']).collect(),
-        None => line,
-    }
 }
 
 fn table(rows: &[Row], procedures: bool) -> String {
@@ -137,6 +121,8 @@ fn table(rows: &[Row], procedures: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::told::WIDEST;
+    use crate::told::tests::{STEERING, is_clean};
 
     fn row(name: &str, interface: &str) -> Row {
         let (name, interface) = (name.into(), interface.into());
@@ -151,5 +137,12 @@ mod tests {
         assert!(shown.contains(&format!("long   {}…  ", "é".repeat(WIDEST - 1))), "{shown}");
         assert!(shown.contains(&format!("wide   {}  ", "é".repeat(WIDEST))), "{shown}");
         assert!(shown.contains(&format!("files  {:WIDEST$}  ", "a:b/c")), "{shown}");
+    }
+
+    #[test]
+    fn nothing_that_a_server_says_steers_the_terminal() {
+        let row = Row { procedures: vec![(STEERING.into(), STEERING.into())], ..row(STEERING, STEERING) };
+        let shown = anstream::adapter::strip_str(&table(&[row], true)).to_string();
+        assert!(is_clean(&shown) && shown.matches("a?[2Jb?31mc?d?e?f?g?h").count() == 3, "{shown}");
     }
 }

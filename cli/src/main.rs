@@ -6,6 +6,7 @@ mod call;
 mod ls;
 mod stat;
 mod threads;
+mod told;
 mod top;
 mod wit;
 
@@ -68,17 +69,12 @@ fn main() -> ExitCode {
 }
 
 fn tell(error: &dyn std::error::Error) {
-    anstream::eprintln!("{ERROR}upcall:{ERROR:#} {}", plain(&error.to_string()));
+    anstream::eprintln!("{ERROR}upcall:{ERROR:#} {}", told::plain(&error.to_string()));
 }
 
 const ERROR: anstyle::Style = anstyle::AnsiColor::Red.on_default().bold();
 const STRONG: anstyle::Style = anstyle::Style::new().bold();
 const FAINT: anstyle::Style = anstyle::Style::new().dimmed();
-
-/// What a server says, which may be anybody's, for a terminal: without what such take for commands.
-fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' { '?' } else { c }).collect()
-}
 
 type Done = Result<ExitCode, Box<dyn std::error::Error>>;
 

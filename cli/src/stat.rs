@@ -1,5 +1,6 @@
 //! `upcall stat`: what the bindings of this user's servers have done, by their own count.
 
+use crate::told::{cell, json, line, plain};
 use crate::{Done, FAINT, STRONG};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -200,17 +201,20 @@ pub fn run(args: &Args) -> Done {
     if args.total {
         total(&Total::of(&rows), args.json)?;
     } else if args.json {
-        println!("{}", serde_json::to_string_pretty(&rows)?);
+        println!("{}", json(&rows)?);
     } else if rows.is_empty() {
         anstream::println!("{FAINT}nobody is bound to anything in {}{FAINT:#}", directory::folder().display());
     } else {
-        table(&rows, args);
+        anstream::print!("{}", table(&rows, args));
+        if args.sizes {
+            sizes(&rows);
+        }
     }
     for server in servers.iter().filter(|server| server.tallies.uncounted() > 0) {
         eprintln!("upcall stat: process {} has made {} bindings that it does not count", server.pid, server.tallies.uncounted());
     }
     for error in &silent {
-        eprintln!("upcall stat: {error}");
+        eprintln!("upcall stat: {}", plain(error));
     }
     Ok(if silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -287,9 +291,9 @@ fn below(counts: &[u64], share: f64) -> Option<u64> {
     Some(1 << at)
 }
 
-fn total(total: &Total, json: bool) -> Result<(), serde_json::Error> {
-    if json {
-        println!("{}", serde_json::to_string_pretty(total)?);
+fn total(total: &Total, as_json: bool) -> Result<(), serde_json::Error> {
+    if as_json {
+        println!("{}", json(total)?);
     } else {
         println!(
             "{} calls of {} bindings: {} ({} and {})",
@@ -303,7 +307,7 @@ fn total(total: &Total, json: bool) -> Result<(), serde_json::Error> {
     Ok(())
 }
 
-fn table(rows: &[Row], args: &Args) {
+fn table(rows: &[Row], args: &Args) -> String {
     let heads = [
         "NAME",
         "CLIENT",
@@ -324,35 +328,32 @@ fn table(rows: &[Row], args: &Args) {
     let cells: Vec<[String; 15]> = rows.iter().map(cells).collect();
     let width = |at: usize| cells.iter().map(|row| row[at].chars().count()).chain([heads[at].len()]).max().unwrap_or(0);
     let widths: [usize; 15] = std::array::from_fn(width);
-    let line = |row: [&str; 15]| {
+    let padded = |row: [&str; 15]| {
         // The name to the left, numbers to the right.
-        let padded = row
+        let cells = row
             .iter()
             .zip(widths)
             .enumerate()
             .map(|(at, (text, width))| if at == 0 { format!("{text:width$}") } else { format!("{text:>width$}") });
-        padded.collect::<Vec<_>>().join("  ")
+        cells.collect::<Vec<_>>().join("  ")
     };
-    anstream::println!("{STRONG}{}{STRONG:#}", line(heads));
+    let mut out = format!("{STRONG}{}{STRONG:#}\n", padded(heads));
     for (row, cells) in rows.iter().zip(&cells) {
-        println!("{}", line(std::array::from_fn(|at| cells[at].as_str())));
+        out += &format!("{}\n", padded(std::array::from_fn(|at| cells[at].as_str())));
         if args.procedures {
             let mut procedures: Vec<_> = row.procedures.iter().collect();
             procedures.sort_by_key(|(name, calls)| (std::cmp::Reverse(**calls), *name));
-            procedures.iter().for_each(|(name, calls)| anstream::println!("  {FAINT}{calls:>12}  {name}{FAINT:#}"));
+            procedures.iter().for_each(|(name, calls)| out += &format!("  {FAINT}{calls:>12}  {}{FAINT:#}\n", line(name)));
         }
     }
-    anstream::println!("{FAINT}{}{FAINT:#}", Total::of(rows).shares());
-    if args.sizes {
-        sizes(rows);
-    }
+    out + &format!("{FAINT}{}{FAINT:#}\n", Total::of(rows).shares())
 }
 
 fn cells(row: &Row) -> [String; 15] {
     let [spins, donations, hand_offs, wakes, waits, remote] = row.came().map(|calls| share(calls, row.calls));
     let calls = row.calls_per_s.map_or_else(|| row.calls.to_string(), |rate| format!("{rate:.0}"));
     [
-        row.name.clone(),
+        cell(&row.name),
         row.client(),
         row.server.to_string(),
         calls,
@@ -410,6 +411,7 @@ fn sizes(rows: &[Row]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::told::tests::{STEERING, is_clean};
 
     #[test]
     fn shares_are_told_by_the_power_that_they_stay_below() {
@@ -468,6 +470,20 @@ mod tests {
         assert_eq!(below(&[most; 32], 0.99), Some(1));
         assert_eq!((cells(&row)[9].as_str(), cells(&row)[5].as_str()), ("99%", "16 EiB"));
         sizes(&[Row { sizes: vec![most; 32], ..Row::default() }, Row { sizes: vec![most; 32], ..Row::default() }]);
+    }
+
+    #[test]
+    fn nothing_that_a_server_says_steers_the_terminal() {
+        let procedures = BTreeMap::from([(STEERING.to_string(), 3)]);
+        let row = Row { name: STEERING.into(), interface: STEERING.into(), procedures, ..Row::default() };
+        let args = Args { names: Vec::new(), procedures: true, sizes: false, total: false, interval: None, json: false };
+        let shown = anstream::adapter::strip_str(&table(std::slice::from_ref(&row), &args)).to_string();
+        assert!(is_clean(&shown) && shown.matches("a?[2Jb?31mc?d?e?f?g?h").count() == 2, "{shown}");
+        let text = json(&[row]).unwrap();
+        assert!(
+            is_clean(&text) && serde_json::from_str::<serde_json::Value>(&text).unwrap()[0]["interface"] == STEERING,
+            "{text}"
+        );
     }
 
     #[test]

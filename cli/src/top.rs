@@ -3,7 +3,7 @@
 //! What is shown is what was done within the last interval, read from memory that servers have given once and count in anyway; only new servers are asked for theirs.
 
 use crate::stat::{self, Row, Server, Total, share, time};
-use crate::{Done, size};
+use crate::{Done, size, told};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Modifier, Style};
@@ -273,7 +273,7 @@ fn cells(row: &Row) -> [String; 15] {
     let each = |bytes: u64| size(if row.calls == 0 { 0 } else { (bytes as f64 * calls / row.calls as f64) as u64 });
     let below = |ns: Option<u64>| ns.map_or_else(|| "-".to_string(), time);
     [
-        row.name.clone(),
+        told::cell(&row.name),
         row.client(),
         row.server.to_string(),
         format!("{calls:.0}"),

@@ -168,7 +168,7 @@ pub fn print(
         threads: Rows { threads, code, backtraces, all },
     };
     let mut out = BufWriter::new(io::stdout().lock());
-    serde_json::to_writer_pretty(&mut out, &whole)?;
+    crate::told::write_json(&mut out, &whole)?;
     writeln!(out)?;
     out.flush()
 }

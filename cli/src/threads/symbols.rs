@@ -6,6 +6,7 @@
 
 use super::code::Frame;
 use super::image::Elf;
+use crate::told::line;
 use addr2line::Context;
 use addr2line::gimli::{Dwarf, EndianSlice, LittleEndian};
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
@@ -96,7 +97,7 @@ impl Symbols {
             frames.push(Frame {
                 address,
                 function: name.map(|name| demangled(&name)),
-                file: location.and_then(|location| location.file).map(plain),
+                file: location.and_then(|location| location.file).map(line),
                 line: location.and_then(|location| location.line),
             });
         }
@@ -119,12 +120,7 @@ fn is_qualified(function: &str) -> bool {
 /// As people write it, without the compiler's hash.
 fn demangled(name: &str) -> String {
     let name = rustc_demangle::try_demangle(name).map_or_else(|_| name.to_string(), |name| format!("{name:#}"));
-    plain(&name)
-}
-
-/// Files may hold any bytes; what goes to a terminal must not steer it.
-fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    line(&name)
 }
 
 #[cfg(test)]

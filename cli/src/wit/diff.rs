@@ -1,6 +1,6 @@
 //! `upcall wit diff`: what a new version of an interface means for programs that exist.
 
-use crate::{Done, FAINT, STRONG, tell};
+use crate::{Done, FAINT, STRONG, tell, told};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -48,7 +48,7 @@ pub fn run(args: &Args) -> Done {
 fn compare(args: &Args) -> Done {
     let found = diff::diff(&upcall_idl::load(&args.old)?, &upcall_idl::load(&args.new)?);
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&as_json(&found))?);
+        println!("{}", told::json(&as_json(&found))?);
     } else {
         anstream::print!("{}", as_text(&found, args.signatures));
     }

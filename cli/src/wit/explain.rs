@@ -1,6 +1,6 @@
 //! `upcall wit explain`: where the values of each procedure travel, how often they are copied, and how much memory all of that can take, before anything runs.
 
-use crate::{Done, FAINT, STRONG, size};
+use crate::{Done, FAINT, STRONG, size, told};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -101,7 +101,7 @@ pub fn run(args: &Args) -> Done {
     let own = model.interfaces.iter().filter(|interface| interface.foreign.is_none());
     let explained: Vec<_> = own.map(|interface| explain(&model, interface)).collect();
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&explained)?);
+        println!("{}", told::json(&explained)?);
         return Ok(ExitCode::SUCCESS);
     }
     for one in &explained {
