@@ -107,7 +107,7 @@ impl fmt::Debug for Binding {
 
 impl Binding {
     /// Binds to whoever exports `name`, for the procedures of `interface`. Blocks the calling thread for about 0.15 ms if that opens a channel, for about 0.05 ms if one
-    /// is open, and for at most about 5 s if the server does not answer; other user-level threads go on.
+    /// is open, and for at most about 5 s if the server does not answer; other user-level threads go on. To look up a HOST that is no number takes as long as this machine lets it, which has no limit of ours.
     ///
     /// A name is one of this machine's folder of names, or `tcp://HOST:PORT/NAME`: that of a server on another machine, which listens there (`Server::listen`). Calls to that are
     /// the same in all but their time; what they do not have is told in docs/network.md.

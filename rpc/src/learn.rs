@@ -20,7 +20,8 @@ pub fn exported(name: &str) -> Result<Exported, BindError> {
     found.ok_or(BindError::NotThere { name: address.name, server: address.server })
 }
 
-/// What the server at `tcp://HOST:PORT` exports to those who come in there. Who is not let in is told nothing. Blocks the calling thread for at most about 5 s.
+/// What the server at `tcp://HOST:PORT` exports to those who come in there. Who is not let in is told nothing. Blocks the calling thread for at most about 5 s; where HOST is no
+/// number, for as long as this machine takes to look it up besides, which has no limit of ours.
 ///
 /// # Errors
 /// No such address; nobody is there, or nobody of ours; it does not let us in, does not answer, or answers nonsense.

@@ -49,7 +49,7 @@ class Running:
 
     @property
     def addresses(self) -> list[str]:
-        """Where it listens for clients on other machines, with the ports that it has: those of `listen` first, then those of `listen_unprotected`. None when it is stopped."""
+        """Where it listens for clients on other machines, with the ports that it has: those of `listen` first, then those of `listen_unprotected`. An empty list when it is stopped."""
         return self._served.addresses()
 
     def revoke(self, pid: int) -> int:
