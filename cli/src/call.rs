@@ -87,16 +87,18 @@ fn parts(target: &str) -> (&str, Option<&str>) {
     }
 }
 
-fn describe(procedure: &model::Procedure) -> Procedure {
+/// A procedure as a program has it that is compiled from the same source.
+pub fn describe(procedure: &model::Procedure) -> Procedure {
+    let extent = |(fixed, tail): (u64, u32)| Extent { fixed: u32::try_from(fixed).unwrap_or(u32::MAX), tail };
+    let [args, results] = procedure.blocks().map(extent);
     let limits = &procedure.limits;
     Procedure {
         name: procedure.name.clone().into(),
         signature: procedure.signature.clone().into(),
         hash: procedure.hash,
-        // What a call by hand carries goes by a segment, so its A-stacks need no room.
-        args: Extent::default(),
-        results: Extent::default(),
-        calls: 1,
+        args,
+        results,
+        calls: limits.calls,
         limits: Limits { string: limits.string, list: limits.list },
     }
 }
@@ -129,6 +131,21 @@ fn handle(result: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::tests_interface;
+
+    /// What `call` makes of a server's source needs the A-stacks that its list asks for, so that binding takes one exchange.
+    #[test]
+    fn a_call_by_hand_brings_the_a_stacks_of_a_compiled_program() {
+        let compiled = tests_interface();
+        let interface = dynamic::Interface::parse(&compiled.id, &compiled.source, &compiled.limits).unwrap();
+        let described: Vec<_> = interface.interface().bound().map(describe).collect();
+        assert_eq!(described.len(), compiled.procedures.len());
+        assert!(compiled.procedures.iter().any(|procedure| procedure.astack_bytes() > 0));
+        for (described, compiled) in described.iter().zip(&*compiled.procedures) {
+            assert_eq!((described.args, described.results, described.calls), (compiled.args, compiled.results, compiled.calls));
+            assert_eq!((described.hash, described.limits), (compiled.hash, compiled.limits));
+        }
+    }
 
     #[test]
     fn the_procedure_is_behind_the_name() {

@@ -1,5 +1,6 @@
 //! `upcall wit explain`: where the values of each procedure travel, how often they are copied, and how much memory all of that can take, before anything runs.
 
+use crate::call::describe;
 use crate::{Done, FAINT, STRONG, size, told};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -7,7 +8,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use upcall::Ceilings;
-use upcall::stub::{Extent, Footprint, Interface, Limits, Procedure};
+use upcall::stub::{Extent, Footprint, Interface, Procedure};
 use upcall_idl::Model;
 use upcall_idl::model::{self, Type};
 use upcall_shm::slot::INLINE;
@@ -112,22 +113,9 @@ pub fn run(args: &Args) -> Done {
 
 /// What a program that is compiled from it has.
 fn interface_of(interface: &model::Interface) -> Interface {
-    let extent = |(fixed, tail): (u64, u32)| Extent { fixed: u32::try_from(fixed).unwrap_or(u32::MAX), tail };
-    let procedure = |procedure: &model::Procedure| {
-        let [args, results] = procedure.blocks().map(extent);
-        Procedure {
-            name: procedure.name.clone().into(),
-            signature: procedure.signature.clone().into(),
-            hash: procedure.hash,
-            args,
-            results,
-            calls: procedure.limits.calls,
-            limits: Limits { string: procedure.limits.string, list: procedure.limits.list },
-        }
-    };
     Interface {
         id: interface.id.clone().into(),
-        procedures: interface.bound().map(procedure).collect(),
+        procedures: interface.bound().map(describe).collect(),
         parts: Default::default(),
         source: "".into(),
         limits: "".into(),
