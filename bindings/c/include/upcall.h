@@ -255,7 +255,7 @@ typedef struct upcall_running upcall_running;
 /* Starts it; clients can bind when this returns. Frees `server` in any case. NULL: it cannot begin. */
 upcall_running *upcall_server_start(upcall_server *server, upcall_error *error);
 /* Where it listens, with the port that it has: the address `number`, from 0 on, in the order of upcall_server_listen, as "HOST:PORT" with a NUL. False, and an empty text, if there are not
- * so many. */
+ * so many; false too if `text` is NULL. */
 #define UPCALL_ADDRESS_SIZE 64
 bool upcall_running_address(const upcall_running *running, size_t number, char text[UPCALL_ADDRESS_SIZE]);
 /* Takes its names out, ends its clients' bindings, waits for the calls that run, drops its objects, and frees it; NULL is allowed. Not to be called by a procedure of the server. */

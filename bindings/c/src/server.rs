@@ -411,6 +411,9 @@ const ADDRESS: usize = 64;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_running_address(running: *const Running, number: usize, text: *mut [c_char; ADDRESS]) -> bool {
     guard_or(false, || {
+        if text.is_null() {
+            return false;
+        }
         // SAFETY: by the header null or a server that runs.
         let address = unsafe { running.as_ref() }.and_then(|running| running.addresses().get(number).copied());
         let address = address.map(|address| address.to_string()).filter(|address| address.len() < ADDRESS);
@@ -418,7 +421,7 @@ pub unsafe extern "C" fn upcall_running_address(running: *const Running, number:
         for (to, from) in bytes.iter_mut().zip(address.iter().flat_map(|address| address.bytes())) {
             *to = from as c_char;
         }
-        // SAFETY: by the header room for so many of the caller's, which need not be initialised.
+        // SAFETY: not null, and by the header room for so many of the caller's, which need not be initialised.
         unsafe { text.write(bytes) };
         address.is_some()
     })

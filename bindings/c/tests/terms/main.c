@@ -117,6 +117,7 @@ static void listens(const char *name) {
     char none[UPCALL_ADDRESS_SIZE];
     CHECK(!upcall_running_address(running, 2, none) && none[0] == 0);
     CHECK(!upcall_running_address(NULL, 0, none) && none[0] == 0);
+    CHECK(!upcall_running_address(running, 0, NULL) && !upcall_running_address(NULL, 0, NULL));
 
     terms_client_t *client = bind_far(address, name);
     CHECK(client);
