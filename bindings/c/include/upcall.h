@@ -234,8 +234,9 @@ void upcall_server_set_processors(upcall_server *server, size_t count);
 void upcall_server_set_pacing(upcall_server *server, upcall_pacing pacing);
 /* The size of the stacks of calls: at least 64 KiB. */
 void upcall_server_set_stack_size(upcall_server *server, size_t bytes);
-/* Decides who may bind, in place of "the same user": by the kernel's word for the client's user, group and process. Asked on a thread of the library,
- * so it must not block; `context` must live as long as the server. */
+/* Decides who may bind, in place of "the same user": by the kernel's word for the client's user, group and process. Asked on threads of the
+ * library, on 256 KiB of stack, for those who list its exports too; never on two threads at once, whatever servers of the process have policies, so that `context` needs no lock against itself. It must not block, for
+ * all who come would wait; `context` must live as long as the server. */
 typedef bool (*upcall_policy)(void *context, uint32_t user, uint32_t group, uint32_t process);
 void upcall_server_set_policy(upcall_server *server, upcall_policy admits, void *context);
 

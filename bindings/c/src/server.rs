@@ -292,9 +292,9 @@ struct Policy {
     context: *mut c_void,
 }
 
-// SAFETY: by the header it is asked on a thread of the library.
+// SAFETY: by the header it is asked on threads of the library.
 unsafe impl Send for Policy {}
-// SAFETY: as above.
+// SAFETY: `Endpoint::admits` asks on one thread at a time, as the header says.
 unsafe impl Sync for Policy {}
 
 impl Policy {
