@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde_json::ser::{CharEscape, Formatter, PrettyFormatter, Serializer};
 use std::io::{self, Write};
+use upcall_idl::steers;
 
 /// Without what terminals take for commands, and without what is not seen or changes the order of what is. Lines stay.
 pub fn plain(text: &str) -> String {
@@ -36,16 +37,6 @@ pub fn json(value: &impl Serialize) -> serde_json::Result<String> {
     let mut out = Vec::new();
     write_json(&mut out, value)?;
     Ok(String::from_utf8_lossy(&out).into_owned())
-}
-
-/// Control characters, and those of format: of no width, or that turn the direction of text or the language of what follows.
-fn steers(c: char) -> bool {
-    c.is_control()
-        || matches!(
-            c,
-            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
-                | '\u{fff9}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e007f}'
-        )
 }
 
 /// `serde_json` escapes only what JSON must: not DEL, and nothing outside ASCII.

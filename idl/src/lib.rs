@@ -83,6 +83,7 @@ pub mod written;
 pub use c::{Code as CCode, Names as CNames};
 pub use error::{Error, Location};
 pub use model::Model;
+pub use names::steers;
 use std::path::Path;
 
 /// Reads a `.wit` file, or a folder of them, with the limits beside it.

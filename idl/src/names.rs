@@ -25,3 +25,14 @@ pub(crate) fn camel(name: &str) -> String {
 pub(crate) fn upper(name: &str) -> String {
     name.replace('-', "_").to_uppercase()
 }
+
+/// Whether a character must not be shown as it is where the text is somebody else's: control characters, and those of format, which have no width, or turn the direction of text or the language of what
+/// follows.
+pub fn steers(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e007f}'
+        )
+}

@@ -76,6 +76,7 @@ pub const OUTCOMES: usize = 4;
 /// *Exact*: that each call is counted once. *Approximate*:
 /// - a call has waited if the first look after another one's end finds it, though it may have come in the 0.1 µs between (unless its lane was seen to be empty);
 /// - of several that are there when the server wakes up, the one that is found first is taken for the one that woke it, and the others for waits;
+/// - a call from another machine whose results turn out too long for a message is counted as done, though its client is refused them;
 /// - whether the caller gave its processor is its own word, and a user-level thread's is taken from its station: a client that lies deceives those who read of its own binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(usize)]

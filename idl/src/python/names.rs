@@ -138,16 +138,12 @@ pub(super) fn literal(text: &str) -> String {
             '\\' => out.push_str("\\\\"),
             '\n' => out.push('\n'),
             // Also what moves or hides text where somebody reads it.
-            c if c.is_control() || is_format(c) => out.push_str(&format!("\\U{:08x}", u32::from(c))),
+            c if crate::steers(c) => out.push_str(&format!("\\U{:08x}", u32::from(c))),
             c => out.push(c),
         }
     }
     out.push_str("\"\"\"");
     out
-}
-
-fn is_format(c: char) -> bool {
-    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 /// A comment of WIT as a docstring. Lines behind the first are indented.
