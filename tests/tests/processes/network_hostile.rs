@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use upcall::directory::list_far;
 use upcall_tests::bad_input::{bend, frame_samples};
 use upcall_tests::dice::Dice;
+use upcall_tests::interfaces::trial;
 use upcall_tests::party::Party;
 use upcall_tests::place::{Place, eventually};
 use upcall_tests::speech::{Answer, RELEASE, Request, any_list};
@@ -154,7 +155,17 @@ fn who_asks_and_does_not_read_is_cut_off() {
     let release = Head { binding: 3, number: RELEASE, ..head(Kind::Call, 0) }.with(&Block::from(&[0; 8][..]));
     let pid = scene.server.pid();
     scene.honest.ask("honest 300").expect_ok("calls of all kinds");
-    for (what, request) in [("lists", asking(&Request::List)), ("bindings", asking(&none)), ("calls", release)] {
+    // Each of these types differs from the server's, which is told with the refusal.
+    let longest = trial::INTERFACE.procedures.iter().max_by_key(|procedure| procedure.signature.len()).expect("a procedure");
+    let other = Request::Bind {
+        id: 0,
+        name: "trial".into(),
+        interface: trial::INTERFACE.id.to_string(),
+        procedures: vec![(longest.name.to_string(), 0, String::new()); 1000],
+        stacks: 0,
+    };
+    let all = [("lists", asking(&Request::List)), ("bindings", asking(&none)), ("types", asking(&other)), ("calls", release)];
+    for (what, request) in all {
         let before = resident(pid);
         let mut stream = scene.greeted();
         stream.write_all(&frame_samples().swap_remove(0)).unwrap();
@@ -387,7 +398,7 @@ fn answer_anything(mut stream: TcpStream, samples: &[Vec<u8>], dice: &mut Dice) 
             }
             (Kind::Ask, _) => {
                 // A binding with as many procedures as `trial` has, most times.
-                let count = upcall_tests::interfaces::trial::INTERFACE.procedures.len();
+                let count = trial::INTERFACE.procedures.len();
                 let count = if dice.below(10) == 0 { dice.below(128) as usize } else { count };
                 let answer = postcard::to_stdvec(&Answer::Bound { procedures: any_list(count) }).unwrap();
                 Head { kind: Kind::Answer, ..asked }.with(&Block::from(&*answer))
@@ -451,6 +462,6 @@ fn who_does_not_read_holds_up_nobody() {
 }
 
 fn make() -> u16 {
-    let procedures = &upcall_tests::interfaces::trial::INTERFACE.procedures;
+    let procedures = &trial::INTERFACE.procedures;
     procedures.iter().position(|procedure| procedure.name == "make").expect("a procedure") as u16
 }
