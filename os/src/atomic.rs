@@ -33,10 +33,11 @@ pub fn fence(order: Ordering) {
 /// A SeqCst fence directly after a read-modify-write of this thread, which on x86-64 has been one already.
 #[inline(always)]
 pub fn fence_after_update() {
-    #[cfg(all(not(loom), target_arch = "x86_64", not(miri), not(upcall_kernel_threads)))]
-    std::sync::atomic::compiler_fence(Ordering::SeqCst);
-    #[cfg(not(all(not(loom), target_arch = "x86_64", not(miri), not(upcall_kernel_threads))))]
-    fence(Ordering::SeqCst);
+    if cfg!(all(not(loom), target_arch = "x86_64", not(miri), not(upcall_kernel_threads))) {
+        std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+    } else {
+        fence(Ordering::SeqCst);
+    }
 }
 
 #[cfg(all(test, not(loom)))]
