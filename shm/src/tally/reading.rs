@@ -156,7 +156,6 @@ impl PeerTallies {
 
     fn read_slot(&self, number: u16) -> Option<Reading> {
         let slot = self.slot(number, 0);
-        let slots: Vec<_> = (0..self.writers).map(|writer| self.slot(number, writer)).collect();
         // A slot that changes hands again and again is left out.
         for _ in 0..4 {
             let generation = slot.generation.load(Ordering::Acquire);
@@ -165,7 +164,9 @@ impl PeerTallies {
             }
             let sum = |counts: &[u64]| counts.iter().fold(0_u64, |sum, &calls| sum.wrapping_add(calls));
             // Of all processors that count together.
-            let all = |count: &dyn Fn(&Slot) -> u64| slots.iter().fold(0_u64, |sum, slot| sum.wrapping_add(count(slot)));
+            let all = |count: &dyn Fn(&Slot) -> u64| {
+                (0..self.writers).fold(0_u64, |sum, writer| sum.wrapping_add(count(self.slot(number, writer))))
+            };
             let one = |count: &AtomicU64| count.load(Ordering::Relaxed);
             // Read before the procedures, to which a call is added first: what remains is not too small for long.
             let mut came = [0; WAYS];
