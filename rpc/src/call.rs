@@ -243,10 +243,8 @@ impl Binding {
         self.send(terms, &mut request, &mut astack, &mut segment, unread)?;
         point(Point::ClientAnswered);
         // As most replies are, read without a detour by which results would be moved.
-        if request.tag() == outcome::DONE
-            && let (Some(Place::AStack), Some(room)) = (request.values_in(), astack.as_ref().and_then(AStack::room))
-        {
-            let read = read(room.part(0, request.len()).ok_or_else(|| bad("results in an A-stack that was not given"))?);
+        if request.tag() == outcome::DONE && request.values_in() == Some(Place::AStack) {
+            let read = read(results_in(astack.as_ref(), &request)?);
             point(Point::ClientRead);
             return read;
         }
@@ -279,10 +277,7 @@ impl Binding {
                 let values = Span::of_words(&reply.values).part(0, reply.len());
                 read(values.ok_or_else(|| bad("more results than a slot carries"))?)
             }
-            Some(Place::AStack) => {
-                let room = astack.as_ref().and_then(AStack::room).and_then(|room| room.part(0, reply.len()));
-                read(room.ok_or_else(|| bad("results in an A-stack that was not given"))?)
-            }
+            Some(Place::AStack) => read(results_in(astack.as_ref(), reply)?),
             Some(Place::Segment) => {
                 let len = usize::try_from(reply.values[0]).unwrap_or(usize::MAX);
                 let room = segment.as_ref().and_then(TakenSegment::room).and_then(|room| room.part(0, len));
@@ -408,6 +403,13 @@ impl Binding {
         let room = segment.as_ref().and_then(TakenSegment::room).and_then(|room| room.part(0, len));
         read(room.ok_or_else(|| bad("a result longer than its segment"))?)
     }
+}
+
+/// The results that a reply says are in the call's A-stack.
+#[inline]
+fn results_in<'a>(astack: Option<&AStack<'a>>, reply: &Image) -> Result<Span<'a>, CallError> {
+    let room = astack.and_then(AStack::room).and_then(|room| room.part(0, reply.len()));
+    room.ok_or_else(|| bad("results in an A-stack that was not given"))
 }
 
 #[cold]

@@ -50,7 +50,7 @@ pub(crate) struct Shared {
 /// Memory of the client that is mapped here, counted as long as it is.
 pub(crate) struct Mapped {
     pub(crate) region: Arc<Region>,
-    _held: [Holding; 2],
+    _held: Vec<Holding>,
 }
 
 impl Default for Shared {
@@ -316,7 +316,7 @@ impl ClientPeer {
         let [memory, station] =
             <[OwnedFd; 2]>::try_from(descriptors).map_err(|_| protocol("a channel comes with two descriptors"))?;
         let held = [(Kind::Descriptors, OF_CHANNEL.0), (Kind::Mappings, OF_CHANNEL.1), (Kind::Bytes, channel::BYTES)];
-        let held = self.count(held)?;
+        let held = self.count(&held)?;
         let memory = MemoryFile::adopt(memory, channel::BYTES).map_err(protocol)?;
         let map = Mapping::shared(&memory).map_err(|error| resource("mapping the channel", &error))?;
         let region = Region::new(map).ok_or_else(|| protocol("a read-only channel"))?;
@@ -343,7 +343,7 @@ impl ClientPeer {
         let caller = match (vp, <[OwnedFd; 1]>::try_from(descriptors)) {
             (None, _) => Caller::KernelThread,
             (Some(vp), Ok([bell])) => {
-                let held = self.count([(Kind::Descriptors, 1)])?;
+                let held = self.count(&[(Kind::Descriptors, 1)])?;
                 let bell = Bell::adopt(bell).map_err(protocol)?;
                 let clapper = Clapper::current().map_err(|error| resource("what rings the bells of clients", &error))?;
                 locked(&self.held).extend(held);
@@ -406,7 +406,7 @@ impl ClientPeer {
         }
         let fd = descriptors.into_iter().next().ok_or_else(|| protocol("A-stacks without memory"))?;
         let memory = MemoryFile::adopt(fd, bytes).map_err(protocol)?;
-        let held = self.count([(Kind::Mappings, 1), (Kind::Bytes, bytes)])?;
+        let held = self.count(&[(Kind::Mappings, 1), (Kind::Bytes, bytes)])?;
         let map = Mapping::shared(&memory).map_err(|error| resource("mapping the A-stacks", &error))?;
         let region = Region::new(map).ok_or_else(|| protocol("read-only A-stacks"))?;
         locked(&self.held).extend(held);
@@ -423,7 +423,7 @@ impl ClientPeer {
                 return Err(protocol("a segment's number used twice, or more segments than a channel may have"));
             }
         }
-        let held = self.count([(Kind::Mappings, 1), (Kind::Bytes, len)])?;
+        let held = self.count(&[(Kind::Mappings, 1), (Kind::Bytes, len)])?;
         point(Point::ServerMapsSegment);
         // Pages that the client has allocated are entered at once if they are not so many that this would hold up the clerk; others are not, for entering
         // would allocate them.
@@ -436,12 +436,8 @@ impl ClientPeer {
     }
 
     /// Counts what the client is about to have. Who fails to give it drops what is returned, and it counts no more.
-    fn count<const N: usize>(&self, what: [(Kind, usize); N]) -> Result<[Holding; N], Refusal> {
-        let mut held = Vec::with_capacity(N);
-        for (kind, amount) in what {
-            held.push(self.account.hold(kind, amount).map_err(ceiling)?);
-        }
-        held.try_into().map_err(|_| protocol("what was counted is not what was asked for"))
+    fn count(&self, what: &[(Kind, usize)]) -> Result<Vec<Holding>, Refusal> {
+        what.iter().map(|&(kind, amount)| self.account.hold(kind, amount).map_err(ceiling)).collect()
     }
 
     fn list(&self, out: &mut Vec<OwnedFd>) -> Result<Answer, Refusal> {
