@@ -119,13 +119,17 @@ unsafe fn outcome(wrong: *const c_char) -> Outcome<()> {
 impl ClientSide for Client {
     fn null(&mut self) -> Outcome<()> {
         // SAFETY: the client lives, and is ours alone.
-        unsafe { outcome(cpp::upcall_grpc_null(self.0.as_ptr())) }
+        let wrong = unsafe { cpp::upcall_grpc_null(self.0.as_ptr()) };
+        // SAFETY: it is what the call above has returned.
+        unsafe { outcome(wrong) }
     }
 
     fn add(&mut self, a: i32, b: i32) -> Outcome<i32> {
         let mut sum = 0;
         // SAFETY: as in `null`; the sum is written before the return.
-        unsafe { outcome(cpp::upcall_grpc_add(self.0.as_ptr(), a, b, &mut sum)) }.map(|()| sum)
+        let wrong = unsafe { cpp::upcall_grpc_add(self.0.as_ptr(), a, b, &mut sum) };
+        // SAFETY: it is what the call above has returned.
+        unsafe { outcome(wrong) }.map(|()| sum)
     }
 
     fn big_in(&mut self, data: &[u8; BIG]) -> Outcome<u64> {
@@ -135,14 +139,17 @@ impl ClientSide for Client {
     fn big_in_out(&mut self, data: &[u8; BIG]) -> Outcome<[u8; BIG]> {
         let mut out = [0; BIG];
         // SAFETY: as in `null`; `out` has `upcall_grpc_big` bytes, which are written before the return.
-        unsafe { outcome(cpp::upcall_grpc_big_in_out(self.0.as_ptr(), data.as_ptr(), data.len(), out.as_mut_ptr())) }
-            .map(|()| out)
+        let wrong = unsafe { cpp::upcall_grpc_big_in_out(self.0.as_ptr(), data.as_ptr(), data.len(), out.as_mut_ptr()) };
+        // SAFETY: it is what the call above has returned.
+        unsafe { outcome(wrong) }.map(|()| out)
     }
 
     fn bytes_in(&mut self, data: &[u8]) -> Outcome<u64> {
         let mut sum = 0;
         // SAFETY: as in `null`; the sum is written before the return.
-        unsafe { outcome(cpp::upcall_grpc_bytes_in(self.0.as_ptr(), data.as_ptr(), data.len(), &mut sum)) }.map(|()| sum)
+        let wrong = unsafe { cpp::upcall_grpc_bytes_in(self.0.as_ptr(), data.as_ptr(), data.len(), &mut sum) };
+        // SAFETY: it is what the call above has returned.
+        unsafe { outcome(wrong) }.map(|()| sum)
     }
 
     fn throughput(&mut self, callers: usize, time: Duration) -> Option<Outcome<Throughput>> {
@@ -151,8 +158,9 @@ impl ClientSide for Client {
         }
         let (begun, mut calls) = (Instant::now(), 0);
         // SAFETY: as in `null`; all calls are back before the return.
-        let done = unsafe { outcome(cpp::upcall_grpc_outstanding(self.0.as_ptr(), callers, time.as_nanos() as u64, &mut calls)) };
-        Some(done.map(|()| Throughput::new(calls, begun.elapsed())))
+        let wrong = unsafe { cpp::upcall_grpc_outstanding(self.0.as_ptr(), callers, time.as_nanos() as u64, &mut calls) };
+        // SAFETY: it is what the call above has returned.
+        Some(unsafe { outcome(wrong) }.map(|()| Throughput::new(calls, begun.elapsed())))
     }
 }
 
