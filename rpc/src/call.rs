@@ -19,7 +19,7 @@ use crate::server::{self, outcome};
 use crate::value::{Get, Put};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use upcall_os::clock;
 use upcall_os::fault::{Point, point};
 use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place, TIMED_INLINE};
@@ -79,35 +79,31 @@ impl Binding {
         let number = self.first + number;
         let bound = &inner.procedures[usize::from(number)];
         let Way::Near(near) = &inner.way else { return self.call_far_away(number, args) };
-        let terms = self.terms(near, number);
-        let len = block_len(args);
-        // Both blocks fit into slots: decided when this is compiled, but for those that a deadline would leave no room for.
-        if A::FIXED
-            && R::FIXED
-            && A::SIZE <= INLINE
-            && R::SIZE <= INLINE
-            && (A::SIZE <= TIMED_INLINE || A::SIZE <= terms.inline())
-        {
+        let until = self.until();
+        // Both blocks fit into slots: decided when this is compiled, but for those that a deadline would leave no room for. Then no value has a length to limit.
+        if A::FIXED && R::FIXED && A::SIZE <= INLINE && R::SIZE <= INLINE && (A::SIZE <= TIMED_INLINE || until.ends.is_none()) {
             // The reply takes the request's place.
             let mut message = Image::new(0, bound.tag, NO_ASTACK);
             if A::SIZE > 0 {
-                Encoder::block(Room::of_words(&mut message.values), args, terms.limits, None)?;
+                Encoder::block(Room::of_words(&mut message.values), args, Limits::default(), None)?;
                 message.place(Place::Inline, 0, A::SIZE as u32);
             }
             point(Point::ClientWrote);
             // As `send`, but nothing was brought: it would make places for what was, on each call.
-            if terms.until.is_for_ever() {
+            if until.is_for_ever() {
                 self.send_for_ever(near, &mut message)?;
             } else {
-                self.send_until(terms, &mut message, &mut None, &mut None, unread::<R>())?;
+                self.send_until(self.terms(near, number, until), &mut message, &mut None, &mut None, unread::<R>())?;
             }
             point(Point::ClientAnswered);
             if message.tag() == outcome::DONE && message.values_in() == Some(Place::Inline) {
-                return self.decode::<R>(Span::of_words(&message.values), terms.limits);
+                return self.decode::<R>(Span::of_words(&message.values), Limits::default());
             }
+            let terms = self.terms(near, number, until);
             return self.uncommon(terms, &message, None, None, unread::<R>(), |span| self.decode(span, terms.limits));
         }
-        self.call_in_memory(bound, terms, len, args, unread::<R>(), |span| self.decode(span, terms.limits))
+        let terms = self.terms(near, number, until);
+        self.call_in_memory(bound, terms, block_len(args), args, unread::<R>(), |span| self.decode(span, terms.limits))
     }
 
     /// As [`Binding::call`], to another machine.
@@ -118,10 +114,10 @@ impl Binding {
         self.call_far(number, block_len(args), args, unread::<R>(), |span| self.decode(span, limits))
     }
 
-    /// The terms of a call that is made now.
+    /// The terms of a call.
     #[inline]
-    pub(crate) fn terms<'a>(&'a self, near: &'a Near, number: u16) -> Terms<'a> {
-        Terms { near, limits: self.limits(number), until: self.until() }
+    pub(crate) fn terms<'a>(&self, near: &'a Near, number: u16, until: Until<'a>) -> Terms<'a> {
+        Terms { near, limits: self.limits(number), until }
     }
 
     #[inline]
@@ -136,8 +132,10 @@ impl Binding {
 
     #[inline]
     pub(crate) fn ends(&self) -> Option<Instant> {
-        let own = self.deadline.and_then(|deadline| Instant::now().checked_add(deadline));
-        own.into_iter().chain(upcall_thread::calls_end()).min()
+        match self.deadline {
+            None => upcall_thread::calls_end(),
+            Some(deadline) => ends_after(deadline),
+        }
     }
 
     /// Sends a request, and waits for its reply, as long as the terms allow: then what it brought is left to the late reply, whose results are for `unread`.
@@ -410,6 +408,11 @@ impl Binding {
 fn results_in<'a>(astack: Option<&AStack<'a>>, reply: &Image) -> Result<Span<'a>, CallError> {
     let room = astack.and_then(AStack::room).and_then(|room| room.part(0, reply.len()));
     room.ok_or_else(|| bad("results in an A-stack that was not given"))
+}
+
+#[inline(never)]
+fn ends_after(deadline: Duration) -> Option<Instant> {
+    Instant::now().checked_add(deadline).into_iter().chain(upcall_thread::calls_end()).min()
 }
 
 #[cold]

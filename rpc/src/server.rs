@@ -14,6 +14,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hint::cold_path;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, RwLock};
@@ -277,7 +278,7 @@ impl Call<'_> {
     }
 
     /// Sends the reply, with so many bytes of results, and counts the call while that is on its way.
-    #[inline]
+    #[inline(never)]
     fn answer(self, reply: &mut Image, results: usize) -> Replied {
         let Self { request, bound, procedure, came, args, taken, .. } = self;
         let outcome = reply.tag();
@@ -285,7 +286,10 @@ impl Call<'_> {
         if let Some(tally) = bound.tally.as_ref().filter(|_| procedure < FETCH) {
             let counts = tally.of(processor);
             counts.count(procedure, came, counted(outcome), args.len(), results);
-            taken.into_iter().for_each(|taken| counts.time(taken.elapsed()));
+            if let Some(taken) = taken {
+                cold_path();
+                counts.time(taken.elapsed());
+            }
         }
         Replied(())
     }
@@ -394,7 +398,15 @@ fn processor() -> usize {
 /// How an outcome is counted.
 fn counted(outcome: u16) -> tally::Outcome {
     match outcome {
-        outcome::DONE | outcome::HELD => tally::Outcome::Done,
+        outcome::DONE => tally::Outcome::Done,
+        _ => counted_uncommon(outcome),
+    }
+}
+
+#[cold]
+fn counted_uncommon(outcome: u16) -> tally::Outcome {
+    match outcome {
+        outcome::HELD => tally::Outcome::Done,
         outcome::PANICKED | outcome::UNANSWERED => tally::Outcome::Panicked,
         outcome::NO_SUCH_PROCEDURE | outcome::NO_SUCH_HANDLE => tally::Outcome::Unknown,
         _ => tally::Outcome::Refused,
@@ -428,31 +440,58 @@ pub(crate) fn brought<'a>(
 /// The guards of every call, in order; each leaves by an answer that says why (LRPC, section 3.2: the kernel verifies the binding, the procedure and the A-stack).
 pub(crate) fn serve(shared: &Shared, request: Request<'_>, came: Came) {
     let image = request.image();
-    let refuse = |request: Request<'_>, tag| request.reply(&mut Image::new(0, tag, NO_ASTACK));
     let Some(bound) = shared.bound(image.tag() >> 10) else { return refuse(request, outcome::REVOKED) };
     if bound.is_revoked() {
         return refuse(request, outcome::REVOKED);
     }
-    let segment = match image.segment() {
-        0 => None,
-        number => match shared.segment(number) {
-            Some(mapped) => Some(mapped),
-            None => return refuse(request, outcome::REFUSED),
-        },
-    };
-    let segment = segment.as_ref().and_then(|mapped| mapped.region.room(0, mapped.region.len()));
+    match image.segment() {
+        0 => serve_bound(bound, request, None, came),
+        number => serve_with_segment(shared, bound, request, number, came),
+    }
+}
+
+#[cold]
+fn refuse(request: Request<'_>, tag: u16) {
+    request.reply(&mut Image::new(0, tag, NO_ASTACK));
+}
+
+#[inline(never)]
+fn serve_with_segment(shared: &Shared, bound: &Bound, request: Request<'_>, number: u16, came: Came) {
+    let Some(mapped) = shared.segment(number) else { return refuse(request, outcome::REFUSED) };
+    serve_bound(bound, request, mapped.region.room(0, mapped.region.len()), came);
+}
+
+/// Runs a request by its binding, whose client has brought this segment with it. Laid out for what most calls do: on a processor that has just been switched to, each line of code comes from memory far away.
+#[inline(always)]
+fn serve_bound(bound: &Bound, request: Request<'_>, segment: Option<Room<'_>>, came: Came) {
+    let image = request.image();
     let Some((args, astack)) = brought(image, &bound.plan, bound.astacks.get(), segment) else {
         return refuse(request, outcome::REFUSED);
     };
     let procedure = image.tag() & 0x3ff;
-    let taken = bound.tally.as_ref().filter(|tally| tally.of(processor).is_sampled(procedure)).map(|_| Instant::now());
+    let mut taken = None;
+    if bound.tally.as_ref().is_some_and(|tally| tally.of(processor).is_sampled(procedure)) {
+        cold_path();
+        taken = Some(Instant::now());
+    }
+    let ends = image.deadline();
     let call = Call { request: Asker::Channel(request), bound, procedure, came, args, astack, segment, taken };
-    let _replied = match procedure {
+    if procedure >= FETCH || ends.is_some() {
+        return serve_uncommon(call, ends);
+    }
+    let _replied = bound.entry.dispatch.dispatch(call);
+}
+
+/// Requests to the runtime itself, and those that end at a time.
+#[inline(never)]
+fn serve_uncommon(call: Call<'_>, ends: Option<u64>) {
+    let dispatch = &call.bound.entry.dispatch;
+    let _replied = match call.procedure {
         RELEASE => call.release(),
         FETCH => call.fetch(),
-        _ => match image.deadline().and_then(clock::moment) {
-            None => bound.entry.dispatch.dispatch(call),
-            Some(ends) => upcall_thread::with_calls_that_end(ends, || bound.entry.dispatch.dispatch(call)),
+        _ => match ends.and_then(clock::moment) {
+            None => dispatch.dispatch(call),
+            Some(ends) => upcall_thread::with_calls_that_end(ends, || dispatch.dispatch(call)),
         },
     };
 }

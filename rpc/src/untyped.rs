@@ -117,7 +117,7 @@ impl Binding {
             Span::of_words(words).copy_out(0, &mut block);
             return self.call_far(number, len, &Pieces::whole(&block[..len]), ignore, |span| read(words, span));
         };
-        let terms = self.terms(near, number);
+        let terms = self.terms(near, number, self.until());
         if len > terms.inline() {
             let mut block = [0; INLINE];
             Span::of_words(words).copy_out(0, &mut block);
@@ -166,7 +166,7 @@ impl Binding {
         };
         let read = |span: Span<'_>| Ok(read(&Decoder::new(span, fixed, limits, Side::Client(self)))?);
         match &self.inner.way {
-            Way::Near(near) => self.call_in_memory(bound, self.terms(near, number), args.len, args, unread, read),
+            Way::Near(near) => self.call_in_memory(bound, self.terms(near, number, self.until()), args.len, args, unread, read),
             Way::Far(_) => self.call_far(number, args.len, args, unread, read),
         }
     }

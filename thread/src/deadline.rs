@@ -95,7 +95,11 @@ pub fn with_calls_that_end<T>(at: Instant, body: impl FnOnce() -> T) -> T {
 /// ask how long its caller waits.
 #[inline]
 pub fn calls_end() -> Option<Instant> {
-    let extra = current_record().extra()?;
+    current_record().extra().and_then(earliest)
+}
+
+#[inline(never)]
+fn earliest(extra: &Extra) -> Option<Instant> {
     extra.deadline.get().into_iter().chain(extra.calls_end.get()).min()
 }
 

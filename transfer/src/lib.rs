@@ -23,6 +23,8 @@
 pub mod caller;
 #[cfg(not(loom))]
 pub mod domain;
+#[cfg(not(loom))]
+mod far;
 pub mod gate;
 #[cfg(not(loom))]
 pub mod handoff;
