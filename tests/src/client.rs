@@ -65,6 +65,20 @@ pub(crate) fn same<T: PartialEq + std::fmt::Debug>(found: T, expected: T) -> Out
     if found == expected { done() } else { Err(format!("wrong answer: {found:?}, not {expected:?}").into()) }
 }
 
+/// Calls without a pause until the server has done work of so many milliseconds beside that. How many that took, and how many calls were made.
+fn nulls_beside_work(trial: &Trial, ms: u64) -> Outcome {
+    let (start, mut calls) = (Instant::now(), 0);
+    trial.work_aside(ms as u32)?;
+    while trial.marks()?.1 == 0 {
+        (0..100).try_for_each(|_| trial.null())?;
+        calls += 100;
+        if start.elapsed() > Duration::from_secs(5) {
+            return Err("the server does nothing else while it is called".into());
+        }
+    }
+    show([start.elapsed().as_millis() as u64, calls])
+}
+
 /// Bytes, and their sum as the server makes it.
 fn pattern(len: usize, dice: u64) -> (Vec<u8>, u64) {
     let mut data = vec![dice as u8; len];
@@ -129,6 +143,7 @@ impl Client {
             }
             "null" => self.trial()?.null()?,
             "nulls" => (0..number(1)).try_for_each(|_| self.trial()?.null().map_err(Into::<Box<dyn Error>>::into))?,
+            "nulls-beside-work" => return nulls_beside_work(self.trial()?, number(1)),
             "add" => return show([self.trial()?.add(number(1) as u32, number(2) as u32)?.into()]),
             "echo" => {
                 let text = "ü".repeat(number(1) as usize / 2);

@@ -124,6 +124,14 @@ impl trial::Serve for Object {
         upcall::thread::sleep(self.0.time(ms));
         self.0.ended.fetch_add(1, SeqCst);
     }
+    fn work_aside(&self, ms: u32) {
+        let (counts, time) = (self.0.clone(), self.0.time(ms));
+        counts.begun.fetch_add(1, SeqCst);
+        drop(upcall::thread::spawn(move || {
+            upcall::thread::sleep(time);
+            counts.ended.fetch_add(1, SeqCst);
+        }));
+    }
     fn compute(&self, ms: u32) -> (u64, u64) {
         let number = self.0.computed.fetch_add(1, SeqCst);
         compute(Duration::from_millis(self.0.bounded(ms, 0)));

@@ -190,6 +190,12 @@ impl Vp {
         busy < most
     }
 
+    /// Whether it has nothing to do but the work that its [`Idle`] has found: no thread is ready here, and none waits for a time. Others may make one ready at any moment.
+    #[inline]
+    pub fn is_free(&self) -> bool {
+        self.ready.is_empty() && self.shared.inbox.is_empty() && self.shared.fresh.is_empty() && self.timers.borrow().is_empty()
+    }
+
     /// The frequent half of an asymmetric fence between the processors that run together with this one: orders stores before it against loads after it, for whoever has
     /// [`heavy_fence`](Self::heavy_fence) between its own. Free, where the kernel has `membarrier`.
     #[inline]

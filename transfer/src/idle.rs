@@ -23,7 +23,7 @@ mod view;
 use self::stacks::Stacks;
 use self::view::View;
 use crate::domain::{Domain, MOST_PROCESSORS};
-use crate::pacer::{LONGEST, Pacing};
+use crate::pacer::{LONGEST, Pacing, hand_back};
 use crate::placed::NOWHERE;
 use crate::server::ServerLane;
 use crate::sleep;
@@ -62,6 +62,9 @@ pub(crate) const WATCH: u64 = 3;
 
 /// How many requests of one lane are run before the others are looked at again.
 const BATCH: usize = 8;
+
+/// So often in a row a caller is given way to right after its answer. Then what is done now and then has its turn, and the idle loop.
+const TURNS: usize = 64;
 
 /// So many times in a row a donor's requests come first: as many as it can have had outstanding when it gave its processor.
 const MOST_OF_DONOR: usize = DEPTH.div_ceil(BATCH);
@@ -297,7 +300,7 @@ impl Idle for Processors {
     }
 
     fn work(&self, vp: &Vp) {
-        let (lanes, found, alone, mut donated, mut came) = VIEW.with_borrow_mut(|view| {
+        let (lanes, found, alone, bare, mut donated, mut came) = VIEW.with_borrow_mut(|view| {
             let found = view.next;
             view.next += 1;
             if let Some(timer) = &view.timer {
@@ -307,15 +310,30 @@ impl Idle for Processors {
                 }
             }
             // Nobody else's lanes are looked after here.
-            (view.lanes.clone(), found, view.own == 1 && found == 0 || view.lanes.len() == 1, view.donated, view.came)
+            let alone = view.own == 1 && found == 0 || view.lanes.len() == 1;
+            let bare = (self.0.pacing == Pacing::Adaptive && view.is_bare()).then_some(view.generation);
+            (view.lanes.clone(), found, alone, bare, view.donated, view.came)
         });
         let Some(lane) = lanes.get(found) else { return };
         let (mut brought, mut stay, mut rest) = (false, false, None);
-        for _ in 0..BATCH {
+        let (mut left, mut turns) = (BATCH, TURNS);
+        while left > 0 {
+            left -= 1;
             let Some(served) = lane.serve_one(came) else { break };
             brought |= served.donated;
             (stay, rest) = (served.stay, Some(served.rest));
             donated |= served.donated;
+            // What the idle loop would do (`View::hand_back`), without the way there and back: that is longer than all the rest of a call's.
+            let stays = served.donated && served.stay && turns > 0 && lane.is_kernel_threads();
+            if stays && bare == Some(self.0.domain.generation()) && vp.is_free() {
+                if hand_back(|| lane.waits()) {
+                    (left, turns, came) = (BATCH, turns - 1, Came::Spin);
+                    continue;
+                }
+                // Tried, and not again before we sleep.
+                stay = false;
+                break;
+            }
             // Who was answered may call again at once; if nobody else can, that is waited for right here, for some round trips. Not on the
             // processor that it gave us: it cannot call before it has that back.
             let waits = lane.waits();

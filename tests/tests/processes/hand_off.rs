@@ -1,6 +1,7 @@
 //! Hand-off on one processor, counted: a call takes two switches of the processor, from the caller to the server and back, and no more; and two crossings into the kernel, one on each side (L6).
 
 use crate::{alone, place};
+use std::time::{Duration, Instant};
 use upcall_os::processor::Processors;
 use upcall_tests::party::Party;
 use upcall_tests::usage::switches;
@@ -32,6 +33,34 @@ fn a_call_on_one_processor_takes_two_switches() {
         assert!((1.9..2.1).contains(&least), "{least} switches a call, server {options:?}");
     }
     before.confine().expect("all processors");
+}
+
+/// A caller who is all that a server on one processor has is answered without the way round by the idle loop; so what else there is to do has to be found nevertheless.
+#[test]
+fn a_caller_who_never_stops_leaves_room_for_others() {
+    let _alone = alone();
+    let all = Processors::allowed().expect("where we may run");
+    // The parties inherit it.
+    Processors::only(all.iter().next().expect("a processor")).confine().expect("one processor");
+    let place = place();
+    let _server = place.serve("trial");
+    let (mut client, mut other) = (place.client(), place.client());
+    client.ask("bind trial").expect_ok("binding");
+    client.ask("nulls 1000").expect_ok("calls");
+    // The server's own threads, which wait for a time.
+    let [took, calls] = client.ask("nulls-beside-work 20").numbers("work beside calls")[..] else { panic!("two numbers") };
+    println!("    20 ms of waiting took {took} ms beside {calls} calls");
+    assert!((20..1000).contains(&took), "20 ms took {took}");
+    // Another client.
+    client.say("nulls 200000");
+    other.ask("bind trial").expect_ok("binding beside calls");
+    other.ask("nulls 100").expect_ok("calls beside calls");
+    let had_its_turn = Instant::now();
+    client.hear().expect_ok("calls");
+    let left = had_its_turn.elapsed();
+    println!("    the first client's calls went on for {left:?} after the second's");
+    assert!(left > Duration::from_millis(10), "the second client had its turn when the first had done ({left:?})");
+    all.confine().expect("all processors");
 }
 
 /// How many crossings the parties have made, each of them. `None`: they do not count.

@@ -304,6 +304,11 @@ impl View {
         there
     }
 
+    /// Whether one caller is all that we serve, on the only processor that we may run on, and we call nobody.
+    pub(super) fn is_bare(&self) -> bool {
+        self.single && self.lanes.len() == 1 && self.seats.is_empty() && self.others.is_empty()
+    }
+
     /// Whether somebody that we wait for is on this processor, or may be.
     fn shares(&self, cpu: u32) -> bool {
         let elsewhere = |at: Option<u32>| at.is_some_and(|at| at != cpu);
