@@ -12,19 +12,19 @@
 //! thread leaves its call number to the idle loop, which takes replies anyway. Either hands the late reply to [`Late`], which knows what the call was made with.
 
 use crate::domain::Domain;
-use crate::far::Far;
-use crate::handoff::HandOff;
+use crate::handoff::{Donor, HandOff};
 use crate::look::{self, Foresight};
-use crate::pacer::{GiveWay, HandOver, Pacing, Stay};
+use crate::pacer::{GiveWay, HandOver, Pacer, Pacing, Stay};
 use crate::seat::VpSeat;
 use crate::sleep;
+use crate::steer::Attention;
 use crate::until::{Abandon, Until};
 use crate::wait::{Closed, Forever, Late, NoReply, Patience, Wait, run_late};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
-use std::hint::cold_path;
 use std::io;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use upcall_os::bell::Bell;
@@ -54,6 +54,23 @@ const NOW: Duration = Duration::from_micros(100);
 /// Tells the server of a lane: its number, and for a virtual processor's lane its number and the bell that wakes it. Tries until the moment given; then the error is
 /// `TimedOut`, and the server was not told.
 pub type OpenLane = Box<dyn Fn(u16, Option<(u16, &Bell)>, Instant) -> io::Result<()> + Send + Sync>;
+
+/// What is known of the server, shared by the lanes.
+pub(crate) struct Far {
+    pub(crate) station: PeerStation,
+    /// The server's virtual processor that is woken for this channel, and its bell.
+    pub(crate) home: u16,
+    pub(crate) bell: Bell,
+    /// So many kernel threads are ringing it.
+    ringing: AtomicUsize,
+    pub(crate) donor: Donor,
+    pub(crate) attention: Arc<Attention>,
+    pacer: Pacer,
+    pub(crate) closed: AtomicBool,
+    pub(crate) reason: OnceLock<Closed>,
+    /// The channel, for a lane that has to close all of it.
+    whole: OnceLock<Weak<CallerChannel>>,
+}
 
 /// The calling end of a channel; see the module.
 pub struct CallerChannel {
@@ -100,7 +117,6 @@ impl KernelLane {
     }
 
     /// Gives way to the server on our processor. Whether the reply is there.
-    #[inline(always)]
     fn hand_over(&mut self, asked: bool) -> bool {
         let Self { slot, hand_over, stay, .. } = self;
         let there = hand_over.until(|| slot.waits());
@@ -139,8 +155,20 @@ impl fmt::Debug for CallerChannel {
 impl CallerChannel {
     /// The calling end of `channel`, to a server in process `pid` that is rung for by `bell` on its virtual processor `home`.
     pub fn new(channel: Channel, station: PeerStation, pid: u32, home: u16, bell: Bell, open_lane: OpenLane) -> Arc<Self> {
+        let far = Far {
+            attention: Attention::new(station.places()),
+            station,
+            home,
+            bell,
+            ringing: AtomicUsize::new(0),
+            donor: Donor::new(pid),
+            pacer: Pacer::default(),
+            closed: AtomicBool::new(false),
+            reason: OnceLock::new(),
+            whole: OnceLock::new(),
+        };
         let channel = Arc::new(Self {
-            far: Arc::new(Far::new(station, pid, home, bell)),
+            far: Arc::new(far),
             channel,
             open_lane,
             pacing: AtomicU8::new(0),
@@ -179,7 +207,13 @@ impl CallerChannel {
 
     /// Closes it. Every call that waits returns with the reason, on whatever thread it waits. The first reason stays.
     pub fn close(&self, reason: Closed) {
-        self.far.end(reason);
+        let _ = self.far.reason.set(reason);
+        self.far.closed.store(true, Ordering::SeqCst);
+        // A caller that announces itself after this fence sees `closed`; one that did before is found asleep below.
+        upcall_os::atomic::fence(upcall_os::atomic::Ordering::SeqCst);
+        if self.far.ringing.load(Ordering::SeqCst) != 0 {
+            relieve(&self.far);
+        }
         for seat in self.kernel.iter().filter_map(OnceLock::get) {
             sleep::retract(&seat.control.sleeper);
             futex::wake(&seat.control.sleeper, u32::MAX, Scope::Shared);
@@ -215,7 +249,6 @@ impl CallerChannel {
     #[inline]
     fn call_and_wait(&self, message: &mut Image, wait: impl Wait) -> Result<(), NoReply> {
         if wait.until().is_abandoned() {
-            cold_path();
             return Err(NoReply::OutOfTime { sent: false });
         }
         match crate::idle::number() {
@@ -233,7 +266,6 @@ impl CallerChannel {
         };
         let outcome = self.call_on_lane(seat, lane, message, wait);
         if self.crowd.waiting.load(Ordering::Relaxed) != 0 {
-            cold_path();
             self.crowd.freed.notify_all();
         }
         outcome
@@ -272,7 +304,6 @@ impl CallerChannel {
             there = self.spin_for_reply(&mut lane, message.tag(), wait.until())?;
         }
         if !there && !self.sleep_for_reply(seat, &lane, wait.until())? {
-            cold_path();
             wait.late().into_iter().for_each(|late| self.abandon(seat, &mut lane, late));
             return Err(NoReply::OutOfTime { sent: true });
         }
@@ -282,7 +313,6 @@ impl CallerChannel {
     #[inline]
     fn take_reply(&self, lane: &mut KernelLane, message: &mut Image) -> Result<(), Closed> {
         if !lane.slot.take(message) || message.call() != lane.calls {
-            cold_path();
             let reason = Closed::Violation("a reply to a call that was not made");
             self.close(reason.clone());
             return Err(reason);
@@ -326,17 +356,6 @@ impl CallerChannel {
     /// A free lane for a kernel thread: lowest first, opened when needed; `None` if all are taken, or another is being opened.
     #[inline]
     fn free_lane(&self, until: Until<'_>) -> Option<TakenLane<'_>> {
-        if let Some(seat) = self.kernel[0].get()
-            && let Some(lane) = self.take_lane(seat)
-        {
-            return Some(Ok((seat, lane)));
-        }
-        self.another_free_lane(until)
-    }
-
-    /// Who calls alone has taken the first one.
-    #[inline(never)]
-    fn another_free_lane(&self, until: Until<'_>) -> Option<TakenLane<'_>> {
         for (number, cell) in self.kernel.iter().enumerate() {
             let seat = match cell.get() {
                 Some(seat) => seat,
@@ -345,18 +364,13 @@ impl CallerChannel {
                     Err(reason) => return Some(Err(reason)),
                 },
             };
-            if let Some(lane) = self.take_lane(seat) {
+            if let Ok(mut lane) = seat.lane.try_lock()
+                && (lane.late.is_none() || self.reclaim(&mut lane))
+            {
                 return Some(Ok((seat, lane)));
             }
         }
         None
-    }
-
-    /// Takes a lane that is open, if it is free.
-    #[inline]
-    fn take_lane<'a>(&self, seat: &'a KernelSeat) -> Option<MutexGuard<'a, KernelLane>> {
-        let mut lane = seat.lane.try_lock().ok()?;
-        (lane.late.is_none() || self.reclaim(&mut lane)).then_some(lane)
     }
 
     /// Takes the reply of an abandoned call for which no thread waits. Whether it has come. Without a thread its result is lost, and what the call brought is free again.
@@ -501,7 +515,6 @@ impl CallerChannel {
     }
 
     /// Sleeps until the reply is there; false if that is not before `ends`.
-    #[inline(never)]
     fn sleep_for_reply(&self, seat: &KernelSeat, lane: &KernelLane, until: Until<'_>) -> Result<bool, Closed> {
         let sleeper = &seat.control.sleeper;
         let _entered = until.abandon.map(|word| word.enter_lane(&seat.control));
@@ -593,6 +606,21 @@ fn no_lane(error: io::Error) -> Closed {
     if error.kind() == io::ErrorKind::BrokenPipe { Closed::PeerEnded } else { Closed::Lane(error.to_string()) }
 }
 
+/// Lets go on who is held up in ringing (os::bell) a channel that is closed now. Empties the bell again and again, for a hostile server may fill it again.
+#[cold]
+fn relieve(far: &Arc<Far>) {
+    far.bell.silence();
+    let far = far.clone();
+    let relief = move || {
+        while far.ringing.load(Ordering::Acquire) != 0 {
+            far.bell.silence();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    // Without a thread the first time has to do.
+    drop(std::thread::Builder::new().name("upcall-relief".into()).stack_size(64 * 1024).spawn(relief));
+}
+
 fn lane_of(channel: &Channel, number: usize) -> Lane {
     channel.lane(number as u16).unwrap_or_else(|| unreachable!("lane {number} is within a channel's lanes"))
 }
@@ -603,6 +631,65 @@ impl Drop for CallerChannel {
             && let Ok(domain) = Domain::current()
         {
             domain.remove_seats(|seat| Arc::ptr_eq(&seat.far, &self.far));
+        }
+    }
+}
+
+impl Far {
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), Closed> {
+        if self.closed.load(Ordering::Acquire) { Err(self.closed().unwrap_or(Closed::Here)) } else { Ok(()) }
+    }
+
+    pub(crate) fn closed(&self) -> Option<Closed> {
+        self.closed.load(Ordering::Acquire).then(|| self.reason.get().cloned().unwrap_or(Closed::Here))
+    }
+
+    /// Whether this kernel thread gave its processor to this server the last time that it gave it to any: only such a one is worth keeping there. Of several that stay, each gives way to the others in vain.
+    #[inline]
+    pub(crate) fn is_handed_again(&self) -> bool {
+        thread_local! {
+            static LAST: Cell<usize> = const { Cell::new(0) };
+        }
+        let own = (&raw const *self).addr();
+        LAST.replace(own) == own
+    }
+
+    /// Counts a call, and says in its request whether the server shall rest after it.
+    #[inline]
+    pub(crate) fn count(&self, request: &mut Image, uncounted: &mut u32) {
+        self.attention.count(uncounted, || self.station.places());
+        if self.attention.rests() {
+            request.ask_to_rest();
+        }
+    }
+
+    /// Whether the server's processor is on ours when it serves the next request; if it sleeps it is brought here.
+    #[inline]
+    fn is_brought(&self, asleep: bool) -> bool {
+        if asleep { self.donor.bring(&self.station, self.home) } else { self.donor.has_brought(&self.station, self.home) }
+    }
+
+    /// Rings from a kernel thread: by a write, the cheapest way. A hostile server can hold that up as long as it could withhold the reply, but nobody else's thread with it;
+    /// after the end see [`relieve`]. One that must not be held up even so, for it has a deadline, has the kernel ring.
+    #[inline]
+    fn ring(&self, in_time: bool) {
+        if in_time && let Ok(clapper) = Clapper::current() {
+            return clapper.ring(&self.bell);
+        }
+        self.ringing.fetch_add(1, Ordering::SeqCst);
+        // Who closes looks at the count after that.
+        if !self.closed.load(Ordering::SeqCst) {
+            self.bell.ring();
+        }
+        self.ringing.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Closes the channel and wakes the callers on all of its lanes. A channel that is gone has none.
+    #[cold]
+    pub(crate) fn close(&self, reason: Closed) {
+        if let Some(channel) = self.whole.get().and_then(Weak::upgrade) {
+            channel.close(reason);
         }
     }
 }

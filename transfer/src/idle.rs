@@ -316,31 +316,32 @@ impl Idle for Processors {
         });
         let Some(lane) = lanes.get(found) else { return };
         let (mut brought, mut stay, mut rest) = (false, false, None);
-        let (mut left, mut turns) = (BATCH, TURNS);
-        while left > 0 {
-            left -= 1;
-            let Some(served) = lane.serve_one(came) else { break };
-            brought |= served.donated;
-            (stay, rest) = (served.stay, Some(served.rest));
-            donated |= served.donated;
-            // What the idle loop would do (`View::hand_back`), without the way there and back: that is longer than all the rest of a call's.
-            let stays = served.donated && served.stay && turns > 0 && lane.is_kernel_threads();
-            if stays && bare == Some(self.0.domain.generation()) && vp.is_free() {
-                if hand_back(|| lane.waits()) {
-                    (left, turns, came) = (BATCH, turns - 1, Came::Spin);
-                    continue;
+        for turn in 0..=TURNS {
+            let mut answered = false;
+            for _ in 0..BATCH {
+                let Some(served) = lane.serve_one(came) else { break };
+                answered = true;
+                brought |= served.donated;
+                (stay, rest) = (served.stay, Some(served.rest));
+                donated |= served.donated;
+                // Who was answered may call again at once; if nobody else can, that is waited for right here, for some round trips. Not on the
+                // processor that it gave us: it cannot call before it has that back.
+                let waits = lane.waits();
+                came = if waits && lane.has_waited() { Came::Wait } else { Came::Spin };
+                let more = waits || !donated && alone && lane.calls_again();
+                // It may want that back before all is served: see `give_back`.
+                if !more || donated && lane.callers_state() == Some(State::Awake(Awake::Running)) {
+                    break;
                 }
-                // Tried, and not again before we sleep.
-                stay = false;
+            }
+            // What the idle loop would do (`View::hand_back`), without the way there and back: that is longer than all the rest of a call's.
+            let stays = brought && stay && answered && turn < TURNS && bare == Some(self.0.domain.generation());
+            if !(stays && lane.is_kernel_threads() && vp.is_free()) {
                 break;
             }
-            // Who was answered may call again at once; if nobody else can, that is waited for right here, for some round trips. Not on the
-            // processor that it gave us: it cannot call before it has that back.
-            let waits = lane.waits();
-            came = if waits && lane.has_waited() { Came::Wait } else { Came::Spin };
-            let more = waits || !donated && alone && lane.calls_again();
-            // It may want that back before all is served: see `give_back`.
-            if !more || donated && lane.callers_state() == Some(State::Awake(Awake::Running)) {
+            if !hand_back(|| lane.waits()) {
+                // Tried, and not again before we sleep.
+                stay = false;
                 break;
             }
         }

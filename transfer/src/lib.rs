@@ -23,8 +23,6 @@
 pub mod caller;
 #[cfg(not(loom))]
 pub mod domain;
-#[cfg(not(loom))]
-mod far;
 pub mod gate;
 #[cfg(not(loom))]
 pub mod handoff;

@@ -4,7 +4,6 @@
 //! URPC's section 3.1 follows in spirit); the adaptation is ours: a fruitful spin doubles the budget, a fruitless one halves it, and now
 //! and then the full budget is tried again, so that a change of habits is noticed.
 
-use std::hint::cold_path;
 use std::time::{Duration, Instant};
 use upcall_os::atomic::{AtomicU32, Ordering};
 use upcall_os::clock;
@@ -147,40 +146,21 @@ const A_SLICE: Duration = Duration::from_micros(500);
 
 impl HandOver {
     /// Gives way until `is_there`, or until it is better to sleep. Returns whether it is there.
-    #[inline(always)]
+    #[inline]
     pub fn until(&mut self, is_there: impl Fn() -> bool) -> bool {
         self.slice = false;
         is_there() || self.give_way_until(is_there)
     }
 
-    /// What runs just after a switch finds nothing in the processor's caches: so what nearly always happens is to be short.
-    #[inline(always)]
+    #[cold]
     fn give_way_until(&mut self, is_there: impl Fn() -> bool) -> bool {
         if self.left_out > 0 {
-            cold_path();
             self.left_out -= 1;
             return false;
         }
-        if self.watched == 0 {
-            upcall_os::processor::give_way();
-            if is_there() {
-                self.offers += 1;
-                self.interval = 0;
-                if self.offers.is_multiple_of(OFFERS_A_LOOK) {
-                    self.watch(clock::tick(), true);
-                }
-                return true;
-            }
-            return self.give_way_again(is_there, None, 1);
-        }
-        self.give_way_again(is_there, Some(Instant::now()), 0)
-    }
-
-    /// Gives way until `is_there`, after so many times already, measured from a beginning or not.
-    #[cold]
-    fn give_way_again(&mut self, is_there: impl Fn() -> bool, begun: Option<Instant>, offers: u32) -> bool {
+        let begun = (self.watched > 0).then(Instant::now);
         let taken = || begun.map_or(Duration::ZERO, |begun| begun.elapsed());
-        let there = offer_until(is_there, || taken() > TAKEN_TOO_LONG, offers);
+        let there = offer_until(is_there, || taken() > TAKEN_TOO_LONG);
         let taken = taken();
         self.offers += 1;
         let well = there && taken <= TAKEN_TOO_LONG;
@@ -194,7 +174,7 @@ impl HandOver {
     }
 
     /// Whether the next offers are measured, after one that went `well` for all that is known, at this tick. Every [so many](OFFERS_A_LOOK) are enough.
-    #[inline(never)]
+    #[inline]
     fn watch(&mut self, tick: u64, well: bool) {
         self.watched = self.watched.saturating_sub(1);
         if self.tick != tick || !well {
@@ -228,7 +208,6 @@ impl Stay {
     #[inline]
     pub fn is_wanted(&mut self, hand_over: &HandOver) -> bool {
         if self.left_out > 0 {
-            cold_path();
             self.left_out -= 1;
             return false;
         }
@@ -239,7 +218,6 @@ impl Stay {
     #[inline]
     pub fn learn(&mut self, hand_over: &HandOver) {
         if hand_over.slice {
-            cold_path();
             self.interval = (self.interval * 4).clamp(LEAST_WITHOUT, MOST_WITHOUT);
             (self.left_out, self.short) = (self.interval, 0);
             return;
@@ -254,13 +232,13 @@ impl Stay {
 /// Gives way to callers who gave us their processor, before we sleep, until `is_there`. False if it is better to sleep: nobody took the offer, or others did. A caller who finds that others
 /// take our offers does not ask for them any more ([`Stay`]), so that they are not measured.
 pub fn hand_back(is_there: impl Fn() -> bool) -> bool {
-    offer_until(is_there, || false, 0)
+    offer_until(is_there, || false)
 }
 
-/// Gives way until `is_there`, [`HAND_OVERS`] times at most, with those `before`, and not again if one has taken `too_long`. Returns whether it is there.
+/// Gives way until `is_there`, [`HAND_OVERS`] times at most and not again if one has taken `too_long`. Returns whether it is there.
 #[inline]
-fn offer_until(is_there: impl Fn() -> bool, too_long: impl Fn() -> bool, before: u32) -> bool {
-    (before..HAND_OVERS).any(|offers| {
+fn offer_until(is_there: impl Fn() -> bool, too_long: impl Fn() -> bool) -> bool {
+    (0..HAND_OVERS).any(|offers| {
         if offers > 0 && too_long() {
             return false;
         }

@@ -2,8 +2,8 @@
 //!
 //! Source: URPC, section 2 (U6 and U7 here).
 
+use crate::caller::Far;
 use crate::domain::Domain;
-use crate::far::Far;
 use crate::handoff::HandOff;
 use crate::wait::{Closed, Late, NoReply, Sleeper, Wait, block_unless, run_late};
 use std::collections::VecDeque;
