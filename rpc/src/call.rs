@@ -197,6 +197,7 @@ impl Binding {
         Ok(R::get(&Decoder::new(span, R::SIZE, limits, Side::Client(self)), 0)?)
     }
 
+    /// Calls with an A-stack, or a segment.
     #[inline(always)]
     pub(crate) fn call_in_memory<A: Put, T>(
         &self,
@@ -207,8 +208,53 @@ impl Binding {
         unread: impl Unread,
         read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
     ) -> Result<T, CallError> {
-        let Terms { near, limits, .. } = terms;
         let wish = len.max(bound.result.load(Ordering::Relaxed) as usize);
+        let stacks = bound.class.and_then(|class| terms.near.stacks.get(class)).filter(|stacks| wish <= stacks.size);
+        // As most calls are, without a look at what else they may need.
+        if terms.until.is_for_ever()
+            && let Some(stacks) = stacks
+            && let Some(astack) = AStack::try_take(terms.near, stacks)
+            && let Some(room) = astack.room()
+        {
+            point(Point::ClientTook);
+            let mut message = Image::new(0, bound.tag, astack.number());
+            if len <= INLINE {
+                Encoder::block(Room::of_words(&mut message.values), args, terms.limits, None)?;
+                message.place(Place::Inline, 0, len as u32);
+            } else {
+                Encoder::block(room, args, terms.limits, None)?;
+                message.place(Place::AStack, 0, len as u32);
+            }
+            point(Point::ClientWrote);
+            self.send_for_ever(terms.near, &mut message)?;
+            point(Point::ClientAnswered);
+            let results = match message.values_in() {
+                Some(Place::AStack) => room.part(0, message.len()),
+                Some(Place::Inline) => Span::of_words(&message.values).part(0, message.len()),
+                _ => None,
+            };
+            if let (outcome::DONE, Some(results)) = (message.tag(), results) {
+                let read = read(results);
+                point(Point::ClientRead);
+                return read;
+            }
+            return self.finish(bound, terms, &message, (Some(astack), None), unread, read);
+        }
+        self.call_uncommonly(bound, terms, (len, wish), args, unread, read)
+    }
+
+    /// The same for calls that may not take long, and those for which there is no A-stack.
+    #[inline(never)]
+    fn call_uncommonly<A: Put, T>(
+        &self,
+        bound: &Bound,
+        terms: Terms<'_>,
+        (len, wish): (usize, usize),
+        args: &A,
+        unread: impl Unread,
+        read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        let Terms { near, limits, .. } = terms;
         let stacks = bound.class.and_then(|class| near.stacks.get(class)).filter(|stacks| wish <= stacks.size);
         let mut astack = match stacks {
             Some(stacks) => match AStack::try_take(near, stacks) {
@@ -240,14 +286,22 @@ impl Binding {
         point(Point::ClientWrote);
         self.send(terms, &mut request, &mut astack, &mut segment, unread)?;
         point(Point::ClientAnswered);
-        // As most replies are, read without a detour by which results would be moved.
-        if request.tag() == outcome::DONE && request.values_in() == Some(Place::AStack) {
-            let read = read(results_in(astack.as_ref(), &request)?);
-            point(Point::ClientRead);
-            return read;
-        }
-        let held = (request.tag() == outcome::HELD).then_some(request.values[1]);
-        let result = self.results(terms, &request, astack, segment, unread, read);
+        self.finish(bound, terms, &request, (astack, segment), unread, read)
+    }
+
+    /// Reads a call's results, and remembers how long they are if it brought no room for them.
+    #[inline(never)]
+    fn finish<T>(
+        &self,
+        bound: &Bound,
+        terms: Terms<'_>,
+        reply: &Image,
+        (astack, segment): (Option<AStack<'_>>, Option<TakenSegment<'_>>),
+        unread: impl Unread,
+        read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        let held = (reply.tag() == outcome::HELD).then_some(reply.values[1]);
+        let result = self.results(terms, reply, astack, segment, unread, read);
         point(Point::ClientRead);
         // Only a length that was there is believed, and brought room for the next time.
         if let (Ok(_), Some(Ok(len @ ..=MOST_REMEMBERED))) = (&result, held.map(u32::try_from)) {

@@ -63,6 +63,34 @@ fn a_caller_who_never_stops_leaves_room_for_others() {
     all.confine().expect("all processors");
 }
 
+/// A server with one processor of its own, which a caller has brought to another one after a sleep, goes back there when calls follow each other closely.
+#[test]
+fn a_server_goes_back_to_its_own_processor() {
+    let _alone = alone();
+    let all = Processors::allowed().expect("where we may run");
+    let [first, second] = [0, 1].map(|at| all.iter().nth(at));
+    let (Some(first), Some(second)) = (first, second) else { return println!("    skipped: one processor") };
+    let place = place();
+    // Each party inherits where it may run.
+    Processors::only(first).confine().expect("one processor");
+    let server = place.serve("trial");
+    Processors::only(second).confine().expect("one processor");
+    let mut client = place.client();
+    all.confine().expect("all processors");
+    client.ask("bind trial").expect_ok("binding");
+    let parties = [server.pid(), client.pid()];
+    let both = || parties.map(switches).iter().sum::<u64>();
+    let mut most = 0;
+    for _ in 0..20 {
+        std::thread::sleep(Duration::from_millis(5));
+        let before = both();
+        client.ask("nulls 5000").expect_ok("calls");
+        most = most.max(both() - before);
+    }
+    println!("    at most {most} switches for 5000 calls after a sleep");
+    assert!(most < 2500, "{most} switches for 5000 calls: client and server share a processor");
+}
+
 /// How many crossings the parties have made, each of them. `None`: they do not count.
 fn crossings(parties: [&mut Party; 2]) -> Option<[u64; 2]> {
     let [Some(server), Some(client)] = parties.map(|party| party.ask("crossings").numbers("crossings").first().copied()) else {

@@ -304,9 +304,11 @@ impl View {
         there
     }
 
-    /// Whether one caller is all that we serve, on the only processor that we may run on, and we call nobody.
+    /// Whether one caller is all that we serve, on the only processor that is ours, and we call nobody.
     pub(super) fn is_bare(&self) -> bool {
-        self.single && self.lanes.len() == 1 && self.seats.is_empty() && self.others.is_empty()
+        let alone = self.lanes.len() == 1 && self.seats.is_empty() && self.others.is_empty();
+        // One that was brought here from another processor goes back there when calls follow each other closely.
+        self.single && alone && self.home.as_ref().is_some_and(|home| home.contains(processor::current()))
     }
 
     /// Whether somebody that we wait for is on this processor, or may be.
