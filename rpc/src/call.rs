@@ -55,11 +55,17 @@ pub(crate) struct Terms<'a> {
 }
 
 impl Terms<'_> {
-    /// Bytes of values for which a request has room: less if it says when its caller gives up.
+    /// As [`inline_room`].
     #[inline]
     pub(crate) fn inline(&self) -> usize {
-        if self.until.ends.is_none() { INLINE } else { TIMED_INLINE }
+        inline_room(self.until)
     }
+}
+
+/// Bytes of values for which a request has room: less if it says when its caller gives up.
+#[inline]
+pub(crate) fn inline_room(until: Until<'_>) -> usize {
+    if until.ends.is_none() { INLINE } else { TIMED_INLINE }
 }
 
 impl Binding {

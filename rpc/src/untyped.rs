@@ -4,6 +4,7 @@
 //! ([`Pieces`]), each from where the caller has it, so that long values are still copied once. Results are read by a closure, from where the server wrote them.
 
 use crate::binding::{Binding, Way};
+use crate::call::inline_room;
 use crate::decode::{Decoder, Malformed, Side};
 use crate::encode::{Encoder, Fault, piece};
 use crate::error::CallError;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use upcall_os::fault::{Point, point};
 use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place};
 use upcall_shm::span::Span;
+use upcall_transfer::Until;
 
 /// The values of a message that travel in its slot.
 pub type Words = [u64; INLINE / 8];
@@ -104,42 +106,44 @@ impl Binding {
     #[inline]
     pub fn call_words(&self, number: u16, words: &mut Words, len: usize) -> Result<(), CallError> {
         let number = self.first + number;
-        let bound = &self.inner.procedures[usize::from(number)];
-        let read = |to: &mut Words, span: Span<'_>| {
-            // The last word may be a part of one.
-            let (mut block, len) = ([0; INLINE], span.len().min(INLINE));
-            let _ = span.copy_out(0, &mut block[..len]);
-            to.iter_mut().zip(block.as_chunks().0).for_each(|(word, bytes)| *word = u64::from_le_bytes(*bytes));
-            Ok(())
+        let until = self.until();
+        let near = match &self.inner.way {
+            Way::Near(near) if len <= inline_room(until) => near,
+            _ => return self.call_words_elsewhere(number, words, len, until),
         };
-        let Way::Near(near) = &self.inner.way else {
-            let mut block = [0; INLINE];
-            Span::of_words(words).copy_out(0, &mut block);
-            return self.call_far(number, len, &Pieces::whole(&block[..len]), ignore, |span| read(words, span));
-        };
-        let terms = self.terms(near, number, self.until());
-        if len > terms.inline() {
-            let mut block = [0; INLINE];
-            Span::of_words(words).copy_out(0, &mut block);
-            return self.call_in_memory(bound, terms, len, &Pieces::whole(&block[..len]), ignore, |span| read(words, span));
-        }
-        let mut message = Image::new(0, bound.tag, NO_ASTACK);
+        let mut message = Image::new(0, self.inner.procedures[usize::from(number)].tag, NO_ASTACK);
         if len > 0 {
             carry(words, &mut message.values, len);
             message.place(Place::Inline, 0, len as u32);
         }
         point(Point::ClientWrote);
-        if terms.until.is_for_ever() {
+        if until.is_for_ever() {
             self.send_for_ever(near, &mut message)?;
         } else {
-            self.send_until(terms, &mut message, &mut None, &mut None, ignore)?;
+            self.send_until(self.terms(near, number, until), &mut message, &mut None, &mut None, ignore)?;
         }
         point(Point::ClientAnswered);
         if message.tag() == outcome::DONE && message.values_in() == Some(Place::Inline) {
             carry(&message.values, words, message.len());
             return Ok(());
         }
-        self.uncommon(terms, &message, None, None, ignore, |span| read(words, span))
+        self.uncommon(self.terms(near, number, until), &message, None, None, ignore, |span| read_words(words, span))
+    }
+
+    /// The same to another machine, and where a deadline leaves no room in the slot.
+    #[cold]
+    #[inline(never)]
+    fn call_words_elsewhere(&self, number: u16, words: &mut Words, len: usize, until: Until<'_>) -> Result<(), CallError> {
+        let mut block = [0; INLINE];
+        Span::of_words(words).copy_out(0, &mut block);
+        let args = Pieces::whole(&block[..len]);
+        match &self.inner.way {
+            Way::Near(near) => {
+                let (bound, terms) = (&self.inner.procedures[usize::from(number)], self.terms(near, number, until));
+                self.call_in_memory(bound, terms, len, &args, ignore, |span| read_words(words, span))
+            }
+            Way::Far(_) => self.call_far(number, len, &args, ignore, |span| read_words(words, span)),
+        }
     }
 
     /// Calls procedure `number` with a block in pieces, and has its results read by `read`. If the call is given up, `late` reads them when they come, for the
@@ -192,6 +196,14 @@ fn carry(from: &Words, to: &mut Words, len: usize) {
         1..=8 => to[0] = from[0],
         _ => *to = *from,
     }
+}
+
+fn read_words(to: &mut Words, span: Span<'_>) -> Result<(), CallError> {
+    // The last word may be a part of one.
+    let (mut block, len) = ([0; INLINE], span.len().min(INLINE));
+    let _ = span.copy_out(0, &mut block[..len]);
+    to.iter_mut().zip(block.as_chunks().0).for_each(|(word, bytes)| *word = u64::from_le_bytes(*bytes));
+    Ok(())
 }
 
 /// For results without resources.

@@ -3,6 +3,7 @@
 use super::names::{parameter, snake};
 use super::{Generator, Side};
 use crate::model::{Procedure, ProcedureKind, Shape, Type, TypeId};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Bytes that a message carries itself.
@@ -182,11 +183,13 @@ impl Generator<'_> {
         // What is not written is not read, but padding between arguments is sent, and a server may answer with less than it should.
         let zero = if procedure.args.size.max(procedure.results.size) > 8 { " = {0}" } else { "" };
         let mut body = format!("    uint64_t words_[UPCALL_WORDS]{zero};\n    upcall_status status_;\n");
-        if zero.is_empty() {
+        let method = matches!(procedure.kind, ProcedureKind::Method(_));
+        let whole = if method { None } else { self.whole_words(procedure, values) };
+        if zero.is_empty() && whole.as_ref().is_none_or(Vec::is_empty) {
             body.push_str("    words_[0] = 0;\n");
         }
-        let method = matches!(procedure.kind, ProcedureKind::Method(_));
-        for (position, (param, value)) in procedure.params.iter().zip(values).enumerate() {
+        body.extend(whole.iter().flatten().map(String::as_str));
+        for (position, (param, value)) in procedure.params.iter().zip(values).enumerate().filter(|_| whole.is_none()) {
             let code = if method && position == 0 {
                 "words_[0] = upcall_resource_number((const upcall_resource *)self);".to_owned()
             } else {
@@ -208,6 +211,17 @@ impl Generator<'_> {
         }
         body.push_str("    return status_;\n");
         body
+    }
+
+    /// Statements that write arguments that are all numbers, each word at once: what is written in parts has to leave the processor's store buffer before it can be read as a whole.
+    fn whole_words(&self, procedure: &Procedure, values: &[String]) -> Option<Vec<String>> {
+        let mut words = BTreeMap::<u64, Vec<String>>::new();
+        for (param, value) in procedure.params.iter().zip(values) {
+            let (number, shift) = (self.number(&param.ty, value)?, param.offset % 8 * 8);
+            let part = if shift == 0 { format!("(uint64_t)({number})") } else { format!("(uint64_t)({number}) << {shift}") };
+            words.entry(param.offset / 8).or_default().push(part);
+        }
+        Some(words.into_iter().map(|(at, parts)| format!("    words_[{at}] = {};\n", parts.join(" | "))).collect())
     }
 
     fn by_block(

@@ -28,18 +28,23 @@ pub(super) type From<'a> = (&'a str, &'a str);
 type Part = (Type, u64, String);
 
 impl Generator<'_> {
+    /// `value` as the unsigned number that is written for it; `None` if it is not written as one.
+    pub(super) fn number(&self, ty: &Type, value: &str) -> Option<String> {
+        match self.model.resolve(ty) {
+            Type::Bool => Some(format!("{value} ? 1 : 0")),
+            Type::U8 | Type::U16 | Type::U32 | Type::Char | Type::U64 => Some(value.to_owned()),
+            Type::S8 | Type::S16 | Type::S32 | Type::S64 => Some(format!("(uint{}_t){value}", self.model.layout(ty).size * 8)),
+            Type::Named(id) if matches!(self.model.def(*id).shape, Shape::Enum(_) | Shape::Flags(_)) => Some(value.to_owned()),
+            _ => None,
+        }
+    }
+
     /// A statement that writes `value` at `place` by the writer `w`.
     pub(super) fn put(&mut self, ty: &Type, side: Side, home: usize, place: &str, value: &str, w: &str) -> String {
+        if let Some(number) = self.number(ty, value) {
+            return format!("upcall_put_{}({place}, {number});", self.model.layout(ty).size);
+        }
         match self.model.resolve(ty).clone() {
-            Type::Bool => format!("upcall_put_1({place}, {value} ? 1 : 0);"),
-            Type::U8 => format!("upcall_put_1({place}, {value});"),
-            Type::S8 => format!("upcall_put_1({place}, (uint8_t){value});"),
-            Type::U16 => format!("upcall_put_2({place}, {value});"),
-            Type::S16 => format!("upcall_put_2({place}, (uint16_t){value});"),
-            Type::U32 | Type::Char => format!("upcall_put_4({place}, {value});"),
-            Type::S32 => format!("upcall_put_4({place}, (uint32_t){value});"),
-            Type::U64 => format!("upcall_put_8({place}, {value});"),
-            Type::S64 => format!("upcall_put_8({place}, (uint64_t){value});"),
             Type::F32 => format!("upcall_put_f32({place}, {value});"),
             Type::F64 => format!("upcall_put_f64({place}, {value});"),
             Type::String => format!("upcall_put_string({w}, {place}, {value});"),
@@ -49,9 +54,6 @@ impl Generator<'_> {
             Type::List(t) if self.number_name(&t).is_some() => {
                 let stride = self.model.layout(&t).size;
                 format!("upcall_put_list({w}, {place}, {value}.data, {value}.len, {stride});")
-            }
-            Type::Named(id) if matches!(self.model.def(id).shape, Shape::Enum(_) | Shape::Flags(_)) => {
-                format!("upcall_put_{}({place}, {value});", self.model.layout(ty).size)
             }
             _ => {
                 let name = self.helper(Helper::Put, ty, side, home);
