@@ -171,7 +171,7 @@ impl Binding {
     }
 
     /// The same binding, with a deadline for each call that is made by this clone or by a handle that it returns: who has waited for `deadline` returns with
-    /// [`CallError::Aborted`]. `None`: calls wait until the reply is there or the server ends. A thread that has a deadline itself
+    /// [`CallError::Aborted`](crate::CallError::Aborted). `None`: calls wait until the reply is there or the server ends. A thread that has a deadline itself
     /// (`upcall::thread::with_deadline`), or runs a call whose caller has one, does not wait beyond that either: a deadline travels with the calls that are made on behalf of a call, from domain to domain.
     ///
     /// A call that was sent goes on in the server, and its result is dropped when it comes. Until then it keeps its A-stack, and one of the 32 calls that kernel threads, or of
@@ -181,7 +181,7 @@ impl Binding {
         Self { deadline, ..self.clone() }
     }
 
-    /// The same binding, whose calls, if they are made by this clone or by a handle that it returns, are given up when [`Abandon::abandon`] is called on `word`: they return [`CallError::Aborted`] then, as at a
+    /// The same binding, whose calls, if they are made by this clone or by a handle that it returns, are given up when [`Abandon::abandon`] is called on `word`: they return [`CallError::Aborted`](crate::CallError::Aborted) then, as at a
     /// deadline. From any thread, also when the server is stopped or never answers.
     #[must_use]
     pub fn with_abandon(&self, word: &Abandon) -> Self {

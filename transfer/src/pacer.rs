@@ -115,7 +115,7 @@ impl GiveWay {
 /// If that does not bring the reply at once, then the procedure takes long or others want the processor too, and sleeping is better: who gives way
 /// goes to the end of their queue. After each such time it is left out for longer.
 ///
-/// Who takes such an offer keeps the processor until the kernel's tick. So offers are measured only if ticks follow each other more closely than [`OFFERS_A_TICK`], and then [for a while](WATCHED):
+/// Who takes such an offer keeps the processor until the kernel's tick. So offers are measured only if ticks follow each other more closely than `OFFERS_A_TICK`, and then for a while (`WATCHED`):
 /// to look at the exact clock twice takes a thirtieth of the whole hand-off, to ask for the tick next to nothing.
 #[derive(Debug, Default)]
 pub struct HandOver {

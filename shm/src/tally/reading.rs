@@ -24,7 +24,7 @@ pub struct Reading {
     pub address: Option<SocketAddr>,
     /// When it was bound, as a moment of `upcall_os::clock`.
     pub since: u64,
-    /// Calls by how they ended, in the order of [`Outcome`].
+    /// Calls by how they ended, in the order of [`Outcome`](super::Outcome).
     pub outcomes: [u64; OUTCOMES],
     /// The same calls by how the server came to them, in the order of [`Came`].
     pub came: [u64; WAYS],
