@@ -26,6 +26,8 @@
 use crate::span::{Room, Span};
 use std::fmt;
 use std::ops::Deref;
+#[cfg(not(loom))]
+use std::ptr::NonNull;
 use upcall_os::atomic::{AtomicU64, Ordering};
 
 /// A header is no other word than 0 if this is set.
@@ -98,24 +100,62 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// The most bytes of payload in a queue of so many words: what always fits in when the queue is empty, wherever the next message begins.
-const fn most(capacity: usize) -> usize {
-    (capacity / 2 - 1) * 8
+/// The most words of a queue: the length of a message is told in 32 bits.
+const LARGEST: usize = 1 << 29;
+
+/// The words of a queue, as both ends see them.
+#[derive(Debug)]
+struct Memory<W> {
+    words: W,
+    mask: u64,
 }
 
-/// # Panics
-/// There are fewer than four words, or not a power of two.
-fn checked(capacity: usize) -> u64 {
-    assert!(capacity >= 4 && capacity.is_power_of_two(), "a queue has a power of two of words, four at least, not {capacity}");
-    capacity as u64 - 1
+impl<W: Deref<Target = [AtomicU64]>> Memory<W> {
+    fn new(words: W) -> Self {
+        let capacity = words.len();
+        assert!(
+            capacity.is_power_of_two() && (4..=LARGEST).contains(&capacity),
+            "a queue has a power of two of words, from 4 to {LARGEST}, not {capacity}"
+        );
+        Self { words, mask: capacity as u64 - 1 }
+    }
+
+    #[inline(always)]
+    fn capacity(&self) -> u64 {
+        self.mask + 1
+    }
+
+    /// Words of the longest message, its header included: what always fits when the queue is empty, wherever the next message begins.
+    #[inline(always)]
+    fn longest(&self) -> u64 {
+        self.capacity() / 2
+    }
+
+    #[inline(always)]
+    fn word(&self, position: u64) -> &AtomicU64 {
+        &self.words[(position & self.mask) as usize]
+    }
+
+    /// Words from a position to the end of the memory.
+    #[inline(always)]
+    fn left(&self, position: u64) -> u64 {
+        self.capacity() - (position & self.mask)
+    }
+
+    /// The words of the payload of the message of so many that lies at `position`.
+    #[cfg(not(loom))]
+    #[inline]
+    fn payload(&self, position: u64, size: u64) -> NonNull<u8> {
+        let first = (position & self.mask) as usize + 1;
+        NonNull::from(&self.words[first..first + size as usize - 1]).cast()
+    }
 }
 
 /// The sending end.
 #[derive(Debug)]
 pub struct Outgoing<W, D> {
-    words: W,
+    memory: Memory<W>,
     disposed: D,
-    mask: u64,
     /// Where the next header goes.
     next: u64,
     /// What lies before may be written: as of the last look at the receiver's word.
@@ -127,15 +167,15 @@ impl<W: Deref<Target = [AtomicU64]>, D: Deref<Target = AtomicU64>> Outgoing<W, D
     /// The sending end of a queue that nothing was sent through yet: all of its words are 0, and so is the receiver's.
     ///
     /// # Panics
-    /// There are fewer than four words, or not a power of two.
+    /// There are fewer than four words, more than 2^29, or not a power of two.
     pub fn new(words: W, disposed: D) -> Self {
-        let mask = checked(words.len());
-        Self { words, disposed, mask, next: 0, until: mask + 1, sent: 0 }
+        let memory = Memory::new(words);
+        Self { until: memory.capacity(), memory, disposed, next: 0, sent: 0 }
     }
 
     /// The most bytes of payload that it takes.
     pub fn most(&self) -> usize {
-        most(self.words.len())
+        (self.memory.longest() as usize - 1) * 8
     }
 
     /// Whether all that was launched has been disposed of, for all that the receiver has said. It does not say so at once ([`Incoming::tell`]).
@@ -164,10 +204,10 @@ impl<W: Deref<Target = [AtomicU64]>, D: Deref<Target = AtomicU64>> Outgoing<W, D
     #[inline]
     pub fn describe(&mut self, handler: u16, len: usize) -> Result<Draft<'_, W, D>, Refused> {
         let size = words_of(len);
-        if size > self.words.len() as u64 / 2 {
+        if size > self.memory.longest() {
             return Err(Refused::TooLong { most: self.most() });
         }
-        let left = self.mask + 1 - (self.next & self.mask);
+        let left = self.memory.left(self.next);
         let begin = if size <= left { self.next } else { self.next + left };
         let end = begin + size;
         // One more for the 0 in the place of the next header.
@@ -181,17 +221,12 @@ impl<W: Deref<Target = [AtomicU64]>, D: Deref<Target = AtomicU64>> Outgoing<W, D
     #[cold]
     fn look(&mut self, end: u64) -> Result<(), Refused> {
         let disposed = self.disposed.load(Ordering::Acquire);
-        let until = disposed.wrapping_add(self.mask + 1);
+        let until = disposed.wrapping_add(self.memory.capacity());
         if disposed > self.next || until < self.until {
             return Err(Refused::Violation);
         }
         self.until = until;
         if end < until { Ok(()) } else { Err(Refused::Full) }
-    }
-
-    #[inline(always)]
-    fn word(&self, position: u64) -> &AtomicU64 {
-        &self.words[(position & self.mask) as usize]
     }
 }
 
@@ -213,18 +248,18 @@ impl<W: Deref<Target = [AtomicU64]>, D: Deref<Target = AtomicU64>> Draft<'_, W, 
     /// It is none of the payload's.
     #[inline]
     pub fn put(&self, at: usize, word: u64) {
-        let position = self.begin + 1 + at as u64;
-        assert!(position < self.end, "word {at} of a message of {} bytes", self.len);
-        self.queue.word(position).store(word, Ordering::Relaxed);
+        let words = self.end - self.begin - 1;
+        assert!((at as u64) < words, "word {at} of a message of {} bytes", self.len);
+        self.queue.memory.word(self.begin + 1 + at as u64).store(word, Ordering::Relaxed);
     }
 
     /// Where the payload goes, for writing bytes.
     #[cfg(not(loom))]
     pub fn room(&mut self) -> Room<'_> {
-        let first = ((self.begin + 1) & self.queue.mask) as usize;
-        let words = if self.len == 0 { &[] } else { &self.queue.words[first..first + (self.end - self.begin) as usize - 1] };
-        // SAFETY: the words live as long as the queue, whose sending end is borrowed by this draft alone, and shared memory is only ever touched by atomic or opaque accesses.
-        unsafe { Room::new(std::ptr::NonNull::from(words).cast(), self.len as usize) }
+        let payload = self.queue.memory.payload(self.begin, self.end - self.begin);
+        // SAFETY: as many words are there as the length needs; they live as long as the queue, whose sending end is borrowed by this draft alone, and shared memory is only ever touched by atomic or opaque
+        // accesses.
+        unsafe { Room::new(payload, self.len as usize) }
     }
 
     /// Launches it: with one store it is there, as a whole.
@@ -232,12 +267,12 @@ impl<W: Deref<Target = [AtomicU64]>, D: Deref<Target = AtomicU64>> Draft<'_, W, 
     pub fn launch(self) {
         let Self { queue, handler, len, begin, end } = self;
         let header = header(handler, len, queue.sent);
-        queue.word(end).store(0, Ordering::Relaxed);
+        queue.memory.word(end).store(0, Ordering::Relaxed);
         if begin == queue.next {
-            queue.word(begin).store(header, Ordering::Release);
+            queue.memory.word(begin).store(header, Ordering::Release);
         } else {
-            queue.word(begin).store(header, Ordering::Relaxed);
-            queue.word(queue.next).store(THERE | ELSEWHERE, Ordering::Release);
+            queue.memory.word(begin).store(header, Ordering::Relaxed);
+            queue.memory.word(queue.next).store(THERE | ELSEWHERE, Ordering::Release);
         }
         queue.bring_near(end);
         queue.next = end;
@@ -251,7 +286,7 @@ impl<W: Deref<Target = [AtomicU64]>, D: Deref<Target = AtomicU64>> Outgoing<W, D
     fn bring_near(&self, end: u64) {
         const LINE: u64 = 8;
         if (self.next ^ end) & !(LINE - 1) != 0 && end + 3 * LINE < self.until {
-            prefetch_to_write(self.word(end + 2 * LINE));
+            prefetch_to_write(self.memory.word(end + 2 * LINE));
         }
     }
 }
@@ -270,9 +305,8 @@ fn prefetch_to_write(word: &AtomicU64) {
 /// The receiving end.
 #[derive(Debug)]
 pub struct Incoming<W, D> {
-    words: W,
+    memory: Memory<W>,
     disposed: D,
-    mask: u64,
     /// Where the next header is.
     next: u64,
     /// What the sender was told of.
@@ -284,16 +318,15 @@ impl<W: Deref<Target = [AtomicU64]>, D: Deref<Target = AtomicU64>> Incoming<W, D
     /// The receiving end of a queue that nothing was taken from yet.
     ///
     /// # Panics
-    /// There are fewer than four words, or not a power of two.
+    /// There are fewer than four words, more than 2^29, or not a power of two.
     pub fn new(words: W, disposed: D) -> Self {
-        let mask = checked(words.len());
-        Self { words, disposed, mask, next: 0, told: 0, taken: 0 }
+        Self { memory: Memory::new(words), disposed, next: 0, told: 0, taken: 0 }
     }
 
     /// Whether a message is there. One load, of a line that stays in this processor's cache until the sender writes it.
     #[inline]
     pub fn waits(&self) -> bool {
-        self.word(self.next).load(Ordering::Acquire) != 0
+        self.memory.word(self.next).load(Ordering::Acquire) != 0
     }
 
     /// The next message, where it lies; `None` if none is there. It stays the next one until it is disposed of.
@@ -302,7 +335,7 @@ impl<W: Deref<Target = [AtomicU64]>, D: Deref<Target = AtomicU64>> Incoming<W, D
     /// The sender breaks the rules: see [`Violation`]. From then on nothing else is received.
     #[inline]
     pub fn peek(&mut self) -> Result<Option<Arrived<'_, W, D>>, Violation> {
-        let mut header = self.word(self.next).load(Ordering::Acquire);
+        let mut header = self.memory.word(self.next).load(Ordering::Acquire);
         if header == 0 {
             return Ok(None);
         }
@@ -311,8 +344,7 @@ impl<W: Deref<Target = [AtomicU64]>, D: Deref<Target = AtomicU64>> Incoming<W, D
         }
         let (count, handler, len) = ((header >> 48 & SEQUENCE) as u16, (header >> 32) as u16, header as u32);
         let size = words_of(len as usize);
-        let left = self.mask + 1 - (self.next & self.mask);
-        let limit = left.min(self.words.len() as u64 / 2);
+        let limit = self.memory.left(self.next).min(self.memory.longest());
         if header & (THERE | ELSEWHERE) != THERE || u64::from(count) != self.taken & SEQUENCE || size > limit {
             return Err(self.violation(header, size > limit));
         }
@@ -321,16 +353,16 @@ impl<W: Deref<Target = [AtomicU64]>, D: Deref<Target = AtomicU64>> Incoming<W, D
 
     #[cold]
     fn go_on_at_the_beginning(&mut self, header: u64) -> Result<u64, Violation> {
-        let at = self.next & self.mask;
-        if header != THERE | ELSEWHERE || at == 0 {
+        let left = self.memory.left(self.next);
+        if header != THERE | ELSEWHERE || left == self.memory.capacity() {
             return Err(Violation::NoHeader(header));
         }
         // Published with what sent us there.
-        let header = self.word(0).load(Ordering::Relaxed);
+        let header = self.memory.word(0).load(Ordering::Relaxed);
         if header & (THERE | ELSEWHERE) != THERE {
             return Err(Violation::NoHeader(header));
         }
-        self.next += self.mask + 1 - at;
+        self.next += left;
         Ok(header)
     }
 
@@ -350,11 +382,6 @@ impl<W: Deref<Target = [AtomicU64]>, D: Deref<Target = AtomicU64>> Incoming<W, D
             self.told = self.next;
             self.disposed.store(self.next, Ordering::Release);
         }
-    }
-
-    #[inline(always)]
-    fn word(&self, position: u64) -> &AtomicU64 {
-        &self.words[(position & self.mask) as usize]
     }
 }
 
@@ -389,18 +416,17 @@ impl<W: Deref<Target = [AtomicU64]>, D: Deref<Target = AtomicU64>> Arrived<'_, W
     /// A word of the payload; `None` beyond its end. The last one may be a part of one.
     #[inline]
     pub fn word(&self, at: usize) -> Option<u64> {
-        let at = 1 + at as u64;
-        (at < self.size).then(|| self.queue.word(self.queue.next + at).load(Ordering::Relaxed))
+        let at = at as u64;
+        (at < self.size - 1).then(|| self.queue.memory.word(self.queue.next + 1 + at).load(Ordering::Relaxed))
     }
 
     /// The payload.
     #[cfg(not(loom))]
     #[inline]
     pub fn payload(&self) -> Span<'_> {
-        let first = ((self.queue.next + 1) & self.queue.mask) as usize;
-        let words = if self.len == 0 { &[] } else { &self.queue.words[first..first + self.size as usize - 1] };
-        // SAFETY: the words live as long as the queue, and shared memory is only ever touched by atomic or opaque accesses.
-        unsafe { Span::new(std::ptr::NonNull::from(words).cast(), self.len as usize) }
+        let payload = self.queue.memory.payload(self.queue.next, self.size);
+        // SAFETY: as many words are there as the length needs; they live as long as the queue, and shared memory is only ever touched by atomic or opaque accesses.
+        unsafe { Span::new(payload, self.len as usize) }
     }
 
     /// Disposes of it: the next one appears, and what it took is the sender's again.
@@ -409,7 +435,7 @@ impl<W: Deref<Target = [AtomicU64]>, D: Deref<Target = AtomicU64>> Arrived<'_, W
         let Self { queue, size, .. } = self;
         queue.next += size;
         queue.taken += 1;
-        if queue.next - queue.told > queue.mask / 4 {
+        if queue.next - queue.told > queue.memory.mask / 4 {
             queue.tell();
         }
     }
@@ -436,7 +462,7 @@ mod tests {
     fn receive(incoming: &mut Receiving) -> Option<(u16, Vec<u64>)> {
         let arrived = incoming.peek().unwrap()?;
         let words = (0..arrived.len() / 8).map(|at| arrived.word(at).unwrap()).collect();
-        assert_eq!(arrived.word(arrived.len().div_ceil(8)), None);
+        assert_eq!([arrived.len().div_ceil(8), usize::MAX].map(|beyond| arrived.word(beyond)), [None; 2]);
         let message = (arrived.handler(), words);
         arrived.dispose();
         Some(message)
@@ -518,6 +544,13 @@ mod tests {
         assert!(!incoming.waits() && incoming.peek().unwrap().is_none());
         outgoing.try_send(2, &[3]).unwrap();
         assert_eq!(receive(&mut incoming), Some((2, vec![3])));
+    }
+
+    #[test]
+    #[should_panic(expected = "of a message of 8 bytes")]
+    fn nothing_is_written_beside_a_message() {
+        let (mut outgoing, ..) = queue(8);
+        outgoing.describe(1, 8).unwrap().put(usize::MAX, 1);
     }
 
     #[test]
