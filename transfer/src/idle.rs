@@ -16,6 +16,8 @@
 //! One that was brought to a caller's processor serves that caller's calls first, and gives the processor back when they are answered, or when the caller has something to run there
 //! itself (URPC, section 3.1.2; U10, U11): it goes on elsewhere, or sleeps. If the caller asks it to stay ([`Stay`](crate::pacer::Stay)), and all its callers are on this processor, it gives way before it sleeps: twice at most, and not after others have
 //! taken the processor for longer. A call that comes meanwhile finds it awake, and takes a yield on each side in place of a wake and a sleep. No wake can be lost by that: who gives way is awake, and looks again.
+//! A server that has one caller, a kernel thread, and one processor of its own, where that caller is too, gives way right after the answer, without the way round by this loop (`work`): as long as it has no thread that is ready or
+//! waits for a time, nobody's lane has come or gone, and `TURNS` times in a row.
 
 mod stacks;
 mod view;
@@ -316,11 +318,9 @@ impl Idle for Processors {
         });
         let Some(lane) = lanes.get(found) else { return };
         let (mut brought, mut stay, mut rest) = (false, false, None);
-        for turn in 0..=TURNS {
-            let mut answered = false;
+        'turns: for turn in 0..=TURNS {
             for _ in 0..BATCH {
-                let Some(served) = lane.serve_one(came) else { break };
-                answered = true;
+                let Some(served) = lane.serve_one(came) else { break 'turns };
                 brought |= served.donated;
                 (stay, rest) = (served.stay, Some(served.rest));
                 donated |= served.donated;
@@ -335,7 +335,7 @@ impl Idle for Processors {
                 }
             }
             // What the idle loop would do (`View::hand_back`), without the way there and back: that is longer than all the rest of a call's.
-            let stays = brought && stay && answered && turn < TURNS && bare == Some(self.0.domain.generation());
+            let stays = brought && stay && turn < TURNS && bare == Some(self.0.domain.generation());
             if !(stays && lane.is_kernel_threads() && vp.is_free()) {
                 break;
             }

@@ -318,7 +318,7 @@ impl ServerLane {
     #[inline]
     pub(crate) fn has_waited(&self) -> bool {
         // A kernel thread has one call at a time.
-        matches!(self.queue, Queue::Rings(..))
+        !self.is_kernel_threads()
     }
 
     /// Whether its caller is a kernel thread.
