@@ -249,7 +249,7 @@ impl Binding {
         self.call_uncommonly(bound, terms, (len, wish), args, unread, read)
     }
 
-    /// The same for calls that may not take long, and those for which there is no A-stack.
+    /// The same for calls with a deadline or a word that gives them up, and those for which there is no A-stack.
     #[inline(never)]
     fn call_uncommonly<A: Put, T>(
         &self,
@@ -335,7 +335,10 @@ impl Binding {
                 let values = Span::of_words(&reply.values).part(0, reply.len());
                 read(values.ok_or_else(|| bad("more results than a slot carries"))?)
             }
-            Some(Place::AStack) => read(results_in(astack.as_ref(), reply)?),
+            Some(Place::AStack) => {
+                let room = astack.as_ref().and_then(AStack::room).and_then(|room| room.part(0, reply.len()));
+                read(room.ok_or_else(|| bad("results in an A-stack that was not given"))?)
+            }
             Some(Place::Segment) => {
                 let len = usize::try_from(reply.values[0]).unwrap_or(usize::MAX);
                 let room = segment.as_ref().and_then(TakenSegment::room).and_then(|room| room.part(0, len));
@@ -461,13 +464,6 @@ impl Binding {
         let room = segment.as_ref().and_then(TakenSegment::room).and_then(|room| room.part(0, len));
         read(room.ok_or_else(|| bad("a result longer than its segment"))?)
     }
-}
-
-/// The results that a reply says are in the call's A-stack.
-#[inline]
-fn results_in<'a>(astack: Option<&AStack<'a>>, reply: &Image) -> Result<Span<'a>, CallError> {
-    let room = astack.and_then(AStack::room).and_then(|room| room.part(0, reply.len()));
-    room.ok_or_else(|| bad("results in an A-stack that was not given"))
 }
 
 #[inline(never)]

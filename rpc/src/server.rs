@@ -397,14 +397,10 @@ fn processor() -> usize {
 
 /// How an outcome is counted.
 fn counted(outcome: u16) -> tally::Outcome {
-    match outcome {
-        outcome::DONE => tally::Outcome::Done,
-        _ => counted_uncommon(outcome),
+    if outcome == outcome::DONE {
+        return tally::Outcome::Done;
     }
-}
-
-#[cold]
-fn counted_uncommon(outcome: u16) -> tally::Outcome {
+    cold_path();
     match outcome {
         outcome::HELD => tally::Outcome::Done,
         outcome::PANICKED | outcome::UNANSWERED => tally::Outcome::Panicked,
