@@ -2,7 +2,7 @@
 
 use super::names::{parameter, snake};
 use super::{Generator, Side};
-use crate::model::{Procedure, ProcedureKind, Shape, Type, TypeId};
+use crate::model::{Param, Procedure, ProcedureKind, Shape, Type, TypeId};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -188,14 +188,17 @@ impl Generator<'_> {
         if zero.is_empty() && whole.as_ref().is_none_or(Vec::is_empty) {
             body.push_str("    words_[0] = 0;\n");
         }
-        body.extend(whole.iter().flatten().map(String::as_str));
-        for (position, (param, value)) in procedure.params.iter().zip(values).enumerate().filter(|_| whole.is_none()) {
-            let code = if method && position == 0 {
-                "words_[0] = upcall_resource_number((const upcall_resource *)self);".to_owned()
-            } else {
+        let written = whole.unwrap_or_else(|| {
+            let put = |(position, (param, value)): (usize, (&Param, &String))| {
+                if method && position == 0 {
+                    return "words_[0] = upcall_resource_number((const upcall_resource *)self);".to_owned();
+                }
                 self.put(&param.ty, Side::Client, index, &format!("(uint8_t *)words_ + {}", param.offset), value, "NULL")
             };
-            let _ = writeln!(body, "    {code}");
+            procedure.params.iter().zip(values).enumerate().map(put).collect()
+        });
+        for statement in written {
+            let _ = writeln!(body, "    {statement}");
         }
         let _ = writeln!(body, "    status_ = upcall_invoke_words({on}, {number}, words_, {}, error);", procedure.args.size);
         if let Some(ty) = &procedure.result {
@@ -221,7 +224,7 @@ impl Generator<'_> {
             let part = if shift == 0 { format!("(uint64_t)({number})") } else { format!("(uint64_t)({number}) << {shift}") };
             words.entry(param.offset / 8).or_default().push(part);
         }
-        Some(words.into_iter().map(|(at, parts)| format!("    words_[{at}] = {};\n", parts.join(" | "))).collect())
+        Some(words.into_iter().map(|(at, parts)| format!("words_[{at}] = {};", parts.join(" | "))).collect())
     }
 
     fn by_block(
