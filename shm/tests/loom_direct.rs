@@ -3,12 +3,20 @@
 
 use loom::sync::Arc;
 use loom::thread;
+use std::io;
 use upcall_os::atomic::AtomicU64;
-use upcall_shm::direct::{Incoming, Outgoing, Refused};
+use upcall_shm::direct::{Incoming, Memory, Outgoing, Refused, Told};
 
-/// loom's `Arc` is not made of a slice; this is the same for a queue of four words.
-#[derive(Clone)]
+/// loom's `Arc` is not made of a slice; this is the same for a piece of four words.
+#[derive(Clone, Debug)]
 struct Words(Arc<[AtomicU64; 4]>);
+
+impl Words {
+    /// The sender finds there what lay there before.
+    fn new(before: u64) -> Self {
+        Self(Arc::new(std::array::from_fn(|_| AtomicU64::new(before))))
+    }
+}
 
 impl std::ops::Deref for Words {
     type Target = [AtomicU64];
@@ -17,27 +25,57 @@ impl std::ops::Deref for Words {
     }
 }
 
-type Ends = (Outgoing<Words, Arc<AtomicU64>>, Incoming<Words, Arc<AtomicU64>>);
-
-fn queue() -> Ends {
-    let words = Words(Arc::new(std::array::from_fn(|_| AtomicU64::new(0))));
-    let disposed = Arc::new(AtomicU64::new(0));
-    (Outgoing::new(words.clone(), disposed.clone()), Incoming::new(words, disposed))
+/// A queue with memory for two segments at a time.
+#[derive(Clone, Debug)]
+struct Ours {
+    home: Words,
+    told: Arc<Told>,
+    segments: [Words; 2],
 }
 
-/// Sends messages of these lengths in words, each of the message's own number, and waits for room.
-fn send(outgoing: &mut Outgoing<Words, Arc<AtomicU64>>, lengths: &[usize]) {
+impl Memory for Ours {
+    type Words = Words;
+    type Told = Arc<Told>;
+    const SEGMENTS: u64 = 2;
+
+    fn home(&self) -> Words {
+        self.home.clone()
+    }
+    fn told(&self) -> Arc<Told> {
+        self.told.clone()
+    }
+    fn segment(&mut self, number: u64) -> io::Result<Words> {
+        Ok(self.segments[number as usize % 2].clone())
+    }
+    fn leave(&mut self, _: u64) {}
+}
+
+type Sending = Outgoing<Ours>;
+type Receiving = Incoming<Ours>;
+
+fn queue() -> (Sending, Receiving) {
+    // A message's header, of a count that was long ago.
+    let stale = 1 << 63 | 99 << 48;
+    let segments = std::array::from_fn(|_| Words::new(stale));
+    let ours = Ours { home: Words::new(0), told: Arc::new(Told::default()), segments };
+    (Outgoing::new(ours.clone()), Incoming::new(ours))
+}
+
+/// Sends messages of these lengths in words, each of the message's own number. Where there is no room it diverts, or waits.
+fn send(outgoing: &mut Sending, lengths: &[usize], divert: bool) {
     for (number, len) in lengths.iter().enumerate() {
         let payload = [number as u64 + 1; 1];
         while let Err(refused) = outgoing.try_send(number as u16, &payload[..*len]) {
             assert_eq!(refused, Refused::Full);
-            thread::yield_now();
+            if !divert || outgoing.divert().is_err() {
+                thread::yield_now();
+            }
         }
     }
 }
 
 /// Takes them, and tells the sender of each.
-fn take(incoming: &mut Incoming<Words, Arc<AtomicU64>>, lengths: &[usize]) {
+fn take(incoming: &mut Receiving, lengths: &[usize]) {
     for (number, len) in lengths.iter().enumerate() {
         loop {
             if let Some(arrived) = incoming.peek().unwrap() {
@@ -52,17 +90,49 @@ fn take(incoming: &mut Incoming<Words, Arc<AtomicU64>>, lengths: &[usize]) {
     }
 }
 
+fn check(lengths: &'static [usize], divert: bool) {
+    loom::model(move || {
+        let (mut outgoing, mut incoming) = queue();
+        let sender = thread::spawn(move || send(&mut outgoing, lengths, divert));
+        take(&mut incoming, lengths);
+        sender.join().unwrap();
+    });
+}
+
 /// Round the memory, with and without a message that lies elsewhere: each is whole, in order, and not overwritten before it was read.
 #[test]
 fn what_is_taken_is_whole_and_in_order() {
     for lengths in [&[1, 1, 1][..], &[0, 1, 1], &[0, 0, 0, 1]] {
-        loom::model(move || {
-            let (mut outgoing, mut incoming) = queue();
-            let sender = thread::spawn(move || send(&mut outgoing, lengths));
-            take(&mut incoming, lengths);
-            sender.join().unwrap();
-        });
+        check(lengths, false);
     }
+}
+
+/// The same by way of segments, and home again if the receiver is quick.
+#[test]
+fn what_is_diverted_is_whole_and_in_order() {
+    for lengths in [&[1, 1][..], &[0, 0, 0, 1], &[1, 1, 1]] {
+        check(lengths, true);
+    }
+}
+
+/// There and back, whenever the receiver looks: home is not left before it has seen where the queue went on, nor a segment used anew before it was left.
+#[test]
+fn a_sender_that_diverts_each_message_keeps_the_order() {
+    loom::model(|| {
+        let (mut outgoing, mut incoming) = queue();
+        let sender = thread::spawn(move || {
+            for number in 0..2 {
+                while outgoing.divert().is_err() {
+                    // Only a look at the receiver's words finds that it has left one.
+                    drop(outgoing.describe(0, 0));
+                    thread::yield_now();
+                }
+                outgoing.try_send(number as u16, &[]).unwrap();
+            }
+        });
+        take(&mut incoming, &[0, 0]);
+        sender.join().unwrap();
+    });
 }
 
 /// A receiver that looks now and then sees what was launched, or nothing; never a part.

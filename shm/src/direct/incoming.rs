@@ -1,0 +1,219 @@
+//! The receiving end.
+
+use super::*;
+#[cfg(not(loom))]
+use crate::span::Span;
+use upcall_os::atomic::Ordering;
+
+/// So often in one look the receiver follows words that lead elsewhere. An honest sender leads it to a message by two: more come only if it diverts and goes back meanwhile, and a hostile one could lead in a circle.
+const MOVES: usize = 4;
+
+/// The receiving end.
+#[derive(Debug)]
+pub struct Incoming<M: Memory> {
+    /// Where messages come from now.
+    area: Area<M::Words>,
+    /// Where the next header is.
+    next: u64,
+    taken: u64,
+    /// What the sender was told of, of this area.
+    said: u64,
+    /// Words of the longest message.
+    longest: u64,
+    told: M::Told,
+    /// There while messages come from a segment.
+    away: Option<Away<M::Words>>,
+    /// So many segments were entered.
+    segments: u64,
+    memory: M,
+}
+
+impl<M: Memory> Incoming<M> {
+    /// The receiving end of a queue that nothing was taken from yet.
+    ///
+    /// # Panics
+    /// Home has fewer than four words, more than 2^29, or not a power of two.
+    pub fn new(memory: M) -> Self {
+        let area = Area::new(memory.home());
+        let longest = longest(area.capacity());
+        Self { area, next: 0, taken: 0, said: 0, longest, told: memory.told(), away: None, segments: 0, memory }
+    }
+
+    /// So many messages were disposed of.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Whether a message is there, or a word that leads to where one will be. One load, of a line that stays in this processor's cache until the sender writes it.
+    #[inline]
+    pub fn waits(&self) -> bool {
+        self.area.word(self.next).load(Ordering::Acquire) != 0
+    }
+
+    /// The next message, where it lies; `None` if none is there. It stays the next one until it is disposed of.
+    ///
+    /// # Errors
+    /// The sender breaks the rules, and from then on nothing else is received; or memory cannot be mapped.
+    #[inline]
+    pub fn peek(&mut self) -> Result<Option<Arrived<'_, M>>, Unreadable> {
+        let mut header = self.area.word(self.next).load(Ordering::Acquire);
+        if header & MESSAGE == 0 {
+            if header == 0 {
+                return Ok(None);
+            }
+            header = self.follow(header)?;
+            if header == 0 {
+                return Ok(None);
+            }
+        }
+        let (count, handler, len) = ((header >> 48 & SEQUENCE) as u16, (header >> 32) as u16, header as u32);
+        let size = words_of(len as usize);
+        let limit = self.area.left(self.next).min(self.longest);
+        if header & WRAP != 0 || u64::from(count) != self.taken & SEQUENCE || size > limit {
+            return Err(Unreadable::Violation(Self::violation(header, size > limit)));
+        }
+        Ok(Some(Arrived { queue: self, handler, len, size }))
+    }
+
+    /// Goes where a word leads that is no message's header. Returns the header there: a message's, or 0.
+    #[cold]
+    fn follow(&mut self, mut header: u64) -> Result<u64, Unreadable> {
+        for _ in 0..MOVES {
+            match header {
+                WRAP if self.away.is_none() && self.area.left(self.next) != self.area.capacity() => {
+                    // Published with what sent us there.
+                    let first = self.area.word(0).load(Ordering::Relaxed);
+                    if first & MESSAGE == 0 {
+                        return Err(Unreadable::Violation(Violation::NoHeader(first)));
+                    }
+                    self.next += self.area.left(self.next);
+                    return Ok(first);
+                }
+                HOME if self.away.is_some() => self.go_home(),
+                _ if header == SEGMENT | self.segments => self.enter()?,
+                _ => return Err(Unreadable::Violation(Violation::NoHeader(header))),
+            }
+            header = self.area.word(self.next).load(Ordering::Acquire);
+            if header == 0 || header & MESSAGE != 0 {
+                return Ok(header);
+            }
+        }
+        // Another time.
+        Ok(0)
+    }
+
+    /// Goes on in the next segment.
+    fn enter(&mut self) -> Result<(), Unreadable> {
+        let area = Area::new(self.memory.segment(self.segments).map_err(Unreadable::Memory)?);
+        self.segments += 1;
+        let before = std::mem::replace(&mut self.area, area);
+        if self.away.is_none() {
+            self.told.disposed.store(self.next, Ordering::Release);
+            self.away = Some(Away { home: before, next: self.next });
+        } else {
+            self.left(self.segments - 2, before);
+        }
+        (self.next, self.said) = (0, 0);
+        self.told.diverted.store(place(self.segments - 1, &self.area, 0), Ordering::Release);
+        Ok(())
+    }
+
+    fn go_home(&mut self) {
+        if let Some(Away { home, next }) = self.away.take() {
+            let before = std::mem::replace(&mut self.area, home);
+            (self.next, self.said) = (next, next);
+            self.left(self.segments - 1, before);
+        }
+    }
+
+    /// A segment was left.
+    fn left(&mut self, number: u64, area: Area<M::Words>) {
+        let end = (number + 1) * stride(&area);
+        drop(area);
+        self.memory.leave(number);
+        // The sender may use the memory anew from here on.
+        self.told.diverted.store(end, Ordering::Release);
+    }
+
+    #[cold]
+    fn violation(header: u64, long: bool) -> Violation {
+        if header & WRAP != 0 {
+            Violation::NoHeader(header)
+        } else if long {
+            Violation::Length(header as u32)
+        } else {
+            Violation::Sequence((header >> 48 & SEQUENCE) as u16)
+        }
+    }
+
+    /// Tells the sender of all that was disposed of: to be done when nothing waits, and when the sender waits for room. Costs it the line with that word, so not more often.
+    #[inline]
+    pub fn tell(&mut self) {
+        if self.said != self.next {
+            self.said = self.next;
+            match self.away {
+                None => self.told.disposed.store(self.next, Ordering::Release),
+                Some(_) => {
+                    let place = place(self.segments - 1, &self.area, self.next);
+                    self.told.diverted.store(place, Ordering::Release);
+                }
+            }
+        }
+    }
+}
+
+/// A message that has arrived, where it lies: its sender can still write there.
+#[derive(Debug)]
+pub struct Arrived<'a, M: Memory> {
+    queue: &'a mut Incoming<M>,
+    handler: u16,
+    len: u32,
+    size: u64,
+}
+
+impl<M: Memory> Arrived<'_, M> {
+    /// The handler that it names, by the sender's word.
+    #[inline]
+    pub fn handler(&self) -> u16 {
+        self.handler
+    }
+
+    /// Bytes of payload.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether it has no payload.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// A word of the payload; `None` beyond its end. The last one may be a part of one.
+    #[inline]
+    pub fn word(&self, at: usize) -> Option<u64> {
+        let at = at as u64;
+        (at < self.size - 1).then(|| self.queue.area.word(self.queue.next + 1 + at).load(Ordering::Relaxed))
+    }
+
+    /// The payload.
+    #[cfg(not(loom))]
+    #[inline]
+    pub fn payload(&self) -> Span<'_> {
+        let payload = self.queue.area.payload(self.queue.next, self.size);
+        // SAFETY: as many words are there as the length needs; they live as long as the queue, and shared memory is only ever touched by atomic or opaque accesses.
+        unsafe { Span::new(payload, self.len as usize) }
+    }
+
+    /// Disposes of it: the next one appears, and what it took is the sender's again.
+    #[inline]
+    pub fn dispose(self) {
+        let Self { queue, size, .. } = self;
+        queue.next += size;
+        queue.taken += 1;
+        if queue.next - queue.said > queue.area.mask / 4 {
+            queue.tell();
+        }
+    }
+}

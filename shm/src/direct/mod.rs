@@ -1,0 +1,258 @@
+//! The queue of messages from one sender to one receiver: described and launched, read in place and disposed of; direct as long as there is room, else diverted into a buffer that grows.
+//!
+//! Source: UDM, sections 3.1, 3.3 and 4.1. There the two ends are registers of a network interface: a message is described in the output buffer and launched at once, and is read in the input buffer until it is disposed of
+//! (D1 to D3); what cannot be delivered so is kept in virtual memory, and read from there by the same instructions (D10, D11). Here they are memory that the sender writes and the receiver reads, and two words that the receiver
+//! writes: how much it has disposed of.
+//!
+//! # Why not the rings of calls
+//! A call has a reply, so a lane has no more messages under way than slots, and needs no count of what was taken ([`ring`](crate::ring)). Messages are not answered, and many are a word or two: a slot of a line
+//! for each would take eight times the lines.
+//!
+//! # Layout
+//! A message is a header word and its payload, in words, one after another. Where the next header will be there is 0: that is all that a receiver looks at. The queue's own memory, its *home*, is used round and round: a message
+//! that does not fit before the end lies at the beginning, and in its place is a word that says so. The sender writes, in this order: the payload, the 0 after it, the header. So the last store launches the
+//! message, whole, with all that comes with it; and what was described and not launched nobody has seen.
+//!
+//! # Why nothing is overwritten unread
+//! Positions at home are counted in words from the beginning of time. The sender writes below `disposed + capacity` only, the 0 included, where `disposed` is the receiver's word, acquired; and the receiver releases that after it
+//! has read what lies before. It tells so after a quarter of the memory, or when asked to ([`Incoming::tell`]): a sender that finds no room has to see to it that it is.
+//!
+//! # Divert
+//! ```text
+//!   home      … m m m ►2                  0 or m m …          ►2: go on in segment 2
+//!   segment 2        m m m m m … m ►3             │           ⌂: go on at home
+//!   segment 3                      m m m ⌂ ───────┘
+//! ```
+//! A sender that may not or will not wait for room diverts ([`Outgoing::divert`]): in the place of the next header it says that the queue goes on in a *segment*, further memory that is written once from the beginning to the end, and from there
+//! in another one. When the receiver has disposed of all that was sent the sender goes back, with a word in the place of the next header, to where it left home. So there is one path through all the memory, and the receiver follows it:
+//! order does not depend on when either side notices what, and a message that is being read is never moved. The sender needs no answer to divert, and once a message is launched the sender is not needed for it any more.
+//!
+//! Nothing is overwritten unread here either: a segment's memory is used anew only after the receiver has said, by the same kind of word, that it has left it; and home is empty when the sender goes back to it, since the receiver has passed the
+//! word that led away. That word is made 0 before the one that leads back is released.
+//!
+//! `tests/loom_direct.rs` is the model.
+//!
+//! # Peers
+//! The receiver believes nothing: a header that makes no sense, or is out of sequence, is a [`Violation`], and stays one. A payload may change while it is read, so what matters is copied first. The sender believes of the receiver's words only
+//! what can be true; one that is too small stops it, as a receiver may anyway.
+
+mod incoming;
+mod outgoing;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub use incoming::{Arrived, Incoming};
+pub use outgoing::{Draft, Outgoing};
+
+#[cfg(not(loom))]
+use crate::region::Cells;
+use std::fmt;
+use std::io;
+use std::ops::Deref;
+#[cfg(not(loom))]
+use std::ptr::NonNull;
+use upcall_os::atomic::AtomicU64;
+
+/// A header of a message is told from all other words by this.
+const MESSAGE: u64 = 1 << 63;
+/// The message lies at the beginning of home.
+const WRAP: u64 = 1 << 62;
+/// The queue goes on at home.
+const HOME: u64 = 1 << 61;
+/// The queue goes on in the segment with the number in the lower bits.
+const SEGMENT: u64 = 1 << 60;
+/// Bits of the count that goes with each message.
+const SEQUENCE: u64 = 0x3fff;
+
+/// A message's header: handler and bytes of payload, and the count of the message.
+const fn header(handler: u16, len: u32, count: u64) -> u64 {
+    MESSAGE | (count & SEQUENCE) << 48 | (handler as u64) << 32 | len as u64
+}
+
+/// Words of a message with so many bytes of payload, its header included.
+const fn words_of(len: usize) -> u64 {
+    1 + len.div_ceil(8) as u64
+}
+
+/// The memory of a queue, as one of its ends has it.
+pub trait Memory {
+    /// A piece of it.
+    type Words: Deref<Target = [AtomicU64]> + fmt::Debug;
+    /// The receiver's words.
+    type Told: Deref<Target = Told> + fmt::Debug;
+
+    /// So many segments there can be at a time.
+    const SEGMENTS: u64;
+
+    /// The queue's own memory: a power of two of words, from 4 to 2^29.
+    fn home(&self) -> Self::Words;
+
+    /// Where the receiver tells what it has disposed of.
+    fn told(&self) -> Self::Told;
+
+    /// A segment, by its number from the beginning of time. All have the same power of two of words, as many as home at least. For the sender: the receiver has left the one whose place it takes.
+    ///
+    /// # Errors
+    /// It cannot be had; nothing has changed then.
+    fn segment(&mut self, number: u64) -> io::Result<Self::Words>;
+
+    /// The receiver has left a segment: its memory may go back to the machine.
+    fn leave(&mut self, number: u64);
+}
+
+/// What the receiver has disposed of; written by it alone, in a line of its own.
+#[repr(C, align(64))]
+#[derive(Debug, Default)]
+pub struct Told {
+    /// Words at home, from the beginning of time.
+    disposed: AtomicU64,
+    /// The place in the segments; see [`place`].
+    diverted: AtomicU64,
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Told>() == 64);
+
+// SAFETY: atomics and padding only, `repr(C)`, no drop.
+#[cfg(not(loom))]
+unsafe impl Cells for Told {}
+
+/// Why a message was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// There is no room before the receiver has disposed of more, or the sender diverts.
+    Full,
+    /// It is longer than the queue ever takes: so many bytes at most.
+    TooLong {
+        /// The most.
+        most: usize,
+    },
+    /// The receiver says that it has disposed of what was never sent, or takes back what it has said.
+    Violation,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => f.write_str("the queue is full; send again when its receiver has taken some"),
+            Self::TooLong { most } => {
+                write!(f, "the message is longer than the {most} bytes that the queue takes; send it by memory of its own")
+            }
+            Self::Violation => {
+                f.write_str("the receiver says that it has taken what was never sent; it is faulty or hostile, so leave it")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// A sender that does not keep to the layout. Nothing more can be received from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// A word in a header's place that is no header.
+    NoHeader(u64),
+    /// A message that is longer than the rest of the memory, or than the queue takes.
+    Length(u32),
+    /// A message that is not the next one: the count that was found.
+    Sequence(u16),
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoHeader(word) => write!(f, "{word:#x} is no message's header"),
+            Self::Length(len) => write!(f, "a message of {len} bytes does not fit where it lies"),
+            Self::Sequence(found) => write!(f, "message {found} is not the next one"),
+        }
+    }
+}
+
+impl std::error::Error for Violation {}
+
+/// Why nothing can be received.
+#[derive(Debug)]
+pub enum Unreadable {
+    /// The sender breaks the rules.
+    Violation(Violation),
+    /// The next message lies in a segment that this side could not map. Nothing is lost: look again.
+    Memory(io::Error),
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Violation(violation) => write!(f, "{violation}"),
+            Self::Memory(error) => write!(f, "the memory with the next message cannot be mapped: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Unreadable {}
+
+/// The most words of a piece of memory: the length of a message is told in 32 bits.
+const LARGEST: usize = 1 << 29;
+
+/// Home, or a segment.
+#[derive(Debug)]
+struct Area<W> {
+    words: W,
+    mask: u64,
+}
+
+impl<W: Deref<Target = [AtomicU64]>> Area<W> {
+    fn new(words: W) -> Self {
+        let capacity = words.len();
+        assert!(
+            capacity.is_power_of_two() && (4..=LARGEST).contains(&capacity),
+            "a queue has a power of two of words, from 4 to {LARGEST}, not {capacity}"
+        );
+        Self { words, mask: capacity as u64 - 1 }
+    }
+
+    #[inline(always)]
+    fn capacity(&self) -> u64 {
+        self.mask + 1
+    }
+
+    #[inline(always)]
+    fn word(&self, position: u64) -> &AtomicU64 {
+        &self.words[(position & self.mask) as usize]
+    }
+
+    /// Words from a position to the end of the memory.
+    #[inline(always)]
+    fn left(&self, position: u64) -> u64 {
+        self.capacity() - (position & self.mask)
+    }
+
+    /// The words of the payload of the message of so many that lies at `position`.
+    #[cfg(not(loom))]
+    #[inline]
+    fn payload(&self, position: u64, size: u64) -> NonNull<u8> {
+        let first = (position & self.mask) as usize + 1;
+        NonNull::from(&self.words[first..first + size as usize - 1]).cast()
+    }
+}
+
+/// Words of the longest message, its header included: what always fits into an empty home, wherever the next message begins.
+const fn longest(home: u64) -> u64 {
+    home / 2
+}
+
+/// How far the numbers of places in one segment are from those in the next: so far that "in it, with all disposed of" is not "left".
+fn stride<W: Deref<Target = [AtomicU64]>>(segment: &Area<W>) -> u64 {
+    2 * segment.capacity()
+}
+
+/// The number of a place in the segments. That of the beginning of the first one is not 0: who is there has left home.
+fn place<W: Deref<Target = [AtomicU64]>>(number: u64, segment: &Area<W>, next: u64) -> u64 {
+    number * stride(segment) + next + 1
+}
+
+/// Home, while the queue goes on in a segment: the word that leads away is at `next`.
+#[derive(Debug)]
+struct Away<W> {
+    home: Area<W>,
+    next: u64,
+}

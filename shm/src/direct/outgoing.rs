@@ -1,0 +1,254 @@
+//! The sending end.
+
+use super::*;
+#[cfg(not(loom))]
+use crate::span::Room;
+use upcall_os::atomic::Ordering;
+
+/// The sending end.
+#[derive(Debug)]
+pub struct Outgoing<M: Memory> {
+    /// Where messages go now.
+    area: Area<M::Words>,
+    /// Where the next header goes.
+    next: u64,
+    /// What lies before may be written: as of the last look at the receiver's word. In a segment 0, so that each message looks whether it is time to go home.
+    until: u64,
+    sent: u64,
+    /// Words of the longest message.
+    longest: u64,
+    told: M::Told,
+    /// There while messages go to a segment.
+    away: Option<Away<M::Words>>,
+    /// So many segments were opened.
+    segments: u64,
+    /// What the receiver has said last of those.
+    diverted: u64,
+    memory: M,
+}
+
+impl<M: Memory> Outgoing<M> {
+    /// The sending end of a queue that nothing was sent through yet: all words of its home are 0, and so are the receiver's.
+    ///
+    /// # Panics
+    /// Home has fewer than four words, more than 2^29, or not a power of two.
+    pub fn new(memory: M) -> Self {
+        let area = Area::new(memory.home());
+        let (until, longest) = (area.capacity(), longest(area.capacity()));
+        let told = memory.told();
+        Self { area, next: 0, until, sent: 0, longest, told, away: None, segments: 0, diverted: 0, memory }
+    }
+
+    /// The most bytes of payload that it takes.
+    pub fn most(&self) -> usize {
+        (self.longest as usize - 1) * 8
+    }
+
+    /// So many messages were launched.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Whether messages go to segments now.
+    pub fn is_diverted(&self) -> bool {
+        self.away.is_some()
+    }
+
+    /// So many segments hold messages that the receiver has not disposed of, for all that it has said.
+    pub fn buffered(&self) -> u64 {
+        match self.away {
+            None => 0,
+            Some(_) => self.segments - (self.told.diverted.load(Ordering::Acquire) / stride(&self.area)).min(self.segments),
+        }
+    }
+
+    /// Whether all that was launched has been disposed of, for all that the receiver has said. It does not say so at once ([`Incoming::tell`]).
+    pub fn is_empty(&self) -> bool {
+        match self.away {
+            None => self.told.disposed.load(Ordering::Acquire) == self.next,
+            Some(_) => self.told.diverted.load(Ordering::Acquire) == self.place_in_segments(),
+        }
+    }
+
+    /// Sends a message of whole words. Never blocks.
+    ///
+    /// # Errors
+    /// See [`Refused`]; then nothing was sent.
+    #[inline]
+    pub fn try_send(&mut self, handler: u16, payload: &[u64]) -> Result<(), Refused> {
+        let draft = self.describe(handler, payload.len() * 8)?;
+        for (at, word) in payload.iter().enumerate() {
+            draft.put(at, *word);
+        }
+        draft.launch();
+        Ok(())
+    }
+
+    /// Finds room for a message of so many bytes, to be written there and launched. Never blocks.
+    ///
+    /// # Errors
+    /// See [`Refused`].
+    #[inline]
+    pub fn describe(&mut self, handler: u16, len: usize) -> Result<Draft<'_, M>, Refused> {
+        let size = words_of(len);
+        if size > self.longest {
+            return Err(Refused::TooLong { most: self.most() });
+        }
+        let (mut begin, mut end) = self.place(size);
+        // One more for the 0 in the place of the next header.
+        if end >= self.until {
+            (begin, end) = self.find_room(size)?;
+        }
+        Ok(Draft { queue: self, handler, len: len as u32, begin, end })
+    }
+
+    /// Where a message of so many words would lie.
+    #[inline(always)]
+    fn place(&self, size: u64) -> (u64, u64) {
+        let left = self.area.left(self.next);
+        let begin = if size <= left { self.next } else { self.next + left };
+        (begin, begin + size)
+    }
+
+    #[cold]
+    fn find_room(&mut self, size: u64) -> Result<(u64, u64), Refused> {
+        if self.away.is_some() {
+            if !self.is_drained()? {
+                let end = self.next + size;
+                return if end < self.area.capacity() { Ok((self.next, end)) } else { Err(Refused::Full) };
+            }
+            self.go_home()?;
+        }
+        self.look()?;
+        let (begin, end) = self.place(size);
+        if end < self.until { Ok((begin, end)) } else { Err(Refused::Full) }
+    }
+
+    /// Looks how far the receiver is at home.
+    fn look(&mut self) -> Result<(), Refused> {
+        let disposed = self.told.disposed.load(Ordering::Acquire);
+        let until = disposed.wrapping_add(self.area.capacity());
+        if disposed > self.next || until < self.until {
+            return Err(Refused::Violation);
+        }
+        self.until = until;
+        Ok(())
+    }
+
+    fn place_in_segments(&self) -> u64 {
+        place(self.segments.saturating_sub(1), &self.area, self.next)
+    }
+
+    /// Whether the receiver has disposed of all that was sent. Only while messages go to a segment.
+    fn is_drained(&mut self) -> Result<bool, Refused> {
+        let (said, here) = (self.told.diverted.load(Ordering::Acquire), self.place_in_segments());
+        if said > here || said < self.diverted {
+            return Err(Refused::Violation);
+        }
+        self.diverted = said;
+        Ok(said == here)
+    }
+
+    /// Goes on in a segment: that of the next number. To be used when there is no room, or the receiver wants it. What was sent before is taken before.
+    ///
+    /// # Errors
+    /// There is no segment: the machine gives none, or the receiver has left none of the most that there can be. Nothing has changed.
+    #[cold]
+    pub fn divert(&mut self) -> io::Result<()> {
+        let number = self.segments;
+        if self.away.is_some() && number - self.diverted / stride(&self.area) >= M::SEGMENTS {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let area = Area::new(self.memory.segment(number)?);
+        assert!(area.capacity() >= 2 * self.longest, "a segment has as many words as home at least");
+        area.word(0).store(0, Ordering::Relaxed);
+        self.area.word(self.next).store(SEGMENT | number, Ordering::Release);
+        let before = std::mem::replace(&mut self.area, area);
+        if self.away.is_none() {
+            self.away = Some(Away { home: before, next: self.next });
+        }
+        (self.next, self.until) = (0, 0);
+        self.segments += 1;
+        Ok(())
+    }
+
+    /// Goes on at home, which is empty.
+    fn go_home(&mut self) -> Result<(), Refused> {
+        let Some(Away { home, next }) = self.away.take() else { return Ok(()) };
+        home.word(next).store(0, Ordering::Relaxed);
+        self.area.word(self.next).store(HOME, Ordering::Release);
+        (self.area, self.next, self.until) = (home, next, next);
+        // The segment is left, too.
+        if self.told.disposed.load(Ordering::Acquire) == next { Ok(()) } else { Err(Refused::Violation) }
+    }
+
+    /// Stores go out in order: one to a line that the receiver has read last would hold up those after it, until the line has come. So it is asked for two lines before.
+    #[inline(always)]
+    fn bring_near(&self, end: u64) {
+        const LINE: u64 = 8;
+        if (self.next ^ end) & !(LINE - 1) != 0 && end + 3 * LINE < self.until {
+            prefetch_to_write(self.area.word(end + 2 * LINE));
+        }
+    }
+}
+
+/// A message that is being described. Dropped, it was never there.
+#[derive(Debug)]
+#[must_use = "it is launched, or nobody sees it"]
+pub struct Draft<'a, M: Memory> {
+    queue: &'a mut Outgoing<M>,
+    handler: u16,
+    len: u32,
+    begin: u64,
+    end: u64,
+}
+
+impl<M: Memory> Draft<'_, M> {
+    /// Writes a word of the payload.
+    ///
+    /// # Panics
+    /// It is none of the payload's.
+    #[inline]
+    pub fn put(&self, at: usize, word: u64) {
+        let words = self.end - self.begin - 1;
+        assert!((at as u64) < words, "word {at} of a message of {} bytes", self.len);
+        self.queue.area.word(self.begin + 1 + at as u64).store(word, Ordering::Relaxed);
+    }
+
+    /// Where the payload goes, for writing bytes.
+    #[cfg(not(loom))]
+    pub fn room(&mut self) -> Room<'_> {
+        let payload = self.queue.area.payload(self.begin, self.end - self.begin);
+        // SAFETY: as many words are there as the length needs; they live as long as the queue, whose sending end is borrowed by this draft alone, and shared memory is only ever touched by atomic or opaque
+        // accesses.
+        unsafe { Room::new(payload, self.len as usize) }
+    }
+
+    /// Launches it: with one store it is there, as a whole.
+    #[inline]
+    pub fn launch(self) {
+        let Self { queue, handler, len, begin, end } = self;
+        let header = header(handler, len, queue.sent);
+        queue.area.word(end).store(0, Ordering::Relaxed);
+        if begin == queue.next {
+            queue.area.word(begin).store(header, Ordering::Release);
+        } else {
+            queue.area.word(begin).store(header, Ordering::Relaxed);
+            queue.area.word(queue.next).store(WRAP, Ordering::Release);
+        }
+        queue.bring_near(end);
+        queue.next = end;
+        queue.sent += 1;
+    }
+}
+
+#[inline(always)]
+fn prefetch_to_write(word: &AtomicU64) {
+    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+    // SAFETY: a prefetch has no effect that a program can see, whatever the address; where the processor does not know this one it does nothing.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>((&raw const *word).cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
+    let _ = word;
+}
