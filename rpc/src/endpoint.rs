@@ -1,7 +1,6 @@
 //! A domain's front door: its socket in the folder of names, its exports, and the server that runs them.
 
 use crate::ceilings::{Ceilings, Ledger};
-use crate::clerk::{Clerk, Watched};
 use crate::error::ServeError;
 use crate::keeper::Keeper;
 use crate::names;
@@ -20,6 +19,7 @@ use upcall_os::fault::{Point, point};
 use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Listener, Peer, Reserve};
 use upcall_shm::tally::Tallies;
+use upcall_transfer::clerk::{Clerk, Watched};
 use upcall_transfer::{Pacing, Processors, ServerChannel};
 
 /// Decides who may bind; see [`Server::policy`].

@@ -7,6 +7,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
+use upcall_transfer::names::{NotEntered, NotFound};
 use upcall_transfer::{Closed, NoReply};
 
 /// Why a client could not bind.
@@ -115,6 +116,15 @@ pub enum BindError {
         /// How.
         what: String,
     },
+}
+
+impl From<NotFound> for BindError {
+    fn from(error: NotFound) -> Self {
+        match error {
+            NotFound::BadName { name, why } => Self::BadName { name, why },
+            NotFound::Unknown { name, folder } => Self::NoSuchName { name, folder },
+        }
+    }
 }
 
 fn hint(error: &io::Error) -> &'static str {
@@ -362,6 +372,17 @@ pub enum ServeError {
         /// Its word.
         error: io::Error,
     },
+}
+
+impl From<NotEntered> for ServeError {
+    fn from(error: NotEntered) -> Self {
+        match error {
+            NotEntered::BadName { name, why } => Self::BadName { name, why },
+            NotEntered::Taken { name, pid } => Self::NameTaken { name, pid },
+            NotEntered::Here { name } => Self::ExportedHere { name },
+            NotEntered::Resource { what, error } => Self::Resource { what, error },
+        }
+    }
 }
 
 impl fmt::Display for ServeError {

@@ -2,7 +2,7 @@
 //!
 //! What: a server exports interfaces under names ([`server`]); a client imports one ([`binding`]) and calls its procedures through generated stubs, which write values to
 //! where they travel and read them back ([`value`], [`encode`], [`decode`]): in the call's slot if they have 48 bytes at most, in an A-stack if they fit there, in a segment that the
-//! client brings otherwise. Names are files in a folder of sockets ([`names`]); the clerk ([`clerk`]) is the one kernel
+//! client brings otherwise. Names are files in a folder of sockets ([`names`]); the clerk ([`upcall_transfer::clerk`]) is the one kernel
 //! thread of a domain that answers binders and notices the end of peers. No call passes through it.
 //!
 //! What not: threads, rings, waking (see `upcall-transfer`), and the compiling of interfaces (see `upcall-idl`).
@@ -14,7 +14,6 @@ pub mod binding;
 mod brought;
 mod call;
 mod ceilings;
-pub mod clerk;
 pub mod decode;
 pub mod encode;
 pub mod endpoint;
@@ -25,7 +24,6 @@ pub mod interface;
 mod keeper;
 mod learn;
 pub mod link;
-pub mod names;
 mod network;
 mod peer;
 mod places;
@@ -45,6 +43,6 @@ pub use interface::{Extent, Footprint, Interface, Limits, Part, Procedure};
 pub use learn::{exported, list_far};
 pub use server::{Call, ClientBinding, Dispatch, Export, Replied, Running, Server};
 pub use upcall_shm::tally::{Came, PeerTallies, Reading};
-pub use upcall_transfer::{Abandon, HandOff, Pacing};
+pub use upcall_transfer::{Abandon, HandOff, Pacing, names};
 pub use value::{Get, Handle, Layout, Lent, Put};
 pub use wire::Exported;

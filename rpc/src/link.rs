@@ -3,7 +3,6 @@
 //! Bindings between the same two domains share it (URPC: the channel is made once and used for every later call; U1), 64 of them in its life: a message names its
 //! binding in six bits. The next one opens another link beside it. Requests on the control connection are answered in turn; calls do not use it.
 
-use crate::clerk::{Clerk, Watched};
 use crate::error::BindError;
 use crate::interface::Mismatches;
 use crate::places::Places;
@@ -24,6 +23,7 @@ use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
 use upcall_shm::station::PeerStation;
 use upcall_shm::tally::PeerTallies;
+use upcall_transfer::clerk::{Clerk, Watched};
 use upcall_transfer::{CallerChannel, Closed, Domain, Until};
 
 /// How long a server may take to answer a binder, in all: for the connection, the channel and the binding, with the wait for others who are at it.

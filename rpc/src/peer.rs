@@ -4,7 +4,6 @@
 //! client ends, its bindings are revoked, its resources dropped, and its memory unmapped as soon as no call uses it (LRPC, section 5.3).
 
 use crate::ceilings::{Account, Holding, Kind, Over};
-use crate::clerk::{Clerk, Watched};
 use crate::endpoint::Endpoint;
 use crate::interface::{Wanted, plan};
 use crate::keeper::Keeper;
@@ -28,6 +27,7 @@ use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
 use upcall_shm::station::PeerStation;
 use upcall_shm::tally::Came;
+use upcall_transfer::clerk::{Clerk, Watched};
 use upcall_transfer::server::Caller;
 use upcall_transfer::{Domain, Request, Serve, ServerChannel};
 

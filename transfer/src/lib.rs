@@ -3,7 +3,9 @@
 //! What: the two ends of a channel ([`caller`], [`server`]); what a virtual processor does when none of its threads is ready ([`idle`]): poll its
 //! channels, spin for a bounded time, sleep; when a sleeper is woken, and on which processor ([`handoff`], [`sleep`], [`pacer`]).
 //!
-//! What not: names, interfaces, values. A message here is a line with a number of a procedure; `rpc` says what it means.
+//! Also what each domain has once, and all that lets domains know of each other rests on: its name in a folder of sockets ([`names`]) and the kernel thread that learns of the end of peers ([`clerk`]).
+//!
+//! What not: interfaces, values. A message here is a line with a number of a procedure; `rpc` says what it means.
 //!
 //! # How a call travels
 //!
@@ -22,6 +24,8 @@
 #[cfg(not(loom))]
 pub mod caller;
 #[cfg(not(loom))]
+pub mod clerk;
+#[cfg(not(loom))]
 pub mod domain;
 pub mod gate;
 #[cfg(not(loom))]
@@ -30,6 +34,8 @@ pub mod handoff;
 pub mod idle;
 #[cfg(not(loom))]
 mod look;
+#[cfg(not(loom))]
+pub mod names;
 #[cfg(not(loom))]
 pub mod network;
 #[cfg(not(loom))]

@@ -6,7 +6,6 @@
 use super::WINDOW;
 use super::guest::{Guest, Identity, Job};
 use crate::ceilings::Ceilings;
-use crate::clerk::STACK;
 use crate::endpoint::Endpoint;
 use crate::error::ServeError;
 use crate::server::ClientBinding;
@@ -19,6 +18,7 @@ use std::time::{Duration, Instant};
 use upcall_os::loopback;
 use upcall_os::socket::Peer;
 use upcall_thread::{Builder, Semaphore, mpsc};
+use upcall_transfer::clerk::STACK;
 use upcall_transfer::network::frame::{Preamble, VERSION};
 use upcall_transfer::network::{Block, Door, Head, Kind, Wire};
 

@@ -12,10 +12,10 @@ use upcall_os::once::Once;
 use upcall_os::poll::{PollSet, Report};
 
 /// The stack of the clerk, and of other threads that ask a server's policy, in bytes.
-pub(crate) const STACK: usize = 256 << 10;
+pub const STACK: usize = 256 << 10;
 
 /// Something that the clerk watches.
-pub(crate) trait Watched: Send + Sync {
+pub trait Watched: Send + Sync {
     /// What is watched.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
@@ -27,7 +27,7 @@ pub(crate) trait Watched: Send + Sync {
 }
 
 /// This domain's clerk.
-pub(crate) struct Clerk {
+pub struct Clerk {
     set: PollSet,
     watched: Mutex<All>,
 }
@@ -41,7 +41,10 @@ struct All {
 
 impl Clerk {
     /// The clerk, whose thread is started at the first use.
-    pub(crate) fn current() -> io::Result<&'static Self> {
+    ///
+    /// # Errors
+    /// No descriptor, no memory or no kernel thread left.
+    pub fn current() -> io::Result<&'static Self> {
         static CLERK: Once<Arc<Clerk>> = Once::new();
         let clerk = CLERK.get(|| {
             let clerk = Arc::new(Self { set: PollSet::new()?, watched: Mutex::default() });
@@ -57,7 +60,10 @@ impl Clerk {
     }
 
     /// Watches a descriptor. Returns its number.
-    pub(crate) fn watch(&self, watched: Arc<dyn Watched>, report: Report) -> io::Result<u64> {
+    ///
+    /// # Errors
+    /// It cannot be waited for, or no memory is left.
+    pub fn watch(&self, watched: Arc<dyn Watched>, report: Report) -> io::Result<u64> {
         let mut all = self.watched();
         all.last += 1;
         let key = all.last;
@@ -67,7 +73,7 @@ impl Clerk {
     }
 
     /// Watches it no longer.
-    pub(crate) fn forget(&self, key: u64) {
+    pub fn forget(&self, key: u64) {
         let gone = self.watched().watched.remove(&key);
         if let Some(gone) = gone {
             self.set.remove(gone.descriptor());

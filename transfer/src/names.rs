@@ -8,13 +8,87 @@
 //! No daemon keeps it. A domain that is killed leaves its entries behind; whoever next looks at one is refused by the kernel, and removes it. Changes are made
 //! under a lock on the folder itself, which dies with its holder.
 
-use crate::error::{BindError, ServeError};
+use std::fmt;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use upcall_os::socket::{Connection, Listener};
+
+/// Why a name was not found.
+#[derive(Debug)]
+pub enum NotFound {
+    /// It cannot be one.
+    BadName {
+        /// The name.
+        name: String,
+        /// Why.
+        why: &'static str,
+    },
+    /// Nobody has entered it.
+    Unknown {
+        /// The name.
+        name: String,
+        /// The folder that was looked into.
+        folder: PathBuf,
+    },
+}
+
+impl fmt::Display for NotFound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BadName { name, why } => write!(f, "{name:?} cannot be a name: {why}"),
+            Self::Unknown { name, folder } => write!(f, "there is no {name:?} in {}", folder.display()),
+        }
+    }
+}
+
+impl std::error::Error for NotFound {}
+
+/// Why a name was not entered.
+#[derive(Debug)]
+pub enum NotEntered {
+    /// It cannot be one.
+    BadName {
+        /// The name.
+        name: String,
+        /// Why.
+        why: &'static str,
+    },
+    /// It is that of another process, which lives.
+    Taken {
+        /// The name.
+        name: String,
+        /// The process.
+        pid: u32,
+    },
+    /// It is that of the same socket already.
+    Here {
+        /// The name.
+        name: String,
+    },
+    /// The kernel refused something.
+    Resource {
+        /// What for.
+        what: String,
+        /// Its word.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for NotEntered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BadName { name, why } => write!(f, "{name:?} cannot be a name: {why}"),
+            Self::Taken { name, pid } => write!(f, "{name:?} is the name of process {pid}: stop it, or choose another name"),
+            Self::Here { name } => write!(f, "this process has the name {name:?} already"),
+            Self::Resource { what, error } => write!(f, "{what}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for NotEntered {}
 
 /// The folder: `$UPCALL_DIR`, else `upcall` in `$XDG_RUNTIME_DIR` or in `/run/user/UID`, else `/tmp/upcall-UID`.
 pub fn folder() -> PathBuf {
@@ -88,16 +162,16 @@ fn lock(folder: &Path) -> io::Result<Lock> {
 ///
 /// # Errors
 /// The folder cannot be made, or is somebody else's; the kernel does not give a socket.
-pub fn listen() -> Result<(PathBuf, Listener), ServeError> {
+pub fn listen() -> Result<(PathBuf, Listener), NotEntered> {
     let folder = folder();
-    let unable = |error| ServeError::Resource { what: format!("the folder of names, {}", folder.display()), error };
+    let unable = |error| NotEntered::Resource { what: format!("the folder of names, {}", folder.display()), error };
     prepare(&folder).map_err(unable)?;
     let _lock = lock(&folder).map_err(unable)?;
     sweep_all(&folder);
     let mark = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |t| t.subsec_nanos());
     let path = folder.join(format!("domain.{}.{mark:x}", std::process::id()));
     let what = || format!("the domain's socket in {} (UPCALL_DIR chooses another folder)", folder.display());
-    let listener = Listener::bind(&path).map_err(|error| ServeError::Resource { what: what(), error })?;
+    let listener = Listener::bind(&path).map_err(|error| NotEntered::Resource { what: what(), error })?;
     Ok((path, listener))
 }
 
@@ -105,12 +179,12 @@ pub fn listen() -> Result<(PathBuf, Listener), ServeError> {
 ///
 /// # Errors
 /// It is taken by a process that lives, or the folder cannot be written.
-pub fn enter(name: &str, domain: &Path) -> Result<(), ServeError> {
-    check(name).map_err(|why| ServeError::BadName { name: name.into(), why })?;
+pub fn enter(name: &str, domain: &Path) -> Result<(), NotEntered> {
+    check(name).map_err(|why| NotEntered::BadName { name: name.into(), why })?;
     let deadline = Instant::now() + LONGEST_END;
     loop {
         match try_enter(name, domain) {
-            Err(ServeError::NameTaken { pid, .. }) if upcall_os::socket::is_ending(pid) && Instant::now() < deadline => {
+            Err(NotEntered::Taken { pid, .. }) if upcall_os::socket::is_ending(pid) && Instant::now() < deadline => {
                 // On a thread of the server, whose other names are called already.
                 upcall_thread::sleep(Duration::from_millis(1));
             }
@@ -120,25 +194,25 @@ pub fn enter(name: &str, domain: &Path) -> Result<(), ServeError> {
 }
 
 /// Under the folder's lock.
-fn try_enter(name: &str, domain: &Path) -> Result<(), ServeError> {
-    let unable = |error| ServeError::Resource { what: format!("the name {name:?}"), error };
+fn try_enter(name: &str, domain: &Path) -> Result<(), NotEntered> {
+    let unable = |error| NotEntered::Resource { what: format!("the name {name:?}"), error };
     let folder = domain.parent().unwrap_or(Path::new("/"));
     let _lock = lock(folder).map_err(unable)?;
     let entry = folder.join(name);
     if let Ok(target) = fs::read_link(&entry) {
         let target = folder.join(target);
         if target == domain {
-            return Err(ServeError::ExportedHere { name: name.into() });
+            return Err(NotEntered::Here { name: name.into() });
         }
         match Connection::connect(&target) {
             Ok(connection) => {
                 let pid = connection.peer().map_or(0, |peer| peer.pid);
-                return Err(ServeError::NameTaken { name: name.into(), pid });
+                return Err(NotEntered::Taken { name: name.into(), pid });
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {}
             // A stopped server with a full queue, most likely: it lives.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(ServeError::NameTaken { name: name.into(), pid: process_of(&target) });
+                return Err(NotEntered::Taken { name: name.into(), pid: process_of(&target) });
             }
             Err(error) => return Err(unable(error)),
         }
@@ -169,12 +243,12 @@ pub fn leave(name: &str, domain: &Path) {
 ///
 /// # Errors
 /// A bad name, or nobody exports it.
-pub fn find(name: &str) -> Result<PathBuf, BindError> {
-    check(name).map_err(|why| BindError::BadName { name: name.into(), why })?;
+pub fn find(name: &str) -> Result<PathBuf, NotFound> {
+    check(name).map_err(|why| NotFound::BadName { name: name.into(), why })?;
     let folder = folder();
     match fs::read_link(folder.join(name)) {
         Ok(target) => Ok(folder.join(target.file_name().unwrap_or_default())),
-        Err(_) => Err(BindError::NoSuchName { name: name.into(), folder }),
+        Err(_) => Err(NotFound::Unknown { name: name.into(), folder }),
     }
 }
 
