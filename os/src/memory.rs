@@ -102,6 +102,11 @@ impl MemoryFile {
     }
 
     fn unsealed(name: &str, len: usize) -> io::Result<Self> {
+        // Beyond this (`ulimit -f`) the kernel would not only refuse, but send a signal that ends the process.
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+        if limit.is_some_and(|limit| len as u64 > limit) {
+            return Err(rustix::io::Errno::FBIG.into());
+        }
         let fd = fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         fs::ftruncate(&fd, len as u64)?;
         Ok(Self { fd, len })
@@ -175,9 +180,23 @@ impl MemoryFile {
         Ok(fs::fallocate(&self.fd, fs::FallocateFlags::empty(), 0, self.len as u64)?)
     }
 
+    /// Gives pages back to the machine: they are zero afterwards, for everybody who has them mapped. `at` and `len` are whole pages.
+    ///
+    /// # Errors
+    /// The file is one that only its maker may write, or the kernel refuses.
+    pub fn give_back(&self, at: usize, len: usize) -> io::Result<()> {
+        let flags = fs::FallocateFlags::PUNCH_HOLE | fs::FallocateFlags::KEEP_SIZE;
+        Ok(fs::fallocate(&self.fd, flags, at as u64, len as u64)?)
+    }
+
+    /// The memory that it takes, in bytes.
+    pub fn allocated(&self) -> u64 {
+        fs::fstat(&self.fd).map_or(0, |stat| stat.st_blocks as u64 * 512)
+    }
+
     /// Whether all its pages exist.
     pub fn is_allocated(&self) -> bool {
-        fs::fstat(&self.fd).is_ok_and(|stat| stat.st_blocks as u64 * 512 >= self.len as u64)
+        self.allocated() >= self.len as u64
     }
 
     /// The length in bytes; fixed.
@@ -245,19 +264,30 @@ impl Mapping {
     /// # Errors
     /// As [`Mapping::shared`].
     pub fn entered(file: &MemoryFile) -> io::Result<Self> {
-        Self::map_with(file, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE)
+        Self::map_with(file, (0, file.len), ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE)
+    }
+
+    /// Maps a part of the file, from `at` on, for reading and writing. `at` is a whole number of pages, and the part lies within the file.
+    ///
+    /// # Errors
+    /// As [`Mapping::shared`]; `EINVAL`: the part is none.
+    pub fn part(file: &MemoryFile, at: usize, len: usize) -> io::Result<Self> {
+        if len == 0 || at.checked_add(len).is_none_or(|end| end > file.len) {
+            return Err(rustix::io::Errno::INVAL.into());
+        }
+        Self::map_with(file, (at, len), ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED)
     }
 
     fn map(file: &MemoryFile, prot: ProtFlags) -> io::Result<Self> {
-        Self::map_with(file, prot, MapFlags::SHARED)
+        Self::map_with(file, (0, file.len), prot, MapFlags::SHARED)
     }
 
-    fn map_with(file: &MemoryFile, prot: ProtFlags, flags: MapFlags) -> io::Result<Self> {
+    fn map_with(file: &MemoryFile, (at, len): (usize, usize), prot: ProtFlags, flags: MapFlags) -> io::Result<Self> {
         // SAFETY: no address is asked for, so no existing mapping is replaced; the file outlives the call, and the kernel keeps
         // its pages for the mapping.
-        let start = unsafe { mm::mmap(std::ptr::null_mut(), file.len, prot, flags, &file.fd, 0) }?;
+        let start = unsafe { mm::mmap(std::ptr::null_mut(), len, prot, flags, &file.fd, at as u64) }?;
         let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mmap gave a null address"))?;
-        Ok(Self { start, len: file.len, writable: prot.contains(ProtFlags::WRITE) })
+        Ok(Self { start, len, writable: prot.contains(ProtFlags::WRITE) })
     }
 
     /// Where it starts; page-aligned; valid for [`Mapping::len`] bytes while `self` lives.
@@ -336,6 +366,20 @@ mod tests {
         assert!(map.writable());
         assert!(Mapping::shared(&file).is_err());
         assert!(!Mapping::read_only(&file).unwrap().writable());
+    }
+
+    #[test]
+    fn a_part_that_was_given_back_is_zero_and_takes_no_memory() {
+        let file = MemoryFile::create("t", 1 << 40).unwrap();
+        let part = Mapping::part(&file, 1 << 39, 1 << 16).unwrap();
+        assert_eq!((part.len(), file.allocated()), (1 << 16, 0));
+        rustix::io::pwrite(&file.fd, &[1; 8192], 1 << 39).unwrap();
+        assert_eq!(file.allocated(), 8192);
+        file.give_back(1 << 39, 1 << 16).unwrap();
+        assert_eq!(file.allocated(), 0);
+        for (at, len) in [(1 << 40, 4096), ((1 << 40) - 4096, 8192), (0, 0), (1, 4096), (usize::MAX - 4095, 4096)] {
+            assert!(Mapping::part(&file, at, len).is_err(), "{at}, {len}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Memory shared by two domains.
 //!
 //! What: typed views of words that both sides change ([`region`]), bytes that nobody interprets ([`span`]), the rings of a lane
-//! ([`slot`], [`ring`]), the queue of messages that nobody answers ([`direct`]), the layout of a channel ([`channel`]) and of A-stacks ([`astack`]), and the page on which a domain tells its
+//! ([`slot`], [`ring`]), the queue of messages that nobody answers ([`direct`]) and its memory ([`mailbag`]), the layout of a channel ([`channel`]) and of A-stacks ([`astack`]), and the page on which a domain tells its
 //! peers what its processors do ([`station`]), and what each binding of a server has done ([`tally`]).
 //!
 //! What not: waiting, waking, threads, calls. Nothing here blocks or makes a system call after the mapping is made.
@@ -25,6 +25,8 @@
 pub mod astack;
 pub mod channel;
 pub mod direct;
+#[cfg(not(loom))]
+pub mod mailbag;
 pub mod region;
 pub mod ring;
 pub mod slot;

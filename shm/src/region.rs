@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use upcall_os::atomic::AtomicU64;
 use upcall_os::memory::Mapping;
 
 /// Types that may be viewed in memory that a peer writes at the same time.
@@ -12,6 +13,9 @@ use upcall_os::memory::Mapping;
 /// # Safety
 /// The type consists of the crate's atomics and padding only, every bit pattern is valid, it is `repr(C)` and it needs no drop.
 pub unsafe trait Cells: Sync + 'static {}
+
+// SAFETY: an atomic.
+unsafe impl Cells for AtomicU64 {}
 
 /// Shared memory that this side may write. Views keep it mapped.
 #[derive(Debug)]

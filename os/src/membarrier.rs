@@ -1,0 +1,64 @@
+//! A fence that one thread makes for all: `membarrier(2)`.
+//!
+//! Who looks for messages seldom and who sends often need a fence each to agree on who has seen what (see `sleep` in `upcall-transfer`). With this, the one who is about to sleep pays for both: the kernel has every processor that
+//! runs a thread of a registered process make a full fence before the call returns, and a thread that does not run has made one when it was switched out. It takes some µs for each such processor, and next to nothing if there is none.
+
+use rustix::thread::{MembarrierCommand, membarrier};
+use std::sync::OnceLock;
+
+/// Registers this process: from now on [`everywhere`], called by any process, is a fence in its threads too. False if the kernel has no such call, or a sandbox refuses it: then this process's threads have to make
+/// fences themselves.
+pub fn register() -> bool {
+    static REGISTERED: OnceLock<bool> = OnceLock::new();
+    *REGISTERED.get_or_init(|| membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok() && everywhere())
+}
+
+/// A full fence in all threads of registered processes, and in this one. False if the kernel refuses: then there was none.
+pub fn everywhere() -> bool {
+    membarrier(MembarrierCommand::GlobalExpedited).is_ok()
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::atomic::{AtomicU32, Ordering};
+    use crate::processor::Processors;
+    use std::sync::atomic::compiler_fence;
+
+    /// One thread writes a word and reads the other's without a fence; the other one does so with the fence for both. Never do both miss the other's write.
+    #[test]
+    fn one_fence_serves_both() {
+        assert!(register() && register(), "the kernel of this machine has it");
+        const ROUNDS: u32 = 3000;
+        let (words, turns, reads) = ([const { AtomicU32::new(0) }; 2], [const { AtomicU32::new(0) }; 2], AtomicU32::new(0));
+        let missed = AtomicU32::new(0);
+        let side = |own: usize, fence: &(dyn Fn() + Sync)| {
+            for round in 1..=ROUNDS {
+                turns[own].store(round, Ordering::SeqCst);
+                while turns[1 - own].load(Ordering::SeqCst) < round {
+                    std::thread::yield_now();
+                }
+                words[own].store(1, Ordering::Relaxed);
+                fence();
+                let read = words[1 - own].load(Ordering::Relaxed);
+                let sum = reads.fetch_add(1 + 2 * read, Ordering::SeqCst) + 1 + 2 * read;
+                if sum % 2 == 0 {
+                    missed.fetch_add(u32::from(sum == 2), Ordering::Relaxed);
+                    words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+                    reads.store(0, Ordering::SeqCst);
+                }
+                while reads.load(Ordering::SeqCst) != 0 {
+                    std::thread::yield_now();
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _ = Processors::only(0).confine();
+                side(0, &|| compiler_fence(Ordering::SeqCst));
+            });
+            side(1, &|| assert!(everywhere()));
+        });
+        assert_eq!(missed.into_inner(), 0);
+    }
+}

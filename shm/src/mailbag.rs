@@ -1,0 +1,220 @@
+//! The memory of a direct queue: one file, most of which is address space and nothing else.
+//!
+//! Source: UDM, section 3.3, virtual buffering (D11 here): the buffer lies in virtual memory, grows page by page, and only what is used takes memory. The sender makes the file; each side maps home, and of the segments those that it
+//! writes or reads. No word has to pass between them for another segment, so a sender can go on while its receiver is stopped.
+//!
+//! ```text
+//!        0  header: magic, words of home
+//!       64  what the receiver has disposed of (written by it alone)
+//!     4096  home, 32 KiB
+//!    1 MiB  segment 0, 1 MiB;  segment 1;  …  so many that the file has 1 TiB; then over again
+//! ```
+//! Both sides may write all of it, and nobody can resize it. A receiver that writes where it should read makes its own messages wrong. Neither side can make an access of the other's fault: pages that were given back are there again, as zeros,
+//! when they are touched.
+
+use crate::direct::{Memory, Told};
+use crate::region::{Cells, Region, Shared};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use upcall_os::atomic::{AtomicU64, Ordering};
+use upcall_os::memory::{AdoptError, Mapping, MemoryFile};
+
+/// "MAILBAG" and the version of this layout.
+const MAGIC: u64 = u64::from_le_bytes(*b"MAILBAG\x01");
+
+const TOLD_AT: usize = 64;
+const HOME_AT: usize = 4096;
+const HOME_WORDS: usize = 4096;
+const FIRST_BYTES: usize = HOME_AT + HOME_WORDS * 8;
+const SEGMENTS_AT: usize = SEGMENT_BYTES;
+
+/// Bytes of a segment.
+pub const SEGMENT_BYTES: usize = 1 << 20;
+
+/// Bytes of the file.
+const BYTES: usize = 1 << 40;
+
+#[repr(C, align(64))]
+#[derive(Debug)]
+struct Header {
+    magic: AtomicU64,
+    home: AtomicU64,
+}
+
+// SAFETY: atomics and padding only, `repr(C)`, no drop.
+unsafe impl Cells for Header {}
+
+const _: () = assert!(size_of::<Header>() == TOLD_AT && FIRST_BYTES <= SEGMENTS_AT);
+
+/// The memory of a queue, in the hands of one of its ends.
+#[derive(Debug)]
+pub struct Mailbag {
+    file: MemoryFile,
+    home: Shared<[AtomicU64]>,
+    told: Shared<Told>,
+}
+
+/// Why a descriptor that a peer sent is not the memory of a queue.
+#[derive(Debug)]
+pub enum NotAMailbag {
+    /// Not a file of the size, or somebody could resize it.
+    File(AdoptError),
+    /// It cannot be mapped.
+    Map(io::Error),
+    /// It begins with other words: another version of Upcall, or something else.
+    Header {
+        /// The first word.
+        magic: u64,
+        /// The words of home.
+        home: u64,
+    },
+}
+
+impl fmt::Display for NotAMailbag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(error) => write!(f, "{error}"),
+            Self::Map(error) => write!(f, "it cannot be mapped: {error}"),
+            Self::Header { magic, home } => write!(
+                f,
+                "a queue begins with {MAGIC:#x} and has {HOME_WORDS} words, found {magic:#x} and {home}: use the same version on both sides"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for NotAMailbag {}
+
+impl Mailbag {
+    /// Makes the memory of a queue, for its sender.
+    ///
+    /// # Errors
+    /// No descriptor, memory or mapping left, or files may not be so long (`EFBIG`: `ulimit -f`).
+    pub fn create() -> io::Result<Self> {
+        let file = MemoryFile::create("upcall-messages", BYTES)?;
+        let (bag, header) = Self::map(file)?;
+        header.home.store(HOME_WORDS as u64, Ordering::Relaxed);
+        header.magic.store(MAGIC, Ordering::Release);
+        Ok(bag)
+    }
+
+    /// Takes the memory that a sender made. Only the header is believed, and only as far as it equals ours.
+    ///
+    /// # Errors
+    /// See [`NotAMailbag`].
+    pub fn join(fd: OwnedFd) -> Result<Self, NotAMailbag> {
+        let file = MemoryFile::adopt(fd, BYTES).map_err(NotAMailbag::File)?;
+        let (bag, header) = Self::map(file).map_err(NotAMailbag::Map)?;
+        let (magic, words) = (header.magic.load(Ordering::Acquire), header.home.load(Ordering::Relaxed));
+        if (magic, words) != (MAGIC, HOME_WORDS as u64) {
+            return Err(NotAMailbag::Header { magic, home: words });
+        }
+        Ok(bag)
+    }
+
+    fn map(file: MemoryFile) -> io::Result<(Self, Shared<Header>)> {
+        let short = || io::Error::other("the mapping is too short");
+        let region = Region::new(Mapping::part(&file, 0, FIRST_BYTES)?).ok_or_else(short)?;
+        let home = region.view_slice(HOME_AT, HOME_WORDS).ok_or_else(short)?;
+        let told = region.view(TOLD_AT).ok_or_else(short)?;
+        Ok((Self { file, home, told }, region.view(0).ok_or_else(short)?))
+    }
+
+    fn place(number: u64) -> usize {
+        SEGMENTS_AT + (number % Self::SEGMENTS) as usize * SEGMENT_BYTES
+    }
+
+    /// The memory that it takes of the machine's, in bytes.
+    pub fn allocated(&self) -> u64 {
+        self.file.allocated()
+    }
+}
+
+impl AsFd for Mailbag {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Memory for Mailbag {
+    type Words = Shared<[AtomicU64]>;
+    type Told = Shared<Told>;
+    const SEGMENTS: u64 = (BYTES / SEGMENT_BYTES - 1) as u64;
+
+    fn home(&self) -> Self::Words {
+        self.home.clone()
+    }
+
+    fn told(&self) -> Self::Told {
+        self.told.clone()
+    }
+
+    fn segment(&mut self, number: u64) -> io::Result<Self::Words> {
+        let region = Region::new(Mapping::part(&self.file, Self::place(number), SEGMENT_BYTES)?);
+        let words = region.and_then(|region| region.view_slice(0, SEGMENT_BYTES / 8));
+        words.ok_or_else(|| io::Error::other("the mapping is too short"))
+    }
+
+    fn leave(&mut self, number: u64) {
+        // If the kernel refuses, the memory goes with the queue.
+        let _ = self.file.give_back(Self::place(number), SEGMENT_BYTES);
+    }
+}
+
+#[cfg(all(test, not(miri), not(loom)))]
+mod tests {
+    use super::*;
+    use crate::direct::{Incoming, Outgoing, Refused};
+
+    fn ends() -> (Outgoing<Mailbag>, Incoming<Mailbag>, OwnedFd) {
+        let ours = Mailbag::create().unwrap();
+        let fd = || ours.as_fd().try_clone_to_owned().unwrap();
+        let (theirs, kept) = (Mailbag::join(fd()).unwrap(), fd());
+        (Outgoing::new(ours), Incoming::new(theirs), kept)
+    }
+
+    #[test]
+    fn many_mebibytes_wait_and_leave_nothing_behind() {
+        let (mut outgoing, mut incoming, fd) = ends();
+        let file = MemoryFile::adopt(fd, BYTES).unwrap();
+        let payload = [5_u64; 100];
+        for number in 0..40_000_u64 {
+            while let Err(refused) = outgoing.try_send(number as u16, &payload) {
+                assert_eq!(refused, Refused::Full);
+                outgoing.divert().unwrap();
+            }
+        }
+        assert!(file.allocated() > 32_000_000 && outgoing.buffered() > 30, "{}", file.allocated());
+        for number in 0..40_000_u64 {
+            let arrived = incoming.peek().unwrap().unwrap();
+            assert_eq!((arrived.handler(), arrived.word(99)), (number as u16, Some(5)));
+            arrived.dispose();
+        }
+        assert!(incoming.peek().unwrap().is_none());
+        incoming.tell();
+        outgoing.try_send(1, &[]).unwrap();
+        assert!(!outgoing.is_diverted() && incoming.peek().unwrap().is_some());
+        assert!(file.allocated() < 100_000, "{}", file.allocated());
+    }
+
+    #[test]
+    fn what_a_sender_left_can_be_read_without_it() {
+        let (mut outgoing, mut incoming, fd) = ends();
+        drop(fd);
+        (0..3).for_each(|_| outgoing.divert().unwrap());
+        outgoing.try_send(7, &[8]).unwrap();
+        drop(outgoing);
+        assert_eq!(incoming.peek().unwrap().unwrap().word(0), Some(8));
+    }
+
+    #[test]
+    fn something_else_is_refused() {
+        let file = MemoryFile::create("t", BYTES).unwrap();
+        let fd = file.as_fd().try_clone_to_owned().unwrap();
+        assert!(matches!(Mailbag::join(fd), Err(NotAMailbag::Header { magic: 0, .. })));
+        let short = MemoryFile::create("t", 1 << 20).unwrap();
+        let fd = short.as_fd().try_clone_to_owned().unwrap();
+        assert!(matches!(Mailbag::join(fd), Err(NotAMailbag::File(AdoptError::Short { .. }))));
+    }
+}
