@@ -11,10 +11,13 @@ use upcall_os::bell::Bell;
 use upcall_os::once::Once;
 use upcall_os::poll::{PollSet, Report};
 use upcall_shm::astack::Numbers;
-use upcall_shm::station::Station;
+use upcall_shm::station::{self, Station};
 
 /// The most virtual processors of a domain that make or serve calls at the same time: each has a lane of its own in every channel.
 pub const MOST_PROCESSORS: usize = 32;
+
+/// The most posts of a domain.
+pub const MOST_POSTS: u16 = station::MOST - MOST_PROCESSORS as u16;
 
 /// The one domain of this process.
 #[derive(Debug)]
@@ -23,6 +26,8 @@ pub struct Domain {
     beds: [OnceLock<Bed>; MOST_PROCESSORS],
     seats: Mutex<Vec<Arc<VpSeat>>>,
     numbers: Numbers,
+    /// Of posts: their lines come after those of virtual processors.
+    posts: Numbers,
     /// Goes up whenever what some processor polls changes.
     generation: AtomicU64,
 }
@@ -51,6 +56,7 @@ impl Domain {
                 beds: [const { OnceLock::new() }; MOST_PROCESSORS],
                 seats: Mutex::default(),
                 numbers: Numbers::new(MOST_PROCESSORS as u16),
+                posts: Numbers::new(MOST_POSTS),
                 generation: AtomicU64::new(1),
             })
         })
@@ -98,6 +104,17 @@ impl Domain {
         line.tid.store(0, Ordering::Relaxed);
         line.asleep.store(0, Ordering::Release);
         self.numbers.give(number as u16);
+    }
+
+    /// The number of a line for a post; `None` if all are taken.
+    pub(crate) fn take_post(&self) -> Option<u16> {
+        self.posts.take().map(|number| number + MOST_PROCESSORS as u16)
+    }
+
+    /// It is left. Peers see it awake.
+    pub(crate) fn give_post(&self, number: u16) {
+        self.station.line(usize::from(number)).asleep.store(0, Ordering::Release);
+        self.posts.give(number - MOST_PROCESSORS as u16);
     }
 
     /// The threads of this virtual processor's scheduler run no more.

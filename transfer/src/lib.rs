@@ -42,6 +42,8 @@ pub mod network;
 pub mod pacer;
 pub mod placed;
 #[cfg(not(loom))]
+pub mod post;
+#[cfg(not(loom))]
 mod seat;
 #[cfg(not(loom))]
 pub mod server;

@@ -18,6 +18,13 @@
 //! A processor numbers its sleeps, and a waker that has rung for this one does not ring again ([`first_ring`]): to a sleeper that cannot run yet, because it shares the
 //! waker's processor, each of many replies would else cost a system call. The first ring is kept, so this sleep ends. Whatever is published later is found at the latest by the
 //! second look before the next sleep: a waker that still read the old number made its fence before the sleeper's next one. A waker that reads the next number rings.
+//!
+//! # One fence for both
+//! Who sends messages that nobody answers would pay for a fence with each of them, and wait in it for a line that the receiver has. So there the sleeper makes it for both ([`announce_to_all`], by
+//! [`membarrier`](upcall_os::membarrier)): when that returns, each sender's processor has made a full fence at some moment since the announcement. If that was before the sender read the word, it reads 1 and wakes; if after, then what it had
+//! published before it read is what the second look finds. A sender whose process is not registered makes its own fence ([`must_wake`]).
+//!
+//! In the model the fence is one in each sender, between publishing and reading: as the kernel sees to it.
 
 use upcall_os::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -33,6 +40,27 @@ pub fn announce(word: &AtomicU32) {
 pub fn announce_another(word: &AtomicU32, number: &AtomicU64) {
     number.store(number.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     announce(word);
+}
+
+/// The same for one who makes the fence of its wakers too. False if the kernel did not: then it must not sleep for long.
+#[inline]
+#[must_use]
+pub fn announce_to_all(word: &AtomicU32, number: &AtomicU64) -> bool {
+    announce_another(word, number);
+    #[cfg(not(loom))]
+    return upcall_os::membarrier::everywhere();
+    #[cfg(loom)]
+    true
+}
+
+/// What a waker whose fence the sleeper makes puts between publishing and reading.
+#[inline(always)]
+pub fn no_fence() {
+    // To the compiler it is one.
+    #[cfg(not(loom))]
+    std::sync::atomic::compiler_fence(Ordering::SeqCst);
+    #[cfg(loom)]
+    fence(Ordering::SeqCst);
 }
 
 /// Whether a sleeper has to be rung for, given the number of its sleep and the last one for which this waker rang. To be followed by a ring.

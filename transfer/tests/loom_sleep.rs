@@ -175,3 +175,35 @@ fn closing_wakes_every_caller() {
         closing.join().unwrap();
     });
 }
+
+/// Who makes the fence for its wakers misses nothing either. It sleeps on a bell, which keeps a ring, and is rung for once for each of its sleeps.
+#[test]
+fn one_fence_for_both() {
+    loom::model(|| {
+        let (scene, number, bell) = (scene(), Arc::new(AtomicU64::new(0)), Arc::new((Mutex::new(false), Condvar::new())));
+        let (sender, numbers, ringing) = (scene.clone(), number.clone(), bell.clone());
+        let sending = thread::spawn(move || {
+            let rung = AtomicU64::new(0);
+            for message in 1..=2 {
+                sender.message.store(message, Ordering::Release);
+                sleep::no_fence();
+                if sleep::seems_asleep(&sender.asleep) && sleep::first_ring(&rung, numbers.load(Ordering::Relaxed)) {
+                    *ringing.0.lock().unwrap() = true;
+                    ringing.1.notify_all();
+                }
+            }
+        });
+        while scene.message.load(Ordering::Acquire) != 2 {
+            assert!(sleep::announce_to_all(&scene.asleep, &number));
+            if scene.message.load(Ordering::Acquire) != 2 {
+                let mut rung = bell.0.lock().unwrap();
+                while !*rung {
+                    rung = bell.1.wait(rung).unwrap();
+                }
+                *rung = false;
+            }
+            sleep::retract(&scene.asleep);
+        }
+        sending.join().unwrap();
+    });
+}

@@ -1,0 +1,263 @@
+//! A post: where one receiver of messages waits for many senders, and how each of them wakes it.
+//!
+//! The receiver has a line on its domain's station page, which senders read with each message, and a set of bells, one for each sender. The protocol, with its argument why no wake is lost, is in [`sleep`]: the
+//! receiver's is the side that makes the fence.
+
+use crate::domain::{Domain, MOST_POSTS};
+use crate::pacer::{GiveWay, Pacer, Pacing};
+use crate::sleep;
+use std::io;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+use upcall_os::bell::Bell;
+use upcall_os::clapper::Clapper;
+use upcall_os::membarrier;
+use upcall_os::poll::{PollSet, Report};
+use upcall_shm::station::PeerStation;
+
+/// Our own bell's number in the set; those of senders do not matter.
+const OWN: u64 = 0;
+const SENDERS: u64 = 1;
+
+/// So long who cannot make the fence for its senders sleeps at most.
+const SHORT: Duration = Duration::from_millis(1);
+
+/// A spinner looks at the clock after so many rounds.
+const ROUNDS: u32 = 64;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Post {
+    domain: &'static Domain,
+    line: u16,
+    set: PollSet,
+    own: Bell,
+    pacer: Pacer,
+}
+
+impl Post {
+    /// Takes a post.
+    ///
+    /// # Errors
+    /// All of the domain's are taken, or no descriptor or memory is left.
+    pub fn take() -> io::Result<Self> {
+        let (domain, set, own) = (Domain::current()?, PollSet::new()?, Bell::new()?);
+        set.add(&own, OWN, Report::EachRing)?;
+        let line = domain
+            .take_post()
+            .ok_or_else(|| io::Error::other(format!("at most {MOST_POSTS} receivers of messages in one process")))?;
+        Ok(Self { domain, line, set, own, pacer: Pacer::default() })
+    }
+
+    /// Its line on the station page.
+    pub fn line(&self) -> u16 {
+        self.line
+    }
+
+    /// Whether its senders may leave their fences to it, if they are registered.
+    pub fn makes_fences() -> bool {
+        membarrier::register()
+    }
+
+    /// From now on this bell wakes, too. One that has rung already does.
+    ///
+    /// # Errors
+    /// No memory left.
+    pub fn add(&self, bell: &Bell) -> io::Result<()> {
+        self.set.add(bell, SENDERS, Report::EachRing)
+    }
+
+    /// This one does no longer.
+    pub fn remove(&self, bell: &Bell) {
+        self.set.remove(bell);
+    }
+
+    /// Wakes the receiver, or keeps it from falling asleep. By any thread of the domain.
+    pub fn rouse(&self) {
+        self.own.ring();
+    }
+
+    /// Blocks the kernel thread until `there` is true, or until `limit` has passed, spinning first as `pacing` says. Returns whether it was true. By one thread at a time.
+    pub fn wait(&self, pacing: Pacing, limit: Option<Duration>, mut there: impl FnMut() -> bool) -> bool {
+        let budget = self.pacer.budget(pacing);
+        let start = Instant::now();
+        let ends = limit.and_then(|limit| start.checked_add(limit));
+        let (mut give_way, mut spun) = (GiveWay::default(), false);
+        loop {
+            for _ in 0..ROUNDS {
+                if there() {
+                    if spun && budget > Duration::ZERO {
+                        self.pacer.fruitful();
+                    }
+                    return true;
+                }
+                if budget == Duration::ZERO {
+                    break;
+                }
+                std::hint::spin_loop();
+                give_way.step();
+                spun = true;
+            }
+            let now = Instant::now();
+            if ends.is_some_and(|ends| now >= ends) {
+                return there();
+            }
+            if now - start >= budget {
+                break;
+            }
+        }
+        if spun {
+            self.pacer.fruitless();
+        }
+        self.sleep(ends, there)
+    }
+
+    fn sleep(&self, ends: Option<Instant>, mut there: impl FnMut() -> bool) -> bool {
+        let line = self.domain.station().line(usize::from(self.line));
+        loop {
+            let fenced = sleep::announce_to_all(&line.asleep, &line.sleeps);
+            let found = there();
+            let left = ends.map(|ends| ends.saturating_duration_since(Instant::now()));
+            if found || left == Some(Duration::ZERO) {
+                sleep::retract(&line.asleep);
+                return found;
+            }
+            let limit = if fenced { left } else { Some(left.unwrap_or(SHORT).min(SHORT)) };
+            self.set.wait_any(limit, OWN);
+            sleep::retract(&line.asleep);
+            if there() {
+                return true;
+            }
+        }
+    }
+}
+
+impl Drop for Post {
+    fn drop(&mut self) {
+        self.domain.give_post(self.line);
+    }
+}
+
+/// A sender's way to wake the receiver at a peer's post.
+#[derive(Debug)]
+pub struct Ringer {
+    station: PeerStation,
+    line: u16,
+    /// The last of its sleeps that we rang for.
+    rung: AtomicU64,
+    /// The receiver does not make the fence for us.
+    fences: bool,
+}
+
+impl Ringer {
+    /// For the receiver at `line` of a peer's station, which said whether it makes the fence.
+    pub fn new(station: PeerStation, line: u16, makes_fences: bool) -> Self {
+        Self { station, line, rung: AtomicU64::new(0), fences: !(makes_fences && membarrier::register()) }
+    }
+
+    /// To be called after each message that was launched: rings `bell` if the receiver sleeps and nobody has rung for it yet. One load as long as it is awake. Never blocks.
+    #[inline]
+    pub fn launched(&self, clapper: &Clapper, bell: &Bell) {
+        if self.fences {
+            upcall_os::atomic::fence(upcall_os::atomic::Ordering::SeqCst);
+        } else {
+            sleep::no_fence();
+        }
+        if let Some(number) = self.station.sleep(self.line) {
+            self.ring(number, clapper, bell);
+        }
+    }
+
+    #[cold]
+    fn ring(&self, number: u64, clapper: &Clapper, bell: &Bell) {
+        if sleep::first_ring(&self.rung, number) {
+            clapper.ring(bell);
+        }
+    }
+
+    /// Whether the receiver sleeps, by its own word.
+    pub fn seems_asleep(&self) -> bool {
+        self.station.asleep(self.line)
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::sync::atomic::Ordering::{Acquire, Release};
+    use std::sync::atomic::{AtomicBool, AtomicU64};
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    /// One test takes all posts.
+    static ALONE: Mutex<()> = Mutex::new(());
+
+    fn alone() -> MutexGuard<'static, ()> {
+        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ringer(post: &Post, makes_fences: bool) -> Ringer {
+        let fd = post.domain.station().as_fd().try_clone_to_owned().unwrap();
+        Ringer::new(PeerStation::join(fd).unwrap(), post.line(), makes_fences)
+    }
+
+    #[test]
+    fn no_message_is_slept_through() {
+        let _alone = alone();
+        for (makes_fences, pacing) in [(true, Pacing::Sleep), (false, Pacing::Sleep), (true, Pacing::Adaptive)] {
+            let (post, clapper, bells) =
+                (Post::take().unwrap(), Clapper::current().unwrap(), [(); 3].map(|()| Bell::new().unwrap()));
+            bells.iter().for_each(|bell| post.add(bell).unwrap());
+            let (sent, taken) = ([const { AtomicU64::new(0) }; 3], AtomicU64::new(0));
+            std::thread::scope(|scope| {
+                for (own, bell) in bells.iter().enumerate() {
+                    let (ringer, sent, taken) = (ringer(&post, makes_fences), &sent, &taken);
+                    scope.spawn(move || {
+                        for number in 1..=2000_u64 {
+                            sent[own].store(number, Release);
+                            ringer.launched(clapper, bell);
+                            // Every so often the receiver falls asleep before the next one comes.
+                            while number % 8 == 0 && taken.load(Acquire) < number {
+                                std::thread::yield_now();
+                            }
+                        }
+                    });
+                }
+                let mut seen = [0; 3];
+                while seen != [2000; 3] {
+                    let now = || [0, 1, 2].map(|own| sent[own].load(Acquire));
+                    assert!(post.wait(pacing, Some(Duration::from_secs(20)), || now() != seen), "{seen:?} of {:?}", now());
+                    seen = now();
+                    taken.store(seen.into_iter().min().unwrap(), Release);
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn a_wait_ends_in_time_and_by_its_own_bell() {
+        let _alone = alone();
+        let post = Post::take().unwrap();
+        let start = Instant::now();
+        assert!(!post.wait(Pacing::Adaptive, Some(Duration::from_millis(20)), || false));
+        assert!(start.elapsed() >= Duration::from_millis(20));
+        let roused = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(20));
+                roused.store(true, Release);
+                post.rouse();
+            });
+            assert!(post.wait(Pacing::Sleep, None, || roused.load(Acquire)));
+        });
+    }
+
+    #[test]
+    fn posts_are_given_back() {
+        let _alone = alone();
+        let all: Vec<Post> = std::iter::from_fn(|| Post::take().ok()).collect();
+        assert!(!all.is_empty() && Post::take().unwrap_err().to_string().contains("in one process"));
+        drop(all);
+        drop(Post::take().unwrap());
+    }
+}
