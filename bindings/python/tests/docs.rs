@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use support::{finish, here, interpreter, left_out, package};
+use support::{finish, here, left_out, package};
 
 mod support;
 
@@ -47,7 +47,7 @@ fn the_page_does_what_it_says() {
     let stubs = upcall_idl::generate_python(folder.path().join("notes.wit")).unwrap();
     std::fs::write(folder.path().join("notes_stubs.py"), stubs).unwrap();
     let python = |program: &str| {
-        let mut command = Command::new(interpreter());
+        let mut command = support::python();
         command.args(["-W", "error", program]).current_dir(folder.path()).env("PYTHONPATH", folder.path());
         command
     };

@@ -29,6 +29,13 @@ pub fn interpreter() -> &'static str {
     })
 }
 
+/// A Python to be run. Ctrl-C ends it, also where these tests were started in the background by a shell that has them ignore it.
+pub fn python() -> Command {
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT", interpreter()]);
+    command
+}
+
 /// Where the engine is built with a sanitizer of Rust's (`make asan`), an interpreter without one cannot load it, and programs in Python are left out.
 pub fn left_out() -> bool {
     let out = std::env::var("RUSTFLAGS").is_ok_and(|flags| flags.contains("sanitizer"));
@@ -59,7 +66,7 @@ impl Programs {
 
     /// A program of `tests/programs`.
     pub fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(interpreter());
+        let mut command = python();
         command.args(["-W", "error", "-X", "faulthandler"]).arg(here("tests/programs").join(program));
         command.env("PYTHONPATH", self.path()).env("PYTHONDONTWRITEBYTECODE", "1");
         command
