@@ -358,7 +358,7 @@ impl Server {
     fn open(self) -> Result<Open, ServeError> {
         let unable = |what: &'static str| move |error: io::Error| ServeError::Resource { what: what.into(), error };
         let doors = Doors::new(&self.listens, &self.ceilings)?;
-        let (path, listener) = names::listen()?;
+        let (path, listener) = names::listen(names::Whose::Domain)?;
         let processors = Processors::new(self.processors, self.pacing).map_err(unable("the virtual processors"))?;
         let endpoint = Arc::new(Endpoint {
             path,

@@ -4,6 +4,8 @@
 //!   $XDG_RUNTIME_DIR/upcall/        only this user may enter it
 //!     domain.4711.9f3a              the socket of the domain with process number 4711
 //!     files -> domain.4711.9f3a     a name that it exports
+//!     member.4712.8c01              the socket of a member of a group
+//!     group.sieve -> member.4712.…  a group that forms: who takes its members in
 //! ```
 //! No daemon keeps it. A domain that is killed leaves its entries behind; whoever next looks at one is refused by the kernel, and removes it. Changes are made
 //! under a lock on the folder itself, which dies with its holder.
@@ -106,6 +108,28 @@ pub fn folder() -> PathBuf {
     format!("/tmp/upcall-{user}").into()
 }
 
+/// Whose socket it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// A server's.
+    Domain,
+    /// That of a member of a group.
+    Member,
+}
+
+impl Whose {
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::Domain => "domain.",
+            Self::Member => "member.",
+        }
+    }
+}
+
+/// What names cannot begin with.
+const OWN: [&str; 3] = [Whose::Domain.prefix(), Whose::Member.prefix(), GROUP];
+const GROUP: &str = "group.";
+
 /// So long a server that was killed may take to end.
 const LONGEST_END: Duration = Duration::from_secs(5);
 
@@ -118,7 +142,9 @@ pub fn check(name: &str) -> Result<(), &'static str> {
         [] => Err("it is empty"),
         bytes if bytes.len() > 64 => Err("it has more than 64 characters"),
         [first, ..] if !first.is_ascii_alphanumeric() => Err("it does not begin with a letter or a digit"),
-        _ if name.starts_with("domain.") => Err("names that begin with \"domain.\" are Upcall's own"),
+        _ if OWN.iter().any(|own| name.starts_with(own)) => {
+            Err("names that begin with \"domain.\", \"member.\" or \"group.\" are Upcall's own")
+        }
         bytes if !bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(b)) => {
             Err("it has something else than ASCII letters, digits, dots, underscores and hyphens")
         }
@@ -158,19 +184,19 @@ fn lock(folder: &Path) -> io::Result<Lock> {
     Ok(Lock(file))
 }
 
-/// Listens at a fresh path for this domain's socket, under the folder's lock: between its making and its listening a socket looks like a dead domain's.
+/// Listens at a fresh path, under the folder's lock: between its making and its listening a socket looks like a dead domain's.
 ///
 /// # Errors
 /// The folder cannot be made, or is somebody else's; the kernel does not give a socket.
-pub fn listen() -> Result<(PathBuf, Listener), NotEntered> {
+pub fn listen(whose: Whose) -> Result<(PathBuf, Listener), NotEntered> {
     let folder = folder();
     let unable = |error| NotEntered::Resource { what: format!("the folder of names, {}", folder.display()), error };
     prepare(&folder).map_err(unable)?;
     let _lock = lock(&folder).map_err(unable)?;
     sweep_all(&folder);
     let mark = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |t| t.subsec_nanos());
-    let path = folder.join(format!("domain.{}.{mark:x}", std::process::id()));
-    let what = || format!("the domain's socket in {} (UPCALL_DIR chooses another folder)", folder.display());
+    let path = folder.join(format!("{}{}.{mark:x}", whose.prefix(), std::process::id()));
+    let what = || format!("a socket in {} (UPCALL_DIR chooses another folder)", folder.display());
     let listener = Listener::bind(&path).map_err(|error| NotEntered::Resource { what: what(), error })?;
     Ok((path, listener))
 }
@@ -191,6 +217,46 @@ pub fn enter(name: &str, domain: &Path) -> Result<(), NotEntered> {
             entered => return entered,
         }
     }
+}
+
+/// Who takes in the members of a group that forms under a name.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Leader {
+    /// The member whose socket asked: nobody did before.
+    Us,
+    /// The one with this socket.
+    At(PathBuf),
+}
+
+/// Finds who takes in the members of a group, or has the member with this socket do it.
+///
+/// # Errors
+/// A name that cannot be one, or the folder cannot be written.
+pub fn lead_or_follow(group: &str, member: &Path) -> Result<Leader, NotEntered> {
+    check(group).map_err(|why| NotEntered::BadName { name: group.into(), why })?;
+    let entry = format!("{GROUP}{group}");
+    loop {
+        match try_enter(&entry, member) {
+            Ok(()) | Err(NotEntered::Here { .. }) => return Ok(Leader::Us),
+            Err(NotEntered::Taken { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        let folder = member.parent().unwrap_or(Path::new("/"));
+        if let Ok(target) = fs::read_link(folder.join(&entry)) {
+            return Ok(Leader::At(folder.join(target.file_name().unwrap_or_default())));
+        }
+    }
+}
+
+/// Whether this is how the socket of a member may be called.
+pub fn is_member(socket: &str) -> bool {
+    let rest = socket.strip_prefix(Whose::Member.prefix());
+    rest.is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.'))
+}
+
+/// The member with this socket takes nobody in any more.
+pub fn lead_no_more(group: &str, member: &Path) {
+    leave(&format!("{GROUP}{group}"), member);
 }
 
 /// Under the folder's lock.
@@ -255,13 +321,17 @@ pub fn find(name: &str) -> Result<PathBuf, NotFound> {
 /// All sockets of domains in the folder, and the names that lead to them.
 pub fn domains() -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder()) else { return Vec::new() };
-    let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).filter(|path| is_socket(path)).collect();
+    let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).filter(|path| is_of(path, Whose::Domain)).collect();
     paths.sort();
     paths
 }
 
+fn is_of(path: &Path, whose: Whose) -> bool {
+    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(whose.prefix()))
+}
+
 fn is_socket(path: &Path) -> bool {
-    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("domain."))
+    is_of(path, Whose::Domain) || is_of(path, Whose::Member)
 }
 
 /// Removes what dead domains have left in the folder. Costs a connection attempt for each domain.
@@ -303,11 +373,32 @@ mod tests {
     }
 
     #[test]
+    fn the_first_leads_and_others_follow() {
+        let folder = std::env::temp_dir().join(format!("upcall-names-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let paths = ["member.1.a", "member.1.b"].map(|name| folder.join(name));
+        let first = Listener::bind(&paths[0]).unwrap();
+        let _second = Listener::bind(&paths[1]).unwrap();
+        assert_eq!(lead_or_follow("g", &paths[0]).unwrap(), Leader::Us);
+        assert_eq!(lead_or_follow("g", &paths[0]).unwrap(), Leader::Us);
+        assert_eq!(lead_or_follow("g", &paths[1]).unwrap(), Leader::At(paths[0].clone()));
+        // It ends without a word.
+        drop(first);
+        assert_eq!(lead_or_follow("g", &paths[1]).unwrap(), Leader::Us);
+        lead_no_more("g", &paths[0]);
+        assert!(folder.join("group.g").is_symlink());
+        lead_no_more("g", &paths[1]);
+        assert!(!folder.join("group.g").is_symlink());
+        assert!(matches!(lead_or_follow("a/b", &paths[1]), Err(NotEntered::BadName { .. })));
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
     fn names() {
         for good in ["files", "a", "my-service.v2", "X_1"] {
             assert_eq!(check(good), Ok(()), "{good}");
         }
-        for bad in ["", ".hidden", "-x", "a/b", "a b", "ü", "domain.1.2", &"x".repeat(65)] {
+        for bad in ["", ".hidden", "-x", "a/b", "a b", "ü", "domain.1.2", "member.1.2", "group.x", &"x".repeat(65)] {
             assert!(check(bad).is_err(), "{bad}");
         }
     }

@@ -49,6 +49,11 @@ impl<M: Memory> Outgoing<M> {
         self.sent
     }
 
+    /// A count that grows when the receiver has told that it has taken something.
+    pub fn progress(&self) -> u64 {
+        self.told.disposed.load(Ordering::Acquire).wrapping_add(self.told.diverted.load(Ordering::Acquire))
+    }
+
     /// Whether messages go to segments now.
     pub fn is_diverted(&self) -> bool {
         self.away.is_some()

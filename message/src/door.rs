@@ -1,0 +1,244 @@
+//! A member's door: where others connect, to form the group or to bring their queues. All of it runs on the clerk.
+
+use crate::Rank;
+use crate::forming::Asks;
+use crate::member::{Member, News, Roster, locked};
+use crate::wire::{self, GroupId, Opened, Request, VERSION, Welcome};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, Weak};
+use upcall_os::bell::Bell;
+use upcall_os::socket::{Connection, Listener, Message, Peer, Received};
+use upcall_shm::mailbag::Mailbag;
+use upcall_transfer::Domain;
+use upcall_transfer::clerk::Watched;
+use upcall_transfer::post::Post;
+
+/// The most connections of one process: one for each member there, and those that ask to be one.
+const MOST_CONNECTIONS: usize = 2 * crate::MOST_MEMBERS;
+
+/// The door.
+pub(crate) struct AtDoor {
+    pub(crate) listener: Listener,
+    pub(crate) member: Weak<Member>,
+}
+
+impl AtDoor {
+    /// Lets in all who wait.
+    pub(crate) fn accept(&self) {
+        let Some(member) = self.member.upgrade() else { return };
+        let own = upcall_os::socket::own_user();
+        loop {
+            match self.listener.accept() {
+                Ok(Some(connection)) => {
+                    // Who has ended already is known no more, and of no use.
+                    let Ok(peer) = connection.peer() else { continue };
+                    if peer.uid == own && member.guests_of(peer.pid) < MOST_CONNECTIONS {
+                        let here = self.member.clone();
+                        let new =
+                            |me: &Weak<_>| Guest { me: me.clone(), connection, peer, member: here, brought: Mutex::default() };
+                        member.admit(Arc::new_cyclic(new));
+                    }
+                }
+                Ok(None) => return,
+                // The descriptor table is full. The connection stays in the queue; without the pause the clerk would spin on it.
+                Err(_) => return std::thread::sleep(std::time::Duration::from_millis(10)),
+            }
+        }
+    }
+}
+
+impl Watched for AtDoor {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    fn happened(&self, _hung_up: bool) -> bool {
+        self.accept();
+        true
+    }
+
+    fn failed(&self) -> bool {
+        true
+    }
+}
+
+/// One who has connected.
+pub(crate) struct Guest {
+    me: Weak<Self>,
+    connection: Connection,
+    peer: Peer,
+    member: Weak<Member>,
+    /// The member whose queue came by this connection.
+    brought: Mutex<Option<Rank>>,
+}
+
+impl Guest {
+    pub(crate) fn pid(&self) -> u32 {
+        self.peer.pid
+    }
+
+    pub(crate) fn rank(&self) -> Option<Rank> {
+        *locked(&self.brought)
+    }
+
+    pub(crate) fn shut_down(&self) {
+        self.connection.shut_down();
+    }
+
+    /// Tells an applicant what became of it. Whether it could be told.
+    pub(crate) fn welcome(&self, welcome: &Welcome) -> bool {
+        wire::pack(welcome).and_then(|bytes| self.connection.send(&bytes, &[])).is_ok()
+    }
+
+    /// Attends to all that it has sent. False if it is gone.
+    pub(crate) fn attend(&self) -> bool {
+        loop {
+            match self.connection.receive() {
+                Ok(Received::Message(message)) => {
+                    let Some(member) = self.member.upgrade() else { return false };
+                    if !self.said(&member, message) {
+                        return false;
+                    }
+                }
+                Ok(Received::Nothing) => return true,
+                Ok(Received::Closed) | Err(_) => return false,
+            }
+        }
+    }
+
+    /// Does what it asks for. False to hang up.
+    fn said(&self, member: &Member, message: Message) -> bool {
+        let Some(guest) = self.me.upgrade() else { return false };
+        match wire::unpack(&message.bytes) {
+            Ok(Request::Hello { version, size, rank, socket, kinds }) => {
+                let applied = if version == VERSION {
+                    member.forming.apply(&guest, Asks { size, rank, socket: &socket, kinds: &kinds })
+                } else {
+                    Err(Some(format!("it speaks version {VERSION} of the protocol, and this process version {version}")))
+                };
+                match applied {
+                    Ok(()) => true,
+                    // Without a word: there is nobody to join here any more, so it is to look again.
+                    Err(None) => false,
+                    Err(Some(why)) => {
+                        self.welcome(&Welcome::Refused(why));
+                        false
+                    }
+                }
+            }
+            Ok(Request::Open { version, group, from, to }) => {
+                let descriptors = message.descriptors;
+                member.forming.bring(Brought { guest, version, group, from, to, descriptors }, member)
+            }
+            Err(_) => false,
+        }
+    }
+}
+
+/// A queue that another member brings.
+pub(crate) struct Brought {
+    guest: Arc<Guest>,
+    version: u32,
+    group: GroupId,
+    from: u32,
+    to: u32,
+    descriptors: Vec<OwnedFd>,
+}
+
+impl Brought {
+    /// Takes the queue in, and answers. False to hang up.
+    pub(crate) fn open(self, member: &Member, roster: &Roster) -> bool {
+        let guest = self.guest.clone();
+        let answer = match self.check_and_open(member, roster) {
+            Ok(rank) => {
+                *locked(&guest.brought) = Some(rank);
+                Opened::Yes { line: member.post.line(), makes_fences: Post::makes_fences() }
+            }
+            Err(why) => Opened::No(why),
+        };
+        let opened = matches!(answer, Opened::Yes { .. });
+        let Ok(domain) = Domain::current() else { return false };
+        let station = domain.station().as_fd();
+        let descriptors: &[_] = if opened { &[station] } else { &[] };
+        wire::pack(&answer).and_then(|bytes| guest.connection.send(&bytes, descriptors)).is_ok() && opened
+    }
+
+    fn check_and_open(self, member: &Member, roster: &Roster) -> Result<Rank, String> {
+        let Self { guest, version, group, from, to, descriptors } = self;
+        if version != VERSION {
+            return Err(format!("the receiver speaks version {VERSION} of the protocol, the sender version {version}"));
+        }
+        if group != roster.group {
+            return Err("the queue is of another group".into());
+        }
+        let (from, to) = (from as usize, to as usize);
+        if to != roster.rank {
+            return Err(format!("the queue is for member {to}, and this is member {}", roster.rank));
+        }
+        match roster.members.get(from) {
+            Some(listed) if listed.pid == guest.pid() && listed.pid != 0 => {}
+            Some(listed) => return Err(format!("member {from} is process {}, and this is process {}", listed.pid, guest.pid())),
+            None => return Err(format!("there is no member {from}")),
+        }
+        if !member.forming.first_queue_of(from) {
+            return Err(format!("member {from} has brought a queue before"));
+        }
+        let Ok([queue, bell]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+            return Err("a queue comes with two descriptors".into());
+        };
+        let queue = Mailbag::join(queue).map_err(|error| error.to_string())?;
+        let bell = Bell::adopt(bell).map_err(|error| error.to_string())?;
+        member.take_in(from, queue, bell).map_err(|error| error.to_string())?;
+        Ok(from)
+    }
+}
+
+impl Watched for Guest {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.connection.as_fd()
+    }
+
+    fn happened(&self, _hung_up: bool) -> bool {
+        let Some(member) = self.member.upgrade() else { return false };
+        let there = self.attend();
+        if !there {
+            member.lost(self);
+        }
+        there
+    }
+
+    fn failed(&self) -> bool {
+        if let Some(member) = self.member.upgrade() {
+            member.lost(self);
+        }
+        false
+    }
+}
+
+/// The end of another member's process.
+pub(crate) struct AtEnd {
+    pub(crate) pidfd: OwnedFd,
+    pub(crate) rank: Rank,
+    pub(crate) pid: u32,
+    pub(crate) door: Arc<AtDoor>,
+}
+
+impl Watched for AtEnd {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    fn happened(&self, _hung_up: bool) -> bool {
+        if let Some(member) = self.door.member.upgrade() {
+            // What it has brought before comes before the news of its end.
+            self.door.accept();
+            member.attend_guests_of(self.pid);
+            member.tell(News::Ended(self.rank));
+        }
+        false
+    }
+
+    fn failed(&self) -> bool {
+        false
+    }
+}

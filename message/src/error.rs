@@ -1,0 +1,153 @@
+//! What can go wrong, for each operation: what was tried, what was found, what to do.
+
+use crate::Rank;
+use std::fmt;
+use std::io;
+use std::time::Duration;
+use upcall_transfer::names::NotEntered;
+
+/// Why a process did not become a member.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// The name of the group cannot be one.
+    BadName {
+        /// The name.
+        name: String,
+        /// Why.
+        why: &'static str,
+    },
+    /// There can be no group of this size, or no such rank in it.
+    BadSize {
+        /// The size.
+        size: usize,
+        /// The rank that was asked for.
+        rank: Option<Rank>,
+    },
+    /// Not all members came in time.
+    Incomplete {
+        /// The name of the group.
+        name: String,
+        /// How long was waited.
+        after: Duration,
+        /// What is known of the others.
+        found: String,
+    },
+    /// Who takes in the members refuses this one: another version, size, or kinds of messages, or its rank is taken.
+    Refused {
+        /// The name of the group.
+        name: String,
+        /// In its words.
+        reason: String,
+    },
+    /// A descriptor, memory, or another resource could not be had.
+    Resource {
+        /// What for.
+        what: String,
+        /// The kernel's word.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BadName { name, why } => write!(f, "{name:?} cannot be the name of a group: {why}"),
+            Self::BadSize { size, rank: None } => {
+                write!(f, "a group has from 1 to {} members, not {size}", crate::MOST_MEMBERS)
+            }
+            Self::BadSize { size, rank: Some(rank) } => write!(f, "there is no rank {rank} in a group of {size}"),
+            Self::Incomplete { name, after, found } => {
+                write!(f, "the group {name:?} did not form within {after:?}: {found}; start the others, or wait longer")
+            }
+            Self::Refused { name, reason } => write!(f, "the group {name:?} does not take this process in: {reason}"),
+            Self::Resource { what, error } => write!(f, "{what}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for JoinError {}
+
+impl From<NotEntered> for JoinError {
+    fn from(error: NotEntered) -> Self {
+        match error {
+            NotEntered::BadName { name, why } => Self::BadName { name, why },
+            NotEntered::Resource { what, error } => Self::Resource { what, error },
+            other => Self::Resource { what: other.to_string(), error: io::ErrorKind::AlreadyExists.into() },
+        }
+    }
+}
+
+/// Why a message was not sent. Then nothing of it was.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SendError {
+    /// There is no such member.
+    NoSuchRank {
+        /// The rank.
+        rank: Rank,
+        /// How many members there are.
+        size: usize,
+    },
+    /// The receiver has ended, or has left the group.
+    Ended {
+        /// The receiver.
+        rank: Rank,
+    },
+    /// The message is longer than so many bytes.
+    TooLong {
+        /// The most.
+        most: usize,
+    },
+    /// There is no room yet. Only by what does not wait.
+    Full,
+    /// There is no room in the queue, and no memory for what does not fit there.
+    NoMemory {
+        /// The receiver.
+        rank: Rank,
+        /// The kernel's word.
+        error: io::Error,
+    },
+    /// The receiver does not keep to the protocol.
+    Violation {
+        /// The receiver.
+        rank: Rank,
+    },
+    /// No queue to the receiver could be opened.
+    Unreachable {
+        /// The receiver.
+        rank: Rank,
+        /// Why.
+        why: String,
+    },
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSuchRank { rank, size } => write!(f, "there is no rank {rank} in a group of {size}"),
+            Self::Ended { rank } => write!(f, "member {rank} has ended or left the group"),
+            Self::TooLong { most } => write!(f, "the message is longer than {most} bytes: send it in parts"),
+            Self::Full => f.write_str("there is no room yet: receive what waits here, and send again"),
+            Self::NoMemory { rank, error } => write!(f, "no memory for messages that wait for member {rank}: {error}"),
+            Self::Violation { rank } => {
+                write!(f, "member {rank} says that it has taken what was never sent: it is faulty or hostile")
+            }
+            Self::Unreachable { rank, why } => write!(f, "no queue to member {rank} could be opened: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for SendError {}
+
+/// No message waits (UDM: `receive` and `peek` are errors then).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NothingThere;
+
+impl fmt::Display for NothingThere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no message waits: look at the flag first, or wait")
+    }
+}
+
+impl std::error::Error for NothingThere {}

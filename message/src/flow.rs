@@ -1,0 +1,94 @@
+//! What a sender does that finds no room: wait, or divert.
+//!
+//! Source: UDM, sections 3.2 and 3.3. There a receiver that keeps the network blocked for longer than the atomicity timeout loses the direct path, and what arrives is buffered for it (D8, D10). Here each pair has its own queue,
+//! so a slow receiver blocks nobody but who sends to it; and that one, too, waits no longer than the timeout: then its messages go to the buffer, and it to its other business. Correctness does not depend on the timeout: at 0 every
+//! message is buffered, and without one a sender waits as long as it takes.
+//!
+//! A sender that diverts runs no longer against a full queue, so one that is quicker than its receiver for long would fill the machine. At the end of each segment it waits once more, as long as the receiver takes messages.
+
+use std::time::{Duration, Instant};
+
+/// The atomicity timeout where nothing else is said: several times what a receiver takes for a full queue, and less than a slice of the processor.
+pub(crate) const TIMEOUT: Duration = Duration::from_micros(200);
+
+/// What to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Full {
+    /// Look again.
+    Wait,
+    /// Go on in a segment.
+    Divert,
+}
+
+/// A sender's patience with one receiver.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    timeout: Option<Duration>,
+    /// Since when it waits.
+    since: Option<Instant>,
+    /// How far the receiver was when its messages were diverted last.
+    diverted_at: Option<u64>,
+}
+
+impl Flow {
+    pub(crate) fn new(timeout: Option<Duration>) -> Self {
+        Self { timeout, since: None, diverted_at: None }
+    }
+
+    /// Whether nothing is to go by the direct way.
+    pub(crate) fn is_always_diverted(&self) -> bool {
+        self.timeout == Some(Duration::ZERO)
+    }
+
+    /// There is no room at `now`; so far the receiver is, by any count that grows when it takes something.
+    pub(crate) fn full(&mut self, now: Instant, progress: u64) -> Full {
+        let Some(timeout) = self.timeout else { return Full::Wait };
+        let since = *self.since.get_or_insert(now);
+        let over = now.saturating_duration_since(since) >= timeout;
+        // It has taken nothing since the last time, so waiting brings nothing.
+        if over || self.diverted_at == Some(progress) { Full::Divert } else { Full::Wait }
+    }
+
+    /// There was room.
+    pub(crate) fn fits(&mut self) {
+        self.since = None;
+    }
+
+    /// It has diverted.
+    pub(crate) fn diverted(&mut self, progress: u64) {
+        (self.since, self.diverted_at) = (None, Some(progress));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_waits_for_who_takes_something_and_not_for_who_does_not() {
+        let mut flow = Flow::new(Some(TIMEOUT));
+        let start = Instant::now();
+        assert_eq!(flow.full(start, 5), Full::Wait);
+        assert_eq!(flow.full(start + TIMEOUT / 2, 5), Full::Wait);
+        assert_eq!(flow.full(start + TIMEOUT, 5), Full::Divert);
+        flow.diverted(5);
+        // At the end of the segment: still stuck.
+        assert_eq!(flow.full(start + TIMEOUT, 5), Full::Divert);
+        // Not stuck any more.
+        assert_eq!(flow.full(start + TIMEOUT, 6), Full::Wait);
+        flow.fits();
+        assert_eq!(flow.full(start + 3 * TIMEOUT, 7), Full::Wait);
+        assert_eq!(flow.full(start + 4 * TIMEOUT, 7), Full::Divert);
+    }
+
+    #[test]
+    fn no_timeout_and_none_at_all() {
+        let mut patient = Flow::new(None);
+        let start = Instant::now();
+        assert_eq!(patient.full(start, 0), Full::Wait);
+        assert_eq!(patient.full(start + Duration::from_secs(3600), 0), Full::Wait);
+        let mut impatient = Flow::new(Some(Duration::ZERO));
+        assert!(impatient.is_always_diverted() && !patient.is_always_diverted());
+        assert_eq!(impatient.full(start, 0), Full::Divert);
+    }
+}

@@ -1,0 +1,402 @@
+//! How a group forms.
+//!
+//! All members say the name and the size of their group. The first of them finds the name free, enters it, and leads: the others connect to it, say who they are and which kinds of messages they know, and wait. When all are there the
+//! leader gives each a rank, those who asked for one the one that they asked for, and tells everybody of all. From then on it leads no more, and the name is free for another group.
+
+use crate::door::{AtDoor, Brought, Guest};
+use crate::error::JoinError;
+use crate::flow;
+use crate::kinds::Handlers;
+use crate::member::{Member, Roster, locked};
+use crate::wire::{self, GroupId, Listed, Request, VERSION, Welcome};
+use crate::{Group, Rank};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use upcall_os::poll::Report;
+use upcall_os::process;
+use upcall_os::socket::{Connection, Received};
+use upcall_transfer::Pacing;
+use upcall_transfer::names::{self, Leader, Whose};
+use upcall_transfer::post::Post;
+
+/// The most members of a group.
+pub const MOST_MEMBERS: usize = 1024;
+
+/// So long the others are waited for where nothing else is said.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// So long who leads may take to answer a connection that it has not closed, between two looks whether it is still there.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// How to become a member of a group.
+#[derive(Clone, Debug)]
+pub struct Joining {
+    name: String,
+    size: usize,
+    rank: Option<Rank>,
+    patience: Duration,
+    pub(crate) pacing: Pacing,
+    pub(crate) timeout: Option<Duration>,
+}
+
+impl Joining {
+    /// A group of `size` members that all say this name.
+    pub fn new(name: &str, size: usize) -> Self {
+        Self { name: name.into(), size, rank: None, patience: PATIENCE, pacing: Pacing::default(), timeout: Some(flow::TIMEOUT) }
+    }
+
+    /// Asks for a rank. Otherwise it gets one that nobody asked for.
+    #[must_use]
+    pub fn rank(self, rank: Rank) -> Self {
+        Self { rank: Some(rank), ..self }
+    }
+
+    /// How long to wait for the others: a minute, if nothing else is said.
+    #[must_use]
+    pub fn within(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// How the wait for messages is spent.
+    #[must_use]
+    pub fn pacing(self, pacing: Pacing) -> Self {
+        Self { pacing, ..self }
+    }
+
+    /// The atomicity timeout (UDM, section 3.2): so long at most a sender waits for room in the queue of a receiver that does not take its messages; then they are diverted to a buffer. 200 µs if nothing else is
+    /// said. At zero every message is buffered; with `None` none is, and senders wait.
+    #[must_use]
+    pub fn timeout(self, timeout: Option<Duration>) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// Becomes a member, and returns when all others are there. Blocks the kernel thread until then.
+    ///
+    /// # Errors
+    /// See [`JoinError`].
+    pub fn join(self, handlers: Handlers) -> Result<Group, JoinError> {
+        if self.size == 0 || self.size > MOST_MEMBERS {
+            return Err(JoinError::BadSize { size: self.size, rank: None });
+        }
+        if self.rank.is_some_and(|rank| rank >= self.size) {
+            return Err(JoinError::BadSize { size: self.size, rank: self.rank });
+        }
+        let unable = |what: &'static str| move |error| JoinError::Resource { what: what.into(), error };
+        let post = Post::take().map_err(unable("a place to wait for messages"))?;
+        let (socket, listener) = names::listen(Whose::Member)?;
+        let member = Member::new(socket, post);
+        let entered = Entered(&member);
+        let door = Arc::new(AtDoor { listener, member: Arc::downgrade(&member) });
+        member.watch(door.clone(), Report::WhileReadable).map_err(unable("the clerk's thread"))?;
+        let roster = self.find_others(&member, &handlers)?;
+        std::mem::forget(entered);
+        member.watch_others(&door, &roster);
+        Ok(Group::new(member, roster, handlers, &self))
+    }
+
+    fn find_others(&self, member: &Arc<Member>, handlers: &Handlers) -> Result<Arc<Roster>, JoinError> {
+        let ends = Instant::now().checked_add(self.patience);
+        loop {
+            let left = ends.map_or(Duration::MAX, |ends| ends.saturating_duration_since(Instant::now()));
+            let roster = match names::lead_or_follow(&self.name, &member.socket)? {
+                Leader::Us => Some(self.lead(member, handlers, left)?),
+                Leader::At(leader) => self.follow(member, handlers, &leader, left)?,
+            };
+            if let Some(roster) = roster {
+                return Ok(roster);
+            }
+            if left == Duration::ZERO {
+                return Err(self.incomplete("who takes in its members does not answer"));
+            }
+        }
+    }
+
+    fn incomplete(&self, found: &str) -> JoinError {
+        JoinError::Incomplete { name: self.name.clone(), after: self.patience, found: found.into() }
+    }
+
+    fn lead(&self, member: &Arc<Member>, handlers: &Handlers, left: Duration) -> Result<Arc<Roster>, JoinError> {
+        let formed = member.forming.lead(self, &handlers.kinds, member, left);
+        names::lead_no_more(&self.name, &member.socket);
+        formed.map_err(|there| self.incomplete(&format!("{there} of {} are there", self.size)))
+    }
+
+    /// `None`: who leads has ended, or leads no more.
+    fn follow(
+        &self,
+        member: &Arc<Member>,
+        handlers: &Handlers,
+        leader: &std::path::Path,
+        left: Duration,
+    ) -> Result<Option<Arc<Roster>>, JoinError> {
+        let Ok(connection) = Connection::connect(leader) else {
+            // It is just ending, or has a full queue.
+            std::thread::sleep(Duration::from_millis(1));
+            return Ok(None);
+        };
+        let hello = Request::Hello {
+            version: VERSION,
+            size: self.size as u32,
+            rank: self.rank.map(|rank| rank as u32),
+            socket: member.socket.file_name().unwrap_or_default().to_string_lossy().into(),
+            kinds: handlers.kinds.clone(),
+        };
+        let resource = |error| JoinError::Resource { what: "asking to become a member".into(), error };
+        connection.send(&wire::pack(&hello).map_err(resource)?, &[]).map_err(resource)?;
+        let start = Instant::now();
+        loop {
+            match connection.receive_within(Duration::ZERO, LOOK.min(left)) {
+                Ok(Received::Message(message)) => {
+                    let welcome = wire::unpack(&message.bytes).map_err(|reason| self.refused(reason))?;
+                    return self.welcomed(member, welcome).map(Some);
+                }
+                Ok(Received::Nothing) if start.elapsed() < left => {}
+                Ok(Received::Nothing) => return Err(self.incomplete("not all of the others are there")),
+                Ok(Received::Closed) | Err(_) => {
+                    std::thread::sleep(Duration::from_millis(1));
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    fn refused(&self, reason: String) -> JoinError {
+        JoinError::Refused { name: self.name.clone(), reason }
+    }
+
+    fn welcomed(&self, member: &Member, welcome: Welcome) -> Result<Arc<Roster>, JoinError> {
+        match welcome {
+            Welcome::Refused(reason) => Err(self.refused(reason)),
+            Welcome::Formed { group, rank, members } => {
+                let rank = rank as usize;
+                let own = members.get(rank).is_some_and(|own| own.pid == std::process::id());
+                let plain = |listed: &Listed| names::is_member(&listed.socket);
+                if members.len() != self.size || !own || !members.iter().all(plain) {
+                    return Err(self.refused("a list of members that cannot be true".into()));
+                }
+                Ok(member.forming.formed(Roster { group, rank, members }, member))
+            }
+        }
+    }
+}
+
+/// Leaves again, unless it is forgotten.
+struct Entered<'a>(&'a Member);
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+/// How far the forming of a member's group is.
+#[derive(Default)]
+pub(crate) struct Forming {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    stage: Stage,
+    /// Queues of those who knew before us that the group has formed.
+    early: Vec<Brought>,
+}
+
+#[derive(Default)]
+enum Stage {
+    /// Not known, or somebody else leads.
+    #[default]
+    Following,
+    Leading(Leading),
+    Formed {
+        roster: Arc<Roster>,
+        /// By rank: whether it has brought a queue.
+        brought: Vec<bool>,
+    },
+}
+
+struct Leading {
+    size: usize,
+    rank: Option<Rank>,
+    kinds: Vec<(String, String)>,
+    applicants: Vec<Applicant>,
+}
+
+struct Applicant {
+    guest: Arc<Guest>,
+    rank: Option<Rank>,
+    listed: Listed,
+}
+
+impl Leading {
+    /// How many are there, the leader included.
+    fn there(&self) -> usize {
+        self.applicants.len() + 1
+    }
+
+    /// Whether another member knows the same kinds of messages.
+    fn check_kinds(&self, theirs: &[(String, String)]) -> Result<(), String> {
+        let shown = |kind: Option<&(String, String)>| match kind {
+            Some((name, carries)) => format!("{name:?} that carries {carries}"),
+            None => "none".into(),
+        };
+        let differs = (0..self.kinds.len().max(theirs.len())).find(|&at| self.kinds.get(at) != theirs.get(at));
+        match differs {
+            None => Ok(()),
+            Some(at) => Err(format!(
+                "kind {at} of its messages is {} there, and {} here: all members register the same kinds in the same order",
+                shown(self.kinds.get(at)),
+                shown(theirs.get(at))
+            )),
+        }
+    }
+
+    /// Everybody's rank, that of the leader last.
+    fn ranks(&self) -> Vec<Rank> {
+        let asked = || self.applicants.iter().map(|applicant| applicant.rank).chain([self.rank]);
+        let mut free = (0..self.size).filter(|rank| asked().all(|taken| taken != Some(*rank)));
+        // Who came first is the leader.
+        let own = self.rank.or_else(|| free.next()).unwrap_or_default();
+        let mut next = |rank: Option<Rank>| rank.or_else(|| free.next()).unwrap_or_default();
+        self.applicants.iter().map(|applicant| next(applicant.rank)).collect::<Vec<_>>().into_iter().chain([own]).collect()
+    }
+}
+
+impl Forming {
+    fn locked(&self) -> MutexGuard<'_, State> {
+        locked(&self.state)
+    }
+
+    /// Takes in the others. How many were there, ourselves included, if not all came in time.
+    fn lead(
+        &self,
+        joining: &Joining,
+        kinds: &[(String, String)],
+        member: &Member,
+        limit: Duration,
+    ) -> Result<Arc<Roster>, usize> {
+        let Joining { size, rank, .. } = *joining;
+        let mut state = self.locked();
+        state.stage = Stage::Leading(Leading { size, rank, kinds: kinds.to_vec(), applicants: Vec::new() });
+        let some_lack = |state: &mut State| matches!(&state.stage, Stage::Leading(leading) if leading.there() < size);
+        let waited = self.changed.wait_timeout_while(state, limit, some_lack);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let Stage::Leading(leading) = std::mem::take(&mut state.stage) else { return Err(0) };
+        drop(state);
+        if leading.there() < size {
+            for Applicant { guest, .. } in &leading.applicants {
+                guest.welcome(&Welcome::Refused(format!("{} of {size} came in time", leading.there())));
+                guest.shut_down();
+            }
+            return Err(leading.there());
+        }
+        let ranks = leading.ranks();
+        let own = Listed::of(std::process::id(), member.socket.file_name().unwrap_or_default().to_string_lossy().into());
+        let mut members = vec![own; size];
+        for (applicant, &rank) in leading.applicants.iter().zip(&ranks) {
+            members[rank] = applicant.listed.clone();
+        }
+        let group = new_id();
+        for (applicant, &rank) in leading.applicants.iter().zip(&ranks) {
+            // Who cannot be told has ended, as all will learn.
+            applicant.guest.welcome(&Welcome::Formed { group, rank: rank as u32, members: members.clone() });
+        }
+        Ok(self.formed(Roster { group, rank: ranks[size - 1], members }, member))
+    }
+
+    /// One asks to become a member. The answer to a refusal; `None` if nobody is taken in here.
+    pub(crate) fn apply(&self, guest: &Arc<Guest>, asks: Asks<'_>) -> Result<(), Option<String>> {
+        let mut state = self.locked();
+        let Stage::Leading(leading) = &mut state.stage else { return Err(None) };
+        if leading.there() == leading.size {
+            // Its group is complete; this one is for the next.
+            return Err(None);
+        }
+        if asks.size as usize != leading.size {
+            return Err(Some(format!("it is to have {} members, and this process expects {}", leading.size, asks.size)));
+        }
+        leading.check_kinds(asks.kinds).map_err(Some)?;
+        let rank = asks.rank.map(|rank| rank as usize);
+        if let Some(rank) = rank {
+            if rank >= leading.size {
+                return Err(Some(format!("there is no rank {rank} in a group of {}", leading.size)));
+            }
+            let others = leading.applicants.iter().map(|other| (other.rank, other.listed.pid));
+            let mut holders = others.chain([(leading.rank, std::process::id())]);
+            if let Some((_, pid)) = holders.find(|(taken, _)| *taken == Some(rank)) {
+                return Err(Some(format!("rank {rank} is taken by process {pid}")));
+            }
+        }
+        if !names::is_member(asks.socket) {
+            return Err(Some(format!("{:?} is no socket of a member", asks.socket)));
+        }
+        let listed = Listed::of(guest.pid(), asks.socket.into());
+        leading.applicants.push(Applicant { guest: guest.clone(), rank, listed });
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// One who had connected is gone.
+    pub(crate) fn lost(&self, guest: &Guest) {
+        let mut state = self.locked();
+        if let Stage::Leading(leading) = &mut state.stage {
+            leading.applicants.retain(|applicant| !std::ptr::eq(&*applicant.guest, guest));
+        }
+    }
+
+    /// The group has formed. Queues that came before are taken in.
+    fn formed(&self, roster: Roster, member: &Member) -> Arc<Roster> {
+        let roster = Arc::new(roster);
+        let mut state = self.locked();
+        state.stage = Stage::Formed { roster: roster.clone(), brought: vec![false; roster.members.len()] };
+        let early = std::mem::take(&mut state.early);
+        drop(state);
+        for brought in early {
+            // Who is refused hears it, and hangs up.
+            brought.open(member, &roster);
+        }
+        roster
+    }
+
+    /// A member brings its queue. False to hang up.
+    pub(crate) fn bring(&self, brought: Brought, member: &Member) -> bool {
+        let mut state = self.locked();
+        let Stage::Formed { roster, .. } = &state.stage else {
+            state.early.push(brought);
+            return true;
+        };
+        let roster = roster.clone();
+        drop(state);
+        brought.open(member, &roster)
+    }
+
+    /// Whether this member has brought none before.
+    pub(crate) fn first_queue_of(&self, rank: Rank) -> bool {
+        match &mut self.locked().stage {
+            Stage::Formed { brought, .. } => brought.get_mut(rank).is_some_and(|brought| !std::mem::replace(brought, true)),
+            _ => false,
+        }
+    }
+}
+
+/// What one who wants to become a member says.
+pub(crate) struct Asks<'a> {
+    pub(crate) size: u32,
+    pub(crate) rank: Option<u32>,
+    pub(crate) socket: &'a str,
+    pub(crate) kinds: &'a [(String, String)],
+}
+
+impl Listed {
+    fn of(pid: u32, socket: String) -> Self {
+        Self { pid, born: process::born(pid).unwrap_or(0), socket }
+    }
+}
+
+fn new_id() -> GroupId {
+    let mut id = GroupId::default();
+    // Memory is filled with at most 256 bytes at once, whatever signals come.
+    let _ = rustix::rand::getrandom(&mut id[..], rustix::rand::GetRandomFlags::empty());
+    id
+}

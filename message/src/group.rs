@@ -1,0 +1,478 @@
+//! A member's group: sending, taking, polling, waiting.
+
+use crate::Rank;
+use crate::error::{NothingThere, SendError};
+use crate::flow::Full;
+use crate::forming::Joining;
+use crate::inbound::Inbound;
+use crate::kinds::{Handlers, Kind};
+use crate::link::Link;
+use crate::member::{Member, News, Roster};
+use crate::payload::{Payload, Reader, Writer};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use upcall_shm::direct::{Arrived, Refused, Unreadable};
+use upcall_shm::mailbag::Mailbag;
+use upcall_transfer::Pacing;
+use upcall_transfer::pacer::GiveWay;
+
+/// So many messages of one sender are run before the others have their turn.
+const BATCH: usize = 64;
+
+/// What happened to another member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// It has ended, or has left the group. All that it had sent was taken before; what was sent to it may not have been.
+    Ended {
+        /// The member.
+        rank: Rank,
+    },
+    /// It does not keep to the protocol, or names a kind of message that there is not, or carries what that kind does not (UDM: protection-violation). Nothing more is taken from it.
+    Violation {
+        /// The member.
+        rank: Rank,
+        /// How.
+        what: String,
+    },
+}
+
+/// A process's membership in a group. It belongs to the thread that has joined. Dropped, the process leaves: what it has sent still arrives, and the others learn of it.
+pub struct Group {
+    member: Arc<Member>,
+    roster: Arc<Roster>,
+    handlers: Handlers,
+    pacing: Pacing,
+    timeout: Option<Duration>,
+    /// By rank.
+    links: Box<[RefCell<Outward>]>,
+    inbound: RefCell<Vec<Rc<Inbound>>>,
+    /// Whose turn is next.
+    turn: Cell<usize>,
+    events: RefCell<VecDeque<Event>>,
+    taken: Cell<u64>,
+}
+
+/// The way to another member.
+#[derive(Debug)]
+enum Outward {
+    /// Nothing was sent yet.
+    Unopened,
+    Open(Box<Link>),
+    Closed(Why),
+}
+
+#[derive(Clone, Debug)]
+enum Why {
+    Ended,
+    Violation,
+    Refused(String),
+}
+
+impl Why {
+    fn of(&self, rank: Rank) -> SendError {
+        match self {
+            Self::Ended => SendError::Ended { rank },
+            Self::Violation => SendError::Violation { rank },
+            Self::Refused(why) => SendError::Unreachable { rank, why: why.clone() },
+        }
+    }
+}
+
+impl fmt::Debug for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Group(member {} of {})", self.rank(), self.size())
+    }
+}
+
+/// A message, where it lies.
+#[derive(Debug)]
+pub struct Message<'a, 'q> {
+    from: Rank,
+    arrived: &'a Arrived<'q, Mailbag>,
+}
+
+impl Message<'_, '_> {
+    /// Who has sent it.
+    pub fn from(&self) -> Rank {
+        self.from
+    }
+
+    /// What it carries, if it is of this kind and does carry that.
+    pub fn get<T: Payload + ?Sized>(&self, kind: Kind<T>) -> Option<T::Owned> {
+        if self.arrived.handler() != kind.index {
+            return None;
+        }
+        T::read(&mut Reader::new(self.arrived))
+    }
+
+    /// The place of its kind among those that were registered, by its sender's word.
+    pub fn kind(&self) -> u16 {
+        self.arrived.handler()
+    }
+
+    /// Bytes that it carries.
+    pub fn size(&self) -> usize {
+        self.arrived.len()
+    }
+}
+
+impl Group {
+    pub(crate) fn new(member: Arc<Member>, roster: Arc<Roster>, handlers: Handlers, joining: &Joining) -> Self {
+        let links = roster.members.iter().map(|_| RefCell::new(Outward::Unopened)).collect();
+        Self {
+            member,
+            roster,
+            handlers,
+            pacing: joining.pacing,
+            timeout: joining.timeout,
+            links,
+            inbound: RefCell::default(),
+            turn: Cell::new(0),
+            events: RefCell::default(),
+            taken: Cell::new(0),
+        }
+    }
+
+    /// This member's place, from 0.
+    pub fn rank(&self) -> Rank {
+        self.roster.rank
+    }
+
+    /// How many members there are, those that have ended included.
+    pub fn size(&self) -> usize {
+        self.roster.members.len()
+    }
+
+    /// A member's process, by the kernel's word when the group formed.
+    pub fn process(&self, rank: Rank) -> Option<u32> {
+        self.roster.members.get(rank).map(|listed| listed.pid)
+    }
+
+    /// Sends a message (UDM's `send`). Once this has returned it arrives, unless the receiver ends before it takes it, also if this process ends at once. Does not wait for the receiver, but for room in its queue, and then no longer than the
+    /// group's timeout; the first message to each member takes some 0.1 ms more. May be called in a handler.
+    ///
+    /// # Errors
+    /// See [`SendError`]. The end of the receiver is noticed when this process polls, or finds its queue full.
+    ///
+    /// # Panics
+    /// The payload writes another size than it tells.
+    #[inline]
+    pub fn send<T: Payload + ?Sized>(&self, to: Rank, kind: Kind<T>, value: &T) -> Result<(), SendError> {
+        if let Some(Ok(mut outward)) = self.links.get(to).map(RefCell::try_borrow_mut)
+            && let Outward::Open(link) = &mut *outward
+            && link.is_read()
+            && let Ok(mut draft) = link.queue.describe(kind.index, value.size())
+            && !link_always_diverts(self.timeout)
+        {
+            value.write(&mut Writer::new(&mut draft));
+            draft.launch();
+            link.launched();
+            return Ok(());
+        }
+        self.send_uncommonly(to, kind, value, true)
+    }
+
+    /// The same, if there is room now (UDM's `sendc`). Never waits, but opens the way to a member that nothing was sent to yet.
+    ///
+    /// # Errors
+    /// [`SendError::Full`]: there is none. If the receiver has taken nothing for as long as the group's timeout, messages are diverted to a buffer at the next try, so trying again does not go on for ever.
+    pub fn try_send<T: Payload + ?Sized>(&self, to: Rank, kind: Kind<T>, value: &T) -> Result<(), SendError> {
+        self.send_uncommonly(to, kind, value, false)
+    }
+
+    #[inline(never)]
+    fn send_uncommonly<T: Payload + ?Sized>(&self, to: Rank, kind: Kind<T>, value: &T, waits: bool) -> Result<(), SendError> {
+        let cell = self.links.get(to).ok_or(SendError::NoSuchRank { rank: to, size: self.size() })?;
+        let (mut give_way, mut pause) = (GiveWay::default(), false);
+        loop {
+            if self.member.has_news() {
+                self.attend();
+            }
+            let mut outward = cell.borrow_mut();
+            let link = match &mut *outward {
+                Outward::Unopened => {
+                    *outward = Outward::Open(Box::new(Link::open(&self.member, &self.roster, to, self.timeout)?));
+                    continue;
+                }
+                Outward::Closed(why) => return Err(why.of(to)),
+                Outward::Open(link) => link,
+            };
+            if link.flow.is_always_diverted() && !link.queue.is_diverted() {
+                link.queue.divert().map_err(|error| SendError::NoMemory { rank: to, error })?;
+            }
+            match link.queue.describe(kind.index, value.size()) {
+                Ok(mut draft) => {
+                    value.write(&mut Writer::new(&mut draft));
+                    draft.launch();
+                    link.flow.fits();
+                    link.launched();
+                    return Ok(());
+                }
+                Err(Refused::TooLong { most }) => return Err(SendError::TooLong { most }),
+                Err(Refused::Violation) => *outward = Outward::Closed(Why::Violation),
+                Err(Refused::Full) => {
+                    let progress = link.queue.progress();
+                    match link.flow.full(Instant::now(), progress) {
+                        Full::Divert => match link.queue.divert() {
+                            Ok(()) => link.flow.diverted(progress),
+                            Err(_) if waits => pause = true,
+                            Err(error) => return Err(SendError::NoMemory { rank: to, error }),
+                        },
+                        Full::Wait if waits => {}
+                        Full::Wait => return Err(SendError::Full),
+                    }
+                }
+            }
+            drop(outward);
+            if std::mem::take(&mut pause) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            give_way.step();
+        }
+    }
+
+    /// Whether a message waits (UDM's message-available flag): a load for each member that has ever sent one here.
+    #[inline]
+    pub fn available(&self) -> bool {
+        self.inbound.borrow().iter().any(|inbound| inbound.waits())
+    }
+
+    /// Takes the next message (UDM's `receive`): `take` looks at it where it lies, and then it is disposed of. Members have their turns.
+    ///
+    /// # Errors
+    /// [`NothingThere`].
+    pub fn receive<R>(&self, take: impl FnOnce(&Message<'_, '_>) -> R) -> Result<R, NothingThere> {
+        let inbound = self.next().ok_or(NothingThere)?;
+        let from = inbound.from();
+        let taken = inbound.take(|arrived| Some(take(&Message { from, arrived })));
+        self.taken.set(self.taken.get() + 1);
+        if inbound.ended.get() {
+            self.nothing_there(&inbound);
+        }
+        taken.ok_or(NothingThere)
+    }
+
+    /// Looks at the message that [`receive`](Self::receive) would take, which stays there.
+    ///
+    /// # Errors
+    /// [`NothingThere`].
+    pub fn peek<R>(&self, look: impl FnOnce(&Message<'_, '_>) -> R) -> Result<R, NothingThere> {
+        let inbound = self.next().ok_or(NothingThere)?;
+        // It keeps its turn.
+        let count = self.inbound.borrow().len();
+        self.turn.set((self.turn.get() + count - 1) % count.max(1));
+        let from = inbound.from();
+        inbound.look(|arrived| look(&Message { from, arrived })).ok_or(NothingThere)
+    }
+
+    /// The queue with the next message, and the turn goes to the one after it.
+    fn next(&self) -> Option<Rc<Inbound>> {
+        if self.member.has_news() {
+            self.attend();
+        }
+        let count = self.inbound.borrow().len();
+        for step in 0..count {
+            let at = (self.turn.get() + step) % count;
+            let inbound = self.inbound.borrow().get(at).cloned()?;
+            match inbound.next_kind() {
+                Ok(Some(_)) => {
+                    self.turn.set((at + 1) % count);
+                    return Some(inbound);
+                }
+                Ok(None) => self.nothing_there(&inbound),
+                Err(error) => self.unreadable(&inbound, &error),
+            }
+        }
+        None
+    }
+
+    /// Runs the handlers of the messages that wait, at most 64 of each member. Returns how many. A message of a kind without a handler stays, and those of the same sender behind it.
+    ///
+    /// # Panics
+    /// Those of handlers. Their messages were taken.
+    pub fn poll(&self) -> usize {
+        if self.member.has_news() {
+            self.attend();
+        }
+        let (mut done, mut at) = (0, 0);
+        loop {
+            let Some(inbound) = self.inbound.borrow().get(at).cloned() else { return done };
+            done += self.poll_one(&inbound);
+            // It may be another's place now.
+            at += usize::from(self.inbound.borrow().get(at).is_some_and(|now| Rc::ptr_eq(now, &inbound)));
+        }
+    }
+
+    fn poll_one(&self, inbound: &Rc<Inbound>) -> usize {
+        for done in 0..BATCH {
+            let kind = match inbound.next_kind() {
+                Ok(Some(kind)) => kind,
+                Ok(None) => {
+                    self.nothing_there(inbound);
+                    return done;
+                }
+                Err(error) => {
+                    self.unreadable(inbound, &error);
+                    return done;
+                }
+            };
+            let handler = match self.handlers.handlers.get(usize::from(kind)) {
+                Some(Some(handler)) => handler,
+                Some(None) => return done,
+                None => {
+                    let what = format!("a message of kind {kind}, of which there are {}", self.handlers.kinds.len());
+                    self.forget(inbound, Event::Violation { rank: inbound.from(), what });
+                    return done;
+                }
+            };
+            self.taken.set(self.taken.get() + 1);
+            if !handler(self, inbound) {
+                let what = format!("a message {:?} that carries something else", self.handlers.kinds[usize::from(kind)].0);
+                self.forget(inbound, Event::Violation { rank: inbound.from(), what });
+                return done;
+            }
+        }
+        BATCH
+    }
+
+    /// All that a member has sent so far is taken.
+    #[inline]
+    fn nothing_there(&self, inbound: &Rc<Inbound>) {
+        inbound.tell();
+        if inbound.ended.get() && inbound.is_drained() {
+            self.forget(inbound, Event::Ended { rank: inbound.from() });
+        }
+    }
+
+    #[cold]
+    fn unreadable(&self, inbound: &Rc<Inbound>, error: &Unreadable) {
+        // Without memory here, it is tried again.
+        if let Unreadable::Violation(violation) = error {
+            self.forget(inbound, Event::Violation { rank: inbound.from(), what: violation.to_string() });
+        }
+    }
+
+    /// Takes nothing more from a member.
+    #[cold]
+    fn forget(&self, inbound: &Rc<Inbound>, event: Event) {
+        self.member.post.remove(&inbound.bell);
+        self.inbound.borrow_mut().retain(|other| !Rc::ptr_eq(other, inbound));
+        self.events.borrow_mut().push_back(event);
+    }
+
+    /// Waits until a message or an event is there, at most as long as `limit`; then [`poll`](Self::poll) or [`receive`](Self::receive). Spins first, as the group's pacing says, then blocks the kernel thread. Whether something is there.
+    pub fn wait(&self, limit: Option<Duration>) -> bool {
+        for inbound in self.inbound.borrow().iter() {
+            inbound.tell();
+        }
+        self.member.post.wait(self.pacing, limit, || {
+            if self.member.has_news() {
+                self.attend();
+            }
+            self.available() || !self.events.borrow().is_empty()
+        })
+    }
+
+    /// Polls and waits until `done` is true, or another member ends or violates the protocol.
+    ///
+    /// # Errors
+    /// What happened to another member.
+    pub fn run_until(&self, mut done: impl FnMut() -> bool) -> Result<(), Lost> {
+        while !done() {
+            if self.poll() == 0 {
+                if let Some(event) = self.event() {
+                    return Err(Lost(event));
+                }
+                if !done() {
+                    self.wait(None);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What has happened to other members, one event at a time, in the order in which it was noticed. Only [`poll`](Self::poll), [`receive`](Self::receive) and [`peek`](Self::peek) notice.
+    pub fn event(&self) -> Option<Event> {
+        self.events.borrow_mut().pop_front()
+    }
+
+    /// How many messages were taken by this member.
+    pub fn taken(&self) -> u64 {
+        self.taken.get()
+    }
+
+    /// Bytes of the buffer that messages to a member take which has not taken them yet; 0 while they go the direct way.
+    pub fn buffered(&self, to: Rank) -> u64 {
+        let cell = self.links.get(to).and_then(|cell| cell.try_borrow().ok());
+        match cell.as_deref() {
+            Some(Outward::Open(link)) => link.queue.buffered() * upcall_shm::mailbag::SEGMENT_BYTES as u64,
+            _ => 0,
+        }
+    }
+
+    /// Hears what the clerk has to tell.
+    #[cold]
+    fn attend(&self) {
+        for news in self.member.news() {
+            match news {
+                News::Brought(inbound) => self.inbound.borrow_mut().push(Rc::new(inbound)),
+                News::Reads(rank, ringer) => {
+                    if let Outward::Open(link) = &mut *self.links[rank].borrow_mut() {
+                        link.reads(ringer);
+                    }
+                }
+                News::Refuses(rank, why) => *self.links[rank].borrow_mut() = Outward::Closed(Why::Refused(why)),
+                News::Ended(rank) => self.ended(rank),
+            }
+        }
+    }
+
+    fn ended(&self, rank: Rank) {
+        let before = std::mem::replace(&mut *self.links[rank].borrow_mut(), Outward::Closed(Why::Ended));
+        let inbound = self.inbound.borrow().iter().find(|inbound| inbound.from() == rank).cloned();
+        match inbound {
+            // The event comes after what it had sent.
+            Some(inbound) => {
+                inbound.ended.set(true);
+                self.nothing_there(&inbound);
+            }
+            // It is told once.
+            None if !matches!(before, Outward::Closed(Why::Ended)) => {
+                self.events.borrow_mut().push_back(Event::Ended { rank });
+            }
+            None => {}
+        }
+    }
+}
+
+/// Whether each message is to be diverted.
+#[inline(always)]
+fn link_always_diverts(timeout: Option<Duration>) -> bool {
+    timeout == Some(Duration::ZERO)
+}
+
+/// Another member is lost, so what was waited for may never come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost(pub Event);
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Event::Ended { rank } => write!(f, "member {rank} has ended or left the group"),
+            Event::Violation { rank, what } => write!(f, "member {rank} does not keep to the protocol: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for Lost {}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.member.leave();
+    }
+}

@@ -1,0 +1,85 @@
+//! Kinds of messages, and their handlers.
+//!
+//! A message names its handler by an index: the place of its kind in the list that all members have told alike when the group formed. So nobody can name what the receiver has not registered.
+
+use crate::inbound::Inbound;
+use crate::payload::{Payload, Reader};
+use crate::{Group, Rank};
+use std::fmt;
+use std::marker::PhantomData;
+
+/// The most kinds of messages in a group.
+pub(crate) const MOST_KINDS: usize = u16::MAX as usize;
+
+/// A kind of message that carries a `T`. Good for the group that is joined with the [`Handlers`] which it came from.
+pub struct Kind<T: ?Sized> {
+    pub(crate) index: u16,
+    carries: PhantomData<fn(&T)>,
+}
+
+impl<T: ?Sized> Clone for Kind<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: ?Sized> Copy for Kind<T> {}
+
+impl<T: ?Sized> fmt::Debug for Kind<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Kind({})", self.index)
+    }
+}
+
+/// Takes the next message of a queue, which is of its kind, and runs the handler. False if it carries something else.
+pub(crate) type Handler = Box<dyn Fn(&Group, &Inbound) -> bool>;
+
+/// The kinds of messages that a member knows, and what it does with them. All members of a group have the same kinds in the same order; handlers are each one's own.
+#[derive(Default)]
+pub struct Handlers {
+    pub(crate) kinds: Vec<(String, String)>,
+    pub(crate) handlers: Vec<Option<Handler>>,
+}
+
+impl fmt::Debug for Handlers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handlers").field("kinds", &self.kinds).finish_non_exhaustive()
+    }
+}
+
+impl Handlers {
+    /// None yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Another kind of message. Without a handler, its messages wait until they are taken by [`Group::receive`].
+    ///
+    /// # Panics
+    /// There is one of that name already, or there are 65535.
+    pub fn kind<T: Payload + ?Sized>(&mut self, name: &str) -> Kind<T> {
+        assert!(self.kinds.iter().all(|(known, _)| known != name), "two kinds of messages with the name {name:?}");
+        assert!(self.kinds.len() < MOST_KINDS, "more than {MOST_KINDS} kinds of messages");
+        self.kinds.push((name.into(), T::signature()));
+        self.handlers.push(None);
+        Kind { index: (self.kinds.len() - 1) as u16, carries: PhantomData }
+    }
+
+    /// Has messages of this kind run `handler`, with the group, the sender and what they carry. It runs on the thread that polls. The message was taken before, so a handler may send, poll and wait; while it waits, others
+    /// run.
+    ///
+    /// # Panics
+    /// The kind comes from elsewhere.
+    pub fn on<T: Payload + ?Sized>(&mut self, kind: Kind<T>, handler: impl Fn(&Group, Rank, T::Owned) + 'static) {
+        let known = self.kinds.get(usize::from(kind.index));
+        assert!(known.is_some_and(|(_, carries)| *carries == T::signature()), "a kind of other handlers");
+        self.handlers[usize::from(kind.index)] = Some(Box::new(move |group, inbound| {
+            let taken = inbound.take(|arrived| T::read(&mut Reader::new(arrived)));
+            match taken {
+                Some(value) => handler(group, inbound.from(), value),
+                None => return false,
+            }
+            true
+        }));
+    }
+}

@@ -1,0 +1,55 @@
+//! Messages between the members of a group, with handlers.
+//!
+//! What: a process joins a group and is one of its members, by rank. A member sends a message to another by a few stores into memory that the two share; nobody answers, and the sender does not wait. The receiver runs the
+//! handler that the message names, when it polls, or takes the message itself. Once a message was sent it arrives, exactly once, in order per sender and receiver, though the receiver be stopped, slow, or in a
+//! debugger, and though the sender has ended since: what finds no room goes to a buffer in virtual memory, and neither side sees the difference.
+//!
+//! ```no_run
+//! use upcall_message::{Handlers, Joining};
+//!
+//! let mut handlers = Handlers::new();
+//! let token = handlers.kind::<u64>("token");
+//! let stop = handlers.kind::<()>("stop");
+//! let done = std::rc::Rc::new(std::cell::Cell::new(false));
+//! handlers.on(token, move |group, _, hops| {
+//!     let next = (group.rank() + 1) % group.size();
+//!     if hops == 1_000_000 { group.send(0, stop, &()) } else { group.send(next, token, &(hops + 1)) }.unwrap();
+//! });
+//! handlers.on(stop, { let done = done.clone(); move |_, _, ()| done.set(true) });
+//!
+//! // Four processes say this; each gets a rank from 0 to 3.
+//! let group = Joining::new("ring", 4).join(handlers)?;
+//! if group.rank() == 0 {
+//!     group.send(1, token, &1)?;
+//! }
+//! group.run_until(|| done.get())?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! What not: calls with results (`upcall-rpc`), who runs next, waking (`upcall-transfer`), the queue itself (`upcall_shm::direct`).
+//!
+//! Source: UDM. The words there and here: the network interface's queue is the direct queue of two members; the group identifier is the group, checked when a queue is opened and carried by its memory from then on; the
+//! second network is the control connection of the two, and words that are never full.
+#![forbid(unsafe_code)]
+
+mod door;
+mod error;
+mod flow;
+mod forming;
+mod group;
+mod inbound;
+mod kinds;
+mod link;
+mod member;
+mod payload;
+mod wire;
+
+pub use error::{JoinError, NothingThere, SendError};
+pub use forming::{Joining, MOST_MEMBERS};
+pub use group::{Event, Group, Lost, Message};
+pub use kinds::{Handlers, Kind};
+pub use payload::{Payload, Reader, Writer};
+pub use upcall_transfer::Pacing;
+
+/// A member's place in its group, from 0.
+pub type Rank = usize;

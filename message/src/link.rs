@@ -1,0 +1,164 @@
+//! The sending end of one pair, in the hands of the thread that sends.
+
+use crate::Rank;
+use crate::error::SendError;
+use crate::flow::Flow;
+use crate::member::{Member, News, Roster};
+use crate::wire::{self, Opened, Request, VERSION};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use upcall_os::bell::Bell;
+use upcall_os::clapper::Clapper;
+use upcall_os::poll::Report;
+use upcall_os::socket::{Connection, Received};
+use upcall_shm::direct::Outgoing;
+use upcall_shm::mailbag::Mailbag;
+use upcall_shm::station::PeerStation;
+use upcall_transfer::clerk::Watched;
+use upcall_transfer::post::Ringer;
+
+/// So long a receiver may take until its queue of connections has room.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) queue: Outgoing<Mailbag>,
+    pub(crate) flow: Flow,
+    bell: Bell,
+    clapper: &'static Clapper,
+    /// `None` until the receiver has said where it sleeps.
+    ringer: Option<Ringer>,
+    far: Arc<FarEnd>,
+}
+
+impl Link {
+    /// Opens a queue to another member, which need not run for that. Takes about 0.1 ms.
+    pub(crate) fn open(member: &Arc<Member>, roster: &Roster, rank: Rank, timeout: Option<Duration>) -> Result<Self, SendError> {
+        let unreachable = |why: String| SendError::Unreachable { rank, why };
+        let failed = |error: io::Error| unreachable(error.to_string());
+        let listed = &roster.members[rank];
+        let connection = connect(&member.folder().join(&listed.socket)).map_err(|error| match error.kind() {
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => SendError::Ended { rank },
+            _ => unreachable(error.to_string()),
+        })?;
+        let peer = connection.peer().map_err(|_| SendError::Ended { rank })?;
+        if peer.pid != listed.pid {
+            return Err(unreachable(format!("process {} is at the door of process {}", peer.pid, listed.pid)));
+        }
+        let (queue, bell) = (Mailbag::create().map_err(failed)?, Bell::new().map_err(failed)?);
+        let open = Request::Open { version: VERSION, group: roster.group, from: roster.rank as u32, to: rank as u32 };
+        let bytes = wire::pack(&open).map_err(failed)?;
+        connection.send(&bytes, &[queue.as_fd(), bell.as_fd()]).map_err(|_| SendError::Ended { rank })?;
+        let far = Arc::new(FarEnd { connection, rank, member: Arc::downgrade(member) });
+        member.watch(far.clone(), Report::WhileReadable).map_err(failed)?;
+        let clapper = Clapper::current().map_err(failed)?;
+        Ok(Self { queue: Outgoing::new(queue), flow: Flow::new(timeout), bell, clapper, ringer: None, far })
+    }
+
+    /// The receiver has said where it sleeps.
+    pub(crate) fn reads(&mut self, ringer: Ringer) {
+        // What was sent meanwhile rang without knowing.
+        self.ringer = Some(ringer);
+    }
+
+    /// To be called after each message.
+    #[inline]
+    pub(crate) fn launched(&self) {
+        match &self.ringer {
+            Some(ringer) => ringer.launched(self.clapper, &self.bell),
+            None => self.ring(),
+        }
+    }
+
+    #[cold]
+    fn ring(&self) {
+        self.clapper.ring(&self.bell);
+    }
+
+    /// Whether the receiver has said where it sleeps.
+    #[inline]
+    pub(crate) fn is_read(&self) -> bool {
+        self.ringer.is_some()
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // The receiver has what was sent, and learns that no more comes.
+        self.far.connection.shut_down();
+    }
+}
+
+fn connect(path: &std::path::Path) -> io::Result<Connection> {
+    let start = Instant::now();
+    loop {
+        match Connection::connect(path) {
+            // Its queue of connections is full: many open one at the same time, or it is stopped.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && start.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            connected => return connected,
+        }
+    }
+}
+
+/// The connection by which a queue was brought, as the clerk watches it.
+#[derive(Debug)]
+struct FarEnd {
+    connection: Connection,
+    rank: Rank,
+    member: Weak<Member>,
+}
+
+impl FarEnd {
+    /// False when there is no more to hear.
+    fn hear(&self, member: &Member) -> bool {
+        loop {
+            match self.connection.receive() {
+                Ok(Received::Message(message)) => match self.said(message) {
+                    Ok(ringer) => member.tell(News::Reads(self.rank, ringer)),
+                    Err(why) => {
+                        member.tell(News::Refuses(self.rank, why));
+                        return false;
+                    }
+                },
+                Ok(Received::Nothing) => return true,
+                Ok(Received::Closed) | Err(_) => {
+                    member.tell(News::Ended(self.rank));
+                    return false;
+                }
+            }
+        }
+    }
+
+    fn said(&self, message: upcall_os::socket::Message) -> Result<Ringer, String> {
+        match wire::unpack(&message.bytes)? {
+            Opened::Yes { line, makes_fences } => {
+                let station = message.descriptors.into_iter().next().ok_or("no station came with the answer")?;
+                let station = PeerStation::join(station).map_err(|error| error.to_string())?;
+                Ok(Ringer::new(station, line, makes_fences))
+            }
+            Opened::No(why) => Err(why),
+        }
+    }
+}
+
+impl Watched for FarEnd {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.connection.as_fd()
+    }
+
+    fn happened(&self, _hung_up: bool) -> bool {
+        self.member.upgrade().is_some_and(|member| self.hear(&member))
+    }
+
+    fn failed(&self) -> bool {
+        if let Some(member) = self.member.upgrade() {
+            member.tell(News::Ended(self.rank));
+        }
+        false
+    }
+}

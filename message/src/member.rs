@@ -1,0 +1,174 @@
+//! What a member shares with its domain's clerk: news of other members, and who it is.
+
+use crate::Rank;
+use crate::door::{AtDoor, AtEnd, Guest};
+use crate::forming::Forming;
+use crate::inbound::Inbound;
+use crate::wire::{GroupId, Listed};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use upcall_os::poll::Report;
+use upcall_os::process;
+use upcall_shm::mailbag::Mailbag;
+use upcall_transfer::clerk::{Clerk, Watched};
+use upcall_transfer::post::{Post, Ringer};
+
+/// Who is who in a group.
+#[derive(Debug)]
+pub(crate) struct Roster {
+    pub(crate) group: GroupId,
+    pub(crate) rank: Rank,
+    pub(crate) members: Vec<Listed>,
+}
+
+/// What the clerk has learned, for the thread that polls.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// Another member has brought its queue.
+    Brought(Inbound),
+    /// Another member reads ours.
+    Reads(Rank, Ringer),
+    /// It does not.
+    Refuses(Rank, String),
+    /// A member has ended or left: nothing more comes from it.
+    Ended(Rank),
+}
+
+/// See the module.
+pub(crate) struct Member {
+    /// Of its own door.
+    pub(crate) socket: PathBuf,
+    pub(crate) post: Post,
+    pub(crate) forming: Forming,
+    any_news: AtomicBool,
+    news: Mutex<Vec<News>>,
+    guests: Mutex<Vec<Arc<Guest>>>,
+    /// What the clerk watches for it.
+    keys: Mutex<Vec<u64>>,
+}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Member").field("socket", &self.socket).finish_non_exhaustive()
+    }
+}
+
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Member {
+    pub(crate) fn new(socket: PathBuf, post: Post) -> Arc<Self> {
+        Arc::new(Self {
+            socket,
+            post,
+            forming: Forming::default(),
+            any_news: AtomicBool::new(false),
+            news: Mutex::default(),
+            guests: Mutex::default(),
+            keys: Mutex::default(),
+        })
+    }
+
+    /// The folder of all sockets.
+    pub(crate) fn folder(&self) -> &Path {
+        self.socket.parent().unwrap_or(Path::new("/"))
+    }
+
+    /// Has the clerk watch something for as long as this is a member.
+    pub(crate) fn watch(&self, watched: Arc<dyn Watched>, report: Report) -> std::io::Result<u64> {
+        let key = Clerk::current()?.watch(watched, report)?;
+        locked(&self.keys).push(key);
+        Ok(key)
+    }
+
+    pub(crate) fn tell(&self, news: News) {
+        locked(&self.news).push(news);
+        self.any_news.store(true, Ordering::Release);
+        self.post.rouse();
+    }
+
+    #[inline]
+    pub(crate) fn has_news(&self) -> bool {
+        self.any_news.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn news(&self) -> Vec<News> {
+        let mut news = locked(&self.news);
+        self.any_news.store(false, Ordering::Release);
+        std::mem::take(&mut *news)
+    }
+
+    /// Lets in who has connected.
+    pub(crate) fn admit(&self, guest: Arc<Guest>) {
+        locked(&self.guests).push(guest.clone());
+        if self.watch(guest.clone(), Report::WhileReadable).is_err() {
+            self.lost(&guest);
+        }
+    }
+
+    /// One who had connected is gone.
+    pub(crate) fn lost(&self, guest: &Guest) {
+        let mut guests = locked(&self.guests);
+        if let Some(at) = guests.iter().position(|other| std::ptr::eq(&**other, guest)) {
+            drop(guests.swap_remove(at));
+        }
+        drop(guests);
+        self.forming.lost(guest);
+        if let Some(rank) = guest.rank() {
+            self.tell(News::Ended(rank));
+        }
+    }
+
+    /// How many connections a process has here.
+    pub(crate) fn guests_of(&self, pid: u32) -> usize {
+        locked(&self.guests).iter().filter(|guest| guest.pid() == pid).count()
+    }
+
+    /// Takes a queue that another member brought. Returns what to answer.
+    pub(crate) fn take_in(&self, from: Rank, queue: Mailbag, bell: upcall_os::bell::Bell) -> std::io::Result<()> {
+        self.post.add(&bell)?;
+        self.tell(News::Brought(Inbound::new(from, queue, bell)));
+        Ok(())
+    }
+
+    /// Has the clerk see when other members end.
+    pub(crate) fn watch_others(self: &Arc<Self>, door: &Arc<AtDoor>, roster: &Roster) {
+        for (rank, listed) in roster.members.iter().enumerate() {
+            // Who cannot be seen is known by its connections alone.
+            if rank == roster.rank || listed.pid == std::process::id() || listed.born == 0 {
+                continue;
+            }
+            match process::open(listed.pid, listed.born) {
+                Some(pidfd) => {
+                    let end = AtEnd { pidfd, rank, pid: listed.pid, door: door.clone() };
+                    let _ = self.watch(Arc::new(end), Report::WhileReadable);
+                }
+                None => self.tell(News::Ended(rank)),
+            }
+        }
+    }
+
+    /// Attends to what those of a process have sent, all of it.
+    pub(crate) fn attend_guests_of(&self, pid: u32) {
+        let guests: Vec<_> = locked(&self.guests).iter().filter(|guest| guest.pid() == pid).cloned().collect();
+        for guest in guests {
+            guest.attend();
+        }
+    }
+
+    /// Is no member any more.
+    pub(crate) fn leave(&self) {
+        if let Ok(clerk) = Clerk::current() {
+            for key in std::mem::take(&mut *locked(&self.keys)) {
+                clerk.forget(key);
+            }
+        }
+        let _ = std::fs::remove_file(&self.socket);
+        for guest in std::mem::take(&mut *locked(&self.guests)) {
+            guest.shut_down();
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! What messages carry.
+//!
+//! Numbers and tuples of them go in words, one each. Bytes and text go as they are, of any length up to the queue's most. A receiver takes copies: what it has checked can change no more.
+
+use upcall_shm::direct::{Arrived, Draft};
+use upcall_shm::mailbag::Mailbag;
+
+/// Where a payload is written.
+#[derive(Debug)]
+pub struct Writer<'a, 'q> {
+    draft: &'a mut Draft<'q, Mailbag>,
+    next: usize,
+}
+
+impl<'a, 'q> Writer<'a, 'q> {
+    pub(crate) fn new(draft: &'a mut Draft<'q, Mailbag>) -> Self {
+        Self { draft, next: 0 }
+    }
+
+    /// Writes the next word.
+    ///
+    /// # Panics
+    /// There are more than the payload's size told.
+    #[inline(always)]
+    pub fn word(&mut self, word: u64) {
+        self.draft.put(self.next, word);
+        self.next += 1;
+    }
+
+    /// Writes the whole payload.
+    ///
+    /// # Panics
+    /// It has not as many bytes as its size told.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        let room = self.draft.room();
+        assert!(room.len() == bytes.len() && room.copy_in(0, bytes).is_some(), "a payload of the size that it told");
+    }
+}
+
+/// Where a payload is read.
+#[derive(Debug)]
+pub struct Reader<'a, 'q> {
+    arrived: &'a Arrived<'q, Mailbag>,
+    next: usize,
+}
+
+impl<'a, 'q> Reader<'a, 'q> {
+    pub(crate) fn new(arrived: &'a Arrived<'q, Mailbag>) -> Self {
+        Self { arrived, next: 0 }
+    }
+
+    /// The next word; `None` beyond the end.
+    #[inline(always)]
+    pub fn word(&mut self) -> Option<u64> {
+        let word = self.arrived.word(self.next)?;
+        self.next += 1;
+        Some(word)
+    }
+
+    /// A copy of the whole payload.
+    pub fn bytes(&self) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; self.arrived.len()];
+        self.arrived.payload().copy_out(0, &mut bytes)?;
+        Some(bytes)
+    }
+
+    /// Bytes of the payload.
+    #[inline(always)]
+    pub fn size(&self) -> usize {
+        self.arrived.len()
+    }
+}
+
+/// A type that messages can carry.
+pub trait Payload {
+    /// What the receiver gets.
+    type Owned: 'static;
+
+    /// What it is, in the same words for all members: kinds of messages are compared by it when a group forms.
+    fn signature() -> String;
+
+    /// Its size in bytes.
+    fn size(&self) -> usize;
+
+    /// Writes it, of just this size.
+    fn write(&self, writer: &mut Writer<'_, '_>);
+
+    /// Reads it. `None` if that is none: the sender is faulty or hostile.
+    fn read(reader: &mut Reader<'_, '_>) -> Option<Self::Owned>;
+}
+
+/// A payload of a fixed number of words.
+trait Words: Sized {
+    const COUNT: usize;
+    fn put(&self, writer: &mut Writer<'_, '_>);
+    fn get(reader: &mut Reader<'_, '_>) -> Option<Self>;
+}
+
+macro_rules! words {
+    (($($generics:tt)*) $type:ty, $name:expr) => {
+        impl<$($generics)*> Payload for $type {
+            type Owned = Self;
+
+            fn signature() -> String {
+                $name
+            }
+
+            #[inline(always)]
+            fn size(&self) -> usize {
+                <Self as Words>::COUNT * 8
+            }
+
+            #[inline(always)]
+            fn write(&self, writer: &mut Writer<'_, '_>) {
+                self.put(writer);
+            }
+
+            #[inline(always)]
+            fn read(reader: &mut Reader<'_, '_>) -> Option<Self> {
+                if reader.size() != <Self as Words>::COUNT * 8 {
+                    return None;
+                }
+                Self::get(reader)
+            }
+        }
+    };
+}
+
+macro_rules! number {
+    ($($type:ty, $to:expr, $from:expr;)*) => {
+        $(
+            impl Words for $type {
+                const COUNT: usize = 1;
+
+                #[inline(always)]
+                fn put(&self, writer: &mut Writer<'_, '_>) {
+                    let to: fn($type) -> u64 = $to;
+                    writer.word(to(*self));
+                }
+
+                #[inline(always)]
+                fn get(reader: &mut Reader<'_, '_>) -> Option<Self> {
+                    let from: fn(u64) -> Option<$type> = $from;
+                    from(reader.word()?)
+                }
+            }
+
+            words!(() $type, stringify!($type).into());
+        )*
+    };
+}
+
+number! {
+    u64, |value| value, Some;
+    i64, i64::cast_unsigned, |word| Some(word.cast_signed());
+    u32, u64::from, |word| word.try_into().ok();
+    i32, |value| i64::from(value).cast_unsigned(), |word| word.cast_signed().try_into().ok();
+    u16, u64::from, |word| word.try_into().ok();
+    u8, u64::from, |word| word.try_into().ok();
+    bool, u64::from, |word| if word < 2 { Some(word == 1) } else { None };
+    f64, f64::to_bits, |word| Some(f64::from_bits(word));
+    f32, |value| value.to_bits().into(), |word| Some(f32::from_bits(word.try_into().ok()?));
+}
+
+impl Words for () {
+    const COUNT: usize = 0;
+
+    #[inline(always)]
+    fn put(&self, _: &mut Writer<'_, '_>) {}
+
+    #[inline(always)]
+    fn get(_: &mut Reader<'_, '_>) -> Option<Self> {
+        Some(())
+    }
+}
+
+words!(()(), "()".into());
+
+impl<T: Words + Copy + Default, const N: usize> Words for [T; N] {
+    const COUNT: usize = T::COUNT * N;
+
+    #[inline(always)]
+    fn put(&self, writer: &mut Writer<'_, '_>) {
+        self.iter().for_each(|value| value.put(writer));
+    }
+
+    #[inline(always)]
+    fn get(reader: &mut Reader<'_, '_>) -> Option<Self> {
+        let mut values = [T::default(); N];
+        for value in &mut values {
+            *value = T::get(reader)?;
+        }
+        Some(values)
+    }
+}
+
+words!((T: Words + Payload + Copy + Default + 'static, const N: usize) [T; N], format!("[{}; {N}]", T::signature()));
+
+macro_rules! tuple {
+    ($($name:ident)+) => {
+        impl<$($name: Words),+> Words for ($($name,)+) {
+            const COUNT: usize = 0 $(+ $name::COUNT)+;
+
+            #[inline(always)]
+            #[expect(non_snake_case, reason = "a value has the name of its type")]
+            fn put(&self, writer: &mut Writer<'_, '_>) {
+                let ($($name,)+) = self;
+                $($name.put(writer);)+
+            }
+
+            #[inline(always)]
+            fn get(reader: &mut Reader<'_, '_>) -> Option<Self> {
+                Some(($($name::get(reader)?,)+))
+            }
+        }
+
+        words!(($($name: Words + Payload + 'static),+) ($($name,)+), format!("({})", [$($name::signature()),+].join(", ")));
+    };
+}
+
+tuple!(A);
+tuple!(A B);
+tuple!(A B C);
+tuple!(A B C D);
+tuple!(A B C D E);
+tuple!(A B C D E F);
+
+impl Payload for [u8] {
+    type Owned = Vec<u8>;
+
+    fn signature() -> String {
+        "bytes".into()
+    }
+
+    fn size(&self) -> usize {
+        self.len()
+    }
+
+    fn write(&self, writer: &mut Writer<'_, '_>) {
+        writer.bytes(self);
+    }
+
+    fn read(reader: &mut Reader<'_, '_>) -> Option<Vec<u8>> {
+        reader.bytes()
+    }
+}
+
+impl Payload for str {
+    type Owned = String;
+
+    fn signature() -> String {
+        "text".into()
+    }
+
+    fn size(&self) -> usize {
+        self.len()
+    }
+
+    fn write(&self, writer: &mut Writer<'_, '_>) {
+        writer.bytes(self.as_bytes());
+    }
+
+    fn read(reader: &mut Reader<'_, '_>) -> Option<String> {
+        String::from_utf8(reader.bytes()?).ok()
+    }
+}

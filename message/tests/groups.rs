@@ -1,0 +1,300 @@
+//! Members as threads of one process: what is sent is taken, exactly once and in order, however long its receiver looks away.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+use upcall_message::{Event, Group, Handlers, JoinError, Joining, Kind, NothingThere, Pacing, SendError};
+
+fn name() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("groups-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Runs `member` as each of the members of a group.
+fn together(size: usize, member: impl Fn(Joining) + Sync) {
+    let name = name();
+    thread::scope(|scope| {
+        for rank in 0..size {
+            let (name, member) = (&name, &member);
+            scope.spawn(move || member(Joining::new(name, size).rank(rank)));
+        }
+    });
+}
+
+fn until(group: &Group, mut done: impl FnMut() -> bool) {
+    while !done() {
+        if group.poll() == 0 && !done() {
+            assert!(group.wait(Some(Duration::from_secs(20))) || done(), "nothing comes to member {}", group.rank());
+        }
+    }
+}
+
+#[test]
+fn a_token_goes_round() {
+    for pacing in [Pacing::Adaptive, Pacing::Sleep] {
+        together(4, |joining| {
+            let done = Rc::new(Cell::new(0));
+            let mut handlers = Handlers::new();
+            let token = handlers.kind::<u64>("token");
+            let seen = done.clone();
+            handlers.on(token, move |group, from, hops| {
+                assert_eq!((from + 1) % 4, group.rank());
+                seen.set(hops);
+                if hops < 2000 {
+                    group.send((group.rank() + 1) % 4, token, &(hops + 1)).unwrap();
+                }
+            });
+            let group = joining.pacing(pacing).join(handlers).unwrap();
+            if group.rank() == 0 {
+                group.send(1, token, &1).unwrap();
+            }
+            until(&group, || done.get() + 4 > 2000);
+        });
+    }
+}
+
+/// Each sends to each, itself included, in all ways of waiting for room, and in every order of turns.
+#[test]
+fn all_to_all_is_taken_once_and_in_order() {
+    const EACH: u64 = 30_000;
+    for timeout in [Some(Duration::ZERO), Some(Duration::from_micros(50)), None] {
+        let each = if timeout == Some(Duration::ZERO) { 2000 } else { EACH };
+        together(4, |joining| {
+            let expected = Rc::new(RefCell::new([0_u64; 4]));
+            let mut handlers = Handlers::new();
+            let (number, text) = (handlers.kind::<(u64, u32)>("number"), handlers.kind::<str>("text"));
+            let check = {
+                let expected = expected.clone();
+                move |from: usize, value: u64| {
+                    let next = &mut expected.borrow_mut()[from];
+                    assert_eq!(value, *next, "from {from}");
+                    *next += 1;
+                }
+            };
+            let on_text = check.clone();
+            handlers.on(number, move |group, from, (value, to)| {
+                assert_eq!(to as usize, group.rank());
+                check(from, value);
+            });
+            handlers.on(text, move |_, from, text| on_text(from, text.trim().parse().unwrap()));
+            let group = joining.timeout(timeout).join(handlers).unwrap();
+            for value in 0..each {
+                for to in 0..4 {
+                    if value % 7 == 3 {
+                        group.send(to, text, &format!("{value}{}", " ".repeat(value as usize % 50))).unwrap();
+                    } else {
+                        group.send(to, number, &(value, to as u32)).unwrap();
+                    }
+                }
+                // Without a timeout, who waits for room takes nothing meanwhile.
+                if timeout.is_none() || value % 1000 == group.rank() as u64 {
+                    group.poll();
+                }
+            }
+            until(&group, || *expected.borrow() == [each; 4]);
+            // What was sent arrives, though the others go one by one.
+        });
+    }
+}
+
+#[test]
+fn a_receiver_that_looks_away_loses_nothing_and_gives_the_memory_back() {
+    let all_sent = Barrier::new(2);
+    together(2, |joining| {
+        let mut handlers = Handlers::new();
+        let (data, done) = (handlers.kind::<[u64; 16]>("data"), handlers.kind::<()>("done"));
+        let group = joining.join(handlers).unwrap();
+        const COUNT: u64 = 200_000;
+        if group.rank() == 0 {
+            for number in 0..COUNT {
+                group.send(1, data, &[number; 16]).unwrap();
+            }
+            assert!(group.buffered(1) > 20 << 20, "{}", group.buffered(1));
+            all_sent.wait();
+            group.send(1, done, &()).unwrap();
+            assert!(group.wait(Some(Duration::from_secs(20))));
+            group.receive(|message| message.get(done).unwrap()).unwrap();
+            // It has taken all, so the next message finds home.
+            group.send(1, done, &()).unwrap();
+            assert_eq!(group.buffered(1), 0);
+        } else {
+            all_sent.wait();
+            let mut next = 0;
+            let mut last = false;
+            while !last {
+                assert!(group.wait(Some(Duration::from_secs(20))), "after {next}");
+                assert_eq!(group.event(), None, "after {next}");
+                while group.available() && !last {
+                    let peeked = group.peek(|message| message.get(data)).unwrap();
+                    let taken = group.receive(|message| (message.from(), message.get(data), message.get(done))).unwrap();
+                    assert_eq!((taken.0, taken.1), (0, peeked));
+                    last = taken.2.is_some();
+                    if let Some(data) = taken.1 {
+                        assert_eq!(data, [next; 16]);
+                        next += 1;
+                    }
+                }
+            }
+            assert_eq!(next, COUNT);
+            assert_eq!(group.receive(|_| ()), Err(NothingThere));
+            group.send(0, done, &()).unwrap();
+            assert!(group.wait(Some(Duration::from_secs(20))));
+        }
+    });
+}
+
+#[test]
+fn try_send_says_full_and_then_diverts() {
+    together(2, |joining| {
+        let mut handlers = Handlers::new();
+        let data = handlers.kind::<[u8]>("data");
+        let group = joining.timeout(Some(Duration::from_millis(20))).join(handlers).unwrap();
+        if group.rank() == 0 {
+            let (mut full, mut sent) = (0, 0_u32);
+            while group.buffered(1) == 0 {
+                match group.try_send(1, data, &[1; 1000]) {
+                    Ok(()) => sent += 1,
+                    Err(SendError::Full) => full += 1,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            assert!(full > 0 && sent > 30);
+            assert!(matches!(group.send(1, data, &[0; 1 << 20]), Err(SendError::TooLong { most: 16376 })));
+            assert!(matches!(group.send(2, data, &[]), Err(SendError::NoSuchRank { rank: 2, size: 2 })));
+            group.send(1, data, &sent.to_le_bytes()).unwrap();
+        } else {
+            thread::sleep(Duration::from_millis(200));
+            let mut count = 0;
+            loop {
+                assert!(group.wait(Some(Duration::from_secs(20))));
+                let bytes = group.receive(|message| message.get(data).unwrap()).unwrap();
+                if bytes.len() == 4 {
+                    break assert_eq!(u32::from_le_bytes(bytes.try_into().unwrap()), count);
+                }
+                assert_eq!(bytes, [1; 1000]);
+                count += 1;
+            }
+        }
+    });
+}
+
+#[test]
+fn handlers_may_send_poll_and_wait() {
+    together(2, |joining| {
+        let mut handlers = Handlers::new();
+        let (ask, answer) = (handlers.kind::<u32>("ask"), handlers.kind::<u32>("answer"));
+        let (answered, asked) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let (seen, inner) = (answered.clone(), asked.clone());
+        handlers.on(answer, move |_, _, value| seen.set(value));
+        handlers.on(ask, {
+            let answered = answered.clone();
+            move |group, from, depth| {
+                inner.set(inner.get() + 1);
+                if depth > 0 {
+                    answered.set(0);
+                    group.send(from, ask, &(depth - 1)).unwrap();
+                    // The answer comes by the queue that this message came by.
+                    until(group, || answered.get() == depth);
+                }
+                group.send(from, answer, &(depth + 1)).unwrap();
+            }
+        });
+        let group = joining.join(handlers).unwrap();
+        if group.rank() == 0 {
+            group.send(1, ask, &5).unwrap();
+            until(&group, || answered.get() == 6);
+        } else {
+            until(&group, || asked.get() == 3);
+        }
+    });
+}
+
+#[test]
+fn who_leaves_is_missed_after_all_that_it_has_sent() {
+    together(3, |joining| {
+        let mut handlers = Handlers::new();
+        let data = handlers.kind::<u64>("data");
+        let count = Rc::new(Cell::new(0));
+        let seen = count.clone();
+        handlers.on(data, move |_, from, value| {
+            assert_eq!((from, value), (2, seen.get()));
+            seen.set(value + 1);
+        });
+        let group = joining.join(handlers).unwrap();
+        if group.rank() == 2 {
+            for value in 0..20_000 {
+                group.send(0, data, &value).unwrap();
+                group.send(1, data, &value).unwrap();
+            }
+            return;
+        }
+        let mut event = None;
+        while event.is_none() {
+            group.poll();
+            event = group.event();
+            assert!(event.is_some() || group.wait(Some(Duration::from_secs(20))));
+        }
+        assert_eq!((event, count.get()), (Some(Event::Ended { rank: 2 }), 20_000));
+        assert!(matches!(group.send(2, data, &1), Err(SendError::Ended { rank: 2 })));
+    });
+}
+
+#[test]
+fn what_does_not_fit_together_is_refused_by_name() {
+    let join = |name: &str, joining: fn(Joining) -> Joining, kinds: fn(&mut Handlers)| {
+        let mut handlers = Handlers::new();
+        kinds(&mut handlers);
+        let joining = joining(Joining::new(name, 2).within(Duration::from_secs(3)));
+        joining.join(handlers).map(|group| (group.rank(), group.size()))
+    };
+    let one = |handlers: &mut Handlers| _ = handlers.kind::<u64>("a");
+    let name = name();
+    thread::scope(|scope| {
+        let leader = scope.spawn(|| join(&name, |joining| joining.rank(1), one));
+        thread::sleep(Duration::from_millis(300));
+        let refused = |joining, kinds, expected: &str| match join(&name, joining, kinds) {
+            Err(error @ JoinError::Refused { .. }) => assert!(error.to_string().contains(expected), "{error}"),
+            other => panic!("{other:?}"),
+        };
+        refused(|joining| joining, |_| {}, "kind 0 of its messages is \"a\" that carries u64 there, and none here");
+        refused(|joining| joining, |handlers| _ = handlers.kind::<u32>("a"), "\"a\" that carries u32 here");
+        refused(|joining| joining.rank(1), one, "rank 1 is taken by process");
+        let other_size = Joining::new(&name, 3).within(Duration::from_secs(3)).join(Handlers::new());
+        assert!(other_size.unwrap_err().to_string().contains("it is to have 2 members, and this process expects 3"));
+        assert_eq!(join(&name, |joining| joining, one).unwrap(), (0, 2));
+        assert_eq!(leader.join().unwrap().unwrap(), (1, 2));
+    });
+    let alone = Joining::new(&name, 2).within(Duration::from_millis(50)).join(Handlers::new()).unwrap_err();
+    assert!(alone.to_string().contains("1 of 2 are there"), "{alone}");
+    for (bad, rank) in [(0, 0), (5000, 0), (2, 2)] {
+        let error = Joining::new(&name, bad).rank(rank).join(Handlers::new()).unwrap_err();
+        assert!(matches!(error, JoinError::BadSize { .. }), "{error}");
+    }
+    assert!(matches!(Joining::new("a/b", 1).join(Handlers::new()), Err(JoinError::BadName { .. })));
+    // A group of one sends to itself.
+    let mut handlers = Handlers::new();
+    let kind: Kind<f64> = handlers.kind("self");
+    let group = Joining::new(&name, 1).join(handlers).unwrap();
+    group.send(0, kind, &0.5).unwrap();
+    assert!(group.wait(Some(Duration::from_secs(20))));
+    assert_eq!(group.receive(|message| message.get(kind)), Ok(Some(0.5)));
+}
+
+#[test]
+fn nothing_is_left_in_the_folder() {
+    let name = name();
+    let group = Joining::new(&name, 1).join(Handlers::new()).unwrap();
+    let here = || {
+        let entries = std::fs::read_dir(upcall_transfer::names::folder()).unwrap().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        names
+            .filter(|name| name.starts_with(&format!("member.{}.", std::process::id())) || name.contains("group.groups-"))
+            .count()
+    };
+    let with = here();
+    drop(group);
+    assert!(here() < with);
+}
