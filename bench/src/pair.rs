@@ -215,8 +215,11 @@ impl Drop for Pair<'_> {
     }
 }
 
-/// What a client answers to a command that it was given.
-fn answer<T: for<'de> Deserialize<'de>>(
+/// What a child answers to a command that it was given; None if it does not support that.
+///
+/// # Errors
+/// [`ChildError`]; the child is of no further use.
+pub fn answer<T: for<'de> Deserialize<'de>>(
     client: &mut Process,
     command: &str,
     limit: Duration,

@@ -181,16 +181,7 @@ impl Process {
     /// # Errors
     /// When it has ended.
     pub fn cpu_ns(&self) -> Result<u64, ChildError> {
-        let sum = || -> io::Result<u64> {
-            let mut sum = 0;
-            for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-                let line = fs::read_to_string(task?.path().join("schedstat"))?;
-                let ns = line.split(' ').next().and_then(|word| word.parse::<u64>().ok());
-                sum += ns.ok_or_else(|| io::Error::other("schedstat is not as documented"))?;
-            }
-            Ok(sum)
-        };
-        sum().map_err(|error| self.fault(&format!("no CPU time to be had: {error}")))
+        cpu_ns(self.child.id()).map_err(|error| self.fault(&format!("no CPU time to be had: {error}")))
     }
 
     /// Its memory, in KiB (proportional set size).
@@ -198,13 +189,32 @@ impl Process {
     /// # Errors
     /// When it has ended.
     pub fn pss_kib(&self) -> Result<u64, ChildError> {
-        let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id()))
-            .map_err(|error| self.fault(&format!("no memory figures to be had: {error}")))?;
-        rollup
-            .lines()
-            .find_map(|line| line.strip_prefix("Pss:")?.trim().strip_suffix(" kB")?.parse().ok())
-            .ok_or_else(|| self.fault("smaps_rollup is not as documented"))
+        pss_kib(self.child.id()).map_err(|error| self.fault(&format!("no memory figures to be had: {error}")))
     }
+}
+
+/// CPU time of all threads of a process so far.
+///
+/// # Errors
+/// When it has ended.
+pub fn cpu_ns(process: u32) -> io::Result<u64> {
+    let mut sum = 0;
+    for task in fs::read_dir(format!("/proc/{process}/task"))? {
+        let line = fs::read_to_string(task?.path().join("schedstat"))?;
+        let ns = line.split(' ').next().and_then(|word| word.parse::<u64>().ok());
+        sum += ns.ok_or_else(|| io::Error::other("schedstat is not as documented"))?;
+    }
+    Ok(sum)
+}
+
+/// Memory of a process, in KiB (proportional set size).
+///
+/// # Errors
+/// When it has ended.
+pub fn pss_kib(process: u32) -> io::Result<u64> {
+    let rollup = fs::read_to_string(format!("/proc/{process}/smaps_rollup"))?;
+    let pss = rollup.lines().find_map(|line| line.strip_prefix("Pss:")?.trim().strip_suffix(" kB")?.parse().ok());
+    pss.ok_or_else(|| io::Error::other("smaps_rollup is not as documented"))
 }
 
 impl Drop for Process {
