@@ -92,6 +92,22 @@ const GRPC_CPP: Need = Need {
     },
 };
 
+const UCX: Need = Need {
+    what: "a C compiler and UCX",
+    packages: "gcc pkg-config libucx-dev",
+    there: || works(&cc(), &["--version"]) && works(Path::new("pkg-config"), &["--exists", "ucx"]),
+};
+
+const OPEN_MPI: Need = Need {
+    what: "a C compiler and Open MPI with its command",
+    packages: "gcc pkg-config libopenmpi-dev openmpi-bin",
+    there: || {
+        works(&cc(), &["--version"])
+            && works(Path::new("pkg-config"), &["--exists", "ompi-c"])
+            && works(Path::new("orterun"), &["--version"])
+    },
+};
+
 const GO: Need = Need { what: "Go", packages: "golang-go", there: || works(&go(), &["version"]) };
 
 /// The path of an up-to-date `upcall-peers`, built now if need be. Building takes some minutes the first time; its
@@ -118,6 +134,30 @@ pub fn thread_peers(own: &Path) -> Result<PathBuf, PeersError> {
 /// As there.
 pub fn grpc_cpp(own: &Path) -> Result<PathBuf, PeersError> {
     cargo(own, "upcall-grpc-cpp", &["--no-default-features", "--features", "grpc-cpp"], Some(&GRPC_CPP))
+}
+
+/// As [`peers`], for the libraries of messages in Rust.
+///
+/// # Errors
+/// As there.
+pub fn message_peers(own: &Path) -> Result<PathBuf, PeersError> {
+    cargo(own, "upcall-message-peers", &["--no-default-features", "--features", "messages"], None)
+}
+
+/// As [`peers`], for UCX.
+///
+/// # Errors
+/// As there.
+pub fn ucx(own: &Path) -> Result<PathBuf, PeersError> {
+    cargo(own, "upcall-ucx", &["--no-default-features", "--features", "ucx"], Some(&UCX))
+}
+
+/// As [`peers`], for Open MPI.
+///
+/// # Errors
+/// As there.
+pub fn open_mpi(own: &Path) -> Result<PathBuf, PeersError> {
+    cargo(own, "upcall-openmpi", &["--no-default-features", "--features", "openmpi"], Some(&OPEN_MPI))
 }
 
 /// As [`peers`], for Boost.Fiber.
@@ -212,6 +252,10 @@ fn build(mut compiler: Command, program: &Path) -> Result<PathBuf, PeersError> {
     }
 }
 
+fn cc() -> PathBuf {
+    env::var_os("CC").map_or_else(|| "cc".into(), PathBuf::from)
+}
+
 fn cxx() -> PathBuf {
     env::var_os("CXX").map_or_else(|| "c++".into(), PathBuf::from)
 }
@@ -249,7 +293,7 @@ mod tests {
     fn errors_say_what_to_do() {
         let nowhere = PeersError::Nowhere { beside: PathBuf::from("/x/upcall-peers") }.to_string();
         assert!(nowhere.contains("/x/upcall-peers") && nowhere.contains("--peers none"));
-        for need in [ZEROMQ, GRPC_CPP, BOOST, GO] {
+        for need in [ZEROMQ, GRPC_CPP, UCX, OPEN_MPI, BOOST, GO] {
             let missing = PeersError::Missing { what: need.what, packages: need.packages }.to_string();
             assert!(missing.contains(&format!("apt-get install {}", need.packages)), "{missing}");
         }

@@ -1,0 +1,82 @@
+//! The floor: a bare queue in shared memory that believes everything, looked at by both sides; on one processor they yield between looks.
+
+use rustix::thread::sched_yield;
+
+use super::child::{End, Handler, Place, System};
+use super::raw::{Incoming, Outgoing};
+use crate::child::Outcome;
+
+/// The system `limit`.
+pub struct Floor;
+
+/// Both queues of one side.
+pub struct Ends {
+    outgoing: Outgoing,
+    incoming: Incoming,
+    yields: bool,
+    taken: u64,
+    /// Whether the sender knows of all that was taken.
+    told: bool,
+}
+
+impl System for Floor {
+    const NAME: &'static str = "limit";
+    type End = Ends;
+
+    fn join(place: &Place) -> Outcome<Ends> {
+        let memory = place.memory();
+        let outgoing = Outgoing::open(&memory, place.side)?;
+        Ok(Ends { outgoing, incoming: Incoming::open(&memory, place.side)?, yields: place.yields(), taken: 0, told: true })
+    }
+}
+
+impl Ends {
+    #[inline(always)]
+    fn pause(&self) {
+        if self.yields {
+            sched_yield();
+        }
+    }
+}
+
+impl End for Ends {
+    #[inline(always)]
+    fn send_words<const N: usize>(&mut self, handler: u16, words: &[u64; N]) -> Outcome<()> {
+        while !self.outgoing.words(handler, words) {
+            self.pause();
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn send_bytes(&mut self, handler: u16, bytes: &[u8]) -> Outcome<()> {
+        while !self.outgoing.bytes(handler, bytes) {
+            self.pause();
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn receive(&mut self, handler: &mut impl Handler) -> Outcome<()> {
+        loop {
+            let before = self.taken;
+            while let Some(message) = self.incoming.next() {
+                handler.message(message.handler(), &message);
+                self.taken += 1;
+                // Seldom, as it costs the sender a line; but before that runs out of room.
+                if self.taken.is_multiple_of(256) {
+                    self.incoming.dispose();
+                }
+            }
+            if self.taken != before {
+                self.told = false;
+                return Ok(());
+            }
+            if !self.told {
+                self.incoming.dispose();
+                self.told = true;
+            }
+            self.pause();
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! A sender and a receiver as child processes.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use super::case::Case;
+use super::child::{MEMORY, Processes, Side};
+use super::contender::{Contender, Program};
+use super::raw;
+use crate::case::Placement;
+use crate::found::Throughput;
+use crate::pair::{answer, remove_shared_memory, shared_memory_prefix};
+use crate::process::{self, ChildError, Process};
+use crate::stats::Summary;
+
+/// Longest time for the two to meet.
+const START: Duration = Duration::from_secs(20);
+/// Longest time for a child to end.
+const END: Duration = Duration::from_secs(5);
+/// Longest time for a command, over what it was asked to take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The command by which Open MPI starts processes; under this name nobody else's.
+const ORTERUN: &str = "orterun";
+
+/// What to start.
+#[derive(Debug, Clone)]
+pub struct Spec<'a> {
+    /// The program that knows the system.
+    pub exe: &'a Path,
+    /// The system.
+    pub contender: Contender,
+    /// Where the two run.
+    pub placement: Placement,
+    /// The processors of sender and receiver.
+    pub cpus: (usize, usize),
+    /// A directory for this pair; made here, removed at the end.
+    pub dir: PathBuf,
+}
+
+/// A running sender with its receiver.
+pub struct Pair<'a> {
+    // Fields drop in this order.
+    sender: Process,
+    /// None where one command has started both.
+    receiver: Option<Process>,
+    dir: Directory,
+    interrupted: &'a AtomicBool,
+}
+
+/// The directory of a pair with its memory: removed on drop, and what the pair has left in /dev/shm.
+struct Directory {
+    path: PathBuf,
+    /// Children open it by this process's descriptor.
+    _memory: OwnedFd,
+}
+
+impl Directory {
+    fn make(path: PathBuf) -> io::Result<Directory> {
+        let memory = raw::create()?;
+        fs::create_dir(&path)?;
+        let file = format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd());
+        let directory = Directory { path, _memory: memory };
+        symlink(file, directory.path.join(MEMORY))?;
+        Ok(directory)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.path).ok();
+        remove_shared_memory(&shared_memory_prefix(&self.path));
+    }
+}
+
+/// What was found of a case.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum Found {
+    /// Of the stream.
+    Rate(Throughput),
+    /// Of every other case.
+    Times(Summary),
+}
+
+impl<'a> Pair<'a> {
+    /// Starts both and waits until messages go both ways.
+    ///
+    /// # Errors
+    /// [`ChildError`]; nothing is left running.
+    pub fn start(spec: &Spec<'_>, interrupted: &'a AtomicBool) -> Result<Pair<'a>, ChildError> {
+        let failed = |error| ChildError::Start { exe: spec.dir.clone(), error };
+        let dir = Directory::make(spec.dir.clone()).map_err(failed)?;
+        let start = |command, what: &str, errors: &str| {
+            let who = format!("{} {what} ({})", spec.contender.name, spec.placement);
+            Process::start(command, who, spec.dir.join(errors))
+        };
+        let (mut sender, mut receiver) = if spec.contender.program == Program::OpenMpi {
+            (start(by_open_mpi(spec), "both sides", "stderr")?, None)
+        } else {
+            let receiver = start(child(spec, Side::Receiver), "receiver", "receiver.stderr")?;
+            (start(child(spec, Side::Sender), "sender", "sender.stderr")?, Some(receiver))
+        };
+        match sender.line("its start", Instant::now() + START, interrupted) {
+            Ok(line) if line == "ready" => Ok(Pair { sender, receiver, dir, interrupted }),
+            Ok(line) => Err(sender.fault(&format!("said `{line}` where `ready` was expected"))),
+            Err(ChildError::Interrupted) => Err(ChildError::Interrupted),
+            // The one may have failed because the other did.
+            Err(error) => Err(match receiver.as_mut().map(|receiver| receiver.end(Duration::from_millis(100), interrupted)) {
+                Some(Err(receiver)) => ChildError::Child { who: error.to_string(), what: receiver.to_string() },
+                _ => error,
+            }),
+        }
+    }
+
+    /// One case, for about `time`.
+    ///
+    /// # Errors
+    /// [`ChildError`]; the pair is of no further use.
+    pub fn measure(&mut self, case: Case, time: Duration) -> Result<Found, ChildError> {
+        self.ask(&format!("{case} {}", time.as_millis()), time + PATIENCE)
+    }
+
+    fn ask<T: for<'de> Deserialize<'de>>(&mut self, command: &str, limit: Duration) -> Result<T, ChildError> {
+        self.sender.say(command)?;
+        let found = answer(&mut self.sender, command, limit, self.interrupted)?;
+        found.ok_or_else(|| self.sender.fault(&format!("does not support `{command}`, which every system must")))
+    }
+
+    /// CPU time that the receiver uses in `time` while nothing is sent, in nanoseconds per second; and memory of sender and receiver, in KiB (proportional set size).
+    ///
+    /// # Errors
+    /// [`ChildError`]; the pair is of no further use.
+    pub fn rest(&mut self, time: Duration) -> Result<(f64, (u64, u64)), ChildError> {
+        let Processes { sender, receiver } = self.ask("processes", PATIENCE)?;
+        let fault = |error: io::Error| self.sender.fault(&format!("no figures of its processes to be had: {error}"));
+        let memory = (process::pss_kib(sender).map_err(fault)?, process::pss_kib(receiver).map_err(fault)?);
+        std::thread::sleep(time / 4); // time to go to rest
+        let (before, begun) = (process::cpu_ns(receiver).map_err(fault)?, Instant::now());
+        while begun.elapsed() < time {
+            if self.interrupted.load(Relaxed) {
+                return Err(ChildError::Interrupted);
+            }
+            std::thread::sleep(Duration::from_millis(50).min(time));
+        }
+        let spent = process::cpu_ns(receiver).map_err(fault)? - before;
+        Ok((spent as f64 / begun.elapsed().as_secs_f64(), memory))
+    }
+
+    /// Ends both and removes their directory.
+    ///
+    /// # Errors
+    /// When one of them does not end well by itself; it is killed then.
+    pub fn end(self) -> Result<(), ChildError> {
+        let Pair { mut sender, receiver, dir, interrupted } = self;
+        sender.say("quit")?;
+        sender.end(END, interrupted)?;
+        if let Some(mut receiver) = receiver {
+            receiver.end(END, interrupted)?;
+        }
+        drop(dir);
+        Ok(())
+    }
+}
+
+/// One side, as a command of its own.
+fn child(spec: &Spec<'_>, side: Side) -> Command {
+    let mut command = Command::new(spec.exe);
+    command.args(arguments(spec, side)).arg(&spec.dir);
+    command
+}
+
+/// What the program is told, but for the directory.
+fn arguments(spec: &Spec<'_>, side: Side) -> Vec<String> {
+    let cpu = if side == Side::Sender { spec.cpus.0 } else { spec.cpus.1 };
+    let (cpu, placement) = (cpu.to_string(), spec.placement.name());
+    ["bench-messages", spec.contender.name, side.name(), "--cpu", &cpu, "--placement", placement, "--dir"]
+        .map(str::to_owned)
+        .into()
+}
+
+/// Both sides: the sender is the first, which has the command's standard input. They confine themselves, so it is told to bind nobody.
+fn by_open_mpi(spec: &Spec<'_>) -> Command {
+    let mut command = Command::new(ORTERUN);
+    // Root may run it; more processes than processors may be.
+    command.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
+    if spec.placement == Placement::OneCore {
+        // As it does itself where it knows that there are more processes than processors.
+        command.args(["--mca", "mpi_yield_when_idle", "1"]);
+    }
+    for side in [Side::Sender, Side::Receiver] {
+        command.args(["-np", "1"]).arg(spec.exe).args(arguments(spec, side)).arg(&spec.dir);
+        if side == Side::Sender {
+            command.arg(":");
+        }
+    }
+    // Where it has its files.
+    command.env("TMPDIR", &spec.dir);
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::messages::contender::{LIMIT, PEERS};
+
+    fn spec(contender: Contender) -> Spec<'static> {
+        let (exe, dir) = (Path::new("/x/program"), PathBuf::from("/tmp/pair"));
+        Spec { exe, contender, placement: Placement::OneCore, cpus: (2, 3), dir }
+    }
+
+    fn line(command: &Command) -> String {
+        command.get_args().map(|arg| arg.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn each_side_is_told_its_processor() {
+        let receiver = line(&child(&spec(LIMIT), Side::Receiver));
+        assert_eq!(receiver, "bench-messages limit receiver --cpu 3 --placement one-core --dir /tmp/pair");
+    }
+
+    #[test]
+    fn open_mpi_starts_both() {
+        let open_mpi = PEERS.into_iter().find(|peer| peer.program == Program::OpenMpi).unwrap();
+        let command = line(&by_open_mpi(&spec(open_mpi)));
+        let sides: Vec<_> = command.split(" : ").collect();
+        assert!(sides[0].contains("mpi_yield_when_idle 1") && sides[0].contains("openmpi sender --cpu 2"), "{command}");
+        assert!(sides[1].starts_with("-np 1 /x/program bench-messages openmpi receiver --cpu 3"), "{command}");
+    }
+
+    #[test]
+    fn answers_are_told_apart() {
+        let rate: Found = serde_json::from_str(r#"{"calls":3,"elapsed_ns":4}"#).unwrap();
+        assert_eq!(rate, Found::Rate(Throughput { calls: 3, elapsed_ns: 4 }));
+        let times = r#"{"p50_ns":1.0,"p99_ns":2.0,"p999_ns":3.0,"mean_ns":4.0,"count":5}"#;
+        assert!(matches!(serde_json::from_str(times).unwrap(), Found::Times(Summary { count: 5, .. })));
+    }
+}

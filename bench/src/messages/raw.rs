@@ -1,0 +1,363 @@
+//! Memory that a sender and a receiver share who trust each other: the floor that queues of messages are compared with, and a word by which the two
+//! wait for each other beside the queue that is measured.
+//!
+//! As in [`crate::raw`], nothing here defends against a hostile peer, and nothing but the floor may use it.
+//!
+//! ```text
+//! 0        the gate
+//! 4 KiB    words from sender to receiver, 64 KiB; then a line with how many of them were disposed of
+//! then     the same from receiver to sender
+//! ```
+//! A queue is words one after another: a message's header, its payload, and 0 where the next header will be. Its writer writes what lies before `disposed + WORDS`, its
+//! reader reads what a header has published; that is the invariant which the blocks below rest on.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::child::{Payload, Side};
+use crate::payload::checksum;
+
+/// Words of one queue.
+const WORDS: usize = 8192;
+const LINE: usize = 64;
+const FIRST: usize = 4096;
+const QUEUE: usize = WORDS * 8 + LINE;
+const LEN: usize = FIRST + 2 * QUEUE;
+
+/// Makes the memory of a pair.
+///
+/// # Errors
+/// When the kernel has no memory or descriptors left.
+pub fn create() -> io::Result<OwnedFd> {
+    let file = memfd_create("upcall-bench", MemfdFlags::CLOEXEC)?;
+    ftruncate(&file, LEN as u64)?;
+    Ok(file)
+}
+
+/// A mapping of it.
+struct Memory {
+    base: NonNull<u8>,
+}
+
+impl Memory {
+    fn open(path: &Path) -> io::Result<Arc<Memory>> {
+        let file: File = OpenOptions::new().read(true).write(true).open(path)?;
+        let found = file.metadata()?.len();
+        if found != LEN as u64 {
+            return Err(io::Error::other(format!("{}: {found} bytes where {LEN} were expected", path.display())));
+        }
+        // SAFETY: no address is asked for, so no mapping in use is replaced; the mapping lives until drop.
+        let base = unsafe { mmap(std::ptr::null_mut(), LEN, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0) }?;
+        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
+        Ok(Arc::new(Memory { base }))
+    }
+
+    /// The word at so many bytes.
+    fn word(&self, at: usize) -> &AtomicU64 {
+        assert!(at.is_multiple_of(8) && at < LEN);
+        // SAFETY: within the mapping.
+        let word = unsafe { self.base.add(at) }.cast::<AtomicU64>();
+        // SAFETY: aligned, mapped as long as `self`, any bits are a word; both sides access it by atomics, or in turn.
+        unsafe { word.as_ref() }
+    }
+
+    fn words(&self, at: usize) -> &[AtomicU64; WORDS] {
+        assert!(at.is_multiple_of(8) && at + WORDS * 8 <= LEN);
+        // SAFETY: within the mapping.
+        let words = unsafe { self.base.add(at) }.cast::<[AtomicU64; WORDS]>();
+        // SAFETY: as in `word`, for all of them.
+        unsafe { words.as_ref() }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `open` with this length; every borrow of it has ended.
+        unsafe { munmap(self.base.as_ptr().cast(), LEN) }.ok();
+    }
+}
+
+// SAFETY: the mapping is not bound to a thread, and what is shared of it is atomics.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+/// The word by which the two wait for each other beside their queues.
+pub struct Gate(Arc<Memory>);
+
+impl Gate {
+    /// The gate of a pair, by the path of its memory.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn open(path: &Path) -> io::Result<Gate> {
+        Ok(Gate(Memory::open(path)?))
+    }
+
+    /// Sets it, after all that was done before.
+    #[inline]
+    pub fn set(&self, value: u64) {
+        self.0.word(0).store(value, Release);
+    }
+
+    /// Waits until it has one of two values: says which.
+    #[inline]
+    pub fn wait(&self, one: u64, other: u64) -> u64 {
+        let mut looks = 0_u32;
+        loop {
+            let found = self.0.word(0).load(Acquire);
+            if found == one || found == other {
+                return found;
+            }
+            looks += 1;
+            // The other side is not running: let it.
+            if looks.is_multiple_of(1 << 14) {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+/// A header is no other word than 0 if this is set.
+const THERE: u64 = 1 << 63;
+/// The message lies at the beginning.
+const ELSEWHERE: u64 = 1 << 62;
+
+/// Where a queue lies.
+fn queue_from(side: Side) -> usize {
+    match side {
+        Side::Sender => FIRST,
+        Side::Receiver => FIRST + QUEUE,
+    }
+}
+
+/// One end of a queue.
+struct End {
+    memory: Arc<Memory>,
+    at: usize,
+    /// Words from the beginning of time.
+    next: u64,
+}
+
+impl End {
+    fn open(path: &Path, from: Side) -> io::Result<End> {
+        Ok(End { memory: Memory::open(path)?, at: queue_from(from), next: 0 })
+    }
+
+    #[inline(always)]
+    fn word(&self, position: u64) -> &AtomicU64 {
+        &self.memory.words(self.at)[position as usize % WORDS]
+    }
+
+    fn disposed(&self) -> &AtomicU64 {
+        self.memory.word(self.at + WORDS * 8)
+    }
+
+    #[inline(always)]
+    fn left(&self, position: u64) -> u64 {
+        WORDS as u64 - position % WORDS as u64
+    }
+
+    /// The bytes of a payload of so many words, whose header lies there.
+    #[inline(always)]
+    fn payload(&self, header: u64, words: usize) -> NonNull<u8> {
+        let first = header as usize % WORDS + 1;
+        NonNull::from(&self.memory.words(self.at)[first..first + words]).cast()
+    }
+}
+
+/// The sending end.
+pub struct Outgoing {
+    end: End,
+    until: u64,
+}
+
+impl Outgoing {
+    /// The end of the queue that `side` sends by.
+    ///
+    /// # Errors
+    /// When the memory is not there.
+    pub fn open(path: &Path, side: Side) -> io::Result<Outgoing> {
+        Ok(Outgoing { end: End::open(path, side)?, until: WORDS as u64 })
+    }
+
+    /// The position of a message of so many words with its header, if there is room.
+    #[inline(always)]
+    fn room(&mut self, size: u64) -> Option<u64> {
+        let left = self.end.left(self.end.next);
+        let begin = if size < left { self.end.next } else { self.end.next + left };
+        if begin + size >= self.until {
+            self.until = self.end.disposed().load(Acquire) + WORDS as u64;
+            if begin + size >= self.until {
+                return None;
+            }
+        }
+        Some(begin)
+    }
+
+    #[inline(always)]
+    fn launch(&mut self, handler: u16, begin: u64, words: u64) {
+        let end = begin + 1 + words;
+        self.end.word(end).store(0, Relaxed);
+        self.end.word(begin).store(THERE | u64::from(handler) << 32 | words, Release);
+        if begin != self.end.next {
+            self.end.word(self.end.next).store(THERE | ELSEWHERE, Release);
+        }
+        self.end.next = end;
+    }
+
+    /// Sends words; false if there is no room.
+    #[inline(always)]
+    pub fn words<const N: usize>(&mut self, handler: u16, words: &[u64; N]) -> bool {
+        let Some(begin) = self.room(1 + N as u64) else { return false };
+        for (at, word) in words.iter().enumerate() {
+            self.end.word(begin + 1 + at as u64).store(*word, Relaxed);
+        }
+        self.launch(handler, begin, N as u64);
+        true
+    }
+
+    /// Sends bytes, whole words of them; false if there is no room.
+    ///
+    /// # Panics
+    /// If they are no whole words, or take more than half of the queue.
+    #[inline]
+    pub fn bytes(&mut self, handler: u16, bytes: &[u8]) -> bool {
+        assert!(bytes.len().is_multiple_of(8) && bytes.len() < WORDS * 4);
+        let words = (bytes.len() / 8) as u64;
+        let Some(begin) = self.room(1 + words) else { return false };
+        let place = self.end.payload(begin, bytes.len() / 8);
+        // SAFETY: `room` found so many words in one piece which the reader has disposed of; `bytes` are private memory.
+        unsafe { place.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+        self.launch(handler, begin, words);
+        true
+    }
+}
+
+/// The receiving end.
+pub struct Incoming {
+    end: End,
+}
+
+impl Incoming {
+    /// The end of the queue by which `side` receives.
+    ///
+    /// # Errors
+    /// When the memory is not there.
+    pub fn open(path: &Path, side: Side) -> io::Result<Incoming> {
+        Ok(Incoming { end: End::open(path, side.other())? })
+    }
+
+    /// The next message, where it lies; it is disposed of when the next one is asked for.
+    #[inline(always)]
+    pub fn next(&mut self) -> Option<Message<'_>> {
+        let mut header = self.end.word(self.end.next).load(Acquire);
+        if header == 0 {
+            return None;
+        }
+        if header & ELSEWHERE != 0 {
+            self.end.next += self.end.left(self.end.next);
+            header = self.end.word(self.end.next).load(Acquire);
+        }
+        let begin = self.end.next;
+        self.end.next += 1 + (header & 0xffff_ffff);
+        Some(Message { end: &self.end, begin, header })
+    }
+
+    /// Tells the writer that all which [`next`](Self::next) gave was disposed of.
+    #[inline(always)]
+    pub fn dispose(&mut self) {
+        self.end.disposed().store(self.end.next, Release);
+    }
+}
+
+/// A message.
+#[derive(Clone, Copy)]
+pub struct Message<'a> {
+    end: &'a End,
+    begin: u64,
+    header: u64,
+}
+
+impl Message<'_> {
+    /// The handler that it names.
+    #[inline(always)]
+    pub fn handler(&self) -> u16 {
+        (self.header >> 32) as u16
+    }
+}
+
+impl Payload for Message<'_> {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        (self.header & 0xffff_ffff) as usize * 8
+    }
+
+    #[inline(always)]
+    fn word(&self, at: usize) -> u64 {
+        self.end.word(self.begin + 1 + at as u64).load(Relaxed)
+    }
+
+    #[inline]
+    fn checksum(&self) -> u64 {
+        let place = NonNull::slice_from_raw_parts(self.end.payload(self.begin, self.len() / 8), self.len());
+        // SAFETY: a header has published so many words in one piece, which the writer leaves alone until they are disposed of: not before this borrow of the queue's end is over.
+        checksum(unsafe { place.as_ref() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::payload::{expected, fill};
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn what_is_sent_arrives_in_order_also_around_the_end() {
+        let file = create().unwrap();
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let mut outgoing = Outgoing::open(Path::new(&path), Side::Sender).unwrap();
+        let mut incoming = Incoming::open(Path::new(&path), Side::Receiver).unwrap();
+        let mut bytes = vec![0; 10_000];
+        for round in 0..50 {
+            fill(&mut bytes, round);
+            assert!(outgoing.words(1, &[round, 2]) && outgoing.words(2, &[]) && outgoing.bytes(3, &bytes));
+            let first = incoming.next().unwrap();
+            assert_eq!((first.handler(), first.len(), first.word(0), first.word(1)), (1, 16, round, 2));
+            assert_eq!(incoming.next().map(|message| (message.handler(), message.len())), Some((2, 0)));
+            let third = incoming.next().unwrap();
+            assert_eq!((third.handler(), third.len(), third.checksum()), (3, 10_000, expected(10_000, round)));
+            assert!(incoming.next().is_none());
+            incoming.dispose();
+        }
+        let taken = (0..).take_while(|_| outgoing.bytes(0, &bytes)).count();
+        assert!((5..7).contains(&taken), "{taken}");
+        let mut back = Outgoing::open(Path::new(&path), Side::Receiver).unwrap();
+        assert!(back.words(4, &[]));
+        assert_eq!(Incoming::open(Path::new(&path), Side::Sender).unwrap().next().map(|message| message.handler()), Some(4));
+    }
+
+    #[test]
+    fn the_gate_is_waited_for() {
+        let file = create().unwrap();
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let gates = [(); 2].map(|()| Gate::open(Path::new(&path)).unwrap());
+        gates[0].set(3);
+        assert_eq!((gates[1].wait(3, 5), gates[1].wait(5, 3)), (3, 3));
+    }
+
+    #[test]
+    fn another_size_is_refused() {
+        let file = memfd_create("small", MemfdFlags::CLOEXEC).unwrap();
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        assert!(Gate::open(Path::new(&path)).is_err_and(|error| error.to_string().contains("0 bytes")));
+    }
+}
