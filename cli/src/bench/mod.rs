@@ -1,5 +1,6 @@
 //! `upcall bench`, and Upcall itself as one of the systems that the harness runs.
 
+mod messages;
 mod parts;
 mod plot;
 mod rpc;
@@ -48,6 +49,14 @@ pub enum Suite {
         after_help = "Examples:\n  upcall bench lrpc --peers none\n  upcall bench lrpc --json lrpc.json --plot figures\n  upcall bench lrpc --peers ipc-channel,grpc,grpc-c++ --quick"
     )]
     Lrpc(LrpcArgs),
+    /// Messages between two processes (UDM's Table 4): what one costs its sender and its receiver, how long it is on its way, and how many go over in a second.
+    ///
+    /// The cases are send-0 to send-16, by words of payload, and send-0-polled, while the receiver looks; receive-0; one-way-0 to one-way-10000, by bytes; and rate-8. The peers are ucx-am, ucx-tag, openmpi and iceoryx2.
+    #[command(
+        after_help = "Examples:\n  upcall bench messages --peers none\n  upcall bench messages --peers ucx-am,iceoryx2 --json messages.json\n  \
+        upcall bench messages --peers all --case one-way-0 --placement two-cores\n  upcall bench messages --peers none --system direct-queue --case send-0 --quick"
+    )]
+    Messages(MessagesArgs),
 }
 
 /// What every suite is told.
@@ -133,12 +142,31 @@ pub struct LrpcArgs {
     plot: Option<PathBuf>,
 }
 
+#[derive(clap::Args)]
+pub struct MessagesArgs {
+    /// Who else is measured: `none`, `all`, or names with commas between.
+    #[arg(long, default_value = "all")]
+    peers: upcall_bench::messages::Peers,
+    #[command(flatten)]
+    common: Common,
+    /// Only this system; may be repeated.
+    #[arg(long = "system", value_name = "NAME")]
+    systems: Vec<String>,
+    /// Only this case, for example `send-0` or `rate-8`; may be repeated.
+    #[arg(long = "case", value_name = "NAME")]
+    cases: Vec<String>,
+    /// Only this placement: `two-cores` or `one-core`.
+    #[arg(long = "placement", value_name = "NAME")]
+    placements: Vec<Placement>,
+}
+
 pub fn run(suite: Suite) -> Done {
     let failures = match suite {
         Suite::Rpc(args) => run_rpc(args)?,
         Suite::Threads(args) => run_threads(args)?,
         Suite::Urpc(args) => run_urpc(args)?,
         Suite::Lrpc(args) => run_lrpc(args)?,
+        Suite::Messages(args) => run_messages(args)?,
     };
     Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -195,6 +223,18 @@ fn run_lrpc(args: LrpcArgs) -> Failures {
     Ok(report.failures)
 }
 
+fn run_messages(args: MessagesArgs) -> Failures {
+    use upcall_bench::messages;
+    let options = messages::Options {
+        exe: std::env::current_exe()?,
+        peers: args.peers,
+        json: args.common.json,
+        quick: args.common.quick,
+        only: messages::Only { systems: args.systems, cases: args.cases, placements: args.placements },
+    };
+    Ok(messages::run(&options)?.failures)
+}
+
 /// The interface of the suite `rpc`, as it was compiled.
 #[cfg(test)]
 pub(crate) fn tests_interface() -> &'static upcall::stub::Interface {
@@ -223,4 +263,12 @@ pub fn threads_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// A child of the suite `urpc`.
 pub fn urpc_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     upcall_bench::urpc::child::child_main::<urpc::Upcall>(args)
+}
+
+/// A child of the suite `messages`.
+pub fn messages_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    use upcall_bench::messages::{SYSTEMS, child};
+    let mut systems = SYSTEMS.to_vec();
+    systems.push(child::Entry::of::<messages::DirectQueue>());
+    child::child_main(args, &systems)
 }
