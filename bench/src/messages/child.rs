@@ -157,7 +157,7 @@ pub trait End {
     fn send_bytes(&mut self, handler: u16, bytes: &[u8]) -> Outcome<()>;
 
     /// Waits until a message is there, as the system waits, and runs the handler with it; and with those behind it that are there as well, if the system takes several at once.
-    fn receive(&mut self, handler: &mut impl Handler) -> Outcome<()>;
+    fn receive<H: Handler>(&mut self, handler: &mut H) -> Outcome<()>;
 }
 
 /// What is done with messages.

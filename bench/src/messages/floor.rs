@@ -57,7 +57,7 @@ impl End for Ends {
     }
 
     #[inline(always)]
-    fn receive(&mut self, handler: &mut impl Handler) -> Outcome<()> {
+    fn receive<H: Handler>(&mut self, handler: &mut H) -> Outcome<()> {
         loop {
             let before = self.taken;
             while let Some(message) = self.incoming.next() {

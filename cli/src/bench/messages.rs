@@ -106,7 +106,7 @@ impl End for Ends {
     }
 
     #[inline(always)]
-    fn receive(&mut self, handler: &mut impl Handler) -> Outcome<()> {
+    fn receive<H: Handler>(&mut self, handler: &mut H) -> Outcome<()> {
         loop {
             let mut taken = false;
             while let Some(arrived) = self.incoming.peek()? {
