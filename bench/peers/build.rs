@@ -1,5 +1,5 @@
 //! Makes what the peers call each other by: for tonic from a description in Rust, so that building takes no protobuf compiler;
-//! for gRPC's C++ library, if it is asked for, with the generators that come with it.
+//! for gRPC's C++ library, if it is asked for, with the generators that come with it. And compiles what calls libraries in C.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -7,6 +7,23 @@ fn main() {
     tonic();
     #[cfg(feature = "grpc-cpp")]
     grpc_cpp();
+    #[cfg(feature = "ucx")]
+    in_c("messages/ucx.c", "ucx", "libucx-dev");
+    #[cfg(feature = "openmpi")]
+    in_c("messages/open_mpi.c", "ompi-c", "libopenmpi-dev");
+}
+
+/// A file in C with the library that it calls.
+#[cfg(any(feature = "ucx", feature = "openmpi"))]
+fn in_c(file: &str, library: &str, package: &str) {
+    println!("cargo:rerun-if-changed={file}");
+    let found = pkg_config::Config::new().cargo_metadata(false).probe(library);
+    let library = found.unwrap_or_else(|error| panic!("{error}; install it (Debian: apt-get install {package})"));
+    let mut build = cc::Build::new();
+    build.std("c11").includes(&library.include_paths).file(file).compile("messages");
+    // After what needs them, or the linker leaves them out.
+    library.link_paths.iter().for_each(|path| println!("cargo:rustc-link-search=native={}", path.display()));
+    library.libs.iter().for_each(|name| println!("cargo:rustc-link-lib={name}"));
 }
 
 #[cfg(feature = "rpc")]

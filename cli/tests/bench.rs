@@ -309,6 +309,62 @@ fn lrpcs_experiments_are_measured() {
 }
 
 #[test]
+fn messages_are_measured() {
+    let (done, said, errors) = calls("messages", &["--quick", "--peers", "none", "--json", "-"]);
+    assert!(done, "{errors}");
+    let two = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
+    let on_the_way = ["one-way-0", "one-way-8", "one-way-1000", "one-way-10000"];
+    let sides = ["send-0", "send-1", "send-2", "send-4", "send-8", "send-16", "send-0-polled", "receive-0", "rate-8"];
+    let mut wanted = BTreeSet::new();
+    for system in ["limit", "direct-queue"] {
+        let mut want = |case: &str, placement: &str| wanted.insert([case, system, placement, "polling"].map(String::from));
+        for case in on_the_way {
+            want(case, "one-core");
+        }
+        for case in sides.into_iter().chain(on_the_way).take(if two { usize::MAX } else { 0 }) {
+            want(case, "two-cores");
+        }
+    }
+    let records = records("messages", &said);
+    assert_eq!(records.keys().cloned().collect::<BTreeSet<_>>(), wanted);
+    assert!(records.values().all(|record| record["line_ns"].is_null() != two), "the line is probed where there are two processors");
+}
+
+#[test]
+fn messages_are_told_in_a_table() {
+    let wish = ["--quick", "--peers", "none", "--system", "direct-queue", "--case", "one-way-0", "--placement", "one-core"];
+    let (done, said, errors) = calls("messages", &wish);
+    assert!(done && said.contains("one-core: ns on the way") && said.contains("direct-queue"), "{said}{errors}");
+    let told = |arguments: &[&str]| {
+        let (done, said, errors) = calls("messages", arguments);
+        assert!(!done && said.is_empty(), "{said}");
+        errors
+    };
+    let case = told(&["--peers", "none", "--case", "send-3"]);
+    assert!(case.contains("no case `send-3`") && case.contains("send-16") && case.contains("rate-8"), "{case}");
+    let system = told(&["--peers", "none", "--system", "corba"]);
+    assert!(system.contains("no system `corba`") && system.contains("direct-queue, ucx-am"), "{system}");
+    let peer = told(&["--peers", "mpich"]);
+    assert!(peer.contains("no peer `mpich`") && peer.contains("openmpi"), "{peer}");
+    let nothing = told(&["--peers", "none", "--system", "ucx-am"]);
+    assert!(nothing.contains("nothing to measure"), "{nothing}");
+}
+
+#[test]
+#[ignore = "long: builds peers in C and in Rust"]
+fn long_peers_of_messages_are_measured_or_said_to_be_missing() {
+    let wish = ["--quick", "--peers", "all", "--case", "send-4", "--case", "one-way-1000", "--case", "rate-8", "--json", "-"];
+    let (done, said, errors) = calls("messages", &wish);
+    assert!(done, "{errors}");
+    let records = records("messages", &said);
+    for peer in ["ucx-am", "ucx-tag", "openmpi", "iceoryx2"] {
+        let measured = records.contains_key(&["one-way-1000", peer, "one-core", "polling"].map(String::from));
+        let missing = errors.lines().any(|line| line.contains(peer) && line.contains("no part") && line.contains("apt-get install"));
+        assert!(measured != missing, "{peer}: {said}{errors}");
+    }
+}
+
+#[test]
 fn the_parts_of_a_call_are_measured() {
     let names = ["procedure-call", "send-client", "receive-client", "dispatch-client", "poll-server", "dispatch-server"];
     let wish: Vec<&str> = names.iter().flat_map(|name| ["--case", name]).chain(["--quick"]).collect();
