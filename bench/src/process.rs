@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Why a child, or a pair of them, could not be measured.
 #[derive(Debug)]
@@ -158,6 +159,21 @@ impl Process {
             Ok(status) => Err(self.fault(&format!("ended with {status}"))),
             Err(error) => Err(self.fault(&format!("cannot be waited for: {error}"))),
         }
+    }
+
+    /// Asks it to end, for one that has to tidy up after others. Whether it has ended.
+    pub fn terminate(&mut self, within: Duration) -> bool {
+        if let (Ok(None), Some(id)) = (self.child.try_wait(), Pid::from_raw(self.child.id() as i32)) {
+            kill_process(id, Signal::TERM).ok();
+        }
+        let begun = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if begun.elapsed() > within {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        true
     }
 
     /// Ends it at once, if it has not ended.

@@ -327,7 +327,10 @@ fn messages_are_measured() {
     }
     let records = records("messages", &said);
     assert_eq!(records.keys().cloned().collect::<BTreeSet<_>>(), wanted);
-    assert!(records.values().all(|record| record["line_ns"].is_null() != two), "the line is probed where there are two processors");
+    assert!(
+        records.values().all(|record| record["line_ns"].is_null() != two),
+        "the line is probed where there are two processors"
+    );
 }
 
 #[test]
@@ -359,7 +362,8 @@ fn long_peers_of_messages_are_measured_or_said_to_be_missing() {
     let records = records("messages", &said);
     for peer in ["ucx-am", "ucx-tag", "openmpi", "iceoryx2"] {
         let measured = records.contains_key(&["one-way-1000", peer, "one-core", "polling"].map(String::from));
-        let missing = errors.lines().any(|line| line.contains(peer) && line.contains("no part") && line.contains("apt-get install"));
+        let missing =
+            errors.lines().any(|line| line.contains(peer) && line.contains("no part") && line.contains("apt-get install"));
         assert!(measured != missing, "{peer}: {said}{errors}");
     }
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::case::Placement;
 use crate::error::RunError;
 
-/// Messages of one burst: no queue of a contender is too short for so many of the longest.
+/// Messages of one burst, at most: fewer where a contender's queue is shorter ([`System::BURST`](super::child::System::BURST)).
 pub const BURST: usize = 64;
 
 /// Words of the payload in the cases `send-N`.

@@ -21,12 +21,14 @@ use std::fs;
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
+use super::case::BURST;
 use super::driver;
 use super::raw::Gate;
 use crate::case::Placement;
@@ -135,6 +137,8 @@ pub(super) const MEMORY: &str = "memory";
 pub trait System {
     /// The name in records and on the command line.
     const NAME: &'static str;
+    /// Messages of one burst: so many, of 16 words each, are taken while the receiver does not look.
+    const BURST: usize = BURST;
     /// One of the two ends.
     type End: End;
 
@@ -259,10 +263,9 @@ fn both<S: System>(place: &Place) -> Outcome<()> {
     if place.side == Side::Receiver {
         return driver::receive(&mut end, &gate);
     }
-    let mut sender = driver::Sender::new(end, gate)?;
+    let mut sender = driver::Sender::new(end, gate, S::BURST)?;
     println!("ready");
-    for line in io::stdin().lock().lines() {
-        let line = line?;
+    for line in commands() {
         if line == "quit" {
             break;
         }
@@ -271,6 +274,21 @@ fn both<S: System>(place: &Place) -> Outcome<()> {
         writeln!(io::stdout(), "{answer}")?;
     }
     sender.quit()
+}
+
+/// How long a sender has to end by itself.
+const GRACE: Duration = Duration::from_millis(1500);
+
+/// The harness's commands. When there are no more of them the process has some time to end: who has started it may be another one than the harness, and live on, while this one waits for a message.
+fn commands() -> mpsc::IntoIter<String> {
+    let (say, said) = mpsc::channel();
+    thread::spawn(move || {
+        io::stdin().lock().lines().map_while(Result::ok).try_for_each(|line| say.send(line)).ok();
+        drop(say);
+        thread::sleep(GRACE);
+        std::process::exit(1);
+    });
+    said.into_iter()
 }
 
 fn no_memory(path: &Path, error: &io::Error) -> String {

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::case::{BURST, Case, LONGEST};
+use super::case::{Case, LONGEST};
 use super::child::{End, Handler, Payload, Processes};
 use super::raw::Gate;
 use crate::child::Outcome;
@@ -101,7 +101,7 @@ pub(super) fn receive(end: &mut impl End, gate: &Gate) -> Outcome<()> {
         let reply = match task {
             task::QUIT => words([]),
             task::TELL_PROCESS => words([std::process::id().into()]),
-            task::TAKE_BURSTS => take_bursts(end, gate, &clock)?,
+            task::TAKE_BURSTS => take_bursts(end, gate, number, &clock)?,
             task::ECHO => echo(end, number as usize)?,
             task::TAKE_STREAM => take_stream(end)?,
             _ => return Err(format!("task {task} is none").into()),
@@ -130,12 +130,12 @@ impl Handler for Taken {
     }
 }
 
-/// Takes a burst when the gate is open, in each odd turn.
-fn take_bursts<E: End>(end: &mut E, gate: &Gate, clock: &Clock) -> Outcome<Letter> {
+/// Takes a burst of so many messages when the gate is open, in each odd turn.
+fn take_bursts<E: End>(end: &mut E, gate: &Gate, burst: u64, clock: &Clock) -> Outcome<Letter> {
     let (mut taken, mut turn) = (Taken::default(), 1);
     let mut samples = Vec::with_capacity(MOST);
     while gate.wait(turn, OVER) != OVER {
-        let until = taken.count + BURST as u64;
+        let until = taken.count + burst;
         let begun = clock.read();
         while taken.count < until {
             end.receive(&mut taken)?;
@@ -146,7 +146,7 @@ fn take_bursts<E: End>(end: &mut E, gate: &Gate, clock: &Clock) -> Outcome<Lette
         gate.set(turn + 1);
         turn += 2;
     }
-    let each = samples.iter().map(|&ticks| clock.ns(ticks) / BURST as f64).collect::<Vec<_>>();
+    let each = samples.iter().map(|&ticks| clock.ns(ticks) / burst as f64).collect::<Vec<_>>();
     let found = (!each.is_empty()).then(|| Summary::of_nanoseconds(each)).ok_or("no burst came")?;
     let Summary { p50_ns, p99_ns, p999_ns, mean_ns, count } = found;
     let [p50, p99, p999, mean] = [p50_ns, p99_ns, p999_ns, mean_ns].map(f64::to_bits);
@@ -260,6 +260,7 @@ pub(super) struct Sender<E> {
     gate: Gate,
     clock: Clock,
     seed: u64,
+    burst: u64,
 }
 
 impl<E: End> Sender<E> {
@@ -267,8 +268,8 @@ impl<E: End> Sender<E> {
     ///
     /// # Errors
     /// They do not.
-    pub fn new(end: E, gate: Gate) -> Outcome<Sender<E>> {
-        let mut sender = Sender { end, gate, clock: Clock::calibrated(), seed: 1 };
+    pub fn new(end: E, gate: Gate, burst: usize) -> Outcome<Sender<E>> {
+        let mut sender = Sender { end, gate, clock: Clock::calibrated(), seed: 1, burst: burst as u64 };
         sender.processes()?;
         Ok(sender)
     }
@@ -332,8 +333,8 @@ impl<E: End> Sender<E> {
     /// Bursts, each after the one before was taken: the time of one message for the sender, and for the receiver. `polled` says whether the receiver looks meanwhile.
     fn bursts<const N: usize>(&mut self, time: Duration, polled: bool) -> Outcome<(Summary, Summary)> {
         self.gate.set(0);
-        self.tell(task::TAKE_BURSTS, 0)?;
-        let Sender { end, gate, clock, seed } = self;
+        self.tell(task::TAKE_BURSTS, self.burst as usize)?;
+        let Sender { end, gate, clock, seed, burst } = self;
         let mut samples = vec![1; MOST]; // not zero: the pages must be there before the time begins
         let (mut done, mut sum, mut turn) = (0, 0_u64, 1);
         let begun = Instant::now();
@@ -343,7 +344,7 @@ impl<E: End> Sender<E> {
                 until_it_looks();
             }
             let before = clock.read();
-            for message in 0..BURST as u64 {
+            for message in 0..*burst {
                 let first = seed.wrapping_add(message);
                 let words = std::array::from_fn(|at| first.wrapping_add(STEP.wrapping_mul(at as u64)));
                 end.send_words::<N>(handler::DATA, &words)?;
@@ -354,14 +355,14 @@ impl<E: End> Sender<E> {
             }
             gate.wait(turn + 1, turn + 1);
             (done, turn) = (done + 1, turn + 2);
-            sum = sum.wrapping_add(sum_of_burst(*seed, N as u64));
-            *seed = seed.wrapping_add(BURST as u64);
+            sum = sum.wrapping_add(sum_of_burst(*seed, *burst, N as u64));
+            *seed = seed.wrapping_add(*burst);
         }
         gate.set(OVER);
         let [taken, found, p50, p99, p999, mean, count] = self.reply()?;
-        check("messages", taken, (done * BURST) as u64)?;
+        check("messages", taken, done as u64 * self.burst)?;
         check("their sum", found, sum)?;
-        let each = samples[..done].iter().map(|&ticks| self.clock.ns(ticks) / BURST as f64).collect();
+        let each = samples[..done].iter().map(|&ticks| self.clock.ns(ticks) / self.burst as f64).collect();
         let [p50_ns, p99_ns, p999_ns, mean_ns] = [p50, p99, p999, mean].map(f64::from_bits);
         Ok((Summary::of_nanoseconds(each), Summary { p50_ns, p99_ns, p999_ns, mean_ns, count }))
     }
@@ -433,9 +434,8 @@ fn until_it_looks() {
     }
 }
 
-/// The sum of the words of a burst that begins with that one.
-fn sum_of_burst(seed: u64, words: u64) -> u64 {
-    let messages = BURST as u64;
+/// The sum of the words of a burst of so many messages that begins with that one.
+fn sum_of_burst(seed: u64, messages: u64, words: u64) -> u64 {
     let of_seeds = seed.wrapping_mul(messages).wrapping_add(messages * (messages - 1) / 2).wrapping_mul(words);
     of_seeds.wrapping_add(STEP.wrapping_mul(words * words.saturating_sub(1) / 2).wrapping_mul(messages))
 }
@@ -457,8 +457,8 @@ mod tests {
     #[test]
     fn sums_of_bursts_are_right() {
         for words in [0, 1, 2, 16] {
-            let all = (0..BURST as u64).flat_map(|message| (0..words).map(move |at| 7 + message + STEP * at));
-            assert_eq!(sum_of_burst(7, words), all.sum::<u64>(), "{words}");
+            let all = (0..64).flat_map(|message| (0..words).map(move |at| 7 + message + STEP * at));
+            assert_eq!(sum_of_burst(7, 64, words), all.sum::<u64>(), "{words}");
         }
     }
 
@@ -476,7 +476,7 @@ mod tests {
                 receive(&mut Floor::join(&place).unwrap(), &Gate::open(&place.memory()).unwrap()).unwrap();
             });
             let place = place(Side::Sender);
-            let mut sender = Sender::new(Floor::join(&place).unwrap(), Gate::open(&place.memory()).unwrap()).unwrap();
+            let mut sender = Sender::new(Floor::join(&place).unwrap(), Gate::open(&place.memory()).unwrap(), 64).unwrap();
             let found = body(&mut sender);
             sender.quit().unwrap();
             receiver.join().unwrap();

@@ -52,7 +52,7 @@ pub struct Pair<'a> {
     sender: Process,
     /// None where one command has started both.
     receiver: Option<Process>,
-    dir: Directory,
+    _dir: Directory,
     interrupted: &'a AtomicBool,
 }
 
@@ -103,21 +103,22 @@ impl<'a> Pair<'a> {
             let who = format!("{} {what} ({})", spec.contender.name, spec.placement);
             Process::start(command, who, spec.dir.join(errors))
         };
-        let (mut sender, mut receiver) = if spec.contender.program == Program::OpenMpi {
+        let (sender, receiver) = if spec.contender.program == Program::OpenMpi {
             (start(by_open_mpi(spec), "both sides", "stderr")?, None)
         } else {
             let receiver = start(child(spec, Side::Receiver), "receiver", "receiver.stderr")?;
             (start(child(spec, Side::Sender), "sender", "sender.stderr")?, Some(receiver))
         };
-        match sender.line("its start", Instant::now() + START, interrupted) {
-            Ok(line) if line == "ready" => Ok(Pair { sender, receiver, dir, interrupted }),
-            Ok(line) => Err(sender.fault(&format!("said `{line}` where `ready` was expected"))),
+        let mut pair = Pair { sender, receiver, _dir: dir, interrupted };
+        match pair.sender.line("its start", Instant::now() + START, interrupted) {
+            Ok(line) if line == "ready" => Ok(pair),
+            Ok(line) => Err(pair.sender.fault(&format!("said `{line}` where `ready` was expected"))),
             Err(ChildError::Interrupted) => Err(ChildError::Interrupted),
             // The one may have failed because the other did.
-            Err(error) => Err(match receiver.as_mut().map(|receiver| receiver.end(Duration::from_millis(100), interrupted)) {
-                Some(Err(receiver)) => ChildError::Child { who: error.to_string(), what: receiver.to_string() },
-                _ => error,
-            }),
+            Err(error) => match pair.receiver.as_mut().map(|receiver| receiver.end(Duration::from_millis(100), interrupted)) {
+                Some(Err(receiver)) => Err(ChildError::Child { who: error.to_string(), what: receiver.to_string() }),
+                _ => Err(error),
+            },
         }
     }
 
@@ -159,15 +160,20 @@ impl<'a> Pair<'a> {
     ///
     /// # Errors
     /// When one of them does not end well by itself; it is killed then.
-    pub fn end(self) -> Result<(), ChildError> {
-        let Pair { mut sender, receiver, dir, interrupted } = self;
-        sender.say("quit")?;
-        sender.end(END, interrupted)?;
-        if let Some(mut receiver) = receiver {
-            receiver.end(END, interrupted)?;
+    pub fn end(mut self) -> Result<(), ChildError> {
+        let interrupted = self.interrupted;
+        self.sender.say("quit")?;
+        self.sender.end(END, interrupted)?;
+        self.receiver.as_mut().map_or(Ok(()), |receiver| receiver.end(END, interrupted))
+    }
+}
+
+impl Drop for Pair<'_> {
+    fn drop(&mut self) {
+        // Open MPI's command removes what the two have in /dev/shm, if it is let.
+        if self.receiver.is_none() {
+            self.sender.terminate(END);
         }
-        drop(dir);
-        Ok(())
     }
 }
 

@@ -211,6 +211,9 @@ impl Outgoing {
         if begin != self.end.next {
             self.end.word(self.end.next).store(THERE | ELSEWHERE, Release);
         }
+        if (self.end.next ^ end) & !(LINE as u64 / 8 - 1) != 0 {
+            ask_for(self.end.word(end + 2 * LINE as u64 / 8));
+        }
         self.end.next = end;
     }
 
@@ -240,6 +243,18 @@ impl Outgoing {
         self.launch(handler, begin, words);
         true
     }
+}
+
+/// Asks for a line that will be written: stores wait for each other, and one to a line that is not there yet would hold up those after it.
+#[inline(always)]
+fn ask_for(word: &AtomicU64) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch has no effect that a program can see, whatever the address.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>((&raw const *word).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = word;
 }
 
 /// The receiving end.

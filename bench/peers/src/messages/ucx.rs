@@ -43,6 +43,8 @@ struct Ucx<const BY_TAG: bool>;
 
 impl<const BY_TAG: bool> System for Ucx<BY_TAG> {
     const NAME: &'static str = if BY_TAG { "ucx-tag" } else { "ucx-am" };
+    // Its queue has 64 places, and half of them may have been read and not been given back.
+    const BURST: usize = 32;
     type End = Worker;
 
     fn join(place: &Place) -> Outcome<Worker> {
