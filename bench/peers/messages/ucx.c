@@ -173,11 +173,6 @@ const char *upcall_ucx_open(bool by_tag, bool yields, Ucx **opened, const void *
     return text(status);
 }
 
-const char *upcall_ucx_connect(Ucx *ucx, const void *address) {
-    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS, .address = address};
-    return text(ucp_ep_create(ucx->worker, &params, &ucx->endpoint));
-}
-
 static void progress(Ucx *ucx) {
     if (ucp_worker_progress(ucx->worker) == 0 && ucx->yields) sched_yield();
 }
@@ -218,8 +213,15 @@ const char *upcall_ucx_receive(Ucx *ucx, Taken taken, void *to) {
     }
 }
 
-// What was sent goes out; the process ends after this, and its memory with it.
+// What was sent goes out.
 const char *upcall_ucx_flush(Ucx *ucx) {
     ucp_request_param_t param = {.op_attr_mask = 0};
     return finish(ucx, ucp_ep_flush_nbx(ucx->endpoint, &param));
+}
+
+// Returns when the connection stands; the other side connects meanwhile, or waits for a message.
+const char *upcall_ucx_connect(Ucx *ucx, const void *address) {
+    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS, .address = address};
+    ucs_status_t status = ucp_ep_create(ucx->worker, &params, &ucx->endpoint);
+    return status == UCS_OK ? upcall_ucx_flush(ucx) : text(status);
 }

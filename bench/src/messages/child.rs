@@ -14,7 +14,7 @@
 //! | `processes` | `{"sender":…,"receiver":…}`: their process ids |
 //! | `quit` | none; both end |
 //!
-//! Any command may be answered `{"error":"…"}`. A child dies with who started it.
+//! Any command may be answered `{"error":"…"}`, and a case by `{"unsupported":true}`. A child dies with who started it.
 
 use std::ffi::OsString;
 use std::fs;
@@ -137,8 +137,10 @@ pub(super) const MEMORY: &str = "memory";
 pub trait System {
     /// The name in records and on the command line.
     const NAME: &'static str;
-    /// Messages of one burst: so many, of 16 words each, are taken while the receiver does not look.
+    /// Messages of one burst: so many are taken while the receiver does not look.
     const BURST: usize = BURST;
+    /// Words of the longest message that is taken then.
+    const UNWATCHED: usize = 16;
     /// One of the two ends.
     type End: End;
 
@@ -263,7 +265,7 @@ fn both<S: System>(place: &Place) -> Outcome<()> {
     if place.side == Side::Receiver {
         return driver::receive(&mut end, &gate);
     }
-    let mut sender = driver::Sender::new(end, gate, S::BURST)?;
+    let mut sender = driver::Sender::new(end, gate, S::BURST, S::UNWATCHED)?;
     println!("ready");
     for line in commands() {
         if line == "quit" {

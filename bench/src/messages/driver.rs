@@ -260,7 +260,9 @@ pub(super) struct Sender<E> {
     gate: Gate,
     clock: Clock,
     seed: u64,
+    /// Messages of a burst, and words of the longest one.
     burst: u64,
+    unwatched: usize,
 }
 
 impl<E: End> Sender<E> {
@@ -268,8 +270,8 @@ impl<E: End> Sender<E> {
     ///
     /// # Errors
     /// They do not.
-    pub fn new(end: E, gate: Gate, burst: usize) -> Outcome<Sender<E>> {
-        let mut sender = Sender { end, gate, clock: Clock::calibrated(), seed: 1, burst: burst as u64 };
+    pub fn new(end: E, gate: Gate, burst: usize, unwatched: usize) -> Outcome<Sender<E>> {
+        let mut sender = Sender { end, gate, clock: Clock::calibrated(), seed: 1, burst: burst as u64, unwatched };
         sender.processes()?;
         Ok(sender)
     }
@@ -284,6 +286,7 @@ impl<E: End> Sender<E> {
             [case, millis] => {
                 let time = Duration::from_millis(millis.parse()?);
                 match case.parse()? {
+                    Case::Send(words) if words > self.unwatched => Ok(r#"{"unsupported":true}"#.to_owned()),
                     Case::Rate => Ok(serde_json::to_string(&self.rate(time)?)?),
                     case => Ok(serde_json::to_string(&self.measure(case, time)?)?),
                 }
@@ -334,7 +337,7 @@ impl<E: End> Sender<E> {
     fn bursts<const N: usize>(&mut self, time: Duration, polled: bool) -> Outcome<(Summary, Summary)> {
         self.gate.set(0);
         self.tell(task::TAKE_BURSTS, self.burst as usize)?;
-        let Sender { end, gate, clock, seed, burst } = self;
+        let Sender { end, gate, clock, seed, burst, .. } = self;
         let mut samples = vec![1; MOST]; // not zero: the pages must be there before the time begins
         let (mut done, mut sum, mut turn) = (0, 0_u64, 1);
         let begun = Instant::now();
@@ -476,7 +479,7 @@ mod tests {
                 receive(&mut Floor::join(&place).unwrap(), &Gate::open(&place.memory()).unwrap()).unwrap();
             });
             let place = place(Side::Sender);
-            let mut sender = Sender::new(Floor::join(&place).unwrap(), Gate::open(&place.memory()).unwrap(), 64).unwrap();
+            let mut sender = Sender::new(Floor::join(&place).unwrap(), Gate::open(&place.memory()).unwrap(), 64, 8).unwrap();
             let found = body(&mut sender);
             sender.quit().unwrap();
             receiver.join().unwrap();
@@ -502,6 +505,7 @@ mod tests {
         for (line, answer) in &answers[..all] {
             let answer = answer.as_ref().unwrap_or_else(|error| panic!("{line}: {error}"));
             match line.as_str() {
+                "send-16 2" => assert_eq!(answer, r#"{"unsupported":true}"#),
                 "rate-8 2" => assert!(serde_json::from_str::<Throughput>(answer).unwrap().calls > 0),
                 _ => assert!(serde_json::from_str::<Summary>(answer).unwrap().count > 0, "{line}: {answer}"),
             }

@@ -94,12 +94,12 @@ impl Plan {
     }
 }
 
-/// A contender at a place, and what its turns have come to: a finding for each case.
+/// A contender at a place, and what its turns have come to: a finding for each case that it can do.
 struct Tester {
     contender: Contender,
     placement: Placement,
     cases: Vec<Case>,
-    turns: Vec<Turn<Vec<Found>>>,
+    turns: Vec<Turn<Vec<Option<Found>>>>,
     out: bool,
 }
 
@@ -199,7 +199,7 @@ impl<'a> Runner<'a> {
     }
 
     /// All cases by one pair.
-    fn turn(&mut self, tester: &Tester) -> Result<Vec<Found>, ChildError> {
+    fn turn(&mut self, tester: &Tester) -> Result<Vec<Option<Found>>, ChildError> {
         let mut pair = self.pair(tester.contender, tester.placement)?;
         let mut found = Vec::new();
         for &case in &tester.cases {
@@ -276,11 +276,13 @@ fn recorded(tester: &Tester) -> Vec<Record> {
         let (mut times, mut rates): (Vec<Turn<Summary>>, Vec<Turn<Throughput>>) = Default::default();
         for Turn { found, lines } in &tester.turns {
             match found[at] {
-                Found::Times(found) => times.push(Turn { found, lines: *lines }),
-                Found::Rate(found) => rates.push(Turn { found, lines: *lines }),
+                Some(Found::Times(found)) => times.push(Turn { found, lines: *lines }),
+                Some(Found::Rate(found)) => rates.push(Turn { found, lines: *lines }),
+                None => {}
             }
         }
-        records.push(if rates.is_empty() { label.latency(&times) } else { label.throughput(1, &rates) });
+        records.extend((!times.is_empty()).then(|| label.latency(&times)));
+        records.extend((!rates.is_empty()).then(|| label.throughput(1, &rates)));
     }
     records
 }
@@ -293,12 +295,12 @@ mod tests {
     fn every_case_of_a_turn_has_a_record() {
         let times = Found::Times(Summary { p50_ns: 5.0, p99_ns: 6.0, p999_ns: 7.0, mean_ns: 5.0, count: 10 });
         let rate = Found::Rate(Throughput { calls: 1000, elapsed_ns: 10_000 });
-        let turn = |line| Turn { found: vec![times, rate], lines: (line, line) };
+        let turn = |line| Turn { found: vec![Some(times), None, Some(rate)], lines: (line, line) };
         let (contender, placement) = (LIMIT, Placement::TwoCores);
         let tester = Tester {
             contender,
             placement,
-            cases: vec![Case::Send(4), Case::Rate],
+            cases: vec![Case::Send(4), Case::Send(16), Case::Rate],
             turns: vec![turn(90.0), turn(110.0)],
             out: false,
         };

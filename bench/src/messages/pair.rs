@@ -122,18 +122,17 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// One case, for about `time`.
+    /// One case, for about `time`; None if the system cannot do that.
     ///
     /// # Errors
     /// [`ChildError`]; the pair is of no further use.
-    pub fn measure(&mut self, case: Case, time: Duration) -> Result<Found, ChildError> {
+    pub fn measure(&mut self, case: Case, time: Duration) -> Result<Option<Found>, ChildError> {
         self.ask(&format!("{case} {}", time.as_millis()), time + PATIENCE)
     }
 
-    fn ask<T: for<'de> Deserialize<'de>>(&mut self, command: &str, limit: Duration) -> Result<T, ChildError> {
+    fn ask<T: for<'de> Deserialize<'de>>(&mut self, command: &str, limit: Duration) -> Result<Option<T>, ChildError> {
         self.sender.say(command)?;
-        let found = answer(&mut self.sender, command, limit, self.interrupted)?;
-        found.ok_or_else(|| self.sender.fault(&format!("does not support `{command}`, which every system must")))
+        answer(&mut self.sender, command, limit, self.interrupted)
     }
 
     /// CPU time that the receiver uses in `time` while nothing is sent, in nanoseconds per second; and memory of sender and receiver, in KiB (proportional set size).
@@ -141,7 +140,8 @@ impl<'a> Pair<'a> {
     /// # Errors
     /// [`ChildError`]; the pair is of no further use.
     pub fn rest(&mut self, time: Duration) -> Result<(f64, (u64, u64)), ChildError> {
-        let Processes { sender, receiver } = self.ask("processes", PATIENCE)?;
+        let processes = self.ask("processes", PATIENCE)?;
+        let Processes { sender, receiver } = processes.ok_or_else(|| self.sender.fault("does not tell its processes"))?;
         let fault = |error: io::Error| self.sender.fault(&format!("no figures of its processes to be had: {error}"));
         let memory = (process::pss_kib(sender).map_err(fault)?, process::pss_kib(receiver).map_err(fault)?);
         std::thread::sleep(time / 4); // time to go to rest

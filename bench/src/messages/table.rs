@@ -60,8 +60,11 @@ impl<'a> Found<'a> {
 
     /// What a word more costs the sender, in ns: the slope of the line through the cases that comes nearest to them.
     fn slope(&self, system: &str) -> Option<f64> {
-        let points = WORDS.iter().map(|&words| Some((words as f64, self.p50(system, Case::Send(words))?)));
-        let points: Vec<(f64, f64)> = points.collect::<Option<_>>()?;
+        let points = WORDS.iter().filter_map(|&words| Some((words as f64, self.p50(system, Case::Send(words))?)));
+        let points: Vec<(f64, f64)> = points.collect();
+        if points.len() < 2 {
+            return None;
+        }
         let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / points.len() as f64;
         let (x, y) = (mean(|point| point.0), mean(|point| point.1));
         let both: f64 = points.iter().map(|point| (point.0 - x) * (point.1 - y)).sum();
