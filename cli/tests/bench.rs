@@ -316,7 +316,7 @@ fn messages_are_measured() {
     let on_the_way = ["one-way-0", "one-way-8", "one-way-1000", "one-way-10000"];
     let sides = ["send-0", "send-1", "send-2", "send-4", "send-8", "send-16", "send-0-polled", "receive-0", "rate-8"];
     let mut wanted = BTreeSet::new();
-    for system in ["limit", "direct-queue"] {
+    for system in ["limit", "upcall"] {
         let mut want = |case: &str, placement: &str| wanted.insert([case, system, placement, "polling"].map(String::from));
         for case in on_the_way {
             want(case, "one-core");
@@ -335,9 +335,9 @@ fn messages_are_measured() {
 
 #[test]
 fn messages_are_told_in_a_table() {
-    let wish = ["--quick", "--peers", "none", "--system", "direct-queue", "--case", "one-way-0", "--placement", "one-core"];
+    let wish = ["--quick", "--peers", "none", "--system", "upcall", "--case", "one-way-0", "--placement", "one-core"];
     let (done, said, errors) = calls("messages", &wish);
-    assert!(done && said.contains("one-core: ns on the way") && said.contains("direct-queue"), "{said}{errors}");
+    assert!(done && said.contains("one-core: ns on the way") && said.contains("upcall"), "{said}{errors}");
     let told = |arguments: &[&str]| {
         let (done, said, errors) = calls("messages", arguments);
         assert!(!done && said.is_empty(), "{said}");
@@ -346,7 +346,7 @@ fn messages_are_told_in_a_table() {
     let case = told(&["--peers", "none", "--case", "send-3"]);
     assert!(case.contains("no case `send-3`") && case.contains("send-16") && case.contains("rate-8"), "{case}");
     let system = told(&["--peers", "none", "--system", "corba"]);
-    assert!(system.contains("no system `corba`") && system.contains("direct-queue, ucx-am"), "{system}");
+    assert!(system.contains("no system `corba`") && system.contains("upcall, ucx-am"), "{system}");
     let peer = told(&["--peers", "mpich"]);
     assert!(peer.contains("no peer `mpich`") && peer.contains("openmpi"), "{peer}");
     let nothing = told(&["--peers", "none", "--system", "ucx-am"]);

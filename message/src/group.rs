@@ -115,6 +115,12 @@ impl Message<'_, '_> {
         self.arrived.handler()
     }
 
+    /// A word of what it carries; `None` beyond the end.
+    #[inline]
+    pub fn word(&self, at: usize) -> Option<u64> {
+        self.arrived.word(at)
+    }
+
     /// Bytes that it carries.
     pub fn size(&self) -> usize {
         self.arrived.len()

@@ -29,8 +29,9 @@ impl Inbound {
     /// Whether something waits. False while its next message is being looked at.
     #[inline]
     pub(crate) fn waits(&self) -> bool {
-        // A word that leads elsewhere is no message yet.
-        self.queue.try_borrow_mut().is_ok_and(|mut queue| queue.waits() && !matches!(queue.peek(), Ok(None)))
+        let Ok(mut queue) = self.queue.try_borrow_mut() else { return false };
+        // A word that leads to where nothing is yet is no message. One that leads on and on is worth another look: who sleeps must not have missed what lies behind.
+        queue.waits() && (!matches!(queue.peek(), Ok(None)) || queue.waits())
     }
 
     /// Whether nothing waits, and nothing is being looked at.

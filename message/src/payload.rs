@@ -225,6 +225,28 @@ tuple!(A B C D);
 tuple!(A B C D E);
 tuple!(A B C D E F);
 
+impl Payload for [u64] {
+    type Owned = Vec<u64>;
+
+    fn signature() -> String {
+        "words".into()
+    }
+
+    #[inline(always)]
+    fn size(&self) -> usize {
+        size_of_val(self)
+    }
+
+    #[inline(always)]
+    fn write(&self, writer: &mut Writer<'_, '_>) {
+        self.iter().for_each(|word| writer.word(*word));
+    }
+
+    fn read(reader: &mut Reader<'_, '_>) -> Option<Vec<u64>> {
+        (reader.size() % 8 == 0).then(|| std::iter::from_fn(|| reader.word()).collect())
+    }
+}
+
 impl Payload for [u8] {
     type Owned = Vec<u8>;
 

@@ -56,6 +56,11 @@ pub mod thread {
     }
 }
 
+/// Messages between the members of a group, with handlers.
+pub mod message {
+    pub use upcall_message::*;
+}
+
 /// The examples of docs/network.md.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/network.md")]

@@ -75,7 +75,7 @@ mod tests {
         let case = told(Only { cases: vec!["rate-8".into(), "rate".into()], ..Only::default() });
         assert!(case.contains("no case `rate`") && case.contains("send-16"), "{case}");
         let system = told(Only { systems: vec!["corba".into()], ..Only::default() });
-        assert!(system.contains("no system `corba`") && system.contains("limit, direct-queue, ucx-am"), "{system}");
+        assert!(system.contains("no system `corba`") && system.contains("limit, upcall, ucx-am"), "{system}");
         assert!(Only::default().check().is_ok());
     }
 

@@ -1,135 +1,83 @@
 //! Ours, as systems of the suite `messages`: each is an end that sends and receives, in the table of `super::messages_child`, and a name in `upcall_bench::messages::contender::OURS`.
 
-use std::fs::OpenOptions;
-use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::symlink;
-use std::sync::atomic::AtomicU64;
+use std::array;
+use std::time::Duration;
+use upcall::message::{Group, Handlers, Joining, Kind, Message, Pacing, Rank};
 use upcall_bench::child::Outcome;
 use upcall_bench::messages::child::{End, Handler, Payload, Place, Side, System};
-use upcall_os::memory::{Mapping, MemoryFile};
-use upcall_shm::direct::{Arrived, Incoming, Outgoing, Refused};
-use upcall_shm::region::Region;
 
-/// The direct queue by itself, one each way, in memory that the receiver makes. Both sides look; on one processor they yield between looks.
-pub struct DirectQueue;
+/// Messages of a group of two. Who waits looks all the time; on one processor it waits as it does when nothing is said: looks for a while, then sleeps.
+pub struct Messages;
 
-/// Words of a queue.
-const WORDS: usize = 8192;
+/// So many handlers the cases use at most.
+const HANDLERS: usize = 16;
 
-/// A queue, then what its receiver has disposed of, which has a page of its own.
-const QUEUE: usize = WORDS * 8 + 4096;
-
-/// The memory stays mapped until the process ends.
-type Words = &'static [AtomicU64];
-type Word = &'static AtomicU64;
-
-/// The ends of one side.
-pub struct Ends {
-    outgoing: Outgoing<Words, Word>,
-    incoming: Incoming<Words, Word>,
-    yields: bool,
-    /// Others find the memory by its descriptor.
-    _memory: MemoryFile,
+/// A member of a group of two.
+pub struct Member {
+    group: Group,
+    other: Rank,
+    words: [Kind<[u64]>; HANDLERS],
+    bytes: [Kind<[u8]>; HANDLERS],
+    waits: bool,
 }
 
-/// The file by which the sender finds the memory.
-const MEMORY: &str = "direct-queue";
+impl System for Messages {
+    const NAME: &'static str = "upcall";
+    type End = Member;
 
-impl System for DirectQueue {
-    const NAME: &'static str = "direct-queue";
-    type End = Ends;
-
-    fn join(place: &Place) -> Outcome<Ends> {
-        let path = place.dir.join(MEMORY);
-        let memory = match place.side {
-            Side::Receiver => {
-                let memory = MemoryFile::create("upcall-bench", 2 * QUEUE)?;
-                symlink(format!("/proc/{}/fd/{}", std::process::id(), memory.as_fd().as_raw_fd()), path)?;
-                memory
-            }
-            Side::Sender => {
-                place.until(|| path.exists())?;
-                MemoryFile::adopt(OpenOptions::new().read(true).write(true).open(path)?.into(), 2 * QUEUE)?
-            }
-        };
-        let region = Region::new(Mapping::shared(&memory)?).ok_or("the memory cannot be written")?;
-        let region: &'static Region = Box::leak(Box::new(region));
-        let queue = |from: Side| {
-            let at = if from == Side::Sender { 0 } else { QUEUE };
-            let all = region.room(at, QUEUE).and_then(|room| room.words()).ok_or("the memory is too small")?;
-            Outcome::Ok((&all[..WORDS], &all[WORDS]))
-        };
-        let (outgoing, incoming): ((Words, Word), (Words, Word)) = (queue(place.side)?, queue(place.side.other())?);
-        Ok(Ends {
-            outgoing: Outgoing::new(outgoing.0, outgoing.1),
-            incoming: Incoming::new(incoming.0, incoming.1),
-            yields: place.yields(),
-            _memory: memory,
-        })
+    fn join(place: &Place) -> Outcome<Member> {
+        let mut handlers = Handlers::new();
+        let words = array::from_fn(|at| handlers.kind(&format!("words-{at}")));
+        let bytes = array::from_fn(|at| handlers.kind(&format!("bytes-{at}")));
+        let rank = usize::from(place.side == Side::Sender);
+        let (name, waits) = (
+            format!(
+                "bench-{}",
+                place.dir.file_name().unwrap_or_default().to_string_lossy().replace(|c: char| !c.is_ascii_alphanumeric(), "-")
+            ),
+            place.yields(),
+        );
+        let pacing = if waits { Pacing::Adaptive } else { Pacing::Poll };
+        let joining = Joining::new(&name, 2).rank(rank).pacing(pacing).within(Duration::from_secs(10));
+        Ok(Member { group: joining.join(handlers)?, other: 1 - rank, words, bytes, waits })
     }
 }
 
-impl Ends {
-    #[inline(always)]
-    fn pause(&self) {
-        if self.yields {
-            std::thread::yield_now();
-        }
-    }
-}
-
-impl End for Ends {
+impl End for Member {
     #[inline(always)]
     fn send_words<const N: usize>(&mut self, handler: u16, words: &[u64; N]) -> Outcome<()> {
-        loop {
-            match self.outgoing.try_send(handler, words) {
-                Ok(()) => return Ok(()),
-                Err(Refused::Full) => self.pause(),
-                Err(refused) => return Err(refused.into()),
-            }
-        }
+        Ok(self.group.send(self.other, self.words[usize::from(handler)], &words[..])?)
     }
 
     fn send_bytes(&mut self, handler: u16, bytes: &[u8]) -> Outcome<()> {
-        loop {
-            match self.outgoing.describe(handler, bytes.len()) {
-                Ok(mut draft) => {
-                    draft.room().copy_in(0, bytes).ok_or("a draft without room")?;
-                    draft.launch();
-                    return Ok(());
-                }
-                Err(Refused::Full) => {}
-                Err(refused) => return Err(refused.into()),
-            }
-            self.pause();
-        }
+        Ok(self.group.send(self.other, self.bytes[usize::from(handler)], bytes)?)
     }
 
     #[inline(always)]
     fn receive<H: Handler>(&mut self, handler: &mut H) -> Outcome<()> {
+        let mut take = || self.group.receive(|message| handler.message(message.kind() % HANDLERS as u16, &Lying(message)));
         loop {
-            let mut taken = false;
-            while let Some(arrived) = self.incoming.peek()? {
-                handler.message(arrived.handler(), &Lying(&arrived));
-                arrived.dispose();
-                taken = true;
-            }
-            if taken {
+            if take().is_ok() {
+                while take().is_ok() {}
                 return Ok(());
             }
-            self.incoming.tell();
-            self.pause();
+            if self.waits {
+                self.group.wait(None);
+            }
+            if let Some(event) = self.group.event() {
+                return Err(format!("{event:?}").into());
+            }
         }
     }
 }
 
 /// A payload where it lies.
-struct Lying<'a, 'b>(&'a Arrived<'b, Words, Word>);
+struct Lying<'a, 'b, 'c>(&'a Message<'b, 'c>);
 
-impl Payload for Lying<'_, '_> {
+impl Payload for Lying<'_, '_, '_> {
     #[inline(always)]
     fn len(&self) -> usize {
-        self.0.len()
+        self.0.size()
     }
 
     #[inline(always)]
@@ -139,7 +87,6 @@ impl Payload for Lying<'_, '_> {
 
     #[inline]
     fn checksum(&self) -> u64 {
-        let words = self.0.payload().words().unwrap_or_default();
-        words.iter().fold(0, |sum, word| sum.wrapping_add(word.load(std::sync::atomic::Ordering::Relaxed)))
+        (0..self.0.size() / 8).fold(0, |sum, at| sum.wrapping_add(self.word(at)))
     }
 }

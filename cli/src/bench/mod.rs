@@ -54,7 +54,7 @@ pub enum Suite {
     /// The cases are send-0 to send-16, by words of payload, and send-0-polled, while the receiver looks; receive-0; one-way-0 to one-way-10000, by bytes; and rate-8. The peers are ucx-am, ucx-tag, openmpi and iceoryx2.
     #[command(
         after_help = "Examples:\n  upcall bench messages --peers none\n  upcall bench messages --peers ucx-am,iceoryx2 --json messages.json\n  \
-        upcall bench messages --peers all --case one-way-0 --placement two-cores\n  upcall bench messages --peers none --system direct-queue --case send-0 --quick"
+        upcall bench messages --peers all --case one-way-0 --placement two-cores\n  upcall bench messages --peers none --system upcall --case send-0 --quick"
     )]
     Messages(MessagesArgs),
 }
@@ -269,6 +269,6 @@ pub fn urpc_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 pub fn messages_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     use upcall_bench::messages::{SYSTEMS, child};
     let mut systems = SYSTEMS.to_vec();
-    systems.push(child::Entry::of::<messages::DirectQueue>());
+    systems.push(child::Entry::of::<messages::Messages>());
     child::child_main(args, &systems)
 }

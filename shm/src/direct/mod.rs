@@ -81,7 +81,7 @@ pub trait Memory {
     /// The receiver's words.
     type Told: Deref<Target = Told> + fmt::Debug;
 
-    /// So many segments there can be at a time.
+    /// So many segments there can be at a time: two at least.
     const SEGMENTS: u64;
 
     /// The queue's own memory: a power of two of words, from 4 to 2^29.

@@ -33,6 +33,8 @@ impl<M: Memory> Outgoing<M> {
     /// # Panics
     /// Home has fewer than four words, more than 2^29, or not a power of two.
     pub fn new(memory: M) -> Self {
+        // The last segment may still be read when the next one is needed.
+        const { assert!(M::SEGMENTS >= 2, "a queue has two segments at least") };
         let area = Area::new(memory.home());
         let (until, longest) = (area.capacity(), longest(area.capacity()));
         let told = memory.told();
