@@ -1,6 +1,6 @@
 # make demo        the main job: a file server in a process of its own, every byte proved
 # make test        everything quick: unit, cross-process, crash, models, doctests, lints
-# make test-long   the long variants too, accesses to memory and data races checked (asan, tsan), and shared lines counted (lines)
+# make test-long   the long variants too, accesses to memory and data races checked (asan, tsan), messages' protocol modelled (spin), and shared lines counted (lines)
 # make fuzz        every reader of a peer's bytes under libFuzzer, for FUZZ_SECONDS (30) each
 # make bench       ours, the machine's limits and the peers, in one run
 # make wheel       the package `upcall` for Python, in target/wheels
@@ -11,7 +11,7 @@
 CARGO ?= cargo
 LOOM := RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 $(CARGO) test --release --target-dir target/loom
 
-.PHONY: all demo test test-long bench bench-c bench-python wheel install lint unit models miri miri-threads run-miri run-miri-threads asan tsan lines fuzz clean
+.PHONY: all demo test test-long bench bench-c bench-python wheel install lint unit models miri miri-threads run-miri run-miri-threads spin asan tsan lines fuzz clean
 
 all:
 	$(CARGO) build --release
@@ -50,6 +50,14 @@ run-miri:
 run-miri-threads:
 	MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +nightly miri test --quiet --target-dir target/miri --package upcall-thread \
 	    --test sync --test primitives --test channel
+
+# The protocol of messages as a whole, by Spin: all its states, and each fault that is put into it is to be found (message/model/messages.pml). Where there is no Spin this says so and goes on.
+spin:
+	@if command -v spin >/dev/null; then \
+	    message/model/check.sh $(abspath $(or $(CARGO_TARGET_DIR),target))/spin; \
+	else \
+	    echo "spin: skipped, no Spin here (apt-get install spin)"; \
+	fi
 
 # Accesses to memory checked (AddressSanitizer), in every process that a test starts. Left out: doctests; tests that measure time or memory, or look for a fault that the
 # sanitizer reports by itself; variables on stacks, for it does not know that threads leave their last frames behind; leaks, for some are meant
@@ -93,7 +101,7 @@ lines:
 	RUSTC_BOOTSTRAP=1 RUSTFLAGS="$(LINES)" $(CARGO) test --quiet --release --package upcall-rpc --test lines --target x86_64-unknown-linux-gnu \
 	    --target-dir target/lines -- --nocapture
 
-test-long: test miri-threads asan tsan lines
+test-long: test miri-threads spin asan tsan lines
 	$(CARGO) test --release --workspace -- --include-ignored
 	UPCALL_STRESS_SECONDS=600 $(CARGO) test --release --package upcall-thread --test stress
 

@@ -1,0 +1,92 @@
+#!/bin/sh
+# Checks the model of the protocol of messages (messages.pml, which says what it is): every run is to pass, and each fault that is put into the protocol is to be found, by the assertion named. For `make spin`.
+# Usage: check.sh FOLDER, for what Spin and the compiler make there.
+set -eu
+
+model=$(cd "$(dirname "$0")" && pwd)/messages.pml
+mkdir -p "$1"
+cd "$1"
+failed=0
+
+# build SPIN'S-DEFINITIONS COMPILER'S-OPTIONS
+build() {
+    spin -a $1 "$model" >spin.log 2>&1 || { cat spin.log; exit 1; }
+    ${CC:-cc} -w $2 -DNOFAIR -DNOREDUCE -DCOLLAPSE -DMEMLIM=3000 -o pan pan.c
+}
+
+number() {
+    sed -n "s/^ *\([0-9.e+]*\) states, stored.*/\1/p; s/^pan: elapsed time \([0-9.]*\) seconds/in \1 s/p" pan.log | tr '\n' ' '
+}
+
+say() {
+    printf '%-42s %s\n' "$1" "$2"
+    case $2 in FAILED*) failed=1; tail -n 40 pan.log ;; esac
+}
+
+# passes NAME SPIN'S-DEFINITIONS COMPILER'S-OPTIONS CHECKER'S-OPTIONS
+passes() {
+    build "$2" "$3"
+    ./pan -n -m10000 $4 >pan.log 2>&1 || true
+    if grep -q 'errors: 0$' pan.log && ! grep -q -e 'not completed' -e 'too small' -e 'out of memory' pan.log; then
+        say "$1" "passes: states and time $(number)"
+    else
+        say "$1" "FAILED"
+    fi
+}
+
+# every_state NAME DEFINITIONS: the assertions hold in every state; and where nothing goes on, all has been done.
+every_state() {
+    passes "$1" "$2" "-O2 -DSAFETY" ""
+}
+
+# every_run NAME DEFINITIONS: there is no cycle, so every run gets to where nothing goes on.
+every_run() {
+    passes "$1, ends" "$2" "-O2 -DNP" "-l"
+}
+
+# found FAULT BY-WHAT OTHER-DEFINITIONS
+found() {
+    build "-D$1 $3" "-O1 -DSAFETY"
+    ./pan -n -m10000 >pan.log 2>&1 || true
+    if grep -q "assertion violated.*$2" pan.log; then
+        say "$1" "found, as it should be"
+    else
+        say "$1" "FAILED: not found by an assertion of $2"
+    fi
+}
+
+PAIR="-DMESSAGES=4 -DDIVERTS=1 -DSENDER_DIES"
+DRAFTS="-DMESSAGES=3 -DDIVERTS=1 -DDRAFTS=1 -DSENDER_DIES"
+SHORT="-DMESSAGES=3 -DDIVERTS=1 -DSENDER_DIES"
+DIES="-DMESSAGES=3 -DDIVERTS=1 -DRECEIVER_DIES"
+TWO="-DSENDERS=2 -DMESSAGES=2 -DDIVERTS=0 -DBUFFER=2 -DSENDER_DIES"
+STOPS="-DRECEIVERS=2 -DRECEIVER_STOPS -DDIVERTS=0 -DBUFFER=2 -DALL_LONG"
+
+every_state "one sender, which may die" "$PAIR"
+every_state "drafts are dropped" "$DRAFTS"
+every_state "the receiver may die" "$DIES"
+every_state "the sender makes its own fence" "$SHORT -DOWN_FENCE"
+every_state "two senders, one may die" "$TWO"
+every_state "two receivers, one may stop for ever" "$STOPS -DNEVER_WAITS"
+every_run "one sender, which may die" "$SHORT"
+every_run "the receiver may die" "$DIES"
+every_run "two receivers, one may stop for ever" "$STOPS -DNEVER_WAITS"
+
+stranded='in\[q\].taken==out\[q\].sent'
+found NO_FENCE "$stranded" "$SHORT"
+found NO_SECOND_LOOK "$stranded" "$SHORT"
+found NO_NUMBER "$stranded" "$SHORT"
+found NO_ROUSE "$stranded" "$SHORT"
+found NO_TELL 'diverted\[q\]' "$SHORT"
+found HOME_NOT_CLEARED 'word==(8+in\[q\].segments)' "$SHORT"
+found SEGMENT_NOT_CLEARED 'in\[q\].taken' "$SHORT"
+found NO_PLUS_ONE 'word==(8+in\[q\].segments)' "$SHORT"
+found NARROW_STRIDE 'used\[' "-DMESSAGES=4 -DDIVERTS=3"
+found ONE_SEGMENT 'used\[' "$SHORT"
+found LEFT_TOO_EARLY 'used\[' "-DMESSAGES=3 -DDIVERTS=3"
+found ZERO_UNCOUNTED 'end<' "-DMESSAGES=3 -DDIVERTS=1"
+found ZERO_LAST 'in\[q\].taken' "$SHORT"
+found ONE_MOVE 'led\[q\]!=before' "$SHORT"
+found WAITS_FOR_ALL 'ended\[s\]' "$STOPS"
+
+exit $failed
