@@ -4,7 +4,7 @@ use crate::Rank;
 use crate::error::{NothingThere, SendError};
 use crate::flow::Full;
 use crate::forming::Joining;
-use crate::inbound::Inbound;
+use crate::inbound::{Inbound, Queue};
 use crate::kinds::{Handlers, Kind};
 use crate::link::Link;
 use crate::member::{Member, News, Roster};
@@ -50,7 +50,8 @@ pub struct Group {
     timeout: Option<Duration>,
     /// By rank.
     links: Box<[RefCell<Outward>]>,
-    inbound: RefCell<Vec<Rc<Inbound>>>,
+    /// Those who have sent something; a new list for each change.
+    inbound: RefCell<Rc<[Rc<Inbound>]>>,
     /// Whose turn is next.
     turn: Cell<usize>,
     events: RefCell<VecDeque<Event>>,
@@ -137,7 +138,7 @@ impl Group {
             pacing: joining.pacing,
             timeout: joining.timeout,
             links,
-            inbound: RefCell::default(),
+            inbound: RefCell::new(Rc::new([])),
             turn: Cell::new(0),
             events: RefCell::default(),
             taken: Cell::new(0),
@@ -172,10 +173,10 @@ impl Group {
         if let Some(Ok(mut outward)) = self.links.get(to).map(RefCell::try_borrow_mut)
             && let Outward::Open(link) = &mut *outward
             && link.is_read()
-            && let Ok(mut draft) = link.queue.describe(kind.index, value.size())
+            && let Ok(draft) = link.queue.describe(kind.index, value.size())
             && !link_always_diverts(self.timeout)
         {
-            value.write(&mut Writer::new(&mut draft));
+            value.write(&mut Writer::new(&draft));
             draft.launch();
             link.launched();
             return Ok(());
@@ -212,8 +213,8 @@ impl Group {
                 link.queue.divert().map_err(|error| SendError::NoMemory { rank: to, error })?;
             }
             match link.queue.describe(kind.index, value.size()) {
-                Ok(mut draft) => {
-                    value.write(&mut Writer::new(&mut draft));
+                Ok(draft) => {
+                    value.write(&mut Writer::new(&draft));
                     draft.launch();
                     link.flow.fits();
                     link.launched();
@@ -252,15 +253,15 @@ impl Group {
     ///
     /// # Errors
     /// [`NothingThere`].
+    #[inline]
     pub fn receive<R>(&self, take: impl FnOnce(&Message<'_, '_>) -> R) -> Result<R, NothingThere> {
-        let inbound = self.next().ok_or(NothingThere)?;
-        let from = inbound.from();
-        let taken = inbound.take(|arrived| Some(take(&Message { from, arrived })));
-        self.taken.set(self.taken.get() + 1);
-        if inbound.ended.get() {
-            self.nothing_there(&inbound);
-        }
-        taken.ok_or(NothingThere)
+        self.next(|queue, from| {
+            let arrived = queue.peek().ok().flatten().ok_or(NothingThere)?;
+            let taken = take(&Message { from, arrived: &arrived });
+            arrived.dispose();
+            self.taken.set(self.taken.get() + 1);
+            Ok(taken)
+        })
     }
 
     /// Looks at the message that [`receive`](Self::receive) would take, which stays there.
@@ -268,33 +269,53 @@ impl Group {
     /// # Errors
     /// [`NothingThere`].
     pub fn peek<R>(&self, look: impl FnOnce(&Message<'_, '_>) -> R) -> Result<R, NothingThere> {
-        let inbound = self.next().ok_or(NothingThere)?;
+        let turn = self.turn.get();
+        let looked = self.next(|queue, from| {
+            let arrived = queue.peek().ok().flatten().ok_or(NothingThere)?;
+            Ok(look(&Message { from, arrived: &arrived }))
+        });
         // It keeps its turn.
-        let count = self.inbound.borrow().len();
-        self.turn.set((self.turn.get() + count - 1) % count.max(1));
-        let from = inbound.from();
-        inbound.look(|arrived| look(&Message { from, arrived })).ok_or(NothingThere)
+        self.turn.set(turn);
+        looked
     }
 
-    /// The queue with the next message, and the turn goes to the one after it.
-    fn next(&self) -> Option<Rc<Inbound>> {
+    /// Does something with the queue that has the next message; the turn goes to the one after it.
+    #[inline]
+    fn next<R>(&self, with: impl FnOnce(&mut Queue<'_>, Rank) -> Result<R, NothingThere>) -> Result<R, NothingThere> {
         if self.member.has_news() {
             self.attend();
         }
-        let count = self.inbound.borrow().len();
-        for step in 0..count {
-            let at = (self.turn.get() + step) % count;
-            let inbound = self.inbound.borrow().get(at).cloned()?;
-            match inbound.next_kind() {
+        let all = self.inbound();
+        let mut at = self.turn.get();
+        for _ in 0..all.len() {
+            at = if at < all.len() { at } else { 0 };
+            let inbound = &all[at];
+            at += 1;
+            let Some(mut queue) = inbound.queue() else { continue };
+            match queue.peek() {
                 Ok(Some(_)) => {
-                    self.turn.set((at + 1) % count);
-                    return Some(inbound);
+                    self.turn.set(at);
+                    let done = with(&mut queue, inbound.from());
+                    drop(queue);
+                    if inbound.ended.get() {
+                        self.nothing_there(inbound);
+                    }
+                    return done;
                 }
-                Ok(None) => self.nothing_there(&inbound),
-                Err(error) => self.unreadable(&inbound, &error),
+                Ok(None) => {
+                    drop(queue);
+                    self.nothing_there(inbound);
+                }
+                Err(error) => self.unreadable(inbound, &error),
             }
         }
-        None
+        Err(NothingThere)
+    }
+
+    /// Those who have sent something.
+    #[inline]
+    fn inbound(&self) -> Rc<[Rc<Inbound>]> {
+        self.inbound.borrow().clone()
     }
 
     /// Runs the handlers of the messages that wait, at most 64 of each member. Returns how many. A message of a kind without a handler stays, and those of the same sender behind it.
@@ -305,20 +326,16 @@ impl Group {
         if self.member.has_news() {
             self.attend();
         }
-        let (mut done, mut at) = (0, 0);
-        loop {
-            let Some(inbound) = self.inbound.borrow().get(at).cloned() else { return done };
-            done += self.poll_one(&inbound);
-            // It may be another's place now.
-            at += usize::from(self.inbound.borrow().get(at).is_some_and(|now| Rc::ptr_eq(now, &inbound)));
-        }
+        self.inbound().iter().map(|inbound| self.poll_one(inbound)).sum()
     }
 
     fn poll_one(&self, inbound: &Rc<Inbound>) -> usize {
         for done in 0..BATCH {
-            let kind = match inbound.next_kind() {
-                Ok(Some(kind)) => kind,
+            let Some(mut queue) = inbound.queue() else { return done };
+            let kind = match queue.peek() {
+                Ok(Some(arrived)) => arrived.handler(),
                 Ok(None) => {
+                    drop(queue);
                     self.nothing_there(inbound);
                     return done;
                 }
@@ -327,23 +344,30 @@ impl Group {
                     return done;
                 }
             };
-            let handler = match self.handlers.handlers.get(usize::from(kind)) {
-                Some(Some(handler)) => handler,
-                Some(None) => return done,
-                None => {
-                    let what = format!("a message of kind {kind}, of which there are {}", self.handlers.kinds.len());
-                    self.forget(inbound, Event::Violation { rank: inbound.from(), what });
-                    return done;
+            let handled = match self.handlers.handlers.get(usize::from(kind)) {
+                Some(Some(handler)) => {
+                    self.taken.set(self.taken.get() + 1);
+                    handler(self, inbound.from(), queue)
                 }
+                Some(None) => return done,
+                None => false,
             };
-            self.taken.set(self.taken.get() + 1);
-            if !handler(self, inbound) {
-                let what = format!("a message {:?} that carries something else", self.handlers.kinds[usize::from(kind)].0);
-                self.forget(inbound, Event::Violation { rank: inbound.from(), what });
+            if !handled {
+                self.violates(inbound, kind);
                 return done;
             }
         }
         BATCH
+    }
+
+    /// A message of a kind that there is not, or that carries something else.
+    #[cold]
+    fn violates(&self, inbound: &Rc<Inbound>, kind: u16) {
+        let what = match self.handlers.kinds.get(usize::from(kind)) {
+            Some((name, carries)) => format!("a message {name:?} that does not carry {carries}"),
+            None => format!("a message of kind {kind}, of which there are {}", self.handlers.kinds.len()),
+        };
+        self.forget(inbound, Event::Violation { rank: inbound.from(), what });
     }
 
     /// All that a member has sent so far is taken.
@@ -367,13 +391,14 @@ impl Group {
     #[cold]
     fn forget(&self, inbound: &Rc<Inbound>, event: Event) {
         self.member.post.remove(&inbound.bell);
-        self.inbound.borrow_mut().retain(|other| !Rc::ptr_eq(other, inbound));
+        let rest = self.inbound().iter().filter(|other| !Rc::ptr_eq(other, inbound)).cloned().collect();
+        *self.inbound.borrow_mut() = rest;
         self.events.borrow_mut().push_back(event);
     }
 
     /// Waits until a message or an event is there, at most as long as `limit`; then [`poll`](Self::poll) or [`receive`](Self::receive). Spins first, as the group's pacing says, then blocks the kernel thread. Whether something is there.
     pub fn wait(&self, limit: Option<Duration>) -> bool {
-        for inbound in self.inbound.borrow().iter() {
+        for inbound in self.inbound().iter() {
             inbound.tell();
         }
         self.member.post.wait(self.pacing, limit, || {
@@ -426,7 +451,10 @@ impl Group {
     fn attend(&self) {
         for news in self.member.news() {
             match news {
-                News::Brought(inbound) => self.inbound.borrow_mut().push(Rc::new(inbound)),
+                News::Brought(inbound) => {
+                    let more = self.inbound().iter().cloned().chain([Rc::new(inbound)]).collect();
+                    *self.inbound.borrow_mut() = more;
+                }
                 News::Reads(rank, ringer) => {
                     if let Outward::Open(link) = &mut *self.links[rank].borrow_mut() {
                         link.reads(ringer);
@@ -440,7 +468,7 @@ impl Group {
 
     fn ended(&self, rank: Rank) {
         let before = std::mem::replace(&mut *self.links[rank].borrow_mut(), Outward::Closed(Why::Ended));
-        let inbound = self.inbound.borrow().iter().find(|inbound| inbound.from() == rank).cloned();
+        let inbound = self.inbound().iter().find(|inbound| inbound.from() == rank).cloned();
         match inbound {
             // The event comes after what it had sent.
             Some(inbound) => {

@@ -1,10 +1,13 @@
 //! The receiving end of one pair, in the hands of the thread that polls.
 
 use crate::Rank;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use upcall_os::bell::Bell;
-use upcall_shm::direct::{Arrived, Incoming, Unreadable};
+use upcall_shm::direct::Incoming;
 use upcall_shm::mailbag::Mailbag;
+
+/// The queue, while it is looked at.
+pub(crate) type Queue<'a> = RefMut<'a, Incoming<Mailbag>>;
 
 /// See the module.
 #[derive(Debug)]
@@ -39,27 +42,10 @@ impl Inbound {
         self.queue.try_borrow_mut().is_ok_and(|mut queue| matches!(queue.peek(), Ok(None)))
     }
 
-    /// The kind of the next message.
+    /// The queue, unless its next message is being looked at.
     #[inline]
-    pub(crate) fn next_kind(&self) -> Result<Option<u16>, Unreadable> {
-        let Ok(mut queue) = self.queue.try_borrow_mut() else { return Ok(None) };
-        Ok(queue.peek()?.map(|arrived| arrived.handler()))
-    }
-
-    /// Reads the next message, if one waits, and disposes of it if `read` gives something.
-    #[inline]
-    pub(crate) fn take<T>(&self, read: impl FnOnce(&Arrived<'_, Mailbag>) -> Option<T>) -> Option<T> {
-        let mut queue = self.queue.try_borrow_mut().ok()?;
-        let arrived = queue.peek().ok()??;
-        let value = read(&arrived)?;
-        arrived.dispose();
-        Some(value)
-    }
-
-    /// The same, and it stays the next one.
-    pub(crate) fn look<T>(&self, read: impl FnOnce(&Arrived<'_, Mailbag>) -> T) -> Option<T> {
-        let mut queue = self.queue.try_borrow_mut().ok()?;
-        Some(read(&queue.peek().ok()??))
+    pub(crate) fn queue(&self) -> Option<Queue<'_>> {
+        self.queue.try_borrow_mut().ok()
     }
 
     /// Tells the sender how far it is.

@@ -2,7 +2,7 @@
 //!
 //! A message names its handler by an index: the place of its kind in the list that all members have told alike when the group formed. So nobody can name what the receiver has not registered.
 
-use crate::inbound::Inbound;
+use crate::inbound::Queue;
 use crate::payload::{Payload, Reader};
 use crate::{Group, Rank};
 use std::fmt;
@@ -31,8 +31,8 @@ impl<T: ?Sized> fmt::Debug for Kind<T> {
     }
 }
 
-/// Takes the next message of a queue, which is of its kind, and runs the handler. False if it carries something else.
-pub(crate) type Handler = Box<dyn Fn(&Group, &Inbound) -> bool>;
+/// Takes the next message of a member's queue, which is of its kind, and runs the handler. False if it carries something else.
+pub(crate) type Handler = Box<dyn Fn(&Group, Rank, Queue<'_>) -> bool>;
 
 /// The kinds of messages that a member knows, and what it does with them. All members of a group have the same kinds in the same order; handlers are each one's own.
 #[derive(Default)]
@@ -73,12 +73,13 @@ impl Handlers {
     pub fn on<T: Payload + ?Sized>(&mut self, kind: Kind<T>, handler: impl Fn(&Group, Rank, T::Owned) + 'static) {
         let known = self.kinds.get(usize::from(kind.index));
         assert!(known.is_some_and(|(_, carries)| *carries == T::signature()), "a kind of other handlers");
-        self.handlers[usize::from(kind.index)] = Some(Box::new(move |group, inbound| {
-            let taken = inbound.take(|arrived| T::read(&mut Reader::new(arrived)));
-            match taken {
-                Some(value) => handler(group, inbound.from(), value),
-                None => return false,
-            }
+        self.handlers[usize::from(kind.index)] = Some(Box::new(move |group, from, mut queue| {
+            let Ok(Some(arrived)) = queue.peek() else { return false };
+            let Some(value) = T::read(&mut Reader::new(&arrived)) else { return false };
+            arrived.dispose();
+            // Others that it sends meanwhile can be taken by the handler.
+            drop(queue);
+            handler(group, from, value);
             true
         }));
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
 use upcall_os::poll::Report;
-use upcall_os::socket::{Connection, Received};
+use upcall_os::socket::{Connection, Message, Received};
 use upcall_shm::direct::Outgoing;
 use upcall_shm::mailbag::Mailbag;
 use upcall_shm::station::PeerStation;
@@ -21,6 +21,10 @@ use upcall_transfer::post::Ringer;
 
 /// So long a receiver may take until its queue of connections has room.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// So long the answer of a receiver is looked for, and then waited for. Another one's clerk takes some 0.1 ms.
+const EAGER: Duration = Duration::from_micros(30);
+const ANSWER: Duration = Duration::from_millis(5);
 
 /// See the module.
 #[derive(Debug)]
@@ -52,10 +56,16 @@ impl Link {
         let open = Request::Open { version: VERSION, group: roster.group, from: roster.rank as u32, to: rank as u32 };
         let bytes = wire::pack(&open).map_err(failed)?;
         connection.send(&bytes, &[queue.as_fd(), bell.as_fd()]).map_err(|_| SendError::Ended { rank })?;
-        let far = Arc::new(FarEnd { connection, rank, member: Arc::downgrade(member) });
-        member.watch(far.clone(), Report::WhileReadable).map_err(failed)?;
         let clapper = Clapper::current().map_err(failed)?;
-        Ok(Self { queue: Outgoing::new(queue), flow: Flow::new(timeout), bell, clapper, ringer: None, far })
+        let far = Arc::new(FarEnd { connection, rank, member: Arc::downgrade(member) });
+        // Until it has said where it sleeps each message would ring. Who is stopped does not answer, so this does not wait for long.
+        let ringer = match far.connection.receive_within(EAGER, ANSWER) {
+            Ok(Received::Message(message)) => Some(said(message).map_err(unreachable)?),
+            Ok(Received::Nothing) => None,
+            Ok(Received::Closed) | Err(_) => return Err(SendError::Ended { rank }),
+        };
+        member.watch(far.clone(), Report::WhileReadable).map_err(failed)?;
+        Ok(Self { queue: Outgoing::new(queue), flow: Flow::new(timeout), bell, clapper, ringer, far })
     }
 
     /// The receiver has said where it sleeps.
@@ -118,7 +128,7 @@ impl FarEnd {
     fn hear(&self, member: &Member) -> bool {
         loop {
             match self.connection.receive() {
-                Ok(Received::Message(message)) => match self.said(message) {
+                Ok(Received::Message(message)) => match said(message) {
                     Ok(ringer) => member.tell(News::Reads(self.rank, ringer)),
                     Err(why) => {
                         member.tell(News::Refuses(self.rank, why));
@@ -133,16 +143,17 @@ impl FarEnd {
             }
         }
     }
+}
 
-    fn said(&self, message: upcall_os::socket::Message) -> Result<Ringer, String> {
-        match wire::unpack(&message.bytes)? {
-            Opened::Yes { line, makes_fences } => {
-                let station = message.descriptors.into_iter().next().ok_or("no station came with the answer")?;
-                let station = PeerStation::join(station).map_err(|error| error.to_string())?;
-                Ok(Ringer::new(station, line, makes_fences))
-            }
-            Opened::No(why) => Err(why),
+/// What the receiver of a queue has answered.
+fn said(message: Message) -> Result<Ringer, String> {
+    match wire::unpack(&message.bytes)? {
+        Opened::Yes { line, makes_fences } => {
+            let station = message.descriptors.into_iter().next().ok_or("no station came with the answer")?;
+            let station = PeerStation::join(station).map_err(|error| error.to_string())?;
+            Ok(Ringer::new(station, line, makes_fences))
         }
+        Opened::No(why) => Err(why),
     }
 }
 

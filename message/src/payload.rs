@@ -8,12 +8,13 @@ use upcall_shm::mailbag::Mailbag;
 /// Where a payload is written.
 #[derive(Debug)]
 pub struct Writer<'a, 'q> {
-    draft: &'a mut Draft<'q, Mailbag>,
+    draft: &'a Draft<'q, Mailbag>,
     next: usize,
 }
 
 impl<'a, 'q> Writer<'a, 'q> {
-    pub(crate) fn new(draft: &'a mut Draft<'q, Mailbag>) -> Self {
+    #[inline(always)]
+    pub(crate) fn new(draft: &'a Draft<'q, Mailbag>) -> Self {
         Self { draft, next: 0 }
     }
 
@@ -25,6 +26,15 @@ impl<'a, 'q> Writer<'a, 'q> {
     pub fn word(&mut self, word: u64) {
         self.draft.put(self.next, word);
         self.next += 1;
+    }
+
+    /// Writes the whole payload, in words.
+    ///
+    /// # Panics
+    /// It has not as many as its size told.
+    #[inline(always)]
+    pub fn words(&mut self, words: &[u64]) {
+        self.draft.put_all(words);
     }
 
     /// Writes the whole payload.
@@ -45,6 +55,7 @@ pub struct Reader<'a, 'q> {
 }
 
 impl<'a, 'q> Reader<'a, 'q> {
+    #[inline(always)]
     pub(crate) fn new(arrived: &'a Arrived<'q, Mailbag>) -> Self {
         Self { arrived, next: 0 }
     }
@@ -239,11 +250,11 @@ impl Payload for [u64] {
 
     #[inline(always)]
     fn write(&self, writer: &mut Writer<'_, '_>) {
-        self.iter().for_each(|word| writer.word(*word));
+        writer.words(self);
     }
 
     fn read(reader: &mut Reader<'_, '_>) -> Option<Vec<u64>> {
-        (reader.size() % 8 == 0).then(|| std::iter::from_fn(|| reader.word()).collect())
+        reader.size().is_multiple_of(8).then(|| std::iter::from_fn(|| reader.word()).collect())
     }
 }
 

@@ -216,8 +216,13 @@ impl<W: Deref<Target = [AtomicU64]>> Area<W> {
     }
 
     #[inline(always)]
+    fn index(&self, position: u64) -> usize {
+        (position & self.mask) as usize
+    }
+
+    #[inline(always)]
     fn word(&self, position: u64) -> &AtomicU64 {
-        &self.words[(position & self.mask) as usize]
+        &self.words[self.index(position)]
     }
 
     /// Words from a position to the end of the memory.
@@ -230,7 +235,7 @@ impl<W: Deref<Target = [AtomicU64]>> Area<W> {
     #[cfg(not(loom))]
     #[inline]
     fn payload(&self, position: u64, size: u64) -> NonNull<u8> {
-        let first = (position & self.mask) as usize + 1;
+        let first = self.index(position) + 1;
         NonNull::from(&self.words[first..first + size as usize - 1]).cast()
     }
 }

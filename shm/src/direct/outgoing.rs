@@ -84,9 +84,7 @@ impl<M: Memory> Outgoing<M> {
     #[inline]
     pub fn try_send(&mut self, handler: u16, payload: &[u64]) -> Result<(), Refused> {
         let draft = self.describe(handler, payload.len() * 8)?;
-        for (at, word) in payload.iter().enumerate() {
-            draft.put(at, *word);
-        }
+        draft.put_all(payload);
         draft.launch();
         Ok(())
     }
@@ -222,9 +220,23 @@ impl<M: Memory> Draft<'_, M> {
         self.queue.area.word(self.begin + 1 + at as u64).store(word, Ordering::Relaxed);
     }
 
+    /// Writes the whole payload.
+    ///
+    /// # Panics
+    /// It has another number of words.
+    #[inline]
+    pub fn put_all(&self, words: &[u64]) {
+        let first = self.queue.area.index(self.begin) + 1;
+        let cells = &self.queue.area.words[first..first + (self.end - self.begin - 1) as usize];
+        assert!(cells.len() == words.len(), "{} words for a message of {} bytes", words.len(), self.len);
+        for (cell, word) in cells.iter().zip(words) {
+            cell.store(*word, Ordering::Relaxed);
+        }
+    }
+
     /// Where the payload goes, for writing bytes.
     #[cfg(not(loom))]
-    pub fn room(&mut self) -> Room<'_> {
+    pub fn room(&self) -> Room<'_> {
         let payload = self.queue.area.payload(self.begin, self.end - self.begin);
         // SAFETY: as many words are there as the length needs; they live as long as the queue, whose sending end is borrowed by this draft alone, and shared memory is only ever touched by atomic or opaque
         // accesses.

@@ -134,7 +134,7 @@ fn bytes_of_any_number_are_carried() {
     let (mut outgoing, mut incoming, _) = queue(64);
     let bytes: Vec<u8> = (1..=200).collect();
     for len in 0..200 {
-        let mut draft = outgoing.describe(7, len).unwrap();
+        let draft = outgoing.describe(7, len).unwrap();
         draft.room().copy_in(0, &bytes[..len]).unwrap();
         draft.launch();
         let arrived = incoming.peek().unwrap().unwrap();
