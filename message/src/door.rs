@@ -5,8 +5,10 @@ use crate::forming::Asks;
 use crate::member::{Member, News, Roster, locked};
 use crate::wire::{self, GroupId, Opened, Request, VERSION, Welcome};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
 use upcall_os::bell::Bell;
+use upcall_os::fault::{Point, point};
 use upcall_os::socket::{Connection, Listener, Message, Peer, Received};
 use upcall_shm::mailbag::Mailbag;
 use upcall_transfer::Domain;
@@ -79,6 +81,11 @@ impl Guest {
 
     pub(crate) fn rank(&self) -> Option<Rank> {
         *locked(&self.brought)
+    }
+
+    /// Whether its process lives, as far as can be seen.
+    pub(crate) fn lives(&self) -> bool {
+        !self.peer.pidfd.as_ref().is_some_and(upcall_os::socket::has_ended)
     }
 
     pub(crate) fn shut_down(&self) {
@@ -188,7 +195,9 @@ impl Brought {
         };
         let queue = Mailbag::join(queue).map_err(|error| error.to_string())?;
         let bell = Bell::adopt(bell).map_err(|error| error.to_string())?;
+        point(Point::MemberTakesIn);
         member.take_in(from, queue, bell).map_err(|error| error.to_string())?;
+        point(Point::MemberTookIn);
         Ok(from)
     }
 }
@@ -220,6 +229,8 @@ pub(crate) struct AtEnd {
     pub(crate) pidfd: OwnedFd,
     pub(crate) rank: Rank,
     pub(crate) pid: u32,
+    /// Of its door.
+    pub(crate) socket: PathBuf,
     pub(crate) door: Arc<AtDoor>,
 }
 
@@ -235,6 +246,8 @@ impl Watched for AtEnd {
             member.attend_guests_of(self.pid);
             member.tell(News::Ended(self.rank));
         }
+        // Who was killed has left it.
+        let _ = std::fs::remove_file(&self.socket);
         false
     }
 

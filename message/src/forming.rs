@@ -10,8 +10,10 @@ use crate::kinds::Handlers;
 use crate::member::{Member, Roster, locked};
 use crate::wire::{self, GroupId, Listed, Request, VERSION, Welcome};
 use crate::{Group, Rank};
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use upcall_os::fault::{Point, point};
 use upcall_os::poll::Report;
 use upcall_os::process;
 use upcall_os::socket::{Connection, Received};
@@ -88,6 +90,7 @@ impl Joining {
         let entered = Entered(&member);
         let door = Arc::new(AtDoor { listener, member: Arc::downgrade(&member) });
         member.watch(door.clone(), Report::WhileReadable).map_err(unable("the clerk's thread"))?;
+        point(Point::MemberForms);
         let roster = self.find_others(&member, &handlers)?;
         std::mem::forget(entered);
         member.watch_others(&door, &roster);
@@ -126,7 +129,7 @@ impl Joining {
         &self,
         member: &Arc<Member>,
         handlers: &Handlers,
-        leader: &std::path::Path,
+        leader: &Path,
         left: Duration,
     ) -> Result<Option<Arc<Roster>>, JoinError> {
         let Ok(connection) = Connection::connect(leader) else {
@@ -143,6 +146,7 @@ impl Joining {
         };
         let resource = |error| JoinError::Resource { what: "asking to become a member".into(), error };
         connection.send(&wire::pack(&hello).map_err(resource)?, &[]).map_err(resource)?;
+        point(Point::MemberFormsAsked);
         let start = Instant::now();
         loop {
             match connection.receive_within(Duration::ZERO, LOOK.min(left)) {
@@ -151,7 +155,7 @@ impl Joining {
                     return self.welcomed(member, welcome).map(Some);
                 }
                 Ok(Received::Nothing) if start.elapsed() < left => {}
-                Ok(Received::Nothing) => return Err(self.incomplete("not all of the others are there")),
+                Ok(Received::Nothing) => return Err(self.incomplete(&format!("not all of {} are there", self.size))),
                 Ok(Received::Closed) | Err(_) => {
                     std::thread::sleep(Duration::from_millis(1));
                     return Ok(None);
@@ -276,10 +280,18 @@ impl Forming {
         member: &Member,
         limit: Duration,
     ) -> Result<Arc<Roster>, usize> {
+        point(Point::MemberFormsLeads);
         let Joining { size, rank, .. } = *joining;
         let mut state = self.locked();
         state.stage = Stage::Leading(Leading { size, rank, kinds: kinds.to_vec(), applicants: Vec::new() });
-        let some_lack = |state: &mut State| matches!(&state.stage, Stage::Leading(leading) if leading.there() < size);
+        let some_lack = |state: &mut State| {
+            let Stage::Leading(leading) = &mut state.stage else { return false };
+            if leading.there() == size {
+                // Who has ended meanwhile may be missed only later.
+                leading.applicants.retain(|applicant| applicant.guest.lives());
+            }
+            leading.there() < size
+        };
         let waited = self.changed.wait_timeout_while(state, limit, some_lack);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         let Stage::Leading(leading) = std::mem::take(&mut state.stage) else { return Err(0) };
@@ -298,6 +310,7 @@ impl Forming {
             members[rank] = applicant.listed.clone();
         }
         let group = new_id();
+        point(Point::MemberFormsAll);
         for (applicant, &rank) in leading.applicants.iter().zip(&ranks) {
             // Who cannot be told has ended, as all will learn.
             applicant.guest.welcome(&Welcome::Formed { group, rank: rank as u32, members: members.clone() });
@@ -338,10 +351,16 @@ impl Forming {
     }
 
     /// One who had connected is gone.
-    pub(crate) fn lost(&self, guest: &Guest) {
+    pub(crate) fn lost(&self, guest: &Guest, folder: &Path) {
         let mut state = self.locked();
         if let Stage::Leading(leading) = &mut state.stage {
-            leading.applicants.retain(|applicant| !std::ptr::eq(&*applicant.guest, guest));
+            let gone = leading.applicants.extract_if(.., |applicant| std::ptr::eq(&*applicant.guest, guest));
+            for Applicant { listed, .. } in gone {
+                if !guest.lives() {
+                    // Who was killed has left it.
+                    let _ = std::fs::remove_file(folder.join(listed.socket));
+                }
+            }
         }
     }
 

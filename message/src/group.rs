@@ -15,6 +15,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use upcall_os::fault::{Point, point};
 use upcall_shm::direct::{Arrived, Refused, Unreadable};
 use upcall_shm::mailbag::Mailbag;
 use upcall_transfer::Pacing;
@@ -177,6 +178,7 @@ impl Group {
             && !link_always_diverts(self.timeout)
         {
             value.write(&mut Writer::new(&draft));
+            point(Point::MemberDescribed);
             draft.launch();
             link.launched();
             return Ok(());
@@ -215,6 +217,7 @@ impl Group {
             match link.queue.describe(kind.index, value.size()) {
                 Ok(draft) => {
                     value.write(&mut Writer::new(&draft));
+                    point(Point::MemberDescribed);
                     draft.launch();
                     link.flow.fits();
                     link.launched();
@@ -258,6 +261,7 @@ impl Group {
         self.next(|queue, from| {
             let arrived = queue.peek().ok().flatten().ok_or(NothingThere)?;
             let taken = take(&Message { from, arrived: &arrived });
+            point(Point::MemberReads);
             arrived.dispose();
             self.taken.set(self.taken.get() + 1);
             Ok(taken)

@@ -7,6 +7,7 @@ use crate::payload::{Payload, Reader};
 use crate::{Group, Rank};
 use std::fmt;
 use std::marker::PhantomData;
+use upcall_os::fault::{Point, point};
 
 /// The most kinds of messages in a group.
 pub(crate) const MOST_KINDS: usize = u16::MAX as usize;
@@ -76,7 +77,9 @@ impl Handlers {
         self.handlers[usize::from(kind.index)] = Some(Box::new(move |group, from, mut queue| {
             let Ok(Some(arrived)) = queue.peek() else { return false };
             let Some(value) = T::read(&mut Reader::new(&arrived)) else { return false };
+            point(Point::MemberReads);
             arrived.dispose();
+            point(Point::MemberTook);
             // Others that it sends meanwhile can be taken by the handler.
             drop(queue);
             handler(group, from, value);

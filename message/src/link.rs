@@ -11,6 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
+use upcall_os::fault::{Point, point};
 use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Message, Received};
 use upcall_shm::direct::Outgoing;
@@ -55,7 +56,9 @@ impl Link {
         let (queue, bell) = (Mailbag::create().map_err(failed)?, Bell::new().map_err(failed)?);
         let open = Request::Open { version: VERSION, group: roster.group, from: roster.rank as u32, to: rank as u32 };
         let bytes = wire::pack(&open).map_err(failed)?;
+        point(Point::MemberBrings);
         connection.send(&bytes, &[queue.as_fd(), bell.as_fd()]).map_err(|_| SendError::Ended { rank })?;
+        point(Point::MemberBrought);
         let clapper = Clapper::current().map_err(failed)?;
         let far = Arc::new(FarEnd { connection, rank, member: Arc::downgrade(member) });
         // Until it has said where it sleeps each message would ring. Who is stopped does not answer, so this does not wait for long.
@@ -65,7 +68,11 @@ impl Link {
             Ok(Received::Closed) | Err(_) => return Err(SendError::Ended { rank }),
         };
         member.watch(far.clone(), Report::WhileReadable).map_err(failed)?;
-        Ok(Self { queue: Outgoing::new(queue), flow: Flow::new(timeout), bell, clapper, ringer, far })
+        let (mut queue, flow) = (Outgoing::new(queue), Flow::new(timeout));
+        if flow.is_always_diverted() {
+            queue.stay_diverted();
+        }
+        Ok(Self { queue, flow, bell, clapper, ringer, far })
     }
 
     /// The receiver has said where it sleeps.
@@ -77,6 +84,7 @@ impl Link {
     /// To be called after each message.
     #[inline]
     pub(crate) fn launched(&self) {
+        point(Point::MemberLaunched);
         match &self.ringer {
             Some(ringer) => ringer.launched(self.clapper, &self.bell),
             None => self.ring(),

@@ -116,7 +116,7 @@ impl Member {
             drop(guests.swap_remove(at));
         }
         drop(guests);
-        self.forming.lost(guest);
+        self.forming.lost(guest, self.folder());
         if let Some(rank) = guest.rank() {
             self.tell(News::Ended(rank));
         }
@@ -141,9 +141,10 @@ impl Member {
             if rank == roster.rank || listed.pid == std::process::id() || listed.born == 0 {
                 continue;
             }
+            let socket = self.folder().join(&listed.socket);
             match process::open(listed.pid, listed.born) {
                 Some(pidfd) => {
-                    let end = AtEnd { pidfd, rank, pid: listed.pid, door: door.clone() };
+                    let end = AtEnd { pidfd, rank, pid: listed.pid, socket, door: door.clone() };
                     let _ = self.watch(Arc::new(end), Report::WhileReadable);
                 }
                 None => self.tell(News::Ended(rank)),

@@ -97,6 +97,36 @@ points! {
     ServerReplied = "server-replied",
     /// It is about to drop what a client left.
     ServerDrops = "server-drops",
+    /// A member of a group that forms has its socket, and has not looked who leads.
+    MemberForms = "member-forms",
+    /// It leads, and has the name.
+    MemberFormsLeads = "member-forms-leads",
+    /// It has asked the leader.
+    MemberFormsAsked = "member-forms-asked",
+    /// All are there, and the leader has told nobody.
+    MemberFormsAll = "member-forms-all",
+    /// A member is about to bring its queue to another one.
+    MemberBrings = "member-brings",
+    /// It has brought it, and has no answer.
+    MemberBrought = "member-brought",
+    /// It is about to take a queue in that another one brings.
+    MemberTakesIn = "member-takes-in",
+    /// It has taken it in, and not answered.
+    MemberTookIn = "member-took-in",
+    /// A message is written, and not launched.
+    MemberDescribed = "member-described",
+    /// It is launched, and its receiver not woken.
+    MemberLaunched = "member-launched",
+    /// A segment is mapped, and no word leads there.
+    MemberDiverts = "member-diverts",
+    /// Messages go there now.
+    MemberDiverted = "member-diverted",
+    /// A message is read, and not disposed of.
+    MemberReads = "member-reads",
+    /// It is disposed of, and its handler has not run.
+    MemberTook = "member-took",
+    /// A segment is left, and its sender not told.
+    MemberLeaves = "member-leaves",
 }
 
 /// What a process does at a point.

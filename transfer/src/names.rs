@@ -275,7 +275,12 @@ fn try_enter(name: &str, domain: &Path) -> Result<(), NotEntered> {
                 let pid = connection.peer().map_or(0, |peer| peer.pid);
                 return Err(NotEntered::Taken { name: name.into(), pid });
             }
-            Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {}
+            Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
+                // The one who had it has left that, too.
+                if target.parent() == Some(folder) && is_socket(&target) {
+                    let _ = fs::remove_file(&target);
+                }
+            }
             // A stopped server with a full queue, most likely: it lives.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 return Err(NotEntered::Taken { name: name.into(), pid: process_of(&target) });

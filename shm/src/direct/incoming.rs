@@ -4,6 +4,7 @@ use super::*;
 #[cfg(not(loom))]
 use crate::span::Span;
 use upcall_os::atomic::Ordering;
+use upcall_os::fault::{Point, point};
 
 /// So often in one look the receiver follows words that lead elsewhere. An honest sender leads it to a message by two: more come only if it diverts and goes back meanwhile, and a hostile one could lead in a circle.
 const MOVES: usize = 4;
@@ -131,6 +132,7 @@ impl<M: Memory> Incoming<M> {
         let end = (number + 1) * stride(&area);
         drop(area);
         self.memory.leave(number);
+        point(Point::MemberLeaves);
         // The sender may use the memory anew from here on.
         self.told.diverted.store(end, Ordering::Release);
     }
@@ -212,7 +214,9 @@ impl<M: Memory> Arrived<'_, M> {
         let Self { queue, size, .. } = self;
         queue.next += size;
         queue.taken += 1;
-        if queue.next - queue.said > queue.area.mask / 4 {
+        // Who was diverted is to learn at once that this was the last one.
+        let last = || queue.away.is_some() && queue.area.word(queue.next).load(Ordering::Relaxed) == 0;
+        if queue.next - queue.said > queue.area.mask / 4 || last() {
             queue.tell();
         }
     }

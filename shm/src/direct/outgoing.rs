@@ -4,6 +4,7 @@ use super::*;
 #[cfg(not(loom))]
 use crate::span::Room;
 use upcall_os::atomic::Ordering;
+use upcall_os::fault::{Point, point};
 
 /// The sending end.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub struct Outgoing<M: Memory> {
     away: Option<Away<M::Words>>,
     /// So many segments were opened.
     segments: u64,
+    /// It does not go home.
+    stays: bool,
     /// What the receiver has said last of those.
     diverted: u64,
     memory: M,
@@ -38,7 +41,7 @@ impl<M: Memory> Outgoing<M> {
         let area = Area::new(memory.home());
         let (until, longest) = (area.capacity(), longest(area.capacity()));
         let told = memory.told();
-        Self { area, next: 0, until, sent: 0, longest, told, away: None, segments: 0, diverted: 0, memory }
+        Self { area, next: 0, until, sent: 0, longest, told, away: None, segments: 0, stays: false, diverted: 0, memory }
     }
 
     /// The most bytes of payload that it takes.
@@ -118,7 +121,7 @@ impl<M: Memory> Outgoing<M> {
     #[cold]
     fn find_room(&mut self, size: u64) -> Result<(u64, u64), Refused> {
         if self.away.is_some() {
-            if !self.is_drained()? {
+            if !self.is_drained()? || self.stays {
                 let end = self.next + size;
                 return if end < self.area.capacity() { Ok((self.next, end)) } else { Err(Refused::Full) };
             }
@@ -167,6 +170,7 @@ impl<M: Memory> Outgoing<M> {
         let area = Area::new(self.memory.segment(number)?);
         assert!(area.capacity() >= 2 * self.longest, "a segment has as many words as home at least");
         area.word(0).store(0, Ordering::Relaxed);
+        point(Point::MemberDiverts);
         self.area.word(self.next).store(SEGMENT | number, Ordering::Release);
         let before = std::mem::replace(&mut self.area, area);
         if self.away.is_none() {
@@ -174,7 +178,13 @@ impl<M: Memory> Outgoing<M> {
         }
         (self.next, self.until) = (0, 0);
         self.segments += 1;
+        point(Point::MemberDiverted);
         Ok(())
+    }
+
+    /// From now on, once it has diverted it does not go home.
+    pub fn stay_diverted(&mut self) {
+        self.stays = true;
     }
 
     /// Goes on at home, which is empty.

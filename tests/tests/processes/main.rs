@@ -18,6 +18,7 @@ mod idle;
 mod large;
 mod lingering;
 mod many;
+mod members;
 mod memory;
 mod nested;
 mod network;

@@ -1,0 +1,182 @@
+//! A member of a group that does what it is told: one line in, one line out. Messages to each other member are numbered; who takes them sees that none is missing, doubled or out of order.
+
+use crate::client::Outcome;
+use crate::client::{done, say, show};
+use std::cell::RefCell;
+use std::io::BufRead;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use upcall::message::{Event, Group, Handlers, Joining, Kind, Pacing, Rank, SendError};
+
+/// A number, what it is multiplied by some constant, the sender, the receiver.
+type Data = [u64; 4];
+
+const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// So long a member waits for what is to come.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+struct Member {
+    group: Group,
+    data: Kind<Data>,
+    /// By rank: the next number to send.
+    next: Vec<u64>,
+    seen: Rc<RefCell<Seen>>,
+}
+
+struct Seen {
+    /// By rank: how many were taken.
+    taken: Vec<u64>,
+    wrong: Option<String>,
+    /// By rank: whether it has ended or left.
+    ended: Vec<bool>,
+}
+
+/// Joins, says so, and does what standard input says until it ends.
+pub fn run(name: &str, size: &str, rank: &str, options: &[&str]) {
+    let member = match (size.parse(), rank.parse()) {
+        (Ok(size), Ok(rank)) => Member::join(name, size, rank, options),
+        _ => return say(Err("a size and a rank are numbers".into())),
+    };
+    let mut member = match member {
+        Ok(member) => member,
+        Err(error) => return say(Err(error)),
+    };
+    say(show([member.group.rank() as u64]));
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if words == ["leave"] {
+            return;
+        }
+        say(member.obey(&words));
+    }
+}
+
+impl Member {
+    fn join(name: &str, size: usize, rank: Rank, options: &[&str]) -> Result<Self, Box<dyn std::error::Error>> {
+        let mut joining = Joining::new(name, size).rank(rank).within(PATIENCE);
+        for option in options {
+            joining = match option.split_once('=').unwrap_or((option, "")) {
+                ("within", ms) => joining.within(Duration::from_millis(ms.parse()?)),
+                ("timeout", us) => joining.timeout(Some(Duration::from_micros(us.parse()?))),
+                ("sleep", _) => joining.pacing(Pacing::Sleep),
+                _ => return Err(format!("unknown option {option:?}").into()),
+            };
+        }
+        let mut handlers = Handlers::new();
+        let data: Kind<Data> = handlers.kind("data");
+        let seen = Rc::new(RefCell::new(Seen { taken: vec![0; size], wrong: None, ended: vec![false; size] }));
+        let here = seen.clone();
+        handlers.on(data, move |group, from, [number, product, sender, receiver]| {
+            let mut seen = here.borrow_mut();
+            let good = [number, product, sender, receiver]
+                == [seen.taken[from], number.wrapping_mul(FACTOR), from as u64, group.rank() as u64];
+            if !good && seen.wrong.is_none() {
+                let expected = seen.taken[from];
+                seen.wrong =
+                    Some(format!("from {from}: {number}, {product}, {sender}, {receiver} in place of number {expected}"));
+            }
+            seen.taken[from] += 1;
+        });
+        Ok(Self { group: joining.join(handlers)?, data, next: vec![0; size], seen })
+    }
+
+    fn obey(&mut self, words: &[&str]) -> Outcome {
+        match words {
+            // So many messages to one.
+            ["send", to, count] => {
+                let to = to.parse()?;
+                (0..count.parse()?).try_for_each(|_: u64| self.send(to))?;
+                done()
+            }
+            // So many messages from one, until it has sent them all in all, or has ended.
+            ["take", from, count] => self.take(from.parse()?, count.parse()?),
+            // As much to each other one as it takes, then as much from each.
+            ["life", count] => self.life(count.parse()?),
+            ["buffered", to] => show([self.group.buffered(to.parse()?)]),
+            // Nanoseconds that so many messages to one and back take, each.
+            ["ping", to, count] => self.ping(to.parse()?, count.parse()?),
+            ["pong", to, count] => self.pong(to.parse()?, count.parse()?),
+            // Waits until a member has ended.
+            ["end-of", rank] => {
+                let rank: Rank = rank.parse()?;
+                self.until(|seen| seen.ended[rank])?;
+                show([self.seen.borrow().taken[rank]])
+            }
+            _ => Err(format!("unknown command {words:?}").into()),
+        }
+    }
+
+    fn send(&mut self, to: Rank) -> Result<(), SendError> {
+        let number = self.next[to];
+        let data = [number, number.wrapping_mul(FACTOR), self.group.rank() as u64, to as u64];
+        self.group.send(to, self.data, &data)?;
+        self.next[to] += 1;
+        Ok(())
+    }
+
+    fn until(&self, met: impl Fn(&Seen) -> bool) -> Result<(), Box<dyn std::error::Error>> {
+        let start = Instant::now();
+        loop {
+            if let Some(wrong) = &self.seen.borrow().wrong {
+                return Err(wrong.clone().into());
+            }
+            if met(&self.seen.borrow()) {
+                return Ok(());
+            }
+            if self.group.poll() == 0 {
+                match self.group.event() {
+                    Some(Event::Ended { rank }) => self.seen.borrow_mut().ended[rank] = true,
+                    Some(other) => return Err(format!("{other:?}").into()),
+                    None => drop(self.group.wait(Some(Duration::from_secs(1)))),
+                }
+            }
+            if start.elapsed() > PATIENCE {
+                let Seen { taken, ended, .. } = &*self.seen.borrow();
+                return Err(format!("nothing comes: taken {taken:?}, ended {ended:?}").into());
+            }
+        }
+    }
+
+    fn take(&self, from: Rank, count: u64) -> Outcome {
+        self.until(|seen| seen.taken[from] >= count || seen.ended[from])?;
+        show([self.seen.borrow().taken[from]])
+    }
+
+    fn life(&mut self, count: u64) -> Outcome {
+        let (own, size) = (self.group.rank(), self.group.size());
+        let others: Vec<Rank> = (0..size).filter(|&rank| rank != own).collect();
+        let mut gone = vec![false; size];
+        for _ in 0..count {
+            for &to in others.iter() {
+                match if gone[to] { Ok(()) } else { self.send(to) } {
+                    Ok(()) => {}
+                    // Its end, or that of what opens its door, is seen here first.
+                    Err(SendError::Ended { .. } | SendError::Unreachable { .. }) => gone[to] = true,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        self.until(|seen| others.iter().all(|&from| seen.taken[from] >= count || seen.ended[from] || gone[from]))?;
+        Ok(self.seen.borrow().taken.iter().map(u64::to_string).collect())
+    }
+
+    fn ping(&mut self, to: Rank, count: u64) -> Outcome {
+        let (start, before) = (Instant::now(), self.seen.borrow().taken[to]);
+        for number in 1..=count {
+            self.send(to)?;
+            self.until(|seen| seen.taken[to] >= before + number)?;
+        }
+        show([start.elapsed().as_nanos() as u64 / count])
+    }
+
+    fn pong(&mut self, to: Rank, count: u64) -> Outcome {
+        let before = self.seen.borrow().taken[to];
+        for number in 1..=count {
+            self.until(|seen| seen.taken[to] >= before + number)?;
+            self.send(to)?;
+        }
+        done()
+    }
+}

@@ -1,0 +1,264 @@
+//! Members of groups as processes: ended, stopped or killed at each labelled point, and looked away for long. Nobody else is harmed; what was sent arrives once and in order; nothing is left (UDM: D1, D10, D11).
+
+use crate::{alone, in_company, place};
+use rustix::process::Signal;
+use std::time::Duration;
+use upcall_os::fault::{Act, POINTS_ARE_THERE, Point};
+use upcall_tests::party::{Party, Said};
+use upcall_tests::place::{Place, eventually};
+use upcall_tests::usage::{memory, processor_time};
+
+/// Messages of a life: more than a queue holds without segments.
+const LIFE: u64 = 3000;
+
+fn member(place: &Place, size: usize, rank: usize, options: &str) -> Party {
+    place.start(&format!("member group {size} {rank} {options}"))
+}
+
+fn group(place: &Place, size: usize) -> Vec<Party> {
+    let mut members: Vec<Party> = (0..size).map(|rank| member(place, size, rank, "")).collect();
+    for (rank, member) in members.iter_mut().enumerate() {
+        assert_eq!(member.hear().numbers("joining"), [rank as u64]);
+    }
+    members
+}
+
+fn end(place: &Place, members: Vec<Party>) {
+    for mut member in members {
+        member.say("leave");
+        member.ended();
+    }
+    place.expect_empty();
+}
+
+#[test]
+fn all_tell_all_and_nothing_is_left() {
+    let _company = in_company();
+    let place = place();
+    let mut members = group(&place, 4);
+    for member in &mut members {
+        member.say(&format!("life {LIFE}"));
+    }
+    for (rank, member) in members.iter_mut().enumerate() {
+        let taken = member.hear().numbers("a life");
+        assert!(taken.iter().enumerate().all(|(from, &taken)| taken == if from == rank { 0 } else { LIFE }), "{taken:?}");
+    }
+    end(&place, members);
+    // The name is free for another group.
+    end(&place, group(&place, 2));
+}
+
+/// It neither loses anything nor holds anybody up, and the memory that it has cost goes back.
+#[test]
+fn a_stopped_member_is_buffered_for() {
+    let _company = in_company();
+    let place = place();
+    let mut members = group(&place, 3);
+    members[0].ask("send 1 10").expect_ok("sending to who runs");
+    members[1].ask("take 0 10").expect_ok("taking");
+    let before = memory(members[0].pid());
+    members[1].stop();
+    members[0].ask("send 1 400000").expect_ok("sending to who is stopped");
+    let [buffered] = members[0].ask("buffered 1").numbers("the buffer")[..] else { panic!("one number") };
+    assert!(buffered >= 15 << 20, "{buffered}");
+    // Meanwhile the others go on.
+    members[2].say("pong 0 2000");
+    members[0].ask("ping 2 2000").expect_ok("messages between others");
+    members[2].hear().expect_ok("messages between others");
+    members[1].signal(Signal::CONT);
+    assert_eq!(members[1].ask("take 0 400010").numbers("taking all"), [400_010]);
+    members[0].ask("send 1 1").expect_ok("sending to who has taken all");
+    assert_eq!(members[0].ask("buffered 1").numbers("the buffer"), [0]);
+    members[1].ask("take 0 400011").expect_ok("taking the last one");
+    eventually("the memory goes back", || {
+        let now = memory(members[0].pid());
+        if now.0 < before.0 + (4 << 20) { Ok(()) } else { Err(format!("{before:?}, {now:?}")) }
+    });
+    end(&place, members);
+}
+
+#[test]
+fn what_a_killed_member_has_sent_arrives() {
+    let _company = in_company();
+    let place = place();
+    let mut members = group(&place, 3);
+    // More than a queue holds, to one that looks away.
+    members[0].ask("send 1 50000").expect_ok("sending");
+    members[0].ask("send 2 1").expect_ok("sending");
+    members[0].kill();
+    members[0].ended();
+    assert_eq!(members[1].ask("end-of 0").numbers("all that it had sent"), [50_000]);
+    assert_eq!(members[2].ask("end-of 0").numbers("all that it had sent"), [1]);
+    // And it is missed.
+    members[1].ask("send 0 1").expect_error("Ended", &["member 0 has ended"]);
+    members.remove(0);
+    end(&place, members);
+}
+
+#[test]
+fn a_group_that_is_not_complete_says_so() {
+    let _company = in_company();
+    let place = place();
+    let (mut first, mut second) = (member(&place, 3, 0, "within=300"), member(&place, 3, 2, "within=10000"));
+    first.hear().expect_error("Incomplete", &["did not form within 300ms", "of 3"]);
+    // The second one goes on by itself, and leads if the first one did.
+    let said = std::iter::from_fn(|| Some(member(&place, 3, 0, "within=10000"))).take(1).collect::<Vec<_>>();
+    let mut third = member(&place, 3, 1, "within=10000");
+    let mut members = said;
+    match second.hear() {
+        Said::Ok(_) => members[0].hear().expect_ok("joining"),
+        // It was told that not all came in time.
+        Said::Error { text, .. } => {
+            assert!(text.contains("of 3 came in time"), "{text}");
+            second = member(&place, 3, 2, "within=10000");
+            second.hear().expect_ok("joining");
+            members[0].hear().expect_ok("joining")
+        }
+    };
+    third.hear().expect_ok("joining");
+    members.extend([third, second]);
+    end(&place, members);
+}
+
+#[test]
+fn a_member_that_waits_takes_no_processor_time() {
+    let _alone = alone();
+    let place = place();
+    let mut members = group(&place, 2);
+    members[0].ask("send 1 10").expect_ok("sending");
+    members[1].ask("take 0 10").expect_ok("taking");
+    members[1].say("take 0 11");
+    std::thread::sleep(Duration::from_millis(100));
+    let before = processor_time(members[1].pid());
+    std::thread::sleep(Duration::from_secs(2));
+    let spent = processor_time(members[1].pid()) - before;
+    assert!(spent < 20_000_000, "{spent} ns in 2 s");
+    members[0].ask("send 1 1").expect_ok("waking it");
+    members[1].hear().expect_ok("the message that woke it");
+    end(&place, members);
+}
+
+fn state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
+}
+
+/// Each point with each act. The others exchange all of theirs, and what comes from the faulty one is the beginning of what it would have sent.
+#[test]
+fn a_member_that_ends_at_any_point_harms_no_other() {
+    let _company = in_company();
+    if !POINTS_ARE_THERE {
+        return println!("    skipped: points are in builds with debug assertions only");
+    }
+    for &point in Point::ALL.iter().filter(|point| point.name().starts_with("member")) {
+        for (turn, &act) in Act::ALL.iter().enumerate() {
+            println!("    {point}:{}", act.name());
+            let forms = point.name().starts_with("member-forms");
+            // Only who leads comes to some points, and only who follows to others.
+            let leads = match point {
+                Point::MemberFormsLeads | Point::MemberFormsAll => true,
+                Point::MemberFormsAsked => false,
+                _ => turn % 2 == 0,
+            };
+            a_faulty_member(point, act, forms, leads);
+        }
+    }
+}
+
+fn a_faulty_member(point: Point, act: Act, forms: bool, leads: bool) {
+    let place = place();
+    let fault = format!("{point}:{}", act.name());
+    let options = "within=8000 timeout=100";
+    let faulty = || place.start_with(&format!("member group 3 0 {options}"), "UPCALL_FAULT", &fault);
+    let honest = |rank| member(&place, 3, rank, options);
+    let settled = || std::thread::sleep(Duration::from_millis(50));
+    let (mut faulty, mut members) = if leads {
+        let faulty = faulty();
+        settled();
+        (faulty, [honest(1), honest(2)])
+    } else {
+        let one = honest(1);
+        settled();
+        let faulty = faulty();
+        // Who ends while the group forms is not one of it.
+        settled();
+        (faulty, [one, honest(2)])
+    };
+    if forms {
+        if act == Act::Stop {
+            eventually("it stops", || if state(faulty.pid()) == Some('T') { Ok(()) } else { Err("it runs".into()) });
+            faulty.signal(Signal::CONT);
+            faulty.hear().expect_ok("joining after all");
+        } else {
+            // Another one takes its place.
+            if act != Act::Exec {
+                faulty.ended();
+            }
+            faulty.kill();
+            faulty = member(&place, 3, 0, options);
+            faulty.hear().expect_ok("joining in its place");
+        }
+        for member in &mut members {
+            member.hear().expect_ok("joining");
+        }
+    } else {
+        faulty.hear().expect_ok("joining");
+        for member in &mut members {
+            member.hear().expect_ok("joining");
+        }
+    }
+    let life = format!("life {LIFE}");
+    // Who is told first fills the queues of those who still look away.
+    if point == Point::MemberLeaves {
+        members.iter_mut().for_each(|member| member.say(&life));
+        settled();
+        faulty.say(&life);
+        return a_fault_on_leaving_a_segment(&place, act, faulty, members);
+    }
+    faulty.say(&life);
+    settled();
+    members.iter_mut().for_each(|member| member.say(&life));
+    if act == Act::Stop && !forms {
+        eventually("it stops", || if state(faulty.pid()) == Some('T') { Ok(()) } else { Err("it runs".into()) });
+        // The others talk to each other meanwhile, and to it.
+        settled();
+        faulty.signal(Signal::CONT);
+    }
+    let whole = forms || act == Act::Stop;
+    for (rank, member) in members.iter_mut().enumerate().map(|(at, member)| (at + 1, member)) {
+        let taken = member.hear().numbers("the life of an honest member");
+        assert_eq!(taken[3 - rank], LIFE, "{fault}: member {rank} of the other honest one: {taken:?}");
+        assert!(taken[0] == LIFE || (!whole && taken[0] < LIFE), "{fault}: member {rank}: {taken:?}");
+    }
+    if whole {
+        assert_eq!(faulty.hear().numbers("its own life"), [0, LIFE, LIFE], "{fault}");
+    }
+    faulty.kill();
+    faulty.ended();
+    end(&place, members.into());
+}
+
+/// A segment is left when its sender, whose messages are all taken, sends another one.
+fn a_fault_on_leaving_a_segment(place: &Place, act: Act, mut faulty: Party, mut members: [Party; 2]) {
+    for member in [&mut faulty].into_iter().chain(&mut members) {
+        let taken = member.hear().numbers("a life without a fault");
+        assert_eq!(taken.iter().sum::<u64>(), 2 * LIFE, "{taken:?}");
+    }
+    members[0].ask("send 0 1").expect_ok("one more");
+    faulty.say(&format!("take 1 {}", LIFE + 1));
+    match act {
+        Act::Stop => {
+            eventually("it stops", || if state(faulty.pid()) == Some('T') { Ok(()) } else { Err("it runs".into()) });
+            faulty.signal(Signal::CONT);
+            assert_eq!(faulty.hear().numbers("taking it after all"), [LIFE + 1]);
+        }
+        Act::Exec => {}
+        _ => drop(faulty.ended()),
+    }
+    members[1].say("pong 1 100");
+    members[0].ask("ping 2 100").expect_ok("messages between the others");
+    members[1].hear().expect_ok("messages between the others");
+    faulty.kill();
+    faulty.ended();
+    end(place, members.into());
+}
