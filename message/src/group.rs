@@ -4,7 +4,7 @@ use crate::Rank;
 use crate::error::{NothingThere, SendError};
 use crate::flow::Full;
 use crate::forming::Joining;
-use crate::inbound::{Inbound, Queue};
+use crate::inbound::Inbound;
 use crate::kinds::{Handlers, Kind};
 use crate::link::Link;
 use crate::member::{Member, News, Roster};
@@ -258,13 +258,12 @@ impl Group {
     /// [`NothingThere`].
     #[inline]
     pub fn receive<R>(&self, take: impl FnOnce(&Message<'_, '_>) -> R) -> Result<R, NothingThere> {
-        self.next(|queue, from| {
-            let arrived = queue.peek().ok().flatten().ok_or(NothingThere)?;
+        self.next(|arrived, from| {
             let taken = take(&Message { from, arrived: &arrived });
             point(Point::MemberReads);
             arrived.dispose();
             self.taken.set(self.taken.get() + 1);
-            Ok(taken)
+            taken
         })
     }
 
@@ -274,18 +273,15 @@ impl Group {
     /// [`NothingThere`].
     pub fn peek<R>(&self, look: impl FnOnce(&Message<'_, '_>) -> R) -> Result<R, NothingThere> {
         let turn = self.turn.get();
-        let looked = self.next(|queue, from| {
-            let arrived = queue.peek().ok().flatten().ok_or(NothingThere)?;
-            Ok(look(&Message { from, arrived: &arrived }))
-        });
+        let looked = self.next(|arrived, from| look(&Message { from, arrived: &arrived }));
         // It keeps its turn.
         self.turn.set(turn);
         looked
     }
 
-    /// Does something with the queue that has the next message; the turn goes to the one after it.
+    /// Does something with the next message; the turn goes to the member after its sender.
     #[inline]
-    fn next<R>(&self, with: impl FnOnce(&mut Queue<'_>, Rank) -> Result<R, NothingThere>) -> Result<R, NothingThere> {
+    fn next<R>(&self, with: impl FnOnce(Arrived<'_, Mailbag>, Rank) -> R) -> Result<R, NothingThere> {
         if self.member.has_news() {
             self.attend();
         }
@@ -297,14 +293,14 @@ impl Group {
             at += 1;
             let Some(mut queue) = inbound.queue() else { continue };
             match queue.peek() {
-                Ok(Some(_)) => {
+                Ok(Some(arrived)) => {
                     self.turn.set(at);
-                    let done = with(&mut queue, inbound.from());
+                    let done = with(arrived, inbound.from());
                     drop(queue);
                     if inbound.ended.get() {
                         self.nothing_there(inbound);
                     }
-                    return done;
+                    return Ok(done);
                 }
                 Ok(None) => {
                     drop(queue);

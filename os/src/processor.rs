@@ -105,6 +105,26 @@ pub fn give_way() {
     rustix::thread::sched_yield();
 }
 
+/// Asks the kernel to let the calling thread run in short slices (0.1 ms, from Linux 6.12): then one that wakes need not wait until another thread of its processor, which spins, has used up its own slice of some
+/// milliseconds. Its share of the processor stays the same. Where the kernel does not know it, nothing happens.
+pub fn ask_for_short_slices() {
+    let size = size_of::<libc::sched_attr>();
+    // SAFETY: `sched_attr` is integers only, for which zero is a value.
+    let mut wish: libc::sched_attr = unsafe { std::mem::zeroed() };
+    // SAFETY: `wish` is valid for writes of the size that is told, and 0 means the calling thread.
+    let found = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut wish, size, 0) };
+    if found != 0 || wish.sched_policy != libc::SCHED_OTHER.cast_unsigned() {
+        return;
+    }
+    // All else, the nice value above all, as it was found.
+    (wish.size, wish.sched_flags, wish.sched_runtime) = (size as u32, 0, SHORT_SLICE);
+    // SAFETY: `wish` is valid for reads of the size that it tells.
+    let _ = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const wish, 0) };
+}
+
+/// 0.1 ms, the shortest there is.
+const SHORT_SLICE: u64 = 100_000;
+
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;

@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use upcall_os::once::Once;
 use upcall_os::poll::{PollSet, Report};
+use upcall_os::processor;
 
 /// The stack of the clerk, and of other threads that ask a server's policy, in bytes.
 pub const STACK: usize = 256 << 10;
@@ -83,6 +84,8 @@ impl Clerk {
     }
 
     fn work(&self) {
+        // What it does is short, and peers wait for it: not behind a thread of this domain that polls.
+        processor::ask_for_short_slices();
         let mut ready = Vec::new();
         loop {
             self.set.wait(&mut ready, None);
