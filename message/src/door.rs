@@ -18,6 +18,9 @@ use upcall_transfer::post::Post;
 /// The most connections of one process: one for each member there, and those that ask to be one.
 const MOST_CONNECTIONS: usize = 2 * crate::MOST_MEMBERS;
 
+/// So many are let in, or heard, before others have their turn with the clerk.
+const TURN: usize = 16;
+
 /// The door.
 pub(crate) struct AtDoor {
     pub(crate) listener: Listener,
@@ -25,11 +28,11 @@ pub(crate) struct AtDoor {
 }
 
 impl AtDoor {
-    /// Lets in all who wait.
-    pub(crate) fn accept(&self) {
+    /// Lets in those who wait, `most` of them.
+    fn accept(&self, most: usize) {
         let Some(member) = self.member.upgrade() else { return };
         let own = upcall_os::socket::own_user();
-        loop {
+        for _ in 0..most {
             match self.listener.accept() {
                 Ok(Some(connection)) => {
                     // Who has ended already is known no more, and of no use.
@@ -55,7 +58,7 @@ impl Watched for AtDoor {
     }
 
     fn happened(&self, _hung_up: bool) -> bool {
-        self.accept();
+        self.accept(TURN);
         true
     }
 
@@ -97,9 +100,9 @@ impl Guest {
         wire::pack(welcome).and_then(|bytes| self.connection.send(&bytes, &[])).is_ok()
     }
 
-    /// Attends to all that it has sent. False if it is gone.
+    /// Attends to what it has sent. False if it is gone.
     pub(crate) fn attend(&self) -> bool {
-        loop {
+        for _ in 0..TURN {
             match self.connection.receive() {
                 Ok(Received::Message(message)) => {
                     let Some(member) = self.member.upgrade() else { return false };
@@ -111,6 +114,7 @@ impl Guest {
                 Ok(Received::Closed) | Err(_) => return false,
             }
         }
+        true
     }
 
     /// Does what it asks for. False to hang up.
@@ -242,7 +246,7 @@ impl Watched for AtEnd {
     fn happened(&self, _hung_up: bool) -> bool {
         if let Some(member) = self.door.member.upgrade() {
             // What it has brought before comes before the news of its end.
-            self.door.accept();
+            self.door.accept(MOST_CONNECTIONS);
             member.attend_guests_of(self.pid);
             member.tell(News::Ended(self.rank));
         }

@@ -382,8 +382,12 @@ impl Forming {
     pub(crate) fn bring(&self, brought: Brought, member: &Member) -> bool {
         let mut state = self.locked();
         let Stage::Formed { roster, .. } = &state.stage else {
-            state.early.push(brought);
-            return true;
+            // Honest ones bring one each. Those of members that have ended since count: what they have sent is taken all the same.
+            let room = state.early.len() < MOST_MEMBERS;
+            if room {
+                state.early.push(brought);
+            }
+            return room;
         };
         let roster = roster.clone();
         drop(state);

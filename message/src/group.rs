@@ -162,7 +162,7 @@ impl Group {
     }
 
     /// Sends a message (UDM's `send`). Once this has returned it arrives, unless the receiver ends before it takes it, also if this process ends at once. Does not wait for the receiver, but for room in its queue, and then no longer than the
-    /// group's timeout; the first message to each member takes some 0.1 ms more. May be called in a handler.
+    /// group's timeout; the first message to each member takes some 0.1 ms more, and 5 ms if that is stopped. May be called in a handler.
     ///
     /// # Errors
     /// See [`SendError`]. The end of the receiver is noticed when this process polls, or finds its queue full.
