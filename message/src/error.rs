@@ -1,6 +1,6 @@
 //! What can go wrong, for each operation: what was tried, what was found, what to do.
 
-use crate::Rank;
+use crate::{Event, Rank};
 use std::fmt;
 use std::io;
 use std::time::Duration;
@@ -151,3 +151,32 @@ impl fmt::Display for NothingThere {
 }
 
 impl std::error::Error for NothingThere {}
+
+/// Why waiting for other members has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RunError {
+    /// Another member is lost, so what was waited for may never come.
+    Lost(Event),
+    /// A message waits that has no handler, and those of its sender behind it.
+    Unhandled {
+        /// The sender.
+        rank: Rank,
+        /// The kind of the message.
+        kind: String,
+    },
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lost(Event::Ended { rank }) => write!(f, "member {rank} has ended or left the group"),
+            Self::Lost(Event::Violation { rank, what }) => write!(f, "member {rank} does not keep to the protocol: {what}"),
+            Self::Unhandled { rank, kind } => {
+                write!(f, "a message {kind:?} from member {rank} has no handler here: register one, or receive it first")
+            }
+        }
+    }
+}
+
+impl std::error::Error for RunError {}

@@ -1,7 +1,8 @@
 //! A member's group: sending, taking, polling, waiting.
 
 use crate::Rank;
-use crate::error::{NothingThere, SendError};
+use crate::barrier::Barrier;
+use crate::error::{NothingThere, RunError, SendError};
 use crate::flow::Full;
 use crate::forming::Joining;
 use crate::inbound::Inbound;
@@ -56,6 +57,9 @@ pub struct Group {
     /// Whose turn is next.
     turn: Cell<usize>,
     events: RefCell<VecDeque<Event>>,
+    /// What has happened so far, one event for each member that is lost.
+    lost: RefCell<Vec<Event>>,
+    barrier: Barrier,
     taken: Cell<u64>,
 }
 
@@ -130,7 +134,12 @@ impl Message<'_, '_> {
 }
 
 impl Group {
-    pub(crate) fn new(member: Arc<Member>, roster: Arc<Roster>, handlers: Handlers, joining: &Joining) -> Self {
+    pub(crate) fn new(
+        member: Arc<Member>,
+        roster: Arc<Roster>,
+        (handlers, barrier): (Handlers, Barrier),
+        joining: &Joining,
+    ) -> Self {
         let links = roster.members.iter().map(|_| RefCell::new(Outward::Unopened)).collect();
         Self {
             member,
@@ -142,6 +151,8 @@ impl Group {
             inbound: RefCell::new(Rc::new([])),
             turn: Cell::new(0),
             events: RefCell::default(),
+            lost: RefCell::default(),
+            barrier,
             taken: Cell::new(0),
         }
     }
@@ -393,11 +404,16 @@ impl Group {
         self.member.post.remove(&inbound.bell);
         let rest = self.inbound().iter().filter(|other| !Rc::ptr_eq(other, inbound)).cloned().collect();
         *self.inbound.borrow_mut() = rest;
-        self.events.borrow_mut().push_back(event);
+        self.happened(event);
     }
 
     /// Waits until a message or an event is there, at most as long as `limit`; then [`poll`](Self::poll) or [`receive`](Self::receive). Spins first, as the group's pacing says, then blocks the kernel thread. Whether something is there.
     pub fn wait(&self, limit: Option<Duration>) -> bool {
+        self.wait_unless(limit, || !self.events.borrow().is_empty())
+    }
+
+    /// Waits until a message is there, or `met` is true, which news of other members may make.
+    pub(crate) fn wait_unless(&self, limit: Option<Duration>, met: impl Fn() -> bool) -> bool {
         for inbound in self.inbound().iter() {
             inbound.tell();
         }
@@ -405,20 +421,21 @@ impl Group {
             if self.member.has_news() {
                 self.attend();
             }
-            self.available() || !self.events.borrow().is_empty()
+            self.available() || met()
         })
     }
 
     /// Polls and waits until `done` is true, or another member ends or violates the protocol.
     ///
     /// # Errors
-    /// What happened to another member.
-    pub fn run_until(&self, mut done: impl FnMut() -> bool) -> Result<(), Lost> {
+    /// What happened to another member, or that a message waits which has no handler: nobody takes it here, so it would be waited for, and with it what comes after it, for ever.
+    pub fn run_until(&self, mut done: impl FnMut() -> bool) -> Result<(), RunError> {
         while !done() {
             if self.poll() == 0 {
                 if let Some(event) = self.event() {
-                    return Err(Lost(event));
+                    return Err(RunError::Lost(event));
                 }
+                self.check_handlers()?;
                 if !done() {
                     self.wait(None);
                 }
@@ -427,9 +444,37 @@ impl Group {
         Ok(())
     }
 
+    /// That no message is the next of its sender's which has no handler.
+    pub(crate) fn check_handlers(&self) -> Result<(), RunError> {
+        for inbound in self.inbound().iter() {
+            let Some(mut queue) = inbound.queue() else { continue };
+            let Ok(Some(arrived)) = queue.peek() else { continue };
+            let kind = usize::from(arrived.handler());
+            if let (Some(None), Some((name, _))) = (self.handlers.handlers.get(kind), self.handlers.kinds.get(kind)) {
+                return Err(RunError::Unhandled { rank: inbound.from(), kind: name.clone() });
+            }
+        }
+        Ok(())
+    }
+
     /// What has happened to other members, one event at a time, in the order in which it was noticed. Only [`poll`](Self::poll), [`receive`](Self::receive) and [`peek`](Self::peek) notice.
     pub fn event(&self) -> Option<Event> {
         self.events.borrow_mut().pop_front()
+    }
+
+    fn happened(&self, event: Event) {
+        self.lost.borrow_mut().push(event.clone());
+        self.events.borrow_mut().push_back(event);
+    }
+
+    /// What happened to a member, if it is lost.
+    pub(crate) fn lost(&self, member: Rank) -> Option<Event> {
+        let of = |event: &&Event| matches!(**event, Event::Ended { rank } | Event::Violation { rank, .. } if rank == member);
+        self.lost.borrow().iter().find(of).cloned()
+    }
+
+    pub(crate) fn barriers(&self) -> &Barrier {
+        &self.barrier
     }
 
     /// How many messages were taken by this member.
@@ -477,7 +522,7 @@ impl Group {
             }
             // It is told once.
             None if !matches!(before, Outward::Closed(Why::Ended)) => {
-                self.events.borrow_mut().push_back(Event::Ended { rank });
+                self.happened(Event::Ended { rank });
             }
             None => {}
         }
@@ -489,21 +534,6 @@ impl Group {
 fn link_always_diverts(timeout: Option<Duration>) -> bool {
     timeout == Some(Duration::ZERO)
 }
-
-/// Another member is lost, so what was waited for may never come.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lost(pub Event);
-
-impl fmt::Display for Lost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Event::Ended { rank } => write!(f, "member {rank} has ended or left the group"),
-            Event::Violation { rank, what } => write!(f, "member {rank} does not keep to the protocol: {what}"),
-        }
-    }
-}
-
-impl std::error::Error for Lost {}
 
 impl Drop for Group {
     fn drop(&mut self) {

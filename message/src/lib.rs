@@ -32,6 +32,7 @@
 //! second network is the control connection of the two, and words that are never full.
 #![forbid(unsafe_code)]
 
+mod barrier;
 mod door;
 mod error;
 mod flow;
@@ -44,9 +45,9 @@ mod member;
 mod payload;
 mod wire;
 
-pub use error::{JoinError, NothingThere, SendError};
+pub use error::{JoinError, NothingThere, RunError, SendError};
 pub use forming::{Joining, MOST_MEMBERS};
-pub use group::{Event, Group, Lost, Message};
+pub use group::{Event, Group, Message};
 pub use kinds::{Handlers, Kind};
 pub use payload::{Payload, Reader, Writer};
 pub use upcall_transfer::Pacing;

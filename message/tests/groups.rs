@@ -6,7 +6,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
-use upcall_message::{Event, Group, Handlers, JoinError, Joining, Kind, NothingThere, Pacing, SendError};
+use upcall_message::{Event, Group, Handlers, JoinError, Joining, Kind, NothingThere, Pacing, RunError, SendError};
 
 fn name() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -243,6 +243,68 @@ fn who_leaves_is_missed_after_all_that_it_has_sent() {
 }
 
 #[test]
+fn nobody_passes_a_barrier_before_all_have_come() {
+    for size in [1, 2, 3, 5] {
+        let (came, data_there) = (AtomicU32::new(0), AtomicU32::new(0));
+        together(size, |joining| {
+            let mut handlers = Handlers::new();
+            let data = handlers.kind::<u64>("data");
+            let last = Rc::new(Cell::new(0));
+            let seen = last.clone();
+            handlers.on(data, move |_, _, turn| seen.set(turn));
+            let group = joining.join(handlers).unwrap();
+            for turn in 1..=200 {
+                came.fetch_add(1, Ordering::SeqCst);
+                let next = (group.rank() + 1) % size;
+                group.send(next, data, &u64::from(turn)).unwrap();
+                group.barrier().unwrap();
+                assert!(came.load(Ordering::SeqCst) >= turn * size as u32);
+                // The one before has told this one that it came, behind what it had sent.
+                assert!(size == 1 || last.get() >= u64::from(turn));
+                data_there.fetch_add(1, Ordering::SeqCst);
+            }
+            group.barrier().unwrap();
+        });
+        assert_eq!(data_there.into_inner(), 200 * size as u32);
+    }
+}
+
+#[test]
+fn a_barrier_ends_when_a_member_does() {
+    together(3, |joining| {
+        let group = joining.join(Handlers::new()).unwrap();
+        group.barrier().unwrap();
+        if group.rank() == 1 {
+            return;
+        }
+        for _ in 0..3 {
+            // Whoever of the others gives up first ends too.
+            let lost = group.barrier().unwrap_err();
+            assert!(matches!(lost, RunError::Lost(Event::Ended { rank }) if rank != group.rank()), "{lost:?}");
+        }
+    });
+}
+
+#[test]
+fn a_message_without_a_handler_is_told_and_not_waited_for() {
+    together(2, |joining| {
+        let mut handlers = Handlers::new();
+        let data = handlers.kind::<u64>("data");
+        let group = joining.join(handlers).unwrap();
+        group.send(1 - group.rank(), data, &5).unwrap();
+        let unhandled = RunError::Unhandled { rank: 1 - group.rank(), kind: "data".into() };
+        assert_eq!(group.barrier(), Err(unhandled.clone()));
+        assert_eq!(group.run_until(|| false), Err(unhandled));
+        // Nothing of it is lost.
+        assert_eq!(group.receive(|message| message.get(data)), Ok(Some(5)));
+        let there = Rc::new(Cell::new(false));
+        while !there.get() {
+            there.set(group.poll() > 0 || !group.wait(Some(Duration::from_secs(20))));
+        }
+    });
+}
+
+#[test]
 fn what_does_not_fit_together_is_refused_by_name() {
     let join = |name: &str, joining: fn(Joining) -> Joining, kinds: fn(&mut Handlers)| {
         let mut handlers = Handlers::new();
@@ -259,7 +321,11 @@ fn what_does_not_fit_together_is_refused_by_name() {
             Err(error @ JoinError::Refused { .. }) => assert!(error.to_string().contains(expected), "{error}"),
             other => panic!("{other:?}"),
         };
-        refused(|joining| joining, |_| {}, "kind 0 of its messages is \"a\" that carries u64 there, and none here");
+        refused(
+            |joining| joining,
+            |_| {},
+            "kind 0 of its messages is \"a\" that carries u64 there, and \"upcall:came\" that carries u8 here",
+        );
         refused(|joining| joining, |handlers| _ = handlers.kind::<u32>("a"), "\"a\" that carries u32 here");
         refused(|joining| joining.rank(1), one, "rank 1 is taken by process");
         let other_size = Joining::new(&name, 3).within(Duration::from_secs(3)).join(Handlers::new());

@@ -1,0 +1,80 @@
+//! A barrier: nobody goes on before all members have come to it.
+//!
+//! By dissemination (Hensgen, Finkel and Manber, 1988): in round `r` each member tells the one `2^r` places after it, and hears of the one `2^r` before; after ⌈log2 n⌉ rounds all have heard of all. Messages of one pair come in order, so to count
+//! those of each round is enough, though some members may be at the next barrier already.
+
+use crate::error::RunError;
+use crate::kinds::{Handlers, Kind};
+use crate::{Event, Group, Rank};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// Rounds of the largest group.
+const ROUNDS: usize = crate::MOST_MEMBERS.ilog2() as usize;
+
+/// What a member knows of its barriers.
+pub(crate) struct Barrier {
+    came: Kind<u8>,
+    broken: Kind<u32>,
+    /// How many messages of each round have come.
+    heard: Rc<RefCell<[u64; ROUNDS]>>,
+    /// The member that never came, by the word of one who has waited for it.
+    missing: Rc<Cell<Option<Rank>>>,
+    /// How many barriers this one has come to.
+    count: Cell<u64>,
+}
+
+impl Barrier {
+    /// Among the kinds of messages of each group.
+    pub(crate) fn new(handlers: &mut Handlers) -> Self {
+        let (came, broken) = (handlers.kind("upcall:came"), handlers.kind("upcall:broken"));
+        let (heard, missing) = (Rc::new(RefCell::new([0; ROUNDS])), Rc::new(Cell::new(None)));
+        let here = heard.clone();
+        handlers.on(came, move |_, _, round| {
+            // Of one that there is not, nobody waits for.
+            if let Some(count) = here.borrow_mut().get_mut(usize::from(round)) {
+                *count += 1;
+            }
+        });
+        let here = missing.clone();
+        handlers.on(broken, move |_, _, rank| here.set(Some(rank as Rank)));
+        Self { came, broken, heard, missing, count: Cell::new(0) }
+    }
+}
+
+impl Group {
+    /// Waits until all members have come here, and runs the handlers of what comes meanwhile. Takes a message, and the time that it needs to come, for each doubling of the group.
+    ///
+    /// # Errors
+    /// A member has ended, or broken the protocol, before it came: then all others are told, and neither this barrier nor a later one holds. Or a message waits that has no handler: the barrier's own cannot pass those before it.
+    pub fn barrier(&self) -> Result<(), RunError> {
+        let barrier = self.barriers();
+        barrier.count.set(barrier.count.get() + 1);
+        let (rank, size) = (self.rank(), self.size());
+        for round in 0.. {
+            let step = 1 << round;
+            if step >= size {
+                break;
+            }
+            // Who has ended, and had passed already, needs it no more: only who is waited for is missed.
+            let _ = self.send((rank + step) % size, barrier.came, &(round as u8));
+            let awaited = (rank + size - step) % size;
+            while barrier.heard.borrow()[round] < barrier.count.get() {
+                if let Some(missing) = barrier.missing.get() {
+                    return Err(RunError::Lost(Event::Ended { rank: missing }));
+                }
+                if let Some(event) = self.lost(awaited) {
+                    for other in (0..size).filter(|other| ![rank, awaited].contains(other)) {
+                        let _ = self.send(other, barrier.broken, &(awaited as u32));
+                    }
+                    return Err(RunError::Lost(event));
+                }
+                if self.poll() == 0 {
+                    self.check_handlers()?;
+                    self.wait_unless(None, || self.lost(awaited).is_some());
+                }
+            }
+        }
+        Ok(())
+    }
+}
