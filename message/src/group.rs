@@ -401,6 +401,10 @@ impl Group {
     /// Takes nothing more from a member.
     #[cold]
     fn forget(&self, inbound: &Rc<Inbound>, event: Event) {
+        // A handler that polls may have come before: it is told once.
+        if inbound.forgotten.replace(true) {
+            return;
+        }
         self.member.post.remove(&inbound.bell);
         let rest = self.inbound().iter().filter(|other| !Rc::ptr_eq(other, inbound)).cloned().collect();
         *self.inbound.borrow_mut() = rest;

@@ -18,11 +18,13 @@ pub(crate) struct Inbound {
     pub(crate) bell: Bell,
     /// No more will come: what is there is still to be taken.
     pub(crate) ended: Cell<bool>,
+    /// Nothing more is taken.
+    pub(crate) forgotten: Cell<bool>,
 }
 
 impl Inbound {
     pub(crate) fn new(from: Rank, queue: Mailbag, bell: Bell) -> Self {
-        Self { from, queue: RefCell::new(Incoming::new(queue)), bell, ended: Cell::new(false) }
+        Self { from, queue: RefCell::new(Incoming::new(queue)), bell, ended: Cell::new(false), forgotten: Cell::new(false) }
     }
 
     pub(crate) fn from(&self) -> Rank {
@@ -42,9 +44,12 @@ impl Inbound {
         self.queue.try_borrow_mut().is_ok_and(|mut queue| matches!(queue.peek(), Ok(None)))
     }
 
-    /// The queue, unless its next message is being looked at.
+    /// The queue, unless its next message is being looked at, or it was forgotten.
     #[inline]
     pub(crate) fn queue(&self) -> Option<Queue<'_>> {
+        if self.forgotten.get() {
+            return None;
+        }
         self.queue.try_borrow_mut().ok()
     }
 
