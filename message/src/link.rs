@@ -7,6 +7,7 @@ use crate::member::{Member, News, Roster};
 use crate::wire::{self, Opened, Request, VERSION};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use upcall_os::bell::Bell;
@@ -60,10 +61,10 @@ impl Link {
         connection.send(&bytes, &[queue.as_fd(), bell.as_fd()]).map_err(|_| SendError::Ended { rank })?;
         point(Point::MemberBrought);
         let clapper = Clapper::current().map_err(failed)?;
-        let far = Arc::new(FarEnd { connection, rank, member: Arc::downgrade(member) });
+        let far = Arc::new(FarEnd { connection, rank, member: Arc::downgrade(member), answered: AtomicBool::new(false) });
         // Until it has said where it sleeps each message would ring. Who is stopped does not answer, so this does not wait for long.
         let ringer = match far.connection.receive_within(EAGER, ANSWER) {
-            Ok(Received::Message(message)) => Some(said(message).map_err(unreachable)?),
+            Ok(Received::Message(message)) => Some(far.said(message).map_err(unreachable)?),
             Ok(Received::Nothing) => None,
             Ok(Received::Closed) | Err(_) => return Err(SendError::Ended { rank }),
         };
@@ -129,15 +130,21 @@ struct FarEnd {
     connection: Connection,
     rank: Rank,
     member: Weak<Member>,
+    /// It answers once: each answer takes memory here.
+    answered: AtomicBool,
 }
 
 impl FarEnd {
+    fn said(&self, message: Message) -> Result<Ringer, String> {
+        if self.answered.swap(true, Ordering::Relaxed) { Err("it answers more than once".into()) } else { said(message) }
+    }
+
     /// False when there is no more to hear.
     fn hear(&self, member: &Member) -> bool {
         // It answers once, so there is no more to hear than this and the end.
         for _ in 0..2 {
             match self.connection.receive() {
-                Ok(Received::Message(message)) => match said(message) {
+                Ok(Received::Message(message)) => match self.said(message) {
                     Ok(ringer) => member.tell(News::Reads(self.rank, ringer)),
                     Err(why) => {
                         member.tell(News::Refuses(self.rank, why));
