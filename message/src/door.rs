@@ -13,10 +13,14 @@ use upcall_os::socket::{Connection, Listener, Message, Peer, Received};
 use upcall_shm::mailbag::Mailbag;
 use upcall_transfer::Domain;
 use upcall_transfer::clerk::Watched;
+use upcall_transfer::domain::MOST_POSTS;
 use upcall_transfer::post::Post;
 
-/// The most connections of one process: one for each member there, and those that ask to be one.
-const MOST_CONNECTIONS: usize = 2 * crate::MOST_MEMBERS;
+/// The most connections of one process: two for each member that it can be, one to ask and one to bring a queue. Each takes two descriptors.
+const MOST_CONNECTIONS: usize = 2 * MOST_POSTS as usize;
+
+/// So many wait at a door at most; the kernel has room for one more than it was asked for.
+const ALL: usize = 1025;
 
 /// So many are let in, or heard, before others have their turn with the clerk.
 const TURN: usize = 16;
@@ -28,7 +32,7 @@ pub(crate) struct AtDoor {
 }
 
 impl AtDoor {
-    /// Lets in those who wait, `most` of them.
+    /// Lets in those who wait, so many at most.
     fn accept(&self, most: usize) {
         let Some(member) = self.member.upgrade() else { return };
         let own = upcall_os::socket::own_user();
@@ -37,7 +41,7 @@ impl AtDoor {
                 Ok(Some(connection)) => {
                     // Who has ended already is known no more, and of no use.
                     let Ok(peer) = connection.peer() else { continue };
-                    if peer.uid == own && member.guests_of(peer.pid) < MOST_CONNECTIONS {
+                    if peer.uid == own && member.forming.expects(peer.pid) && self.has_room_for(&member, peer.pid) {
                         let here = self.member.clone();
                         let new =
                             |me: &Weak<_>| Guest { me: me.clone(), connection, peer, member: here, brought: Mutex::default() };
@@ -49,6 +53,15 @@ impl AtDoor {
                 Err(_) => return std::thread::sleep(std::time::Duration::from_millis(10)),
             }
         }
+    }
+
+    fn has_room_for(&self, member: &Member, pid: u32) -> bool {
+        let has_room = || member.guests_of(pid) < MOST_CONNECTIONS;
+        if !has_room() {
+            // Those that are closed already are only not looked at yet.
+            member.see_off_guests_of(pid);
+        }
+        has_room()
     }
 }
 
@@ -157,6 +170,11 @@ pub(crate) struct Brought {
 }
 
 impl Brought {
+    /// By whom, and whether it can be one.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        (self.version == VERSION && self.descriptors.len() == 2).then(|| self.guest.pid())
+    }
+
     /// Takes the queue in, and answers. False to hang up.
     pub(crate) fn open(self, member: &Member, roster: &Roster) -> bool {
         let guest = self.guest.clone();
@@ -246,7 +264,7 @@ impl Watched for AtEnd {
     fn happened(&self, _hung_up: bool) -> bool {
         if let Some(member) = self.door.member.upgrade() {
             // What it has brought before comes before the news of its end.
-            self.door.accept(MOST_CONNECTIONS);
+            self.door.accept(ALL);
             member.attend_guests_of(self.pid);
             member.tell(News::Ended(self.rank));
         }

@@ -19,6 +19,7 @@ use upcall_os::poll::Report;
 use upcall_os::process;
 use upcall_os::socket::{Connection, Received};
 use upcall_transfer::Pacing;
+use upcall_transfer::domain::MOST_POSTS;
 use upcall_transfer::names::{self, Leader, Whose};
 use upcall_transfer::post::Post;
 
@@ -175,9 +176,11 @@ impl Joining {
             Welcome::Refused(reason) => Err(self.refused(reason)),
             Welcome::Formed { group, rank, members } => {
                 let rank = rank as usize;
-                let own = members.get(rank).is_some_and(|own| own.pid == std::process::id());
-                let plain = |listed: &Listed| names::is_member(&listed.socket);
-                if members.len() != self.size || !own || !members.iter().all(plain) {
+                let socket = member.socket.file_name().and_then(|name| name.to_str());
+                let own = members.get(rank).is_some_and(|own| own.pid == std::process::id() && Some(&*own.socket) == socket);
+                let plain = |listed: &Listed| names::is_member(&listed.socket, listed.pid);
+                let asked = self.rank.is_none_or(|asked| asked == rank);
+                if members.len() != self.size || !own || !asked || !members.iter().all(plain) {
                     return Err(self.refused("a list of members that cannot be true".into()));
                 }
                 Ok(member.forming.formed(Roster { group, rank, members }, member))
@@ -332,6 +335,9 @@ impl Forming {
             return Err(Some(format!("it is to have {} members, and this process expects {}", leading.size, asks.size)));
         }
         leading.check_kinds(asks.kinds).map_err(Some)?;
+        if leading.applicants.iter().any(|other| Arc::ptr_eq(&other.guest, guest)) {
+            return Err(Some("it has asked before".into()));
+        }
         let rank = asks.rank.map(|rank| rank as usize);
         if let Some(rank) = rank {
             if rank >= leading.size {
@@ -343,8 +349,8 @@ impl Forming {
                 return Err(Some(format!("rank {rank} is taken by process {pid}")));
             }
         }
-        if !names::is_member(asks.socket) {
-            return Err(Some(format!("{:?} is no socket of a member", asks.socket)));
+        if !names::is_member(asks.socket, guest.pid()) {
+            return Err(Some(format!("{:?} is no socket of a member of process {}", asks.socket, guest.pid())));
         }
         let listed = Listed::of(guest.pid(), asks.socket.into());
         leading.applicants.push(Applicant { guest: guest.clone(), rank, listed });
@@ -380,16 +386,26 @@ impl Forming {
         roster
     }
 
+    /// Whether a process can be of this group.
+    pub(crate) fn expects(&self, pid: u32) -> bool {
+        match &self.locked().stage {
+            Stage::Formed { roster, .. } => roster.members.iter().any(|listed| listed.pid == pid),
+            _ => true,
+        }
+    }
+
     /// A member brings its queue. False to hang up.
     pub(crate) fn bring(&self, brought: Brought, member: &Member) -> bool {
         let mut state = self.locked();
         let Stage::Formed { roster, .. } = &state.stage else {
-            // Honest ones bring one each. Those of members that have ended since count: what they have sent is taken all the same.
-            let room = state.early.len() < MOST_MEMBERS;
-            if room {
+            // Whoever brings it has descriptors kept here. A process is so many members at most.
+            let Some(pid) = brought.pid() else { return false };
+            let of_process = state.early.iter().filter(|other| other.pid() == Some(pid)).count();
+            let kept = of_process < usize::from(MOST_POSTS) && state.early.len() < MOST_MEMBERS;
+            if kept {
                 state.early.push(brought);
             }
-            return room;
+            return kept;
         };
         let roster = roster.clone();
         drop(state);

@@ -160,6 +160,14 @@ impl Member {
         }
     }
 
+    /// Is done with those of a process that have hung up.
+    pub(crate) fn see_off_guests_of(&self, pid: u32) {
+        let guests: Vec<_> = locked(&self.guests).iter().filter(|guest| guest.pid() == pid).cloned().collect();
+        for guest in guests.into_iter().filter(|guest| !guest.attend()) {
+            self.lost(&guest);
+        }
+    }
+
     /// Is no member any more.
     pub(crate) fn leave(&self) {
         if let Ok(clerk) = Clerk::current() {

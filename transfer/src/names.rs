@@ -248,10 +248,10 @@ pub fn lead_or_follow(group: &str, member: &Path) -> Result<Leader, NotEntered> 
     }
 }
 
-/// Whether this is how the socket of a member may be called.
-pub fn is_member(socket: &str) -> bool {
+/// Whether this is how the socket of a member may be called that is this process.
+pub fn is_member(socket: &str, pid: u32) -> bool {
     let rest = socket.strip_prefix(Whose::Member.prefix());
-    rest.is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.'))
+    rest.is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.')) && process_of(Path::new(socket)) == pid
 }
 
 /// The member with this socket takes nobody in any more.
