@@ -12,6 +12,7 @@ mod exhausted;
 mod faults;
 mod hand_off;
 mod hostile_client;
+mod hostile_members;
 mod hostile_seeded;
 mod hostile_server;
 mod idle;

@@ -1,0 +1,185 @@
+//! An honest member of a group, for tests with hostile ones: it does what it is told, one line in, one line out. Numbers go to each member, in order; who takes them counts what is missing, doubled or out of order as
+//! wrong, and keeps what is said of whom.
+#![forbid(unsafe_code)]
+
+use std::cell::RefCell;
+use std::io::BufRead;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use upcall::message::{Event, Group, Handlers, Joining, Kind, Pacing, Rank, SendError};
+use upcall_tests::client::say;
+
+type Outcome = Result<Vec<String>, Box<dyn std::error::Error>>;
+
+/// So long a member waits for what is to come.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+struct Honest {
+    group: Group,
+    number: Kind<[u64; 2]>,
+    text: Kind<str>,
+    seen: Rc<RefCell<Seen>>,
+    /// By rank: the next number to send.
+    next: Vec<u64>,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// By rank: how many numbers were taken, and how many of them were not the next one.
+    taken: Vec<u64>,
+    wrong: Vec<u64>,
+    events: Vec<Event>,
+}
+
+fn main() {
+    // Nothing of a test outlives it.
+    if let Err(error) = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)) {
+        eprintln!("upcall-honest: would outlive its test: {error}");
+    }
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let mut honest = match Honest::join(&words) {
+        Ok(honest) => honest,
+        Err(error) => return say(Err(error)),
+    };
+    say(Ok(vec![honest.group.rank().to_string()]));
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        say(honest.obey(&words));
+    }
+}
+
+/// GROUP SIZE RANK [OPTIONS]; a rank of `-` is any.
+impl Honest {
+    fn join(words: &[String]) -> Result<Self, Box<dyn std::error::Error>> {
+        let [name, size, rank, options @ ..] = words else { return Err("GROUP SIZE RANK [OPTIONS]".into()) };
+        let size: usize = size.parse()?;
+        let mut joining = Joining::new(name, size).within(PATIENCE);
+        if rank != "-" {
+            joining = joining.rank(rank.parse()?);
+        }
+        for option in options {
+            joining = match option.split_once('=').unwrap_or((option, "")) {
+                ("within", ms) => joining.within(Duration::from_millis(ms.parse()?)),
+                ("sleep", _) => joining.pacing(Pacing::Sleep),
+                _ => return Err(format!("unknown option {option:?}").into()),
+            };
+        }
+        let mut handlers = Handlers::new();
+        let number: Kind<[u64; 2]> = handlers.kind("number");
+        let text: Kind<str> = handlers.kind("text");
+        let words: Kind<[u64]> = handlers.kind("words");
+        let nested: Kind<()> = handlers.kind("nested");
+        let seen = Rc::new(RefCell::new(Seen { taken: vec![0; size], wrong: vec![0; size], events: Vec::new() }));
+        handlers.on(number, {
+            let seen = seen.clone();
+            move |_, from, [number, twice]| {
+                let mut seen = seen.borrow_mut();
+                if (number, twice) != (seen.taken[from], number.wrapping_mul(2)) {
+                    seen.wrong[from] += 1;
+                }
+                seen.taken[from] += 1;
+            }
+        });
+        handlers.on(text, |_, _, text| assert!(text.len() <= 1 << 16));
+        handlers.on(words, |_, _, words| assert!(words.len() <= 1 << 13));
+        // What waits is taken in between, and what happened meanwhile is noticed there.
+        handlers.on(nested, |group, _, ()| {
+            std::thread::sleep(Duration::from_millis(300));
+            group.poll();
+        });
+        Ok(Self { group: joining.join(handlers)?, number, text, seen, next: vec![0; size] })
+    }
+
+    fn obey(&mut self, words: &[&str]) -> Outcome {
+        match words {
+            // So many numbers to one. How many were sent, and what went wrong then.
+            ["send", to, count] => {
+                let to = to.parse()?;
+                let (mut sent, mut failed) = (0_u64, None);
+                for _ in 0..count.parse()? {
+                    if let Err(error) = self.send(to) {
+                        failed = Some(error);
+                        break;
+                    }
+                    sent += 1;
+                }
+                self.poll();
+                let failed = failed.map_or(String::new(), |error| format!("{error:?}").replace(' ', ""));
+                Ok(vec![sent.to_string(), failed])
+            }
+            // The same, a long one each time.
+            ["pour", to, count] => {
+                let (to, long) = (to.parse()?, "x".repeat(12_000));
+                let sent: Result<(), _> = (0..count.parse()?).try_for_each(|_: u64| self.group.send(to, self.text, &long));
+                Ok(vec![sent.map_or_else(|error| format!("{error:?}").replace(' ', ""), |()| String::new())])
+            }
+            // So many to one and so many from it, at the same time. The longest time without any, in ms.
+            ["exchange", with, count] => self.exchange(with.parse()?, count.parse()?),
+            // Polls and waits for so many ms. How often it came round, and how much longer it took.
+            ["endure", ms] => self.endure(Duration::from_millis(ms.parse()?)),
+            // What is known of a member: taken, wrong, and what happened to it.
+            ["about", rank] => {
+                self.poll();
+                let (rank, seen): (Rank, _) = (rank.parse()?, self.seen.borrow());
+                let mut words = vec![seen.taken[rank].to_string(), seen.wrong[rank].to_string()];
+                words.extend(seen.events.iter().filter_map(|event| match event {
+                    Event::Ended { rank: of } if *of == rank => Some("ended".into()),
+                    Event::Violation { rank: of, what } if *of == rank => Some(format!("violation:{}", what.replace(' ', "-"))),
+                    _ => None,
+                }));
+                Ok(words)
+            }
+            _ => Err(format!("unknown command {words:?}").into()),
+        }
+    }
+
+    fn send(&mut self, to: Rank) -> Result<(), SendError> {
+        let number = self.next[to];
+        self.group.send(to, self.number, &[number, number.wrapping_mul(2)])?;
+        self.next[to] += 1;
+        Ok(())
+    }
+
+    fn poll(&self) -> usize {
+        let done = self.group.poll();
+        while let Some(event) = self.group.event() {
+            self.seen.borrow_mut().events.push(event);
+        }
+        done
+    }
+
+    fn exchange(&mut self, with: Rank, count: u64) -> Outcome {
+        let (until, mut sent) = (self.seen.borrow().taken[with] + count, 0);
+        let (mut last, mut longest, mut before) = (Instant::now(), Duration::ZERO, 0);
+        loop {
+            let taken = self.seen.borrow().taken[with];
+            if taken != before {
+                (longest, last, before) = (longest.max(last.elapsed()), Instant::now(), taken);
+            }
+            if sent == count && taken >= until {
+                return Ok(vec![longest.as_millis().to_string()]);
+            }
+            if last.elapsed() > PATIENCE {
+                return Err(format!("sent {sent}, taken {taken} of {until}; {:?}", self.seen.borrow().events).into());
+            }
+            if sent < count {
+                self.send(with)?;
+                sent += 1;
+            }
+            if self.poll() == 0 && sent == count {
+                self.group.wait(Some(Duration::from_millis(100)));
+            }
+        }
+    }
+
+    fn endure(&self, time: Duration) -> Outcome {
+        let (start, mut rounds) = (Instant::now(), 0_u64);
+        while let Some(left) = time.checked_sub(start.elapsed()) {
+            self.poll();
+            self.group.wait(Some(left));
+            rounds += 1;
+        }
+        self.poll();
+        Ok(vec![rounds.to_string(), (start.elapsed() - time).as_millis().to_string()])
+    }
+}
