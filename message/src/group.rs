@@ -235,7 +235,11 @@ impl Group {
                     return Ok(());
                 }
                 Err(Refused::TooLong { most }) => return Err(SendError::TooLong { most }),
-                Err(Refused::Violation) => *outward = Outward::Closed(Why::Violation),
+                Err(Refused::Violation) => {
+                    *outward = Outward::Closed(Why::Violation);
+                    let what = Refused::Violation.to_string();
+                    self.happened(Event::Violation { rank: to, what });
+                }
                 Err(Refused::Full) => {
                     let progress = link.queue.progress();
                     match link.flow.full(Instant::now(), progress) {
@@ -466,7 +470,12 @@ impl Group {
         self.events.borrow_mut().pop_front()
     }
 
+    /// Each member is lost once.
     fn happened(&self, event: Event) {
+        let (Event::Ended { rank } | Event::Violation { rank, .. }) = event;
+        if self.lost(rank).is_some() {
+            return;
+        }
         self.lost.borrow_mut().push(event.clone());
         self.events.borrow_mut().push_back(event);
     }
@@ -516,7 +525,11 @@ impl Group {
     }
 
     fn ended(&self, rank: Rank) {
-        let before = std::mem::replace(&mut *self.links[rank].borrow_mut(), Outward::Closed(Why::Ended));
+        let outward = &mut *self.links[rank].borrow_mut();
+        // Who was left for another reason was left for that.
+        if !matches!(outward, Outward::Closed(_)) {
+            *outward = Outward::Closed(Why::Ended);
+        }
         let inbound = self.inbound().iter().find(|inbound| inbound.from() == rank).cloned();
         match inbound {
             // The event comes after what it had sent.
@@ -525,10 +538,7 @@ impl Group {
                 self.nothing_there(&inbound);
             }
             // It is told once.
-            None if !matches!(before, Outward::Closed(Why::Ended)) => {
-                self.happened(Event::Ended { rank });
-            }
-            None => {}
+            None => self.happened(Event::Ended { rank }),
         }
     }
 }

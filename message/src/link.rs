@@ -61,7 +61,13 @@ impl Link {
         connection.send(&bytes, &[queue.as_fd(), bell.as_fd()]).map_err(|_| SendError::Ended { rank })?;
         point(Point::MemberBrought);
         let clapper = Clapper::current().map_err(failed)?;
-        let far = Arc::new(FarEnd { connection, rank, member: Arc::downgrade(member), answered: AtomicBool::new(false) });
+        let far = Arc::new(FarEnd {
+            connection,
+            rank,
+            member: Arc::downgrade(member),
+            answered: AtomicBool::new(false),
+            left: AtomicBool::new(false),
+        });
         // Until it has said where it sleeps each message would ring. Who is stopped does not answer, so this does not wait for long.
         let ringer = match far.connection.receive_within(EAGER, ANSWER) {
             Ok(Received::Message(message)) => Some(far.said(message).map_err(unreachable)?),
@@ -106,7 +112,8 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // The receiver has what was sent, and learns that no more comes.
+        // The receiver has what was sent, and learns that no more comes. What our own clerk sees of it is nobody's end.
+        self.far.left.store(true, Ordering::Relaxed);
         self.far.connection.shut_down();
     }
 }
@@ -132,6 +139,8 @@ struct FarEnd {
     member: Weak<Member>,
     /// It answers once: each answer takes memory here.
     answered: AtomicBool,
+    /// This side has closed it.
+    left: AtomicBool,
 }
 
 impl FarEnd {
@@ -153,7 +162,9 @@ impl FarEnd {
                 },
                 Ok(Received::Nothing) => return true,
                 Ok(Received::Closed) | Err(_) => {
-                    member.tell(News::Ended(self.rank));
+                    if !self.left.load(Ordering::Relaxed) {
+                        member.tell(News::Ended(self.rank));
+                    }
                     return false;
                 }
             }

@@ -78,9 +78,16 @@ const WORDS: u16 = 2;
 const NESTED: u16 = 3;
 
 fn kinds() -> Vec<(String, String)> {
-    [("number", "[u64; 2]"), ("text", "text"), ("words", "words"), ("nested", "()")]
-        .map(|(name, of)| (name.into(), of.into()))
-        .into()
+    [
+        ("number", "[u64; 2]"),
+        ("text", "text"),
+        ("words", "words"),
+        ("nested", "()"),
+        ("upcall:came", "u8"),
+        ("upcall:broken", "u32"),
+    ]
+    .map(|(name, of)| (name.into(), of.into()))
+    .into()
 }
 
 fn place() -> Place {
@@ -545,7 +552,8 @@ fn a_leader_tells_of_a_group_that_cannot_be() {
     let _company = in_company();
     let place = place();
     let door = lead(&place);
-    let cases: [(&str, fn(&mut u32, &mut Vec<Listed>)); 13] = [
+    type Change = fn(&mut u32, &mut Vec<Listed>);
+    let cases: [(&str, Change); 13] = [
         ("one member less", |_, members| drop(members.remove(0))),
         ("one more", |_, members| members.push(members[0].clone())),
         ("none", |_, members| members.clear()),
@@ -701,7 +709,7 @@ const FAULTS: [(&str, Fault, &str); 23] = [
     ("a word too long", |queue| queue.put(0, &[header(TEXT, 2048 * 8, 0)]), "does-not-fit"),
     ("the second message first", |queue| queue.put(0, &[header(NUMBER, 16, 1)]), "not-the-next"),
     ("the same one twice", |queue| queue.put(0, &[header(NUMBER, 16, 0), 0, 0, header(NUMBER, 16, 0)]), "not-the-next"),
-    ("a kind too many", |queue| queue.put(0, &[header(4, 0, 0)]), "kind-4"),
+    ("a kind too many", |queue| queue.put(0, &[header(6, 0, 0)]), "kind-6"),
     ("the last kind", |queue| queue.put(0, &[header(u16::MAX, 0, 0)]), "kind-65535"),
     ("a number of one word", |queue| queue.put(0, &[header(NUMBER, 8, 0)]), "does-not-carry"),
     ("a number of three words", |queue| queue.put(0, &[header(NUMBER, 24, 0)]), "does-not-carry"),
@@ -985,9 +993,9 @@ impl Taken {
     }
 }
 
-/// Whether a receiver was found out. Its queue is closed then, so that it may be called ended by the next look: the violation is not kept.
+/// Whether a receiver was found out.
 fn found_out(error: &str, rank: usize) -> bool {
-    error == format!("Violation{{rank:{rank}}}") || error == format!("Ended{{rank:{rank}}}")
+    error == format!("Violation{{rank:{rank}}}")
 }
 
 /// What came of `send`: how many were sent, and the error.
@@ -1013,7 +1021,7 @@ fn a_receiver_lies_about_what_it_has_taken() {
     let send = |scene: &mut Scene, at: usize, count: u64| sent(scene.honest[0].ask(&format!("send {} {count}", 2 + at)));
     // Too much, at home.
     taken[0].tell(DISPOSED, 1 << 40);
-    assert!(found_out(&send(&mut scene, 0, 5000).1, 2 + 0));
+    assert!(found_out(&send(&mut scene, 0, 5000).1, 2));
     taken[1].tell(DISPOSED, u64::MAX);
     assert!(found_out(&send(&mut scene, 1, 5000).1, 2 + 1));
     // Back again.
@@ -1206,7 +1214,8 @@ fn stations_that_lie() {
             scope.spawn(|| {
                 while changes && !over.load(Ordering::Relaxed) {
                     line.sleeps.fetch_add(1, Ordering::Relaxed);
-                    line.asleep.store((at < 3 || line.sleeps.load(Ordering::Relaxed) % 3 > 0) as u32, Ordering::Release);
+                    line.asleep
+                        .store((at < 3 || !line.sleeps.load(Ordering::Relaxed).is_multiple_of(3)) as u32, Ordering::Release);
                 }
             });
             scene.honest[0].say(&format!("send {} 3000", 2 + at));
