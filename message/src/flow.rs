@@ -36,6 +36,7 @@ impl Flow {
     }
 
     /// Whether nothing is to go by the direct way.
+    #[inline]
     pub(crate) fn is_always_diverted(&self) -> bool {
         self.timeout == Some(Duration::ZERO)
     }

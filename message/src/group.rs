@@ -185,8 +185,8 @@ impl Group {
         if let Some(Ok(mut outward)) = self.links.get(to).map(RefCell::try_borrow_mut)
             && let Outward::Open(link) = &mut *outward
             && link.is_read()
+            && !link.flow.is_always_diverted()
             && let Ok(draft) = link.queue.describe(kind.index, value.size())
-            && !link_always_diverts(self.timeout)
         {
             value.write(&mut Writer::new(&draft));
             point(Point::MemberDescribed);
@@ -197,7 +197,7 @@ impl Group {
         self.send_uncommonly(to, kind, value, true)
     }
 
-    /// The same, if there is room now (UDM's `sendc`). Never waits, but opens the way to a member that nothing was sent to yet.
+    /// The same, if there is room now (UDM's `sendc`). Waits for nothing but the way to a member that nothing was sent to yet.
     ///
     /// # Errors
     /// [`SendError::Full`]: there is none. If the receiver has taken nothing for as long as the group's timeout, messages are diverted to a buffer at the next try, so trying again does not go on for ever.
@@ -541,12 +541,6 @@ impl Group {
             None => self.happened(Event::Ended { rank }),
         }
     }
-}
-
-/// Whether each message is to be diverted.
-#[inline(always)]
-fn link_always_diverts(timeout: Option<Duration>) -> bool {
-    timeout == Some(Duration::ZERO)
 }
 
 impl Drop for Group {
