@@ -46,7 +46,8 @@ impl Link {
         let unreachable = |why: String| SendError::Unreachable { rank, why };
         let failed = |error: io::Error| unreachable(error.to_string());
         let listed = &roster.members[rank];
-        let connection = connect(&member.folder().join(&listed.socket)).map_err(|error| match error.kind() {
+        let path = member.folder().join(&listed.socket);
+        let connection = Connection::connect_until(&path, Instant::now() + PATIENCE).map_err(|error| match error.kind() {
             io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => SendError::Ended { rank },
             _ => unreachable(error.to_string()),
         })?;
@@ -115,19 +116,6 @@ impl Drop for Link {
         // The receiver has what was sent, and learns that no more comes. What our own clerk sees of it is nobody's end.
         self.far.left.store(true, Ordering::Relaxed);
         self.far.connection.shut_down();
-    }
-}
-
-fn connect(path: &std::path::Path) -> io::Result<Connection> {
-    let start = Instant::now();
-    loop {
-        match Connection::connect(path) {
-            // Its queue of connections is full: many open one at the same time, or it is stopped.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && start.elapsed() < PATIENCE => {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            connected => return connected,
-        }
     }
 }
 

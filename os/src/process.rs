@@ -5,9 +5,14 @@ use std::os::fd::OwnedFd;
 
 /// When a process began, in the kernel's ticks since the machine did. `None` if it has ended, or cannot be seen (/proc).
 pub fn born(pid: u32) -> Option<u64> {
+    stat(pid, 22)
+}
+
+/// A number of proc_pid_stat(5), by its place there, from the fourth on.
+pub(crate) fn stat(pid: u32, place: usize) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second word is the program's name in parentheses, which may hold anything; this is the 22nd.
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+    // The second word is the program's name in parentheses, which may hold anything; what follows begins with the third.
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(place - 3)?.parse().ok()
 }
 
 /// A descriptor that becomes readable when the process ends; `None` if that process, the one which began then, has ended already or cannot be seen.

@@ -4,6 +4,7 @@
 //! (`SO_PEERCRED`, `SO_PEERPIDFD`), so a peer cannot choose it, and the pidfd stays right when the process number is reused.
 
 use crate::closer;
+use crate::process;
 use crate::processor::{self, Processors};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{
@@ -148,6 +149,21 @@ impl Connection {
         let socket = seqpacket()?;
         net::connect(&socket, &SocketAddrUnix::new(path)?)?;
         Ok(Self(socket))
+    }
+
+    /// The same, and waits until `deadline` for a place in a full queue: who listens is busy with others, or stopped. Blocks the kernel thread meanwhile.
+    ///
+    /// # Errors
+    /// As [`Connection::connect`]; `EAGAIN`: its queue was full until then.
+    pub fn connect_until(path: &Path, deadline: Instant) -> io::Result<Self> {
+        loop {
+            match Self::connect(path) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                connected => return connected,
+            }
+        }
     }
 
     /// Two connected ends, for tests.
@@ -343,15 +359,13 @@ pub fn has_ended(pidfd: impl AsFd) -> bool {
 pub fn is_ending(pid: u32) -> bool {
     const EXITING: u64 = 0x4; // PF_EXITING of linux/sched.h, in the ninth word of proc_pid_stat(5)
     const KILL: u64 = 1 << (9 - 1);
-    let read = |file| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
-    // The second word is the program's name in parentheses, which may hold anything.
-    let exiting = read("stat").rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(6)?.parse().ok());
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let pending = |line: &str| {
         let mask = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"))?;
         u64::from_str_radix(mask.trim(), 16).ok()
     };
-    exiting.is_some_and(|flags: u64| flags & EXITING != 0)
-        || read("status").lines().filter_map(pending).any(|mask| mask & KILL != 0)
+    process::stat(pid, 9).is_some_and(|flags| flags & EXITING != 0)
+        || status.lines().filter_map(pending).any(|mask| mask & KILL != 0)
 }
 
 #[cfg(all(test, not(miri)))]

@@ -307,13 +307,7 @@ fn ask_once(shown: &str, socket: &Path, request: ClientRequest) -> Result<(Peer,
 }
 
 fn connect(name: &str, socket: &Path, deadline: Instant) -> Result<(Connection, Peer), BindError> {
-    let mut connection = Connection::connect(socket);
-    // The server's queue is full: it is busy with other binders, or stopped.
-    while connection.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(1));
-        connection = Connection::connect(socket);
-    }
-    let connection = connection.map_err(|error| match error.kind() {
+    let connection = Connection::connect_until(socket, deadline).map_err(|error| match error.kind() {
         io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
             crate::names::sweep();
             BindError::ServerGone { name: name.into() }
