@@ -56,7 +56,7 @@ impl AtDoor {
     }
 
     fn has_room_for(&self, member: &Member, pid: u32) -> bool {
-        let has_room = || member.guests_of(pid) < MOST_CONNECTIONS;
+        let has_room = || member.guests_of(pid).len() < MOST_CONNECTIONS;
         if !has_room() {
             // Those that are closed already are only not looked at yet.
             member.see_off_guests_of(pid);
@@ -108,9 +108,9 @@ impl Guest {
         self.connection.shut_down();
     }
 
-    /// Tells an applicant what became of it. Whether it could be told.
-    pub(crate) fn welcome(&self, welcome: &Welcome) -> bool {
-        wire::pack(welcome).and_then(|bytes| self.connection.send(&bytes, &[])).is_ok()
+    /// Tells an applicant what became of it. Who cannot be told has ended.
+    pub(crate) fn welcome(&self, welcome: &Welcome) {
+        let _ = wire::pack(welcome).and_then(|bytes| self.connection.send(&bytes, &[]));
     }
 
     /// Attends to what it has sent. False if it is gone.
@@ -265,7 +265,7 @@ impl Watched for AtEnd {
         if let Some(member) = self.door.member.upgrade() {
             // What it has brought before comes before the news of its end.
             self.door.accept(ALL);
-            member.attend_guests_of(self.pid);
+            member.guests_of(self.pid).iter().for_each(|guest| _ = guest.attend());
             member.tell(News::Ended(self.rank));
         }
         // Who was killed has left it.

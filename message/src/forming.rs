@@ -15,7 +15,6 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use upcall_os::fault::{Point, point};
-use upcall_os::poll::Report;
 use upcall_os::process;
 use upcall_os::socket::{Connection, Received};
 use upcall_transfer::Pacing;
@@ -92,7 +91,7 @@ impl Joining {
         let member = Member::new(socket, post);
         let entered = Entered(&member);
         let door = Arc::new(AtDoor { listener, member: Arc::downgrade(&member) });
-        member.watch(door.clone(), Report::WhileReadable).map_err(unable("the clerk's thread"))?;
+        member.watch(door.clone()).map_err(unable("the clerk's thread"))?;
         point(Point::MemberForms);
         let roster = self.find_others(&member, &handlers)?;
         std::mem::forget(entered);
@@ -317,7 +316,6 @@ impl Forming {
         let group = new_id();
         point(Point::MemberFormsAll);
         for (applicant, &rank) in leading.applicants.iter().zip(&ranks) {
-            // Who cannot be told has ended, as all will learn.
             applicant.guest.welcome(&Welcome::Formed { group, rank: rank as u32, members: members.clone() });
         }
         Ok(self.formed(Roster { group, rank: ranks[size - 1], members }, member))

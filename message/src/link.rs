@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
 use upcall_os::fault::{Point, point};
-use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Message, Received};
 use upcall_shm::direct::Outgoing;
 use upcall_shm::mailbag::Mailbag;
@@ -75,7 +74,7 @@ impl Link {
             Ok(Received::Nothing) => None,
             Ok(Received::Closed) | Err(_) => return Err(SendError::Ended { rank }),
         };
-        member.watch(far.clone(), Report::WhileReadable).map_err(failed)?;
+        member.watch(far.clone()).map_err(failed)?;
         let (mut queue, flow) = (Outgoing::new(queue), Flow::new(timeout));
         if flow.is_always_diverted() {
             queue.stay_diverted();
@@ -138,26 +137,17 @@ impl FarEnd {
 
     /// False when there is no more to hear.
     fn hear(&self, member: &Member) -> bool {
-        // It answers once, so there is no more to hear than this and the end.
-        for _ in 0..2 {
-            match self.connection.receive() {
-                Ok(Received::Message(message)) => match self.said(message) {
-                    Ok(ringer) => member.tell(News::Reads(self.rank, ringer)),
-                    Err(why) => {
-                        member.tell(News::Refuses(self.rank, why));
-                        return false;
-                    }
-                },
-                Ok(Received::Nothing) => return true,
-                Ok(Received::Closed) | Err(_) => {
-                    if !self.left.load(Ordering::Relaxed) {
-                        member.tell(News::Ended(self.rank));
-                    }
-                    return false;
-                }
-            }
-        }
-        true
+        let (news, more) = match self.connection.receive() {
+            Ok(Received::Message(message)) => match self.said(message) {
+                Ok(ringer) => (News::Reads(self.rank, ringer), true),
+                Err(why) => (News::Refuses(self.rank, why), false),
+            },
+            Ok(Received::Nothing) => return true,
+            Ok(Received::Closed) | Err(_) if self.left.load(Ordering::Relaxed) => return false,
+            Ok(Received::Closed) | Err(_) => (News::Ended(self.rank), false),
+        };
+        member.tell(news);
+        more
     }
 }
 

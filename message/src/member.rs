@@ -6,9 +6,11 @@ use crate::forming::Forming;
 use crate::inbound::Inbound;
 use crate::wire::{GroupId, Listed};
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use upcall_os::bell::Bell;
 use upcall_os::poll::Report;
 use upcall_os::process;
 use upcall_shm::mailbag::Mailbag;
@@ -78,10 +80,10 @@ impl Member {
     }
 
     /// Has the clerk watch something for as long as this is a member.
-    pub(crate) fn watch(&self, watched: Arc<dyn Watched>, report: Report) -> std::io::Result<u64> {
-        let key = Clerk::current()?.watch(watched, report)?;
+    pub(crate) fn watch(&self, watched: Arc<dyn Watched>) -> io::Result<()> {
+        let key = Clerk::current()?.watch(watched, Report::WhileReadable)?;
         locked(&self.keys).push(key);
-        Ok(key)
+        Ok(())
     }
 
     pub(crate) fn tell(&self, news: News) {
@@ -104,7 +106,7 @@ impl Member {
     /// Lets in who has connected.
     pub(crate) fn admit(&self, guest: Arc<Guest>) {
         locked(&self.guests).push(guest.clone());
-        if self.watch(guest.clone(), Report::WhileReadable).is_err() {
+        if self.watch(guest.clone()).is_err() {
             self.lost(&guest);
         }
     }
@@ -122,13 +124,13 @@ impl Member {
         }
     }
 
-    /// How many connections a process has here.
-    pub(crate) fn guests_of(&self, pid: u32) -> usize {
-        locked(&self.guests).iter().filter(|guest| guest.pid() == pid).count()
+    /// Those who have connected from a process.
+    pub(crate) fn guests_of(&self, pid: u32) -> Vec<Arc<Guest>> {
+        locked(&self.guests).iter().filter(|guest| guest.pid() == pid).cloned().collect()
     }
 
-    /// Takes a queue that another member brought. Returns what to answer.
-    pub(crate) fn take_in(&self, from: Rank, queue: Mailbag, bell: upcall_os::bell::Bell) -> std::io::Result<()> {
+    /// Takes a queue that another member brought.
+    pub(crate) fn take_in(&self, from: Rank, queue: Mailbag, bell: Bell) -> io::Result<()> {
         self.post.add(&bell)?;
         self.tell(News::Brought(Inbound::new(from, queue, bell)));
         Ok(())
@@ -145,25 +147,16 @@ impl Member {
             match process::open(listed.pid, listed.born) {
                 Some(pidfd) => {
                     let end = AtEnd { pidfd, rank, pid: listed.pid, socket, door: door.clone() };
-                    let _ = self.watch(Arc::new(end), Report::WhileReadable);
+                    let _ = self.watch(Arc::new(end));
                 }
                 None => self.tell(News::Ended(rank)),
             }
         }
     }
 
-    /// Attends to what those of a process have sent, all of it.
-    pub(crate) fn attend_guests_of(&self, pid: u32) {
-        let guests: Vec<_> = locked(&self.guests).iter().filter(|guest| guest.pid() == pid).cloned().collect();
-        for guest in guests {
-            guest.attend();
-        }
-    }
-
     /// Is done with those of a process that have hung up.
     pub(crate) fn see_off_guests_of(&self, pid: u32) {
-        let guests: Vec<_> = locked(&self.guests).iter().filter(|guest| guest.pid() == pid).cloned().collect();
-        for guest in guests.into_iter().filter(|guest| !guest.attend()) {
+        for guest in self.guests_of(pid).into_iter().filter(|guest| !guest.attend()) {
             self.lost(&guest);
         }
     }

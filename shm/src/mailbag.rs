@@ -124,11 +124,6 @@ impl Mailbag {
     fn place(number: u64) -> usize {
         SEGMENTS_AT + (number % Self::SEGMENTS) as usize * SEGMENT_BYTES
     }
-
-    /// The memory that it takes of the machine's, in bytes.
-    pub fn allocated(&self) -> u64 {
-        self.file.allocated()
-    }
 }
 
 impl AsFd for Mailbag {

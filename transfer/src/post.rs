@@ -174,11 +174,6 @@ impl Ringer {
             clapper.ring(bell);
         }
     }
-
-    /// Whether the receiver sleeps, by its own word.
-    pub fn seems_asleep(&self) -> bool {
-        self.station.asleep(self.line)
-    }
 }
 
 #[cfg(all(test, not(miri)))]

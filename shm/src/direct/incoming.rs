@@ -40,11 +40,6 @@ impl<M: Memory> Incoming<M> {
         Self { area, next: 0, taken: 0, said: 0, longest, told: memory.told(), away: None, segments: 0, memory }
     }
 
-    /// So many messages were disposed of.
-    pub fn taken(&self) -> u64 {
-        self.taken
-    }
-
     /// Whether a message is there, or a word that leads to where one will be. One load, of a line that stays in this processor's cache until the sender writes it.
     #[inline]
     pub fn waits(&self) -> bool {

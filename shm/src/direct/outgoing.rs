@@ -49,11 +49,6 @@ impl<M: Memory> Outgoing<M> {
         (self.longest as usize - 1) * 8
     }
 
-    /// So many messages were launched.
-    pub fn sent(&self) -> u64 {
-        self.sent
-    }
-
     /// A count that grows when the receiver has told that it has taken something.
     pub fn progress(&self) -> u64 {
         self.told.disposed.load(Ordering::Acquire).wrapping_add(self.told.diverted.load(Ordering::Acquire))
