@@ -3,14 +3,14 @@
 //! By dissemination (Hensgen, Finkel and Manber, 1988): in round `r` each member tells the one `2^r` places after it, and hears of the one `2^r` before; after ⌈log2 n⌉ rounds all have heard of all. Messages of one pair come in order, so to count
 //! those of each round is enough, though some members may be at the next barrier already.
 
-use crate::error::RunError;
+use crate::error::{RunError, SendError};
 use crate::kinds::{Handlers, Kind};
 use crate::{Event, Group, Rank};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// Rounds of the largest group.
-const ROUNDS: usize = crate::MOST_MEMBERS.ilog2() as usize;
+const ROUNDS: usize = crate::MOST_MEMBERS.next_power_of_two().ilog2() as usize;
 
 /// What a member knows of its barriers.
 pub(crate) struct Barrier {
@@ -30,9 +30,11 @@ impl Barrier {
         let (came, broken) = (handlers.kind("upcall:came"), handlers.kind("upcall:broken"));
         let (heard, missing) = (Rc::new(RefCell::new([0; ROUNDS])), Rc::new(Cell::new(None)));
         let here = heard.clone();
-        handlers.on(came, move |_, _, round| {
-            // Of one that there is not, nobody waits for.
-            if let Some(count) = here.borrow_mut().get_mut(usize::from(round)) {
+        handlers.on(came, move |group, from, round| {
+            // From nobody but whom this member waits for in that round.
+            if let Some(count) = here.borrow_mut().get_mut(usize::from(round))
+                && from == awaited(group, usize::from(round))
+            {
                 *count += 1;
             }
         });
@@ -42,11 +44,19 @@ impl Barrier {
     }
 }
 
+/// Whom a member waits for in a round.
+fn awaited(group: &Group, round: usize) -> Rank {
+    // A step of a round that there is in no group of the size goes round it, too.
+    let step = (1 << round) % group.size();
+    (group.rank() + group.size() - step) % group.size()
+}
+
 impl Group {
     /// Waits until all members have come here, and runs the handlers of what comes meanwhile. Takes a message, and the time that it needs to come, for each doubling of the group.
     ///
     /// # Errors
-    /// A member has ended, or broken the protocol, before it came: then all others are told, and neither this barrier nor a later one holds. Or a message waits that has no handler: the barrier's own cannot pass those before it.
+    /// A member has ended, or broken the protocol, before it came: then all others are told, and neither this barrier nor a later one holds. Or a message waits that has no handler: the barrier's own cannot pass those before it. Or the
+    /// next member cannot be told for want of memory or descriptors here: then the others wait until this one has ended.
     pub fn barrier(&self) -> Result<(), RunError> {
         let barrier = self.barriers();
         barrier.count.set(barrier.count.get() + 1);
@@ -56,9 +66,13 @@ impl Group {
             if step >= size {
                 break;
             }
-            // Who has ended, and had passed already, needs it no more: only who is waited for is missed.
-            let _ = self.send((rank + step) % size, barrier.came, &(round as u8));
-            let awaited = (rank + size - step) % size;
+            let next = (rank + step) % size;
+            match self.send(next, barrier.came, &(round as u8)) {
+                // Who has ended, and had passed already, needs it no more: only who is waited for is missed.
+                Ok(()) | Err(SendError::Ended { .. } | SendError::Violation { .. }) => {}
+                Err(error) => return Err(RunError::Unsent { rank: next, why: error.to_string() }),
+            }
+            let awaited = awaited(self, round);
             while barrier.heard.borrow()[round] < barrier.count.get() {
                 if let Some(missing) = barrier.missing.get() {
                     return Err(RunError::Lost(Event::Ended { rank: missing }));

@@ -165,6 +165,13 @@ pub enum RunError {
         /// The kind of the message.
         kind: String,
     },
+    /// Another member cannot be told what it waits for.
+    Unsent {
+        /// The member.
+        rank: Rank,
+        /// Why, in the words of [`SendError`].
+        why: String,
+    },
 }
 
 impl fmt::Display for RunError {
@@ -172,6 +179,7 @@ impl fmt::Display for RunError {
         match self {
             Self::Lost(Event::Ended { rank }) => write!(f, "member {rank} has ended or left the group"),
             Self::Lost(Event::Violation { rank, what }) => write!(f, "member {rank} does not keep to the protocol: {what}"),
+            Self::Unsent { rank, why } => write!(f, "member {rank} cannot be told: {why}"),
             Self::Unhandled { rank, kind } => {
                 write!(f, "a message {kind:?} from member {rank} has no handler here: register one, or receive it first")
             }

@@ -29,7 +29,8 @@ fn faulty(place: &Place, arguments: &str, point: Point, act: Act) -> Party {
     place.start_with(arguments, "UPCALL_FAULT", &format!("{point}:{}", act.name()))
 }
 
-fn state(pid: u32) -> Option<char> {
+/// A process's state, by the kernel's letter.
+pub(crate) fn state(pid: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
 }

@@ -1,5 +1,6 @@
 //! Members of groups as processes: ended, stopped or killed at each labelled point, and looked away for long. Nobody else is harmed; what was sent arrives once and in order; nothing is left (UDM: D1, D10, D11).
 
+use crate::faults::state;
 use crate::{alone, in_company, place};
 use rustix::process::Signal;
 use std::time::Duration;
@@ -138,9 +139,9 @@ fn a_member_that_waits_takes_no_processor_time() {
     end(&place, members);
 }
 
-fn state(pid: u32) -> Option<char> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
+/// Waits until a member has stopped.
+fn stops(member: &Party) {
+    eventually("it stops", || if state(member.pid()) == Some('T') { Ok(()) } else { Err("it runs".into()) });
 }
 
 /// Each point with each act. The others exchange all of theirs, and what comes from the faulty one is the beginning of what it would have sent.
@@ -186,7 +187,7 @@ fn a_faulty_member(point: Point, act: Act, forms: bool, leads: bool) {
     };
     if forms {
         if act == Act::Stop {
-            eventually("it stops", || if state(faulty.pid()) == Some('T') { Ok(()) } else { Err("it runs".into()) });
+            stops(&faulty);
             faulty.signal(Signal::CONT);
             faulty.hear().expect_ok("joining after all");
         } else {
@@ -219,7 +220,7 @@ fn a_faulty_member(point: Point, act: Act, forms: bool, leads: bool) {
     settled();
     members.iter_mut().for_each(|member| member.say(&life));
     if act == Act::Stop && !forms {
-        eventually("it stops", || if state(faulty.pid()) == Some('T') { Ok(()) } else { Err("it runs".into()) });
+        stops(&faulty);
         // The others talk to each other meanwhile, and to it.
         settled();
         faulty.signal(Signal::CONT);
@@ -248,7 +249,7 @@ fn a_fault_on_leaving_a_segment(place: &Place, act: Act, mut faulty: Party, mut 
     faulty.say(&format!("take 1 {}", LIFE + 1));
     match act {
         Act::Stop => {
-            eventually("it stops", || if state(faulty.pid()) == Some('T') { Ok(()) } else { Err("it runs".into()) });
+            stops(&faulty);
             faulty.signal(Signal::CONT);
             assert_eq!(faulty.hear().numbers("taking it after all"), [LIFE + 1]);
         }
