@@ -40,12 +40,21 @@ pub struct Joining {
     patience: Duration,
     pub(crate) pacing: Pacing,
     pub(crate) timeout: Option<Duration>,
+    pub(crate) upcalls: bool,
 }
 
 impl Joining {
     /// A group of `size` members that all say this name.
     pub fn new(name: &str, size: usize) -> Self {
-        Self { name: name.into(), size, rank: None, patience: PATIENCE, pacing: Pacing::default(), timeout: Some(flow::TIMEOUT) }
+        Self {
+            name: name.into(),
+            size,
+            rank: None,
+            patience: PATIENCE,
+            pacing: Pacing::default(),
+            timeout: Some(flow::TIMEOUT),
+            upcalls: true,
+        }
     }
 
     /// Asks for a rank. Otherwise it gets one that nobody asked for.
@@ -73,6 +82,12 @@ impl Joining {
         Self { timeout, ..self }
     }
 
+    /// Whether handlers run by themselves ([upcalls](Group#upcalls)), which they do if nothing else is said and the group is joined on a virtual processor that polls. Else they run when the group is polled.
+    #[must_use]
+    pub fn upcalls(self, upcalls: bool) -> Self {
+        Self { upcalls, ..self }
+    }
+
     /// Becomes a member, and returns when all others are there. Blocks the kernel thread until then.
     ///
     /// # Errors
@@ -96,7 +111,9 @@ impl Joining {
         let roster = self.find_others(&member, &handlers)?;
         std::mem::forget(entered);
         member.watch_others(&door, &roster);
-        Ok(Group::new(member, roster, (handlers, barrier), &self))
+        let group = Group::new(member, roster, (handlers, barrier), &self);
+        group.attend_here().map_err(unable("a bell for messages"))?;
+        Ok(group)
     }
 
     fn find_others(&self, member: &Arc<Member>, handlers: &Handlers) -> Result<Arc<Roster>, JoinError> {
