@@ -41,6 +41,7 @@ pub struct Joining {
     pub(crate) pacing: Pacing,
     pub(crate) timeout: Option<Duration>,
     pub(crate) upcalls: bool,
+    pub(crate) limit: Option<u64>,
 }
 
 impl Joining {
@@ -54,6 +55,7 @@ impl Joining {
             pacing: Pacing::default(),
             timeout: Some(flow::TIMEOUT),
             upcalls: true,
+            limit: None,
         }
     }
 
@@ -80,6 +82,13 @@ impl Joining {
     #[must_use]
     pub fn timeout(self, timeout: Option<Duration>) -> Self {
         Self { timeout, ..self }
+    }
+
+    /// So many bytes at most the group buffers for members that do not take their messages, beside a segment of 1 MiB for each pair: a quarter of the machine's memory, if nothing else is said. Each member has the same share of that (all members are
+    /// to say the same limit). One that has its share in use is stopped when it sends more, until a receiver has taken some: no other member notices, and what goes the direct way is not stopped.
+    #[must_use]
+    pub fn limit(self, bytes: u64) -> Self {
+        Self { limit: Some(bytes), ..self }
     }
 
     /// Whether handlers run by themselves ([upcalls](Group#upcalls)), which they do if nothing else is said and the group is joined on a virtual processor that polls. Else they run when the group is polled.

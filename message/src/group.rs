@@ -3,7 +3,7 @@
 use crate::Rank;
 use crate::barrier::Barrier;
 use crate::error::{NothingThere, RunError, SendError};
-use crate::flow::Full;
+use crate::flow::{self, Full};
 use crate::forming::Joining;
 use crate::inbound::{Inbound, Next};
 use crate::kinds::{Handlers, Kind};
@@ -25,6 +25,9 @@ use upcall_transfer::pacer::GiveWay;
 
 /// So many messages of one sender are run before the others have their turn.
 const BATCH: usize = 64;
+
+/// Bytes of a segment.
+const SEGMENT: u64 = upcall_shm::mailbag::SEGMENT_BYTES as u64;
 
 /// What happened to another member.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +70,8 @@ pub(crate) struct Inner {
     barrier: Barrier,
     taken: Cell<u64>,
     pub(crate) upcalls: Upcalls,
+    /// So many bytes it may buffer.
+    share: u64,
 }
 
 /// The way to another member.
@@ -146,6 +151,7 @@ impl Group {
         (handlers, barrier): (Handlers, Barrier),
         joining: &Joining,
     ) -> Self {
+        let share = flow::share(joining.limit.unwrap_or_else(flow::default_limit), roster.members.len());
         let links = roster.members.iter().map(|_| RefCell::new(Outward::Unopened)).collect();
         Self(Rc::new(Inner {
             member,
@@ -161,6 +167,7 @@ impl Group {
             barrier,
             taken: Cell::new(0),
             upcalls: Upcalls::new(joining.upcalls),
+            share,
         }))
     }
 
@@ -180,7 +187,7 @@ impl Group {
     }
 
     /// Sends a message (UDM's `send`). Once this has returned it arrives, unless the receiver ends before it takes it, also if this process ends at once. Does not wait for the receiver, but for room in its queue, and then no longer than the
-    /// group's timeout; the first message to each member takes some 0.1 ms more, and 5 ms if that is stopped. May be called in a handler.
+    /// group's timeout, unless this member has buffered all that it may ([`Joining::limit`]); the first message to each member takes some 0.1 ms more, and 5 ms if that is stopped. May be called in a handler.
     ///
     /// # Errors
     /// See [`SendError`]. The end of the receiver is noticed when this process polls, or finds its queue full.
@@ -246,15 +253,31 @@ impl Group {
                     self.happened(Event::Violation { rank: to, what });
                 }
                 Err(Refused::Full) => {
-                    let progress = link.queue.progress();
-                    match link.flow.full(Instant::now(), progress) {
-                        Full::Divert => match link.queue.divert() {
+                    let (now, progress) = (Instant::now(), link.queue.progress());
+                    let diverts = link.flow.full(now, progress) == Full::Divert;
+                    let buffered = if diverts { self.buffered_beside(to, link) } else { 0 };
+                    let stopped = buffered > 0 && buffered + SEGMENT > self.0.share;
+                    if diverts && !stopped {
+                        match link.queue.divert() {
                             Ok(()) => link.flow.diverted(progress),
                             Err(_) if waits => pause = true,
                             Err(error) => return Err(SendError::NoMemory { rank: to, error }),
-                        },
-                        Full::Wait if waits => {}
-                        Full::Wait => return Err(SendError::Full),
+                        }
+                    } else if waits {
+                        let still = link.flow.still(now, progress);
+                        // What waits here nobody takes meanwhile.
+                        if still >= flow::STUCK && self.available() {
+                            link.flow.fits();
+                            let share = self.0.share;
+                            return Err(if stopped {
+                                SendError::Overflow { rank: to, buffered, share }
+                            } else {
+                                SendError::Full
+                            });
+                        }
+                        pause = still >= flow::LONG;
+                    } else {
+                        return Err(SendError::Full);
                     }
                 }
             }
@@ -262,10 +285,27 @@ impl Group {
             // Who sends to us waits for room too, perhaps.
             self.safe_point();
             if std::mem::take(&mut pause) {
-                std::thread::sleep(Duration::from_millis(1));
+                self.nap();
             }
             give_way.step();
         }
+    }
+
+    /// Bytes that this member has buffered, if another segment for `to` counts: the first one of a pair does not.
+    #[cold]
+    fn buffered_beside(&self, to: Rank, link: &Link) -> u64 {
+        let segments = link.queue.buffered();
+        if segments == 0 {
+            return 0;
+        }
+        let others: u64 = (0..self.size()).filter(|&rank| rank != to).map(|rank| self.buffered(rank)).sum();
+        others + segments * SEGMENT
+    }
+
+    #[cold]
+    fn nap(&self) {
+        const NAP: Duration = Duration::from_millis(1);
+        if self.blocks_a_thread() { upcall_thread::sleep(NAP) } else { std::thread::sleep(NAP) }
     }
 
     /// Whether a message waits (UDM's message-available flag): a load for each member that has ever sent one here.
@@ -515,7 +555,7 @@ impl Group {
     pub fn buffered(&self, to: Rank) -> u64 {
         let cell = self.0.links.get(to).and_then(|cell| cell.try_borrow().ok());
         match cell.as_deref() {
-            Some(Outward::Open(link)) => link.queue.buffered() * upcall_shm::mailbag::SEGMENT_BYTES as u64,
+            Some(Outward::Open(link)) => link.queue.buffered() * SEGMENT,
             _ => 0,
         }
     }
