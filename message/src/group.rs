@@ -14,6 +14,7 @@ use crate::upcalls::Upcalls;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -113,7 +114,12 @@ pub struct Message<'a, 'q> {
     arrived: &'a Arrived<'q, Mailbag>,
 }
 
-impl Message<'_, '_> {
+impl<'a, 'q> Message<'a, 'q> {
+    #[inline]
+    pub(crate) fn new(from: Rank, arrived: &'a Arrived<'q, Mailbag>) -> Self {
+        Self { from, arrived }
+    }
+
     /// Who has sent it.
     pub fn from(&self) -> Rank {
         self.from
@@ -136,6 +142,11 @@ impl Message<'_, '_> {
     #[inline]
     pub fn word(&self, at: usize) -> Option<u64> {
         self.arrived.word(at)
+    }
+
+    /// Copies a part of what it carries, from byte `at` on; `None` if it does not reach so far. What is read twice may differ, if its sender is hostile.
+    pub fn copy_out(&self, at: usize, to: &mut [u8]) -> Option<()> {
+        self.arrived.payload().copy_out(at, to)
     }
 
     /// Bytes that it carries.
@@ -252,33 +263,10 @@ impl Group {
                     let what = Refused::Violation.to_string();
                     self.happened(Event::Violation { rank: to, what });
                 }
-                Err(Refused::Full) => {
-                    let (now, progress) = (Instant::now(), link.queue.progress());
-                    let diverts = link.flow.full(now, progress) == Full::Divert;
-                    let buffered = if diverts { self.buffered_beside(to, link) } else { 0 };
-                    let stopped = buffered > 0 && buffered + SEGMENT > self.0.share;
-                    if diverts && !stopped {
-                        match link.queue.divert() {
-                            Ok(()) => link.flow.diverted(progress),
-                            Err(_) if waits => pause = true,
-                            Err(error) => return Err(SendError::NoMemory { rank: to, error }),
-                        }
-                    } else if waits {
-                        let still = link.flow.still(now, progress);
-                        // What waits here nobody takes meanwhile.
-                        if still >= flow::STUCK && self.available() {
-                            link.flow.fits();
-                            let share = self.0.share;
-                            return Err(if stopped {
-                                SendError::Overflow { rank: to, buffered, share }
-                            } else {
-                                SendError::Full
-                            });
-                        }
-                        pause = still >= flow::LONG;
-                    } else {
-                        return Err(SendError::Full);
-                    }
+                Err(refused @ (Refused::Full | Refused::Outsized)) => {
+                    // What does not fit into the queue at all has no room to wait for.
+                    let room = (refused == Refused::Outsized).then_some(value.size());
+                    pause = self.has_no_room(to, link, room, waits)?;
                 }
             }
             drop(outward);
@@ -289,6 +277,38 @@ impl Group {
             }
             give_way.step();
         }
+    }
+
+    /// There is no room for a message, or none in the queue for one of so many bytes: diverts, or has the sender try again, after a pause if this is true.
+    fn has_no_room(&self, to: Rank, link: &mut Link, outsized: Option<usize>, waits: bool) -> Result<bool, SendError> {
+        let (now, progress) = (Instant::now(), link.queue.progress());
+        let diverts = outsized.is_some() || link.flow.full(now, progress) == Full::Divert;
+        let buffered = if diverts { self.buffered_beside(to, link) } else { 0 };
+        let room = outsized.unwrap_or(0);
+        let stopped = buffered > 0 && buffered + (room as u64).max(SEGMENT) > self.0.share;
+        if diverts && !stopped {
+            match link.queue.divert_for(room) {
+                Ok(()) => {
+                    link.flow.diverted(progress);
+                    return Ok(false);
+                }
+                Err(error) if !waits && error.kind() != io::ErrorKind::StorageFull => {
+                    return Err(SendError::NoMemory { rank: to, error });
+                }
+                Err(_) => {}
+            }
+        }
+        if !waits {
+            return Err(SendError::Full);
+        }
+        let still = link.flow.still(now, progress);
+        // What waits here nobody takes meanwhile.
+        if still >= flow::STUCK && self.available() {
+            link.flow.fits();
+            let share = self.0.share;
+            return Err(if stopped { SendError::Overflow { rank: to, buffered, share } } else { SendError::Full });
+        }
+        Ok(still >= flow::LONG)
     }
 
     /// Bytes that this member has buffered, if another segment for `to` counts: the first one of a pair does not.

@@ -4,10 +4,12 @@
 
 use crate::inbound::Queue;
 use crate::payload::{Payload, Reader};
-use crate::{Group, Rank};
+use crate::{Group, Message, Rank};
 use std::fmt;
 use std::marker::PhantomData;
 use upcall_os::fault::{Point, point};
+use upcall_shm::direct::Arrived;
+use upcall_shm::mailbag::Mailbag;
 
 /// The most kinds of messages in a group.
 pub(crate) const MOST_KINDS: usize = u16::MAX as usize;
@@ -72,8 +74,7 @@ impl Handlers {
     /// # Panics
     /// The kind comes from elsewhere.
     pub fn on<T: Payload + ?Sized>(&mut self, kind: Kind<T>, handler: impl Fn(&Group, Rank, T::Owned) + 'static) {
-        let known = self.kinds.get(usize::from(kind.index));
-        assert!(known.is_some_and(|(_, carries)| *carries == T::signature()), "a kind of other handlers");
+        self.check(kind);
         self.handlers[usize::from(kind.index)] = Some(Box::new(move |group, from, mut queue| {
             let Ok(Some(arrived)) = queue.peek() else { return false };
             let Some(value) = T::read(&mut Reader::new(&arrived)) else { return false };
@@ -85,5 +86,40 @@ impl Handlers {
             handler(group, from, value);
             true
         }));
+    }
+
+    /// Has messages of this kind run `handler` with the message where it lies, so that one of any size is not copied but where the handler does. It is disposed of after that. Meanwhile no other message of the same sender is taken. Its sender can
+    /// still write there: what was read twice may differ.
+    ///
+    /// # Panics
+    /// The kind comes from elsewhere.
+    pub fn on_message<T: Payload + ?Sized>(&mut self, kind: Kind<T>, handler: impl Fn(&Group, &Message<'_, '_>) + 'static) {
+        self.check(kind);
+        self.handlers[usize::from(kind.index)] = Some(Box::new(move |group, from, mut queue| {
+            let Ok(Some(arrived)) = queue.peek() else { return false };
+            let taken = Taken(Some(arrived));
+            if let Some(arrived) = &taken.0 {
+                handler(group, &Message::new(from, arrived));
+            }
+            true
+        }));
+    }
+
+    fn check<T: Payload + ?Sized>(&self, kind: Kind<T>) {
+        let known = self.kinds.get(usize::from(kind.index));
+        assert!(known.is_some_and(|(_, carries)| *carries == T::signature()), "a kind of other handlers");
+    }
+}
+
+/// Disposes of a message when its handler has returned, or panicked.
+struct Taken<'a>(Option<Arrived<'a, Mailbag>>);
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        if let Some(arrived) = self.0.take() {
+            point(Point::MemberReads);
+            arrived.dispose();
+            point(Point::MemberTook);
+        }
     }
 }

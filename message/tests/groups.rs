@@ -162,7 +162,8 @@ fn try_send_says_full_and_then_diverts() {
                 }
             }
             assert!(full > 0 && sent > 30);
-            assert!(matches!(group.send(1, data, &[0; 1 << 20]), Err(SendError::TooLong { most: 16376 })));
+            let long = vec![0; 1 << 30];
+            assert!(matches!(group.send(1, data, &long), Err(SendError::TooLong { most }) if most == (1 << 30) - 16));
             assert!(matches!(group.send(2, data, &[]), Err(SendError::NoSuchRank { rank: 2, size: 2 })));
             group.send(1, data, &sent.to_le_bytes()).unwrap();
         } else {
@@ -362,4 +363,65 @@ fn nothing_is_left_in_the_folder() {
     let with = here();
     drop(group);
     assert!(here() < with);
+}
+
+/// Messages of all sizes between each other, taken by handlers that copy, by handlers that read where they lie, and by hand.
+#[test]
+fn messages_of_any_size_come_whole_and_in_order() {
+    const EACH: u32 = 300;
+    let size = |number: u32| match number % 6 {
+        0 => 0,
+        1 => 16_376,
+        2 => 16_377 + number as usize,
+        3 => (1 << 20) - 16 + (number as usize % 32),
+        4 => 3_000_000 + number as usize,
+        _ => number as usize,
+    };
+    let byte = |number: u32, at: usize| (number as usize ^ at ^ at >> 8 ^ at >> 16) as u8;
+    for timeout in [Some(Duration::ZERO), Some(Duration::from_micros(50)), None] {
+        together(2, |joining| {
+            let next = Rc::new(Cell::new(0_u32));
+            let mut handlers = Handlers::new();
+            let (copied, in_place, by_hand) =
+                (handlers.kind::<[u8]>("copied"), handlers.kind::<[u8]>("in place"), handlers.kind::<[u8]>("by hand"));
+            let (of_copies, of_places) = (next.clone(), next.clone());
+            let check = move |number: u32, bytes: &[u8]| {
+                assert_eq!(bytes.len(), size(number));
+                assert!(bytes.iter().enumerate().all(|(at, value)| *value == byte(number, at)), "message {number}");
+            };
+            handlers.on(copied, move |_, _, bytes| {
+                check(of_copies.get(), &bytes);
+                of_copies.set(of_copies.get() + 1);
+            });
+            handlers.on_message(in_place, move |_, message| {
+                let (number, mut part) = (of_places.get(), [0; 7]);
+                assert_eq!(message.size(), size(number));
+                for at in (0..message.size().saturating_sub(7)).step_by(997) {
+                    message.copy_out(at, &mut part).unwrap();
+                    assert!(part.iter().enumerate().all(|(i, value)| *value == byte(number, at + i)), "message {number}");
+                }
+                assert!(message.copy_out(message.size(), &mut part).is_none());
+                of_places.set(number + 1);
+            });
+            let group = joining.timeout(timeout).join(handlers).unwrap();
+            if group.rank() == 0 {
+                for number in 0..EACH {
+                    let bytes: Vec<u8> = (0..size(number)).map(|at| byte(number, at)).collect();
+                    group.send(1, [copied, in_place, by_hand][number as usize % 3], &bytes).unwrap();
+                }
+            } else {
+                while next.get() < EACH {
+                    if group.poll() == 0 && !group.available() {
+                        assert!(group.wait(Some(Duration::from_secs(20))));
+                    }
+                    let _ = group.receive(|message| {
+                        let bytes = message.get([copied, in_place, by_hand][next.get() as usize % 3]).unwrap();
+                        check(next.get(), &bytes);
+                        next.set(next.get() + 1);
+                    });
+                }
+            }
+            group.barrier().unwrap();
+        });
+    }
 }

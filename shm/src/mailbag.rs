@@ -21,7 +21,7 @@ use upcall_os::atomic::{AtomicU64, Ordering};
 use upcall_os::memory::{AdoptError, Mapping, MemoryFile};
 
 /// "MAILBAG" and the version of this layout.
-const MAGIC: u64 = u64::from_le_bytes(*b"MAILBAG\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"MAILBAG\x02");
 
 const TOLD_AT: usize = 64;
 const HOME_AT: usize = 4096;
@@ -145,15 +145,20 @@ impl Memory for Mailbag {
         self.told.clone()
     }
 
-    fn segment(&mut self, number: u64) -> io::Result<Self::Words> {
-        let region = Region::new(Mapping::part(&self.file, Self::place(number), SEGMENT_BYTES)?);
-        let words = region.and_then(|region| region.view_slice(0, SEGMENT_BYTES / 8));
+    fn segment_words(&self) -> u64 {
+        (SEGMENT_BYTES / 8) as u64
+    }
+
+    fn segment(&mut self, number: u64, many: u64) -> io::Result<Self::Words> {
+        let bytes = SEGMENT_BYTES * many as usize;
+        let region = Region::new(Mapping::part(&self.file, Self::place(number), bytes)?);
+        let words = region.and_then(|region| region.view_slice(0, bytes / 8));
         words.ok_or_else(|| io::Error::other("the mapping is too short"))
     }
 
-    fn leave(&mut self, number: u64) {
+    fn leave(&mut self, number: u64, many: u64) {
         // If the kernel refuses, the memory goes with the queue.
-        let _ = self.file.give_back(Self::place(number), SEGMENT_BYTES);
+        let _ = self.file.give_back(Self::place(number), SEGMENT_BYTES * many as usize);
     }
 }
 

@@ -44,10 +44,13 @@ impl Memory for Ours {
     fn told(&self) -> Arc<Told> {
         self.told.clone()
     }
-    fn segment(&mut self, number: u64) -> io::Result<Words> {
+    fn segment_words(&self) -> u64 {
+        self.home.len() as u64
+    }
+    fn segment(&mut self, number: u64, _: u64) -> io::Result<Words> {
         Ok(self.segments[number as usize % 2].clone())
     }
-    fn leave(&mut self, _: u64) {}
+    fn leave(&mut self, _: u64, _: u64) {}
 }
 
 type Sending = Outgoing<Ours>;

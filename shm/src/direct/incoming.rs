@@ -19,13 +19,14 @@ pub struct Incoming<M: Memory> {
     taken: u64,
     /// What the sender was told of, of this area.
     said: u64,
-    /// Words of the longest message.
+    /// Words of the longest message that comes from here.
     longest: u64,
     told: M::Told,
     /// There while messages come from a segment.
     away: Option<Away<M::Words>>,
-    /// So many segments were entered.
+    /// The number of the next segment, and the one that messages come from.
     segments: u64,
+    run: Run,
     memory: M,
 }
 
@@ -37,7 +38,18 @@ impl<M: Memory> Incoming<M> {
     pub fn new(memory: M) -> Self {
         let area = Area::new(memory.home());
         let longest = longest(area.capacity());
-        Self { area, next: 0, taken: 0, said: 0, longest, told: memory.told(), away: None, segments: 0, memory }
+        Self {
+            area,
+            next: 0,
+            taken: 0,
+            said: 0,
+            longest,
+            told: memory.told(),
+            away: None,
+            segments: 0,
+            run: Run { first: 0, many: 0 },
+            memory,
+        }
     }
 
     /// Whether a message is there, or a word that leads to where one will be. One load, of a line that stays in this processor's cache until the sender writes it.
@@ -86,8 +98,10 @@ impl<M: Memory> Incoming<M> {
                     return Ok(first);
                 }
                 HOME if self.away.is_some() => self.go_home(),
-                _ if header == SEGMENT | self.segments => self.enter()?,
-                _ => return Err(Unreadable::Violation(Violation::NoHeader(header))),
+                _ => {
+                    let run = Run::from_word(header, self.memory.segment_words(), self.segments, M::SEGMENTS);
+                    self.enter(run.ok_or(Unreadable::Violation(Violation::NoHeader(header)))?)?;
+                }
             }
             header = self.area.word(self.next).load(Ordering::Acquire);
             if header == 0 || header & MESSAGE != 0 {
@@ -99,37 +113,38 @@ impl<M: Memory> Incoming<M> {
     }
 
     /// Goes on in the next segment.
-    fn enter(&mut self) -> Result<(), Unreadable> {
-        let area = Area::new(self.memory.segment(self.segments).map_err(Unreadable::Memory)?);
-        self.segments += 1;
-        let before = std::mem::replace(&mut self.area, area);
+    fn enter(&mut self, run: Run) -> Result<(), Unreadable> {
+        let area = Area::new(self.memory.segment(run.first, run.many).map_err(Unreadable::Memory)?);
+        self.longest = area.capacity();
+        let (before, left) = (std::mem::replace(&mut self.area, area), std::mem::replace(&mut self.run, run));
+        self.segments = run.next();
         if self.away.is_none() {
             self.told.disposed.store(self.next, Ordering::Release);
             self.away = Some(Away { home: before, next: self.next });
         } else {
-            self.left(self.segments - 2, before);
+            self.left(left, before);
         }
         (self.next, self.said) = (0, 0);
-        self.told.diverted.store(place(self.segments - 1, &self.area, 0), Ordering::Release);
+        self.told.diverted.store(place(run.first, 0), Ordering::Release);
         Ok(())
     }
 
     fn go_home(&mut self) {
         if let Some(Away { home, next }) = self.away.take() {
+            self.longest = longest(home.capacity());
             let before = std::mem::replace(&mut self.area, home);
             (self.next, self.said) = (next, next);
-            self.left(self.segments - 1, before);
+            self.left(self.run, before);
         }
     }
 
     /// A segment was left.
-    fn left(&mut self, number: u64, area: Area<M::Words>) {
-        let end = (number + 1) * stride(&area);
+    fn left(&mut self, run: Run, area: Area<M::Words>) {
         drop(area);
-        self.memory.leave(number);
+        self.memory.leave(run.first, run.many);
         point(Point::MemberLeaves);
         // The sender may use the memory anew from here on.
-        self.told.diverted.store(end, Ordering::Release);
+        self.told.diverted.store(run.end(), Ordering::Release);
     }
 
     #[cold]
@@ -151,7 +166,7 @@ impl<M: Memory> Incoming<M> {
             match self.away {
                 None => self.told.disposed.store(self.next, Ordering::Release),
                 Some(_) => {
-                    let place = place(self.segments - 1, &self.area, self.next);
+                    let place = place(self.run.first, self.next);
                     self.told.diverted.store(place, Ordering::Release);
                 }
             }

@@ -27,6 +27,8 @@
 //! in another one. When the receiver has disposed of all that was sent the sender goes back, with a word in the place of the next header, to where it left home. So there is one path through all the memory, and the receiver follows it:
 //! order does not depend on when either side notices what, and a message that is being read is never moved. The sender needs no answer to divert, and once a message is launched the sender is not needed for it any more.
 //!
+//! A message that does not fit into home goes to a segment of its own, of as many of the usual ones in a row as it needs: a power of two, told by the word that leads there. So its payload is written once and read where it lies, whatever its length.
+//!
 //! Nothing is overwritten unread here either: a segment's memory is used anew only after the receiver has said, by the same kind of word, that it has left it; and home is empty when the sender goes back to it, since the receiver has passed the
 //! word that led away. That word is made 0 before the one that leads back is released.
 //!
@@ -59,8 +61,9 @@ const MESSAGE: u64 = 1 << 63;
 const WRAP: u64 = 1 << 62;
 /// The queue goes on at home.
 const HOME: u64 = 1 << 61;
-/// The queue goes on in the segment with the number in the lower bits.
+/// The queue goes on in the segment with the number in the lower bits, and the binary logarithm of its length above them.
 const SEGMENT: u64 = 1 << 60;
+const SEGMENT_LENGTH: u32 = 52;
 /// Bits of the count that goes with each message.
 const SEQUENCE: u64 = 0x3fff;
 
@@ -81,7 +84,7 @@ pub trait Memory {
     /// The receiver's words.
     type Told: Deref<Target = Told> + fmt::Debug;
 
-    /// So many segments there can be at a time: two at least.
+    /// So many segments of the usual length there can be at a time: two at least.
     const SEGMENTS: u64;
 
     /// The queue's own memory: a power of two of words, from 4 to 2^29.
@@ -90,14 +93,17 @@ pub trait Memory {
     /// Where the receiver tells what it has disposed of.
     fn told(&self) -> Self::Told;
 
-    /// A segment, by its number from the beginning of time. All have the same power of two of words, as many as home at least. For the sender: the receiver has left the one whose place it takes.
+    /// Words of a segment: a power of two, as many as home has at least, and 2^26 at most.
+    fn segment_words(&self) -> u64;
+
+    /// A segment, by its number from the beginning of time, or so many that follow each other, as one. Those of one number modulo [`SEGMENTS`](Self::SEGMENTS) take the same place. For the sender: the receiver has left those whose place they take.
     ///
     /// # Errors
     /// It cannot be had; nothing has changed then.
-    fn segment(&mut self, number: u64) -> io::Result<Self::Words>;
+    fn segment(&mut self, number: u64, many: u64) -> io::Result<Self::Words>;
 
-    /// The receiver has left a segment: its memory may go back to the machine.
-    fn leave(&mut self, number: u64);
+    /// The receiver has left so many segments: their memory may go back to the machine.
+    fn leave(&mut self, number: u64, many: u64);
 }
 
 /// What the receiver has disposed of; written by it alone, in a line of its own.
@@ -122,7 +128,9 @@ unsafe impl Cells for Told {}
 pub enum Refused {
     /// There is no room before the receiver has disposed of more, or the sender diverts.
     Full,
-    /// It is longer than the queue ever takes: so many bytes at most.
+    /// It does not fit into the queue: [`divert_for`](Outgoing::divert_for) it.
+    Outsized,
+    /// It is longer than any segment: so many bytes at most.
     TooLong {
         /// The most.
         most: usize,
@@ -135,9 +143,8 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Full => f.write_str("the queue is full; send again when its receiver has taken some"),
-            Self::TooLong { most } => {
-                write!(f, "the message is longer than the {most} bytes that the queue takes; send it by memory of its own")
-            }
+            Self::Outsized => f.write_str("the message does not fit into the queue; it needs a segment of its own"),
+            Self::TooLong { most } => write!(f, "the message is longer than {most} bytes; send it in parts"),
             Self::Violation => {
                 f.write_str("the receiver says that it has taken what was never sent; it is faulty or hostile, so leave it")
             }
@@ -245,14 +252,70 @@ const fn longest(home: u64) -> u64 {
     home / 2
 }
 
-/// How far the numbers of places in one segment are from those in the next: so far that "in it, with all disposed of" is not "left".
-fn stride<W: Deref<Target = [AtomicU64]>>(segment: &Area<W>) -> u64 {
-    2 * segment.capacity()
-}
+/// Words of the longest segment: 1 GiB.
+const LONGEST_SEGMENT: u64 = 1 << 27;
+
+/// How far the numbers of places in one segment are from those in the next: so far that "in it, with all disposed of" is not "left", however long it is. There are 2^36 segments of the usual length then, or 64 PiB of what was diverted by one pair.
+const STRIDE: u64 = 2 * LONGEST_SEGMENT;
 
 /// The number of a place in the segments. That of the beginning of the first one is not 0: who is there has left home.
-fn place<W: Deref<Target = [AtomicU64]>>(number: u64, segment: &Area<W>, next: u64) -> u64 {
-    number * stride(segment) + next + 1
+const fn place(segment: u64, next: u64) -> u64 {
+    segment * STRIDE + next + 1
+}
+
+/// The number of the first of so many segments in a row, if those before `next` are in use: they do not go round the end.
+const fn first_of(next: u64, many: u64, segments: u64) -> u64 {
+    let left = segments - next % segments;
+    if many <= left { next } else { next + left }
+}
+
+/// The segment that a queue goes on in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    first: u64,
+    many: u64,
+}
+
+impl Run {
+    /// The segment after those before `next`, for a message of so many words. `None`: it is too long.
+    fn of(size: u64, words: u64, next: u64, segments: u64) -> Option<Self> {
+        // One more for the word after it.
+        let many = (size + 1).div_ceil(words).next_power_of_two();
+        Self::checked(many, words, next, segments)
+    }
+
+    fn checked(many: u64, words: u64, next: u64, segments: u64) -> Option<Self> {
+        let fits = many <= Self::most(words, segments);
+        fits.then(|| Self { first: first_of(next, many, segments), many })
+    }
+
+    /// So many segments in a row one may have: so few that there is room for the next one beside one that is still read, wherever it begins.
+    fn most(words: u64, segments: u64) -> u64 {
+        let most = (segments / 4).min(LONGEST_SEGMENT / words).max(1);
+        1 << most.ilog2()
+    }
+
+    /// The word that leads there.
+    fn word(self) -> u64 {
+        SEGMENT | u64::from(self.many.ilog2()) << SEGMENT_LENGTH | self.first
+    }
+
+    /// Where such a word leads, if it may.
+    fn from_word(word: u64, words: u64, next: u64, segments: u64) -> Option<Self> {
+        let many = 1_u64.checked_shl(((word & !SEGMENT) >> SEGMENT_LENGTH) as u32)?;
+        let run = Self::checked(many, words, next, segments)?;
+        (run.word() == word).then_some(run)
+    }
+
+    /// The number of the next one.
+    fn next(self) -> u64 {
+        self.first + self.many
+    }
+
+    /// The number of the place behind it.
+    fn end(self) -> u64 {
+        self.next() * STRIDE
+    }
 }
 
 /// Home, while the queue goes on in a segment: the word that leads away is at `next`.

@@ -21,8 +21,9 @@ pub struct Outgoing<M: Memory> {
     told: M::Told,
     /// There while messages go to a segment.
     away: Option<Away<M::Words>>,
-    /// So many segments were opened.
+    /// The number of the next segment, and the one that messages go to.
     segments: u64,
+    run: Run,
     /// It does not go home.
     stays: bool,
     /// What the receiver has said last of those.
@@ -41,17 +42,36 @@ impl<M: Memory> Outgoing<M> {
         let area = Area::new(memory.home());
         let (until, longest) = (area.capacity(), longest(area.capacity()));
         let told = memory.told();
-        Self { area, next: 0, until, sent: 0, longest, told, away: None, segments: 0, stays: false, diverted: 0, memory }
+        Self {
+            area,
+            next: 0,
+            until,
+            sent: 0,
+            longest,
+            told,
+            away: None,
+            segments: 0,
+            run: Run { first: 0, many: 0 },
+            stays: false,
+            diverted: 0,
+            memory,
+        }
     }
 
-    /// The most bytes of payload that it takes.
-    pub fn most(&self) -> usize {
+    /// The most bytes of payload that go the direct way.
+    pub fn most_directly(&self) -> usize {
         (self.longest as usize - 1) * 8
     }
 
     /// A count that grows when the receiver has told that it has taken something.
     pub fn progress(&self) -> u64 {
         self.told.disposed.load(Ordering::Acquire).wrapping_add(self.told.diverted.load(Ordering::Acquire))
+    }
+
+    /// The most bytes of payload that it takes.
+    pub fn most(&self) -> usize {
+        let words = self.memory.segment_words();
+        (Run::most(words, M::SEGMENTS) * words) as usize * 8 - 16
     }
 
     /// Whether messages go to segments now.
@@ -63,7 +83,7 @@ impl<M: Memory> Outgoing<M> {
     pub fn buffered(&self) -> u64 {
         match self.away {
             None => 0,
-            Some(_) => self.segments - (self.told.diverted.load(Ordering::Acquire) / stride(&self.area)).min(self.segments),
+            Some(_) => self.segments - (self.told.diverted.load(Ordering::Acquire) / STRIDE).min(self.segments),
         }
     }
 
@@ -95,7 +115,7 @@ impl<M: Memory> Outgoing<M> {
     pub fn describe(&mut self, handler: u16, len: usize) -> Result<Draft<'_, M>, Refused> {
         let size = words_of(len);
         if size > self.longest {
-            return Err(Refused::TooLong { most: self.most() });
+            return self.describe_outsized(handler, len);
         }
         let (mut begin, mut end) = self.place(size);
         // One more for the 0 in the place of the next header.
@@ -103,6 +123,22 @@ impl<M: Memory> Outgoing<M> {
             (begin, end) = self.find_room(size)?;
         }
         Ok(Draft { queue: self, handler, len: len as u32, begin, end })
+    }
+
+    #[cold]
+    fn describe_outsized(&mut self, handler: u16, len: usize) -> Result<Draft<'_, M>, Refused> {
+        if self.away.is_some() && self.is_drained()? && !self.stays {
+            // Where it is now need not be left otherwise before the place of a long segment is free.
+            self.go_home()?;
+        }
+        let (begin, end) = (self.next, self.next + words_of(len));
+        if len > self.most() {
+            Err(Refused::TooLong { most: self.most() })
+        } else if self.away.is_some() && end < self.area.capacity() {
+            Ok(Draft { queue: self, handler, len: len as u32, begin, end })
+        } else {
+            Err(Refused::Outsized)
+        }
     }
 
     /// Where a message of so many words would lie.
@@ -139,7 +175,7 @@ impl<M: Memory> Outgoing<M> {
     }
 
     fn place_in_segments(&self) -> u64 {
-        place(self.segments.saturating_sub(1), &self.area, self.next)
+        place(self.run.first, self.next)
     }
 
     /// Whether the receiver has disposed of all that was sent. Only while messages go to a segment.
@@ -156,23 +192,36 @@ impl<M: Memory> Outgoing<M> {
     ///
     /// # Errors
     /// There is no segment: the machine gives none, or the receiver has left none of the most that there can be. Nothing has changed.
-    #[cold]
     pub fn divert(&mut self) -> io::Result<()> {
-        let number = self.segments;
-        if self.away.is_some() && number - self.diverted / stride(&self.area) >= M::SEGMENTS {
+        self.divert_for(0)
+    }
+
+    /// The same, with room for a message of so many bytes.
+    ///
+    /// # Errors
+    /// As [`divert`](Self::divert); it is longer than [`most`](Self::most).
+    #[cold]
+    pub fn divert_for(&mut self, len: usize) -> io::Result<()> {
+        let run = Run::of(words_of(len), self.memory.segment_words(), self.segments, M::SEGMENTS);
+        let run = run.ok_or(io::ErrorKind::FileTooLarge)?;
+        let said = self.told.diverted.load(Ordering::Acquire);
+        if (self.diverted..=self.run.end()).contains(&said) {
+            self.diverted = said;
+        }
+        if run.next() - self.diverted / STRIDE > M::SEGMENTS {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        let area = Area::new(self.memory.segment(number)?);
+        let area = Area::new(self.memory.segment(run.first, run.many)?);
         assert!(area.capacity() >= 2 * self.longest, "a segment has as many words as home at least");
         area.word(0).store(0, Ordering::Relaxed);
         point(Point::MemberDiverts);
-        self.area.word(self.next).store(SEGMENT | number, Ordering::Release);
+        self.area.word(self.next).store(run.word(), Ordering::Release);
         let before = std::mem::replace(&mut self.area, area);
         if self.away.is_none() {
             self.away = Some(Away { home: before, next: self.next });
         }
         (self.next, self.until) = (0, 0);
-        self.segments += 1;
+        (self.run, self.segments) = (run, run.next());
         point(Point::MemberDiverted);
         Ok(())
     }

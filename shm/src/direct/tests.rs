@@ -29,7 +29,7 @@ impl Ours {
 impl Memory for Ours {
     type Words = Words;
     type Told = Arc<Told>;
-    const SEGMENTS: u64 = 4;
+    const SEGMENTS: u64 = 8;
 
     fn home(&self) -> Words {
         self.home.clone()
@@ -37,15 +37,19 @@ impl Memory for Ours {
     fn told(&self) -> Arc<Told> {
         self.told.clone()
     }
-    fn segment(&mut self, number: u64) -> io::Result<Words> {
+    fn segment_words(&self) -> u64 {
+        self.home.len() as u64
+    }
+    fn segment(&mut self, number: u64, many: u64) -> io::Result<Words> {
+        assert!(number % Self::SEGMENTS + many <= Self::SEGMENTS, "{many} from {number} go round the end");
         if self.none_left.load(std::sync::atomic::Ordering::Relaxed) {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         // What lies there is what lay there before.
-        let fresh = || (0..self.home.len()).map(|at| AtomicU64::new(MESSAGE | at as u64)).collect();
+        let fresh = || (0..self.home.len() * many as usize).map(|at| AtomicU64::new(MESSAGE | at as u64)).collect();
         Ok(self.segments.lock().unwrap().entry(number).or_insert_with(fresh).clone())
     }
-    fn leave(&mut self, number: u64) {
+    fn leave(&mut self, number: u64, _: u64) {
         self.segments.lock().unwrap().remove(&number);
     }
 }
@@ -122,11 +126,51 @@ fn what_always_fits_fits_wherever_it_begins() {
             receive(&mut incoming).unwrap();
         }
         incoming.tell();
-        let most = outgoing.most();
-        assert_eq!(outgoing.describe(0, most + 1).unwrap_err(), Refused::TooLong { most });
+        let most = outgoing.most_directly();
+        assert_eq!(outgoing.describe(0, most + 1).unwrap_err(), Refused::Outsized);
         outgoing.try_send(1, &vec![5; most / 8]).unwrap();
         assert_eq!(receive(&mut incoming), Some((1, vec![5; most / 8])));
     }
+}
+
+/// A message of each length, those that need several segments included, between others that do not.
+#[test]
+fn what_does_not_fit_at_home_fits_into_segments() {
+    let (mut outgoing, mut incoming, ours) = queue(16);
+    let most = outgoing.most();
+    assert_eq!(most, (2 * 16 - 2) * 8);
+    assert_eq!(outgoing.describe(0, most + 1).unwrap_err(), Refused::TooLong { most });
+    assert_eq!(outgoing.divert_for(most + 1).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+    let mut roll = dice();
+    let mut expected = VecDeque::new();
+    for number in 0..20_000 {
+        let len = roll(most as u64 / 8 + 1) as usize;
+        loop {
+            match outgoing.try_send(number, &vec![number.into(); len]) {
+                Ok(()) => break expected.push_back((number, vec![u64::from(number); len])),
+                Err(refused) => {
+                    let diverts = refused == Refused::Outsized || roll(2) == 0;
+                    assert!(diverts || refused == Refused::Full, "{refused}");
+                    if !diverts || outgoing.divert_for(len * 8).is_err() {
+                        assert_eq!(receive(&mut incoming), expected.pop_front());
+                        incoming.tell();
+                    }
+                }
+            }
+        }
+        while roll(3) > 0 {
+            assert_eq!(receive(&mut incoming), expected.pop_front());
+            incoming.tell();
+        }
+        assert!(outgoing.buffered() <= 8);
+    }
+    while !expected.is_empty() {
+        assert_eq!(receive(&mut incoming), expected.pop_front());
+    }
+    incoming.tell();
+    outgoing.try_send(1, &[]).unwrap();
+    assert_eq!(receive(&mut incoming), Some((1, vec![])));
+    assert!(!outgoing.is_diverted() && outgoing.buffered() == 0 && ours.segments.lock().unwrap().is_empty());
 }
 
 #[test]
@@ -179,6 +223,8 @@ fn a_sender_that_breaks_the_rules_is_found() {
         (WRAP | 5, Violation::NoHeader(WRAP | 5)),
         (HOME, Violation::NoHeader(HOME)),
         (SEGMENT | 1, Violation::NoHeader(SEGMENT | 1)),
+        (SEGMENT | 3 << SEGMENT_LENGTH, Violation::NoHeader(SEGMENT | 3 << SEGMENT_LENGTH)),
+        (SEGMENT | 0xff << SEGMENT_LENGTH, Violation::NoHeader(SEGMENT | 0xff << SEGMENT_LENGTH)),
         (header(0, 0, 1), Violation::Sequence(1)),
         (header(0, u32::MAX, 0), Violation::Length(u32::MAX)),
         (header(0, 25, 0), Violation::Length(25)),
@@ -254,7 +300,7 @@ fn diverted_at_random_nothing_is_lost_doubled_or_out_of_order() {
                     assert_eq!(found, expected.pop_front());
                 }
             }
-            assert!(ours.segments.lock().unwrap().len() <= 5);
+            assert!(ours.segments.lock().unwrap().len() as u64 <= Ours::SEGMENTS + 1);
         }
         assert!(diverts > 0 && stuck > 0, "{diverts}, {stuck}");
         while let Some(found) = receive(&mut incoming) {
@@ -354,7 +400,7 @@ fn words_that_lead_in_a_circle_lead_nowhere() {
 
 #[test]
 fn a_receiver_that_says_too_much_of_segments_is_found() {
-    for said in [u64::MAX, 100, 0] {
+    for said in [u64::MAX, place(1, 1), 0] {
         let (mut outgoing, mut incoming, ours) = queue(8);
         outgoing.divert().unwrap();
         outgoing.try_send(0, &[]).unwrap();

@@ -58,6 +58,8 @@ const MESSAGE: u64 = 1 << 63;
 const WRAP: u64 = 1 << 62;
 const HOME: u64 = 1 << 61;
 const SEGMENT: u64 = 1 << 60;
+/// From a place in one segment to the same place in the next, in what a receiver tells.
+const STRIDE: u64 = 1 << 28;
 const MAGIC: u64 = u64::from_le_bytes(*b"MAILBAG\x01");
 const BYTES: usize = 1 << 40;
 const DISPOSED: usize = 8;
@@ -703,6 +705,8 @@ const FAULTS: [(&str, Fault, &str); 23] = [
     ("a way home from home", |queue| queue.put(0, &[HOME]), "no-message's-header"),
     ("the second segment first", |queue| queue.put(0, &[SEGMENT | 1]), "no-message's-header"),
     ("a segment far away", |queue| queue.put(0, &[SEGMENT | (SEGMENT - 1)]), "no-message's-header"),
+    ("a segment longer than any", |queue| queue.put(0, &[SEGMENT | 11 << 52]), "no-message's-header"),
+    ("a segment of no length", |queue| queue.put(0, &[SEGMENT | 0xff << 52]), "no-message's-header"),
     ("all ways at once", |queue| queue.put(0, &[SEGMENT | HOME | WRAP]), "no-message's-header"),
     ("a message that wraps", |queue| queue.put(0, &[header(NUMBER, 16, 0) | WRAP]), "no-message's-header"),
     ("the longest length", |queue| queue.put(0, &[header(TEXT, u32::MAX, 0)]), "does-not-fit"),
@@ -855,7 +859,7 @@ fn segments_in_circles() {
             queue.segment(0)[0].store(SEGMENT | 1, Ordering::Release);
             queue.put(0, &[SEGMENT]);
             while !over.load(Ordering::Relaxed) {
-                let there = queue.first[DIVERTED].load(Ordering::Acquire) / (2 * SEGMENT_WORDS as u64);
+                let there = queue.first[DIVERTED].load(Ordering::Acquire) / STRIDE;
                 if next < there + 32 {
                     next += 1;
                     queue.segment(next as usize)[0].store(SEGMENT | (next + 1), Ordering::Release);
@@ -872,7 +876,7 @@ fn segments_in_circles() {
                 back.segment(number as usize)[0].store(HOME, Ordering::Release);
                 back.home(0).store(SEGMENT | number, Ordering::Release);
                 back.bell.ring();
-                let left = (number + 1) * 2 * SEGMENT_WORDS as u64;
+                let left = (number + 1) * STRIDE;
                 // Home leads to the next one before it is looked at again, or it is a violation.
                 while !over.load(Ordering::Relaxed) && back.first[DIVERTED].load(Ordering::Acquire) < left {
                     back.home(0).store(SEGMENT | (number + 1), Ordering::Release);
