@@ -134,6 +134,7 @@ pub struct State {
     most: u64,
     events: VecDeque<Event>,
     stage: u32,
+    round: u64,
     failure: Option<String>,
     over: bool,
 }
@@ -385,6 +386,11 @@ impl Cpu {
         self.world.state().stage
     }
 
+    /// How often the conductor has roused all.
+    pub fn round(&self) -> u64 {
+        self.world.state().round
+    }
+
     /// How many steps there were so far.
     pub fn steps(&self) -> u64 {
         self.world.state().steps
@@ -414,7 +420,7 @@ impl fmt::Debug for Cpu {
     }
 }
 
-/// Runs `program` in each domain until all have ended, or `quiet` says that it is over. `quiet` is asked whenever nobody can go on: to be over (`Ok(None)`), to go on in another stage (which rouses all), or what is wrong.
+/// Runs `program` in each domain until all have ended, or `quiet` says that it is over. `quiet` is asked whenever nobody can go on: to be over (`Ok(None)`), to go on in this stage or another (all are roused), or what is wrong.
 ///
 /// # Errors
 /// What was found wrong.
@@ -459,6 +465,7 @@ fn conduct(
         most,
         events: VecDeque::new(),
         stage: 0,
+        round: 0,
         failure: None,
         over: false,
     };
@@ -482,6 +489,7 @@ fn conduct(
             Ok(None) => break,
             Ok(Some(stage)) => {
                 state.stage = stage;
+                state.round += 1;
                 let now = state.domains.iter().map(|domain| domain.at).max().unwrap_or(0);
                 (0..count).for_each(|rank| state.ring(rank, now));
             }

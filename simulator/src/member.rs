@@ -6,7 +6,7 @@ use crate::Rank;
 use crate::bag::Bag;
 use crate::dice::Dice;
 use crate::engine::Cpu;
-use crate::ledger::{Ledger, Message};
+use crate::ledger::Ledger;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -323,12 +323,12 @@ impl<const S: u64> Member<S> {
         }
     }
 
-    /// `Group::wait`: until a message is there, for `limit` ns at most, or the run goes on to another stage.
+    /// `Group::wait`: until a message is there, for `limit` ns at most, or the conductor rouses all.
     pub fn wait(&mut self, limit: Option<u64>) {
         self.inbound.iter_mut().for_each(|inbound| inbound.queue.tell());
-        let (begin, stage) = (self.cpu.time(), self.cpu.stage());
+        let (begin, round) = (self.cpu.time(), self.cpu.round());
         for _ in 0..self.dice.below(8) {
-            if self.there(stage) {
+            if self.there(round) {
                 return;
             }
             self.cpu.spend(SPIN);
@@ -339,7 +339,7 @@ impl<const S: u64> Member<S> {
             self.cpu.spend(ACCESS);
             sleep::announce_another(&line.asleep, &line.sleeps);
             self.cpu.spend(FENCE);
-            let found = self.there(stage);
+            let found = self.there(round);
             let left = limit.map(|limit| (begin + limit).saturating_sub(self.cpu.time()));
             if found || left == Some(0) {
                 self.cpu.spend(ACCESS);
@@ -349,22 +349,16 @@ impl<const S: u64> Member<S> {
             self.cpu.sleep(left);
             self.cpu.spend(ACCESS);
             sleep::retract(&line.asleep);
-            if self.there(stage) {
+            if self.there(round) {
                 return;
             }
         }
     }
 
-    fn there(&mut self, stage: u32) -> bool {
+    fn there(&mut self, round: u64) -> bool {
         if self.cpu.has_news() {
             self.attend();
         }
-        self.cpu.stage() != stage || self.inbound.iter_mut().any(Inbound::waits)
-    }
-
-    /// What this member launches from now on is not a draft dropped by chance.
-    #[must_use]
-    pub fn message(&self, to: Rank, len: usize) -> Message {
-        self.cpu.ledger(|state| Ok(state.ledger.next(self.rank(), to, len)))
+        self.cpu.round() != round || self.inbound.iter_mut().any(Inbound::waits)
     }
 }
