@@ -325,7 +325,11 @@ impl Cpu {
     }
 
     fn give_way(&self) {
-        self.world.pass(self.rank, self.world.next());
+        // When all is over it has the turn to unwind, and no other.
+        let is_over = self.world.state().over;
+        if !is_over {
+            self.world.pass(self.rank, self.world.next());
+        }
         let state = self.world.state();
         if state.over || state.failure.is_some() || state.domains[self.rank].doomed {
             drop(state);
@@ -369,6 +373,13 @@ impl Cpu {
     /// The time that it has spent by itself, without what held it up.
     pub fn used(&self) -> u64 {
         self.world.state().domains[self.rank].used
+    }
+
+    /// Whether another domain has its processor now.
+    pub fn has_processor(&self, other: Rank) -> bool {
+        let state = self.world.state();
+        let now = state.time_of(self.rank);
+        state.domains[other].slices.is_none_or(|slices| slices.first(now).1 == now)
     }
 
     /// Whether the clerk has something to tell.
