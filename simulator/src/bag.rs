@@ -109,7 +109,7 @@ impl<const SEGMENTS: u64> Memory for Bag<SEGMENTS> {
         }
         let it = words.clone();
         drop(inner);
-        self.cpu.ledger(|state| Ok(state.ledger.summary.diverts += u64::from(self.sends)));
+        self.cpu.count(|seen| seen.diverts += u64::from(self.sends));
         self.cpu.event(if self.sends { "opens segment" } else { "enters segment" }, number, 0);
         Ok(Watched { it, cpu: self.cpu.clone() })
     }

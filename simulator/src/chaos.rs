@@ -7,9 +7,11 @@
 use crate::Rank;
 use crate::bag::{Bag, File};
 use crate::dice::{Dice, mixed};
-use crate::engine::{self, Cpu, Failure, Life, Setup, Slices, State};
+use crate::engine::{self, Cpu, Failure, Setup};
 use crate::ledger::{Ledger, Summary};
 use crate::member::{Line, Member, Parts, Sent};
+use crate::slices::Slices;
+use crate::state::{FOREVER, Life, State};
 use crate::trouble::Trouble;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -49,10 +51,10 @@ impl Plan {
     fn new(seed: u64, steps: u64, few_segments: bool, dice: &mut Dice) -> Self {
         let count = 2 + dice.below(7) as usize;
         let home = dice.one_of(&[4, 8, 16, 16, 32, 64]);
-        let timeout = match dice.below(8) {
+        let timeout = match dice.below(16) {
             0 => Some(0),
-            1 => None,
-            _ => Some(50 + dice.magnitude(20_000)),
+            1 | 2 => None,
+            _ => Some(20 + dice.magnitude(10_000)),
         };
         let slice = 1000 << dice.below(6);
         let shared = dice.once_in(4);
@@ -76,7 +78,7 @@ impl Plan {
             home,
             segment: home << dice.below(3),
             timeout: timeout.map(Duration::from_nanos),
-            short: dice.one_of(&[0, 0, 20]),
+            short: dice.one_of(&[0, 0, 3, 20]),
             waits: timeout.is_some() && !few_segments,
             flooded: dice.once_in(2).then(|| dice.below(count as u64) as Rank),
             slices: (0..count).map(slices).collect(),
@@ -108,7 +110,8 @@ fn run_with<const S: u64>(seed: u64, steps: u64, mut dice: Dice) -> Result<Summa
     // What only the domains have is gone with them.
     let known = files.iter().map(Arc::downgrade).collect::<Vec<_>>();
     let lines: Arc<[Line]> = (0..count).map(|_| Line::default()).collect();
-    let files = Arc::new(std::sync::Mutex::new(files.into_iter().map(|file| [Some(file.clone()), Some(file)]).collect::<Vec<_>>()));
+    let files =
+        Arc::new(std::sync::Mutex::new(files.into_iter().map(|file| [Some(file.clone()), Some(file)]).collect::<Vec<_>>()));
     let setup = Setup {
         dice: Dice::new(dice.any()),
         slices: plan.slices.clone(),
@@ -139,7 +142,7 @@ fn run_with<const S: u64>(seed: u64, steps: u64, mut dice: Dice) -> Result<Summa
             DRAIN => Ok(Some(LAST)),
             _ => {
                 let well = |rank: Rank| state.domains[rank].is_well();
-                let there = |rank: Rank| state.domains[rank].stopped != engine::FOREVER;
+                let there = |rank: Rank| state.domains[rank].stopped != FOREVER;
                 for (at, file) in known.iter().enumerate() {
                     let (from, to) = (at / count, at % count);
                     let segments = file.upgrade().map_or(0, |file| file.used());
@@ -176,7 +179,7 @@ fn live<const S: u64>(member: &mut Member<S>, plan: &Plan) {
 
 fn anything<const S: u64>(member: &mut Member<S>, plan: &Plan) {
     match member.dice.below(20) {
-        0..8 => {
+        0..6 => {
             let to = some_other(member, plan);
             let count = 1 + member.dice.magnitude(if plan.flooded == Some(to) { 64 } else { 8 });
             for _ in 0..count {
@@ -185,7 +188,7 @@ fn anything<const S: u64>(member: &mut Member<S>, plan: &Plan) {
                 }
             }
         }
-        8..15 => {
+        6..15 => {
             let replies = member.dice.below(8);
             let handler = &mut |member: &mut Member<S>, from: Rank| {
                 if member.dice.below(16) < replies {

@@ -8,136 +8,16 @@
 
 use crate::Rank;
 use crate::dice::Dice;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Summary};
+use crate::slices::Slices;
+use crate::state::{FOREVER, Life, State};
 use crate::trouble::Trouble;
 use std::any::Any;
-use std::collections::VecDeque;
-use std::fmt::{self, Write};
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use upcall_thread::{JoinHandle, Processors, WaiterCell, block};
-
-/// A time that does not come.
-pub const FOREVER: u64 = u64::MAX;
-
-/// From a ring to the first step of the domain that it wakes, in ns.
-const WAKE: u64 = 1000;
-
-/// So many of the last events are told when something is wrong.
-const EVENTS: usize = 32;
-
-/// When a domain has its processor: the slice with its number of each round of so many.
-#[derive(Clone, Copy, Debug)]
-pub struct Slices {
-    /// In ns.
-    pub length: u64,
-    /// Slices in a round.
-    pub of: u64,
-    /// Which one is its own.
-    pub own: u64,
-    /// So much later than on a processor that is on time.
-    pub skew: u64,
-}
-
-impl Slices {
-    /// How far into its slice it is, and when it has its processor first: at `time` or later.
-    fn first(&self, time: u64) -> (u64, u64) {
-        let round = self.length * self.of;
-        let begins = self.own * self.length + self.skew;
-        let phase = (time + round - begins % round) % round;
-        if phase < self.length { (phase, time) } else { (0, time + round - phase) }
-    }
-
-    /// When work of so many ns is done that begins at `time` or later.
-    fn done(&self, time: u64, mut cost: u64) -> u64 {
-        let (phase, mut time) = self.first(time);
-        let mut left = self.length - phase;
-        while cost >= left {
-            cost -= left;
-            time = self.first(time + left).1;
-            left = self.length;
-        }
-        time + cost
-    }
-}
-
-/// What becomes of a domain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
-    /// It lives, if it is not stopped for ever.
-    Lives,
-    /// Its program has ended.
-    Ended,
-    /// It was killed.
-    Dead,
-}
-
-/// A domain, as the engine sees it.
-#[derive(Debug)]
-pub struct Domain {
-    /// Its clock.
-    at: u64,
-    /// It does nothing before this time.
-    pub(crate) stopped: u64,
-    /// It dies where it is.
-    pub(crate) doomed: bool,
-    /// Until when, if it sleeps.
-    asleep: Option<u64>,
-    /// When its bell was rung first since it last woke.
-    rung: Option<u64>,
-    /// Those that have ended, as its clerk has said and it has not heard.
-    news: Vec<Rank>,
-    used: u64,
-    pub(crate) life: Life,
-    slices: Option<Slices>,
-}
-
-impl Domain {
-    /// When it can go on.
-    fn next(&self) -> Option<u64> {
-        let ready = match (self.life, self.asleep) {
-            _ if self.life == Life::Lives && self.doomed => return Some(self.at),
-            (Life::Lives, None) => self.at,
-            (Life::Lives, Some(until)) => self.rung.map_or(FOREVER, |rung| rung.saturating_add(WAKE)).min(until).max(self.at),
-            _ => FOREVER,
-        };
-        let at = ready.max(self.stopped);
-        (at != FOREVER).then(|| self.slices.map_or(at, |slices| slices.first(at).1))
-    }
-
-    /// Whether it sleeps and nothing is under way that ends it.
-    pub(crate) fn sleeps_on(&self) -> bool {
-        self.asleep.is_some() && self.rung.is_none()
-    }
-
-    /// Whether it lives, and will do something again.
-    pub fn is_well(&self) -> bool {
-        self.life == Life::Lives && self.stopped != FOREVER
-    }
-}
-
-/// Something that happened: when, to whom, what.
-#[derive(Clone, Copy, Debug)]
-struct Event(u64, u64, Rank, &'static str, u64, u64);
-
-/// What all domains share, and the simulator knows.
-#[derive(Debug)]
-pub struct State {
-    pub(crate) domains: Vec<Domain>,
-    pub(crate) ledger: Ledger,
-    pub(crate) trouble: Option<Trouble>,
-    dice: Dice,
-    /// What clerks will tell: when, to whom, who has ended.
-    mail: Vec<(u64, Rank, Rank)>,
-    steps: u64,
-    most: u64,
-    events: VecDeque<Event>,
-    stage: u32,
-    round: u64,
-    failure: Option<String>,
-    over: bool,
-}
 
 /// How a run is to be.
 #[derive(Debug)]
@@ -185,106 +65,6 @@ struct World {
 
 /// With this a domain unwinds that was killed, or whose run is over.
 struct Gone;
-
-impl State {
-    pub(crate) fn event(&mut self, who: Rank, what: &'static str, a: u64, b: u64) {
-        if self.events.len() == EVENTS {
-            self.events.pop_front();
-        }
-        self.events.push_back(Event(self.steps, self.domains[who].at, who, what, a, b));
-    }
-
-    /// The step that is being taken.
-    pub fn steps(&self) -> u64 {
-        self.steps
-    }
-
-    /// The domain whose turn it is, at its time; `None` if nobody can go on.
-    fn choose(&mut self) -> Option<Rank> {
-        loop {
-            let nexts = self.domains.iter().enumerate().filter_map(|(rank, domain)| Some((domain.next()?, rank)));
-            let first = nexts.min();
-            let mail = (0..self.mail.len()).min_by_key(|at| self.mail[*at]);
-            if let Some(at) = mail.filter(|at| first.is_none_or(|first| self.mail[*at].0 <= first.0)) {
-                let (time, to, ended) = self.mail.swap_remove(at);
-                self.domains[to].news.push(ended);
-                self.ring(to, time);
-                continue;
-            }
-            let (time, rank) = first?;
-            self.domains[rank].at = time;
-            return Some(rank);
-        }
-    }
-
-    fn ring(&mut self, to: Rank, time: u64) {
-        self.domains[to].rung.get_or_insert(time);
-    }
-
-    /// Whether a clerk is about to rouse a domain.
-    pub(crate) fn is_being_roused(&self, rank: Rank) -> bool {
-        self.mail.iter().any(|mail| mail.1 == rank)
-    }
-
-    fn advance(&mut self, rank: Rank, cost: u64) {
-        self.steps += 1;
-        let domain = &mut self.domains[rank];
-        let mut cost = cost;
-        if self.trouble.is_some() {
-            cost = 1 + self.dice.below(2 * cost);
-        }
-        domain.used += cost;
-        domain.at = domain.slices.map_or(domain.at + cost, |slices| slices.done(domain.at, cost));
-        if let Some(mut trouble) = self.trouble.take() {
-            trouble.strike(rank, self);
-            self.trouble = Some(trouble);
-        }
-        if self.steps > self.most {
-            self.fails(format!("no end after {} steps", self.most));
-        }
-    }
-
-    /// Kills a domain.
-    pub(crate) fn kill(&mut self, rank: Rank, now: u64) {
-        let domain = &mut self.domains[rank];
-        (domain.doomed, domain.at) = (true, now);
-        self.event(rank, "is killed", 0, 0);
-    }
-
-    /// What the clock of a domain shows.
-    pub(crate) fn time_of(&self, rank: Rank) -> u64 {
-        self.domains[rank].at
-    }
-
-    /// Holds a domain up.
-    pub(crate) fn delay(&mut self, rank: Rank, by: u64) {
-        self.domains[rank].at += by;
-    }
-
-    pub(crate) fn fails(&mut self, what: String) {
-        if self.failure.is_none() {
-            let mut report = format!("step {}: {what}\n", self.steps);
-            for Event(step, time, who, what, a, b) in &self.events {
-                let _ = writeln!(report, "  step {step:>7}, {time:>9} ns: domain {who} {what} {a} {b}");
-            }
-            self.failure = Some(report);
-        }
-    }
-
-    /// One that ends is told of by the clerks of the others.
-    fn ended(&mut self, rank: Rank, life: Life) {
-        self.domains[rank].life = life;
-        if self.over {
-            return;
-        }
-        let time = self.domains[rank].at;
-        self.event(rank, "has ended", 0, 0);
-        self.ledger.ended(rank);
-        for other in (0..self.domains.len()).filter(|other| *other != rank) {
-            self.mail.push((time + 1 + self.dice.magnitude(50_000), other, rank));
-        }
-    }
-}
 
 impl World {
     fn state(&self) -> MutexGuard<'_, State> {
@@ -343,6 +123,7 @@ impl Cpu {
         let until = limit.map_or(FOREVER, |limit| state.time_of(self.rank).saturating_add(limit));
         state.domains[self.rank].asleep = Some(until);
         state.event(self.rank, "sleeps", 0, 0);
+        state.ledger.summary.sleeps += 1;
         let wrong = Ledger::check_sleeper(&state, self.rank);
         wrong.into_iter().for_each(|wrong| state.fails(wrong));
         drop(state);
@@ -418,8 +199,18 @@ impl Cpu {
         resume_unwind(Box::new(Gone));
     }
 
-    /// Does something with the ledger. `Err` is a failure.
-    pub fn ledger<T>(&self, with: impl FnOnce(&mut State) -> Result<T, String>) -> T {
+    /// Counts something.
+    pub fn count(&self, with: impl FnOnce(&mut Summary)) {
+        with(&mut self.world.state().ledger.summary);
+    }
+
+    /// Enters something in the ledger.
+    pub fn enter<T>(&self, with: impl FnOnce(&mut Ledger) -> T) -> T {
+        with(&mut self.world.state().ledger)
+    }
+
+    /// Has something checked that the ledger knows. `Err` is a failure.
+    pub fn check<T>(&self, with: impl FnOnce(&mut State) -> Result<T, String>) -> T {
         let result = with(&mut self.world.state());
         result.unwrap_or_else(|wrong| self.fail(wrong))
     }
@@ -430,6 +221,8 @@ impl fmt::Debug for Cpu {
         write!(f, "Cpu({})", self.rank)
     }
 }
+
+type Quiet<'a> = dyn FnMut(&mut State, u32) -> Result<Option<u32>, String> + 'a;
 
 /// Runs `program` in each domain until all have ended, or `quiet` says that it is over. `quiet` is asked whenever nobody can go on: to be over (`Ok(None)`), to go on in this stage or another (all are roused), or what is wrong.
 ///
@@ -448,38 +241,10 @@ pub fn run(
     }
 }
 
-fn conduct(
-    setup: Setup,
-    program: impl Fn(Cpu) + Clone + Send + 'static,
-    quiet: &mut dyn FnMut(&mut State, u32) -> Result<Option<u32>, String>,
-) -> Result<Ledger, Failure> {
+fn conduct(setup: Setup, program: impl Fn(Cpu) + Clone + Send + 'static, quiet: &mut Quiet<'_>) -> Result<Ledger, Failure> {
     let Setup { dice, slices, trouble, most } = setup;
     let count = slices.len();
-    let fresh = |slices| Domain {
-        at: 0,
-        stopped: 0,
-        doomed: false,
-        asleep: None,
-        rung: None,
-        news: Vec::new(),
-        used: 0,
-        life: Life::Lives,
-        slices,
-    };
-    let state = State {
-        domains: slices.into_iter().map(fresh).collect(),
-        ledger: Ledger::new(count),
-        trouble,
-        dice,
-        mail: Vec::new(),
-        steps: 0,
-        most,
-        events: VecDeque::new(),
-        stage: 0,
-        round: 0,
-        failure: None,
-        over: false,
-    };
+    let state = State::new(dice, slices, trouble, most);
     let turns = (0..=count).map(|_| WaiterCell::new()).collect();
     let world = Arc::new(World { state: Mutex::new(state), turns, base: Instant::now() });
     let begin = |rank| {
@@ -498,12 +263,7 @@ fn conduct(
         let stage = state.stage;
         match quiet(&mut state, stage) {
             Ok(None) => break,
-            Ok(Some(stage)) => {
-                state.stage = stage;
-                state.round += 1;
-                let now = state.domains.iter().map(|domain| domain.at).max().unwrap_or(0);
-                (0..count).for_each(|rank| state.ring(rank, now));
-            }
+            Ok(Some(stage)) => state.rouse_all(stage),
             Err(wrong) => {
                 state.fails(wrong);
                 break;

@@ -7,7 +7,7 @@
 
 use crate::Rank;
 use crate::dice::mixed;
-use crate::engine::State;
+use crate::state::{Domain, State};
 use std::collections::VecDeque;
 
 /// A message, as it was launched.
@@ -191,7 +191,11 @@ impl Ledger {
             let pair = state.ledger.seen(*from, *to);
             state.domains[*to].is_well() && !pair.owes && pair.waiting.len() > usize::from(pair.torn)
         });
-        let (from, to) = stranded.next()?;
+        let Some((from, to)) = stranded.next() else {
+            let unheard = |domain: &Domain| domain.is_well() && !domain.news.is_empty();
+            let rank = state.domains.iter().position(unheard)?;
+            return Some(format!("nobody can go on, and domain {rank} has not heard that another one has ended"));
+        };
         let count = state.ledger.seen(from, to).waiting.len();
         Some(format!("nobody can go on, and {count} messages of domain {from} to domain {to} are not taken"))
     }

@@ -21,6 +21,8 @@ pub mod dice;
 pub mod engine;
 pub mod ledger;
 pub mod member;
+pub mod slices;
+pub mod state;
 pub mod synth;
 pub mod trouble;
 

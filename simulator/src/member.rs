@@ -162,7 +162,7 @@ impl<const S: u64> Member<S> {
                 return sent;
             }
             let Some(link) = &mut self.links[to] else { return Sent::Ended };
-            self.cpu.ledger(|state| Ok(state.ledger.summary.refused += 1));
+            self.cpu.count(|seen| seen.refused += 1);
             let progress = link.queue.progress();
             match link.flow.full(self.cpu.now(), progress) {
                 Full::Divert => match link.queue.divert() {
@@ -186,7 +186,7 @@ impl<const S: u64> Member<S> {
         let (from, cpu) = (self.cpu.rank(), &self.cpu);
         let link = self.links[to].as_mut()?;
         let was_diverted = link.queue.is_diverted();
-        let message = cpu.ledger(|state| Ok(state.ledger.next(from, to, len)));
+        let message = cpu.enter(|ledger| ledger.next(from, to, len));
         let described = link.queue.describe(message.handler(), len);
         let draft = match described {
             Ok(draft) => draft,
@@ -205,21 +205,20 @@ impl<const S: u64> Member<S> {
             _ => words.iter().enumerate().for_each(|(at, word)| draft.put(at, *word)),
         }
         if self.dice.once_in(32) {
-            cpu.ledger(|state| Ok(state.ledger.summary.drafts_dropped += 1));
+            cpu.count(|seen| seen.drafts_dropped += 1);
             return Some(Sent::Dropped);
         }
-        cpu.ledger(|state| Ok(state.ledger.launches(from, to, message)));
+        cpu.enter(|ledger| ledger.launches(from, to, message));
         cpu.event("launches to, number", to as u64, message.number);
         draft.launch();
-        cpu.ledger(|state| Ok(state.ledger.launched(from, to)));
+        cpu.enter(|ledger| ledger.launched(from, to));
         link.flow.fits();
         Self::look(cpu, &link.rung, &self.lines[to], to);
-        cpu.ledger(|state| Ledger::looked(state, from, to));
+        cpu.check(|state| Ledger::looked(state, from, to));
         let is_diverted = link.queue.is_diverted();
-        cpu.ledger(|state| {
-            state.ledger.summary.buffered += u64::from(is_diverted);
-            state.ledger.summary.home += u64::from(was_diverted && !is_diverted);
-            Ok(())
+        cpu.count(|seen| {
+            seen.buffered += u64::from(is_diverted);
+            seen.home += u64::from(was_diverted && !is_diverted);
         });
         Some(Sent::Taken)
     }
@@ -276,13 +275,13 @@ impl<const S: u64> Member<S> {
             Ok(Some(arrived)) => arrived,
             Ok(None) => return Some(false),
             Err(Unreadable::Memory(_)) => {
-                cpu.ledger(|state| Ok(state.ledger.summary.without_memory += 1));
+                cpu.count(|seen| seen.without_memory += 1);
                 return None;
             }
             Err(Unreadable::Violation(violation)) => cpu.fail(format!("from domain {from}: {violation}")),
         };
         let (handler, len) = (arrived.handler(), arrived.len());
-        let message = cpu.ledger(|state| state.ledger.taken(from, to, handler, len));
+        let message = cpu.check(|state| state.ledger.taken(from, to, handler, len));
         cpu.event("takes from, number", from as u64, message.number);
         for at in 0..len.div_ceil(8) {
             let mask = if at == len / 8 { (1 << (len % 8 * 8)) - 1 } else { u64::MAX };
@@ -345,7 +344,6 @@ impl<const S: u64> Member<S> {
                 self.cpu.spend(ACCESS);
                 return sleep::retract(&line.asleep);
             }
-            self.cpu.ledger(|state| Ok(state.ledger.summary.sleeps += 1));
             self.cpu.sleep(left);
             self.cpu.spend(ACCESS);
             sleep::retract(&line.asleep);

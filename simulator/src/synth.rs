@@ -8,7 +8,8 @@
 
 use crate::bag::{Bag, File};
 use crate::dice::{Dice, mixed};
-use crate::engine::{self, Cpu, Failure, Setup, Slices};
+use crate::engine::{self, Cpu, Failure, Setup};
+use crate::slices::Slices;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -153,10 +154,9 @@ fn send(cpu: &Cpu, entry: Entry, queue: &mut Sending, flow: &mut Flow, number: u
     }
     flow.fits();
     let buffered = queue.is_diverted();
-    cpu.ledger(|state| {
-        state.ledger.summary.launched += 1;
-        state.ledger.summary.buffered += u64::from(buffered);
-        Ok(())
+    cpu.count(|seen| {
+        seen.launched += 1;
+        seen.buffered += u64::from(buffered);
     });
 }
 

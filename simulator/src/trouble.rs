@@ -2,7 +2,7 @@
 
 use crate::Rank;
 use crate::dice::Dice;
-use crate::engine::{FOREVER, State};
+use crate::state::{FOREVER, State};
 
 /// See the module.
 #[derive(Clone, Debug)]
