@@ -21,6 +21,9 @@ const ANYTHING: u32 = 0;
 const DRAIN: u32 = 1;
 const LAST: u32 = 2;
 
+/// A member leaves its group once in so many things that it does.
+const LEAVES: u64 = 3000;
+
 /// So often a last message is tried.
 const TRIES: u32 = 1000;
 
@@ -136,6 +139,9 @@ fn run_with<const S: u64>(seed: u64, steps: u64, mut dice: Dice) -> Result<Summa
         if let Some(stranded) = Ledger::stranded(state) {
             return Err(stranded);
         }
+        if state.domains.iter().all(|domain| !domain.is_well()) {
+            return Ok(None);
+        }
         match stage {
             ANYTHING if state.steps() < steps => Ok(Some(ANYTHING)),
             ANYTHING => Ok(Some(DRAIN)),
@@ -165,6 +171,9 @@ fn run_with<const S: u64>(seed: u64, steps: u64, mut dice: Dice) -> Result<Summa
 fn live<const S: u64>(member: &mut Member<S>, plan: &Plan) {
     while member.cpu.steps() < plan.steps {
         anything(member, plan);
+        if member.dice.once_in(LEAVES) {
+            return member.cpu.count(|seen| seen.leaves += 1);
+        }
     }
     let mut said = false;
     loop {

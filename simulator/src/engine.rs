@@ -254,13 +254,18 @@ fn conduct(setup: Setup, program: impl Fn(Cpu) + Clone + Send + 'static, quiet: 
         thread
     };
     let threads: Vec<_> = (0..count).map(begin).collect();
+    let mut quiet_at = None;
     loop {
         world.pass(count, world.next());
         let mut state = world.state();
         if state.failure.is_some() || state.domains.iter().all(|domain| domain.life != Life::Lives) {
             break;
         }
-        let stage = state.stage;
+        let (stage, steps) = (state.stage, state.steps);
+        if quiet_at.replace(steps) == Some(steps) {
+            state.fails("all were roused, and nobody goes on".into());
+            break;
+        }
         match quiet(&mut state, stage) {
             Ok(None) => break,
             Ok(Some(stage)) => state.rouse_all(stage),

@@ -63,6 +63,7 @@ pub struct Summary {
     pub stops: u64,
     pub stops_for_ever: u64,
     pub deaths: u64,
+    pub leaves: u64,
     pub without_memory: u64,
 }
 
@@ -85,6 +86,7 @@ impl Summary {
             stops: self.stops + other.stops,
             stops_for_ever: self.stops_for_ever + other.stops_for_ever,
             deaths: self.deaths + other.deaths,
+            leaves: self.leaves + other.leaves,
             without_memory: self.without_memory + other.without_memory,
         }
     }

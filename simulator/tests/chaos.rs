@@ -1,4 +1,4 @@
-//! Four million steps of domains that do anything, by seeds one after another: from the clock, or from `UPCALL_SEED` on. `UPCALL_STEPS` makes it longer.
+//! Two million steps of domains that do anything, by seeds one after another: from the clock, or from `UPCALL_SEED` on. `UPCALL_STEPS` makes it longer.
 
 use std::time::UNIX_EPOCH;
 use upcall_simulator::chaos;
@@ -14,7 +14,7 @@ fn given(name: &str) -> Option<u64> {
 #[test]
 fn whatever_befalls_domains_messages_arrive() {
     let first = given("UPCALL_SEED").unwrap_or_else(|| UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64));
-    let steps = given("UPCALL_STEPS").unwrap_or(4_000_000);
+    let steps = given("UPCALL_STEPS").unwrap_or(2_000_000);
     println!("from seed {first} on");
     let (mut seed, mut all) = (first, Summary::default());
     while all.steps < steps {
