@@ -118,7 +118,7 @@ impl<const SEGMENTS: u64> Memory for Bag<SEGMENTS> {
         self.cpu.event("leaves segment", number, 0);
         self.cpu.spend(MAP);
         let mut inner = self.file.inner();
-        let refused = inner.dice.once_in(8);
+        let refused = inner.dice.once_in(3);
         let left = inner.segments.iter().position(|segment| segment.0 == number % SEGMENTS);
         if let Some(at) = left {
             let (_, words, used) = &mut inner.segments[at];

@@ -97,7 +97,7 @@ impl Plan {
 pub fn run(seed: u64, steps: u64) -> Result<Summary, Failure> {
     let mut dice = Dice::new(seed);
     // The places of segments are used over again the sooner, the fewer there are.
-    match dice.below(4) {
+    match dice.below(3) {
         0 => run_with::<2>(seed, steps, dice),
         1 => run_with::<4>(seed, steps, dice),
         _ => run_with::<{ 1 << 20 }>(seed, steps, dice),

@@ -60,6 +60,9 @@ struct Link<const S: u64> {
     flow: Flow,
     /// The last of the receiver's sleeps that it rang for.
     rung: AtomicU64,
+    /// Since when it was refused, and what the receiver had told when it diverted last: what its patience goes by.
+    refused: Option<u64>,
+    diverted_at: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -108,6 +111,10 @@ pub struct Member<const S: u64> {
     handler: u64,
 }
 
+fn nanos(time: Duration) -> u64 {
+    time.as_nanos() as u64
+}
+
 impl<const S: u64> Member<S> {
     /// A member that knows all others.
     pub fn new(parts: Parts<S>) -> Self {
@@ -117,7 +124,7 @@ impl<const S: u64> Member<S> {
             if flow.is_always_diverted() {
                 queue.stay_diverted();
             }
-            Link { queue, flow, rung: AtomicU64::new(0) }
+            Link { queue, flow, rung: AtomicU64::new(0), refused: None, diverted_at: None }
         };
         let links = out.into_iter().map(|bag| bag.map(link)).collect();
         let inbound = |(from, bag): (Rank, Option<Bag<S>>)| Some(Inbound { from, queue: Incoming::new(bag?), ended: false });
@@ -155,7 +162,7 @@ impl<const S: u64> Member<S> {
                 // Whatever the receiver does, who sends to it is soon free for others.
                 if let (Some(timeout), false) = (self.timeout, paused) {
                     let took = self.cpu.used() - used;
-                    if took > timeout.as_nanos() as u64 + SEND {
+                    if took > nanos(timeout) + SEND {
                         self.cpu.fail(format!("a message to domain {to} took {took} ns with a timeout of {timeout:?}"));
                     }
                 }
@@ -164,9 +171,17 @@ impl<const S: u64> Member<S> {
             let Some(link) = &mut self.links[to] else { return Sent::Ended };
             self.cpu.count(|seen| seen.refused += 1);
             let progress = link.queue.progress();
+            let now = self.cpu.time();
+            let waited = now - *link.refused.get_or_insert(now);
             match link.flow.full(self.cpu.now(), progress) {
+                Full::Divert if link.diverted_at != Some(progress) && self.timeout.is_some_and(|least| waited < nanos(least)) => {
+                    self.cpu.fail(format!("diverts messages to domain {to} after {waited} ns"))
+                }
                 Full::Divert => match link.queue.divert() {
-                    Ok(()) => link.flow.diverted(progress),
+                    Ok(()) => {
+                        link.flow.diverted(progress);
+                        (link.refused, link.diverted_at) = (None, Some(progress));
+                    }
                     Err(_) if waits => {
                         paused = true;
                         self.cpu.spend(PAUSE);
@@ -213,6 +228,7 @@ impl<const S: u64> Member<S> {
         draft.launch();
         cpu.enter(|ledger| ledger.launched(from, to));
         link.flow.fits();
+        link.refused = None;
         Self::look(cpu, &link.rung, &self.lines[to], to);
         cpu.check(|state| Ledger::looked(state, from, to));
         let is_diverted = link.queue.is_diverted();
