@@ -25,8 +25,6 @@ pub struct File {
     inner: Mutex<Inner>,
     /// Words of a segment.
     segment: usize,
-    /// Segments that take memory, of all files.
-    used: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
@@ -36,14 +34,13 @@ struct Inner {
     dice: Dice,
     /// Once in so many times there is no memory; 0: never.
     short: u64,
-    refused: u64,
 }
 
 impl File {
     /// A file with so many words of home and of each segment; once in `short` times there is no memory for one.
-    pub fn new(home: usize, segment: usize, short: u64, dice: Dice, used: Arc<AtomicU64>) -> Arc<Self> {
-        let inner = Mutex::new(Inner { segments: Vec::new(), dice, short, refused: 0 });
-        Arc::new(Self { home: zeros(home), told: Arc::default(), inner, segment, used })
+    pub fn new(home: usize, segment: usize, short: u64, dice: Dice) -> Arc<Self> {
+        let inner = Mutex::new(Inner { segments: Vec::new(), dice, short });
+        Arc::new(Self { home: zeros(home), told: Arc::default(), inner, segment })
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -53,12 +50,6 @@ impl File {
     /// How many segments take memory.
     pub fn used(&self) -> usize {
         self.inner().segments.iter().filter(|segment| segment.2).count()
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        self.used.fetch_sub(self.used() as u64, Ordering::Relaxed);
     }
 }
 
@@ -95,7 +86,6 @@ impl<const SEGMENTS: u64> Memory for Bag<SEGMENTS> {
         let mut inner = self.file.inner();
         let short = inner.short;
         if short > 0 && inner.dice.once_in(short) {
-            inner.refused += 1;
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         let place = number % SEGMENTS;
@@ -104,9 +94,7 @@ impl<const SEGMENTS: u64> Memory for Bag<SEGMENTS> {
             inner.segments.len() - 1
         });
         let (_, words, used) = &mut inner.segments[at];
-        if self.sends && !std::mem::replace(used, true) {
-            self.file.used.fetch_add(1, Ordering::Relaxed);
-        }
+        *used |= self.sends;
         let it = words.clone();
         drop(inner);
         self.cpu.count(|seen| seen.diverts += u64::from(self.sends));
@@ -125,9 +113,7 @@ impl<const SEGMENTS: u64> Memory for Bag<SEGMENTS> {
             if !refused {
                 words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
             }
-            if std::mem::replace(used, false) {
-                self.file.used.fetch_sub(1, Ordering::Relaxed);
-            }
+            *used = false;
             // Its place does not come again soon.
             if SEGMENTS > 64 {
                 inner.segments.swap_remove(at);

@@ -13,8 +13,7 @@ use crate::member::{Line, Member, Parts, Sent};
 use crate::slices::Slices;
 use crate::state::{FOREVER, Life, State};
 use crate::trouble::Trouble;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 const ANYTHING: u32 = 0;
@@ -106,26 +105,23 @@ pub fn run(seed: u64, steps: u64) -> Result<Summary, Failure> {
 
 fn run_with<const S: u64>(seed: u64, steps: u64, mut dice: Dice) -> Result<Summary, Failure> {
     let plan = Plan::new(seed, steps, S <= 4, &mut dice);
-    let used = Arc::new(AtomicU64::new(0));
-    let file = |at: usize| File::new(plan.home, plan.segment, plan.short, Dice::new(mixed(seed + at as u64)), used.clone());
     let count = plan.count;
+    let file = |at: usize| File::new(plan.home, plan.segment, plan.short, Dice::new(mixed(seed + at as u64)));
     let files: Vec<Arc<File>> = (0..count * count).map(file).collect();
-    // What only the domains have is gone with them.
-    let known = files.iter().map(Arc::downgrade).collect::<Vec<_>>();
+    // Each end is handed over once: with the domain it is gone, and with both the file.
+    let known: Vec<Weak<File>> = files.iter().map(Arc::downgrade).collect();
+    let ends: Vec<_> = files.into_iter().map(|file| Mutex::new([Some(file.clone()), Some(file)])).collect();
+    let ends = Arc::new(ends);
     let lines: Arc<[Line]> = (0..count).map(|_| Line::default()).collect();
-    let files =
-        Arc::new(std::sync::Mutex::new(files.into_iter().map(|file| [Some(file.clone()), Some(file)]).collect::<Vec<_>>()));
-    let setup = Setup {
-        dice: Dice::new(dice.any()),
-        slices: plan.slices.clone(),
-        trouble: Some(plan.trouble.clone()),
-        most: steps * PATIENCE + 1_000_000,
-    };
-    let header = format!("{plan:?}\n");
+    let (slices, trouble) = (plan.slices.clone(), Some(plan.trouble.clone()));
+    let setup = Setup { dice: Dice::new(dice.any()), slices, trouble, most: steps * PATIENCE + 1_000_000 };
+    // Who stays diverted has a segment at hand.
+    let kept = usize::from(plan.timeout == Some(Duration::ZERO));
+    let title = format!("seed {seed}, {plan:?}");
     let program = move |cpu: Cpu| {
         let own = cpu.rank();
         let bag = |from: Rank, to: Rank, sends: bool| {
-            let file = files.lock().ok()?[from * count + to][usize::from(sends)].take()?;
+            let file = ends[from * count + to].lock().ok()?[usize::from(sends)].take()?;
             (from != to).then(|| Bag::<S> { file, cpu: cpu.clone(), sends })
         };
         let out = (0..count).map(|to| bag(own, to, true)).collect();
@@ -134,38 +130,38 @@ fn run_with<const S: u64>(seed: u64, steps: u64, mut dice: Dice) -> Result<Summa
         let (lines, timeout, handler) = (lines.clone(), plan.timeout, 1 + plan.seed % 64);
         live(&mut Member::new(Parts { cpu: cpu.clone(), dice, out, from, lines, timeout, handler }), &plan);
     };
-    let timeout_is_zero = header.contains("timeout: Some(0ns)");
     let quiet = move |state: &mut State, stage: u32| {
         if let Some(stranded) = Ledger::stranded(state) {
             return Err(stranded);
         }
-        if state.domains.iter().all(|domain| !domain.is_well()) {
-            return Ok(None);
-        }
         match stage {
+            _ if state.domains.iter().all(|domain| !domain.is_well()) => Ok(None),
             ANYTHING if state.steps() < steps => Ok(Some(ANYTHING)),
             ANYTHING => Ok(Some(DRAIN)),
             DRAIN => Ok(Some(LAST)),
-            _ => {
-                let well = |rank: Rank| state.domains[rank].is_well();
-                let there = |rank: Rank| state.domains[rank].stopped != FOREVER;
-                for (at, file) in known.iter().enumerate() {
-                    let (from, to) = (at / count, at % count);
-                    let segments = file.upgrade().map_or(0, |file| file.used());
-                    let most = usize::from(timeout_is_zero);
-                    let gone = state.domains[from].life != Life::Lives;
-                    if there(from) && well(to) && segments > if gone { 0 } else { most } {
-                        return Err(format!("all is taken, and {segments} segments from domain {from} to {to} take memory"));
-                    }
-                }
-                Ok(None)
-            }
+            _ => left_behind(state, &known, kept).map_or(Ok(None), Err),
         }
     };
     match engine::run(setup, program, quiet) {
         Ok(ledger) => Ok(ledger.summary),
-        Err(failure) => Err(Failure { report: format!("seed {seed}, {header}{}", failure.report), ..failure }),
+        Err(failure) => Err(Failure { report: format!("{title}\n{}", failure.report), ..failure }),
     }
+}
+
+/// Where all was taken and all have gone home: segments that take memory all the same, more than a sender keeps.
+fn left_behind(state: &State, files: &[Weak<File>], kept: usize) -> Option<String> {
+    let count = state.domains.len();
+    files.iter().enumerate().find_map(|(at, file)| {
+        let (from, to) = (at / count, at % count);
+        let sender = &state.domains[from];
+        // One that is stopped for ever has not gone home.
+        if sender.stopped == FOREVER || !state.domains[to].is_well() {
+            return None;
+        }
+        let most = if sender.life == Life::Lives { kept } else { 0 };
+        let used = file.upgrade()?.used();
+        (used > most).then(|| format!("all is taken, and {used} segments from domain {from} to domain {to} take memory"))
+    })
 }
 
 fn live<const S: u64>(member: &mut Member<S>, plan: &Plan) {

@@ -11,7 +11,6 @@ use crate::dice::{Dice, mixed};
 use crate::engine::{self, Cpu, Failure, Setup};
 use crate::slices::Slices;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use upcall_message::flow::{Flow, Full};
 use upcall_shm::direct::{Incoming, Outgoing};
@@ -96,9 +95,8 @@ impl Row {
 /// # Errors
 /// What was found wrong.
 pub fn run(synth: Synth) -> Result<Row, Failure> {
-    let used = Arc::new(AtomicU64::new(0));
     // By producer: its messages, and their acknowledgements.
-    let file = |words| File::new(words, SEGMENT, 0, Dice::new(0), used.clone());
+    let file = |words| File::new(words, SEGMENT, 0, Dice::new(0));
     let files: Vec<_> = (0..COUNT / 2).map(|_| (file(synth.home), file(SEGMENT))).collect();
     let slices = |rank| Some(Slices { length: SLICE, of: 2, own: 0, skew: rank as u64 % 2 * SKEW });
     let most = 20 * synth.slices * SLICE;
