@@ -1,7 +1,7 @@
 //! Two to eight domains that send, take, look away, sleep, are stopped and die, by chance and from a seed.
 //!
-//! A run goes through stages. In [`ANYTHING`] each does what its dice say, and trouble befalls them. After so many steps, in [`DRAIN`], there is no more trouble, and they take what is there until nobody can go on: then nothing may be left. In
-//! [`LAST`] each sends one more message to everybody, with which it goes home, and takes what comes: then no segment may take memory.
+//! A run goes through stages. In `ANYTHING` each does what its dice say, and trouble befalls them. After so many steps, in `DRAIN`, there is no more trouble, and they take what is there until nobody can go on: then nothing may be left. In
+//! `LAST` each sends one more message to everybody, with which it goes home, and takes what comes: then no segment may take memory.
 //! What has to hold all the time is in [`ledger`](crate::ledger), and how long a message may take, in [`member`](crate::member).
 
 use crate::Rank;

@@ -7,7 +7,7 @@
 //!
 //! What not: processors that reorder (every step is seen by all at once: loom and Spin check that, see `message/model/messages.pml`); the kernel; joining a group; peers that break the rules (`upcall-tests`).
 //!
-//! Source: UDM, sections 5 and 5.3, whose results are from a simulator too.
+//! Source: UDM, section 5, whose results are from a simulator too.
 //!
 //! ```
 //! let summary = upcall_simulator::chaos::run(7, 2_000).unwrap();

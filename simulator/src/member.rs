@@ -137,11 +137,6 @@ impl<const S: u64> Member<S> {
         self.cpu.rank()
     }
 
-    /// How many members there are.
-    pub fn size(&self) -> usize {
-        self.links.len()
-    }
-
     /// The most bytes that a message to a member carries; `None` if it has ended.
     pub fn most(&self, to: Rank) -> Option<usize> {
         Some(self.links[to].as_ref()?.queue.most())
