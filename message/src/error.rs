@@ -99,8 +99,18 @@ pub enum SendError {
         /// The most.
         most: usize,
     },
-    /// There is no room yet. Only by what does not wait.
+    /// There is no room yet. By what does not wait; and by what does where nothing is diverted, when the receiver has taken nothing for a second while messages wait here that nobody takes: it may wait for this member as this one does for it.
     Full,
+    /// This member has its share of what the group may buffer in use ([`Joining::limit`](crate::Joining::limit)), and the receiver has taken nothing for a second while messages wait here that nobody takes: it may wait for this member as this one
+    /// does for it.
+    Overflow {
+        /// The receiver.
+        rank: Rank,
+        /// Bytes that this member has buffered, for all receivers.
+        buffered: u64,
+        /// Its share.
+        share: u64,
+    },
     /// There is no room in the queue, and no memory for what does not fit there.
     NoMemory {
         /// The receiver.
@@ -129,6 +139,10 @@ impl fmt::Display for SendError {
             Self::Ended { rank } => write!(f, "member {rank} has ended or left the group"),
             Self::TooLong { most } => write!(f, "the message is longer than {most} bytes: send it in parts"),
             Self::Full => f.write_str("there is no room yet: receive what waits here, and send again"),
+            Self::Overflow { rank, buffered, share } => write!(
+                f,
+                "member {rank} takes nothing, and {buffered} bytes are buffered already, of {share} that this member may: receive what waits here and send again, or have the group formed with a higher limit"
+            ),
             Self::NoMemory { rank, error } => write!(f, "no memory for messages that wait for member {rank}: {error}"),
             Self::Violation { rank } => {
                 write!(f, "member {rank} says that it has taken what was never sent: it is faulty or hostile")

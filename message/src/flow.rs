@@ -4,12 +4,31 @@
 //! so a slow receiver blocks nobody but who sends to it; and that one, too, waits no longer than the timeout: then its messages go to the buffer, and it to its other business. Correctness does not depend on the timeout: at 0 every
 //! message is buffered, and without one a sender waits as long as it takes.
 //!
-//! A sender that diverts runs no longer against a full queue, so one that is quicker than its receiver for long would fill the machine. At the end of each segment it waits once more, as long as the receiver takes messages.
+//! A sender that diverts runs no longer against a full queue, so one that is quicker than its receiver for long would fill the machine. At the end of each segment it waits once more, as long as the receiver takes messages. And each member
+//! has its share of what its group may buffer (D12): with all of it in use it is stopped until a receiver has left a segment. The paper has the scheduler stop all of a job's processes then; here those who do not flood need not notice, and the
+//! receivers have to run, for it is they who make room. No member needs another's word for that: what it has buffered itself it knows.
 
 use std::time::{Duration, Instant};
 
 /// The atomicity timeout where nothing else is said: several times what a receiver takes for a full queue, and less than a slice of the processor.
 pub const TIMEOUT: Duration = Duration::from_micros(200);
+
+/// A receiver that takes nothing for longer is slept for between two looks.
+pub(crate) const LONG: Duration = Duration::from_millis(2);
+
+/// Who waits for so long, and has messages that nobody takes, waits for one who waits for the same, perhaps.
+pub(crate) const STUCK: Duration = Duration::from_secs(1);
+
+/// What a member may buffer of what its group may, in bytes.
+pub(crate) fn share(limit: u64, members: usize) -> u64 {
+    limit / members as u64
+}
+
+/// A quarter of the machine's memory.
+pub(crate) fn default_limit() -> u64 {
+    let machine = rustix::system::sysinfo();
+    (machine.totalram as u64).saturating_mul(machine.mem_unit.into()) / 4
+}
 
 /// What to do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,11 +47,13 @@ pub struct Flow {
     since: Option<Instant>,
     /// How far the receiver was when its messages were diverted last.
     diverted_at: Option<u64>,
+    /// How far it is, and since when.
+    still: Option<(u64, Instant)>,
 }
 
 impl Flow {
     pub fn new(timeout: Option<Duration>) -> Self {
-        Self { timeout, since: None, diverted_at: None }
+        Self { timeout, since: None, diverted_at: None, still: None }
     }
 
     /// Whether nothing is to go by the direct way.
@@ -50,14 +71,25 @@ impl Flow {
         if over || self.diverted_at == Some(progress) { Full::Divert } else { Full::Wait }
     }
 
-    /// There was room.
+    /// For how long the receiver has taken nothing while it was waited for.
+    pub(crate) fn still(&mut self, now: Instant, progress: u64) -> Duration {
+        match self.still {
+            Some((before, since)) if before == progress => now.saturating_duration_since(since),
+            _ => {
+                self.still = Some((progress, now));
+                Duration::ZERO
+            }
+        }
+    }
+
+    /// There was room; or it is waited for no longer.
     pub fn fits(&mut self) {
-        self.since = None;
+        (self.since, self.still) = (None, None);
     }
 
     /// It has diverted.
     pub fn diverted(&mut self, progress: u64) {
-        (self.since, self.diverted_at) = (None, Some(progress));
+        (self.since, self.still, self.diverted_at) = (None, None, Some(progress));
     }
 }
 
@@ -80,6 +112,17 @@ mod tests {
         flow.fits();
         assert_eq!(flow.full(start + 3 * TIMEOUT, 7), Full::Wait);
         assert_eq!(flow.full(start + 4 * TIMEOUT, 7), Full::Divert);
+    }
+
+    #[test]
+    fn it_knows_for_how_long_nothing_was_taken() {
+        let mut flow = Flow::new(None);
+        let start = Instant::now();
+        assert_eq!(flow.still(start, 3), Duration::ZERO);
+        assert_eq!(flow.still(start + LONG, 3), LONG);
+        assert_eq!(flow.still(start + STUCK, 4), Duration::ZERO);
+        flow.fits();
+        assert_eq!(flow.still(start + 2 * STUCK, 4), Duration::ZERO);
     }
 
     #[test]

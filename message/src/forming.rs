@@ -40,12 +40,23 @@ pub struct Joining {
     patience: Duration,
     pub(crate) pacing: Pacing,
     pub(crate) timeout: Option<Duration>,
+    pub(crate) upcalls: bool,
+    pub(crate) limit: Option<u64>,
 }
 
 impl Joining {
     /// A group of `size` members that all say this name.
     pub fn new(name: &str, size: usize) -> Self {
-        Self { name: name.into(), size, rank: None, patience: PATIENCE, pacing: Pacing::default(), timeout: Some(flow::TIMEOUT) }
+        Self {
+            name: name.into(),
+            size,
+            rank: None,
+            patience: PATIENCE,
+            pacing: Pacing::default(),
+            timeout: Some(flow::TIMEOUT),
+            upcalls: true,
+            limit: None,
+        }
     }
 
     /// Asks for a rank. Otherwise it gets one that nobody asked for.
@@ -73,6 +84,19 @@ impl Joining {
         Self { timeout, ..self }
     }
 
+    /// So many bytes at most the group buffers for members that do not take their messages, beside a segment of 1 MiB for each pair: a quarter of the machine's memory, if nothing else is said. Each member has the same share of that (all members are
+    /// to say the same limit). One that has its share in use is stopped when it sends more, until a receiver has taken some: no other member notices, and what goes the direct way is not stopped.
+    #[must_use]
+    pub fn limit(self, bytes: u64) -> Self {
+        Self { limit: Some(bytes), ..self }
+    }
+
+    /// Whether handlers run by themselves ([upcalls](Group#upcalls)), which they do if nothing else is said and the group is joined on a virtual processor that polls. Else they run when the group is polled.
+    #[must_use]
+    pub fn upcalls(self, upcalls: bool) -> Self {
+        Self { upcalls, ..self }
+    }
+
     /// Becomes a member, and returns when all others are there. Blocks the kernel thread until then.
     ///
     /// # Errors
@@ -96,7 +120,9 @@ impl Joining {
         let roster = self.find_others(&member, &handlers)?;
         std::mem::forget(entered);
         member.watch_others(&door, &roster);
-        Ok(Group::new(member, roster, (handlers, barrier), &self))
+        let group = Group::new(member, roster, (handlers, barrier), &self);
+        group.attend_here().map_err(unable("a bell for messages"))?;
+        Ok(group)
     }
 
     fn find_others(&self, member: &Arc<Member>, handlers: &Handlers) -> Result<Arc<Roster>, JoinError> {

@@ -3,13 +3,14 @@
 use crate::Rank;
 use crate::barrier::Barrier;
 use crate::error::{NothingThere, RunError, SendError};
-use crate::flow::Full;
+use crate::flow::{self, Full};
 use crate::forming::Joining;
-use crate::inbound::Inbound;
+use crate::inbound::{Inbound, Next};
 use crate::kinds::{Handlers, Kind};
 use crate::link::Link;
 use crate::member::{Member, News, Roster};
 use crate::payload::{Payload, Reader, Writer};
+use crate::upcalls::Upcalls;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
@@ -24,6 +25,9 @@ use upcall_transfer::pacer::GiveWay;
 
 /// So many messages of one sender are run before the others have their turn.
 const BATCH: usize = 64;
+
+/// Bytes of a segment.
+const SEGMENT: u64 = upcall_shm::mailbag::SEGMENT_BYTES as u64;
 
 /// What happened to another member.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,9 +47,13 @@ pub enum Event {
     },
 }
 
-/// A process's membership in a group. It belongs to the thread that has joined. Dropped, the process leaves: what it has sent still arrives, and the others learn of it.
-pub struct Group {
-    member: Arc<Member>,
+/// A process's membership in a group; a clone is the same membership. It belongs to the kernel thread that has joined. When the last clone is dropped the process leaves: what it has sent still arrives, and the others learn of it.
+#[derive(Clone)]
+pub struct Group(pub(crate) Rc<Inner>);
+
+/// What all clones share.
+pub(crate) struct Inner {
+    pub(crate) member: Arc<Member>,
     roster: Arc<Roster>,
     handlers: Handlers,
     pacing: Pacing,
@@ -61,6 +69,9 @@ pub struct Group {
     lost: RefCell<Vec<Event>>,
     barrier: Barrier,
     taken: Cell<u64>,
+    pub(crate) upcalls: Upcalls,
+    /// So many bytes it may buffer.
+    share: u64,
 }
 
 /// The way to another member.
@@ -140,8 +151,9 @@ impl Group {
         (handlers, barrier): (Handlers, Barrier),
         joining: &Joining,
     ) -> Self {
+        let share = flow::share(joining.limit.unwrap_or_else(flow::default_limit), roster.members.len());
         let links = roster.members.iter().map(|_| RefCell::new(Outward::Unopened)).collect();
-        Self {
+        Self(Rc::new(Inner {
             member,
             roster,
             handlers,
@@ -154,26 +166,28 @@ impl Group {
             lost: RefCell::default(),
             barrier,
             taken: Cell::new(0),
-        }
+            upcalls: Upcalls::new(joining.upcalls),
+            share,
+        }))
     }
 
     /// This member's place, from 0.
     pub fn rank(&self) -> Rank {
-        self.roster.rank
+        self.0.roster.rank
     }
 
     /// How many members there are, those that have ended included.
     pub fn size(&self) -> usize {
-        self.roster.members.len()
+        self.0.roster.members.len()
     }
 
     /// A member's process, by the kernel's word when the group formed.
     pub fn process(&self, rank: Rank) -> Option<u32> {
-        self.roster.members.get(rank).map(|listed| listed.pid)
+        self.0.roster.members.get(rank).map(|listed| listed.pid)
     }
 
     /// Sends a message (UDM's `send`). Once this has returned it arrives, unless the receiver ends before it takes it, also if this process ends at once. Does not wait for the receiver, but for room in its queue, and then no longer than the
-    /// group's timeout; the first message to each member takes some 0.1 ms more, and 5 ms if that is stopped. May be called in a handler.
+    /// group's timeout, unless this member has buffered all that it may ([`Joining::limit`]); the first message to each member takes some 0.1 ms more, and 5 ms if that is stopped. May be called in a handler.
     ///
     /// # Errors
     /// See [`SendError`]. The end of the receiver is noticed when this process polls, or finds its queue full.
@@ -182,7 +196,7 @@ impl Group {
     /// The payload writes another size than it tells.
     #[inline]
     pub fn send<T: Payload + ?Sized>(&self, to: Rank, kind: Kind<T>, value: &T) -> Result<(), SendError> {
-        if let Some(Ok(mut outward)) = self.links.get(to).map(RefCell::try_borrow_mut)
+        if let Some(Ok(mut outward)) = self.0.links.get(to).map(RefCell::try_borrow_mut)
             && let Outward::Open(link) = &mut *outward
             && link.is_read()
             && !link.flow.is_always_diverted()
@@ -207,16 +221,14 @@ impl Group {
 
     #[inline(never)]
     fn send_uncommonly<T: Payload + ?Sized>(&self, to: Rank, kind: Kind<T>, value: &T, waits: bool) -> Result<(), SendError> {
-        let cell = self.links.get(to).ok_or(SendError::NoSuchRank { rank: to, size: self.size() })?;
+        let cell = self.0.links.get(to).ok_or(SendError::NoSuchRank { rank: to, size: self.size() })?;
         let (mut give_way, mut pause) = (GiveWay::default(), false);
         loop {
-            if self.member.has_news() {
-                self.attend();
-            }
+            self.attend_if_there_is_news();
             let mut outward = cell.borrow_mut();
             let link = match &mut *outward {
                 Outward::Unopened => {
-                    *outward = Outward::Open(Box::new(Link::open(&self.member, &self.roster, to, self.timeout)?));
+                    *outward = Outward::Open(Box::new(Link::open(&self.0.member, &self.0.roster, to, self.0.timeout)?));
                     continue;
                 }
                 Outward::Closed(why) => return Err(why.of(to)),
@@ -241,30 +253,65 @@ impl Group {
                     self.happened(Event::Violation { rank: to, what });
                 }
                 Err(Refused::Full) => {
-                    let progress = link.queue.progress();
-                    match link.flow.full(Instant::now(), progress) {
-                        Full::Divert => match link.queue.divert() {
+                    let (now, progress) = (Instant::now(), link.queue.progress());
+                    let diverts = link.flow.full(now, progress) == Full::Divert;
+                    let buffered = if diverts { self.buffered_beside(to, link) } else { 0 };
+                    let stopped = buffered > 0 && buffered + SEGMENT > self.0.share;
+                    if diverts && !stopped {
+                        match link.queue.divert() {
                             Ok(()) => link.flow.diverted(progress),
                             Err(_) if waits => pause = true,
                             Err(error) => return Err(SendError::NoMemory { rank: to, error }),
-                        },
-                        Full::Wait if waits => {}
-                        Full::Wait => return Err(SendError::Full),
+                        }
+                    } else if waits {
+                        let still = link.flow.still(now, progress);
+                        // What waits here nobody takes meanwhile.
+                        if still >= flow::STUCK && self.available() {
+                            link.flow.fits();
+                            let share = self.0.share;
+                            return Err(if stopped {
+                                SendError::Overflow { rank: to, buffered, share }
+                            } else {
+                                SendError::Full
+                            });
+                        }
+                        pause = still >= flow::LONG;
+                    } else {
+                        return Err(SendError::Full);
                     }
                 }
             }
             drop(outward);
+            // Who sends to us waits for room too, perhaps.
+            self.safe_point();
             if std::mem::take(&mut pause) {
-                std::thread::sleep(Duration::from_millis(1));
+                self.nap();
             }
             give_way.step();
         }
     }
 
+    /// Bytes that this member has buffered, if another segment for `to` counts: the first one of a pair does not.
+    #[cold]
+    fn buffered_beside(&self, to: Rank, link: &Link) -> u64 {
+        let segments = link.queue.buffered();
+        if segments == 0 {
+            return 0;
+        }
+        let others: u64 = (0..self.size()).filter(|&rank| rank != to).map(|rank| self.buffered(rank)).sum();
+        others + segments * SEGMENT
+    }
+
+    #[cold]
+    fn nap(&self) {
+        const NAP: Duration = Duration::from_millis(1);
+        if self.blocks_a_thread() { upcall_thread::sleep(NAP) } else { std::thread::sleep(NAP) }
+    }
+
     /// Whether a message waits (UDM's message-available flag): a load for each member that has ever sent one here.
     #[inline]
     pub fn available(&self) -> bool {
-        self.inbound.borrow().iter().any(|inbound| inbound.waits())
+        self.0.inbound.borrow().iter().any(|inbound| inbound.waits())
     }
 
     /// Takes the next message (UDM's `receive`): `take` looks at it where it lies, and then it is disposed of. Members have their turns.
@@ -277,7 +324,7 @@ impl Group {
             let taken = take(&Message { from, arrived: &arrived });
             point(Point::MemberReads);
             arrived.dispose();
-            self.taken.set(self.taken.get() + 1);
+            self.0.taken.set(self.0.taken.get() + 1);
             taken
         })
     }
@@ -287,21 +334,19 @@ impl Group {
     /// # Errors
     /// [`NothingThere`].
     pub fn peek<R>(&self, look: impl FnOnce(&Message<'_, '_>) -> R) -> Result<R, NothingThere> {
-        let turn = self.turn.get();
+        let turn = self.0.turn.get();
         let looked = self.next(|arrived, from| look(&Message { from, arrived: &arrived }));
         // It keeps its turn.
-        self.turn.set(turn);
+        self.0.turn.set(turn);
         looked
     }
 
     /// Does something with the next message; the turn goes to the member after its sender.
     #[inline]
     fn next<R>(&self, with: impl FnOnce(Arrived<'_, Mailbag>, Rank) -> R) -> Result<R, NothingThere> {
-        if self.member.has_news() {
-            self.attend();
-        }
+        self.attend_if_there_is_news();
         let all = self.inbound();
-        let mut at = self.turn.get();
+        let mut at = self.0.turn.get();
         for _ in 0..all.len() {
             at = if at < all.len() { at } else { 0 };
             let inbound = &all[at];
@@ -309,7 +354,7 @@ impl Group {
             let Some(mut queue) = inbound.queue() else { continue };
             match queue.peek() {
                 Ok(Some(arrived)) => {
-                    self.turn.set(at);
+                    self.0.turn.set(at);
                     let done = with(arrived, inbound.from());
                     drop(queue);
                     if inbound.ended.get() {
@@ -330,7 +375,7 @@ impl Group {
     /// Those who have sent something.
     #[inline]
     fn inbound(&self) -> Rc<[Rc<Inbound>]> {
-        self.inbound.borrow().clone()
+        self.0.inbound.borrow().clone()
     }
 
     /// Runs the handlers of the messages that wait, at most 64 of each member. Returns how many. A message of a kind without a handler stays, and those of the same sender behind it.
@@ -338,9 +383,8 @@ impl Group {
     /// # Panics
     /// Those of handlers. Their messages were taken.
     pub fn poll(&self) -> usize {
-        if self.member.has_news() {
-            self.attend();
-        }
+        self.attend_if_there_is_news();
+        let _more = Taken(self, self.taken());
         self.inbound().iter().map(|inbound| self.poll_one(inbound)).sum()
     }
 
@@ -359,9 +403,9 @@ impl Group {
                     return done;
                 }
             };
-            let handled = match self.handlers.handlers.get(usize::from(kind)) {
+            let handled = match self.0.handlers.handlers.get(usize::from(kind)) {
                 Some(Some(handler)) => {
-                    self.taken.set(self.taken.get() + 1);
+                    self.0.taken.set(self.0.taken.get() + 1);
                     handler(self, inbound.from(), queue)
                 }
                 Some(None) => return done,
@@ -378,9 +422,9 @@ impl Group {
     /// A message of a kind that there is not, or that carries something else.
     #[cold]
     fn violates(&self, inbound: &Rc<Inbound>, kind: u16) {
-        let what = match self.handlers.kinds.get(usize::from(kind)) {
+        let what = match self.0.handlers.kinds.get(usize::from(kind)) {
             Some((name, carries)) => format!("a message {name:?} that does not carry {carries}"),
-            None => format!("a message of kind {kind}, of which there are {}", self.handlers.kinds.len()),
+            None => format!("a message of kind {kind}, of which there are {}", self.0.handlers.kinds.len()),
         };
         self.forget(inbound, Event::Violation { rank: inbound.from(), what });
     }
@@ -409,15 +453,15 @@ impl Group {
         if inbound.forgotten.replace(true) {
             return;
         }
-        self.member.post.remove(&inbound.bell);
+        self.0.member.post.remove(&inbound.bell);
         let rest = self.inbound().iter().filter(|other| !Rc::ptr_eq(other, inbound)).cloned().collect();
-        *self.inbound.borrow_mut() = rest;
+        *self.0.inbound.borrow_mut() = rest;
         self.happened(event);
     }
 
     /// Waits until a message or an event is there, at most as long as `limit`; then [`poll`](Self::poll) or [`receive`](Self::receive). Spins first, as the group's pacing says, then blocks the kernel thread. Whether something is there.
     pub fn wait(&self, limit: Option<Duration>) -> bool {
-        self.wait_unless(limit, || !self.events.borrow().is_empty())
+        self.wait_unless(limit, || !self.0.events.borrow().is_empty())
     }
 
     /// Waits until a message is there, or `met` is true, which news of other members may make.
@@ -425,10 +469,11 @@ impl Group {
         for inbound in self.inbound().iter() {
             inbound.tell();
         }
-        self.member.post.wait(self.pacing, limit, || {
-            if self.member.has_news() {
-                self.attend();
-            }
+        if self.blocks_a_thread() {
+            return self.wait_as_a_thread(limit, met);
+        }
+        self.0.member.post.wait(self.0.pacing, limit, || {
+            self.attend_if_there_is_news();
             self.available() || met()
         })
     }
@@ -458,7 +503,7 @@ impl Group {
             let Some(mut queue) = inbound.queue() else { continue };
             let Ok(Some(arrived)) = queue.peek() else { continue };
             let kind = usize::from(arrived.handler());
-            if let (Some(None), Some((name, _))) = (self.handlers.handlers.get(kind), self.handlers.kinds.get(kind)) {
+            if let (Some(None), Some((name, _))) = (self.0.handlers.handlers.get(kind), self.0.handlers.kinds.get(kind)) {
                 return Err(RunError::Unhandled { rank: inbound.from(), kind: name.clone() });
             }
         }
@@ -467,7 +512,7 @@ impl Group {
 
     /// What has happened to other members, one event at a time, in the order in which it was noticed. Only [`poll`](Self::poll), [`receive`](Self::receive) and [`peek`](Self::peek) notice.
     pub fn event(&self) -> Option<Event> {
-        self.events.borrow_mut().pop_front()
+        self.0.events.borrow_mut().pop_front()
     }
 
     /// Each member is lost once.
@@ -476,56 +521,74 @@ impl Group {
         if self.lost(rank).is_some() {
             return;
         }
-        self.lost.borrow_mut().push(event.clone());
-        self.events.borrow_mut().push_back(event);
+        self.0.lost.borrow_mut().push(event.clone());
+        self.0.events.borrow_mut().push_back(event);
+        self.0.upcalls.wake();
+    }
+
+    /// Whether something is true of the next message of any sender.
+    pub(crate) fn any_next(&self, is: impl Fn(Next) -> bool) -> bool {
+        self.0.inbound.borrow().iter().filter_map(|inbound| inbound.next()).any(is)
+    }
+
+    /// Whether messages of a kind have a handler; those of no kind do, which forgets their sender.
+    pub(crate) fn is_handled(&self, kind: u16) -> bool {
+        !matches!(self.0.handlers.handlers.get(usize::from(kind)), Some(None))
     }
 
     /// What happened to a member, if it is lost.
     pub(crate) fn lost(&self, member: Rank) -> Option<Event> {
         let of = |event: &&Event| matches!(**event, Event::Ended { rank } | Event::Violation { rank, .. } if rank == member);
-        self.lost.borrow().iter().find(of).cloned()
+        self.0.lost.borrow().iter().find(of).cloned()
     }
 
     pub(crate) fn barriers(&self) -> &Barrier {
-        &self.barrier
+        &self.0.barrier
     }
 
     /// How many messages were taken by this member.
     pub fn taken(&self) -> u64 {
-        self.taken.get()
+        self.0.taken.get()
     }
 
     /// Bytes of the buffer that messages to a member take which has not taken them yet; 0 while they go the direct way.
     pub fn buffered(&self, to: Rank) -> u64 {
-        let cell = self.links.get(to).and_then(|cell| cell.try_borrow().ok());
+        let cell = self.0.links.get(to).and_then(|cell| cell.try_borrow().ok());
         match cell.as_deref() {
-            Some(Outward::Open(link)) => link.queue.buffered() * upcall_shm::mailbag::SEGMENT_BYTES as u64,
+            Some(Outward::Open(link)) => link.queue.buffered() * SEGMENT,
             _ => 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn attend_if_there_is_news(&self) {
+        if self.0.member.has_news() {
+            self.attend();
         }
     }
 
     /// Hears what the clerk has to tell.
     #[cold]
     fn attend(&self) {
-        for news in self.member.news() {
+        for news in self.0.member.news() {
             match news {
                 News::Brought(inbound) => {
                     let more = self.inbound().iter().cloned().chain([Rc::new(inbound)]).collect();
-                    *self.inbound.borrow_mut() = more;
+                    *self.0.inbound.borrow_mut() = more;
                 }
                 News::Reads(rank, ringer) => {
-                    if let Outward::Open(link) = &mut *self.links[rank].borrow_mut() {
+                    if let Outward::Open(link) = &mut *self.0.links[rank].borrow_mut() {
                         link.reads(ringer);
                     }
                 }
-                News::Refuses(rank, why) => *self.links[rank].borrow_mut() = Outward::Closed(Why::Refused(why)),
+                News::Refuses(rank, why) => *self.0.links[rank].borrow_mut() = Outward::Closed(Why::Refused(why)),
                 News::Ended(rank) => self.ended(rank),
             }
         }
     }
 
     fn ended(&self, rank: Rank) {
-        let outward = &mut *self.links[rank].borrow_mut();
+        let outward = &mut *self.0.links[rank].borrow_mut();
         // Who was left for another reason was left for that.
         if !matches!(outward, Outward::Closed(_)) {
             *outward = Outward::Closed(Why::Ended);
@@ -543,7 +606,18 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+/// Tells threads that wait when more was taken than before, also if a handler panics.
+struct Taken<'a>(&'a Group, u64);
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        if self.0.taken() != self.1 {
+            self.0.0.upcalls.wake();
+        }
+    }
+}
+
+impl Drop for Inner {
     fn drop(&mut self) {
         self.member.leave();
     }

@@ -9,6 +9,15 @@ use upcall_shm::mailbag::Mailbag;
 /// The queue, while it is looked at.
 pub(crate) type Queue<'a> = RefMut<'a, Incoming<Mailbag>>;
 
+/// What a sender's next message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Of this kind, by its word.
+    Message(u16),
+    /// None.
+    Unreadable,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Inbound {
@@ -37,6 +46,15 @@ impl Inbound {
         let Ok(mut queue) = self.queue.try_borrow_mut() else { return false };
         // A word that leads to where nothing is yet is no message. One that leads on and on is worth another look: who sleeps must not have missed what lies behind.
         queue.waits() && (!matches!(queue.peek(), Ok(None)) || queue.waits())
+    }
+
+    /// The next message, unless it is being looked at.
+    pub(crate) fn next(&self) -> Option<Next> {
+        match self.queue.try_borrow_mut().ok()?.peek() {
+            Ok(Some(arrived)) => Some(Next::Message(arrived.handler())),
+            Ok(None) => None,
+            Err(_) => Some(Next::Unreadable),
+        }
     }
 
     /// Whether nothing waits, and nothing is being looked at.

@@ -45,6 +45,7 @@ mod kinds;
 mod link;
 mod member;
 mod payload;
+mod upcalls;
 mod wire;
 
 pub use error::{JoinError, NothingThere, RunError, SendError};
@@ -53,6 +54,7 @@ pub use group::{Event, Group, Message};
 pub use kinds::{Handlers, Kind};
 pub use payload::{Payload, Reader, Writer};
 pub use upcall_transfer::Pacing;
+pub use upcalls::Atomic;
 
 /// A member's place in its group, from 0.
 pub type Rank = usize;

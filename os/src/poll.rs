@@ -4,7 +4,7 @@ use crate::crossings;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// How a descriptor reports.
@@ -41,6 +41,12 @@ pub struct Heard {
 /// A set of descriptors to wait for.
 #[derive(Debug)]
 pub struct PollSet(OwnedFd);
+
+impl AsFd for PollSet {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
 
 impl PollSet {
     /// Makes an empty set.

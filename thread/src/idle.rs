@@ -38,6 +38,12 @@ pub trait Idle: Send + Sync + 'static {
     /// One look for outside work. Never blocks. May make threads ready, by waking or by spawning.
     fn poll(&self, vp: &Vp) -> Found;
 
+    /// Whether `poll` would find what a processor with threads to run should not leave for long. Asked at every 64th choice of the next thread; a few nanoseconds, and no more than a look.
+    fn is_pressed(&self, vp: &Vp) -> bool {
+        let _ = vp;
+        false
+    }
+
     /// Runs one piece of work that `poll` announced, on a thread of its own that may block, yield and spawn.
     ///
     /// A panic ends this piece of work only: it is reported by the panic hook and then dropped.

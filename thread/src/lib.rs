@@ -158,7 +158,7 @@ pub use self::{
     semaphore::{Permits, Semaphore},
     spawn::{Builder, JoinHandle, runs_outside_work, spawn},
     stack::DEFAULT_STACK_SIZE,
-    thread::{Thread, ThreadId, current, park, park_timeout, sleep, sleep_until, yield_now},
+    thread::{Thread, ThreadId, current, park, park_timeout, safe_point, sleep, sleep_until, yield_now},
     vp::{Vp, on_virtual_processor},
     waiter::{Ticket, Waited, Waiter, WaiterCell, block, block_unless, block_until},
 };

@@ -85,6 +85,15 @@ pub fn yield_now() {
     }
 }
 
+/// A safe point: if outside work waits (calls of others, messages), it has a turn before this goes on, and with it every other ready thread. For code that computes for long. Some 20 to 50 ns if there is none; nothing on an ordinary kernel
+/// thread.
+#[inline]
+pub fn safe_point() {
+    if let Some(vp) = here() {
+        vp.safe_point();
+    }
+}
+
 /// Blocks the calling thread for at least `duration`.
 ///
 /// While other threads keep the processor busy, deadlines are looked at on every 64th change of threads.

@@ -3,7 +3,7 @@
 //! # Who runs next
 //! Threads that others have made ready come over from the inbox first (one plain load when there are none). Then the
 //! ready queue (threads that have started) and the queue of fresh threads take turns, each first come, first served.
-//! Every 64th choice, and whenever nothing is ready, deadlines are checked. If nothing is ready, the thread that blocks
+//! Every 64th choice, and whenever nothing is ready, deadlines are checked, and outside work that does not bear to wait. If nothing is ready, the thread that blocks
 //! runs the idle loop itself (`find`), on its own stack. A thread that yields while no other is ready looks once for
 //! outside work; and so does, every 4096th choice, a processor that is never idle, lest busy threads shut out calls (U14).
 //!
@@ -272,7 +272,8 @@ impl Vp {
         self.expire();
         self.dump_if_wanted();
         if !choice.is_multiple_of(BUSY_CHOICES) {
-            return None;
+            let pressed = without_panic("an Idle implementation panicked in is_pressed", || self.shared.idle.is_pressed(self));
+            return if pressed { self.glance() } else { None };
         }
         self.trim();
         self.glance()
@@ -354,6 +355,16 @@ impl Vp {
         if let Some(next) = self.pick().or_else(|| self.glance().or_else(|| self.pick())) {
             self.ready.push(me);
             self.switch(me, next, None);
+        }
+    }
+
+    /// Lets outside work have a turn, if there is some, and with it every other ready thread.
+    pub(crate) fn safe_point(&self) {
+        let me = self.current();
+        assert!(!me.state.get().blocking, "{NESTED}");
+        if let Some(worker) = self.glance() {
+            self.ready.push(me);
+            self.switch(me, worker, None);
         }
     }
 

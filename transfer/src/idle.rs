@@ -19,14 +19,16 @@
 //! A server that has one caller, a kernel thread, and one processor of its own, where that caller is too, gives way right after the answer, without the way round by this loop (`work`): as long as it has no thread that is ready or
 //! waits for a time, nobody's lane has come or gone, and `TURNS` times in a row.
 
+mod posts;
 mod stacks;
 mod view;
 
-use self::stacks::Stacks;
+pub(crate) use self::posts::{attend, attend_no_more};
 use self::view::View;
 use crate::domain::{Domain, MOST_PROCESSORS};
 use crate::pacer::{LONGEST, Pacing, hand_back};
 use crate::placed::NOWHERE;
+use crate::post::SHORT;
 use crate::server::ServerLane;
 use crate::sleep;
 use crate::watch::Watch;
@@ -206,6 +208,15 @@ fn is_asleep(domain: &Domain, other: usize) -> bool {
     sleep::seems_asleep(&domain.station().line(other).asleep)
 }
 
+/// What a look found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Work {
+    /// A request, in this lane.
+    Call(usize),
+    /// Messages.
+    Messages,
+}
+
 thread_local! {
     static VIEW: RefCell<View> = RefCell::default();
     /// This processor's number in the domain, plus one.
@@ -272,8 +283,7 @@ impl Idle for Processors {
             for seat in view.seats.iter() {
                 woke |= seat.collect();
             }
-            // Who only calls is done: the threads that were woken come first (U7).
-            let found = if woke && view.lanes.is_empty() { None } else { view.look(self.0.domain, Stacks::of(vp)) };
+            let found = view.find_work(self.0.domain, vp, &mut woke);
             if woke || found.is_some() {
                 if std::mem::take(&mut view.spun) {
                     view.idle_since = None;
@@ -289,28 +299,77 @@ impl Idle for Processors {
                     // What comes to a lane while a thread runs has waited for that.
                     view.left.1 = Came::Wait;
                 }
-                if let Some(found) = found {
-                    view.give_back(found);
-                    view.next = found;
-                    return Found::Work;
+                if let Some(Work::Call(lane)) = found {
+                    view.give_back(lane);
+                    view.next = lane;
                 }
-                return Found::Woke;
+                return if found.is_some() { Found::Work } else { Found::Woke };
             }
             view.quiet = true;
             Found::Nothing
         })
     }
 
+    fn is_pressed(&self, _vp: &Vp) -> bool {
+        VIEW.with_borrow(|view| view.attending.is_pressed())
+    }
+
     fn work(&self, vp: &Vp) {
-        let (lanes, found, alone, bare, mut donated, mut came) = VIEW.with_borrow_mut(|view| {
-            let found = view.next;
-            view.next += 1;
+        let messages = VIEW.with_borrow_mut(|view| {
             if let Some(timer) = &view.timer {
                 vp.light_fence();
                 if self.0.watch.begins_to_run(|| view.others.iter().any(|&(other, _)| is_asleep(self.0.domain, other))) {
                     timer.set(self.0.watch.interval());
                 }
             }
+            view.attending.due()
+        });
+        match messages {
+            Some(messages) => messages.serve(),
+            None => self.serve_calls(vp),
+        }
+    }
+
+    fn resume(&self, _vp: &Vp) {
+        VIEW.with_borrow_mut(|view| view.say(self.0.domain, Awake::Running));
+    }
+
+    fn rest(&self, vp: &Vp, round: u32, deadline: Option<Instant>) {
+        // The kernel may move a processor that spins: callers ask where it is, to give way to it or not.
+        let (domain, number) = (self.0.domain, number());
+        if round.is_multiple_of(SPINS_AT_A_PLACE)
+            && let Some(number) = number
+        {
+            say_where(domain, number);
+        }
+        let spun = VIEW.with_borrow_mut(|view| {
+            if view.gave {
+                view.say(domain, Awake::Gave);
+                view.hand_over()
+            } else {
+                view.say(domain, Awake::Polling);
+                view.spin(self.0.pacing, round, deadline)
+            }
+        });
+        if !spun {
+            self.sleep(vp, deadline);
+        }
+    }
+
+    fn unpark(&self, vp: usize) {
+        let Some(number) = self.0.members.get(vp).and_then(|member| member.load(Relaxed).checked_sub(1)) else { return };
+        if sleep::must_wake(&self.0.domain.station().line(number).asleep) {
+            self.0.domain.rouse(number);
+        }
+    }
+}
+
+impl Processors {
+    /// Serves the request that was found, and what comes right after it.
+    fn serve_calls(&self, vp: &Vp) {
+        let (lanes, found, alone, bare, mut donated, mut came) = VIEW.with_borrow_mut(|view| {
+            let found = view.next;
+            view.next += 1;
             // Nobody else's lanes are looked after here.
             let alone = view.own == 1 && found == 0 || view.lanes.len() == 1;
             let bare = (self.0.pacing == Pacing::Adaptive && view.is_bare()).then_some(view.generation);
@@ -357,41 +416,6 @@ impl Idle for Processors {
         });
     }
 
-    fn resume(&self, _vp: &Vp) {
-        VIEW.with_borrow_mut(|view| view.say(self.0.domain, Awake::Running));
-    }
-
-    fn rest(&self, vp: &Vp, round: u32, deadline: Option<Instant>) {
-        // The kernel may move a processor that spins: callers ask where it is, to give way to it or not.
-        let (domain, number) = (self.0.domain, number());
-        if round.is_multiple_of(SPINS_AT_A_PLACE)
-            && let Some(number) = number
-        {
-            say_where(domain, number);
-        }
-        let spun = VIEW.with_borrow_mut(|view| {
-            if view.gave {
-                view.say(domain, Awake::Gave);
-                view.hand_over()
-            } else {
-                view.say(domain, Awake::Polling);
-                view.spin(self.0.pacing, round, deadline)
-            }
-        });
-        if !spun {
-            self.sleep(vp, deadline);
-        }
-    }
-
-    fn unpark(&self, vp: usize) {
-        let Some(number) = self.0.members.get(vp).and_then(|member| member.load(Relaxed).checked_sub(1)) else { return };
-        if sleep::must_wake(&self.0.domain.station().line(number).asleep) {
-            self.0.domain.rouse(number);
-        }
-    }
-}
-
-impl Processors {
     /// The sleeper's second look; what comes after it will be rung for, here or at the home of the lane, or be found after a while.
     fn last_look(&self, vp: &Vp, view: &View) -> bool {
         if let Some(timer) = &view.timer {
@@ -412,7 +436,7 @@ impl Processors {
             return std::thread::sleep(LONGEST);
         };
         let line = domain.station().line(number);
-        let generation = VIEW.with_borrow_mut(|view| {
+        let (generation, posts) = VIEW.with_borrow_mut(|view| {
             // Confined, but by nobody who needs it now, and not only woken by a ring whose call is answered already: back to where we belong.
             if view.confined && !view.donated && std::mem::replace(&mut view.homesick, true) {
                 view.confined = false;
@@ -427,19 +451,21 @@ impl Processors {
             if std::mem::take(&mut view.glances) {
                 self.0.watch.brought(false);
             }
-            view.generation
+            (view.generation, view.attending.posts.clone())
         });
-        sleep::announce_another(&line.asleep, &line.sleeps);
+        let fenced = posts::announce(line, &posts);
         point(Point::Sleeps);
         let busy = vp.has_work() || domain.generation() != generation || VIEW.with_borrow(|view| self.last_look(vp, view));
         if busy {
-            sleep::retract(&line.asleep);
+            posts::retract(line, &posts);
             say_where(domain, number);
             return;
         }
         let start = Instant::now();
-        let heard = bed.set.wait_any(deadline.map(|at| at.saturating_duration_since(start)), WATCH);
-        sleep::retract(&line.asleep);
+        let left = deadline.map(|at| at.saturating_duration_since(start));
+        let left = if fenced { left } else { Some(left.unwrap_or(SHORT).min(SHORT)) };
+        let heard = bed.set.wait_any(left, WATCH);
+        posts::retract(line, &posts);
         if heard.key {
             self.0.watch.has_gone_off();
             // Nobody has called us: a glance is enough.

@@ -22,6 +22,8 @@
 #![forbid(unsafe_code)]
 
 #[cfg(not(loom))]
+pub mod arrivals;
+#[cfg(not(loom))]
 pub mod caller;
 #[cfg(not(loom))]
 pub mod clerk;

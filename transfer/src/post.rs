@@ -13,14 +13,14 @@ use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
 use upcall_os::membarrier;
 use upcall_os::poll::{PollSet, Report};
-use upcall_shm::station::PeerStation;
+use upcall_shm::station::{Line, PeerStation};
 
 /// Our own bell's number in the set; those of senders do not matter.
 const OWN: u64 = 0;
 const SENDERS: u64 = 1;
 
 /// So long who cannot make the fence for its senders sleeps at most.
-const SHORT: Duration = Duration::from_millis(1);
+pub(crate) const SHORT: Duration = Duration::from_millis(1);
 
 /// A spinner looks at the clock after so many rounds.
 const ROUNDS: u32 = 64;
@@ -112,8 +112,28 @@ impl Post {
         self.sleep(ends, there)
     }
 
+    /// The set of all bells that wake it.
+    pub(crate) fn set(&self) -> &PollSet {
+        &self.set
+    }
+
+    /// Says that the receiver is about to sleep, with others at once: the fence for all comes after this.
+    pub(crate) fn announce_with_others(&self) {
+        let line = self.word();
+        sleep::announce_without_fence(&line.asleep, &line.sleeps);
+    }
+
+    /// Says that it is awake.
+    pub(crate) fn retract(&self) {
+        sleep::retract(&self.word().asleep);
+    }
+
+    fn word(&self) -> &Line {
+        self.domain.station().line(usize::from(self.line))
+    }
+
     fn sleep(&self, ends: Option<Instant>, mut there: impl FnMut() -> bool) -> bool {
-        let line = self.domain.station().line(usize::from(self.line));
+        let line = self.word();
         loop {
             let fenced = sleep::announce_to_all(&line.asleep, &line.sleeps);
             let found = there();

@@ -38,8 +38,15 @@ pub fn announce(word: &AtomicU32) {
 /// The same for one who numbers its sleeps; `number` is written by nobody else.
 #[inline]
 pub fn announce_another(word: &AtomicU32, number: &AtomicU64) {
+    announce_without_fence(word, number);
+    fence(Ordering::SeqCst);
+}
+
+/// The same where the fence comes later: before the second look.
+#[inline]
+pub fn announce_without_fence(word: &AtomicU32, number: &AtomicU64) {
     number.store(number.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-    announce(word);
+    word.store(1, Ordering::Release);
 }
 
 /// The same for one who makes the fence of its wakers too. False if the kernel did not: then it must not sleep for long.

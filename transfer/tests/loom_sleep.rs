@@ -207,3 +207,40 @@ fn one_fence_for_both() {
         sending.join().unwrap();
     });
 }
+
+/// Nor does one who sleeps at two posts at once, each with its own senders, on a bed that the bells of both ring in.
+#[test]
+fn one_fence_for_several_posts() {
+    loom::model(|| {
+        let (own, posts, bell) = (scene(), [scene(), scene()], Arc::new((Mutex::new(false), Condvar::new())));
+        let numbers = [Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0))];
+        let sending = [0, 1].map(|at| {
+            let (post, number, ringing) = (posts[at].clone(), numbers[at].clone(), bell.clone());
+            thread::spawn(move || {
+                post.message.store(1, Ordering::Release);
+                sleep::no_fence();
+                if sleep::seems_asleep(&post.asleep) && sleep::first_ring(&AtomicU64::new(0), number.load(Ordering::Relaxed)) {
+                    *ringing.0.lock().unwrap() = true;
+                    ringing.1.notify_all();
+                }
+            })
+        });
+        let (own_number, there) =
+            (AtomicU64::new(0), || posts.iter().filter(|post| post.message.load(Ordering::Acquire) == 1).count());
+        let mut seen = 0;
+        while seen < 2 {
+            (0..2).for_each(|at| sleep::announce_without_fence(&posts[at].asleep, &numbers[at]));
+            assert!(sleep::announce_to_all(&own.asleep, &own_number));
+            if there() == seen {
+                let mut rung = bell.0.lock().unwrap();
+                while !*rung {
+                    rung = bell.1.wait(rung).unwrap();
+                }
+                *rung = false;
+            }
+            seen = there();
+            posts.iter().for_each(|post| sleep::retract(&post.asleep));
+        }
+        sending.into_iter().for_each(|sender| sender.join().unwrap());
+    });
+}

@@ -1,8 +1,9 @@
 //! What one virtual processor sees of its domain: the lanes and seats that it looks at, whose processor it is on, and how long it waits.
 
+use super::posts::Attending;
 use super::stacks::Stacks;
 use super::{
-    BUSY_BETWEEN, FIRST_TIME, LOOKS, MOVE, Processors, QUIET_BETWEEN, SOON_ENOUGH, SPINS_AT_A_PLACE, TIME_BETWEEN, WATCH,
+    BUSY_BETWEEN, FIRST_TIME, LOOKS, MOVE, Processors, QUIET_BETWEEN, SOON_ENOUGH, SPINS_AT_A_PLACE, TIME_BETWEEN, WATCH, Work,
     is_asleep, number, say_where,
 };
 use crate::domain::Domain;
@@ -21,6 +22,7 @@ use upcall_os::processor;
 use upcall_os::timer::Timer;
 use upcall_shm::station::{Awake, State};
 use upcall_shm::tally::Came;
+use upcall_thread::{Found, Vp};
 
 /// One virtual processor's own view of the domain.
 #[derive(Default)]
@@ -40,6 +42,7 @@ pub(super) struct View {
     /// What we last said that we do.
     pub(super) said: Awake,
     pub(super) seats: Rc<Vec<Arc<VpSeat>>>,
+    pub(super) attending: Attending,
     /// Where the next look begins, and where the last one found a request.
     pub(super) next: usize,
     /// How we came to that request.
@@ -136,6 +139,32 @@ impl View {
         {
             self.timer = bed.set.add(&*timer, WATCH, Report::OneOfUs).is_ok().then_some(timer);
         }
+    }
+
+    /// One look for what wants a thread. Calls and messages take turns. Who has `woke` threads and only calls is done: they come first (U7).
+    #[inline]
+    pub(super) fn find_work(&mut self, domain: &Domain, vp: &Vp, woke: &mut bool) -> Option<Work> {
+        if !self.attending.posts.is_empty() {
+            return self.find_any(domain, vp, woke);
+        }
+        if *woke && self.lanes.is_empty() { None } else { self.look(domain, Stacks::of(vp)).map(Work::Call) }
+    }
+
+    fn find_any(&mut self, domain: &Domain, vp: &Vp, woke: &mut bool) -> Option<Work> {
+        let messages_first = std::mem::take(&mut self.attending.first);
+        let mut messages = |view: &mut Self| {
+            let found = view.attending.look(vp.has_stack(), view.quiet && view.lanes.is_empty());
+            *woke |= found == Found::Woke;
+            (found == Found::Work).then_some(Work::Messages)
+        };
+        if messages_first && let Some(found) = messages(self) {
+            return Some(found);
+        }
+        if let Some(lane) = self.look(domain, Stacks::of(vp)) {
+            self.attending.first = true;
+            return Some(Work::Call(lane));
+        }
+        if messages_first { None } else { messages(self) }
     }
 
     /// One look for a lane with a request; how we came to that is kept.
@@ -306,7 +335,7 @@ impl View {
 
     /// Whether one caller is all that we serve, on the only processor that is ours, and we call nobody.
     pub(super) fn is_bare(&self) -> bool {
-        let alone = self.lanes.len() == 1 && self.seats.is_empty() && self.others.is_empty();
+        let alone = self.lanes.len() == 1 && self.seats.is_empty() && self.others.is_empty() && self.attending.posts.is_empty();
         // One that was brought here from another processor goes back there when calls follow each other closely.
         self.single && alone && self.home.as_ref().is_some_and(|home| home.contains(processor::current()))
     }
@@ -314,7 +343,7 @@ impl View {
     /// Whether somebody that we wait for is on this processor, or may be.
     fn shares(&self, cpu: u32) -> bool {
         let elsewhere = |at: Option<u32>| at.is_some_and(|at| at != cpu);
-        let nobody = self.seats.is_empty() && self.lanes.is_empty();
+        let nobody = self.seats.is_empty() && self.lanes.is_empty() && self.attending.posts.is_empty();
         nobody
             || !self.seats.iter().all(|seat| !seat.is_calling() || elsewhere(seat.servers_place()))
             || !self.lanes.iter().all(|lane| elsewhere(lane.callers_place()))
@@ -322,7 +351,8 @@ impl View {
 
     /// The sleeper's second look.
     pub(super) fn waits(&self) -> bool {
-        self.seats.iter().any(|seat| seat.waits()) || !self.starved && self.lanes.iter().any(|lane| lane.waits())
+        let calls = self.seats.iter().any(|seat| seat.waits()) || !self.starved && self.lanes.iter().any(|lane| lane.waits());
+        calls || self.attending.waits()
     }
 
     /// One step of spinning; false when it is time to sleep.
@@ -349,6 +379,10 @@ impl View {
             return false;
         }
         self.spun = true;
+        if self.single && !self.attending.posts.is_empty() {
+            // Nobody says where its senders run: here, perhaps.
+            self.give_way.step();
+        }
         if round % TIME_BETWEEN != FIRST_TIME {
             return true;
         }

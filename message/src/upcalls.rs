@@ -1,0 +1,180 @@
+//! Upcalls: handlers that run by themselves at safe points of the scheduler, and the sections in which none does.
+//!
+//! Source: UDM, sections 2 and 3.1 (D4 to D6 here). There an arrival interrupts the running thread, unless that has disabled interrupts. Here it is found by the virtual processor on which the member has joined, at its safe points
+//! (`upcall_transfer::arrivals`), and handlers run on a worker: one that must block is a thread by that alone, and the next one runs meanwhile. All of it happens on one kernel thread, so a section is a count and no more, and needs no fence.
+//!
+//! A section that keeps a message waiting for long loses the direct path (D8): its sender finds no room, waits for the atomicity timeout, and diverts ([`flow`](crate::flow)). The section goes on unharmed.
+
+use crate::Group;
+use crate::group::Inner;
+use crate::inbound::Next;
+use crate::member::Member;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::io;
+use std::marker::PhantomData;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use upcall_thread::{Found, Ticket, Waited};
+use upcall_transfer::arrivals::{Arrivals, Attended};
+use upcall_transfer::post::Post;
+
+/// What a group has for upcalls.
+#[derive(Debug, Default)]
+pub(crate) struct Upcalls {
+    /// The virtual processor that looks for its messages, if it was joined on one.
+    attended: OnceCell<Attended>,
+    /// Handlers run by themselves.
+    on: bool,
+    /// Sections under way.
+    sections: Cell<u32>,
+    /// User-level threads in [`Group::wait`].
+    waiting: RefCell<Vec<Ticket>>,
+}
+
+impl Upcalls {
+    pub(crate) fn new(wanted: bool) -> Self {
+        Self { on: wanted, ..Self::default() }
+    }
+
+    /// Whether handlers run by themselves now.
+    fn are_enabled(&self) -> bool {
+        self.on && self.sections.get() == 0 && self.attended.get().is_some()
+    }
+
+    /// Has threads that wait for messages look again.
+    pub(crate) fn wake(&self) {
+        if !self.waiting.borrow().is_empty() {
+            for ticket in self.waiting.take() {
+                ticket.wake();
+            }
+        }
+    }
+}
+
+/// A section in which no handler runs by itself (UDM's `beginatom`, and at its end `endatom`): what arrives waits, and can be polled for. Sections may be nested. At the end of the outermost one handlers of what has come meanwhile run, on other
+/// threads of the same virtual processor, before the caller goes on.
+///
+/// Takes about a nanosecond, and a load for each member that has sent something.
+#[must_use = "the section ends when this is dropped"]
+#[derive(Debug)]
+pub struct Atomic<'a> {
+    group: &'a Group,
+    /// Of the thread that it was begun on.
+    here: PhantomData<*const ()>,
+}
+
+impl Drop for Atomic<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let sections = &self.group.0.upcalls.sections;
+        let left = sections.get() - 1;
+        sections.set(left);
+        if left == 0 && self.group.available() {
+            self.group.safe_point();
+        }
+    }
+}
+
+impl Group {
+    /// Begins a section in which no handler runs unless this polls.
+    #[inline]
+    pub fn atomic(&self) -> Atomic<'_> {
+        let sections = &self.0.upcalls.sections;
+        sections.set(sections.get() + 1);
+        Atomic { group: self, here: PhantomData }
+    }
+
+    /// Has the virtual processor that this runs on look for messages, if it runs on one.
+    pub(crate) fn attend_here(&self) -> io::Result<()> {
+        let hook = Hook { group: Rc::downgrade(&self.0), member: self.0.member.clone() };
+        if let Some(attended) = Attended::begin(Rc::new(hook))? {
+            let _ = self.0.upcalls.attended.set(attended);
+        }
+        Ok(())
+    }
+
+    /// Runs handlers on other threads, if any are to run.
+    #[cold]
+    pub(crate) fn safe_point(&self) {
+        if self.0.upcalls.are_enabled() && self.blocks_a_thread() && !std::thread::panicking() {
+            upcall_thread::safe_point();
+        }
+    }
+
+    /// Whether a wait here blocks a user-level thread only.
+    #[inline]
+    pub(crate) fn blocks_a_thread(&self) -> bool {
+        self.0.upcalls.attended.get().is_some_and(Attended::is_here)
+    }
+
+    /// Waits, on the virtual processor, for what upcalls do not take, until something was taken, or until `met` is true.
+    pub(crate) fn wait_as_a_thread(&self, limit: Option<Duration>, met: impl Fn() -> bool) -> bool {
+        let ends = limit.and_then(|limit| Instant::now().checked_add(limit));
+        let taken = self.taken();
+        loop {
+            self.attend_if_there_is_news();
+            if met() || self.taken() != taken || self.has_unclaimed() {
+                return true;
+            }
+            let waiting = &self.0.upcalls.waiting;
+            if upcall_thread::block_until(ends, |ticket| waiting.borrow_mut().push(ticket)) == Waited::TimedOut {
+                waiting.borrow_mut().retain(|ticket| !ticket.is_over());
+                return met() || self.taken() != taken || self.available();
+            }
+        }
+    }
+
+    /// Whether a message is the next of its sender's which an upcall would take.
+    fn is_due(&self) -> bool {
+        self.0.upcalls.are_enabled() && self.available() && self.any_next(|next| self.is_claimed(next))
+    }
+
+    /// Whether one is that no upcall takes now.
+    fn has_unclaimed(&self) -> bool {
+        self.available() && (!self.0.upcalls.are_enabled() || self.any_next(|next| !self.is_claimed(next)))
+    }
+
+    /// Whether upcalls take this: a message with a handler, or one that is none, for which its sender is forgotten.
+    fn is_claimed(&self, next: Next) -> bool {
+        match next {
+            Next::Message(kind) => self.is_handled(kind),
+            Next::Unreadable => true,
+        }
+    }
+}
+
+/// What a virtual processor knows of a group.
+struct Hook {
+    group: Weak<Inner>,
+    member: Arc<Member>,
+}
+
+impl Arrivals for Hook {
+    fn look(&self) -> Found {
+        let Some(group) = self.group.upgrade().map(Group) else { return Found::Nothing };
+        group.attend_if_there_is_news();
+        let waiting = !group.0.upcalls.waiting.borrow().is_empty();
+        if waiting && group.has_unclaimed() {
+            group.0.upcalls.wake();
+            return Found::Woke;
+        }
+        if group.is_due() { Found::Work } else { Found::Nothing }
+    }
+
+    fn waits(&self) -> bool {
+        let Some(group) = self.group.upgrade().map(Group) else { return false };
+        let waiting = !group.0.upcalls.waiting.borrow().is_empty();
+        self.member.has_news() || group.is_due() || waiting && group.has_unclaimed()
+    }
+
+    fn serve(&self) {
+        if let Some(group) = self.group.upgrade().map(Group) {
+            group.poll();
+        }
+    }
+
+    fn post(&self) -> &Post {
+        &self.member.post
+    }
+}

@@ -1,0 +1,165 @@
+//! What a group may buffer has a limit: who floods is stopped there, and goes on by itself; nobody else notices, and nobody waits for ever.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use upcall_message::{Group, Handlers, Joining, Kind, SendError};
+
+const MIB: u64 = 1 << 20;
+const BLOCK: [u64; 1024] = [7; 1024];
+
+fn together(size: usize, member: impl Fn(Joining) + Sync) {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("overflow-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    thread::scope(|scope| {
+        for rank in 0..size {
+            let (name, member) = (&name, &member);
+            scope.spawn(move || member(Joining::new(name, size).rank(rank).timeout(Some(Duration::from_micros(50)))));
+        }
+    });
+}
+
+/// A kind whose messages begin with a number, and are checked to come in order.
+fn numbered(handlers: &mut Handlers, seen: &Rc<Cell<u64>>) -> Kind<[u64]> {
+    let (block, seen) = (handlers.kind::<[u64]>("block"), seen.clone());
+    handlers.on(block, move |_, _, words| {
+        assert_eq!(words[0], seen.get());
+        seen.set(seen.get() + 1);
+    });
+    block
+}
+
+fn block(number: u64) -> [u64; 1024] {
+    let mut words = BLOCK;
+    words[0] = number;
+    words
+}
+
+fn take(group: &Group, seen: &Cell<u64>, all: u64) {
+    while seen.get() < all {
+        if group.poll() == 0 {
+            assert!(group.wait(Some(Duration::from_secs(20))), "{} of {all}", seen.get());
+        }
+    }
+}
+
+#[test]
+fn a_flood_is_stopped_and_goes_on_and_others_do_not_notice() {
+    const ALL: u64 = 4000; // 32 MiB
+    let (sent, others) = (AtomicU64::new(0), AtomicU64::new(0));
+    together(3, |joining| {
+        let seen = Rc::new(Cell::new(0));
+        let mut handlers = Handlers::new();
+        let kind = numbered(&mut handlers, &seen);
+        let group = joining.limit(24 * MIB).join(handlers).unwrap();
+        match group.rank() {
+            0 => {
+                for number in 0..ALL {
+                    group.send(1, kind, &block(number)).unwrap();
+                    sent.store(number + 1, Ordering::Relaxed);
+                    assert!(group.buffered(1) <= 8 * MIB, "{}", group.buffered(1));
+                }
+            }
+            1 => {
+                // It looks away until the flood is stopped; the third one's business goes on.
+                let (mut before, begun) = (u64::MAX, Instant::now());
+                while begun.elapsed() < Duration::from_secs(20) {
+                    thread::sleep(Duration::from_millis(100));
+                    let now = (sent.load(Ordering::Relaxed), others.load(Ordering::Relaxed));
+                    if now.0 == before && now.1 > 10 {
+                        break;
+                    }
+                    before = now.0;
+                }
+                assert!((900..1200).contains(&before), "stopped at {before}");
+                take(&group, &seen, ALL);
+            }
+            _ => {
+                for number in 0.. {
+                    group.send(2, kind, &block(number)).unwrap();
+                    take(&group, &seen, number + 1);
+                    others.store(number, Ordering::Relaxed);
+                    if sent.load(Ordering::Relaxed) == ALL {
+                        break;
+                    }
+                    thread::sleep(Duration::from_millis(1));
+                }
+            }
+        }
+        group.barrier().unwrap();
+        (0..3).for_each(|rank| assert_eq!(group.buffered(rank), 0));
+    });
+}
+
+#[test]
+fn two_that_flood_each_other_are_told_and_can_go_on() {
+    const ALL: u64 = 2000;
+    for timeout in [Some(Duration::from_micros(50)), None] {
+        together(2, |joining| {
+            let seen = Rc::new(Cell::new(0));
+            let mut handlers = Handlers::new();
+            let kind = numbered(&mut handlers, &seen);
+            let group = joining.limit(4 * MIB).timeout(timeout).join(handlers).unwrap();
+            let (other, mut refused) = (1 - group.rank(), 0);
+            for number in 0..ALL {
+                while let Err(error) = group.send(other, kind, &block(number)) {
+                    let text = error.to_string();
+                    assert!(text.contains("receive what waits here"), "{text}");
+                    match error {
+                        SendError::Overflow { rank, buffered, share } => {
+                            assert_eq!((rank, share, timeout.is_some()), (other, 2 * MIB, true));
+                            assert!(buffered <= share, "{buffered}");
+                        }
+                        SendError::Full => assert!(timeout.is_none()),
+                        error => panic!("{error}"),
+                    }
+                    refused += 1;
+                    group.poll();
+                }
+            }
+            assert!(refused < 50, "{refused}");
+            take(&group, &seen, ALL);
+            group.barrier().unwrap();
+        });
+    }
+}
+
+#[test]
+fn who_does_not_wait_is_refused_at_the_limit() {
+    let stop = AtomicBool::new(false);
+    together(2, |joining| {
+        let seen = Rc::new(Cell::new(0));
+        let mut handlers = Handlers::new();
+        let kind = numbered(&mut handlers, &seen);
+        let group = joining.limit(4 * MIB).join(handlers).unwrap();
+        if group.rank() == 0 {
+            let (mut number, mut refused) = (0, 0);
+            while refused < 2000 {
+                match group.try_send(1, kind, &block(number)) {
+                    Ok(()) => (number, refused) = (number + 1, 0),
+                    Err(SendError::Full) => refused += 1,
+                    Err(error) => panic!("{error}"),
+                }
+                if refused > 0 {
+                    thread::sleep(Duration::from_micros(100));
+                }
+            }
+            assert_eq!(group.buffered(1), 2 * MIB);
+            stop.store(true, Ordering::Relaxed);
+            // The last segment is left when something more is sent.
+            while group.buffered(1) > MIB {
+                thread::sleep(Duration::from_millis(1));
+            }
+            group.try_send(1, kind, &block(number)).unwrap();
+            group.barrier().unwrap();
+        } else {
+            while !stop.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            group.barrier().unwrap();
+            assert!(seen.get() > 250, "{}", seen.get());
+        }
+    });
+}

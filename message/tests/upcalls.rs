@@ -1,0 +1,319 @@
+//! Handlers that run by themselves: members on virtual processors, whose threads do something else meanwhile.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use upcall_message::{Group, Handlers, Joining, Pacing};
+
+fn name() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("upcalls-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Runs `member` as each of the members of a group, each on a virtual processor of its own.
+fn together(size: usize, pacing: Pacing, member: impl Fn(Joining) + Sync) {
+    let name = name();
+    thread::scope(|scope| {
+        for rank in 0..size {
+            let (name, member) = (&name, &member);
+            scope.spawn(move || on_a_processor(pacing, || member(Joining::new(name, size).rank(rank))));
+        }
+    });
+}
+
+fn on_a_processor<T>(pacing: Pacing, body: impl FnOnce() -> T) -> T {
+    let idle = Arc::new(upcall_transfer::Processors::new(1, pacing).unwrap());
+    upcall_thread::Processors::new().count(1).idle(idle).run(body).unwrap()
+}
+
+/// Blocks the calling thread until something is true, which a handler makes.
+fn sleeps_until(done: impl Fn() -> bool) {
+    let ends = Instant::now() + Duration::from_secs(20);
+    while !done() {
+        assert!(Instant::now() < ends, "no handler comes");
+        upcall_thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_handler_runs_while_its_threads_wait_for_something_else() {
+    for pacing in [Pacing::Adaptive, Pacing::Sleep, Pacing::Poll] {
+        together(2, pacing, |joining| {
+            let mut handlers = Handlers::new();
+            let (ball, last) = (handlers.kind::<u32>("ball"), Rc::new(Cell::new(0)));
+            let seen = last.clone();
+            handlers.on(ball, move |group, from, hops| {
+                seen.set(hops);
+                if hops < 2000 {
+                    group.send(from, ball, &(hops + 1)).unwrap();
+                }
+            });
+            let group = joining.join(handlers).unwrap();
+            if group.rank() == 0 {
+                group.send(1, ball, &1).unwrap();
+            }
+            // Nobody polls.
+            sleeps_until(|| last.get() >= 1999);
+            group.barrier().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_handler_runs_though_threads_are_always_ready() {
+    together(2, Pacing::Adaptive, |joining| {
+        let mut handlers = Handlers::new();
+        let (count, sum) = (handlers.kind::<u64>("count"), Rc::new(Cell::new(0)));
+        let seen = sum.clone();
+        handlers.on(count, move |_, _, value| seen.set(seen.get() + value));
+        let group = joining.join(handlers).unwrap();
+        let stop = Arc::new(AtomicU32::new(0));
+        let busy: Vec<_> = (0..3)
+            .map(|_| {
+                let stop = stop.clone();
+                upcall_thread::spawn(move || {
+                    while stop.load(Ordering::Relaxed) == 0 {
+                        upcall_thread::yield_now();
+                    }
+                })
+            })
+            .collect();
+        for value in 1..=1000 {
+            group.send(1 - group.rank(), count, &value).unwrap();
+        }
+        let ends = Instant::now() + Duration::from_secs(20);
+        while sum.get() < 500_500 {
+            assert!(Instant::now() < ends, "{} of 500500", sum.get());
+            upcall_thread::yield_now();
+        }
+        stop.store(1, Ordering::Relaxed);
+        busy.into_iter().for_each(|thread| thread.join().unwrap());
+        group.barrier().unwrap();
+    });
+}
+
+#[test]
+fn in_a_section_no_handler_runs_and_at_its_end_all_do() {
+    together(2, Pacing::Adaptive, |joining| {
+        let mut handlers = Handlers::new();
+        let (number, got) = (handlers.kind::<u32>("number"), Rc::new(RefCell::new(Vec::new())));
+        let seen = got.clone();
+        handlers.on(number, move |_, _, value| seen.borrow_mut().push(value));
+        let group = joining.join(handlers).unwrap();
+        if group.rank() == 0 {
+            let section = group.atomic();
+            group.barrier().unwrap();
+            let inner = group.atomic();
+            let before = got.borrow().len();
+            // The other one sends now: it is there, and stays there, whatever this thread does.
+            let ends = Instant::now() + Duration::from_secs(20);
+            while !group.available() {
+                assert!(Instant::now() < ends);
+                upcall_thread::sleep(Duration::from_micros(100));
+            }
+            (0..1000).for_each(|_| upcall_thread::yield_now());
+            upcall_thread::sleep(Duration::from_millis(5));
+            upcall_thread::safe_point();
+            drop(inner);
+            assert_eq!((group.available(), got.borrow().len()), (true, before));
+            assert!(group.wait(Some(Duration::from_secs(1))), "a message is there");
+            drop(section);
+            assert!(got.borrow().len() > before, "handlers run before the one who ends a section goes on");
+            sleeps_until(|| got.borrow().len() == 100);
+            assert!(got.borrow().iter().copied().eq(0..100));
+        } else {
+            group.barrier().unwrap();
+            (0..100).for_each(|value| group.send(0, number, &value).unwrap());
+        }
+        group.barrier().unwrap();
+    });
+}
+
+#[test]
+fn polls_in_a_section_and_upcalls_take_each_message_once_and_in_order() {
+    const EACH: u64 = 20_000;
+    together(3, Pacing::Adaptive, |joining| {
+        let mut handlers = Handlers::new();
+        let (number, next) = (handlers.kind::<u64>("number"), Rc::new(RefCell::new([0_u64; 3])));
+        let seen = next.clone();
+        handlers.on(number, move |_, from, value| {
+            let next = &mut seen.borrow_mut()[from];
+            assert_eq!(value, *next, "from {from}");
+            *next += 1;
+        });
+        let group = joining.timeout(Some(Duration::from_micros(50))).join(handlers).unwrap();
+        let mut random = group.rank() as u64 + 1;
+        for value in 0..EACH {
+            (0..3).for_each(|to| group.send(to, number, &value).unwrap());
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            match random >> 59 {
+                0 => drop(group.poll()),
+                1 => {
+                    let _section = group.atomic();
+                    group.poll();
+                    upcall_thread::yield_now();
+                }
+                2 => upcall_thread::yield_now(),
+                3 => drop(group.wait(Some(Duration::from_micros(10)))),
+                4 => upcall_thread::safe_point(),
+                5 => {
+                    let _ = group.receive(|message| {
+                        let next = &mut next.borrow_mut()[message.from()];
+                        assert_eq!(message.get(number), Some(*next), "from {}", message.from());
+                        *next += 1;
+                    });
+                }
+                _ => {}
+            }
+        }
+        sleeps_until(|| *next.borrow() == [EACH; 3]);
+        group.barrier().unwrap();
+    });
+}
+
+#[test]
+fn a_handler_that_must_block_is_a_thread() {
+    together(2, Pacing::Adaptive, |joining| {
+        let mut handlers = Handlers::new();
+        let (wait, go) = (handlers.kind::<()>("wait"), handlers.kind::<()>("go"));
+        let (gone, done) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
+        let (may, all) = (gone.clone(), done.clone());
+        handlers.on(wait, move |_, _, ()| {
+            // What lets it go on is another message, behind it.
+            sleeps_until(|| may.get());
+            all.set(all.get() + 1);
+        });
+        handlers.on(go, move |_, _, ()| gone.set(true));
+        let group = joining.join(handlers).unwrap();
+        let other = 1 - group.rank();
+        (0..5).for_each(|_| group.send(other, wait, &()).unwrap());
+        group.send(other, go, &()).unwrap();
+        sleeps_until(|| done.get() == 5);
+        group.barrier().unwrap();
+    });
+}
+
+#[test]
+fn a_handler_that_panics_ends_itself_only() {
+    together(2, Pacing::Adaptive, |joining| {
+        let mut handlers = Handlers::new();
+        let (number, sum) = (handlers.kind::<u32>("number"), Rc::new(Cell::new(0)));
+        let seen = sum.clone();
+        handlers.on(number, move |_, _, value| {
+            seen.set(seen.get() + value);
+            assert!(value != 3, "three, as it is to");
+        });
+        let group = joining.join(handlers).unwrap();
+        (1..=10).for_each(|value| group.send(1 - group.rank(), number, &value).unwrap());
+        while sum.get() < 55 {
+            assert!(group.wait(Some(Duration::from_secs(20))), "{}", sum.get());
+        }
+        group.barrier().unwrap();
+    });
+}
+
+/// Two that send more than fits to each other, and take nothing in between: where nothing is diverted, upcalls are what lets both go on.
+#[test]
+fn who_waits_for_room_runs_handlers() {
+    together(2, Pacing::Adaptive, |joining| {
+        let mut handlers = Handlers::new();
+        let (block, count) = (handlers.kind::<[u64; 16]>("block"), Rc::new(Cell::new(0)));
+        let seen = count.clone();
+        handlers.on(block, move |_, _, _| seen.set(seen.get() + 1));
+        let group = joining.timeout(None).join(handlers).unwrap();
+        (0..5000).for_each(|value| group.send(1 - group.rank(), block, &[value; 16]).unwrap());
+        sleeps_until(|| count.get() == 5000);
+        group.barrier().unwrap();
+    });
+}
+
+#[test]
+fn without_upcalls_nothing_runs_that_is_not_polled_for() {
+    together(2, Pacing::Adaptive, |joining| {
+        let mut handlers = Handlers::new();
+        let (number, got) = (handlers.kind::<u32>("number"), Rc::new(Cell::new(0)));
+        let seen = got.clone();
+        handlers.on(number, move |_, _, value| seen.set(value));
+        let group = joining.upcalls(false).join(handlers).unwrap();
+        group.send(1 - group.rank(), number, &7).unwrap();
+        assert!(group.wait(Some(Duration::from_secs(20))));
+        upcall_thread::sleep(Duration::from_millis(2));
+        assert_eq!(got.get(), 0);
+        // The other one's barrier, perhaps, besides.
+        assert!(group.poll() >= 1);
+        assert_eq!(got.get(), 7);
+        group.barrier().unwrap();
+    });
+}
+
+#[test]
+fn a_thread_that_waits_is_woken_by_messages_without_handlers_and_by_events() {
+    together(2, Pacing::Sleep, |joining| {
+        let mut handlers = Handlers::new();
+        let text = handlers.kind::<str>("text");
+        let group = joining.join(handlers).unwrap();
+        if group.rank() == 0 {
+            let spun = Rc::new(Cell::new(0));
+            assert!(group.wait(None));
+            assert_eq!(group.receive(|message| message.get(text)).unwrap().as_deref(), Some("well"));
+            while group.event().is_none() {
+                assert!(group.wait(Some(Duration::from_secs(20))));
+                spun.set(spun.get() + 1);
+            }
+            assert!(spun.get() < 10, "{} times round", spun.get());
+        } else {
+            thread::sleep(Duration::from_millis(20));
+            group.send(0, text, "well").unwrap();
+            thread::sleep(Duration::from_millis(20));
+        }
+    });
+}
+
+#[test]
+fn an_idle_member_takes_no_processor_time() {
+    let name = name();
+    let spent = thread::spawn(move || {
+        on_a_processor(Pacing::Adaptive, || {
+            let mut handlers = Handlers::new();
+            let number = handlers.kind::<u32>("number");
+            let group = Joining::new(&name, 1).join(handlers).unwrap();
+            // It has no handler, and nobody takes it: there is nothing to do.
+            group.send(0, number, &1).unwrap();
+            upcall_thread::sleep(Duration::from_millis(50));
+            let before = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+            upcall_thread::sleep(Duration::from_millis(500));
+            let after = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+            (after.tv_sec - before.tv_sec) * 1_000_000_000 + after.tv_nsec - before.tv_nsec
+        })
+    });
+    let spent = spent.join().unwrap();
+    assert!(spent < 10_000_000, "{spent} ns in half a second");
+}
+
+/// A member that goes away with its scheduler, and one that outlives it.
+#[test]
+fn a_group_outlives_its_virtual_processor() {
+    let name = name();
+    let (ours, others) = (name.clone(), name);
+    let other = thread::spawn(move || {
+        let mut handlers = Handlers::new();
+        let number = handlers.kind::<u32>("number");
+        let group = Joining::new(&others, 2).rank(1).join(handlers).unwrap();
+        group.send(0, number, &1).unwrap();
+        group.run_until(|| false).unwrap_err();
+    });
+    let mut handlers = Handlers::new();
+    let (number, got) = (handlers.kind::<u32>("number"), Rc::new(Cell::new(0)));
+    let seen = got.clone();
+    handlers.on(number, move |_, _, value| seen.set(value));
+    let group: Group = on_a_processor(Pacing::Adaptive, || Joining::new(&ours, 2).rank(0).join(handlers).unwrap());
+    while got.get() == 0 {
+        assert!(group.wait(Some(Duration::from_secs(20))));
+        group.poll();
+    }
+    drop(group);
+    other.join().unwrap();
+}
