@@ -66,7 +66,7 @@ pub struct Synth {
 impl Synth {
     /// As in the figure.
     pub fn new(group: u64, interval: u64) -> Self {
-        Self { group, interval, entry: Entry::Mismatch, home: 64, slices: 6, seed: 1 }
+        Self { group, interval, entry: Entry::Mismatch, home: 64, slices: 4, seed: 1 }
     }
 }
 
