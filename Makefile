@@ -104,6 +104,7 @@ lines:
 test-long: test miri-threads spin asan tsan lines
 	$(CARGO) test --release --workspace -- --include-ignored
 	UPCALL_STRESS_SECONDS=600 $(CARGO) test --release --package upcall-thread --test stress
+	UPCALL_STEPS=1000000000 $(CARGO) test --release --package upcall-simulator --test chaos -- --nocapture
 
 # ARGS are for the suite rpc, THREADS_ARGS for the suite threads, URPC_ARGS for the suite urpc, MESSAGES_ARGS for the suite messages (`upcall bench SUITE --help`).
 bench:

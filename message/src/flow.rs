@@ -11,7 +11,7 @@
 use std::time::{Duration, Instant};
 
 /// The atomicity timeout where nothing else is said: several times what a receiver takes for a full queue, and less than a slice of the processor.
-pub(crate) const TIMEOUT: Duration = Duration::from_micros(200);
+pub const TIMEOUT: Duration = Duration::from_micros(200);
 
 /// A receiver that takes nothing for longer is slept for between two looks.
 pub(crate) const LONG: Duration = Duration::from_millis(2);
@@ -32,7 +32,7 @@ pub(crate) fn default_limit() -> u64 {
 
 /// What to do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Full {
+pub enum Full {
     /// Look again.
     Wait,
     /// Go on in a segment.
@@ -41,7 +41,7 @@ pub(crate) enum Full {
 
 /// A sender's patience with one receiver.
 #[derive(Debug)]
-pub(crate) struct Flow {
+pub struct Flow {
     timeout: Option<Duration>,
     /// Since when it waits.
     since: Option<Instant>,
@@ -52,18 +52,18 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    pub(crate) fn new(timeout: Option<Duration>) -> Self {
+    pub fn new(timeout: Option<Duration>) -> Self {
         Self { timeout, since: None, diverted_at: None, still: None }
     }
 
     /// Whether nothing is to go by the direct way.
     #[inline]
-    pub(crate) fn is_always_diverted(&self) -> bool {
+    pub fn is_always_diverted(&self) -> bool {
         self.timeout == Some(Duration::ZERO)
     }
 
     /// There is no room at `now`; so far the receiver is, by any count that grows when it takes something.
-    pub(crate) fn full(&mut self, now: Instant, progress: u64) -> Full {
+    pub fn full(&mut self, now: Instant, progress: u64) -> Full {
         let Some(timeout) = self.timeout else { return Full::Wait };
         let since = *self.since.get_or_insert(now);
         let over = now.saturating_duration_since(since) >= timeout;
@@ -83,12 +83,12 @@ impl Flow {
     }
 
     /// There was room; or it is waited for no longer.
-    pub(crate) fn fits(&mut self) {
+    pub fn fits(&mut self) {
         (self.since, self.still) = (None, None);
     }
 
     /// It has diverted.
-    pub(crate) fn diverted(&mut self, progress: u64) {
+    pub fn diverted(&mut self, progress: u64) {
         (self.since, self.still, self.diverted_at) = (None, None, Some(progress));
     }
 }

@@ -35,7 +35,9 @@
 mod barrier;
 mod door;
 mod error;
-mod flow;
+/// For the simulator, which has the same patience. Not an interface for anybody else.
+#[doc(hidden)]
+pub mod flow;
 mod forming;
 mod group;
 mod inbound;

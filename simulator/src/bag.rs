@@ -1,0 +1,144 @@
+//! The memory of a queue, every access to which is a step: as `upcall_shm::mailbag` in small, and with its habits.
+//!
+//! Segments lie in places that are used over again. What was given back is there again, as zeros, when it is touched; sometimes the kernel refuses to take it back, and it is there as it was. Sometimes there is no memory. All
+//! ends of a queue see the same words, whoever still has them, so that who uses memory too early is found.
+
+use crate::dice::Dice;
+use crate::engine::Cpu;
+use std::fmt;
+use std::io;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use upcall_shm::direct::{Memory, Told};
+
+/// An access to a word, in ns.
+const ACCESS: u64 = 3;
+/// Mapping a segment, and giving one back.
+const MAP: u64 = 100;
+
+/// What the sender makes and the receiver maps.
+#[derive(Debug)]
+pub struct File {
+    home: Arc<[AtomicU64]>,
+    told: Arc<Told>,
+    inner: Mutex<Inner>,
+    /// Words of a segment.
+    segment: usize,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// By place, and whether it takes memory.
+    segments: Vec<(u64, Arc<[AtomicU64]>, bool)>,
+    dice: Dice,
+    /// Once in so many times there is no memory; 0: never.
+    short: u64,
+}
+
+impl File {
+    /// A file with so many words of home and of each segment; once in `short` times there is no memory for one.
+    pub fn new(home: usize, segment: usize, short: u64, dice: Dice) -> Arc<Self> {
+        let inner = Mutex::new(Inner { segments: Vec::new(), dice, short });
+        Arc::new(Self { home: zeros(home), told: Arc::default(), inner, segment })
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many segments take memory.
+    pub fn used(&self) -> usize {
+        self.inner().segments.iter().filter(|segment| segment.2).count()
+    }
+}
+
+fn zeros(words: usize) -> Arc<[AtomicU64]> {
+    (0..words).map(|_| AtomicU64::new(0)).collect()
+}
+
+/// A file in the hands of one of the ends, which may have so many segments at a time.
+#[derive(Clone, Debug)]
+pub struct Bag<const SEGMENTS: u64> {
+    /// The file.
+    pub file: Arc<File>,
+    /// Of the domain whose end it is.
+    pub cpu: Cpu,
+    /// Whether that is the sender.
+    pub sends: bool,
+}
+
+impl<const SEGMENTS: u64> Memory for Bag<SEGMENTS> {
+    type Words = Watched<Arc<[AtomicU64]>>;
+    type Told = Watched<Arc<Told>>;
+    const SEGMENTS: u64 = SEGMENTS;
+
+    fn home(&self) -> Self::Words {
+        Watched { it: self.file.home.clone(), cpu: self.cpu.clone() }
+    }
+
+    fn told(&self) -> Self::Told {
+        Watched { it: self.file.told.clone(), cpu: self.cpu.clone() }
+    }
+
+    fn segment(&mut self, number: u64) -> io::Result<Self::Words> {
+        self.cpu.spend(MAP);
+        let mut inner = self.file.inner();
+        let short = inner.short;
+        if short > 0 && inner.dice.once_in(short) {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        let place = number % SEGMENTS;
+        let at = inner.segments.iter().position(|segment| segment.0 == place).unwrap_or_else(|| {
+            inner.segments.push((place, zeros(self.file.segment), false));
+            inner.segments.len() - 1
+        });
+        let (_, words, used) = &mut inner.segments[at];
+        *used |= self.sends;
+        let it = words.clone();
+        drop(inner);
+        self.cpu.count(|seen| seen.diverts += u64::from(self.sends));
+        self.cpu.event(if self.sends { "opens segment" } else { "enters segment" }, number, 0);
+        Ok(Watched { it, cpu: self.cpu.clone() })
+    }
+
+    fn leave(&mut self, number: u64) {
+        self.cpu.event("leaves segment", number, 0);
+        self.cpu.spend(MAP);
+        let mut inner = self.file.inner();
+        let refused = inner.dice.once_in(3);
+        let left = inner.segments.iter().position(|segment| segment.0 == number % SEGMENTS);
+        if let Some(at) = left {
+            let (_, words, used) = &mut inner.segments[at];
+            if !refused {
+                words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+            }
+            *used = false;
+            // Its place does not come again soon.
+            if SEGMENTS > 64 {
+                inner.segments.swap_remove(at);
+            }
+        }
+    }
+}
+
+/// Something that is shared: to touch it is a step.
+pub struct Watched<T> {
+    it: T,
+    cpu: Cpu,
+}
+
+impl<T: Deref> Deref for Watched<T> {
+    type Target = T::Target;
+
+    fn deref(&self) -> &T::Target {
+        self.cpu.spend(ACCESS);
+        &self.it
+    }
+}
+
+impl<T> fmt::Debug for Watched<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Watched({:?})", self.cpu)
+    }
+}

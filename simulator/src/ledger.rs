@@ -1,0 +1,204 @@
+//! What the messages promise, watched at every step.
+//!
+//! * A message that is taken is the next one that was launched to its receiver by its sender, whole ([`Ledger::taken`]): so none is lost, doubled, or out of order.
+//! * Nobody falls asleep while a message waits for it, and nobody is left asleep by a sender that has looked whether to ring. Between launch and that look the message is the sender's to ring for: one that is stopped there leaves its
+//!   receiver asleep, for as long as it is stopped ([`Ledger::check_sleeper`], [`Ledger::looked`]).
+//! * What was launched is taken at last, also of a sender that has died since ([`Ledger::stranded`]). Of one that died while it launched, it may have been launched.
+
+use crate::Rank;
+use crate::dice::mixed;
+use crate::state::{Domain, State};
+use std::collections::VecDeque;
+
+/// A message, as it was launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// From the first one of its sender to its receiver on.
+    pub number: u64,
+    /// Bytes.
+    pub len: usize,
+}
+
+impl Message {
+    /// The handler that it names.
+    pub fn handler(self) -> u16 {
+        self.number as u16
+    }
+
+    /// A word of what it carries.
+    pub fn word(self, from: Rank, to: Rank, at: usize) -> u64 {
+        mixed(self.number << 24 | (from << 20 | to << 16 | at) as u64)
+    }
+}
+
+/// One sender and one receiver.
+#[derive(Clone, Debug, Default)]
+struct Pair {
+    /// Launched and not taken.
+    waiting: VecDeque<Message>,
+    /// The last of those is being launched.
+    launching: bool,
+    /// The sender has not looked yet whether to ring.
+    owes: bool,
+    /// The sender has died while it launched.
+    torn: bool,
+    sent: u64,
+}
+
+/// How much of what a run has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "counts of what their names say")]
+pub struct Summary {
+    pub steps: u64,
+    pub launched: u64,
+    pub taken: u64,
+    pub drafts_dropped: u64,
+    pub refused: u64,
+    pub buffered: u64,
+    pub diverts: u64,
+    pub home: u64,
+    pub sleeps: u64,
+    pub rings: u64,
+    pub held_up: u64,
+    pub stops: u64,
+    pub stops_for_ever: u64,
+    pub deaths: u64,
+    pub leaves: u64,
+    pub without_memory: u64,
+}
+
+impl Summary {
+    /// Both together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            steps: self.steps + other.steps,
+            launched: self.launched + other.launched,
+            taken: self.taken + other.taken,
+            drafts_dropped: self.drafts_dropped + other.drafts_dropped,
+            refused: self.refused + other.refused,
+            buffered: self.buffered + other.buffered,
+            diverts: self.diverts + other.diverts,
+            home: self.home + other.home,
+            sleeps: self.sleeps + other.sleeps,
+            rings: self.rings + other.rings,
+            held_up: self.held_up + other.held_up,
+            stops: self.stops + other.stops,
+            stops_for_ever: self.stops_for_ever + other.stops_for_ever,
+            deaths: self.deaths + other.deaths,
+            leaves: self.leaves + other.leaves,
+            without_memory: self.without_memory + other.without_memory,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Ledger {
+    count: usize,
+    pairs: Vec<Pair>,
+    /// What there was of everything.
+    pub summary: Summary,
+}
+
+impl Ledger {
+    /// For so many domains.
+    pub fn new(count: usize) -> Self {
+        Self { count, pairs: vec![Pair::default(); count * count], summary: Summary::default() }
+    }
+
+    fn pair(&mut self, from: Rank, to: Rank) -> &mut Pair {
+        &mut self.pairs[from * self.count + to]
+    }
+
+    fn seen(&self, from: Rank, to: Rank) -> &Pair {
+        &self.pairs[from * self.count + to]
+    }
+
+    /// The next message of `from` to `to` would be this one.
+    pub fn next(&self, from: Rank, to: Rank, len: usize) -> Message {
+        Message { number: self.seen(from, to).sent, len }
+    }
+
+    /// It is about to be launched.
+    pub fn launches(&mut self, from: Rank, to: Rank, message: Message) {
+        let pair = self.pair(from, to);
+        pair.sent += 1;
+        pair.waiting.push_back(message);
+        (pair.launching, pair.owes) = (true, true);
+    }
+
+    /// It was launched.
+    pub fn launched(&mut self, from: Rank, to: Rank) {
+        self.pair(from, to).launching = false;
+        self.summary.launched += 1;
+    }
+
+    /// Its sender has looked whether to ring, and has rung if so.
+    ///
+    /// # Errors
+    /// The receiver sleeps on.
+    pub fn looked(state: &mut State, from: Rank, to: Rank) -> Result<(), String> {
+        state.ledger.pair(from, to).owes = false;
+        let left = state.domains[to].sleeps_on() && !state.ledger.seen(from, to).waiting.is_empty();
+        if left && !state.is_being_roused(to) {
+            return Err(format!("domain {to} sleeps, a message waits for it, and nobody rings"));
+        }
+        Ok(())
+    }
+
+    /// Why a domain must not sleep now.
+    pub fn check_sleeper(state: &State, rank: Rank) -> Option<String> {
+        if !state.domains[rank].sleeps_on() || state.is_being_roused(rank) {
+            return None;
+        }
+        let waits = |from: &Rank| {
+            let pair = state.ledger.seen(*from, rank);
+            !pair.owes && pair.waiting.len() > usize::from(pair.torn)
+        };
+        let from = (0..state.ledger.count).find(waits)?;
+        Some(format!("domain {rank} falls asleep, though a message of domain {from} waits, and nobody rings"))
+    }
+
+    /// A receiver has found this message.
+    ///
+    /// # Errors
+    /// It is another one than the next.
+    pub fn taken(&mut self, from: Rank, to: Rank, handler: u16, len: usize) -> Result<Message, String> {
+        let Some(message) = self.pair(from, to).waiting.pop_front() else {
+            return Err(format!("a message of domain {from} is taken, though none waits: handler {handler}, {len} bytes"));
+        };
+        if (message.handler(), message.len) != (handler, len) {
+            return Err(format!("the next message of domain {from} is {message:?}, and found is handler {handler}, {len} bytes"));
+        }
+        self.summary.taken += 1;
+        Ok(message)
+    }
+
+    /// A domain is no more.
+    pub fn ended(&mut self, rank: Rank) {
+        for to in 0..self.count {
+            let pair = self.pair(rank, to);
+            // One that was found is launched.
+            pair.torn = pair.launching && !pair.waiting.is_empty();
+            (pair.launching, pair.owes) = (false, false);
+        }
+    }
+
+    /// Where nobody can go on: why that must not be.
+    pub fn stranded(state: &State) -> Option<String> {
+        let all = 0..state.ledger.count;
+        let pairs = all.clone().flat_map(|from| all.clone().map(move |to| (from, to)));
+        let mut stranded = pairs.filter(|(from, to)| {
+            let pair = state.ledger.seen(*from, *to);
+            state.domains[*to].is_well() && !pair.owes && pair.waiting.len() > usize::from(pair.torn)
+        });
+        let Some((from, to)) = stranded.next() else {
+            let unheard = |domain: &Domain| domain.is_well() && !domain.news.is_empty();
+            let rank = state.domains.iter().position(unheard)?;
+            return Some(format!("nobody can go on, and domain {rank} has not heard that another one has ended"));
+        };
+        let count = state.ledger.seen(from, to).waiting.len();
+        Some(format!("nobody can go on, and {count} messages of domain {from} to domain {to} are not taken"))
+    }
+}
