@@ -49,11 +49,22 @@ pub struct Flow {
     diverted_at: Option<u64>,
     /// How far it is, and since when.
     still: Option<(u64, Instant)>,
+    calm: bool,
 }
 
 impl Flow {
     pub fn new(timeout: Option<Duration>) -> Self {
-        Self { timeout, since: None, diverted_at: None, still: None }
+        Self { timeout, since: None, diverted_at: None, still: None, calm: timeout != Some(Duration::ZERO) }
+    }
+
+    /// Whether a message that has room needs nothing else: nothing is waited for, and the direct way is open.
+    #[inline]
+    pub fn is_calm(&self) -> bool {
+        self.calm
+    }
+
+    fn settle(&mut self) {
+        self.calm = !self.is_always_diverted() && self.since.is_none() && self.still.is_none();
     }
 
     /// Whether nothing is to go by the direct way.
@@ -66,6 +77,7 @@ impl Flow {
     pub fn full(&mut self, now: Instant, progress: u64) -> Full {
         let Some(timeout) = self.timeout else { return Full::Wait };
         let since = *self.since.get_or_insert(now);
+        self.settle();
         let over = now.saturating_duration_since(since) >= timeout;
         // It has taken nothing since the last time, so waiting brings nothing.
         if over || self.diverted_at == Some(progress) { Full::Divert } else { Full::Wait }
@@ -77,6 +89,7 @@ impl Flow {
             Some((before, since)) if before == progress => now.saturating_duration_since(since),
             _ => {
                 self.still = Some((progress, now));
+                self.settle();
                 Duration::ZERO
             }
         }
@@ -85,11 +98,13 @@ impl Flow {
     /// There was room; or it is waited for no longer.
     pub fn fits(&mut self) {
         (self.since, self.still) = (None, None);
+        self.settle();
     }
 
     /// It has diverted.
     pub fn diverted(&mut self, progress: u64) {
         (self.since, self.still, self.diverted_at) = (None, None, Some(progress));
+        self.settle();
     }
 }
 
@@ -103,6 +118,8 @@ mod tests {
         let start = Instant::now();
         assert_eq!(flow.full(start, 5), Full::Wait);
         assert_eq!(flow.full(start + TIMEOUT / 2, 5), Full::Wait);
+        // What has room meanwhile, it knows of.
+        assert!(!flow.is_calm());
         assert_eq!(flow.full(start + TIMEOUT, 5), Full::Divert);
         flow.diverted(5);
         // At the end of the segment: still stuck.
@@ -110,6 +127,7 @@ mod tests {
         // Not stuck any more.
         assert_eq!(flow.full(start + TIMEOUT, 6), Full::Wait);
         flow.fits();
+        assert!(flow.is_calm());
         assert_eq!(flow.full(start + 3 * TIMEOUT, 7), Full::Wait);
         assert_eq!(flow.full(start + 4 * TIMEOUT, 7), Full::Divert);
     }

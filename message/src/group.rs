@@ -210,7 +210,7 @@ impl Group {
         if let Some(Ok(mut outward)) = self.0.links.get(to).map(RefCell::try_borrow_mut)
             && let Outward::Open(link) = &mut *outward
             && link.is_read()
-            && !link.flow.is_always_diverted()
+            && link.flow.is_calm()
             && let Ok(draft) = link.queue.describe(kind.index, value.size())
         {
             value.write(&mut Writer::new(&draft));

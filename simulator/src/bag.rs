@@ -81,7 +81,12 @@ impl<const SEGMENTS: u64> Memory for Bag<SEGMENTS> {
         Watched { it: self.file.told.clone(), cpu: self.cpu.clone() }
     }
 
-    fn segment(&mut self, number: u64) -> io::Result<Self::Words> {
+    fn segment_words(&self) -> u64 {
+        self.file.segment as u64
+    }
+
+    fn segment(&mut self, number: u64, many: u64) -> io::Result<Self::Words> {
+        assert_eq!(many, 1, "messages that need several segments are not simulated");
         self.cpu.spend(MAP);
         let mut inner = self.file.inner();
         let short = inner.short;
@@ -102,7 +107,7 @@ impl<const SEGMENTS: u64> Memory for Bag<SEGMENTS> {
         Ok(Watched { it, cpu: self.cpu.clone() })
     }
 
-    fn leave(&mut self, number: u64) {
+    fn leave(&mut self, number: u64, _: u64) {
         self.cpu.event("leaves segment", number, 0);
         self.cpu.spend(MAP);
         let mut inner = self.file.inner();

@@ -137,9 +137,9 @@ impl<const S: u64> Member<S> {
         self.cpu.rank()
     }
 
-    /// The most bytes that a message to a member carries; `None` if it has ended.
+    /// The most bytes that a message to a member carries which goes the direct way; `None` if it has ended.
     pub fn most(&self, to: Rank) -> Option<usize> {
-        Some(self.links[to].as_ref()?.queue.most())
+        Some(self.links[to].as_ref()?.queue.most_directly())
     }
 
     /// `Group::send`, and with `waits` false `Group::try_send`.

@@ -698,7 +698,7 @@ fn applicants_that_vanish_and_ask_for_too_much() {
 type Fault = fn(&Brought);
 
 /// Faults in the queue, and what the receiver says of them.
-const FAULTS: [(&str, Fault, &str); 23] = [
+const FAULTS: [(&str, Fault, &str); 25] = [
     ("no header", |queue| queue.put(0, &[1]), "no-message's-header"),
     ("all bits", |queue| queue.put(0, &[u64::MAX]), "no-message's-header"),
     ("a wrap at the beginning", |queue| queue.put(0, &[WRAP]), "no-message's-header"),
