@@ -7,7 +7,7 @@ use upcall_os::atomic::Ordering;
 use upcall_os::fault::{Point, point};
 
 /// So often in one look the receiver follows words that lead elsewhere. An honest sender leads it to a message by two: more come only if it diverts and goes back meanwhile, and a hostile one could lead in a circle.
-const MOVES: usize = 4;
+pub(super) const MOVES: usize = 4;
 
 /// The receiving end.
 #[derive(Debug)]

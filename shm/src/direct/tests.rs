@@ -1,28 +1,49 @@
 //! Both ends in one process: what is sent is taken, whatever the order of steps, and who breaks the rules is found.
 
+use super::incoming::MOVES;
 use super::*;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use upcall_os::atomic::Ordering;
 
-type Words = Arc<[AtomicU64]>;
+/// A part of some memory.
+#[derive(Clone, Debug)]
+struct Words(Arc<[AtomicU64]>, Range<usize>);
+
+impl Deref for Words {
+    type Target = [AtomicU64];
+
+    fn deref(&self) -> &[AtomicU64] {
+        &self.0[self.1.clone()]
+    }
+}
 
 /// What both ends have.
 #[derive(Clone, Debug)]
 struct Ours {
     home: Words,
     told: Arc<Told>,
-    /// By number.
-    segments: Arc<Mutex<BTreeMap<u64, Words>>>,
+    /// The places of all segments.
+    places: Arc<[AtomicU64]>,
+    /// How many belong together, by number.
+    segments: Arc<Mutex<BTreeMap<u64, u64>>>,
     /// There is no more memory.
     none_left: Arc<AtomicBool>,
 }
 
 impl Ours {
     fn new(capacity: usize) -> Self {
-        let home = (0..capacity).map(|_| AtomicU64::new(0)).collect();
-        Self { home, told: Arc::default(), segments: Arc::default(), none_left: Arc::default() }
+        let home = Words((0..capacity).map(|_| AtomicU64::new(0)).collect(), 0..capacity);
+        // What lies there is what lay there before.
+        let places = (0..capacity * Self::SEGMENTS as usize).map(|at| AtomicU64::new(MESSAGE | at as u64)).collect();
+        Self { home, told: Arc::default(), places, segments: Arc::default(), none_left: Arc::default() }
+    }
+
+    fn place(&self, number: u64, many: u64) -> Words {
+        let (words, first) = (self.home.len(), (number % Self::SEGMENTS) as usize);
+        Words(self.places.clone(), first * words..(first + many as usize) * words)
     }
 }
 
@@ -45,9 +66,15 @@ impl Memory for Ours {
         if self.none_left.load(std::sync::atomic::Ordering::Relaxed) {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
-        // What lies there is what lay there before.
-        let fresh = || (0..self.home.len() * many as usize).map(|at| AtomicU64::new(MESSAGE | at as u64)).collect();
-        Ok(self.segments.lock().unwrap().entry(number).or_insert_with(fresh).clone())
+        let mut segments = self.segments.lock().unwrap();
+        let apart = |(other, len): (&u64, &u64)| {
+            *other == number
+                || (number..number + many)
+                    .all(|at| (*other..other + len).all(|taken| taken % Self::SEGMENTS != at % Self::SEGMENTS))
+        };
+        assert!(segments.iter().all(apart), "{many} from {number} are in use: {segments:?}");
+        assert_eq!(*segments.entry(number).or_insert(many), many);
+        Ok(self.place(number, many))
     }
     fn leave(&mut self, number: u64, _: u64) {
         self.segments.lock().unwrap().remove(&number);
@@ -296,15 +323,21 @@ fn diverted_at_random_nothing_is_lost_doubled_or_out_of_order() {
                 },
                 9..11 => incoming.tell(),
                 _ => {
-                    let found = receive(&mut incoming);
+                    let mut found = receive(&mut incoming);
+                    // Many words may lead on, one to the next.
+                    for _ in 0..Ours::SEGMENTS {
+                        found = found.or_else(|| receive(&mut incoming));
+                    }
                     assert_eq!(found, expected.pop_front());
                 }
             }
             assert!(ours.segments.lock().unwrap().len() as u64 <= Ours::SEGMENTS + 1);
         }
         assert!(diverts > 0 && stuck > 0, "{diverts}, {stuck}");
-        while let Some(found) = receive(&mut incoming) {
-            assert_eq!(Some(found), expected.pop_front());
+        while incoming.waits() {
+            if let Some(found) = receive(&mut incoming) {
+                assert_eq!(Some(found), expected.pop_front());
+            }
         }
         incoming.tell();
         assert!(expected.is_empty() && outgoing.is_empty());
@@ -382,19 +415,18 @@ fn words_that_lead_in_a_circle_lead_nowhere() {
     outgoing.try_send(1, &[]).unwrap();
     assert_eq!(receive(&mut incoming), Some((1, vec![])));
     // Home, and from there on to one segment after another that lead on at once.
-    ours.segments.lock().unwrap().get(&0).unwrap()[1].store(HOME, Ordering::Release);
-    for number in 1..40 {
-        let words: Words = (0..8).map(|_| AtomicU64::new(SEGMENT | (number + 1))).collect();
-        ours.segments.lock().unwrap().insert(number, words);
-    }
+    ours.place(0, 1)[1].store(HOME, Ordering::Release);
     ours.home[0].store(SEGMENT | 1, Ordering::Release);
-    for _ in 0..3 {
+    for round in 0..3 {
+        for number in round * MOVES as u64..(round + 1) * MOVES as u64 {
+            ours.place(number + 1, 1)[0].store(SEGMENT | (number + 2), Ordering::Release);
+        }
         assert!(incoming.peek().unwrap().is_none());
     }
     // Numbers are never those of before.
     let (_, mut incoming, ours) = queue(8);
     ours.home[0].store(SEGMENT, Ordering::Release);
-    ours.segments.lock().unwrap().insert(0, (0..8).map(|_| AtomicU64::new(SEGMENT)).collect());
+    ours.place(0, 1)[0].store(SEGMENT, Ordering::Release);
     assert_eq!(broken(&mut incoming), Violation::NoHeader(SEGMENT));
 }
 
