@@ -5,6 +5,8 @@
 
 use crate::error::{RunError, SendError};
 use crate::kinds::{Handlers, Kind};
+use crate::payload::Payload;
+use crate::reduction::Reduction;
 use crate::{Event, Group, Rank};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -20,6 +22,7 @@ pub(crate) struct Barrier {
     heard: Rc<RefCell<[u64; ROUNDS]>>,
     /// The member that never came, by the word of one who has waited for it.
     missing: Rc<Cell<Option<Rank>>>,
+    pub(crate) reduction: Reduction,
     /// How many barriers this one has come to.
     count: Cell<u64>,
 }
@@ -40,7 +43,7 @@ impl Barrier {
         });
         let here = missing.clone();
         handlers.on(broken, move |_, _, rank| here.set(Some(rank as Rank)));
-        Self { came, broken, heard, missing, count: Cell::new(0) }
+        Self { came, broken, heard, missing, reduction: Reduction::new(handlers), count: Cell::new(0) }
     }
 }
 
@@ -67,26 +70,37 @@ impl Group {
                 break;
             }
             let next = (rank + step) % size;
-            match self.send(next, barrier.came, &(round as u8)) {
-                // Who has ended, and had passed already, needs it no more: only who is waited for is missed.
-                Ok(()) | Err(SendError::Ended { .. } | SendError::Violation { .. }) => {}
-                Err(error) => return Err(RunError::Unsent { rank: next, why: error.to_string() }),
+            self.tell(next, barrier.came, &(round as u8))?;
+            self.await_of(awaited(self, round), || barrier.heard.borrow()[round] >= barrier.count.get())?;
+        }
+        Ok(())
+    }
+
+    /// Tells another member what it waits for.
+    pub(crate) fn tell<T: Payload + ?Sized>(&self, to: Rank, kind: Kind<T>, value: &T) -> Result<(), RunError> {
+        match self.send(to, kind, value) {
+            // Who has ended, and had passed already, needs it no more: only who is waited for is missed.
+            Ok(()) | Err(SendError::Ended { .. } | SendError::Violation { .. }) => Ok(()),
+            Err(error) => Err(RunError::Unsent { rank: to, why: error.to_string() }),
+        }
+    }
+
+    /// Polls and waits for something that a member makes true. Should that be lost, all others learn of it, and wait for it no longer.
+    pub(crate) fn await_of(&self, member: Rank, there: impl Fn() -> bool) -> Result<(), RunError> {
+        let barrier = self.barriers();
+        while !there() {
+            if let Some(missing) = barrier.missing.get() {
+                return Err(RunError::Lost(Event::Ended { rank: missing }));
             }
-            let awaited = awaited(self, round);
-            while barrier.heard.borrow()[round] < barrier.count.get() {
-                if let Some(missing) = barrier.missing.get() {
-                    return Err(RunError::Lost(Event::Ended { rank: missing }));
+            if let Some(event) = self.lost(member) {
+                for other in (0..self.size()).filter(|other| ![self.rank(), member].contains(other)) {
+                    let _ = self.send(other, barrier.broken, &(member as u32));
                 }
-                if let Some(event) = self.lost(awaited) {
-                    for other in (0..size).filter(|other| ![rank, awaited].contains(other)) {
-                        let _ = self.send(other, barrier.broken, &(awaited as u32));
-                    }
-                    return Err(RunError::Lost(event));
-                }
-                if self.poll() == 0 {
-                    self.check_handlers()?;
-                    self.wait_unless(None, || self.lost(awaited).is_some());
-                }
+                return Err(RunError::Lost(event));
+            }
+            if self.poll() == 0 {
+                self.check_handlers()?;
+                self.wait_unless(None, || there() || self.lost(member).is_some());
             }
         }
         Ok(())

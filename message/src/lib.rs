@@ -45,6 +45,7 @@ mod kinds;
 mod link;
 mod member;
 mod payload;
+mod reduction;
 mod upcalls;
 mod wire;
 
@@ -53,6 +54,7 @@ pub use forming::{Joining, MOST_MEMBERS};
 pub use group::{Event, Group, Message};
 pub use kinds::{Handlers, Kind};
 pub use payload::{Payload, Reader, Writer};
+pub use reduction::Reducible;
 pub use upcall_transfer::Pacing;
 pub use upcalls::Atomic;
 

@@ -425,3 +425,39 @@ fn messages_of_any_size_come_whole_and_in_order() {
         });
     }
 }
+
+#[test]
+fn what_is_reduced_is_the_same_for_all_and_in_the_order_of_ranks() {
+    for size in [1, 2, 3, 5, 8] {
+        together(size, |joining| {
+            let group = joining.join(Handlers::new()).unwrap();
+            let rank = group.rank() as u64;
+            for round in 0..200 {
+                assert_eq!(group.reduce(rank + round, |a, b| a + b).unwrap(), (0..size as u64).map(|rank| rank + round).sum());
+                // Associative, and not commutative: digits one behind the other, each with its own place value.
+                let digits = group.reduce((rank + 1) | 10 << 32, |a, b| {
+                    let scale = b >> 32;
+                    ((a & 0xffff_ffff) * scale + (b & 0xffff_ffff)) | ((a >> 32) * scale) << 32
+                });
+                assert_eq!(digits.unwrap() & 0xffff_ffff, (1..=size as u64).fold(0, |number, digit| number * 10 + digit));
+                assert_eq!(group.reduce(-(rank as i64), i64::min).unwrap(), 1 - size as i64);
+                assert_eq!(group.reduce(0.5, f64::max).unwrap(), 0.5);
+                if round % 16 == 0 {
+                    group.barrier().unwrap();
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn a_reduction_ends_with_its_members() {
+    together(4, |joining| {
+        let group = joining.join(Handlers::new()).unwrap();
+        group.barrier().unwrap();
+        if group.rank() != 3 {
+            let error = group.reduce(1_u64, |a, b| a + b).unwrap_err();
+            assert!(matches!(error, RunError::Lost(Event::Ended { .. })), "{error}");
+        }
+    });
+}

@@ -60,7 +60,7 @@ const HOME: u64 = 1 << 61;
 const SEGMENT: u64 = 1 << 60;
 /// From a place in one segment to the same place in the next, in what a receiver tells.
 const STRIDE: u64 = 1 << 28;
-const MAGIC: u64 = u64::from_le_bytes(*b"MAILBAG\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"MAILBAG\x02");
 const BYTES: usize = 1 << 40;
 const DISPOSED: usize = 8;
 const DIVERTED: usize = 9;
@@ -87,6 +87,7 @@ fn kinds() -> Vec<(String, String)> {
         ("nested", "()"),
         ("upcall:came", "u8"),
         ("upcall:broken", "u32"),
+        ("upcall:value", "u64"),
     ]
     .map(|(name, of)| (name.into(), of.into()))
     .into()
