@@ -714,7 +714,7 @@ const FAULTS: [(&str, Fault, &str); 25] = [
     ("a word too long", |queue| queue.put(0, &[header(TEXT, 2048 * 8, 0)]), "does-not-fit"),
     ("the second message first", |queue| queue.put(0, &[header(NUMBER, 16, 1)]), "not-the-next"),
     ("the same one twice", |queue| queue.put(0, &[header(NUMBER, 16, 0), 0, 0, header(NUMBER, 16, 0)]), "not-the-next"),
-    ("a kind too many", |queue| queue.put(0, &[header(6, 0, 0)]), "kind-6"),
+    ("a kind too many", |queue| queue.put(0, &[header(7, 0, 0)]), "kind-7"),
     ("the last kind", |queue| queue.put(0, &[header(u16::MAX, 0, 0)]), "kind-65535"),
     ("a number of one word", |queue| queue.put(0, &[header(NUMBER, 8, 0)]), "does-not-carry"),
     ("a number of three words", |queue| queue.put(0, &[header(NUMBER, 24, 0)]), "does-not-carry"),
