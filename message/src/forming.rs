@@ -62,6 +62,11 @@ impl Joining {
         Self::from_variables(|name| std::env::var_os(name))
     }
 
+    /// The environment in which [`Joining::from_environment`] finds a group: for who starts its members.
+    pub fn environment(group: &str, size: usize, rank: Rank) -> [(&'static str, String); 3] {
+        [(GROUP, group.into()), (SIZE, size.to_string()), (RANK, rank.to_string())]
+    }
+
     fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, JoinError> {
         let text = |name| match variable(name) {
             None => Err(JoinError::NoJob { variable: name, found: None }),

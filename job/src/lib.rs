@@ -1,0 +1,2 @@
+mod turns;
+pub use turns::{Grant,Kind};
