@@ -169,6 +169,11 @@ impl Turns {
         Some(seat)
     }
 
+    /// Whether this is one who takes part.
+    pub(crate) fn seats(&self, id: u64) -> bool {
+        self.seats.iter().any(|seat| seat.id == id)
+    }
+
     /// How many take part.
     pub(crate) fn len(&self) -> usize {
         self.seats.len()
@@ -209,7 +214,10 @@ impl Turns {
                 _ if Some(at) == holder => Grant::All,
                 Kind::Co if seat.busy.is_empty() => Grant::All,
                 Kind::Co if holder.is_some_and(|holder| self.seats[holder].job.kind == Kind::Co) => {
-                    if taken.is_disjoint(places) && !taken.contains(&ANYWHERE) && (taken.is_empty() || !places.contains(&ANYWHERE)) {
+                    if taken.is_disjoint(places)
+                        && !taken.contains(&ANYWHERE)
+                        && (taken.is_empty() || !places.contains(&ANYWHERE))
+                    {
                         Grant::All
                     } else if taken.contains(&ANYWHERE) || places.contains(&ANYWHERE) {
                         Grant::Nothing
