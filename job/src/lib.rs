@@ -85,6 +85,12 @@ impl Job {
         }
     }
 
+    /// Another number of members.
+    #[must_use]
+    pub fn size(self, size: usize) -> Self {
+        Self { size, ..self }
+    }
+
     /// The arguments of the program.
     #[must_use]
     pub fn arguments(self, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
@@ -190,6 +196,7 @@ impl fmt::Display for How {
 
 /// What a user may want to know while a job runs.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Happening {
     /// All members were started.
     Started {

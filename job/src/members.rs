@@ -223,3 +223,7 @@ impl Drop for Members {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "members_tests.rs"]
+mod tests;
