@@ -168,7 +168,8 @@ impl Job {
         self.name.clone().unwrap_or_else(|| {
             let program = Path::new(&self.program).file_name().unwrap_or_default().to_string_lossy();
             let plain: String = program.chars().filter(|c| c.is_ascii_alphanumeric()).take(40).collect();
-            format!("{}.{}", if plain.is_empty() { "run" } else { &plain }, std::process::id())
+            // No dot: with one it might be a name of Upcall's own.
+            format!("{}-{}", if plain.is_empty() { "run" } else { &plain }, std::process::id())
         })
     }
 }

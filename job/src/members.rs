@@ -16,7 +16,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use upcall_message::Joining;
 use upcall_os::process::{self, Bounds};
-use upcall_os::processor::Processors;
+use upcall_os::processor::{self, Processors};
 
 /// How members are suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -175,7 +175,10 @@ impl Members {
             }
             return;
         }
-        for member in self.all.iter_mut().filter(|member| member.lives()) {
+        // Whoever is let go on where this thread runs may take its processor; so those come last.
+        let here = Some(processor::current() as u32);
+        let (near, far): (Vec<_>, Vec<_>) = self.all.iter_mut().partition(|member| member.processor == here);
+        for member in far.into_iter().chain(near).filter(|member| member.lives()) {
             let suspend = !may(member.processor);
             if suspend != member.suspended {
                 member.signal(if suspend { Signal::STOP } else { Signal::CONT });
