@@ -257,7 +257,10 @@ impl Supervisor<'_> {
                 turns.leave(OWN);
                 self.lead();
             }
-            role => *role = Role::None,
+            role => {
+                *role = Role::None;
+                self.part.at = None;
+            }
         }
         self.look_at = None;
     }

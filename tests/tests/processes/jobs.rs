@@ -126,6 +126,16 @@ fn a_code_is_passed_on() {
     place.expect_empty();
 }
 
+/// The cgroups that the supervisor with this number has made, where they are on machines that tests run on.
+fn cgroups(pid: u32) -> Vec<String> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default().to_string();
+    let folders = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(|mount| Path::new(mount).join(&own));
+    let entries = folders.into_iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with(&format!("upcall-job-{pid}-"))).collect()
+}
+
 #[test]
 fn nothing_is_left_of_a_supervisor_that_is_killed() {
     let _company = in_company();
@@ -143,6 +153,7 @@ fn nothing_is_left_of_a_supervisor_that_is_killed() {
             ask(&place, "stop gone").expect_error("Gone", &["its supervisor was killed"]);
             assert_eq!(jobs(&place), []);
             place.expect_empty();
+            assert_eq!(cgroups(job.pid()), Vec::<String>::new());
             job.ended();
         }
     }
@@ -294,6 +305,36 @@ fn batch_jobs_follow_one_another() {
     let [a, b] = ["a", "b"].map(|name| ran(&place.path().join(name), 2));
     let (end, begin) = (a.iter().map(|span| span[1]).max(), b.iter().map(|span| span[0]).min());
     assert!(end < begin, "{end:?}, {begin:?}");
+    place.expect_empty();
+}
+
+#[test]
+fn a_job_that_waits_for_its_turn_can_be_ended() {
+    let _company = in_company();
+    let place = place();
+    let mut first = start(&place, "size=1 name=first schedule=batch", "job-member sleep");
+    first.hear().expect_ok("the start");
+    let waiting = |name: &str| {
+        let job = start(&place, &format!("size=1 name={name} schedule=batch"), "job-member sleep");
+        let shown = (name.to_string(), "Waiting".to_string(), false, Vec::new());
+        eventually("it waits", || if jobs(&place).contains(&shown) { Ok(()) } else { Err(format!("{:?}", jobs(&place))) });
+        job
+    };
+    let mut killed = waiting("killed");
+    ask(&place, "kill killed").expect_ok("ending it");
+    assert_eq!(code(&mut killed), "code 143");
+    let mut told = waiting("told");
+    told.signal(Signal::TERM);
+    assert_eq!(code(&mut told), "code 143");
+    // Who is stopped gives its turn away.
+    let mut next = waiting("next");
+    ask(&place, "stop first").expect_ok("stopping");
+    next.hear().expect_ok("the start");
+    ask(&place, "kill next").expect_ok("ending it");
+    ask(&place, "cont first").expect_ok("going on");
+    let runs = || jobs(&place).iter().any(|job| job.0 == "first" && job.1 == "Running");
+    eventually("it goes on", || if runs() { Ok(()) } else { Err(format!("{:?}", jobs(&place))) });
+    ask(&place, "kill first").expect_ok("ending it");
     place.expect_empty();
 }
 
