@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use upcall_os::process;
+use upcall_os::socket::has_ended;
 
 const PREFIX: &str = "upcall-job-";
 
@@ -80,7 +81,7 @@ fn sweep_in(above: &Path) {
         let parts = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split_once('-'));
         let numbers = parts.and_then(|(pid, born)| Some((pid.parse::<u32>().ok()?, born.parse::<u64>().ok()?)));
         if let Some((pid, born)) = numbers
-            && process::born(pid) != Some(born)
+            && process::open(pid, born).is_none_or(has_ended)
         {
             remove(&entry.path());
         }

@@ -199,6 +199,7 @@ impl<'a> Supervisor<'a> {
         // After the start: what is asked for here members would have as well.
         processor::ask_for_short_slices();
         upcall_os::timer::be_exact();
+        (self.tell)(&Happening::Started { name: self.entered.name.clone() });
         if self.job.label {
             self.label();
         }
@@ -207,7 +208,6 @@ impl<'a> Supervisor<'a> {
         {
             std::thread::spawn(move || io::copy(&mut io::stdin().lock(), &mut pipe));
         }
-        (self.tell)(&Happening::Started { name: self.entered.name.clone() });
         self.apply();
         Ok(())
     }
