@@ -167,10 +167,12 @@ impl<'a> Supervisor<'a> {
                 return Ok(self.failed.as_ref().map_or(0, |how| how.code()));
             }
             self.poll.wait(&mut ready, self.due().map(|due| due.saturating_duration_since(Instant::now())));
-            for Ready { key, .. } in ready.drain(..) {
+            for Ready { key, hung_up } in ready.drain(..) {
                 match key {
                     LISTENER => self.let_in(),
                     LEADER => self.hear_leader(),
+                    // Who is not there for the answer is not obeyed any more: it was told that nobody answers.
+                    GUESTS.. if hung_up => self.see_off(key),
                     GUESTS.. => self.hear(key),
                     MEMBERS.. => self.look_after((key - MEMBERS) as usize)?,
                     _ => self.obey(),

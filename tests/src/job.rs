@@ -84,6 +84,12 @@ fn play(words: &[&str]) -> Outcome {
         ["hold"] => hold(),
         // Writes down when it ran, until so many milliseconds have passed.
         ["spin", ms, path] => spin(Duration::from_millis(ms.parse()?), path),
+        // Works on the first processor only.
+        ["spin-first", ms, _] if std::env::var("UPCALL_RANK")? != "0" => {
+            std::thread::sleep(Duration::from_millis(ms.parse()?));
+            done()
+        }
+        ["spin-first", ms, path] => spin(Duration::from_millis(ms.parse()?), path),
         ["sleep"] => loop {
             std::thread::sleep(Duration::from_secs(1));
         },

@@ -379,8 +379,13 @@ fn a_stopped_leader_holds_nobody_up() {
     let mut other = spinning(&place, "schedule=batch", "b", 50);
     eventually("both are there", || if jobs(&place).len() == 2 { Ok(()) } else { Err("not yet".into()) });
     leader.stop();
+    // Who gives up asking is not obeyed afterwards.
+    let mut impatient = place.start("job kill first");
     finish(&mut other);
+    impatient.kill();
+    impatient.ended();
     leader.signal(Signal::CONT);
+    assert_eq!(jobs(&place).len(), 1);
     ask(&place, "kill first").expect_ok("ending it");
     leader.ended();
     place.expect_empty();
@@ -417,5 +422,35 @@ fn co_scheduled_jobs_with_work_take_turns() {
     let shares = [&a, &b].map(|ran| within(ran, 0, u64::MAX));
     println!("    {} µs together, shares {:?} ms", together / 1000, shares.map(|ns| ns / 1_000_000));
     assert!(together * 10 < shares[0] + shares[1] && shares.iter().all(|&share| share * 4 > shares[0] + shares[1]), "{shares:?}");
+    place.expect_empty();
+}
+
+/// A processor on which the job whose turn it is has no work is not kept from the other one.
+#[test]
+fn a_co_scheduled_jobs_idle_processor_is_used_by_another() {
+    let _alone = alone();
+    if std::thread::available_parallelism().map_or(1, std::num::NonZero::get) < 2 {
+        return println!("    skipped: takes two processors");
+    }
+    let place = place();
+    let path = place.path().join("half");
+    let mut half = start(&place, "size=2 name=half schedule=co", &format!("job-member spin-first 1500 {}", path.display()));
+    half.hear().expect_ok("the start");
+    let mut whole = spinning(&place, "schedule=co", "whole", 1500);
+    whole.hear().expect_ok("the start");
+    let pids = members(&place, "whole");
+    // Until the other job's second member is seen to sleep.
+    std::thread::sleep(Duration::from_millis(100));
+    let mut stopped = [0, 0];
+    for _ in 0..200 {
+        for (pid, stopped) in pids.iter().zip(&mut stopped) {
+            *stopped += usize::from(state(*pid) == Some('T'));
+        }
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    println!("    of 200 looks, suspended where both have work: {}, where one has: {}", stopped[0], stopped[1]);
+    assert!(stopped[0] > 40 && stopped[1] < stopped[0] / 2, "{stopped:?}");
+    finish(&mut half);
+    finish(&mut whole);
     place.expect_empty();
 }
