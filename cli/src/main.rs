@@ -1,8 +1,9 @@
-//! `upcall`: who exports what, calls by hand, interface definitions, the threads of a process, benchmarks.
+//! `upcall`: who exports what, calls by hand, interface definitions, the threads of a process, jobs, benchmarks.
 #![forbid(unsafe_code)]
 
 mod bench;
 mod call;
+mod job;
 mod ls;
 mod stat;
 mod threads;
@@ -17,7 +18,7 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(name = "upcall", version, propagate_version = true)]
 #[command(
-    after_help = "Examples:\n  upcall ls\n  upcall call files.open '\"/etc/hostname\"'\n  upcall ls tcp://127.0.0.1:7000\n  upcall wit diff old.wit new.wit\n  upcall threads 4711\n  upcall bench rpc --peers none\n  upcall bench threads --peers none"
+    after_help = "Examples:\n  upcall ls\n  upcall call files.open '\"/etc/hostname\"'\n  upcall ls tcp://127.0.0.1:7000\n  upcall wit diff old.wit new.wit\n  upcall threads 4711\n  upcall job run --group 4 -- ./sieve\n  upcall bench rpc --peers none\n  upcall bench threads --peers none"
 )]
 struct Args {
     #[command(subcommand)]
@@ -36,6 +37,9 @@ enum Command {
     #[command(subcommand)]
     Wit(wit::Suite),
     Threads(threads::Args),
+    /// Starts the processes of a group together, stops and schedules them (docs/jobs.md).
+    #[command(subcommand)]
+    Job(job::Suite),
     /// Measures calls and threads: ours, the limits of the machine, and other systems, in one run.
     #[command(subcommand)]
     Bench(bench::Suite),
@@ -63,6 +67,7 @@ fn main() -> ExitCode {
         Command::Call(args) => call::run(&args),
         Command::Wit(suite) => wit::run(suite),
         Command::Threads(args) => threads::run(&args),
+        Command::Job(suite) => job::run(suite),
         Command::Bench(suite) => bench::run(suite),
     };
     done.unwrap_or_else(|error| {

@@ -40,6 +40,13 @@ pub enum JoinError {
         /// In its words.
         reason: String,
     },
+    /// This process is no member of a job: a variable that tells of one is missing, or makes no sense.
+    NoJob {
+        /// The variable.
+        variable: &'static str,
+        /// What it says.
+        found: Option<String>,
+    },
     /// A descriptor, memory, or another resource could not be had.
     Resource {
         /// What for.
@@ -61,6 +68,13 @@ impl fmt::Display for JoinError {
                 write!(f, "the group {name:?} did not form within {after:?}: {found}; start the others, or wait longer")
             }
             Self::Refused { name, reason } => write!(f, "the group {name:?} does not take this process in: {reason}"),
+            Self::NoJob { variable, found } => {
+                match found {
+                    Some(found) => write!(f, "{variable}={found} makes no sense")?,
+                    None => write!(f, "{variable} is not set")?,
+                }
+                f.write_str(": this program is to be started as a job, by `upcall job run --group N -- PROGRAM`")
+            }
             Self::Resource { what, error } => write!(f, "{what}: {error}"),
         }
     }

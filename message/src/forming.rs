@@ -11,6 +11,7 @@ use crate::kinds::Handlers;
 use crate::member::{Member, Roster, locked};
 use crate::wire::{self, GroupId, Listed, Request, VERSION, Welcome};
 use crate::{Group, Rank};
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,6 +22,11 @@ use upcall_transfer::Pacing;
 use upcall_transfer::domain::MOST_POSTS;
 use upcall_transfer::names::{self, Leader, Whose};
 use upcall_transfer::post::Post;
+
+/// Where a member of a job finds its group.
+const GROUP: &str = "UPCALL_GROUP";
+const SIZE: &str = "UPCALL_SIZE";
+const RANK: &str = "UPCALL_RANK";
 
 /// The most members of a group.
 pub const MOST_MEMBERS: usize = 1024;
@@ -57,6 +63,38 @@ impl Joining {
             upcalls: true,
             limit: None,
         }
+    }
+
+    /// The group of the job that this process was started in, with the size and the rank that it has there (`upcall job run`; docs/jobs.md). They stand in the environment: `UPCALL_GROUP`, `UPCALL_SIZE`, `UPCALL_RANK`.
+    ///
+    /// # Errors
+    /// [`JoinError::NoJob`]: one of them is missing, or makes no sense.
+    pub fn from_environment() -> Result<Self, JoinError> {
+        Self::from_variables(|name| std::env::var_os(name))
+    }
+
+    /// The environment in which [`Joining::from_environment`] finds a group: for who starts its members.
+    pub fn environment(group: &str, size: usize, rank: Rank) -> [(&'static str, String); 3] {
+        [(GROUP, group.into()), (SIZE, size.to_string()), (RANK, rank.to_string())]
+    }
+
+    fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, JoinError> {
+        let text = |name| match variable(name) {
+            None => Err(JoinError::NoJob { variable: name, found: None }),
+            Some(text) => Ok(text.to_string_lossy().into_owned()),
+        };
+        let nonsense = |variable, found: &str| JoinError::NoJob { variable, found: Some(found.into()) };
+        let number = |name| text(name).and_then(|text| text.parse::<usize>().map_err(|_| nonsense(name, &text)));
+        let group = text(GROUP)?;
+        names::check(&group).map_err(|_| nonsense(GROUP, &group))?;
+        let (size, rank) = (number(SIZE)?, number(RANK)?);
+        if size == 0 || size > MOST_MEMBERS {
+            return Err(nonsense(SIZE, &size.to_string()));
+        }
+        if rank >= size {
+            return Err(nonsense(RANK, &rank.to_string()));
+        }
+        Ok(Self::new(&group, size).rank(rank))
     }
 
     /// Asks for a rank. Otherwise it gets one that nobody asked for.
@@ -464,4 +502,34 @@ fn new_id() -> GroupId {
     // Memory is filled with at most 256 bytes at once, whatever signals come.
     let _ = rustix::rand::getrandom(&mut id[..], rustix::rand::GetRandomFlags::empty());
     id
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_tells_of_a_job() {
+        let of = |group: Option<&str>, size: Option<&str>, rank: Option<&str>| {
+            let find = |name: &str| match name {
+                GROUP => group.map(Into::into),
+                SIZE => size.map(Into::into),
+                _ => rank.map(Into::into),
+            };
+            Joining::from_variables(find).map_err(|error| error.to_string())
+        };
+        let joining = of(Some("sieve.1"), Some("4"), Some("3")).unwrap();
+        assert_eq!((joining.name.as_str(), joining.size, joining.rank), ("sieve.1", 4, Some(3)));
+        for (found, said) in [
+            (of(None, None, None), "UPCALL_GROUP is not set"),
+            (of(Some("g"), Some("4"), None), "UPCALL_RANK is not set"),
+            (of(Some("a/b"), Some("4"), Some("0")), "UPCALL_GROUP=a/b makes no sense"),
+            (of(Some("g"), Some("4"), Some("4")), "UPCALL_RANK=4 makes no sense"),
+            (of(Some("g"), Some("0"), Some("0")), "UPCALL_SIZE=0 makes no sense"),
+            (of(Some("g"), Some("four"), Some("0")), "UPCALL_SIZE=four makes no sense"),
+        ] {
+            let error = found.unwrap_err();
+            assert!(error.contains(said) && error.contains("upcall job run --group N"), "{error}");
+        }
+    }
 }

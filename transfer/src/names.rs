@@ -6,9 +6,14 @@
 //!     files -> domain.4711.9f3a     a name that it exports
 //!     member.4712.8c01              the socket of a member of a group
 //!     group.sieve -> member.4712.…  a group that forms: who takes its members in
+//!     job.4713.77aa                 the socket of a job's supervisor
+//!     jobs.night -> job.4713.77aa   the job of that name
+//!     turns.now -> job.4713.77aa    whose supervisor lets the jobs take turns
 //! ```
 //! No daemon keeps it. A domain that is killed leaves its entries behind; whoever next looks at one is refused by the kernel, and removes it. Changes are made
 //! under a lock on the folder itself, which dies with its holder.
+
+pub mod jobs;
 
 use std::fmt;
 use std::fs;
@@ -115,6 +120,8 @@ pub enum Whose {
     Domain,
     /// That of a member of a group.
     Member,
+    /// That of a job's supervisor.
+    Job,
 }
 
 impl Whose {
@@ -122,12 +129,14 @@ impl Whose {
         match self {
             Self::Domain => "domain.",
             Self::Member => "member.",
+            Self::Job => "job.",
         }
     }
 }
 
 /// What names cannot begin with.
-const OWN: [&str; 3] = [Whose::Domain.prefix(), Whose::Member.prefix(), GROUP];
+const OWN: [&str; 6] =
+    [Whose::Domain.prefix(), Whose::Member.prefix(), Whose::Job.prefix(), GROUP, jobs::NAMED, jobs::TURNS];
 const GROUP: &str = "group.";
 
 /// So long a server that was killed may take to end.
@@ -143,7 +152,7 @@ pub fn check(name: &str) -> Result<(), &'static str> {
         bytes if bytes.len() > 64 => Err("it has more than 64 characters"),
         [first, ..] if !first.is_ascii_alphanumeric() => Err("it does not begin with a letter or a digit"),
         _ if OWN.iter().any(|own| name.starts_with(own)) => {
-            Err("names that begin with \"domain.\", \"member.\" or \"group.\" are Upcall's own")
+            Err("names that begin with \"domain.\", \"member.\", \"group.\", \"job.\", \"jobs.\" or \"turns.\" are Upcall's own")
         }
         bytes if !bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(b)) => {
             Err("it has something else than ASCII letters, digits, dots, underscores and hyphens")
@@ -176,12 +185,20 @@ fn is_ours(folder: &Path) -> bool {
 }
 
 /// Holds the lock on the folder until it is dropped.
+#[derive(Debug)]
 struct Lock(#[expect(dead_code, reason = "held for its lock")] fs::File);
 
 fn lock(folder: &Path) -> io::Result<Lock> {
     let file = fs::File::open(folder)?;
     rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
     Ok(Lock(file))
+}
+
+/// The same, if nobody has it.
+fn try_lock(folder: &Path) -> Option<Lock> {
+    let file = fs::File::open(folder).ok()?;
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).ok()?;
+    Some(Lock(file))
 }
 
 /// Listens at a fresh path, under the folder's lock: between its making and its listening a socket looks like a dead domain's.
@@ -207,6 +224,10 @@ pub fn listen(whose: Whose) -> Result<(PathBuf, Listener), NotEntered> {
 /// It is taken by a process that lives, or the folder cannot be written.
 pub fn enter(name: &str, domain: &Path) -> Result<(), NotEntered> {
     check(name).map_err(|why| NotEntered::BadName { name: name.into(), why })?;
+    enter_entry(name, domain)
+}
+
+fn enter_entry(name: &str, domain: &Path) -> Result<(), NotEntered> {
     let deadline = Instant::now() + LONGEST_END;
     loop {
         match try_enter(name, domain) {
@@ -259,11 +280,17 @@ pub fn lead_no_more(group: &str, member: &Path) {
     leave(&format!("{GROUP}{group}"), member);
 }
 
-/// Under the folder's lock.
 fn try_enter(name: &str, domain: &Path) -> Result<(), NotEntered> {
+    let folder = domain.parent().unwrap_or(Path::new("/"));
+    let unable = |error| NotEntered::Resource { what: format!("the name {name:?}"), error };
+    let _lock = lock(folder).map_err(unable)?;
+    enter_locked(name, domain)
+}
+
+/// Under the folder's lock.
+fn enter_locked(name: &str, domain: &Path) -> Result<(), NotEntered> {
     let unable = |error| NotEntered::Resource { what: format!("the name {name:?}"), error };
     let folder = domain.parent().unwrap_or(Path::new("/"));
-    let _lock = lock(folder).map_err(unable)?;
     let entry = folder.join(name);
     if let Ok(target) = fs::read_link(&entry) {
         let target = folder.join(target);
@@ -336,7 +363,7 @@ fn is_of(path: &Path, whose: Whose) -> bool {
 }
 
 fn is_socket(path: &Path) -> bool {
-    is_of(path, Whose::Domain) || is_of(path, Whose::Member)
+    [Whose::Domain, Whose::Member, Whose::Job].into_iter().any(|whose| is_of(path, whose))
 }
 
 /// Removes what dead domains have left in the folder. Costs a connection attempt for each domain.
@@ -344,8 +371,7 @@ pub fn sweep() {
     let folder = folder();
     // Somebody else may be at it, or be stopped while at it: then it is left to them.
     if is_ours(&folder)
-        && let Ok(file) = fs::File::open(&folder)
-        && rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
+        && let Some(_lock) = try_lock(&folder)
     {
         sweep_all(&folder);
     }
@@ -403,7 +429,7 @@ mod tests {
         for good in ["files", "a", "my-service.v2", "X_1"] {
             assert_eq!(check(good), Ok(()), "{good}");
         }
-        for bad in ["", ".hidden", "-x", "a/b", "a b", "ü", "domain.1.2", "member.1.2", "group.x", &"x".repeat(65)] {
+        for bad in ["", ".hidden", "-x", "a/b", "a b", "ü", "domain.1.2", "member.1.2", "group.x", "job.1", "jobs.x", "turns.x", &"x".repeat(65)] {
             assert!(check(bad).is_err(), "{bad}");
         }
     }

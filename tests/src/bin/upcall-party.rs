@@ -27,12 +27,15 @@ fn main() {
     match words.as_slice() {
         ["client"] => client::run(),
         ["member", name, size, rank, options @ ..] => upcall_tests::member::run(name, size, rank, options),
+        ["supervise", words @ ..] => upcall_tests::job::supervise(words),
+        ["job", words @ ..] => upcall_tests::job::ask(words),
+        ["job-member", words @ ..] => upcall_tests::job::member(words),
         ["serve", name, options @ ..] => serve(name, options),
         ["hostile", socket, seed, steps] => hostile(Path::new(socket), seed, steps),
         ["hostile-server", name, seed] => hostile::server::serve(name, seed.parse().unwrap_or_default()),
         ["impostor", name, manner] => impostor::run(name, manner),
         _ => eprintln!(
-            "usage: upcall-party [without-io-submit] client | member GROUP SIZE RANK [OPTIONS] | serve NAME [OPTIONS] | hostile SOCKET SEED STEPS | hostile-server NAME SEED | impostor NAME MANNER"
+            "usage: upcall-party [without-io-submit] client | member GROUP SIZE RANK [OPTIONS] | supervise [OPTIONS] -- MEMBER | job WORDS | job-member WORDS | serve NAME [OPTIONS] | hostile SOCKET SEED STEPS | hostile-server NAME SEED | impostor NAME MANNER"
         ),
     }
 }

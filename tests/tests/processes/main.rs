@@ -16,6 +16,7 @@ mod hostile_members;
 mod hostile_seeded;
 mod hostile_server;
 mod idle;
+mod jobs;
 mod large;
 mod lingering;
 mod many;

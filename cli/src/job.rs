@@ -1,0 +1,284 @@
+//! `upcall job`: the processes of a group, started, stopped and scheduled together.
+
+use crate::stat::seconds;
+use crate::told::{cell, json, line, plain};
+use crate::{Done, FAINT, STRONG, tell};
+use clap::{Subcommand, ValueEnum};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+use upcall_job::{Happening, Job, Kind, OnDeath, Shown, State, Way};
+
+#[derive(Subcommand)]
+pub enum Suite {
+    Run(Run),
+    Ls(Ls),
+    /// Suspends all members of a job; when this returns they are.
+    Stop(Named),
+    /// Lets a stopped job go on: at once, or when its turn comes.
+    Cont(Named),
+    /// Ends a job: SIGTERM, and after its period of grace SIGKILL. Returns when all members have ended.
+    Kill(Named),
+}
+
+/// Starts N processes that form one group, and stays until they have ended.
+///
+/// Each is told its group, the group's size and its rank by UPCALL_GROUP, UPCALL_SIZE and UPCALL_RANK; programs take them by `Joining::from_environment`. SIGINT, SIGTERM and SIGHUP are passed on; the second one ends the job, after
+/// the period of grace by force. If this command is killed the kernel kills the members.
+///
+/// The exit code is that of the first member that failed, or 128 and the signal by which it was killed.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  upcall job run --group 4 -- ./sieve 1000000\n  upcall job run --group 2 --name night --schedule batch -- ./simulate\n  \
+    upcall job run --group 8 --label --on-death go-on -- sh -c 'echo I am $UPCALL_RANK of $UPCALL_SIZE'"
+)]
+pub struct Run {
+    /// The number of members.
+    #[arg(short, long, value_name = "N")]
+    group: usize,
+    /// The name of the job; without this the program's, and a number.
+    #[arg(short, long)]
+    name: Option<String>,
+    /// What becomes of the others when a member dies: fails, or is killed.
+    #[arg(long, value_name = "WHAT", default_value = "end")]
+    on_death: Death,
+    /// How long members have to end by themselves after SIGTERM.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "5")]
+    grace: Duration,
+    /// Put each line that a member writes behind its rank.
+    #[arg(short, long)]
+    label: bool,
+    /// Give the standard input to rank 0; otherwise no member has any.
+    #[arg(long)]
+    stdin: bool,
+    /// Take turns with this user's other jobs that do: each to its end (batch), in slices on all processors at once (gang), or in slices on demand (co).
+    #[arg(short, long, value_name = "HOW")]
+    schedule: Option<Schedule>,
+    /// The length of its turns.
+    #[arg(long, value_name = "MS", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    slice: u64,
+    /// Do not confine each member to one processor (rank i to the i-th of those that may be used, and around).
+    #[arg(long)]
+    no_pin: bool,
+    /// How members are suspended; without this by the cgroup freezer where it can be had, else by signals.
+    #[arg(long, value_name = "WAY")]
+    suspend: Option<Suspend>,
+    /// The program and its arguments.
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Death {
+    /// They are ended.
+    End,
+    /// They go on; their group tells them.
+    GoOn,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Schedule {
+    /// Each job to its end, in the order in which they were started.
+    Batch,
+    /// Slices, on all processors at once.
+    Gang,
+    /// Slices, on demand.
+    Co,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Suspend {
+    /// The freezer of cgroup v2.
+    Freezer,
+    /// SIGSTOP and SIGCONT.
+    Signals,
+}
+
+/// Shows the jobs of this user: what each does, its members, and how it is suspended and scheduled.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  upcall job ls\n  upcall job ls --members\n  upcall job ls --json | jq '.[].members[].pid'")]
+pub struct Ls {
+    /// Show each member.
+    #[arg(short, long)]
+    members: bool,
+    /// Print a JSON array with one object for each job.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+pub struct Named {
+    /// The job, as `upcall job ls` names it.
+    name: String,
+}
+
+pub fn run(suite: Suite) -> Done {
+    match suite {
+        Suite::Run(args) => start(args),
+        Suite::Ls(args) => list(&args),
+        Suite::Stop(Named { name }) => done(upcall_job::stop(&name)),
+        Suite::Cont(Named { name }) => done(upcall_job::cont(&name)),
+        Suite::Kill(Named { name }) => done(upcall_job::kill(&name)),
+    }
+}
+
+fn done(asked: Result<(), upcall_job::AskError>) -> Done {
+    asked?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn start(args: Run) -> Done {
+    let mut program = args.program.into_iter();
+    let mut job = Job::new(args.group, program.next().unwrap_or_default())
+        .arguments(program)
+        .grace(args.grace)
+        .label(args.label)
+        .input(args.stdin)
+        .pin(!args.no_pin)
+        .slice(Duration::from_millis(args.slice));
+    if let Death::GoOn = args.on_death {
+        job = job.on_death(OnDeath::GoOn);
+    }
+    if let Some(name) = &args.name {
+        job = job.named(name);
+    }
+    if let Some(schedule) = args.schedule {
+        job = job.schedule(match schedule {
+            Schedule::Batch => Kind::Batch,
+            Schedule::Gang => Kind::Gang,
+            Schedule::Co => Kind::Co,
+        });
+    }
+    if let Some(way) = args.suspend {
+        job = job.way(match way {
+            Suspend::Freezer => Way::Freezer,
+            Suspend::Signals => Way::Signals,
+        });
+    }
+    let code = job.run(|what| {
+        if let Happening::Died { .. } = what {
+            tell(&Told(what.to_string()));
+        }
+    })?;
+    Ok(ExitCode::from(code))
+}
+
+/// What is told in the same way as an error.
+#[derive(Debug)]
+struct Told(String);
+
+impl std::fmt::Display for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "job {}", self.0)
+    }
+}
+
+impl std::error::Error for Told {}
+
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    state: &'static str,
+    pid: u32,
+    program: String,
+    size: usize,
+    schedule: Option<&'static str>,
+    /// Of those that take turns.
+    slice_ms: Option<u64>,
+    suspended_by: &'static str,
+    leads: bool,
+    members: Vec<Member>,
+}
+
+#[derive(Serialize)]
+struct Member {
+    rank: usize,
+    pid: u32,
+    processor: Option<u32>,
+    suspended: bool,
+}
+
+impl From<Shown> for Row {
+    fn from(job: Shown) -> Self {
+        Self {
+            name: job.name,
+            state: match job.state {
+                State::Running => "running",
+                State::Stopped => "stopped",
+                State::Waiting => "waiting",
+                State::Ending => "ending",
+            },
+            pid: job.pid,
+            program: job.program,
+            size: job.size,
+            schedule: job.schedule.map(|kind| match kind {
+                Kind::Batch => "batch",
+                Kind::Gang => "gang",
+                Kind::Co => "co",
+            }),
+            slice_ms: job.schedule.map(|_| job.slice.as_millis() as u64),
+            suspended_by: match job.way {
+                Way::Freezer => "freezer",
+                Way::Signals => "signals",
+            },
+            leads: job.leads,
+            members: job
+                .members
+                .into_iter()
+                .map(|m| Member { rank: m.rank, pid: m.pid, processor: m.processor, suspended: m.suspended })
+                .collect(),
+        }
+    }
+}
+
+fn list(args: &Ls) -> Done {
+    let (shown, silent) = upcall_job::list();
+    let rows: Vec<Row> = shown.into_iter().map(Row::from).collect();
+    if args.json {
+        println!("{}", json(&rows)?);
+    } else if rows.is_empty() && silent.is_empty() {
+        anstream::println!("{FAINT}no job runs{FAINT:#}");
+    } else if !rows.is_empty() {
+        anstream::print!("{}", table(&rows, args.members));
+    }
+    for error in &silent {
+        eprintln!("upcall job ls: {}", plain(&error.to_string()));
+    }
+    Ok(if silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn table(rows: &[Row], members: bool) -> String {
+    let cells = |row: &Row| {
+        let schedule = row.schedule.unwrap_or("-");
+        let slice = row.slice_ms.map_or_else(|| "-".into(), |ms| format!("{ms} ms"));
+        let alive = format!("{}/{}", row.members.len(), row.size);
+        [
+            cell(&row.name),
+            row.state.into(),
+            alive,
+            schedule.into(),
+            slice,
+            row.suspended_by.into(),
+            row.pid.to_string(),
+            cell(&row.program),
+        ]
+    };
+    let cells: Vec<_> = rows.iter().map(cells).collect();
+    let heads = ["NAME", "STATE", "MEMBERS", "SCHEDULE", "SLICE", "SUSPENDED BY", "SUPERVISOR", "PROGRAM"];
+    let width = |at: usize| cells.iter().map(|row| row[at].chars().count()).chain([heads[at].len()]).max().unwrap_or(0);
+    let shown = |row: &[String; 8]| {
+        let parts = row.iter().enumerate().map(|(at, text)| format!("{text:width$}", width = width(at)));
+        parts.collect::<Vec<_>>().join("  ").trim_end().to_string()
+    };
+    let mut out = format!("{STRONG}{}{STRONG:#}\n", shown(&heads.map(String::from)));
+    for (row, cells) in rows.iter().zip(&cells) {
+        out += &format!("{}\n", line(&shown(cells)));
+        for member in row.members.iter().filter(|_| members) {
+            let processor = member.processor.map_or_else(|| "any processor".into(), |on| format!("processor {on}"));
+            let suspended = if member.suspended { ", suspended" } else { "" };
+            out += &format!("  {FAINT}{}  process {}, {processor}{suspended}{FAINT:#}\n", member.rank, member.pid);
+        }
+    }
+    out
+}

@@ -1,0 +1,128 @@
+//! The freezer of cgroup v2: all processes of a job, with all that they start, suspended by one write.
+//!
+//! It takes a cgroup below our own that this user may make, and put processes into: root has that, and whoever was given one (`systemd-run --user --scope`). Nothing is mounted or changed above it. A supervisor that is
+//! killed leaves an empty cgroup behind; its name tells of which process it was, and the next one removes it.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use upcall_os::process;
+use upcall_os::socket::has_ended;
+
+const PREFIX: &str = "upcall-job-";
+
+/// A job's cgroup. Dropping it ends what is in there, and removes it.
+#[derive(Debug)]
+pub(crate) struct Freezer(PathBuf);
+
+impl Freezer {
+    /// Makes a cgroup of our own. Why there can be none, in words.
+    pub(crate) fn new() -> Result<Self, String> {
+        let above = own().ok_or("no cgroup of version 2 is mounted that this process is in")?;
+        sweep_in(&above);
+        let pid = std::process::id();
+        let folder = above.join(format!("{PREFIX}{pid}-{}", process::born(pid).unwrap_or(0)));
+        let why = |what: &Path, error: io::Error| format!("{}: {error}", what.display());
+        fs::create_dir(&folder).map_err(|error| why(&folder, error))?;
+        let freezer = Self(folder);
+        // Who is moved into it has to be let out of where it is, too.
+        for needed in [freezer.0.join("cgroup.freeze"), freezer.0.join("cgroup.procs"), above.join("cgroup.procs")] {
+            fs::OpenOptions::new().write(true).open(&needed).map_err(|error| why(&needed, error))?;
+        }
+        Ok(freezer)
+    }
+
+    /// Where a process writes itself in.
+    pub(crate) fn door(&self) -> io::Result<OwnedFd> {
+        Ok(fs::OpenOptions::new().write(true).open(self.0.join("cgroup.procs"))?.into())
+    }
+
+    /// Suspends all of it, or lets it go on.
+    pub(crate) fn set(&self, frozen: bool) -> io::Result<()> {
+        fs::write(self.0.join("cgroup.freeze"), if frozen { "1" } else { "0" })
+    }
+
+    /// Whether all of it is suspended.
+    pub(crate) fn is_frozen(&self) -> bool {
+        fs::read_to_string(self.0.join("cgroup.events")).is_ok_and(|events| events.lines().any(|line| line == "frozen 1"))
+    }
+}
+
+impl Drop for Freezer {
+    fn drop(&mut self) {
+        remove(&self.0);
+    }
+}
+
+fn remove(folder: &Path) {
+    let _ = fs::write(folder.join("cgroup.kill"), "1");
+    for _ in 0..100 {
+        match fs::remove_dir(folder) {
+            // Who was killed is in there until it is gone.
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => std::thread::sleep(Duration::from_millis(1)),
+            _ => return,
+        }
+    }
+}
+
+/// Removes what killed supervisors have left where this process could make cgroups.
+pub(crate) fn sweep() {
+    if let Some(above) = own() {
+        sweep_in(&above);
+    }
+}
+
+fn sweep_in(above: &Path) {
+    let entries = fs::read_dir(above).into_iter().flatten().flatten();
+    for entry in entries {
+        let name = entry.file_name();
+        let parts = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split_once('-'));
+        let numbers = parts.and_then(|(pid, born)| Some((pid.parse::<u32>().ok()?, born.parse::<u64>().ok()?)));
+        if let Some((pid, born)) = numbers
+            && process::open(pid, born).is_none_or(has_ended)
+        {
+            remove(&entry.path());
+        }
+    }
+}
+
+/// The folder of the cgroup that this process is in.
+fn own() -> Option<PathBuf> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    folder_of(path, &mounts)
+}
+
+/// Where a cgroup is found, by proc_pid_mountinfo(5).
+fn folder_of(path: &str, mounts: &str) -> Option<PathBuf> {
+    mounts.lines().find_map(|line| {
+        let (mount, kind) = line.split_once(" - ")?;
+        if !kind.starts_with("cgroup2 ") {
+            return None;
+        }
+        let mut words = mount.split(' ').skip(3);
+        let (root, point) = (words.next()?, words.next()?);
+        let below = path.strip_prefix(root.trim_end_matches('/'))?;
+        Some(Path::new(point).join(below.trim_start_matches('/')))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_own_cgroup_is_found() {
+        let mounts = "36 25 0:31 / /sys/fs/cgroup ro,nosuid - tmpfs tmpfs ro\n\
+            37 36 0:32 / /sys/fs/cgroup/unified rw,nosuid shared:4 - cgroup2 cgroup2 rw\n";
+        assert_eq!(folder_of("/", mounts), Some("/sys/fs/cgroup/unified/".into()));
+        assert_eq!(folder_of("/a/b", mounts), Some("/sys/fs/cgroup/unified/a/b".into()));
+        let part = "37 36 0:32 /box /sys/fs/cgroup rw - cgroup2 cgroup rw\n";
+        assert_eq!(folder_of("/box/a", part), Some("/sys/fs/cgroup/a".into()));
+        assert_eq!(folder_of("/elsewhere", part), None);
+        assert_eq!(folder_of("/", "36 25 0:31 / /sys ro - sysfs sysfs ro\n"), None);
+    }
+}

@@ -1,0 +1,99 @@
+//! Output of members with their ranks before each line. On a thread of its own: whoever reads our output may take its time, and meanwhile the job is to be looked after.
+
+use rustix::event::{PollFd, PollFlags, poll};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Receiver, channel};
+
+/// A line that is longer is cut into several.
+const LONGEST: usize = 64 * 1024;
+
+struct Source {
+    rank: usize,
+    pipe: File,
+    line: Vec<u8>,
+}
+
+impl Source {
+    fn put(&mut self, out: &mut impl Write) {
+        let mut text = format!("[{}] ", self.rank).into_bytes();
+        text.append(&mut self.line);
+        text.push(b'\n');
+        // Nobody reads it any more: then it goes nowhere, and the members go on.
+        let _ = out.write_all(&text);
+    }
+
+    /// Passes on what is there. False at its end.
+    fn pass(&mut self, out: &mut impl Write) -> bool {
+        let mut bytes = [0; 16 * 1024];
+        let read = self.pipe.read(&mut bytes).unwrap_or(0);
+        for &byte in &bytes[..read] {
+            if byte != b'\n' {
+                self.line.push(byte);
+            }
+            if byte == b'\n' || self.line.len() >= LONGEST {
+                self.put(out);
+            }
+        }
+        if read == 0 && !self.line.is_empty() {
+            self.put(out);
+        }
+        read > 0
+    }
+}
+
+/// Passes on what comes by the pipes of the ranks, line by line, until all are closed. What is returned hears when they are.
+pub(crate) fn pass(pipes: Vec<(usize, OwnedFd)>, mut out: impl Write + Send + 'static) -> Receiver<()> {
+    let (done, ended) = channel();
+    let mut sources: Vec<Source> =
+        pipes.into_iter().map(|(rank, pipe)| Source { rank, pipe: pipe.into(), line: Vec::new() }).collect();
+    std::thread::spawn(move || {
+        while !sources.is_empty() {
+            let mut fds: Vec<_> = sources.iter().map(|source| PollFd::new(&source.pipe, PollFlags::IN)).collect();
+            let _ = poll(&mut fds, None);
+            let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+            let mut ready = ready.into_iter();
+            sources.retain_mut(|source| !ready.next().unwrap_or(false) || source.pass(&mut out));
+            let _ = out.flush();
+        }
+        let _ = done.send(());
+    });
+    ended
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Clone, Default)]
+    struct Page(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Page {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_stay_whole_and_the_last_one_is_ended() {
+        let (page, pipes) = (Page::default(), [std::io::pipe().unwrap(), std::io::pipe().unwrap()]);
+        let [(a, mut to_a), (b, mut to_b)] = pipes;
+        let ended = pass(vec![(0, a.into()), (3, b.into())], page.clone());
+        to_a.write_all(b"one\ntw").unwrap();
+        to_b.write_all(b"last").unwrap();
+        drop(to_b);
+        to_a.write_all(b"o\n").unwrap();
+        drop(to_a);
+        ended.recv().unwrap();
+        let text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
+        let mut lines: Vec<_> = text.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["[0] one", "[0] two", "[3] last"]);
+    }
+}

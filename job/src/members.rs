@@ -1,0 +1,232 @@
+//! The members of a job as processes: started, suspended, let go on, signalled, ended.
+//!
+//! A member is our child, known by a pidfd from its start, and not waited for before it has ended; so no number of it is ever another process's. The kernel kills it when we end, whatever becomes of us
+//! ([`upcall_os::process::bind`]). Suspending returns when all have stopped, which the kernel says: a signal is sent at once, but stops a process only when one of its threads has seen it.
+
+use crate::error::JobError;
+use crate::freezer::Freezer;
+use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use upcall_message::Joining;
+use upcall_os::process::{self, Bounds};
+use upcall_os::processor::{self, Processors};
+
+/// How members are suspended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Way {
+    /// The freezer of cgroup v2: all that belongs to the job at once, with what its members have started.
+    Freezer,
+    /// SIGSTOP and SIGCONT, to each member's process.
+    Signals,
+}
+
+/// So long the kernel is waited for to suspend all of them. Who does not by then sleeps in the kernel, and comes no further than its edge.
+const LONGEST_STOP: Duration = Duration::from_millis(50);
+
+/// Between two looks whether they have stopped.
+const LOOK: Duration = Duration::from_micros(10);
+
+/// What members are started as.
+pub(crate) struct Program {
+    pub(crate) path: OsString,
+    pub(crate) arguments: Vec<OsString>,
+    pub(crate) group: String,
+    pub(crate) size: usize,
+    pub(crate) pin: bool,
+    /// Rank 0 reads from a pipe; else all have nothing to read.
+    pub(crate) input: bool,
+    /// Their output goes to pipes; else where ours goes.
+    pub(crate) pipes: bool,
+}
+
+pub(crate) struct Member {
+    pub(crate) child: Child,
+    pub(crate) pidfd: OwnedFd,
+    pub(crate) processor: Option<u32>,
+    pub(crate) suspended: bool,
+    pub(crate) ended: Option<ExitStatus>,
+    /// Its processor time, and when that was read.
+    used: (Duration, Instant),
+    pub(crate) works: bool,
+}
+
+impl Member {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn lives(&self) -> bool {
+        self.ended.is_none()
+    }
+
+    fn signal(&self, signal: Signal) {
+        // Who has ended meanwhile needs none.
+        let _ = pidfd_send_signal(&self.pidfd, signal);
+    }
+
+    /// Whether it has stopped, as it was told. Tells the same again.
+    fn has_stopped(&self) -> bool {
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        // An error: it has ended.
+        waitid(WaitId::PidFd(self.pidfd.as_fd()), options).map_or(true, |found| found.is_some())
+    }
+}
+
+/// All members of a job. Dropping them kills those that are left.
+pub(crate) struct Members {
+    all: Vec<Member>,
+    freezer: Option<Freezer>,
+    frozen: bool,
+}
+
+/// The processors of the members of a job of this size.
+pub(crate) fn places(size: usize, pin: bool) -> io::Result<Vec<Option<u32>>> {
+    if !pin {
+        return Ok(vec![None; size]);
+    }
+    let allowed: Vec<u32> = Processors::allowed()?.iter().map(|processor| processor as u32).collect();
+    Ok((0..size).map(|rank| Some(allowed[rank % allowed.len()])).collect())
+}
+
+impl Members {
+    /// None yet.
+    pub(crate) fn new(freezer: Option<Freezer>) -> Self {
+        Self { all: Vec::new(), freezer, frozen: false }
+    }
+
+    /// Starts them all.
+    pub(crate) fn start(&mut self, program: &Program) -> Result<(), JobError> {
+        let not_started = |rank| move |error| JobError::NotStarted { rank, program: program.path.clone(), error };
+        let places = places(program.size, program.pin).map_err(not_started(0))?;
+        for (rank, &processor) in places.iter().enumerate() {
+            self.start_one(program, rank, processor).map_err(not_started(rank))?;
+        }
+        Ok(())
+    }
+
+    fn start_one(&mut self, program: &Program, rank: usize, processor: Option<u32>) -> io::Result<()> {
+        let mut command = Command::new(&program.path);
+        command.args(&program.arguments).envs(Joining::environment(&program.group, program.size, rank));
+        let output = || if program.pipes { Stdio::piped() } else { Stdio::inherit() };
+        let input = if program.input && rank == 0 { Stdio::piped() } else { Stdio::null() };
+        command.stdin(input).stdout(output()).stderr(output());
+        // A group of their own: what the terminal sends to ours reaches them once, by us.
+        let first = self.all.first().filter(|first| first.lives());
+        command.process_group(first.map_or(0, |first| first.pid().cast_signed()));
+        let cgroup = self.freezer.as_ref().map(Freezer::door).transpose()?;
+        process::bind(&mut command, Bounds { processors: processor.map(|one| Processors::only(one as usize)), cgroup });
+        let mut child = command.spawn()?;
+        let pid = rustix::process::Pid::from_child(&child);
+        match rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) {
+            Ok(pidfd) => {
+                let used = (Duration::ZERO, Instant::now());
+                self.all.push(Member { child, pidfd, processor, suspended: false, ended: None, used, works: true });
+                Ok(())
+            }
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(error.into())
+            }
+        }
+    }
+
+    pub(crate) fn all(&self) -> &[Member] {
+        &self.all
+    }
+
+    pub(crate) fn get(&mut self, rank: usize) -> Option<&mut Member> {
+        self.all.get_mut(rank)
+    }
+
+    /// Those that have not ended, with their ranks.
+    pub(crate) fn living(&self) -> impl Iterator<Item = (usize, &Member)> {
+        self.all.iter().enumerate().filter(|(_, member)| member.lives())
+    }
+
+    pub(crate) fn way(&self) -> Way {
+        if self.freezer.is_some() { Way::Freezer } else { Way::Signals }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.living().for_each(|(_, member)| member.signal(signal));
+    }
+
+    /// Suspends and lets go on, so that those run, and no others, whose processor `may` run. Returns when it is so.
+    pub(crate) fn let_run(&mut self, may: impl Fn(Option<u32>) -> bool) {
+        if let Some(freezer) = &self.freezer {
+            // The freezer takes all or none.
+            let freeze = !self.all.is_empty() && !self.all.iter().any(|member| may(member.processor));
+            if freeze != self.frozen && freezer.set(freeze).is_ok() {
+                self.frozen = freeze;
+                if freeze {
+                    until(|| freezer.is_frozen());
+                }
+            }
+            for member in &mut self.all {
+                member.mark(self.frozen);
+            }
+            return;
+        }
+        // Whoever is let go on where this thread runs may take its processor; so those come last.
+        let here = Some(processor::current() as u32);
+        let (near, far): (Vec<_>, Vec<_>) = self.all.iter_mut().partition(|member| member.processor == here);
+        for member in far.into_iter().chain(near).filter(|member| member.lives()) {
+            let suspend = !may(member.processor);
+            if suspend != member.suspended {
+                member.signal(if suspend { Signal::STOP } else { Signal::CONT });
+                member.mark(suspend);
+            }
+        }
+        until(|| self.living().filter(|(_, member)| member.suspended).all(|(_, member)| member.has_stopped()));
+    }
+
+    /// Where members work: of those that are suspended, where they did. A member works that has used a fiftieth of the time since the last look, or would run if it could.
+    pub(crate) fn look(&mut self) -> BTreeSet<u32> {
+        for member in self.all.iter_mut().filter(|member| member.ended.is_none() && !member.suspended) {
+            let now = (process::processor_time(member.pid()).unwrap_or_default(), Instant::now());
+            let (used, passed) = (now.0.saturating_sub(member.used.0), now.1 - member.used.1);
+            member.works = used * 50 > passed || process::is_runnable(member.pid());
+            member.used = now;
+        }
+        let working = self.living().filter(|(_, member)| member.works);
+        working.map(|(_, member)| member.processor.unwrap_or(crate::turns::ANYWHERE)).collect()
+    }
+}
+
+impl Member {
+    fn mark(&mut self, suspended: bool) {
+        if self.suspended && !suspended {
+            self.used = (process::processor_time(self.pid()).unwrap_or_default(), Instant::now());
+        }
+        self.suspended = suspended;
+    }
+}
+
+/// Waits for the kernel, but not for ever.
+fn until(mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() && start.elapsed() < LONGEST_STOP {
+        std::thread::sleep(LOOK);
+    }
+}
+
+impl Drop for Members {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+        for member in &mut self.all {
+            let _ = member.child.wait();
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "members_tests.rs"]
+mod tests;

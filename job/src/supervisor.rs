@@ -1,0 +1,330 @@
+//! The supervisor of a job: one thread that waits for what its members, its user, those who ask and the other supervisors have to say.
+//!
+//! There are two reasons to suspend members: somebody said stop, or it is another job's turn. They run when there is neither, or when the job is being ended. Whatever ends this thread ends them ([`Members`]), and nothing that
+//! others do can keep them suspended: who is told nothing by the leader for too long lets its members run.
+
+mod asks;
+mod part;
+mod signals;
+
+use crate::error::JobError;
+use crate::freezer::Freezer;
+use crate::members::{Members, Program, Way, places};
+use crate::turns::{ANYWHERE, Grant, Kind};
+use crate::{Happening, How, Job, OnDeath, label};
+use part::Part;
+use rustix::process::Signal;
+use signals::Signals;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+use upcall_os::poll::{PollSet, Ready, Report};
+use upcall_os::processor;
+use upcall_os::socket::{Connection, Listener};
+use upcall_transfer::names::{self, Whose, jobs};
+
+/// Keys of the set of descriptors. Members follow, then those who ask.
+const LISTENER: u64 = 0;
+const LEADER: u64 = 1;
+const SIGNALS: u64 = 2;
+const MEMBERS: u64 = 16;
+const GUESTS: u64 = 1 << 32;
+
+/// So long output that was written is waited for after the last member has ended: what it has started may have the pipe still.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// An attempt to stop members while nobody changes the folder of names: so long it is made.
+const STILL: Duration = Duration::from_millis(5);
+
+/// The job is being ended.
+struct Ending {
+    /// When the members that are left are killed.
+    kill_at: Option<Instant>,
+}
+
+pub(crate) struct Supervisor<'a> {
+    job: Job,
+    /// Dropped first: what follows waits for nobody who may be suspended.
+    members: Members,
+    entered: Entered,
+    since: u64,
+    program: Program,
+    places: BTreeSet<u32>,
+    tell: &'a mut dyn FnMut(&Happening),
+    poll: PollSet,
+    listener: Listener,
+    signals: Signals,
+    guests: BTreeMap<u64, Connection>,
+    guests_so_far: u64,
+    output: Vec<Receiver<()>>,
+    started: bool,
+    stopped: bool,
+    grant: Grant,
+    ending: Option<Ending>,
+    failed: Option<How>,
+    part: Part,
+    /// When members are looked at next, whether they work.
+    look_at: Option<Instant>,
+    works: BTreeSet<u32>,
+}
+
+/// Runs a job to its end.
+pub(crate) fn run(job: Job, tell: &mut dyn FnMut(&Happening)) -> Result<u8, JobError> {
+    Supervisor::new(job, tell)?.run()
+}
+
+/// Our name and our socket in the folder of names, taken out again at the end.
+struct Entered {
+    name: String,
+    socket: PathBuf,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        jobs::forget(&self.name, &self.socket);
+    }
+}
+
+impl<'a> Supervisor<'a> {
+    fn new(job: Job, tell: &'a mut dyn FnMut(&Happening)) -> Result<Self, JobError> {
+        let unable = |what: &str| {
+            let what = what.to_string();
+            move |error| JobError::Resource { what, error }
+        };
+        let name = job.name();
+        names::check(&name).map_err(|why| JobError::BadName { name: name.clone(), why })?;
+        let poll = PollSet::new().map_err(unable("a set of descriptors"))?;
+        let signals = Signals::new(&poll, SIGNALS).map_err(unable("signals"))?;
+        let freezer = match (job.way, job.schedule) {
+            // Single members are suspended there, and the freezer takes all.
+            (Some(Way::Signals), _) | (None, Some(Kind::Co)) => None,
+            (Some(Way::Freezer), Some(Kind::Co)) => {
+                return Err(JobError::NoFreezer { why: "co-scheduling suspends single members".into() });
+            }
+            (Some(Way::Freezer), _) => Some(Freezer::new().map_err(|why| JobError::NoFreezer { why })?),
+            (None, _) => Freezer::new().ok(),
+        };
+        let found = places(job.size, job.pin).map_err(unable("the processors that may be used"))?;
+        let (socket, listener) = names::listen(Whose::Job)?;
+        let entered = Entered { name, socket };
+        jobs::enter(&entered.name, &entered.socket)?;
+        let since = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let since = since.tv_sec as u64 * 1_000_000_000 + since.tv_nsec as u64;
+        let program = Program {
+            path: job.program.clone(),
+            arguments: job.arguments.clone(),
+            // No other run has it, of this name or another.
+            group: format!("run.{}.{since:x}", std::process::id()),
+            size: job.size,
+            pin: job.pin,
+            input: job.input,
+            pipes: job.label,
+        };
+        let places = found.into_iter().map(|place| place.unwrap_or(ANYWHERE)).collect();
+        let grant = if job.schedule.is_some() { Grant::Nothing } else { Grant::All };
+        let part = Part::new(job.schedule.is_some());
+        let supervisor = Self {
+            job,
+            members: Members::new(freezer),
+            entered,
+            since,
+            program,
+            places,
+            tell,
+            poll,
+            listener,
+            signals,
+            guests: BTreeMap::new(),
+            guests_so_far: 0,
+            output: Vec::new(),
+            started: false,
+            stopped: false,
+            grant,
+            ending: None,
+            failed: None,
+            part,
+            look_at: None,
+            works: BTreeSet::new(),
+        };
+        supervisor.poll.add(&supervisor.listener, LISTENER, Report::WhileReadable).map_err(unable("its own socket"))?;
+        Ok(supervisor)
+    }
+
+    fn run(&mut self) -> Result<u8, JobError> {
+        let mut ready = Vec::new();
+        loop {
+            self.take_part();
+            if !self.started && self.ending.is_none() && !self.stopped && self.grant != Grant::Nothing {
+                self.start()?;
+            }
+            self.pass_time();
+            if self.is_over() {
+                self.last_words();
+                return Ok(self.failed.as_ref().map_or(0, |how| how.code()));
+            }
+            self.poll.wait(&mut ready, self.due().map(|due| due.saturating_duration_since(Instant::now())));
+            for Ready { key, hung_up } in ready.drain(..) {
+                match key {
+                    LISTENER => self.let_in(),
+                    LEADER => self.hear_leader(),
+                    // Who is not there for the answer is not obeyed any more: it was told that nobody answers.
+                    GUESTS.. if hung_up => self.see_off(key),
+                    GUESTS.. => self.hear(key),
+                    MEMBERS.. => self.look_after((key - MEMBERS) as usize)?,
+                    _ => self.obey(),
+                }
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        if self.started { self.members.living().next().is_none() } else { self.ending.is_some() }
+    }
+
+    /// When something is to be done even if nobody says anything.
+    fn due(&self) -> Option<Instant> {
+        let kill = self.ending.as_ref().and_then(|ending| ending.kill_at);
+        [kill, self.look_at, self.part.due(&self.grant)].into_iter().flatten().min()
+    }
+
+    fn start(&mut self) -> Result<(), JobError> {
+        self.members.start(&self.program)?;
+        self.started = true;
+        for (rank, member) in self.members.all().iter().enumerate() {
+            let added = self.poll.add(&member.pidfd, MEMBERS + rank as u64, Report::WhileReadable);
+            added.map_err(|error| JobError::Resource { what: "a place to wait for members".into(), error })?;
+        }
+        // After the start: what is asked for here members would have as well.
+        processor::ask_for_short_slices();
+        upcall_os::timer::be_exact();
+        (self.tell)(&Happening::Started { name: self.entered.name.clone() });
+        if self.job.label {
+            self.label();
+        }
+        if self.job.input
+            && let Some(mut pipe) = self.members.get(0).and_then(|first| first.child.stdin.take())
+        {
+            std::thread::spawn(move || io::copy(&mut io::stdin().lock(), &mut pipe));
+        }
+        self.apply();
+        Ok(())
+    }
+
+    fn label(&mut self) {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        for rank in 0..self.job.size {
+            let Some(member) = self.members.get(rank) else { continue };
+            out.extend(member.child.stdout.take().map(|pipe| (rank, pipe.into())));
+            err.extend(member.child.stderr.take().map(|pipe| (rank, pipe.into())));
+        }
+        self.output = vec![label::pass(out, io::stdout()), label::pass(err, io::stderr())];
+    }
+
+    fn last_words(&mut self) {
+        let until = Instant::now() + LAST_WORDS;
+        for output in &self.output {
+            let _ = output.recv_timeout(until.saturating_duration_since(Instant::now()));
+        }
+    }
+
+    /// Suspends members and lets them go on, so that it is as it should be by now.
+    fn apply(&mut self) {
+        let (ending, stopped, grant) = (self.ending.is_some(), self.stopped, &self.grant);
+        let may = |processor| ending || (!stopped && grant.permits(processor));
+        let less = self.members.living().any(|(_, member)| !member.suspended && !may(member.processor));
+        // A member that has the lock on the folder of names would keep it, and everybody from joining and binding.
+        let _still = less.then(|| {
+            let end = Instant::now() + STILL;
+            loop {
+                match jobs::still(&self.entered.socket) {
+                    None if Instant::now() < end => std::thread::sleep(Duration::from_micros(50)),
+                    still => break still,
+                }
+            }
+        });
+        self.members.let_run(may);
+        self.plan_look();
+    }
+
+    /// A member has said something by its pidfd: it has ended.
+    fn look_after(&mut self, rank: usize) -> Result<(), JobError> {
+        let Some(member) = self.members.get(rank) else { return Ok(()) };
+        let unable = |error| JobError::Resource { what: format!("waiting for member {rank}"), error };
+        let Some(status) = member.child.try_wait().map_err(unable)? else { return Ok(()) };
+        member.ended = Some(status);
+        let pid = member.pid();
+        self.poll.remove(&member.pidfd);
+        let how = How::of(status);
+        if how.code() == 0 || self.ending.is_some() && self.failed.is_some() {
+            return Ok(());
+        }
+        let first = self.failed.is_none();
+        let ends = self.job.on_death == OnDeath::End && self.ending.is_none() && self.members.living().next().is_some();
+        (self.tell)(&Happening::Died { name: self.entered.name.clone(), rank, pid, how, ends });
+        if first {
+            self.failed = Some(how);
+        }
+        if ends {
+            self.end();
+        }
+        Ok(())
+    }
+
+    /// Ends the members, by SIGTERM, and later by SIGKILL.
+    fn end(&mut self) {
+        self.leave_turns();
+        self.members.signal(Signal::TERM);
+        self.ending = Some(Ending { kill_at: Some(Instant::now() + self.job.grace) });
+        self.apply();
+    }
+
+    /// Our user wants something.
+    fn obey(&mut self) {
+        for signal in self.signals.take() {
+            if self.ending.is_some() || !self.started {
+                // The second one: it is to end, whatever the members do about it.
+                self.failed.get_or_insert(How::Signal(signal.as_raw()));
+                self.end();
+                continue;
+            }
+            self.leave_turns();
+            self.members.signal(signal);
+            self.ending = Some(Ending { kill_at: None });
+            self.apply();
+        }
+    }
+
+    fn pass_time(&mut self) {
+        let now = Instant::now();
+        if let Some(ending) = &mut self.ending
+            && ending.kill_at.is_some_and(|at| now >= at)
+        {
+            ending.kill_at = None;
+            self.members.signal(Signal::KILL);
+        }
+        if self.look_at.is_some_and(|at| now >= at) {
+            self.look();
+        }
+    }
+}
+
+impl How {
+    fn of(status: ExitStatus) -> Self {
+        match (status.code(), status.signal()) {
+            (Some(code), _) => Self::Code(code),
+            (None, signal) => Self::Signal(signal.unwrap_or(0)),
+        }
+    }
+
+    /// As a shell has it: 128 and the signal, if it was one.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Code(code) => code as u8,
+            Self::Signal(signal) => (128 + signal) as u8,
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Those who ask a supervisor for something: `upcall job`, and the supervisors whose jobs take turns where it leads.
+
+use super::{GUESTS, Supervisor};
+use crate::How;
+use crate::turns::Grant;
+use crate::wire::{Answer, Ask, Shown, ShownMember, State, VERSION, pack, unpack};
+use rustix::process::Signal;
+use upcall_os::poll::Report;
+use upcall_os::socket::{self, Received};
+
+/// So many at once. More wait in the socket's queue.
+const MOST: usize = 1024;
+
+impl Supervisor<'_> {
+    pub(super) fn let_in(&mut self) {
+        while self.guests.len() < MOST
+            && let Ok(Some(connection)) = self.listener.accept()
+        {
+            // The folder lets in nobody else; root may go anywhere.
+            let known = connection.peer().is_ok_and(|peer| peer.uid == socket::own_user() || peer.uid == 0);
+            let key = GUESTS + self.guests_so_far;
+            if known && self.poll.add(&connection, key, Report::WhileReadable).is_ok() {
+                self.guests_so_far += 1;
+                self.guests.insert(key, connection);
+            }
+        }
+    }
+
+    pub(super) fn hear(&mut self, key: u64) {
+        let Some(guest) = self.guests.get(&key) else { return };
+        let asked = match guest.receive() {
+            Ok(Received::Nothing) => return,
+            Ok(Received::Message(message)) => unpack(&message.bytes),
+            Ok(Received::Closed) | Err(_) => return self.see_off(key),
+        };
+        match asked {
+            Ok(ask) => self.answer(key, ask),
+            Err(reason) => self.reply(key, &Answer::Refused(reason)),
+        }
+    }
+
+    pub(super) fn see_off(&mut self, key: u64) {
+        self.guests.remove(&key);
+        self.unseat(key);
+    }
+
+    /// Who does not read its answers is left.
+    pub(super) fn reply(&mut self, key: u64, answer: &Answer) {
+        if self.guests.get(&key).is_some_and(|guest| guest.send(&pack(answer), &[]).is_err()) {
+            self.see_off(key);
+        }
+    }
+
+    fn answer(&mut self, key: u64, ask: Ask) {
+        let answer = match ask {
+            Ask::Show { version: VERSION } => Answer::Shown(Box::new(self.show())),
+            Ask::Show { version } => {
+                Answer::Refused(format!("it has version {VERSION} of the protocol of jobs, and is asked by version {version}"))
+            }
+            Ask::Stop | Ask::Cont if self.ending.is_some() => Answer::Refused("it is being ended".into()),
+            Ask::Stop => {
+                self.stopped = true;
+                self.apply();
+                self.tell_wants();
+                Answer::Done
+            }
+            Ask::Cont => {
+                self.stopped = false;
+                self.tell_wants();
+                self.take_part();
+                self.apply();
+                Answer::Done
+            }
+            Ask::Kill => {
+                if self.ending.as_ref().is_none_or(|ending| ending.kill_at.is_none()) {
+                    self.failed.get_or_insert(How::Signal(Signal::TERM.as_raw()));
+                    self.end();
+                }
+                Answer::Ending { grace: self.job.grace }
+            }
+            ask => return self.seated(key, ask),
+        };
+        self.reply(key, &answer);
+    }
+
+    fn show(&self) -> Shown {
+        let shown = |(rank, member): (usize, &crate::members::Member)| ShownMember {
+            rank,
+            pid: member.pid(),
+            processor: member.processor,
+            suspended: member.suspended,
+        };
+        let state = match &self.grant {
+            _ if self.ending.is_some() => State::Ending,
+            _ if self.stopped => State::Stopped,
+            Grant::All => State::Running,
+            _ => State::Waiting,
+        };
+        Shown {
+            name: self.entered.name.clone(),
+            pid: std::process::id(),
+            program: self.job.program.to_string_lossy().into(),
+            size: self.job.size,
+            members: self.members.living().map(shown).collect(),
+            state,
+            way: self.members.way(),
+            schedule: self.job.schedule,
+            slice: self.job.slice,
+            leads: self.part.leads(),
+        }
+    }
+}

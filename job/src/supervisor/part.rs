@@ -1,0 +1,297 @@
+//! A supervisor's part in letting jobs take turns: one leads, the others follow.
+//!
+//! ```text
+//!   follower               leader (its socket is entered as turns.now)
+//!   Join(job)      ──►     seats it
+//!            ◄──  Order    run: nothing, on some processors, all
+//!   Done           ──►     once it is so; only then others are told to run
+//!   Busy, Wants    ──►     where its members work; whether somebody has stopped it
+//!            ◄──  Still    four times a second
+//! ```
+//! The lock is the folder's, and held only to enter and to look: who leads is whose socket stands there and is listened at. A leader that ends or is killed closes its connections; each follower then tries to enter itself,
+//! one is first, and the others join it. A leader that says nothing (it is stopped, or in a debugger) is not obeyed any more after a second, and again when it speaks. Members are only ever suspended by their own
+//! supervisor, so none of this can leave any suspended.
+
+use super::{LEADER, Supervisor};
+use crate::turns::{Grant, Kind, Newcomer, Order, Turns};
+use crate::wire::{Answer, Ask, pack, unpack};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+use upcall_os::poll::Report;
+use upcall_os::socket::{Connection, Received};
+use upcall_transfer::names::Leader;
+use upcall_transfer::names::jobs;
+
+/// How often a leader says that it is there.
+const STILL: Duration = Duration::from_millis(250);
+
+/// So long it is obeyed without a word.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// Between two attempts to find who leads.
+const RETRY: Duration = Duration::from_millis(2);
+
+/// The own job's seat.
+const OWN: u64 = 0;
+
+pub(super) enum Role {
+    /// The job takes no turns.
+    None,
+    /// It does, and nobody is known yet who leads.
+    Seeking,
+    Following(Connection),
+    Leading {
+        turns: Box<Turns>,
+        still_at: Instant,
+    },
+}
+
+pub(super) struct Part {
+    role: Role,
+    /// When something is to be done next.
+    at: Option<Instant>,
+    /// When the leader was heard last, or looked for first.
+    heard: Instant,
+    watch: bool,
+}
+
+impl Part {
+    pub(super) fn new(takes_turns: bool) -> Self {
+        let role = if takes_turns { Role::Seeking } else { Role::None };
+        Self { role, at: None, heard: Instant::now(), watch: false }
+    }
+
+    pub(super) fn leads(&self) -> bool {
+        matches!(self.role, Role::Leading { .. })
+    }
+
+    pub(super) fn due(&self, grant: &Grant) -> Option<Instant> {
+        let silence = match self.role {
+            Role::Seeking | Role::Following(_) if *grant != Grant::All => Some(self.heard + SILENCE),
+            _ => None,
+        };
+        [self.at, silence].into_iter().flatten().min()
+    }
+}
+
+impl Supervisor<'_> {
+    /// Does what is due.
+    pub(super) fn take_part(&mut self) {
+        let now = Instant::now();
+        if let Role::Seeking = self.part.role
+            && self.part.at.is_none_or(|at| now >= at)
+        {
+            self.seek(now);
+        }
+        if matches!(self.part.role, Role::Seeking | Role::Following(_))
+            && self.grant != Grant::All
+            && now >= self.part.heard + SILENCE
+        {
+            self.grant = Grant::All;
+            self.apply();
+            self.tell_leader(&Ask::Loose);
+        }
+        if self.part.leads() {
+            self.lead();
+        }
+    }
+
+    fn own_job(&self) -> Newcomer {
+        Newcomer {
+            kind: self.job.schedule.unwrap_or(Kind::Co),
+            slice: self.job.slice,
+            since: self.since,
+            places: self.places.clone(),
+            grant: self.grant.clone(),
+            wants: !self.stopped,
+        }
+    }
+
+    fn seek(&mut self, now: Instant) {
+        self.part.at = Some(now + RETRY);
+        match jobs::try_lead(&self.entered.socket) {
+            Some(Leader::Us) => {
+                let mut turns = Box::new(Turns::default());
+                turns.join(OWN, self.own_job());
+                self.works = self.places.clone();
+                self.part.role = Role::Leading { turns, still_at: now };
+            }
+            Some(Leader::At(socket)) => {
+                let Ok(connection) = Connection::connect(&socket) else { return };
+                let join = pack(&Ask::Join(self.own_job()));
+                let ready =
+                    connection.send(&join, &[]).is_ok() && self.poll.add(&connection, LEADER, Report::WhileReadable).is_ok();
+                if ready {
+                    self.works = self.places.clone();
+                    self.part.role = Role::Following(connection);
+                    self.part.at = None;
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn tell_leader(&mut self, ask: &Ask) {
+        if let Role::Following(leader) = &self.part.role
+            && leader.send(&pack(ask), &[]).is_err()
+        {
+            self.lose_leader();
+        }
+    }
+
+    fn lose_leader(&mut self) {
+        // Closing takes the connection out of the set.
+        self.part.role = Role::Seeking;
+        self.part.at = None;
+    }
+
+    pub(super) fn hear_leader(&mut self) {
+        let Role::Following(leader) = &self.part.role else { return };
+        let answer = match leader.receive() {
+            Ok(Received::Nothing) => return,
+            Ok(Received::Message(message)) => unpack(&message.bytes),
+            Ok(Received::Closed) | Err(_) => return self.lose_leader(),
+        };
+        self.part.heard = Instant::now();
+        match answer {
+            Ok(Answer::Order(order)) => {
+                let number = order.number;
+                self.carry_out(order);
+                self.tell_leader(&Ask::Done { number });
+            }
+            Ok(_) => {}
+            // Another version leads; it goes as if nobody did.
+            Err(_) => self.lose_leader(),
+        }
+    }
+
+    fn carry_out(&mut self, order: Order) {
+        if self.ending.is_some() {
+            return;
+        }
+        (self.grant, self.part.watch) = (order.grant, order.watch);
+        self.apply();
+    }
+
+    /// Tells everybody what to do, as long as there is something to tell.
+    fn lead(&mut self) {
+        loop {
+            let now = Instant::now();
+            let Role::Leading { turns, still_at } = &mut self.part.role else { return };
+            let orders = turns.orders(now);
+            let many = turns.len() > 1;
+            let still = many && now >= *still_at;
+            if still {
+                *still_at = now + STILL;
+            }
+            self.part.at = [turns.next(), many.then_some(*still_at)].into_iter().flatten().min();
+            if orders.is_empty() && !still {
+                return;
+            }
+            if still {
+                let guests: Vec<u64> = self.guests.keys().copied().collect();
+                guests.into_iter().for_each(|guest| self.beat(guest));
+            }
+            let (own, others): (Vec<_>, Vec<_>) = orders.into_iter().partition(|(id, _)| *id == OWN);
+            for (id, order) in others {
+                self.reply(id, &Answer::Order(order));
+            }
+            for (_, order) in own {
+                let number = order.number;
+                self.carry_out(order);
+                if let Role::Leading { turns, .. } = &mut self.part.role {
+                    turns.done(OWN, number);
+                }
+            }
+        }
+    }
+
+    fn beat(&mut self, guest: u64) {
+        if let Role::Leading { turns, .. } = &self.part.role
+            && turns.seats(guest)
+        {
+            self.reply(guest, &Answer::Still);
+        }
+    }
+
+    /// What another supervisor says to the leader.
+    pub(super) fn seated(&mut self, key: u64, ask: Ask) {
+        let Role::Leading { turns, .. } = &mut self.part.role else {
+            // It takes us for the leader that we are no more; it will see that, and look again.
+            return self.see_off(key);
+        };
+        match ask {
+            Ask::Join(job) => turns.join(key, job),
+            Ask::Done { number } => turns.done(key, number),
+            Ask::Wants(wants) => turns.wants(key, wants),
+            Ask::Busy(busy) => turns.busy(key, busy),
+            Ask::Loose => turns.loose(key),
+            _ => {}
+        }
+        self.lead();
+    }
+
+    pub(super) fn unseat(&mut self, key: u64) {
+        if let Role::Leading { turns, .. } = &mut self.part.role {
+            turns.leave(key);
+            self.lead();
+        }
+    }
+
+    /// Somebody has stopped the job, or let it go on.
+    pub(super) fn tell_wants(&mut self) {
+        let wants = !self.stopped;
+        match &mut self.part.role {
+            Role::Leading { turns, .. } => {
+                turns.wants(OWN, wants);
+                self.lead();
+            }
+            _ => self.tell_leader(&Ask::Wants(wants)),
+        }
+    }
+
+    /// The job takes no more turns: it is being ended, and all its members run for that. If it leads, it goes on with that: another can only lead when its socket is gone.
+    pub(super) fn leave_turns(&mut self) {
+        match &mut self.part.role {
+            Role::Leading { turns, .. } => {
+                turns.leave(OWN);
+                self.lead();
+            }
+            role => {
+                *role = Role::None;
+                self.part.at = None;
+            }
+        }
+        self.look_at = None;
+    }
+
+    pub(super) fn plan_look(&mut self) {
+        let looks = self.part.watch && self.job.schedule == Some(Kind::Co) && self.started && self.ending.is_none();
+        if !looks {
+            self.look_at = None;
+        } else if self.look_at.is_none() {
+            self.look_at = Some(Instant::now() + self.look_after_so_long());
+        }
+    }
+
+    fn look_after_so_long(&self) -> Duration {
+        (self.job.slice / 4).clamp(Duration::from_millis(1), Duration::from_millis(50))
+    }
+
+    /// Tells the leader where members work, if that has changed.
+    pub(super) fn look(&mut self) {
+        self.look_at = Some(Instant::now() + self.look_after_so_long());
+        let works: BTreeSet<u32> = self.members.look();
+        if works == self.works {
+            return;
+        }
+        self.works = works.clone();
+        match &mut self.part.role {
+            Role::Leading { turns, .. } => {
+                turns.busy(OWN, works);
+                self.lead();
+            }
+            _ => self.tell_leader(&Ask::Busy(works)),
+        }
+    }
+}

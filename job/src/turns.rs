@@ -1,0 +1,286 @@
+//! Which jobs run when several share the processors: the rules, without processes, sockets or clocks. The moment is an argument.
+//!
+//! Jobs that have something to do hold the turn one after another, in the order in which they were started. What the others may do meanwhile depends on their kind (UDM, section 4.3, and requirement D13):
+//!
+//! - *batch*: all batch jobs together are one in the round, by their oldest; so each runs to its end before the next begins.
+//! - *gang*: a turn is a slice, and all members of all others are suspended.
+//! - *co*: a turn is a slice, or ends when all members sleep. Where no member of the holder works, those of the next co-scheduled job that has work there run. A job that only sleeps is not suspended, for it takes nothing
+//!   from anybody; it takes part again when it is seen to work.
+//!
+//! A change is made in two steps: who has to be suspended is, and says so; then who may run is told. Who does not answer is not waited for again until it speaks.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// How a job shares the processors with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    /// To its end.
+    Batch,
+    /// Slices, on all processors at once.
+    Gang,
+    /// Slices, on demand.
+    Co,
+}
+
+/// Which members may run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Grant {
+    /// None.
+    Nothing,
+    /// Those whose place is one of these processors.
+    On(BTreeSet<u32>),
+    /// All.
+    All,
+}
+
+impl Grant {
+    /// Whether the member with this processor may run, or one without.
+    pub fn permits(&self, processor: Option<u32>) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::All => true,
+            Self::On(some) => processor.is_some_and(|processor| some.contains(&processor)),
+        }
+    }
+
+    /// What both permit.
+    fn and(&self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::All, grant) | (grant, Self::All) => grant.clone(),
+            (Self::On(a), Self::On(b)) => Self::on(a & b),
+            _ => Self::Nothing,
+        }
+    }
+
+    fn on(some: BTreeSet<u32>) -> Self {
+        if some.is_empty() { Self::Nothing } else { Self::On(some) }
+    }
+}
+
+/// The place of a member that may run on any processor.
+pub(crate) const ANYWHERE: u32 = u32::MAX;
+
+/// A job, as it comes to take part.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Newcomer {
+    pub(crate) kind: Kind,
+    pub(crate) slice: Duration,
+    /// When it was started, by the clock that all processes share, in nanoseconds.
+    pub(crate) since: u64,
+    /// The processors of its members, or [`ANYWHERE`].
+    pub(crate) places: BTreeSet<u32>,
+    /// What it does now.
+    pub(crate) grant: Grant,
+    /// Whether it is to run at all: nobody has stopped it.
+    pub(crate) wants: bool,
+}
+
+/// What one job is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Order {
+    pub(crate) number: u64,
+    pub(crate) grant: Grant,
+    /// Whether it is to say where its members work.
+    pub(crate) watch: bool,
+}
+
+/// So long one who was to suspend its members is waited for.
+const LIMIT: Duration = Duration::from_millis(500);
+
+struct Seat {
+    id: u64,
+    job: Newcomer,
+    /// Where its members work, as far as is known.
+    busy: BTreeSet<u32>,
+    told: Order,
+    /// Since when it is waited for.
+    waited_for: Option<Instant>,
+    silent: bool,
+}
+
+impl Seat {
+    fn contends(&self) -> bool {
+        self.job.wants && !self.silent && (self.job.kind != Kind::Co || !self.busy.is_empty())
+    }
+}
+
+/// All jobs that take part.
+#[derive(Default)]
+pub(crate) struct Turns {
+    /// In the order in which they were started.
+    seats: Vec<Seat>,
+    holder: Option<u64>,
+    /// When the holder's slice ends, once it has begun.
+    until: Option<Instant>,
+    numbers: u64,
+}
+
+impl Turns {
+    pub(crate) fn join(&mut self, id: u64, job: Newcomer) {
+        let told = Order { number: 0, grant: job.grant.clone(), watch: false };
+        let seat = Seat { id, busy: job.places.clone(), told, waited_for: None, silent: false, job };
+        let at = self.seats.partition_point(|other| (other.job.since, other.id) < (seat.job.since, id));
+        self.seats.insert(at, seat);
+    }
+
+    pub(crate) fn leave(&mut self, id: u64) {
+        self.seats.retain(|seat| seat.id != id);
+    }
+
+    /// Whether the job is to run at all.
+    pub(crate) fn wants(&mut self, id: u64, wants: bool) {
+        if let Some(seat) = self.speaks(id) {
+            seat.job.wants = wants;
+        }
+    }
+
+    /// Where its members work.
+    pub(crate) fn busy(&mut self, id: u64, busy: BTreeSet<u32>) {
+        if let Some(seat) = self.speaks(id) {
+            seat.busy = busy;
+        }
+    }
+
+    /// An order was carried out.
+    pub(crate) fn done(&mut self, id: u64, number: u64) {
+        if let Some(seat) = self.speaks(id)
+            && seat.told.number == number
+        {
+            seat.waited_for = None;
+        }
+    }
+
+    /// It had not heard anything for long, and lets all members run.
+    pub(crate) fn loose(&mut self, id: u64) {
+        if let Some(seat) = self.speaks(id) {
+            seat.told.grant = Grant::All;
+        }
+    }
+
+    /// Whoever speaks is there.
+    fn speaks(&mut self, id: u64) -> Option<&mut Seat> {
+        let seat = self.seats.iter_mut().find(|seat| seat.id == id)?;
+        if std::mem::take(&mut seat.silent) {
+            // It may have done anything of what it was told.
+            (seat.told.grant, seat.waited_for) = (Grant::All, None);
+        }
+        Some(seat)
+    }
+
+    /// Whether this is one who takes part.
+    pub(crate) fn seats(&self, id: u64) -> bool {
+        self.seats.iter().any(|seat| seat.id == id)
+    }
+
+    /// How many take part.
+    pub(crate) fn len(&self) -> usize {
+        self.seats.len()
+    }
+
+    /// Who takes turns: of the batch jobs only the oldest.
+    fn round(&self) -> Vec<u64> {
+        let mut batch = false;
+        let first = |seat: &&Seat| seat.job.kind != Kind::Batch || !std::mem::replace(&mut batch, true);
+        self.seats.iter().filter(|seat| seat.contends()).filter(first).map(|seat| seat.id).collect()
+    }
+
+    fn choose(&mut self, now: Instant) {
+        let round = self.round();
+        let at = |id| self.seats.iter().position(|seat| seat.id == id);
+        let over = self.until.is_some_and(|until| now >= until);
+        if self.holder.is_some_and(|holder| round.contains(&holder) && !(over && round.len() > 1)) {
+            return;
+        }
+        let after = self.holder.and_then(at);
+        let next = round.iter().find(|&&id| at(id) > after).or(round.first()).copied();
+        if next.is_none() || next != self.holder {
+            (self.holder, self.until) = (next, None);
+        }
+    }
+
+    /// What each may do as things are.
+    fn wanted(&self) -> Vec<Grant> {
+        let holder = self.holder.and_then(|holder| self.seats.iter().position(|seat| seat.id == holder));
+        let mut wanted: Vec<Grant> = self.seats.iter().map(|_| Grant::Nothing).collect();
+        let mut taken = BTreeSet::new();
+        let first = holder.unwrap_or(0);
+        for at in (0..self.seats.len()).map(|step| (first + step) % self.seats.len()) {
+            let seat = &self.seats[at];
+            let places = &seat.job.places;
+            wanted[at] = match seat.job.kind {
+                _ if !seat.job.wants => Grant::Nothing,
+                _ if Some(at) == holder => Grant::All,
+                Kind::Co if seat.busy.is_empty() => Grant::All,
+                Kind::Co if holder.is_some_and(|holder| self.seats[holder].job.kind == Kind::Co) => {
+                    if taken.is_disjoint(places)
+                        && !taken.contains(&ANYWHERE)
+                        && (taken.is_empty() || !places.contains(&ANYWHERE))
+                    {
+                        Grant::All
+                    } else if taken.contains(&ANYWHERE) || places.contains(&ANYWHERE) {
+                        Grant::Nothing
+                    } else {
+                        Grant::on(places - &taken)
+                    }
+                }
+                _ => Grant::Nothing,
+            };
+            if wanted[at] != Grant::Nothing && seat.job.kind == Kind::Co {
+                taken.extend(seat.busy.iter().filter(|&&place| wanted[at].permits(Some(place))));
+            }
+        }
+        wanted
+    }
+
+    /// What is to be told to whom at this moment. To be asked after each change, and at [`Turns::next`].
+    pub(crate) fn orders(&mut self, now: Instant) -> Vec<(u64, Order)> {
+        for seat in &mut self.seats {
+            if seat.waited_for.is_some_and(|since| now >= since + LIMIT) {
+                (seat.silent, seat.waited_for) = (true, None);
+            }
+        }
+        self.choose(now);
+        let (wanted, watch) = (self.wanted(), self.seats.len() > 1);
+        let mut orders = Vec::new();
+        let mut tell = |seat: &mut Seat, grant: Grant| {
+            self.numbers += 1;
+            seat.told = Order { number: self.numbers, grant, watch };
+            orders.push((seat.id, seat.told.clone()));
+        };
+        let present = |(seat, _): &(&mut Seat, &Grant)| !seat.silent;
+        for (seat, wanted) in self.seats.iter_mut().zip(&wanted).filter(present) {
+            let less = seat.told.grant.and(wanted);
+            if less != seat.told.grant {
+                tell(seat, less);
+                seat.waited_for = Some(now);
+            }
+        }
+        if self.seats.iter().any(|seat| seat.waited_for.is_some()) {
+            return orders;
+        }
+        for (seat, wanted) in self.seats.iter_mut().zip(&wanted).filter(present) {
+            if seat.told.grant != *wanted || seat.told.watch != watch {
+                tell(seat, wanted.clone());
+            }
+            if self.holder == Some(seat.id) && self.until.is_none() {
+                self.until = Some(now + seat.job.slice);
+            }
+        }
+        orders
+    }
+
+    /// When to ask again, if nothing happens before.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        match self.seats.iter().filter_map(|seat| seat.waited_for).min() {
+            Some(since) => Some(since + LIMIT),
+            None if self.round().len() > 1 => self.until,
+            None => None,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "turns_tests.rs"]
+mod tests;

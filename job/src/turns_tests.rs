@@ -1,0 +1,185 @@
+//! The rules of taking turns, step by step, with a clock of the test's own.
+
+use super::*;
+use Kind::{Batch, Co, Gang};
+
+const SLICE: Duration = Duration::from_millis(10);
+
+struct Table {
+    turns: Turns,
+    now: Instant,
+    /// What each job does.
+    grants: Vec<Grant>,
+}
+
+impl Table {
+    /// Jobs that were started in this order, on processors 0 and 1.
+    fn of(kinds: &[Kind]) -> Self {
+        let mut table = Self { turns: Turns::default(), now: Instant::now(), grants: vec![Grant::Nothing; kinds.len()] };
+        for (id, &kind) in kinds.iter().enumerate() {
+            let (since, places) = (id as u64, BTreeSet::from([0, 1]));
+            let job = Newcomer { kind, slice: SLICE, since, places, grant: Grant::Nothing, wants: true };
+            table.turns.join(id as u64, job);
+        }
+        table.settle();
+        table
+    }
+
+    /// All do as they are told, until nobody is told anything any more.
+    fn settle(&mut self) {
+        loop {
+            let orders = self.turns.orders(self.now);
+            if orders.is_empty() {
+                return;
+            }
+            for (id, order) in orders {
+                self.grants[id as usize] = order.grant;
+                self.turns.done(id, order.number);
+            }
+        }
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.settle();
+    }
+
+    fn busy<const N: usize>(&mut self, id: u64, places: [u32; N]) {
+        self.turns.busy(id, places.into());
+        self.settle();
+    }
+
+    fn running(&self) -> Vec<usize> {
+        (0..self.grants.len()).filter(|&id| self.grants[id] == Grant::All).collect()
+    }
+}
+
+#[test]
+fn gangs_run_one_after_another() {
+    let mut table = Table::of(&[Gang, Gang, Gang]);
+    for expected in [0, 1, 2, 0, 1, 2, 0] {
+        assert_eq!(table.running(), [expected]);
+        table.pass(SLICE - Duration::from_millis(1));
+        assert_eq!(table.running(), [expected]);
+        table.pass(Duration::from_millis(1));
+    }
+    // Who is stopped, or has ended, takes no turns.
+    table.turns.wants(1, false);
+    table.settle();
+    assert_eq!(table.running(), [2]);
+    table.pass(SLICE);
+    assert_eq!(table.running(), [0]);
+    table.turns.leave(0);
+    table.grants[0] = Grant::Nothing;
+    table.settle();
+    assert_eq!((table.running(), table.turns.next()), (vec![2], None));
+}
+
+#[test]
+fn batch_jobs_run_to_their_ends() {
+    let mut table = Table::of(&[Batch, Batch, Batch]);
+    table.pass(SLICE * 100);
+    assert_eq!((table.running(), table.turns.next()), (vec![0], None));
+    table.turns.leave(0);
+    table.grants[0] = Grant::Nothing;
+    table.pass(SLICE);
+    assert_eq!(table.running(), [1]);
+    // Who is stopped gives its turn to the next one, and has it again afterwards: it is older.
+    table.turns.wants(1, false);
+    table.settle();
+    assert_eq!(table.running(), [2]);
+    table.turns.wants(1, true);
+    table.pass(SLICE);
+    assert_eq!(table.running(), [1]);
+}
+
+#[test]
+fn batch_jobs_are_one_among_others() {
+    let mut table = Table::of(&[Gang, Batch, Batch]);
+    for expected in [0, 1, 0, 1, 0] {
+        assert_eq!(table.running(), [expected]);
+        table.pass(SLICE);
+    }
+}
+
+#[test]
+fn a_co_scheduled_job_that_sleeps_gives_its_turn_away() {
+    let mut table = Table::of(&[Co, Co]);
+    assert_eq!(table.running(), [0]);
+    table.pass(Duration::from_millis(2));
+    // It sleeps: then it need not be suspended.
+    table.busy(0, []);
+    assert_eq!((table.running(), table.turns.next()), (vec![0, 1], None));
+    // It works again, and waits for its turn.
+    table.busy(0, [1]);
+    assert_eq!((table.running(), table.grants[0].clone()), (vec![1], Grant::Nothing));
+    table.pass(SLICE);
+    assert_eq!(table.running(), [0]);
+    // Its member on processor 0 sleeps, so the other job's runs there.
+    assert_eq!(table.grants[1], Grant::On([0].into()));
+    table.busy(0, []);
+    table.busy(1, []);
+    assert_eq!(table.running(), [0, 1]);
+}
+
+#[test]
+fn a_gang_is_not_disturbed_by_co_scheduled_jobs_with_work() {
+    let mut table = Table::of(&[Gang, Co, Co]);
+    table.busy(1, [0]);
+    table.busy(2, [1]);
+    assert_eq!(table.running(), [0]);
+    table.pass(SLICE);
+    // They are not in each other's way.
+    assert_eq!((table.running(), table.grants[2].clone()), (vec![1], Grant::On([1].into())));
+}
+
+#[test]
+fn nobody_runs_before_the_last_one_is_suspended() {
+    let mut table = Table::of(&[Gang, Gang]);
+    table.now += SLICE;
+    let orders = table.turns.orders(table.now);
+    assert_eq!(orders.iter().map(|(id, order)| (*id, order.grant.clone())).collect::<Vec<_>>(), [(0, Grant::Nothing)]);
+    assert!(table.turns.orders(table.now + LIMIT / 2).is_empty());
+    // Whoever does not answer is left out, until it speaks.
+    table.now += LIMIT;
+    let orders = table.turns.orders(table.now);
+    assert_eq!(orders.iter().map(|(id, order)| (*id, order.grant.clone())).collect::<Vec<_>>(), [(1, Grant::All)]);
+    table.pass(SLICE * 3);
+    assert_eq!(table.turns.next(), None);
+    table.turns.loose(0);
+    table.settle();
+    assert_eq!(table.grants[1], Grant::Nothing, "its slice was over long ago");
+    assert_eq!(table.running(), [0]);
+}
+
+/// Whatever happens: gangs are never granted anything together, and somebody always runs who has work and is heard of.
+#[test]
+fn at_random() {
+    let mut seed = 0x5eed_u64;
+    let mut dice = |sides: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 33) % sides
+    };
+    for _ in 0..200 {
+        let kinds: Vec<Kind> = (0..1 + dice(5)).map(|_| [Batch, Gang, Co][dice(3) as usize]).collect();
+        let mut table = Table::of(&kinds);
+        let mut wants = vec![true; kinds.len()];
+        for _ in 0..200 {
+            let id = dice(kinds.len() as u64);
+            match dice(4) {
+                0 => table.now += SLICE,
+                1 => {
+                    wants[id as usize] = dice(2) == 0;
+                    table.turns.wants(id, wants[id as usize]);
+                }
+                2 => table.turns.busy(id, (0..2).filter(|_| dice(2) == 0).collect()),
+                _ => table.now += SLICE / 4,
+            }
+            table.settle();
+            let strict = |at: &usize| kinds[*at] != Co && table.grants[*at] != Grant::Nothing;
+            assert!((0..kinds.len()).filter(strict).count() <= 1, "{kinds:?} {:?}", table.grants);
+            let could = (0..kinds.len()).any(|at| wants[at]);
+            assert!(!could || table.grants.contains(&Grant::All), "{kinds:?} {:?}", table.grants);
+        }
+    }
+}

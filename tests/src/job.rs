@@ -1,0 +1,152 @@
+//! Jobs: a party that is a supervisor, one that asks supervisors, and members.
+
+use crate::client::{Outcome, done, say};
+use crate::now;
+use crate::party::Said;
+use std::cell::Cell;
+use std::io::Write;
+use std::rc::Rc;
+use std::time::Duration;
+use upcall::message::{Event, Handlers, Joining, RunError};
+use upcall_job::{Happening, Job, Kind, OnDeath, Way};
+
+/// Runs a job: options, `--`, and what its members are, which is this program too. Says what happens, and at last its code.
+pub fn supervise(words: &[&str]) {
+    let say_error = |error: &(dyn std::error::Error + 'static)| println!("{}", Said::error(error).to_line());
+    let Some(at) = words.iter().position(|word| *word == "--") else { return say(Err("a `--` is missing".into())) };
+    let (options, member) = (&words[..at], &words[at + 1..]);
+    let program = match member {
+        ["program", program, ..] => program.into(),
+        _ => std::env::current_exe().unwrap_or_default(),
+    };
+    let mut job = Job::new(0, program).arguments(member);
+    for option in options {
+        let (option, value) = option.split_once('=').unwrap_or((option, ""));
+        let ms = || Duration::from_millis(value.parse().unwrap_or(1000));
+        job = match (option, value) {
+            ("size", size) => job.size(size.parse().unwrap_or(0)),
+            ("name", name) => job.named(name),
+            ("go-on", _) => job.on_death(OnDeath::GoOn),
+            ("grace", _) => job.grace(ms()),
+            ("label", _) => job.label(true),
+            ("input", _) => job.input(true),
+            ("no-pin", _) => job.pin(false),
+            ("schedule", "batch") => job.schedule(Kind::Batch),
+            ("schedule", "gang") => job.schedule(Kind::Gang),
+            ("schedule", "co") => job.schedule(Kind::Co),
+            ("slice", _) => job.slice(ms()),
+            ("way", "freezer") => job.way(Way::Freezer),
+            ("way", _) => job.way(Way::Signals),
+            _ => return say(Err(format!("unknown option {option:?}").into())),
+        };
+    }
+    let ran = job.run(|what| match what {
+        Happening::Started { .. } => println!("ok started"),
+        Happening::Died { .. } => println!("ok died {what}"),
+        _ => {}
+    });
+    match ran {
+        Ok(code) => println!("ok code {code}"),
+        Err(error) => say_error(&error),
+    }
+}
+
+/// Asks supervisors.
+pub fn ask(words: &[&str]) {
+    let asked = match words {
+        ["stop", name] => upcall_job::stop(name),
+        ["cont", name] => upcall_job::cont(name),
+        ["kill", name] => upcall_job::kill(name),
+        // Of each job its name, what it does, whether it leads, and its members' processes.
+        _ => {
+            let (jobs, silent) = upcall_job::list();
+            for job in jobs {
+                let pids: Vec<String> = job.members.iter().map(|member| member.pid.to_string()).collect();
+                println!("ok {} {:?} {} {}", job.name, job.state, if job.leads { "leads" } else { "-" }, pids.join(" "));
+            }
+            silent.into_iter().next().map_or(Ok(()), Err)
+        }
+    };
+    match asked {
+        Ok(()) => println!("ok"),
+        Err(error) => println!("{}", Said::error(&error).to_line()),
+    }
+}
+
+/// A member of a job.
+pub fn member(words: &[&str]) {
+    say(play(words));
+}
+
+fn play(words: &[&str]) -> Outcome {
+    match words {
+        ["exchange", count] => exchange(count.parse()?),
+        ["hold"] => hold(),
+        // Writes down when it ran, until so many milliseconds have passed.
+        ["spin", ms, path] => spin(Duration::from_millis(ms.parse()?), path),
+        // Works on the first processor only.
+        ["spin-first", ms, _] if std::env::var("UPCALL_RANK")? != "0" => {
+            std::thread::sleep(Duration::from_millis(ms.parse()?));
+            done()
+        }
+        ["spin-first", ms, path] => spin(Duration::from_millis(ms.parse()?), path),
+        ["sleep"] => loop {
+            std::thread::sleep(Duration::from_secs(1));
+        },
+        ["exit", code] => std::process::exit(code.parse()?),
+        ["echo"] => {
+            let text = std::io::read_to_string(std::io::stdin())?;
+            Ok(vec!["read".into(), text.trim().into()])
+        }
+        _ => Err(format!("no such member: {words:?}").into()),
+    }
+}
+
+/// Sends as many messages to each other one, and takes as many.
+fn exchange(count: u64) -> Outcome {
+    let mut handlers = Handlers::new();
+    let data = handlers.kind::<u64>("data");
+    let taken = Rc::new(Cell::new(0));
+    handlers.on(data, {
+        let taken = taken.clone();
+        move |_, _, number: u64| taken.set(taken.get() + number)
+    });
+    let group = Joining::from_environment()?.join(handlers)?;
+    let others = || (0..group.size()).filter(|&rank| rank != group.rank());
+    for number in 0..count {
+        others().try_for_each(|to| group.send(to, data, &number))?;
+    }
+    let all = (group.size() as u64 - 1) * count * (count - 1) / 2;
+    group.run_until(|| taken.get() == all)?;
+    group.barrier()?;
+    Ok(vec!["exchanged".into(), group.rank().to_string()])
+}
+
+/// Stays in the group, and says who leaves it.
+fn hold() -> Outcome {
+    let group = Joining::from_environment()?.join(Handlers::new())?;
+    println!("ok in {} {}", group.rank(), std::process::id());
+    loop {
+        if let Err(RunError::Lost(Event::Ended { rank })) = group.run_until(|| false) {
+            println!("ok missed {} {rank}", group.rank());
+        }
+    }
+}
+
+fn spin(time: Duration, path: &str) -> Outcome {
+    let (begin, mut last) = (now(), now());
+    let mut ran = vec![[begin, begin]];
+    while last < begin + time.as_nanos() as u64 {
+        let at = now();
+        // Longer than between two looks at the clock, shorter than a turn.
+        if at > last + 200_000 {
+            ran.push([at, at]);
+        }
+        ran.last_mut().expect("one at least")[1] = at;
+        last = at;
+    }
+    let rank = std::env::var("UPCALL_RANK")?;
+    let mut file = std::fs::File::create(format!("{path}.{rank}"))?;
+    ran.iter().try_for_each(|[from, to]| writeln!(file, "{from} {to}"))?;
+    done()
+}
