@@ -1,0 +1,120 @@
+//! What one diversion costs, and the way back: a queue that is full, a timeout that is over, and a receiver that takes everything then.
+
+use super::gate::{Gate, OVER};
+use super::{MANY, joining, take, well};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use upcall::message::{Handlers, SendError};
+use upcall_bench::child::Outcome;
+use upcall_bench::messages::own::child::{Finding, Task};
+use upcall_bench::stats::{Clock, Summary};
+
+/// Bytes of the messages by which the queue is filled.
+const BLOCK: usize = 8000;
+
+/// So short that it is over when a sender looks for the second time, and not so short that every message is buffered.
+const TIMEOUT: Duration = Duration::from_nanos(1);
+
+/// Turns of an iteration.
+const TURNS: u64 = 6;
+
+pub fn measure(task: &Task) -> Outcome<Vec<Finding>> {
+    let (gate, clock, waiting) = (Gate::default(), Clock::calibrated(), AtomicU64::new(0));
+    let sender = || {
+        let mut handlers = Handlers::new();
+        let (null, block) = (handlers.kind::<()>("null"), handlers.kind::<[u8]>("block"));
+        let group = joining("divert", 2, 0).timeout(Some(TIMEOUT)).join(handlers)?;
+        let timed = || {
+            let before = clock.read();
+            group.send(1, null, &())?;
+            Outcome::Ok(clock.ns(clock.read().wrapping_sub(before)))
+        };
+        timed()?;
+        let (filling, mut samples, begun) = (vec![7; BLOCK], Vec::with_capacity(MANY), Instant::now());
+        let mut turn = 0;
+        while samples.len() < 3 || begun.elapsed() < task.time {
+            let direct = timed()?;
+            gate.open(turn + 1);
+            gate.wait(turn + 2)?;
+            let mut filled = 0;
+            while fits(group.try_send(1, block, &filling))? {
+                filled += 1;
+            }
+            while fits(group.try_send(1, null, &()))? {
+                filled += 1;
+            }
+            if group.buffered(1) > 0 {
+                return Err("it was diverted before it was to be".into());
+            }
+            let there = timed()?;
+            if group.buffered(1) != 1 << 20 {
+                return Err("the message was not diverted".into());
+            }
+            waiting.store(filled, Ordering::Relaxed);
+            gate.open(turn + 3);
+            gate.wait(turn + 4)?;
+            let back = timed()?;
+            if group.buffered(1) > 0 {
+                return Err("the message did not go home".into());
+            }
+            gate.open(turn + 5);
+            turn += TURNS;
+            gate.wait(turn)?;
+            samples.push([direct, there, back]);
+        }
+        gate.open(OVER);
+        Ok(samples)
+    };
+    let receiver = || {
+        let mut handlers = Handlers::new();
+        handlers.kind::<()>("null");
+        handlers.kind::<[u8]>("block");
+        let group = joining("divert", 2, 1).join(handlers)?;
+        take(&group, &gate, 1)?;
+        let timed = || {
+            let before = clock.read();
+            group.receive(|_| ()).map_err(|_| "nothing is there")?;
+            Outcome::Ok(clock.ns(clock.read().wrapping_sub(before)))
+        };
+        let (mut samples, mut turn) = (Vec::with_capacity(MANY), 0);
+        while gate.wait(turn + 1)? != OVER {
+            let direct = timed()?;
+            gate.open(turn + 2);
+            gate.wait(turn + 3)?;
+            for _ in 0..waiting.load(Ordering::Relaxed) {
+                group.receive(|_| ()).map_err(|_| "fewer than were sent")?;
+            }
+            let there = timed()?;
+            gate.open(turn + 4);
+            gate.wait(turn + 5)?;
+            let back = timed()?;
+            turn += TURNS;
+            gate.open(turn);
+            samples.push([direct, there, back]);
+        }
+        well(&group)?;
+        Ok(samples)
+    };
+    let (sent, taken) = gate.both(task, sender, receiver)?;
+    let above = |samples: &[[f64; 3]], which: usize| -> Vec<f64> {
+        samples.iter().map(|sample| (sample[which] - sample[0]).max(0.0)).collect()
+    };
+    let parts = [
+        ("divert", above(&sent, 1)),
+        ("divert-take", above(&taken, 1)),
+        ("divert-home", above(&sent, 2)),
+        ("divert-leave", above(&taken, 2)),
+    ];
+    let sum = (0..sent.len()).map(|at| parts.iter().map(|(_, part)| part[at]).sum::<f64>()).collect();
+    let all = parts.clone().into_iter().chain([("divert-and-back", sum)]);
+    Ok(all.map(|(name, samples)| Finding::times(name, Summary::of_nanoseconds(samples))).collect())
+}
+
+/// Whether there was room.
+fn fits(sent: Result<(), SendError>) -> Outcome<bool> {
+    match sent {
+        Ok(()) => Ok(true),
+        Err(SendError::Full) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,120 @@
+//! What one side pays: a section while nothing waits (UDM's `beginatom` and `endatom`), and polling with handlers.
+
+use super::gate::{Gate, OVER};
+use super::{BURST, MANY, joining, take, well};
+use std::cell::Cell;
+use std::hint::black_box;
+use std::rc::Rc;
+use std::thread;
+use std::time::{Duration, Instant};
+use upcall::message::Handlers;
+use upcall_bench::child::Outcome;
+use upcall_bench::messages::own::child::{Finding, Task};
+use upcall_bench::stats::{Clock, Summary};
+
+/// Sections of a sample.
+const SECTIONS: u32 = 256;
+
+pub fn section(task: &Task) -> Outcome<Vec<Finding>> {
+    let with = |others: usize| Ok(Finding::times(&format!("section-{others}"), section_beside(others, task)?));
+    [1, 7].into_iter().map(with).collect()
+}
+
+/// The time of a section where so many others have sent something before.
+fn section_beside(others: usize, task: &Task) -> Outcome<Summary> {
+    let gate = Gate::default();
+    let name = format!("section-{others}");
+    let own = || {
+        let mut handlers = Handlers::new();
+        handlers.kind::<()>("once");
+        let group = joining(&name, others + 1, 0).join(handlers)?;
+        take(&group, &gate, others as u64)?;
+        let clock = Clock::calibrated();
+        let mut samples = Vec::with_capacity(MANY);
+        let begun = Instant::now();
+        while samples.is_empty() || begun.elapsed() < task.time {
+            let before = clock.read();
+            for _ in 0..SECTIONS {
+                let section = group.atomic();
+                // There is something in it, for all that the compiler knows.
+                black_box(&group);
+                drop(section);
+            }
+            samples.push(clock.ns(clock.read().wrapping_sub(before)) / f64::from(SECTIONS));
+        }
+        gate.open(OVER);
+        Ok(Summary::of_nanoseconds(samples))
+    };
+    let other = |rank| {
+        let mut handlers = Handlers::new();
+        let once = handlers.kind::<()>("once");
+        let group = joining(&name, others + 1, rank).join(handlers)?;
+        group.send(0, once, &())?;
+        gate.rest(OVER)
+    };
+    let rest = || {
+        thread::scope(|scope| {
+            let (gate, other) = (&gate, &other);
+            let threads: Vec<_> = (2..=others).map(|rank| scope.spawn(move || gate.guard(|| other(rank)))).collect();
+            let ended = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("a member panicked".into())));
+            other(1).and_then(|_| ended.map(|ended| ended.map(drop)).collect::<Outcome<()>>())
+        })
+    };
+    Ok(gate.both(task, own, rest)?.0)
+}
+
+/// Bursts that wait in the queue, taken by `poll` and by `receive` in turn.
+pub fn poll(task: &Task) -> Outcome<Vec<Finding>> {
+    let gate = Gate::default();
+    let sender = || {
+        let mut handlers = Handlers::new();
+        let (handled, bare) = (handlers.kind::<()>("handled"), handlers.kind::<()>("bare"));
+        let group = joining("poll", 2, 0).join(handlers)?;
+        let mut turn = 1;
+        while gate.wait(turn)? != OVER {
+            let kind = if turn % 4 == 1 { handled } else { bare };
+            (0..BURST).try_for_each(|_| group.send(1, kind, &()))?;
+            gate.open(turn + 1);
+            turn += 2;
+        }
+        Ok(())
+    };
+    let receiver = || {
+        let mut handlers = Handlers::new();
+        let (handled, count) = (handlers.kind::<()>("handled"), Rc::new(Cell::new(0_u64)));
+        handlers.kind::<()>("bare");
+        let counted = count.clone();
+        handlers.on(handled, move |_, _, ()| counted.set(counted.get() + 1));
+        let group = joining("poll", 2, 1).join(handlers)?;
+        let clock = Clock::calibrated();
+        let mut samples = [Vec::with_capacity(MANY), Vec::with_capacity(MANY)];
+        let (begun, mut turn, warm_up) = (Instant::now(), 1, task.time.min(Duration::from_millis(1)));
+        while samples[1].is_empty() || begun.elapsed() < task.time {
+            gate.open(turn);
+            gate.wait(turn + 1)?;
+            let (by_poll, before) = (turn % 4 == 1, clock.read());
+            if by_poll {
+                let all = count.get() + BURST;
+                while count.get() < all {
+                    if group.poll() == 0 {
+                        gate.check()?;
+                    }
+                }
+                // As who takes all that waits does.
+                group.poll();
+            } else {
+                take(&group, &gate, BURST)?;
+            }
+            let spent = clock.ns(clock.read().wrapping_sub(before)) / BURST as f64;
+            if begun.elapsed() > warm_up {
+                samples[usize::from(!by_poll)].push(spent);
+            }
+            turn += 2;
+        }
+        well(&group)?;
+        gate.open(OVER);
+        Ok(samples.map(Summary::of_nanoseconds))
+    };
+    let ((), [by_poll, by_receive]) = gate.both(task, sender, receiver)?;
+    Ok(vec![Finding::times("poll-0", by_poll), Finding::times("poll-0-by-receive", by_receive)])
+}
