@@ -1,6 +1,6 @@
 //! The second part of the suite: what only ours has, or what is asked of ours alone (issue 5; UDM, D14 and D15).
 //!
-//! One turn of a case is one child process, which measures it once with all members as threads of its own ([`child`]), so that those that are compared follow each other within a fraction of a second. The cases take turns, round by
+//! One turn of a case is one child process, which measures it once with a second one ([`child`], [`lab`]), so that those that are compared follow each other within a fraction of a second. The cases take turns, round by
 //! round; the cache line is probed between turns; what counts are medians over the rounds, and only turns of one placement of the processors, as in the first part. This crate does not know ours: the program that runs the benchmark
 //! answers to `bench-own-messages`.
 //!
@@ -8,6 +8,7 @@
 
 pub mod case;
 pub mod child;
+pub mod lab;
 pub(super) mod table;
 
 use std::fs;
@@ -72,7 +73,7 @@ impl Amounts {
             Own::Once => (self.time, self.messages),
             _ => (self.time, 0),
         };
-        Task { case, cpus, time, count }
+        Task { case, cpus, time, count, group: 0 }
     }
 }
 
@@ -235,7 +236,7 @@ mod tests {
 
     #[test]
     fn it_says_how_long_it_takes() {
-        let task = Task { case: Own::Once, cpus: [0, 1], time: Duration::ZERO, count: 1000 };
+        let task = Task { case: Own::Once, cpus: [0, 1], time: Duration::ZERO, count: 1000, group: 0 };
         assert_eq!(so_far(&task, 250, Duration::from_secs(10)), "exactly-once, 25 % of 1000 messages, about 31 s left");
         assert!(available_memory().is_none_or(|bytes| bytes > 1 << 20));
     }

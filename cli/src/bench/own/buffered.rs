@@ -1,11 +1,11 @@
 //! What a message takes of both sides' time where none is buffered and where all are (UDM, Table 5; D15).
 
-use super::gate::{Gate, OVER};
 use super::{BURST, MANY, joining, well};
 use std::time::{Duration, Instant};
 use upcall::message::{Group, Handlers, Kind};
 use upcall_bench::child::Outcome;
 use upcall_bench::messages::own::child::{Finding, Task};
+use upcall_bench::messages::own::lab::{Gate, Lab, OVER};
 use upcall_bench::stats::{Clock, Summary};
 
 /// Words of a segment.
@@ -14,8 +14,8 @@ const SEGMENT: u64 = (1 << 20) / 8;
 /// Never, and always.
 const TIMEOUTS: [(&str, Option<Duration>); 2] = [("direct", None), ("buffered", Some(Duration::ZERO))];
 
-pub fn measure(task: &Task) -> Outcome<Vec<Finding>> {
-    let (none, four) = (with::<0>(task)?, with::<4>(task)?);
+pub fn measure(lab: &mut Lab) -> Outcome<Vec<Finding>> {
+    let (none, four) = (with::<0>(lab)?, with::<4>(lab)?);
     Ok(none.into_iter().chain(four).collect())
 }
 
@@ -36,22 +36,22 @@ struct Member<const N: usize> {
 }
 
 /// As a member of both groups.
-fn members<const N: usize>(rank: usize) -> Outcome<[Member<N>; 2]> {
+fn members<const N: usize>(task: &Task, rank: usize) -> Outcome<[Member<N>; 2]> {
     let member = |(name, timeout): (&str, Option<Duration>)| {
         let mut handlers = Handlers::new();
         let kind = handlers.kind("words");
-        Outcome::Ok(Member { group: joining(&format!("{name}-{N}"), 2, rank).timeout(timeout).join(handlers)?, kind })
+        Outcome::Ok(Member { group: joining(task, &format!("{name}-{N}"), 2, rank).timeout(timeout).join(handlers)?, kind })
     };
     Ok([member(TIMEOUTS[0])?, member(TIMEOUTS[1])?])
 }
 
 /// Both groups with messages of N words. Each side finds its ticks for every burst; together they become windows.
-fn with<const N: usize>(task: &Task) -> Outcome<Vec<Finding>> {
-    let (gate, clock) = (Gate::default(), Clock::calibrated());
+fn with<const N: usize>(lab: &mut Lab) -> Outcome<Vec<Finding>> {
+    let (task, clock) = (lab.task, Clock::calibrated());
     // The first window of each is to warm up.
     let least = 4 * window(N);
-    let sender = || {
-        let members = members::<N>(0)?;
+    let sender = |gate: &Gate| {
+        let members = members::<N>(&task, 0)?;
         let mut ticks = Vec::with_capacity(MANY);
         let begun = Instant::now();
         while ticks.len() < least as usize || begun.elapsed() < task.time {
@@ -73,8 +73,8 @@ fn with<const N: usize>(task: &Task) -> Outcome<Vec<Finding>> {
         }
         Ok(ticks)
     };
-    let receiver = || {
-        let members = members::<N>(1)?;
+    let receiver = |gate: &Gate| {
+        let members = members::<N>(&task, 1)?;
         let (mut ticks, mut sum, mut right) = (Vec::with_capacity(MANY), 0_u64, 0_u64);
         loop {
             let burst = ticks.len() as u64;
@@ -100,7 +100,7 @@ fn with<const N: usize>(task: &Task) -> Outcome<Vec<Finding>> {
         members.iter().try_for_each(|member| well(&member.group))?;
         if sum == right { Ok(ticks) } else { Err(format!("the words add up to {sum} where {right} is right").into()) }
     };
-    let (sent, received) = gate.both(task, sender, receiver)?;
+    let Some((sent, received)) = lab.both(sender, receiver)? else { return Ok(Vec::new()) };
     let ns = |ticks: &[u64]| ticks.iter().map(|&ticks| clock.ns(ticks)).collect::<Vec<f64>>();
     let (sent, received) = (ns(&sent), ns(&received));
     let sum: Vec<f64> = sent.iter().zip(&received).map(|(sent, received)| sent + received).collect();

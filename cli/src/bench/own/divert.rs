@@ -1,12 +1,11 @@
 //! What one diversion costs, and the way back: a queue that is full, a timeout that is over, and a receiver that takes everything then.
 
-use super::gate::{Gate, OVER};
 use super::{MANY, joining, take, well};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use upcall::message::{Handlers, SendError};
 use upcall_bench::child::Outcome;
-use upcall_bench::messages::own::child::{Finding, Task};
+use upcall_bench::messages::own::child::Finding;
+use upcall_bench::messages::own::lab::{Gate, Lab, OVER};
 use upcall_bench::stats::{Clock, Summary};
 
 /// Bytes of the messages by which the queue is filled.
@@ -18,20 +17,21 @@ const TIMEOUT: Duration = Duration::from_nanos(1);
 /// Turns of an iteration.
 const TURNS: u64 = 6;
 
-pub fn measure(task: &Task) -> Outcome<Vec<Finding>> {
-    let (gate, clock, waiting) = (Gate::default(), Clock::calibrated(), AtomicU64::new(0));
-    let sender = || {
+pub fn measure(lab: &mut Lab) -> Outcome<Vec<Finding>> {
+    let (task, clock) = (lab.task, Clock::calibrated());
+    let sender = |gate: &Gate| {
         let mut handlers = Handlers::new();
         let (null, block) = (handlers.kind::<()>("null"), handlers.kind::<[u8]>("block"));
-        let group = joining("divert", 2, 0).timeout(Some(TIMEOUT)).join(handlers)?;
+        let group = joining(&task, "divert", 2, 0).timeout(Some(TIMEOUT)).join(handlers)?;
         let timed = || {
             let before = clock.read();
             group.send(1, null, &())?;
             Outcome::Ok(clock.ns(clock.read().wrapping_sub(before)))
         };
         timed()?;
+        gate.wait(1)?;
         let (filling, mut samples, begun) = (vec![7; BLOCK], Vec::with_capacity(MANY), Instant::now());
-        let mut turn = 0;
+        let mut turn = 1;
         while samples.len() < 3 || begun.elapsed() < task.time {
             let direct = timed()?;
             gate.open(turn + 1);
@@ -50,7 +50,7 @@ pub fn measure(task: &Task) -> Outcome<Vec<Finding>> {
             if group.buffered(1) != 1 << 20 {
                 return Err("the message was not diverted".into());
             }
-            waiting.store(filled, Ordering::Relaxed);
+            gate.say(filled);
             gate.open(turn + 3);
             gate.wait(turn + 4)?;
             let back = timed()?;
@@ -65,23 +65,24 @@ pub fn measure(task: &Task) -> Outcome<Vec<Finding>> {
         gate.open(OVER);
         Ok(samples)
     };
-    let receiver = || {
+    let receiver = |gate: &Gate| {
         let mut handlers = Handlers::new();
         handlers.kind::<()>("null");
         handlers.kind::<[u8]>("block");
-        let group = joining("divert", 2, 1).join(handlers)?;
-        take(&group, &gate, 1)?;
+        let group = joining(&task, "divert", 2, 1).join(handlers)?;
+        take(&group, gate, 1)?;
+        gate.open(1);
         let timed = || {
             let before = clock.read();
             group.receive(|_| ()).map_err(|_| "nothing is there")?;
             Outcome::Ok(clock.ns(clock.read().wrapping_sub(before)))
         };
-        let (mut samples, mut turn) = (Vec::with_capacity(MANY), 0);
+        let (mut samples, mut turn) = (Vec::with_capacity(MANY), 1);
         while gate.wait(turn + 1)? != OVER {
             let direct = timed()?;
             gate.open(turn + 2);
             gate.wait(turn + 3)?;
-            for _ in 0..waiting.load(Ordering::Relaxed) {
+            for _ in 0..gate.said() {
                 group.receive(|_| ()).map_err(|_| "fewer than were sent")?;
             }
             let there = timed()?;
@@ -95,7 +96,7 @@ pub fn measure(task: &Task) -> Outcome<Vec<Finding>> {
         well(&group)?;
         Ok(samples)
     };
-    let (sent, taken) = gate.both(task, sender, receiver)?;
+    let Some((sent, taken)) = lab.both(sender, receiver)? else { return Ok(Vec::new()) };
     let above = |samples: &[[f64; 3]], which: usize| -> Vec<f64> {
         samples.iter().map(|sample| (sample[which] - sample[0]).max(0.0)).collect()
     };

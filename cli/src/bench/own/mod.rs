@@ -1,35 +1,34 @@
 //! Ours alone, in the suite `messages`: what `upcall_bench::messages::own::case` promises. Sections, polling, upcalls, and what becomes of messages that are not taken.
 //!
-//! Both ends are threads of one process, each confined to its processor: a queue is a file in memory that each end maps by itself, and neither knows that the other is so near. They take turns by a [`Gate`], beside the group, where one is
-//! not to look while the other sends; what is measured goes through the group alone.
+//! Who sends and who receives are two processes, each on its processor; members besides are threads of one of them. They take turns by a [`Gate`], beside the group, where one is not to look while the other sends; what is measured
+//! goes through the group alone.
 
 mod buffered;
 mod divert;
-mod gate;
 mod once;
 mod sides;
 mod stopped;
 mod upcalls;
 
-use self::gate::Gate;
 use std::time::Duration;
 use upcall::message::{Group, Joining, Pacing};
 use upcall_bench::child::Outcome;
 use upcall_bench::messages::own::case::Own;
 use upcall_bench::messages::own::child::{Finding, Task};
+use upcall_bench::messages::own::lab::{Gate, Lab};
 
 /// Measures what it is asked for.
-pub fn measure(task: &Task) -> Outcome<Vec<Finding>> {
-    match task.case {
-        Own::Section => sides::section(task),
-        Own::Poll => sides::poll(task),
-        Own::Buffered => buffered::measure(task),
-        Own::Divert => divert::measure(task),
-        Own::Stopped => stopped::measure(task),
-        Own::Polled => upcalls::ping_pong(task, false),
-        Own::Idle => upcalls::ping_pong(task, true),
-        Own::Asleep | Own::Busy | Own::Computing => upcalls::one_way(task),
-        Own::Once => once::check(task),
+pub fn measure(lab: &mut Lab) -> Outcome<Vec<Finding>> {
+    match lab.task.case {
+        Own::Section => sides::section(lab),
+        Own::Poll => sides::poll(lab),
+        Own::Buffered => buffered::measure(lab),
+        Own::Divert => divert::measure(lab),
+        Own::Stopped => stopped::measure(lab),
+        Own::Polled => upcalls::ping_pong(lab, false),
+        Own::Idle => upcalls::ping_pong(lab, true),
+        Own::Asleep | Own::Busy | Own::Computing => upcalls::one_way(lab),
+        Own::Once => once::check(lab),
     }
 }
 
@@ -39,9 +38,9 @@ const BURST: u64 = 64;
 /// So many samples there is room for at first.
 const MANY: usize = 1 << 16;
 
-/// How to become a member of the group of this process that has this name.
-fn joining(name: &str, size: usize, rank: usize) -> Joining {
-    let name = format!("bench-own-{name}-{}", std::process::id());
+/// How to become a member of the group of these two processes that has this name.
+fn joining(task: &Task, name: &str, size: usize, rank: usize) -> Joining {
+    let name = format!("bench-own-{name}-{}", task.group);
     Joining::new(&name, size).rank(rank).pacing(Pacing::Poll).within(Duration::from_secs(10))
 }
 
@@ -76,8 +75,15 @@ mod tests {
         let allowed = std::thread::available_parallelism().map_or(1, usize::from);
         for case in Own::ALL {
             let count = if case == Own::Once { 20_000 } else { 4 };
-            let task = Task { case, cpus: [0, usize::from(allowed > 1)], time: Duration::from_millis(2), count };
-            let found = measure(&task).unwrap_or_else(|error| panic!("{case}: {error}"));
+            let task = Task {
+                case,
+                cpus: [0, usize::from(allowed > 1)],
+                time: Duration::from_millis(2),
+                count,
+                group: std::process::id(),
+            };
+            let found = Lab::of_threads(task).and_then(|mut lab| measure(&mut lab));
+            let found = found.unwrap_or_else(|error| panic!("{case}: {error}"));
             assert!(!found.is_empty(), "{case}");
             for Finding { case, found } in found {
                 match found {

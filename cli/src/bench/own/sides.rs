@@ -1,6 +1,5 @@
 //! What one side pays: a section while nothing waits (UDM's `beginatom` and `endatom`), and polling with handlers.
 
-use super::gate::{Gate, OVER};
 use super::{BURST, MANY, joining, take, well};
 use std::cell::Cell;
 use std::hint::black_box;
@@ -9,26 +8,31 @@ use std::thread;
 use std::time::{Duration, Instant};
 use upcall::message::Handlers;
 use upcall_bench::child::Outcome;
-use upcall_bench::messages::own::child::{Finding, Task};
+use upcall_bench::messages::own::child::Finding;
+use upcall_bench::messages::own::lab::{Gate, Lab, OVER};
 use upcall_bench::stats::{Clock, Summary};
 
 /// Sections of a sample.
 const SECTIONS: u32 = 256;
 
-pub fn section(task: &Task) -> Outcome<Vec<Finding>> {
-    let with = |others: usize| Ok(Finding::times(&format!("section-{others}"), section_beside(others, task)?));
-    [1, 7].into_iter().map(with).collect()
+pub fn section(lab: &mut Lab) -> Outcome<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for others in [1, 7] {
+        let found = section_beside(others, lab)?;
+        findings.extend(found.map(|found| Finding::times(&format!("section-{others}"), found)));
+    }
+    Ok(findings)
 }
 
 /// The time of a section where so many others have sent something before.
-fn section_beside(others: usize, task: &Task) -> Outcome<Summary> {
-    let gate = Gate::default();
+fn section_beside(others: usize, lab: &mut Lab) -> Outcome<Option<Summary>> {
+    let task = lab.task;
     let name = format!("section-{others}");
-    let own = || {
+    let own = |gate: &Gate| {
         let mut handlers = Handlers::new();
         handlers.kind::<()>("once");
-        let group = joining(&name, others + 1, 0).join(handlers)?;
-        take(&group, &gate, others as u64)?;
+        let group = joining(&task, &name, others + 1, 0).join(handlers)?;
+        take(&group, gate, others as u64)?;
         let clock = Clock::calibrated();
         let mut samples = Vec::with_capacity(MANY);
         let begun = Instant::now();
@@ -45,31 +49,31 @@ fn section_beside(others: usize, task: &Task) -> Outcome<Summary> {
         gate.open(OVER);
         Ok(Summary::of_nanoseconds(samples))
     };
-    let other = |rank| {
+    let other = |rank, gate: &Gate| {
         let mut handlers = Handlers::new();
         let once = handlers.kind::<()>("once");
-        let group = joining(&name, others + 1, rank).join(handlers)?;
+        let group = joining(&task, &name, others + 1, rank).join(handlers)?;
         group.send(0, once, &())?;
         gate.rest(OVER)
     };
-    let rest = || {
+    let rest = |gate: &Gate| {
         thread::scope(|scope| {
-            let (gate, other) = (&gate, &other);
-            let threads: Vec<_> = (2..=others).map(|rank| scope.spawn(move || gate.guard(|| other(rank)))).collect();
+            let other = &other;
+            let threads: Vec<_> = (2..=others).map(|rank| scope.spawn(move || gate.guard(|| other(rank, gate)))).collect();
             let ended = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("a member panicked".into())));
-            other(1).and_then(|_| ended.map(|ended| ended.map(drop)).collect::<Outcome<()>>())
+            other(1, gate).and_then(|_| ended.map(|ended| ended.map(drop)).collect::<Outcome<()>>())
         })
     };
-    Ok(gate.both(task, own, rest)?.0)
+    Ok(lab.both(own, rest)?.map(|(found, ())| found))
 }
 
 /// Bursts that wait in the queue, taken by `poll` and by `receive` in turn.
-pub fn poll(task: &Task) -> Outcome<Vec<Finding>> {
-    let gate = Gate::default();
-    let sender = || {
+pub fn poll(lab: &mut Lab) -> Outcome<Vec<Finding>> {
+    let task = lab.task;
+    let sender = |gate: &Gate| {
         let mut handlers = Handlers::new();
         let (handled, bare) = (handlers.kind::<()>("handled"), handlers.kind::<()>("bare"));
-        let group = joining("poll", 2, 0).join(handlers)?;
+        let group = joining(&task, "poll", 2, 0).join(handlers)?;
         let mut turn = 1;
         while gate.wait(turn)? != OVER {
             let kind = if turn % 4 == 1 { handled } else { bare };
@@ -79,13 +83,13 @@ pub fn poll(task: &Task) -> Outcome<Vec<Finding>> {
         }
         Ok(())
     };
-    let receiver = || {
+    let receiver = |gate: &Gate| {
         let mut handlers = Handlers::new();
         let (handled, count) = (handlers.kind::<()>("handled"), Rc::new(Cell::new(0_u64)));
         handlers.kind::<()>("bare");
         let counted = count.clone();
         handlers.on(handled, move |_, _, ()| counted.set(counted.get() + 1));
-        let group = joining("poll", 2, 1).join(handlers)?;
+        let group = joining(&task, "poll", 2, 1).join(handlers)?;
         let clock = Clock::calibrated();
         let mut samples = [Vec::with_capacity(MANY), Vec::with_capacity(MANY)];
         let (begun, mut turn, warm_up) = (Instant::now(), 1, task.time.min(Duration::from_millis(1)));
@@ -103,7 +107,7 @@ pub fn poll(task: &Task) -> Outcome<Vec<Finding>> {
                 // As who takes all that waits does.
                 group.poll();
             } else {
-                take(&group, &gate, BURST)?;
+                take(&group, gate, BURST)?;
             }
             let spent = clock.ns(clock.read().wrapping_sub(before)) / BURST as f64;
             if begun.elapsed() > warm_up {
@@ -115,6 +119,6 @@ pub fn poll(task: &Task) -> Outcome<Vec<Finding>> {
         gate.open(OVER);
         Ok(samples.map(Summary::of_nanoseconds))
     };
-    let ((), [by_poll, by_receive]) = gate.both(task, sender, receiver)?;
+    let Some(((), [by_poll, by_receive])) = lab.both(sender, receiver)? else { return Ok(Vec::new()) };
     Ok(vec![Finding::times("poll-0", by_poll), Finding::times("poll-0-by-receive", by_receive)])
 }

@@ -1,13 +1,12 @@
 //! One that takes nothing, and whether two others notice: A (0) sends to B (1) all the time, while C (2) is stopped and D (3) has sent it more than any queue holds.
 
-use super::gate::{Gate, OVER};
 use super::{MANY, joining, well};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use upcall::message::{Group, Handlers, Kind};
 use upcall_bench::child::Outcome;
 use upcall_bench::messages::own::child::{Finding, Task};
+use upcall_bench::messages::own::lab::{Gate, Lab, OVER};
 use upcall_bench::stats::{Clock, Summary};
 
 /// Messages of a sample.
@@ -32,40 +31,40 @@ struct Member {
     block: Kind<[u8]>,
 }
 
-fn member(rank: usize) -> Outcome<Member> {
+fn member(task: &Task, rank: usize) -> Outcome<Member> {
     let mut handlers = Handlers::new();
     let (number, end, block) = (handlers.kind("number"), handlers.kind("end"), handlers.kind("block"));
-    Ok(Member { group: joining("stopped", 4, rank).join(handlers)?, number, end, block })
+    Ok(Member { group: joining(task, "stopped", 4, rank).join(handlers)?, number, end, block })
 }
 
-pub fn measure(task: &Task) -> Outcome<Vec<Finding>> {
-    let (gate, clock, sent) = (Gate::default(), Clock::calibrated(), AtomicU64::new(0));
-    let first = || {
+pub fn measure(lab: &mut Lab) -> Outcome<Vec<Finding>> {
+    let (task, clock) = (lab.task, Clock::calibrated());
+    let first = |gate: &Gate| {
         thread::scope(|scope| {
-            let filler = scope.spawn(|| gate.guard(|| fill(task.count << 20, &gate, &sent)));
-            let done = send(task.time, &gate);
+            let filler = scope.spawn(|| gate.guard(|| fill(&task, gate)));
+            let done = send(&task, gate);
             filler.join().unwrap_or_else(|_| Err("D panicked".into())).and(done)
         })
     };
-    let second = || {
+    let second = |gate: &Gate| {
         thread::scope(|scope| {
-            let stopped = scope.spawn(|| gate.guard(|| drain(&gate, &sent)));
-            let found = receive(&gate, &clock);
+            let stopped = scope.spawn(|| gate.guard(|| drain(&task, gate)));
+            let found = receive(&task, gate, &clock);
             stopped.join().unwrap_or_else(|_| Err("C panicked".into())).and(found)
         })
     };
-    let ((), [nothing, buffered]) = gate.both(task, first, second)?;
+    let Some(((), [nothing, buffered])) = lab.both(first, second)? else { return Ok(Vec::new()) };
     Ok(vec![Finding::times("stopped-nothing", nothing), Finding::times("stopped-buffered", buffered)])
 }
 
 /// A.
-fn send(time: Duration, gate: &Gate) -> Outcome<()> {
-    let Member { group, number, end, .. } = member(0)?;
+fn send(task: &Task, gate: &Gate) -> Outcome<()> {
+    let Member { group, number, end, .. } = member(task, 0)?;
     let mut next = 0;
     for turn in (0..=turn::LAST).step_by(2) {
         gate.rest(turn)?;
         let begun = Instant::now();
-        while begun.elapsed() < time {
+        while begun.elapsed() < task.time {
             for _ in 0..WINDOW {
                 group.send(1, number, &next)?;
                 next += 1;
@@ -78,8 +77,8 @@ fn send(time: Duration, gate: &Gate) -> Outcome<()> {
 }
 
 /// B. Nanoseconds of a message, without and with what is buffered for C.
-fn receive(gate: &Gate, clock: &Clock) -> Outcome<[Summary; 2]> {
-    let Member { group, number, end, .. } = member(1)?;
+fn receive(task: &Task, gate: &Gate, clock: &Clock) -> Outcome<[Summary; 2]> {
+    let Member { group, number, end, .. } = member(task, 1)?;
     let (mut samples, mut next) = ([Vec::with_capacity(MANY), Vec::with_capacity(MANY)], 0_u64);
     for turn in (0..=turn::LAST).step_by(2) {
         gate.rest(turn)?;
@@ -109,28 +108,30 @@ fn receive(gate: &Gate, clock: &Clock) -> Outcome<[Summary; 2]> {
     Ok(samples.map(Summary::of_nanoseconds))
 }
 
-/// D: so many bytes at least.
-fn fill(bytes: u64, gate: &Gate, sent: &AtomicU64) -> Outcome<()> {
-    let Member { group, block, .. } = member(3)?;
+/// D: so many mebibytes at least.
+fn fill(task: &Task, gate: &Gate) -> Outcome<()> {
+    let Member { group, block, .. } = member(task, 3)?;
     gate.rest(turn::FILL)?;
     let content = vec![7; BLOCK];
-    while group.buffered(2) < bytes {
+    let mut sent = 0;
+    while group.buffered(2) < task.count << 20 {
         group.send(2, block, &content)?;
-        sent.fetch_add(1, Ordering::Relaxed);
+        sent += 1;
     }
+    gate.say(sent);
     gate.open(turn::MEASURE_FULL);
     gate.rest(OVER).map(drop)
 }
 
 /// C: nothing, until all is measured.
-fn drain(gate: &Gate, sent: &AtomicU64) -> Outcome<()> {
-    let Member { group, .. } = member(2)?;
+fn drain(task: &Task, gate: &Gate) -> Outcome<()> {
+    let Member { group, .. } = member(task, 2)?;
     gate.rest(turn::DRAIN)?;
     let mut taken = 0;
     while group.receive(|message| (message.from(), message.size())).is_ok_and(|message| message == (3, BLOCK)) {
         taken += 1;
     }
-    let sent = sent.load(Ordering::Relaxed);
+    let sent = gate.said();
     if taken != sent {
         return Err(format!("C has taken {taken} messages where {sent} were sent").into());
     }

@@ -1,6 +1,5 @@
 //! From a send to the handler's first instruction (UDM, Table 4: receive by interrupt), by what the receiver's virtual processor is doing.
 
-use super::gate::{Gate, OVER};
 use super::{MANY, joining};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,16 +11,17 @@ use upcall::thread;
 use upcall_bench::child::Outcome;
 use upcall_bench::messages::own::case::Own;
 use upcall_bench::messages::own::child::{Finding, Task};
+use upcall_bench::messages::own::lab::{Gate, Lab, OVER};
 use upcall_bench::stats::{Clock, Summary};
 
 /// Half of a ping-pong by handlers, which run by upcall or by polling.
-pub fn ping_pong(task: &Task, by_upcall: bool) -> Outcome<Vec<Finding>> {
-    let (gate, clock) = (Gate::default(), Clock::calibrated());
-    let side = |rank: usize| {
-        let body = || player(rank, task.time, by_upcall, &clock, &gate);
+pub fn ping_pong(lab: &mut Lab, by_upcall: bool) -> Outcome<Vec<Finding>> {
+    let (task, clock) = (lab.task, Clock::calibrated());
+    let side = |rank: usize, gate: &Gate| {
+        let body = || player(rank, &task, by_upcall, &clock, gate);
         if by_upcall { on_a_processor(task.cpus[rank], Pacing::Poll, body) } else { body() }
     };
-    let (trips, _) = gate.both(task, || side(0), || side(1))?;
+    let Some((trips, _)) = lab.both(|gate| side(0, gate), |gate| side(1, gate))? else { return Ok(Vec::new()) };
     let halves = trips.iter().map(|&ticks| clock.ns(ticks) / 2.0).collect();
     Ok(vec![Finding::times(task.case.name(), Summary::of_nanoseconds(halves))])
 }
@@ -32,7 +32,7 @@ fn on_a_processor<T>(cpu: usize, pacing: Pacing, body: impl FnOnce() -> Outcome<
 }
 
 /// One of two. Ticks from before each of its sends to its handler, if it is the first.
-fn player(rank: usize, time: Duration, by_upcall: bool, clock: &Clock, gate: &Gate) -> Outcome<Vec<u64>> {
+fn player(rank: usize, task: &Task, by_upcall: bool, clock: &Clock, gate: &Gate) -> Outcome<Vec<u64>> {
     let mut handlers = Handlers::new();
     let (ball, stop) = (handlers.kind::<()>("ball"), handlers.kind::<()>("stop"));
     let (tell, ended) = thread::mpsc::channel();
@@ -40,7 +40,7 @@ fn player(rank: usize, time: Duration, by_upcall: bool, clock: &Clock, gate: &Ga
     let trips = Rc::new(RefCell::new(Vec::with_capacity(MANY)));
     let begun = Rc::new(Cell::new(0));
     let (clock, ours, since, done, told) = (*clock, trips.clone(), begun.clone(), over.clone(), tell.clone());
-    let start = Instant::now();
+    let (start, time) = (Instant::now(), task.time);
     handlers.on(ball, move |group, from, ()| {
         if rank == 0 {
             let now = clock.read();
@@ -60,7 +60,7 @@ fn player(rank: usize, time: Duration, by_upcall: bool, clock: &Clock, gate: &Ga
         done.set(true);
         tell.send(()).unwrap();
     });
-    let group = joining(if by_upcall { "idle" } else { "polled" }, 2, rank).upcalls(by_upcall).join(handlers)?;
+    let group = joining(task, if by_upcall { "idle" } else { "polled" }, 2, rank).upcalls(by_upcall).join(handlers)?;
     if rank == 0 {
         begun.set(clock.read());
         group.send(1, ball, &())?;
@@ -81,11 +81,11 @@ fn player(rank: usize, time: Duration, by_upcall: bool, clock: &Clock, gate: &Ga
 }
 
 /// What the receiver does, by the clock's value in the message.
-pub fn one_way(task: &Task) -> Outcome<Vec<Finding>> {
-    let (gate, clock) = (Arc::new(Gate::default()), Clock::calibrated());
+pub fn one_way(lab: &mut Lab) -> Outcome<Vec<Finding>> {
+    let (task, clock) = (lab.task, Clock::calibrated());
     let pacing = if task.case == Own::Asleep { Pacing::Sleep } else { Pacing::Poll };
-    let receiver = || on_a_processor(task.cpus[1], pacing, || receiver(task.case, &clock, &gate));
-    let ((), ways) = gate.both(task, || sender(task, &clock, &gate), receiver)?;
+    let receiver = |gate: &Gate| on_a_processor(task.cpus[1], pacing, || receiver(&task, &clock, gate));
+    let Some(((), ways)) = lab.both(|gate| sender(&task, &clock, gate), receiver)? else { return Ok(Vec::new()) };
     let ways = ways.iter().map(|&ticks| clock.ns(ticks)).collect();
     Ok(vec![Finding::times(task.case.name(), Summary::of_nanoseconds(ways))])
 }
@@ -94,7 +94,7 @@ pub fn one_way(task: &Task) -> Outcome<Vec<Finding>> {
 fn sender(task: &Task, clock: &Clock, gate: &Gate) -> Outcome<()> {
     let mut handlers = Handlers::new();
     let (at, stop) = (handlers.kind::<u64>("at"), handlers.kind::<()>("stop"));
-    let group = joining(task.case.name(), 2, 0).join(handlers)?;
+    let group = joining(task, task.case.name(), 2, 0).join(handlers)?;
     // One that has nothing to do is asleep by then.
     let least = if task.case == Own::Asleep { 100_000.0 } else { 2_000.0 };
     let (begun, mut sent, mut random) = (Instant::now(), 0, 1_u64);
@@ -113,7 +113,7 @@ fn sender(task: &Task, clock: &Clock, gate: &Gate) -> Outcome<()> {
 }
 
 /// Ticks of each message on its way.
-fn receiver(case: Own, clock: &Clock, gate: &Arc<Gate>) -> Outcome<Vec<u64>> {
+fn receiver(task: &Task, clock: &Clock, gate: &Gate) -> Outcome<Vec<u64>> {
     let mut handlers = Handlers::new();
     let (at, stop) = (handlers.kind::<u64>("at"), handlers.kind::<()>("stop"));
     let ways = Rc::new(RefCell::new(Vec::with_capacity(MANY)));
@@ -129,7 +129,7 @@ fn receiver(case: Own, clock: &Clock, gate: &Arc<Gate>) -> Outcome<Vec<u64>> {
         told.store(true, Ordering::Relaxed);
         tell.send(()).unwrap();
     });
-    let _group = joining(case.name(), 2, 1).join(handlers)?;
+    let _group = joining(task, task.case.name(), 2, 1).join(handlers)?;
     let yielding = || {
         let over = over.clone();
         thread::spawn(move || {
@@ -138,8 +138,8 @@ fn receiver(case: Own, clock: &Clock, gate: &Arc<Gate>) -> Outcome<Vec<u64>> {
             }
         })
     };
-    let busy: Vec<_> = (0..if case == Own::Busy { 3 } else { 0 }).map(|_| yielding()).collect();
-    while case == Own::Computing && !over.load(Ordering::Relaxed) {
+    let busy: Vec<_> = (0..if task.case == Own::Busy { 3 } else { 0 }).map(|_| yielding()).collect();
+    while task.case == Own::Computing && !over.load(Ordering::Relaxed) {
         gate.check()?;
         let since = clock.read();
         while clock.ns(clock.read().wrapping_sub(since)) < 1000.0 {
