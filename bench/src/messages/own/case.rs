@@ -7,12 +7,14 @@ use crate::error::RunError;
 /// What is measured together, by one child, in one turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Own {
-    /// An atomic section, begun and ended, while nothing waits: where 1 other member has sent something before, and 7 (`section-1`, `section-7`).
+    /// An atomic section, begun and ended, while nothing waits: where 1 other member has sent something before, and 7 (`section-1`, `section-7`); and the look whether something waits by itself
+    /// (`available-1`, `available-7`). On a virtual processor, where handlers run by themselves.
     Section,
     /// The receiver's time for a message without payload and a handler that counts, by `poll` (`poll-0`) and by `receive` (`poll-0-by-receive`): bursts that wait in the queue, of the one and of the other in turn.
     Poll,
     /// What a message without payload and one of 4 words take of both sides' own time, where none is buffered (`direct-0`, `direct-4`) and where all are (`buffered-0`, `buffered-4`); and the two parts (`…-sender`, `…-receiver`). Bursts, as in
-    /// the cases `send-N`. A sample is the mean over as many messages as fill a segment, so that each has its share of new pages, and of a segment mapped on both sides and given back.
+    /// the cases `send-N`. A sample is the mean over as many messages as fill a segment, so that each has its share of new pages, and of a segment mapped on both sides and given back;
+    /// but for bursts of more than 0.3 ms, in which the one who worked had lost its processor.
     Buffered,
     /// A diversion, above what a direct message takes: the send that maps a segment (`divert`), the take that follows it there (`divert-take`), the send that goes home (`divert-home`), the take that follows it back and gives the segment's
     /// memory to the machine (`divert-leave`), and the sum (`divert-and-back`).
@@ -50,7 +52,7 @@ impl Own {
         Own::Once,
     ];
 
-    /// The name on the command line. Names of records begin with it, but for `direct-…`.
+    /// The name on the command line. Names of records begin with it, but for `direct-…` and `available-…`.
     pub fn name(self) -> &'static str {
         match self {
             Own::Section => "section",

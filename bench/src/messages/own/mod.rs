@@ -68,7 +68,7 @@ impl Amounts {
     fn task(&self, case: Own, cpus: [usize; 2]) -> Task {
         let (time, count) = match case {
             // A window of it is a segment full of messages.
-            Own::Buffered => (self.time * 2, 0),
+            Own::Buffered => (self.time * 4, 0),
             Own::Stopped => (self.time * 2, self.buffered),
             Own::Once => (self.time, self.messages),
             _ => (self.time, 0),

@@ -8,9 +8,6 @@ use upcall_bench::messages::own::child::Finding;
 use upcall_bench::messages::own::lab::{Gate, Lab, OVER};
 use upcall_bench::stats::{Clock, Summary};
 
-/// Bytes of the messages by which the queue is filled.
-const BLOCK: usize = 8000;
-
 /// So short that it is over when a sender looks for the second time, and not so short that every message is buffered.
 const TIMEOUT: Duration = Duration::from_nanos(1);
 
@@ -21,7 +18,7 @@ pub fn measure(lab: &mut Lab) -> Outcome<Vec<Finding>> {
     let (task, clock) = (lab.task, Clock::calibrated());
     let sender = |gate: &Gate| {
         let mut handlers = Handlers::new();
-        let (null, block) = (handlers.kind::<()>("null"), handlers.kind::<[u8]>("block"));
+        let null = handlers.kind::<()>("null");
         let group = joining(&task, "divert", 2, 0).timeout(Some(TIMEOUT)).join(handlers)?;
         let timed = || {
             let before = clock.read();
@@ -30,17 +27,15 @@ pub fn measure(lab: &mut Lab) -> Outcome<Vec<Finding>> {
         };
         timed()?;
         gate.wait(1)?;
-        let (filling, mut samples, begun) = (vec![7; BLOCK], Vec::with_capacity(MANY), Instant::now());
+        let (mut samples, begun) = (Vec::with_capacity(MANY), Instant::now());
         let mut turn = 1;
         while samples.len() < 3 || begun.elapsed() < task.time {
             let direct = timed()?;
             gate.open(turn + 1);
             gate.wait(turn + 2)?;
             let mut filled = 0;
-            while fits(group.try_send(1, block, &filling))? {
-                filled += 1;
-            }
-            while fits(group.try_send(1, null, &()))? {
+            // From its first refusal on, the timeout is over.
+            while fits(group.try_send(1, null, &()))? && group.buffered(1) == 0 {
                 filled += 1;
             }
             if group.buffered(1) > 0 {
@@ -68,7 +63,6 @@ pub fn measure(lab: &mut Lab) -> Outcome<Vec<Finding>> {
     let receiver = |gate: &Gate| {
         let mut handlers = Handlers::new();
         handlers.kind::<()>("null");
-        handlers.kind::<[u8]>("block");
         let group = joining(&task, "divert", 2, 1).join(handlers)?;
         take(&group, gate, 1)?;
         gate.open(1);

@@ -44,6 +44,11 @@ fn joining(task: &Task, name: &str, size: usize, rank: usize) -> Joining {
     Joining::new(&name, size).rank(rank).pacing(Pacing::Poll).within(Duration::from_secs(10))
 }
 
+/// Runs this on a virtual processor, on that processor.
+fn on_a_processor<T>(cpu: usize, pacing: Pacing, body: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+    upcall::thread::processors(1, pacing)?.pin([cpu]).run(body)?
+}
+
 /// Takes messages without payload until so many are there, and looks once more, as who takes all that waits does.
 #[inline(always)]
 fn take(group: &Group, gate: &Gate, messages: u64) -> Outcome<()> {

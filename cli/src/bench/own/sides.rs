@@ -1,12 +1,12 @@
 //! What one side pays: a section while nothing waits (UDM's `beginatom` and `endatom`), and polling with handlers.
 
-use super::{BURST, MANY, joining, take, well};
+use super::{BURST, MANY, joining, on_a_processor, take, well};
 use std::cell::Cell;
 use std::hint::black_box;
 use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
-use upcall::message::Handlers;
+use upcall::message::{Handlers, Pacing};
 use upcall_bench::child::Outcome;
 use upcall_bench::messages::own::child::Finding;
 use upcall_bench::messages::own::lab::{Gate, Lab, OVER};
@@ -19,13 +19,18 @@ pub fn section(lab: &mut Lab) -> Outcome<Vec<Finding>> {
     let mut findings = Vec::new();
     for others in [1, 7] {
         let found = section_beside(others, lab)?;
-        findings.extend(found.map(|found| Finding::times(&format!("section-{others}"), found)));
+        let names = ["section", "available"].map(|what| format!("{what}-{others}"));
+        findings.extend(
+            found
+                .into_iter()
+                .flat_map(|found| names.iter().zip(found).map(|(name, found)| Finding::times(name, found)).collect::<Vec<_>>()),
+        );
     }
     Ok(findings)
 }
 
-/// The time of a section where so many others have sent something before.
-fn section_beside(others: usize, lab: &mut Lab) -> Outcome<Option<Summary>> {
+/// The time of a section, and of a look whether something waits, which is the most of it, where so many others have sent something before.
+fn section_beside(others: usize, lab: &mut Lab) -> Outcome<Option<[Summary; 2]>> {
     let task = lab.task;
     let name = format!("section-{others}");
     let own = |gate: &Gate| {
@@ -34,9 +39,9 @@ fn section_beside(others: usize, lab: &mut Lab) -> Outcome<Option<Summary>> {
         let group = joining(&task, &name, others + 1, 0).join(handlers)?;
         take(&group, gate, others as u64)?;
         let clock = Clock::calibrated();
-        let mut samples = Vec::with_capacity(MANY);
+        let mut samples = [Vec::with_capacity(MANY), Vec::with_capacity(MANY)];
         let begun = Instant::now();
-        while samples.is_empty() || begun.elapsed() < task.time {
+        while samples[1].is_empty() || begun.elapsed() < task.time {
             let before = clock.read();
             for _ in 0..SECTIONS {
                 let section = group.atomic();
@@ -44,11 +49,20 @@ fn section_beside(others: usize, lab: &mut Lab) -> Outcome<Option<Summary>> {
                 black_box(&group);
                 drop(section);
             }
-            samples.push(clock.ns(clock.read().wrapping_sub(before)) / f64::from(SECTIONS));
+            let between = clock.read();
+            for _ in 0..SECTIONS {
+                black_box(black_box(&group).available());
+            }
+            let after = clock.read();
+            for (samples, ticks) in samples.iter_mut().zip([between.wrapping_sub(before), after.wrapping_sub(between)]) {
+                samples.push(clock.ns(ticks) / f64::from(SECTIONS));
+            }
         }
         gate.open(OVER);
-        Ok(Summary::of_nanoseconds(samples))
+        Ok(samples.map(Summary::of_nanoseconds))
     };
+    // Where handlers run by themselves: elsewhere nobody needs a section.
+    let own = |gate: &Gate| on_a_processor(task.cpus[0], Pacing::Poll, || own(gate));
     let other = |rank, gate: &Gate| {
         let mut handlers = Handlers::new();
         let once = handlers.kind::<()>("once");
@@ -60,8 +74,8 @@ fn section_beside(others: usize, lab: &mut Lab) -> Outcome<Option<Summary>> {
         thread::scope(|scope| {
             let other = &other;
             let threads: Vec<_> = (2..=others).map(|rank| scope.spawn(move || gate.guard(|| other(rank, gate)))).collect();
-            let ended = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("a member panicked".into())));
-            other(1, gate).and_then(|_| ended.map(|ended| ended.map(drop)).collect::<Outcome<()>>())
+            let mut ended = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("a member panicked".into())));
+            other(1, gate).and_then(|_| ended.try_for_each(|ended| ended.map(drop)))
         })
     };
     Ok(lab.both(own, rest)?.map(|(found, ())| found))

@@ -1,6 +1,6 @@
 //! From a send to the handler's first instruction (UDM, Table 4: receive by interrupt), by what the receiver's virtual processor is doing.
 
-use super::{MANY, joining};
+use super::{MANY, joining, on_a_processor};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,11 +24,6 @@ pub fn ping_pong(lab: &mut Lab, by_upcall: bool) -> Outcome<Vec<Finding>> {
     let Some((trips, _)) = lab.both(|gate| side(0, gate), |gate| side(1, gate))? else { return Ok(Vec::new()) };
     let halves = trips.iter().map(|&ticks| clock.ns(ticks) / 2.0).collect();
     Ok(vec![Finding::times(task.case.name(), Summary::of_nanoseconds(halves))])
-}
-
-/// A virtual processor on that processor.
-fn on_a_processor<T>(cpu: usize, pacing: Pacing, body: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
-    thread::processors(1, pacing)?.pin([cpu]).run(body)?
 }
 
 /// One of two. Ticks from before each of its sends to its handler, if it is the first.
