@@ -112,7 +112,7 @@ struct Tester {
     out: bool,
 }
 
-/// Runs the suite, shows progress on standard error, prints tables on standard output and writes the records where `options` say. Takes about half a minute, and a quarter more for each peer;
+/// Runs the suite, shows progress on standard error, prints tables on standard output and writes the records where `options` say. Takes about a minute, of which half is ours alone, and a quarter more for each peer;
 /// busies two processors meanwhile. Leaves no process and no file behind.
 ///
 /// # Errors

@@ -18,13 +18,10 @@ const SECTIONS: u32 = 256;
 pub fn section(lab: &mut Lab) -> Outcome<Vec<Finding>> {
     let mut findings = Vec::new();
     for others in [1, 7] {
-        let found = section_beside(others, lab)?;
-        let names = ["section", "available"].map(|what| format!("{what}-{others}"));
-        findings.extend(
-            found
-                .into_iter()
-                .flat_map(|found| names.iter().zip(found).map(|(name, found)| Finding::times(name, found)).collect::<Vec<_>>()),
-        );
+        if let Some([section, look]) = section_beside(others, lab)? {
+            findings.push(Finding::times(&format!("section-{others}"), section));
+            findings.push(Finding::times(&format!("available-{others}"), look));
+        }
     }
     Ok(findings)
 }
