@@ -60,6 +60,9 @@ fn main() -> ExitCode {
     if args.first().is_some_and(|first| first == "bench-messages") {
         return bench::messages_child(args.into_iter().skip(1));
     }
+    if args.first().is_some_and(|first| first == "bench-own-messages") {
+        return bench::own_messages_child(args.into_iter().skip(1));
+    }
     let done = match Args::parse().command {
         Command::Ls(args) => ls::run(&args),
         Command::Stat(args) => stat::run(&args),

@@ -325,12 +325,51 @@ fn messages_are_measured() {
             want(case, "two-cores");
         }
     }
+    for case in of_ours_alone().into_iter().take(if two { usize::MAX } else { 0 }) {
+        let waits = if case == "upcall-asleep" { "parked" } else { "polling" };
+        wanted.insert([&case, "upcall", "two-cores", waits].map(String::from));
+    }
     let records = records("messages", &said);
     assert_eq!(records.keys().cloned().collect::<BTreeSet<_>>(), wanted);
     assert!(
         records.values().all(|record| record["line_ns"].is_null() != two),
         "the line is probed where there are two processors"
     );
+    let once = &records[&["exactly-once", "upcall", "two-cores", "polling"].map(String::from)];
+    assert_eq!(once["samples"], 100_000);
+}
+
+/// The cases of the second part of the suite `messages`.
+fn of_ours_alone() -> Vec<String> {
+    let of = |case: &str, parts: &[&str]| parts.iter().map(|part| format!("{case}{part}")).collect::<Vec<_>>();
+    let sides = ["", "-sender", "-receiver"];
+    [
+        of("section", &["-1", "-7"]),
+        of("available", &["-1", "-7"]),
+        of("poll-0", &["", "-by-receive"]),
+        ["direct-0", "direct-4", "buffered-0", "buffered-4"].iter().flat_map(|case| of(case, &sides)).collect(),
+        of("divert", &["", "-take", "-home", "-leave", "-and-back"]),
+        of("stopped", &["-nothing", "-buffered"]),
+        of("upcall", &["-polled", "-idle", "-asleep", "-busy", "-computing"]),
+        of("exactly-once", &["", "-diverted", "-diversions"]),
+    ]
+    .concat()
+}
+
+#[test]
+fn ours_alone_is_told_in_a_table() {
+    let (done, said, errors) =
+        calls("messages", &["--quick", "--case", "section", "--case", "exactly-once", "--messages", "30000"]);
+    assert!(done, "{said}{errors}");
+    if std::thread::available_parallelism().is_ok_and(|count| count.get() > 1) {
+        assert!(said.contains("upcall alone, two-cores") && said.contains("atomic section") && said.contains("≤ 2.0"), "{said}");
+        assert!(
+            said.contains("diverted") && !said.contains("words (medians)") && errors.contains("ours alone, round 2"),
+            "{said}{errors}"
+        );
+    }
+    let (done, _, errors) = calls("messages", &["--quick", "--peers", "none", "--system", "limit", "--case", "section"]);
+    assert!(!done && errors.contains("nothing to measure"), "{errors}");
 }
 
 #[test]

@@ -10,6 +10,8 @@
 //!
 //! One turn of a system is one pair of processes, which are measured in all cases, so that what is compared of one system happens within half a second. All systems take turns, round by round, and the cache line is probed
 //! between turns. What counts are medians over the rounds. If the host moves the processors meanwhile, only turns of one placement count where two processors are compared.
+//!
+//! A second part measures what only ours has ([`own`]).
 
 pub mod case;
 pub mod child;
@@ -17,6 +19,7 @@ pub mod contender;
 mod driver;
 mod floor;
 mod options;
+pub mod own;
 mod pair;
 mod programs;
 #[allow(unsafe_code)]
@@ -31,7 +34,8 @@ use self::case::Case;
 use self::child::Entry;
 use self::contender::{Contender, LIMIT, OURS};
 pub use self::options::{Only, Options, Peers};
-use self::pair::{Found, Pair, Spec};
+pub use self::pair::Found;
+use self::pair::{Pair, Spec};
 use self::programs::Programs;
 use crate::case::Placement;
 pub use crate::error::RunError;
@@ -51,11 +55,16 @@ use crate::stats::Summary;
 /// The systems of this crate, for the table of the program that runs the benchmark (see [`child::child_main`]).
 pub const SYSTEMS: [Entry; 1] = [Entry::of::<floor::Floor>()];
 
+/// The share of the first part in the time of a run that has both, in percent, about.
+const FIRST: u32 = 60;
+
 /// What was found.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
     /// One record for each case, system and placement.
     pub records: Vec<Record>,
+    /// Those of them that are of the second part.
+    pub own: Vec<Record>,
     /// What receivers cost while nothing is sent.
     pub idle: Vec<Idle>,
     /// What a reader of the numbers should know.
@@ -103,7 +112,7 @@ struct Tester {
     out: bool,
 }
 
-/// Runs the suite, shows progress on standard error, prints tables on standard output and writes the records where `options` say. Takes about half a minute, and a quarter more for each peer;
+/// Runs the suite, shows progress on standard error, prints tables on standard output and writes the records where `options` say. Takes about a minute, of which half is ours alone, and a quarter more for each peer;
 /// busies two processors meanwhile. Leaves no process and no file behind.
 ///
 /// # Errors
@@ -111,13 +120,14 @@ struct Tester {
 pub fn run(options: &Options) -> Result<Report, RunError> {
     options.only.check()?;
     let cpus = Cpus::allowed().map_err(RunError::System)?;
-    let wanted = |contender: &Contender| options.only.system(contender.name);
+    let wanted = |contender: &Contender| options.only.system(contender.name) && options.only.with_contenders();
     let all = [&[LIMIT][..], &OURS, &options.peers.meant()].concat();
     let mut contenders: Vec<Contender> = all.into_iter().filter(wanted).collect();
     let programs = Programs::of(&mut contenders, &options.exe);
     let interrupted = Interrupted::watch().map_err(RunError::System)?;
     let scratch = Scratch::make()?;
     let note = busy();
+    let own = options.only.own();
     let mut runner = Runner {
         cpus,
         programs: &programs,
@@ -127,12 +137,14 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
         report: Report { notes: programs.notes.clone(), failures: programs.failures.clone(), ..Report::default() },
         line_ns: line::round_trip_ns(&cpus),
         pairs: 0,
+        first: if own.is_empty() { 100 } else { FIRST },
         progress: Progress::new(),
     };
     if options.only.with_idle() {
         runner.idle(&contenders)?;
     }
     runner.suite(&contenders, &options.only)?;
+    runner.own(options, &own, if runner.report.records.is_empty() { 0 } else { FIRST })?;
     runner.progress.clear();
     let mut report = runner.report;
     if report.records.is_empty() && report.failures.is_empty() && report.notes.is_empty() {
@@ -157,6 +169,8 @@ struct Runner<'a> {
     /// The latest probe.
     line_ns: f64,
     pairs: u32,
+    /// How much of the run is the first part, in percent.
+    first: u32,
     progress: Progress,
 }
 
@@ -174,7 +188,7 @@ impl<'a> Runner<'a> {
             testers.extend(contenders.iter().map(tester));
         }
         for round in 0..self.plan.rounds {
-            self.progress.percent = (100 * round / self.plan.rounds) as u32;
+            self.progress.percent = self.first * round as u32 / self.plan.rounds as u32;
             for tester in testers.iter_mut().filter(|tester| !tester.out) {
                 let name = format!("{}, {}", tester.contender.name, tester.placement);
                 self.progress.say(&format!("round {} of {}", round + 1, self.plan.rounds), &name);
@@ -242,27 +256,31 @@ impl<'a> Runner<'a> {
         Pair::start(&Spec { exe, contender, placement, cpus: (sender, receiver), dir }, self.interrupted)
     }
 
-    /// Leaves the turns that may be compared, where two processors are, if the host moved them meanwhile; says so in the report.
+    /// Leaves the turns that may be compared, where two processors are.
     fn leave_like(&mut self, testers: &mut [Tester]) {
         let two = |tester: &&mut Tester| tester.placement == Placement::TwoCores;
         let probes: Vec<Vec<_>> =
             testers.iter_mut().filter(two).map(|tester| tester.turns.iter().map(|turn| turn.lines).collect()).collect();
-        let like = Like::of(&probes);
+        let like = self.like("two-cores", &probes);
+        testers.iter_mut().filter(two).for_each(|tester| tester.turns.retain(|turn| like.has(turn.lines)));
+    }
+
+    /// Which turns of `what` may be compared, by their probes, if the host moved the processors meanwhile; says so in the report.
+    fn like(&mut self, what: &str, probes: &[Vec<(f64, f64)>]) -> Like {
+        let like = Like::of(probes);
         let all = probes.iter().flatten().count();
         let (least, most) = Like::span(probes.iter().flatten());
-        testers.iter_mut().filter(two).for_each(|tester| tester.turns.retain(|turn| like.has(turn.lines)));
         let left: Vec<_> = probes.iter().flatten().filter(|lines| like.has(**lines)).collect();
         if left.len() < all {
             let (from, to) = Like::span(left.iter().copied());
             self.report.notes.push(format!(
-                "two-cores: the line took {least:.0} to {most:.0} ns; only the {} of {all} turns beside {from:.0} to {to:.0} ns count",
+                "{what}: the line took {least:.0} to {most:.0} ns; only the {} of {all} turns beside {from:.0} to {to:.0} ns count",
                 left.len()
             ));
         } else if like.moved() {
-            self.report
-                .notes
-                .push(format!("two-cores: the line took {least:.0} to {most:.0} ns, and not like turns are compared"));
+            self.report.notes.push(format!("{what}: the line took {least:.0} to {most:.0} ns, and not like turns are compared"));
         }
+        like
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::case::Case;
 use super::contender::{Contender, LIMIT, OURS, PEERS};
+use super::own::case::Own;
 use crate::case::Placement;
 use crate::error::RunError;
 use crate::peers;
@@ -22,6 +23,8 @@ pub struct Options {
     pub json: Option<PathBuf>,
     /// Less time: for trying out, not for numbers.
     pub quick: bool,
+    /// Messages of the case `exactly-once`, where it is not to be as many as usual.
+    pub messages: Option<u64>,
     /// A part of the suite.
     pub only: Only,
 }
@@ -51,6 +54,19 @@ impl Only {
         Case::all().filter(|case| case.is_for(placement)).filter(wished).collect()
     }
 
+    /// The cases of ours alone.
+    pub(super) fn own(&self) -> Vec<Own> {
+        let two = self.placements.is_empty() || self.placements.contains(&Placement::TwoCores);
+        let ours = two && OURS.iter().any(|ours| self.system(ours.name));
+        let wished = |case: &Own| ours && (self.cases.is_empty() || self.cases.iter().any(|name| name == case.name()));
+        Own::ALL.into_iter().filter(wished).collect()
+    }
+
+    /// Whether there is anything to do for those who take part: cases of ours alone need nobody else.
+    pub(super) fn with_contenders(&self) -> bool {
+        self.cases.is_empty() || self.cases.iter().any(|name| Case::all().any(|case| case.name() == *name))
+    }
+
     /// Whether receivers at rest are measured, too.
     pub(super) fn with_idle(&self) -> bool {
         self.cases.is_empty() && self.placements.is_empty()
@@ -60,7 +76,8 @@ impl Only {
     /// A name of a case or a system that is none.
     pub(super) fn check(&self) -> Result<(), RunError> {
         let systems = [LIMIT].iter().chain(&OURS).chain(&PEERS).map(|contender| contender.name.to_owned());
-        RunError::unless_known("case", &self.cases, Case::all().map(Case::name).collect())?;
+        let known = Case::all().map(Case::name).chain(Own::ALL.map(|own| own.name().to_owned())).collect();
+        RunError::unless_known("case", &self.cases, known)?;
         RunError::unless_known("system", &self.systems, systems.collect())
     }
 }
@@ -85,7 +102,12 @@ mod tests {
         assert_eq!(only.cases(Placement::TwoCores), [Case::Send(0), Case::OneWay(8)]);
         assert_eq!(only.cases(Placement::OneCore), [Case::OneWay(8)]);
         assert!(!only.with_idle() && Only::default().with_idle());
+        assert!(only.own().is_empty() && Only::default().own() == Own::ALL);
+        let only = Only { cases: vec!["stopped".into()], systems: vec!["upcall".into()], ..Only::default() };
+        assert_eq!((only.own(), only.cases(Placement::TwoCores).len()), (vec![Own::Stopped], 0));
+        assert!(Only { systems: vec!["limit".into()], ..only }.own().is_empty());
         let only = Only { placements: vec![Placement::OneCore], ..Only::default() };
         assert_eq!((only.cases(Placement::TwoCores).len(), only.cases(Placement::OneCore).len()), (0, 4));
+        assert!(only.own().is_empty());
     }
 }

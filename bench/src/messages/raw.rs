@@ -4,7 +4,7 @@
 //! As in [`crate::raw`], nothing here defends against a hostile peer, and nothing but the floor may use it.
 //!
 //! ```text
-//! 0        the gate
+//! 0        the gate; more words, a line each
 //! 4 KiB    words from sender to receiver, 64 KiB; then a line with how many of them were disposed of
 //! then     the same from receiver to sender
 //! ```
@@ -100,6 +100,13 @@ impl Gate {
     /// When it is not there.
     pub fn open(path: &Path) -> io::Result<Gate> {
         Ok(Gate(Memory::open(path)?))
+    }
+
+    /// A word that has one of the lines for itself which are before the queues.
+    #[inline]
+    pub fn line(&self, which: usize) -> &AtomicU64 {
+        assert!(which < FIRST / LINE);
+        self.0.word(which * LINE)
     }
 
     /// Sets it, after all that was done before.

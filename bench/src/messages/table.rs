@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use super::Report;
 use super::case::{BYTES, Case, WORDS};
 use super::contender::OURS;
+use super::own;
 use crate::case::Placement::{self, OneCore, TwoCores};
 use crate::record::Record;
 use crate::table::{BOLD, DIM, GREEN, Paint, RED, remarks, thousands};
@@ -25,6 +26,7 @@ pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<
     }
     idle(report, out, &paint)?;
     aims(&found, out, &paint)?;
+    own::table::print(&report.own, out, &paint)?;
     writeln!(out)?;
     remarks(out, &paint, &report.notes, &report.failures)
 }
@@ -232,7 +234,8 @@ mod tests {
             record(Case::Rate, "ucx-am", TwoCores, 80.0),
         ]);
         let idle = vec![Idle { system: ours, cpu_ns_per_s: 5_000.0, memory_kib: (10, 20) }];
-        let report = Report { records, idle, notes: vec!["a note".into()], failures: vec!["something".into()] };
+        let report =
+            Report { records, idle, notes: vec!["a note".into()], failures: vec!["something".into()], ..Report::default() };
         let mut out = Vec::new();
         print(&report, &mut out, false).unwrap();
         let text = String::from_utf8(out).unwrap();

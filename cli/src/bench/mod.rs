@@ -1,6 +1,7 @@
 //! `upcall bench`, and Upcall itself as one of the systems that the harness runs.
 
 mod messages;
+mod own;
 mod parts;
 mod plot;
 mod rpc;
@@ -52,9 +53,13 @@ pub enum Suite {
     /// Messages between two processes (UDM's Table 4): what one costs its sender and its receiver, how long it is on its way, and how many go over in a second.
     ///
     /// The cases are send-0 to send-16, by words of payload, and send-0-polled, while the receiver looks; receive-0; one-way-0 to one-way-10000, by bytes; and rate-8. The peers are ucx-am, ucx-tag, openmpi and iceoryx2.
+    ///
+    /// Of ours alone: section and poll-0; buffered, beside direct messages; divert, and the way back; stopped: what others notice of a receiver with 1 GiB buffered for it; from a send to the handler by polling (upcall-polled) and by
+    /// upcall (upcall-idle, upcall-asleep, upcall-busy, upcall-computing); and exactly-once, a check of order and loss by as many messages as --messages says.
     #[command(
         after_help = "Examples:\n  upcall bench messages --peers none\n  upcall bench messages --peers ucx-am,iceoryx2 --json messages.json\n  \
-        upcall bench messages --peers all --case one-way-0 --placement two-cores\n  upcall bench messages --peers none --system upcall --case send-0 --quick"
+        upcall bench messages --peers all --case one-way-0 --placement two-cores\n  upcall bench messages --peers none --system upcall --case send-0 --quick\n  \
+        upcall bench messages --peers none --case section --case buffered --case divert\n  upcall bench messages --peers none --case exactly-once --messages 1000000000"
     )]
     Messages(MessagesArgs),
 }
@@ -152,7 +157,10 @@ pub struct MessagesArgs {
     /// Only this system; may be repeated.
     #[arg(long = "system", value_name = "NAME")]
     systems: Vec<String>,
-    /// Only this case, for example `send-0` or `rate-8`; may be repeated.
+    /// Messages of the case `exactly-once`: 10 million where nothing is said, and 100 000 with --quick.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    messages: Option<u64>,
+    /// Only this case, for example `send-0` or `upcall-idle`; may be repeated.
     #[arg(long = "case", value_name = "NAME")]
     cases: Vec<String>,
     /// Only this placement: `two-cores` or `one-core`.
@@ -230,6 +238,7 @@ fn run_messages(args: MessagesArgs) -> Failures {
         peers: args.peers,
         json: args.common.json,
         quick: args.common.quick,
+        messages: args.messages,
         only: messages::Only { systems: args.systems, cases: args.cases, placements: args.placements },
     };
     Ok(messages::run(&options)?.failures)
@@ -271,4 +280,9 @@ pub fn messages_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut systems = SYSTEMS.to_vec();
     systems.push(child::Entry::of::<messages::Messages>());
     child::child_main(args, &systems)
+}
+
+/// A child of the suite `messages` for a case of ours alone.
+pub fn own_messages_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    upcall_bench::messages::own::child::child_main(args, own::measure)
 }

@@ -1,0 +1,105 @@
+//! What is measured of ours alone: sections, polling, upcalls, and what becomes of messages that are not taken.
+
+use std::fmt;
+
+use crate::error::RunError;
+
+/// What is measured together, by one child, in one turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Own {
+    /// An atomic section, begun and ended, while nothing waits: where 1 other member has sent something before, and 7 (`section-1`, `section-7`); and the look whether something waits by itself
+    /// (`available-1`, `available-7`). On a virtual processor, where handlers run by themselves.
+    Section,
+    /// The receiver's time for a message without payload and a handler that counts, by `poll` (`poll-0`) and by `receive` (`poll-0-by-receive`): bursts that wait in the queue, of the one and of the other in turn.
+    Poll,
+    /// What a message without payload and one of 4 words take of both sides' own time, where none is buffered (`direct-0`, `direct-4`) and where all are (`buffered-0`, `buffered-4`); and the two parts (`…-sender`, `…-receiver`). Bursts, as in
+    /// the cases `send-N`. A sample is the mean over as many messages as fill a segment, so that each has its share of new pages, and of a segment mapped on both sides and given back;
+    /// but for bursts of more than 0.3 ms, in which the one who worked had lost its processor.
+    Buffered,
+    /// A diversion, above what a direct message takes: the send that maps a segment (`divert`), the take that follows it there (`divert-take`), the send that goes home (`divert-home`), the take that follows it back and gives the segment's
+    /// memory to the machine (`divert-leave`), and the sum (`divert-and-back`).
+    Divert,
+    /// Messages of 8 bytes in a stream from A to B, while C takes nothing and D has sent it nothing (`stopped-nothing`), and while D's messages to C fill 1 GiB of buffers (`stopped-buffered`).
+    Stopped,
+    /// From before a send to the handler's first instruction, where the receiver looks all the time by `poll`: half of a ping-pong by handlers. What upcalls are compared with.
+    Polled,
+    /// The same by upcalls, where the receiver's virtual processor has nothing to do, and looks all the time (`Pacing::Poll`).
+    Idle,
+    /// By upcall, where it sleeps: by the clock's value in the message, as are those that follow.
+    Asleep,
+    /// By upcall, where it has three threads which yield to each other all the time.
+    Busy,
+    /// By upcall, where its one thread computes, and comes to a safe point every microsecond.
+    Computing,
+    /// No time but a check: messages of 1 to 8 words, each with its number, to a receiver that looks away at random, so that some are diverted: whether each arrives once, in order, whole. The rate, and how many went
+    /// through segments (`exactly-once-diverted`).
+    Once,
+}
+
+impl Own {
+    /// Every case, in the order of the report.
+    pub const ALL: [Own; 11] = [
+        Own::Section,
+        Own::Poll,
+        Own::Buffered,
+        Own::Divert,
+        Own::Stopped,
+        Own::Polled,
+        Own::Idle,
+        Own::Asleep,
+        Own::Busy,
+        Own::Computing,
+        Own::Once,
+    ];
+
+    /// The name on the command line. Names of records begin with it, but for `direct-…` and `available-…`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Own::Section => "section",
+            Own::Poll => "poll-0",
+            Own::Buffered => "buffered",
+            Own::Divert => "divert",
+            Own::Stopped => "stopped",
+            Own::Polled => "upcall-polled",
+            Own::Idle => "upcall-idle",
+            Own::Asleep => "upcall-asleep",
+            Own::Busy => "upcall-busy",
+            Own::Computing => "upcall-computing",
+            Own::Once => "exactly-once",
+        }
+    }
+}
+
+impl fmt::Display for Own {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl std::str::FromStr for Own {
+    type Err = RunError;
+
+    fn from_str(s: &str) -> Result<Own, RunError> {
+        let known = || Own::ALL.map(|own| own.name().to_owned()).into();
+        Own::ALL.into_iter().find(|own| own.name() == s).ok_or_else(|| RunError::Unknown {
+            what: "case",
+            found: s.to_owned(),
+            known: known(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back_and_are_those_of_no_other_case() {
+        for own in Own::ALL {
+            assert_eq!(own.name().parse::<Own>().ok(), Some(own));
+            assert!(crate::messages::case::Case::all().all(|case| case.name() != own.name()));
+        }
+        let told = "upcall".parse::<Own>().unwrap_err().to_string();
+        assert!(told.contains("no case `upcall`") && told.contains("section, poll-0"), "{told}");
+    }
+}

@@ -1,0 +1,144 @@
+//! The child's side: what it is asked for, and how it answers.
+//!
+//! ```text
+//! EXE bench-own-messages CASE --cpus A,B --millis N --count N [--second PROCESS/DESCRIPTOR]
+//! ```
+//! Measures the case once, with a second process that it starts by the last argument (see [`lab`](super::lab)). Prints lines `at N`, so many messages are through, where that is long, and last, as one line, a JSON array of [`Finding`]s;
+//! then ends. What goes wrong goes to standard error, and the child ends badly. It dies with the harness, and the second process with it.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+use serde::{Deserialize, Serialize};
+
+use super::case::Own;
+use super::lab::Lab;
+use crate::child::{Outcome, exit};
+use crate::found::Throughput;
+use crate::messages::Found;
+use crate::place;
+use crate::stats::Summary;
+
+/// What a child is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Task {
+    /// The case.
+    pub case: Own,
+    /// The two processors: that of who sends, and that of who receives.
+    pub cpus: [usize; 2],
+    /// For about so long each of its parts is measured.
+    pub time: Duration,
+    /// Messages of `exactly-once`; mebibytes that are buffered in `stopped`.
+    pub count: u64,
+    /// The first process: a part of the names of groups.
+    pub group: u32,
+}
+
+/// A record in the making.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// The name of the record.
+    pub case: String,
+    /// What was found.
+    pub found: Found,
+}
+
+impl Finding {
+    /// Times.
+    pub fn times(case: &str, found: Summary) -> Finding {
+        Finding { case: case.to_owned(), found: Found::Times(found) }
+    }
+
+    /// A rate: so many messages in so long.
+    pub fn rate(case: &str, messages: u64, time: Duration) -> Finding {
+        Finding { case: case.to_owned(), found: Found::Rate(Throughput::new(messages, time)) }
+    }
+}
+
+/// Says how far a long check is.
+pub fn at(messages: u64) {
+    println!("at {messages}");
+}
+
+/// As [`at`] says it.
+pub(super) fn read_at(line: &str) -> Option<u64> {
+    line.strip_prefix("at ")?.parse().ok()
+}
+
+/// Runs this process as a child of the harness. `args` are those after `bench-own-messages`; `measure` does what it is asked for.
+pub fn child_main(args: impl IntoIterator<Item = OsString>, measure: impl FnOnce(&mut Lab) -> Outcome<Vec<Finding>>) -> ExitCode {
+    exit(run(args, measure))
+}
+
+const USAGE: &str = "bench-own-messages CASE --cpus A,B --millis N --count N [--second PROCESS/DESCRIPTOR]";
+
+/// What follows the program's name.
+pub(super) fn arguments(task: &Task) -> Vec<String> {
+    let (cpus, millis, count) = (place::list(&task.cpus), task.time.as_millis().to_string(), task.count.to_string());
+    ["bench-own-messages", task.case.name(), "--cpus", &cpus, "--millis", &millis, "--count", &count].map(str::to_owned).into()
+}
+
+fn run(args: impl IntoIterator<Item = OsString>, measure: impl FnOnce(&mut Lab) -> Outcome<Vec<Finding>>) -> Outcome<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    let (task, memory) = parse(args)?;
+    let mut lab = memory.map_or_else(|| Lab::first(task), |number| Lab::second(task, number))?;
+    let found = measure(&mut lab)?;
+    let tells = lab.tells();
+    lab.end()?;
+    if tells {
+        println!("{}", serde_json::to_string(&found)?);
+    }
+    Ok(())
+}
+
+/// The task; and in the second process the descriptor of the memory.
+fn parse(args: impl IntoIterator<Item = OsString>) -> Outcome<(Task, Option<i32>)> {
+    let args: Vec<String> = args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let words: Vec<_> = args.iter().map(String::as_str).collect();
+    let [case, "--cpus", cpus, "--millis", millis, "--count", count, ref rest @ ..] = words[..] else {
+        return Err(format!("usage: {USAGE}").into());
+    };
+    let number = |word: &str| word.parse::<u64>().map_err(|_| format!("{word}: not a number; usage: {USAGE}"));
+    let cpus = place::numbers(cpus).and_then(|cpus| cpus.try_into().ok());
+    let cpus = cpus.ok_or_else(|| format!("--cpus is not two numbers; usage: {USAGE}"))?;
+    let (group, memory) = match rest {
+        [] => (std::process::id(), None),
+        ["--second", place] => {
+            let (group, memory) = place.split_once('/').ok_or_else(|| format!("--second {place}; usage: {USAGE}"))?;
+            (number(group)? as u32, Some(number(memory)? as i32))
+        }
+        _ => return Err(format!("usage: {USAGE}").into()),
+    };
+    Ok((Task { case: case.parse()?, cpus, time: Duration::from_millis(number(millis)?), count: number(count)?, group }, memory))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for_is_understood() {
+        let task = Task { case: Own::Once, cpus: [3, 5], time: Duration::from_millis(7), count: 11, group: 13 };
+        let first = || arguments(&task).into_iter().skip(1).map(OsString::from);
+        let second = first().chain(["--second", "13/17"].map(OsString::from));
+        assert_eq!(parse(second).unwrap(), (task, Some(17)));
+        assert_eq!(parse(first()).unwrap(), (Task { group: std::process::id(), ..task }, None));
+        let told = |line: &str| parse(line.split(' ').map(OsString::from)).unwrap_err().to_string();
+        assert!(told("section").contains("usage: bench-own-messages"));
+        assert!(told("sections --cpus 0,1 --millis 1 --count 1").contains("no case `sections`"));
+        assert!(told("section --cpus 0 --millis 1 --count 1").contains("not two numbers"));
+        assert!(told("section --cpus 0,1 --millis x --count 1").contains("x: not a number"));
+        assert!(told("section --cpus 0,1 --millis 1 --count 1 --second 5").contains("--second 5"));
+    }
+
+    #[test]
+    fn findings_are_read_back() {
+        let summary = Summary { p50_ns: 1.0, p99_ns: 2.0, p999_ns: 3.0, mean_ns: 4.5, count: 5 };
+        let findings = vec![Finding::times("section-1", summary), Finding::rate("exactly-once", 8, Duration::from_nanos(9))];
+        let line = serde_json::to_string(&findings).unwrap();
+        assert_eq!(serde_json::from_str::<Vec<Finding>>(&line).unwrap(), findings);
+        assert_eq!((read_at("at 12"), read_at(&line)), (Some(12), None));
+    }
+}

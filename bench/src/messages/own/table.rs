@@ -1,0 +1,191 @@
+//! The second table: each figure beside its bar.
+
+use std::io::{self, Write};
+
+use crate::record::Record;
+use crate::table::{BOLD, DIM, GREEN, Paint, RED, thousands};
+
+/// Room for a name, and for a figure.
+const NAME: usize = 56;
+const FIGURE: usize = 12;
+
+/// A row: what is told of which record, and what is aimed at.
+enum Row {
+    /// Time of a record, in nanoseconds.
+    Time(&'static str, &'static str, Option<f64>),
+    /// Time of one record to that of another.
+    Ratio(&'static str, [&'static str; 2], f64),
+    /// How much less the one is a second than the other, in percent, by the median windows.
+    Less(&'static str, [&'static str; 2], f64),
+    /// A million a second: as many as the median time says.
+    Rate(&'static str, &'static str),
+    /// How many.
+    Count(&'static str, &'static str),
+}
+
+const ROWS: [Row; 36] = [
+    Row::Time("atomic section, 1 other has sent something, ns", "section-1", Some(2.0)),
+    Row::Time("the same, 7 others", "section-7", Some(2.0)),
+    Row::Time("a look whether something waits, 1 other, ns", "available-1", None),
+    Row::Time("the same, 7 others", "available-7", None),
+    Row::Time("receive and run a null handler by poll, ns", "poll-0", Some(10.0)),
+    Row::Time("receive of a null message, ns", "poll-0-by-receive", None),
+    Row::Time("direct, 0 words, both sides, ns", "direct-0", None),
+    Row::Time("  sender", "direct-0-sender", None),
+    Row::Time("  receiver", "direct-0-receiver", None),
+    Row::Time("buffered, 0 words, both sides, ns", "buffered-0", None),
+    Row::Time("  sender", "buffered-0-sender", None),
+    Row::Time("  receiver", "buffered-0-receiver", None),
+    Row::Ratio("buffered to direct, 0 words", ["buffered-0", "direct-0"], 2.5),
+    Row::Time("direct, 4 words, both sides, ns", "direct-4", None),
+    Row::Time("  sender", "direct-4-sender", None),
+    Row::Time("  receiver", "direct-4-receiver", None),
+    Row::Time("buffered, 4 words, both sides, ns", "buffered-4", None),
+    Row::Time("  sender", "buffered-4-sender", None),
+    Row::Time("  receiver", "buffered-4-receiver", None),
+    Row::Ratio("buffered to direct, 4 words", ["buffered-4", "direct-4"], 2.5),
+    Row::Time("divert: the send that maps a segment, ns", "divert", None),
+    Row::Time("  the take that follows it there", "divert-take", None),
+    Row::Time("  the send that goes home", "divert-home", None),
+    Row::Time("  the take that follows it, and gives the memory back", "divert-leave", None),
+    Row::Time("divert and back, in all", "divert-and-back", Some(20_000.0)),
+    Row::Rate("A to B, nothing buffered for C, million/s", "stopped-nothing"),
+    Row::Rate("A to B, C stopped with its buffers full, million/s", "stopped-buffered"),
+    Row::Less("percent that A to B lose by it", ["stopped-buffered", "stopped-nothing"], 5.0),
+    Row::Time("send to handler, receiver polls, ns", "upcall-polled", None),
+    Row::Time("send to upcall, receiver idle", "upcall-idle", None),
+    Row::Time("send to upcall, receiver asleep", "upcall-asleep", None),
+    Row::Time("send to upcall, three threads yield", "upcall-busy", None),
+    Row::Time("send to upcall, a safe point each µs", "upcall-computing", None),
+    Row::Rate("exactly once and in order, million/s", "exactly-once"),
+    Row::Count("messages of them that were diverted", "exactly-once-diverted"),
+    Row::Count("diversions", "exactly-once-diversions"),
+];
+
+/// Prints these records, if there are any.
+///
+/// # Errors
+/// When `out` cannot be written.
+pub(in crate::messages) fn print(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Result<()> {
+    if records.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n{}", paint.text(BOLD, "upcall alone, two-cores (medians)"))?;
+    let heads = ["found", "p99", "aim", "line ns"].map(|head| format!("{head:>FIGURE$}")).concat();
+    writeln!(out, "{}", paint.text(DIM, &format!("{:<NAME$}{heads}", "")))?;
+    for line in ROWS.iter().filter_map(|row| line(row, records)) {
+        let Line { what, found, p99, aim, line_ns } = line;
+        let style = aim.map(|aim| if found <= aim { GREEN } else { RED });
+        let shown = |figure: Option<f64>| figure.map_or("-".to_owned(), short);
+        let aim = aim.map_or(String::new(), |aim| format!("≤ {}", thousands(aim)));
+        let text =
+            format!("{what:<NAME$}{:>FIGURE$}{:>FIGURE$}{aim:>FIGURE$}{:>FIGURE$}", short(found), shown(p99), shown(line_ns));
+        writeln!(out, "{}", style.map_or(text.clone(), |style| paint.text(style, &text)))?;
+    }
+    Ok(())
+}
+
+/// What a row says.
+struct Line {
+    what: &'static str,
+    found: f64,
+    p99: Option<f64>,
+    aim: Option<f64>,
+    line_ns: Option<f64>,
+}
+
+fn line(row: &Row, records: &[Record]) -> Option<Line> {
+    let find = |case: &str| records.iter().find(|record| record.case == case);
+    let both = |cases: &[&str; 2]| find(cases[0]).zip(find(cases[1]));
+    let (what, record, found, p99, aim) = match row {
+        Row::Time(what, case, aim) => {
+            let record = find(case)?;
+            (what, record, record.p50_ns, Some(record.p99_ns), *aim)
+        }
+        Row::Ratio(what, cases, aim) => {
+            let (one, other) = both(cases)?;
+            (what, one, one.p50_ns / other.p50_ns, None, Some(*aim))
+        }
+        Row::Less(what, cases, aim) => {
+            let (one, other) = both(cases)?;
+            (what, one, 100.0 * (1.0 - other.p50_ns / one.p50_ns), None, Some(*aim))
+        }
+        Row::Rate(what, case) => {
+            let record = find(case)?;
+            (what, record, 1e3 / record.p50_ns, None, None)
+        }
+        Row::Count(what, case) => {
+            let record = find(case)?;
+            (what, record, record.samples as f64, None, None)
+        }
+    };
+    Some(Line { what, found, p99, aim, line_ns: record.line_ns })
+}
+
+/// Small figures are near their bars.
+fn short(figure: f64) -> String {
+    if figure.abs() < 10.0 { format!("{figure:.2}") } else { thousands(figure) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::{Mode, Placement};
+    use crate::found::Throughput;
+    use crate::messages::own::case::Own;
+    use crate::record::{Label, Turn};
+    use crate::stats::Summary;
+
+    fn label(case: &str) -> Label<'_> {
+        Label { suite: "messages", case, system: "upcall", placement: Placement::TwoCores, mode: Mode::Polling }
+    }
+
+    fn time(case: &str, ns: f64) -> Record {
+        let found = Summary { p50_ns: ns, p99_ns: 2.0 * ns, p999_ns: 3.0 * ns, mean_ns: ns, count: 5 };
+        label(case).latency(&[Turn { found, lines: (140.0, 140.0) }])
+    }
+
+    fn rate(case: &str, calls: u64) -> Record {
+        label(case).throughput(1, &[Turn { found: Throughput { calls, elapsed_ns: 1_000_000 }, lines: (140.0, 140.0) }])
+    }
+
+    fn told(records: &[Record], colour: bool) -> String {
+        let mut out = Vec::new();
+        print(records, &mut out, &Paint { colour }).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn figures_stand_beside_their_bars() {
+        let records = [
+            time("section-1", 1.25),
+            time("direct-0", 12.0),
+            time("buffered-0", 36.0),
+            rate("stopped-nothing", 50_000),
+            rate("stopped-buffered", 48_000),
+            rate("exactly-once-diverted", 1234),
+        ];
+        let text = told(&records, false);
+        let row = |begin: &str| text.lines().find(|line| line.starts_with(begin)).unwrap_or_else(|| panic!("{begin}: {text}"));
+        assert!(row("atomic section, 1").contains("1.25") && row("atomic section, 1").contains("≤ 2.0"), "{text}");
+        assert!(row("buffered to direct, 0").contains("3.00") && row("percent").contains("4.00"), "{text}");
+        assert!(row("messages of them").contains("1 234") && !text.contains("poll") && !text.contains('\x1b'), "{text}");
+        let coloured = told(&records, true);
+        assert!(
+            coloured.contains(&format!("{RED}buffered to direct")) && coloured.contains(&format!("{GREEN}atomic")),
+            "{coloured}"
+        );
+        assert_eq!(told(&[], true), "");
+    }
+
+    #[test]
+    fn every_case_is_told() {
+        let tells_of = |own: Own| {
+            ROWS.iter().any(|row| match row {
+                Row::Time(_, case, _) | Row::Rate(_, case) | Row::Count(_, case) => case.starts_with(own.name()),
+                Row::Ratio(..) | Row::Less(..) => false,
+            })
+        };
+        assert!(Own::ALL.into_iter().all(tells_of));
+    }
+}

@@ -1,0 +1,101 @@
+//! Ours alone, in the suite `messages`: what `upcall_bench::messages::own::case` promises. Sections, polling, upcalls, and what becomes of messages that are not taken.
+//!
+//! Who sends and who receives are two processes, each on its processor; members besides are threads of one of them. They take turns by a [`Gate`], beside the group, where one is not to look while the other sends; what is measured
+//! goes through the group alone.
+
+mod buffered;
+mod divert;
+mod once;
+mod sides;
+mod stopped;
+mod upcalls;
+
+use std::time::Duration;
+use upcall::message::{Group, Joining, Pacing};
+use upcall_bench::child::Outcome;
+use upcall_bench::messages::own::case::Own;
+use upcall_bench::messages::own::child::{Finding, Task};
+use upcall_bench::messages::own::lab::{Gate, Lab};
+
+/// Measures what it is asked for.
+pub fn measure(lab: &mut Lab) -> Outcome<Vec<Finding>> {
+    match lab.task.case {
+        Own::Section => sides::section(lab),
+        Own::Poll => sides::poll(lab),
+        Own::Buffered => buffered::measure(lab),
+        Own::Divert => divert::measure(lab),
+        Own::Stopped => stopped::measure(lab),
+        Own::Polled => upcalls::ping_pong(lab, false),
+        Own::Idle => upcalls::ping_pong(lab, true),
+        Own::Asleep | Own::Busy | Own::Computing => upcalls::one_way(lab),
+        Own::Once => once::check(lab),
+    }
+}
+
+/// Messages of a burst.
+const BURST: u64 = 64;
+
+/// So many samples there is room for at first.
+const MANY: usize = 1 << 16;
+
+/// How to become a member of the group of these two processes that has this name.
+fn joining(task: &Task, name: &str, size: usize, rank: usize) -> Joining {
+    let name = format!("bench-own-{name}-{}", task.group);
+    Joining::new(&name, size).rank(rank).pacing(Pacing::Poll).within(Duration::from_secs(10))
+}
+
+/// Runs this on a virtual processor, on that processor.
+fn on_a_processor<T>(cpu: usize, pacing: Pacing, body: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+    upcall::thread::processors(1, pacing)?.pin([cpu]).run(body)?
+}
+
+/// Takes messages without payload until so many are there, and looks once more, as who takes all that waits does.
+#[inline(always)]
+fn take(group: &Group, gate: &Gate, messages: u64) -> Outcome<()> {
+    let mut taken = 0;
+    while taken < messages {
+        while group.receive(|_| ()).is_ok() {
+            taken += 1;
+        }
+        if taken < messages {
+            gate.check()?;
+        }
+    }
+    if taken == messages { Ok(()) } else { Err(format!("{taken} messages where {messages} were sent").into()) }
+}
+
+/// That nothing has happened to another member.
+fn well(group: &Group) -> Outcome<()> {
+    group.event().map_or(Ok(()), |event| Err(format!("{event:?}").into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use upcall_bench::messages::Found;
+
+    /// Every case, on whatever processors there are: on one, both sides give way now and then.
+    #[test]
+    fn every_case_is_measured() {
+        let allowed = std::thread::available_parallelism().map_or(1, usize::from);
+        for case in Own::ALL {
+            let count = if case == Own::Once { 20_000 } else { 4 };
+            let task = Task {
+                case,
+                cpus: [0, usize::from(allowed > 1)],
+                time: Duration::from_millis(2),
+                count,
+                group: std::process::id(),
+            };
+            let found = Lab::of_threads(task).and_then(|mut lab| measure(&mut lab));
+            let found = found.unwrap_or_else(|error| panic!("{case}: {error}"));
+            assert!(!found.is_empty(), "{case}");
+            for Finding { case, found } in found {
+                match found {
+                    Found::Times(times) => assert!(times.count > 0 && times.p50_ns >= 0.0, "{case}: {times:?}"),
+                    Found::Rate(rate) => assert!(rate.elapsed_ns > 0, "{case}: {rate:?}"),
+                }
+            }
+        }
+    }
+}

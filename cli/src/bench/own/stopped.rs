@@ -1,0 +1,140 @@
+//! One that takes nothing, and whether two others notice: A (0) sends to B (1) all the time, while C (2) is stopped and D (3) has sent it more than any queue holds.
+
+use super::{MANY, joining, well};
+use std::thread;
+use std::time::Instant;
+use upcall::message::{Group, Handlers, Kind};
+use upcall_bench::child::Outcome;
+use upcall_bench::messages::own::child::{Finding, Task};
+use upcall_bench::messages::own::lab::{Gate, Lab, OVER};
+use upcall_bench::stats::{Clock, Summary};
+
+/// Messages of a sample.
+const WINDOW: u64 = 4096;
+
+/// Bytes of a message of D's.
+const BLOCK: usize = 8000;
+
+/// Who does what in which turn. A and B in each even one: without anything buffered, with it, and without again.
+mod turn {
+    pub const FILL: u64 = 1;
+    pub const MEASURE_FULL: u64 = 2;
+    pub const DRAIN: u64 = 3;
+    pub const LAST: u64 = 4;
+}
+
+/// The kinds of messages.
+struct Member {
+    group: Group,
+    number: Kind<u64>,
+    end: Kind<()>,
+    block: Kind<[u8]>,
+}
+
+fn member(task: &Task, rank: usize) -> Outcome<Member> {
+    let mut handlers = Handlers::new();
+    let (number, end, block) = (handlers.kind("number"), handlers.kind("end"), handlers.kind("block"));
+    Ok(Member { group: joining(task, "stopped", 4, rank).join(handlers)?, number, end, block })
+}
+
+pub fn measure(lab: &mut Lab) -> Outcome<Vec<Finding>> {
+    let (task, clock) = (lab.task, Clock::calibrated());
+    let first = |gate: &Gate| {
+        thread::scope(|scope| {
+            let filler = scope.spawn(|| gate.guard(|| fill(&task, gate)));
+            let done = send(&task, gate);
+            filler.join().unwrap_or_else(|_| Err("D panicked".into())).and(done)
+        })
+    };
+    let second = |gate: &Gate| {
+        thread::scope(|scope| {
+            let stopped = scope.spawn(|| gate.guard(|| drain(&task, gate)));
+            let found = receive(&task, gate, &clock);
+            stopped.join().unwrap_or_else(|_| Err("C panicked".into())).and(found)
+        })
+    };
+    let Some(((), [nothing, buffered])) = lab.both(first, second)? else { return Ok(Vec::new()) };
+    Ok(vec![Finding::times("stopped-nothing", nothing), Finding::times("stopped-buffered", buffered)])
+}
+
+/// A.
+fn send(task: &Task, gate: &Gate) -> Outcome<()> {
+    let Member { group, number, end, .. } = member(task, 0)?;
+    let mut next = 0;
+    for turn in (0..=turn::LAST).step_by(2) {
+        gate.rest(turn)?;
+        let begun = Instant::now();
+        while begun.elapsed() < task.time {
+            for _ in 0..WINDOW {
+                group.send(1, number, &next)?;
+                next += 1;
+            }
+        }
+        group.send(1, end, &())?;
+        gate.wait(turn + 1)?;
+    }
+    Ok(())
+}
+
+/// B. Nanoseconds of a message, without and with what is buffered for C.
+fn receive(task: &Task, gate: &Gate, clock: &Clock) -> Outcome<[Summary; 2]> {
+    let Member { group, number, end, .. } = member(task, 1)?;
+    let (mut samples, mut next) = ([Vec::with_capacity(MANY), Vec::with_capacity(MANY)], 0_u64);
+    for turn in (0..=turn::LAST).step_by(2) {
+        gate.rest(turn)?;
+        let (mut over, mut disorder, mut before) = (false, false, None);
+        while !over {
+            let taken = group.receive(|message| match message.get(number) {
+                Some(number) => disorder |= std::mem::replace(&mut next, number + 1) != number,
+                None => over = message.get(end).is_some(),
+            });
+            if taken.is_err() {
+                gate.check()?;
+            } else if next.is_multiple_of(WINDOW) && !over {
+                let now = clock.read();
+                let window = before.replace(now).map(|before| clock.ns(now.wrapping_sub(before)) / WINDOW as f64);
+                samples[usize::from(turn == turn::MEASURE_FULL)].extend(window);
+            }
+        }
+        if disorder {
+            return Err("messages from A are lost or out of order".into());
+        }
+        gate.open(if turn == turn::LAST { OVER } else { turn + 1 });
+    }
+    well(&group)?;
+    if samples.iter().any(Vec::is_empty) {
+        return Err("B has had no time".into());
+    }
+    Ok(samples.map(Summary::of_nanoseconds))
+}
+
+/// D: so many mebibytes at least.
+fn fill(task: &Task, gate: &Gate) -> Outcome<()> {
+    let Member { group, block, .. } = member(task, 3)?;
+    gate.rest(turn::FILL)?;
+    let content = vec![7; BLOCK];
+    let mut sent = 0;
+    while group.buffered(2) < task.count << 20 {
+        group.send(2, block, &content)?;
+        sent += 1;
+    }
+    gate.say(sent);
+    gate.open(turn::MEASURE_FULL);
+    gate.rest(OVER).map(drop)
+}
+
+/// C: nothing, until all is measured.
+fn drain(task: &Task, gate: &Gate) -> Outcome<()> {
+    let Member { group, .. } = member(task, 2)?;
+    gate.rest(turn::DRAIN)?;
+    let mut taken = 0;
+    while group.receive(|message| (message.from(), message.size())).is_ok_and(|message| message == (3, BLOCK)) {
+        taken += 1;
+    }
+    let sent = gate.said();
+    if taken != sent {
+        return Err(format!("C has taken {taken} messages where {sent} were sent").into());
+    }
+    gate.open(turn::LAST);
+    gate.rest(OVER).map(drop)
+}
