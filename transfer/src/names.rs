@@ -135,8 +135,7 @@ impl Whose {
 }
 
 /// What names cannot begin with.
-const OWN: [&str; 6] =
-    [Whose::Domain.prefix(), Whose::Member.prefix(), Whose::Job.prefix(), GROUP, jobs::NAMED, jobs::TURNS];
+const OWN: [&str; 6] = [Whose::Domain.prefix(), Whose::Member.prefix(), Whose::Job.prefix(), GROUP, jobs::NAMED, jobs::TURNS];
 const GROUP: &str = "group.";
 
 /// So long a server that was killed may take to end.
@@ -429,7 +428,21 @@ mod tests {
         for good in ["files", "a", "my-service.v2", "X_1"] {
             assert_eq!(check(good), Ok(()), "{good}");
         }
-        for bad in ["", ".hidden", "-x", "a/b", "a b", "ü", "domain.1.2", "member.1.2", "group.x", "job.1", "jobs.x", "turns.x", &"x".repeat(65)] {
+        for bad in [
+            "",
+            ".hidden",
+            "-x",
+            "a/b",
+            "a b",
+            "ü",
+            "domain.1.2",
+            "member.1.2",
+            "group.x",
+            "job.1",
+            "jobs.x",
+            "turns.x",
+            &"x".repeat(65),
+        ] {
             assert!(check(bad).is_err(), "{bad}");
         }
     }
