@@ -9,8 +9,9 @@ use upcall_bench::messages::own::child::{Finding, Task};
 use upcall_bench::messages::own::lab::{Gate, Lab, OVER};
 use upcall_bench::stats::{Clock, Summary, median};
 
-/// Messages of a sample.
+/// Messages of a sample, and samples of a phase at least.
 const WINDOW: u64 = 4096;
+const LEAST: u64 = 8;
 
 /// Bytes of a message of D's.
 const BLOCK: usize = 8000;
@@ -48,14 +49,14 @@ pub fn measure(lab: &mut Lab) -> Outcome<Vec<Finding>> {
     let first = |gate: &Gate| {
         thread::scope(|scope| {
             let filler = scope.spawn(|| gate.guard(|| fill(&task, gate)));
-            let done = send(&task, gate);
+            let done = gate.guard(|| send(&task, gate));
             filler.join().unwrap_or_else(|_| Err("D panicked".into())).and(done)
         })
     };
     let second = |gate: &Gate| {
         thread::scope(|scope| {
             let stopped = scope.spawn(|| gate.guard(|| drain(&task, gate)));
-            let found = receive(&task, gate, &clock);
+            let found = gate.guard(|| receive(&task, gate, &clock));
             stopped.join().unwrap_or_else(|_| Err("C panicked".into())).and(found)
         })
     };
@@ -72,8 +73,8 @@ fn send(task: &Task, gate: &Gate) -> Outcome<()> {
             if gate.rest(turn)? == OVER {
                 return Ok(());
             }
-            let begun = Instant::now();
-            while begun.elapsed() < task.time {
+            let (begun, first) = (Instant::now(), next);
+            while next < first + LEAST * WINDOW || begun.elapsed() < task.time {
                 for _ in 0..WINDOW {
                     group.send(1, number, &next)?;
                     next += 1;
