@@ -20,6 +20,7 @@ pub enum Own {
     /// memory to the machine (`divert-leave`), and the sum (`divert-and-back`).
     Divert,
     /// Messages of 8 bytes in a stream from A to B, while C takes nothing and D has sent it nothing (`stopped-nothing`), and while D's messages to C fill 1 GiB of buffers (`stopped-buffered`).
+    /// A sample is the mean over 4096 messages. Before and after are to be alike, else it is done again.
     Stopped,
     /// From before a send to the handler's first instruction, where the receiver looks all the time by `poll`: half of a ping-pong by handlers. What upcalls are compared with.
     Polled,

@@ -154,6 +154,8 @@ fn receive(task: &Task, gate: &Gate) -> Outcome<()> {
             at(next);
         }
     }
+    // The sender may wait for this.
+    gate.say(count);
     gate.wait(1)?;
     // Nothing comes twice.
     thread::sleep(Duration::from_millis(10));

@@ -72,7 +72,7 @@ fn section_beside(others: usize, lab: &mut Lab) -> Outcome<Option<[Summary; 2]>>
             let other = &other;
             let threads: Vec<_> = (2..=others).map(|rank| scope.spawn(move || gate.guard(|| other(rank, gate)))).collect();
             let mut ended = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("a member panicked".into())));
-            other(1, gate).and_then(|_| ended.try_for_each(|ended| ended.map(drop)))
+            gate.guard(|| other(1, gate)).and_then(|_| ended.try_for_each(|ended| ended.map(drop)))
         })
     };
     Ok(lab.both(own, rest)?.map(|(found, ())| found))
