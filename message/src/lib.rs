@@ -41,6 +41,7 @@ pub mod flow;
 mod forming;
 mod group;
 mod inbound;
+mod interrupts;
 mod kinds;
 mod link;
 mod member;
@@ -49,12 +50,14 @@ mod reduction;
 mod upcalls;
 mod wire;
 
-pub use error::{JoinError, NothingThere, RunError, SendError};
+pub use error::{InterruptError, JoinError, NothingThere, RunError, SendError};
 pub use forming::{Joining, MOST_MEMBERS};
 pub use group::{Event, Group, Message};
+pub use interrupts::Interrupt;
 pub use kinds::{Handlers, Kind};
 pub use payload::{Payload, Reader, Writer};
 pub use reduction::Reducible;
+pub use upcall_os::interrupt::Promise;
 pub use upcall_transfer::Pacing;
 pub use upcalls::Atomic;
 
