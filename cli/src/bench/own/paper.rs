@@ -22,7 +22,7 @@ pub fn figure(lab: &mut Lab, group: u64) -> Outcome<Vec<Finding>> {
     for interval in INTERVALS {
         let plan = plan(group, interval, task.time);
         let name = figure_7(true, group, interval);
-        let side = |rank| Ok(synth::run(joining(&task, &name, 2, rank), &plan)?);
+        let side = |rank| synth::run(joining(&task, &name, 2, rank), &plan);
         let ran = lab.both(|_| side(0), |_| side(1).map(drop))?;
         found.extend(ran.map(|(ran, ())| Finding::buffered(&name, ran.requests, ran.buffered, ran.time)));
     }
