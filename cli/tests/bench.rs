@@ -36,7 +36,9 @@ fn records(suite: &str, text: &str) -> BTreeMap<[String; 4], Value> {
     for record in all {
         assert_eq!(record["suite"], suite, "{record}");
         let name = ["case", "system", "placement", "mode"].map(|key| record[key].as_str().expect("a name").to_string());
-        for key in ["p50_ns", "p99_ns", "mean_ns", "per_s"] {
+        // What is told as the time above a direct message's may be none, where that was held up more.
+        let above = name[0].starts_with("divert");
+        for key in ["p50_ns", "p99_ns", "mean_ns", "per_s"].into_iter().filter(|_| !above) {
             assert!(record[key].as_f64().is_some_and(|figure| figure > 0.0), "{key}: {record}");
         }
         assert!(record["p50_ns"].as_f64() <= record["p99_ns"].as_f64(), "{record}");
