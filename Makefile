@@ -112,8 +112,8 @@ bench:
 	target/release/upcall bench rpc --peers all --json target/bench-rpc.json $(ARGS)
 	target/release/upcall bench threads --peers all --json target/bench-threads.json --plot target/bench-threads $(THREADS_ARGS)
 	target/release/upcall bench urpc --json target/bench-urpc.json --plot target/bench-urpc $(URPC_ARGS)
-	target/release/upcall bench messages --peers all --json target/bench-messages.json $(MESSAGES_ARGS)
-	@echo "records: target/bench-rpc.json target/bench-threads.json target/bench-urpc.json target/bench-messages.json; figures: target/bench-threads target/bench-urpc"
+	target/release/upcall bench messages --peers all --json target/bench-messages.json --plot target/bench-messages $(MESSAGES_ARGS)
+	@echo "records: target/bench-rpc.json target/bench-threads.json target/bench-urpc.json target/bench-messages.json; figures: target/bench-threads target/bench-urpc target/bench-messages"
 
 # A call by a client in C beside one in Rust, of one server, in turns.
 bench-c:

@@ -58,6 +58,9 @@ pub struct Record {
     /// `alive-…` only, where the other times are those of doing it again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_ns: Option<f64>,
+    /// How many of the messages were buffered, in all rounds; in `synth-…` and `tpuz-…` of the suite `messages` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buffered: Option<u64>,
 }
 
 /// One turn of one system: what was measured, and the line before and after.
@@ -140,6 +143,7 @@ impl Label<'_> {
             peak_kib: None,
             bytes_each: None,
             first_ns: None,
+            buffered: None,
         }
     }
 }

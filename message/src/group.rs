@@ -638,6 +638,15 @@ impl Group {
         }
     }
 
+    /// How many messages of this member's went through a buffer so far, of those to members that it can still send to (UDM, Table 6: messages buffered).
+    pub fn diverted(&self) -> u64 {
+        let of = |cell: &RefCell<Outward>| match cell.try_borrow().ok().as_deref() {
+            Some(Outward::Open(link)) => link.queue.ever_buffered(),
+            _ => 0,
+        };
+        self.0.links.iter().map(of).sum()
+    }
+
     #[inline]
     pub(crate) fn attend_if_there_is_news(&self) {
         if self.0.member.has_news() {

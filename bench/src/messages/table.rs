@@ -27,6 +27,7 @@ pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<
     idle(report, out, &paint)?;
     aims(&found, out, &paint)?;
     own::table::print(&report.own, out, &paint)?;
+    own::paper_table::print(&report.own, out, &paint)?;
     writeln!(out)?;
     remarks(out, &paint, &report.notes, &report.failures)
 }

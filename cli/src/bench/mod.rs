@@ -56,10 +56,14 @@ pub enum Suite {
     ///
     /// Of ours alone: section and poll-0; buffered, beside direct messages; divert, and the way back; stopped: what others notice of a receiver with 1 GiB buffered for it; from a send to the handler by polling (upcall-polled) and by
     /// upcall (upcall-idle, upcall-asleep, upcall-busy, upcall-computing); and exactly-once, a check of order and loss by as many messages as --messages says.
+    ///
+    /// Of ours alone, as in UDM's section 5: synth-10, synth-100 and synth-1000, the share of messages buffered by the send interval (Figure 7), and synth-simulated, the same on virtual clocks; and tpuz, the triangle puzzle beside
+    /// other jobs that take turns with it (Table 6). --plot draws them.
     #[command(
         after_help = "Examples:\n  upcall bench messages --peers none\n  upcall bench messages --peers ucx-am,iceoryx2 --json messages.json\n  \
         upcall bench messages --peers all --case one-way-0 --placement two-cores\n  upcall bench messages --peers none --system upcall --case send-0 --quick\n  \
-        upcall bench messages --peers none --case section --case buffered --case divert\n  upcall bench messages --peers none --case exactly-once --messages 1000000000"
+        upcall bench messages --peers none --case section --case buffered --case divert\n  \
+        upcall bench messages --peers none --case buffered --case synth-10 --case synth-100 --case synth-1000 --case synth-simulated --case tpuz --plot docs/figures\n  upcall bench messages --peers none --case exactly-once --messages 1000000000"
     )]
     Messages(MessagesArgs),
 }
@@ -166,6 +170,9 @@ pub struct MessagesArgs {
     /// Only this placement: `two-cores` or `one-core`.
     #[arg(long = "placement", value_name = "NAME")]
     placements: Vec<Placement>,
+    /// Draw UDM's Figure 7 (synth-N), Table 6 (tpuz) and Table 5 (buffered), beside the paper's figures, into this folder, as SVG files.
+    #[arg(long, value_name = "DIR")]
+    plot: Option<PathBuf>,
 }
 
 pub fn run(suite: Suite) -> Done {
@@ -241,7 +248,9 @@ fn run_messages(args: MessagesArgs) -> Failures {
         messages: args.messages,
         only: messages::Only { systems: args.systems, cases: args.cases, placements: args.placements },
     };
-    Ok(messages::run(&options)?.failures)
+    let report = messages::run(&options)?;
+    plot::told(args.plot.map_or(Ok(Vec::new()), |dir| plot::messages::write(&report.records, &dir))?);
+    Ok(report.failures)
 }
 
 /// The interface of the suite `rpc`, as it was compiled.
@@ -285,4 +294,17 @@ pub fn messages_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// A child of the suite `messages` for a case of ours alone.
 pub fn own_messages_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     upcall_bench::messages::own::child::child_main(args, own::measure)
+}
+
+/// A job of such a child, or a member of it.
+pub fn own_jobs_child(is_job: bool, args: &[OsString]) -> ExitCode {
+    let args: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let done = if is_job { own::paper::job(&args) } else { own::paper::member(&args).map(|()| 0) };
+    done.map_or_else(
+        |error| {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        },
+        ExitCode::from,
+    )
 }

@@ -29,6 +29,9 @@ pub struct Outgoing<M: Memory> {
     /// What the receiver has said last of those.
     diverted: u64,
     spares: Box<[Spare]>,
+    /// Messages that were sent before it diverted last; and those that have gone to segments, without those since then.
+    direct: u64,
+    came_home: u64,
     memory: M,
 }
 
@@ -64,6 +67,8 @@ impl<M: Memory> Outgoing<M> {
             spares: vec![Spare::default(); M::SPARES].into(),
             stays: false,
             diverted: 0,
+            direct: 0,
+            came_home: 0,
             memory,
         }
     }
@@ -95,6 +100,11 @@ impl<M: Memory> Outgoing<M> {
             None => 0,
             Some(_) => self.segments - (self.told.diverted.load(Ordering::Acquire) / STRIDE).min(self.segments),
         }
+    }
+
+    /// So many messages have gone to segments so far. By counts that are kept anyway, so that no message pays for it.
+    pub fn ever_buffered(&self) -> u64 {
+        self.came_home + if self.away.is_some() { self.sent - self.direct } else { 0 }
     }
 
     /// Whether all that was launched has been disposed of, for all that the receiver has said. It does not say so at once ([`Incoming::tell`]).
@@ -228,6 +238,7 @@ impl<M: Memory> Outgoing<M> {
         let before = std::mem::replace(&mut self.area, area);
         if self.away.is_none() {
             self.away = Some(Away { home: before, next: self.next });
+            self.direct = self.sent;
         }
         (self.next, self.until) = (0, 0);
         (self.run, self.segments) = (run, run.next());
@@ -271,6 +282,7 @@ impl<M: Memory> Outgoing<M> {
     /// Goes on at home, which is empty.
     fn go_home(&mut self) -> Result<(), Refused> {
         let Some(Away { home, next }) = self.away.take() else { return Ok(()) };
+        self.came_home += self.sent - self.direct;
         home.word(next).store(0, Ordering::Relaxed);
         self.area.word(self.next).store(HOME, Ordering::Release);
         (self.area, self.next, self.until) = (home, next, next);

@@ -340,13 +340,16 @@ fn diverted_at_random_nothing_is_lost_doubled_or_out_of_order() {
     for capacity in [4, 8, 64] {
         let mut roll = dice();
         let (mut outgoing, mut incoming, ours) = queue(capacity);
-        let (mut expected, mut number, mut diverts, mut stuck) = (VecDeque::new(), 0, 0, 0);
+        let (mut expected, mut number, mut diverts, mut stuck, mut buffered) = (VecDeque::new(), 0, 0, 0, 0);
         for _ in 0..if cfg!(miri) { 500 } else { 200_000 } {
             match roll(16) {
                 0..8 => {
                     let payload: Vec<u64> = (0..roll(capacity as u64 / 2)).map(|at| number + at).collect();
                     match outgoing.try_send(number as u16, &payload) {
-                        Ok(()) => expected.push_back((number as u16, payload)),
+                        Ok(()) => {
+                            expected.push_back((number as u16, payload));
+                            buffered += u64::from(outgoing.is_diverted());
+                        }
                         Err(refused) => assert_eq!(refused, Refused::Full),
                     }
                     number += 1;
@@ -371,6 +374,7 @@ fn diverted_at_random_nothing_is_lost_doubled_or_out_of_order() {
             assert!(ours.segments.lock().unwrap().len() as u64 <= Ours::SEGMENTS + 1);
         }
         assert!(diverts > 0 && stuck > 0, "{diverts}, {stuck}");
+        assert!(buffered > 0 && outgoing.ever_buffered() == buffered, "{buffered}");
         while incoming.waits() {
             if let Some(found) = receive(&mut incoming) {
                 assert_eq!(Some(found), expected.pop_front());

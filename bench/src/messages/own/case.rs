@@ -35,11 +35,19 @@ pub enum Own {
     /// No time but a check: messages of 1 to 8 words, each with its number, to a receiver that looks away at random, so that some are diverted: whether each arrives once, in order, whole. The rate, and how many went
     /// through segments (`exactly-once-diverted`).
     Once,
+    /// The paper's synth-N, for N = 10, 100 and 1000: a producer and a consumer that is late at the beginning of each slice, by send interval (`synth-10-250` and so on, in the paper's cycles; [`paper`](super::paper)): the rate of requests, and how
+    /// many messages were buffered.
+    Synth(u64),
+    /// The same in the simulator, where the paper's times hold (`synth-simulated-10-250`): on virtual clocks.
+    Simulated,
+    /// The paper's Tpuz alone (`tpuz-alone`), and beside another job, as batch, gang and co-scheduled jobs (`tpuz-null-gang` and so on, and `…-other` for the other one's messages): the rate is that of its messages in the time of
+    /// both jobs.
+    Tpuz,
 }
 
 impl Own {
     /// Every case, in the order of the report.
-    pub const ALL: [Own; 11] = [
+    pub const ALL: [Own; 16] = [
         Own::Section,
         Own::Poll,
         Own::Buffered,
@@ -51,6 +59,11 @@ impl Own {
         Own::Busy,
         Own::Computing,
         Own::Once,
+        Own::Synth(10),
+        Own::Synth(100),
+        Own::Synth(1000),
+        Own::Simulated,
+        Own::Tpuz,
     ];
 
     /// The name on the command line. Names of records begin with it, but for `direct-…` and `available-…`.
@@ -67,7 +80,17 @@ impl Own {
             Own::Busy => "upcall-busy",
             Own::Computing => "upcall-computing",
             Own::Once => "exactly-once",
+            Own::Synth(10) => "synth-10",
+            Own::Synth(100) => "synth-100",
+            Own::Synth(_) => "synth-1000",
+            Own::Simulated => "synth-simulated",
+            Own::Tpuz => "tpuz",
         }
+    }
+
+    /// Whether it is of the paper's section 5, which is told in tables of its own.
+    pub fn is_papers(self) -> bool {
+        matches!(self, Own::Synth(_) | Own::Simulated | Own::Tpuz)
     }
 }
 

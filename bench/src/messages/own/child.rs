@@ -30,7 +30,7 @@ pub struct Task {
     pub cpus: [usize; 2],
     /// For about so long each of its parts is measured.
     pub time: Duration,
-    /// Messages of `exactly-once`; mebibytes that are buffered in `stopped`.
+    /// Messages of `exactly-once`; mebibytes that are buffered in `stopped`; searches of `tpuz`, 0 for a small one.
     pub count: u64,
     /// The first process: a part of the names of groups.
     pub group: u32,
@@ -43,17 +43,25 @@ pub struct Finding {
     pub case: String,
     /// What was found.
     pub found: Found,
+    /// How many of the messages were buffered, where that is counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buffered: Option<u64>,
 }
 
 impl Finding {
     /// Times.
     pub fn times(case: &str, found: Summary) -> Finding {
-        Finding { case: case.to_owned(), found: Found::Times(found) }
+        Finding { case: case.to_owned(), found: Found::Times(found), buffered: None }
     }
 
     /// A rate: so many messages in so long.
     pub fn rate(case: &str, messages: u64, time: Duration) -> Finding {
-        Finding { case: case.to_owned(), found: Found::Rate(Throughput::new(messages, time)) }
+        Finding { case: case.to_owned(), found: Found::Rate(Throughput::new(messages, time)), buffered: None }
+    }
+
+    /// A rate, and so many of the messages were buffered.
+    pub fn buffered(case: &str, messages: u64, buffered: u64, time: Duration) -> Finding {
+        Finding { buffered: Some(buffered), ..Finding::rate(case, messages, time) }
     }
 }
 
@@ -136,7 +144,11 @@ mod tests {
     #[test]
     fn findings_are_read_back() {
         let summary = Summary { p50_ns: 1.0, p99_ns: 2.0, p999_ns: 3.0, mean_ns: 4.5, count: 5 };
-        let findings = vec![Finding::times("section-1", summary), Finding::rate("exactly-once", 8, Duration::from_nanos(9))];
+        let findings = vec![
+            Finding::times("section-1", summary),
+            Finding::rate("exactly-once", 8, Duration::from_nanos(9)),
+            Finding::buffered("synth-10-250", 8, 0, Duration::from_nanos(9)),
+        ];
         let line = serde_json::to_string(&findings).unwrap();
         assert_eq!(serde_json::from_str::<Vec<Finding>>(&line).unwrap(), findings);
         assert_eq!((read_at("at 12"), read_at(&line)), (Some(12), None));

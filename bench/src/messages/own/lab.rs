@@ -126,6 +126,14 @@ impl Lab {
         }
     }
 
+    /// Confines this thread, and what it starts, to the two processors.
+    ///
+    /// # Errors
+    /// They may not be used.
+    pub fn confine(&self) -> Outcome<()> {
+        Ok(place::confine(&self.task.cpus)?)
+    }
+
     /// Waits for the second process, if this is the first one.
     ///
     /// # Errors
@@ -136,7 +144,7 @@ impl Lab {
     }
 
     /// Whether what was found is told here.
-    pub(super) fn tells(&self) -> bool {
+    pub fn tells(&self) -> bool {
         !matches!(self.role, Role::Second)
     }
 }

@@ -4,11 +4,13 @@
 //! round; the cache line is probed between turns; what counts are medians over the rounds, and only turns of one placement of the processors, as in the first part. This crate does not know ours: the program that runs the benchmark
 //! answers to `bench-own-messages`.
 //!
-//! `exactly-once` is a check and not a time. It comes once, after everything else.
+//! The paper's experiments ([`paper`]) are among the cases, but all of their turns count: what is told of them are shares and multiples. `exactly-once` is a check and not a time. It comes once, after everything else.
 
 pub mod case;
 pub mod child;
 pub mod lab;
+pub mod paper;
+pub(super) mod paper_table;
 pub(super) mod table;
 
 use std::fs;
@@ -36,11 +38,18 @@ const END: Duration = Duration::from_secs(10);
 const ENOUGH: u64 = 4 << 30;
 
 /// How much of it.
+#[derive(Default)]
 struct Amounts {
     rounds: usize,
     /// Of `stopped`, which writes and reads all of its buffers each time.
     stopped_rounds: usize,
     time: Duration,
+    /// Of the paper's experiments, which take longer than the others.
+    paper_rounds: usize,
+    /// Of a point of Figure 7.
+    point: Duration,
+    /// Searches of a run of Tpuz.
+    searches: u64,
     /// Mebibytes.
     buffered: u64,
     /// Messages of `exactly-once`.
@@ -51,8 +60,14 @@ impl Amounts {
     fn of(options: &Options) -> Amounts {
         let ms = Duration::from_millis;
         let (usual, amounts) = match options.quick {
-            true => (100_000, Amounts { rounds: 2, stopped_rounds: 1, time: ms(5), buffered: 64, messages: 0 }),
-            false => (10_000_000, Amounts { rounds: 9, stopped_rounds: 5, time: ms(50), buffered: 1024, messages: 0 }),
+            true => {
+                let amounts = Amounts { rounds: 2, stopped_rounds: 1, time: ms(5), buffered: 64, ..Amounts::default() };
+                (100_000, Amounts { paper_rounds: 1, point: ms(10), ..amounts })
+            }
+            false => {
+                let amounts = Amounts { rounds: 9, stopped_rounds: 5, time: ms(50), buffered: 1024, ..Amounts::default() };
+                (10_000_000, Amounts { paper_rounds: 3, point: ms(250), searches: 16, ..amounts })
+            }
         };
         Amounts { messages: options.messages.unwrap_or(usual), ..amounts }
     }
@@ -61,6 +76,9 @@ impl Amounts {
         match case {
             Own::Stopped => self.stopped_rounds,
             Own::Once => 0,
+            // The same each time.
+            Own::Simulated => 1,
+            _ if case.is_papers() => self.paper_rounds,
             _ => self.rounds,
         }
     }
@@ -71,6 +89,8 @@ impl Amounts {
             Own::Buffered => (self.time * 4, 0),
             Own::Stopped => (self.time * 2, self.buffered),
             Own::Once => (self.time, self.messages),
+            Own::Synth(_) => (self.point, 0),
+            Own::Tpuz => (self.time, self.searches),
             _ => (self.time, 0),
         };
         Task { case, cpus, time, count, group: 0 }
@@ -114,14 +134,15 @@ impl Runner<'_> {
                 self.sheet(sheet, &options.exe, &amounts.task(sheet.case, cpus))?;
             }
         }
-        let (mut once, mut sheets): (Vec<_>, Vec<_>) = sheets.into_iter().partition(|sheet| sheet.case == Own::Once);
+        let (mut once, sheets): (Vec<_>, Vec<_>) = sheets.into_iter().partition(|sheet| sheet.case == Own::Once);
         for sheet in &mut once {
             self.sheet(sheet, &options.exe, &amounts.task(sheet.case, cpus))?;
         }
+        let (papers, mut sheets): (Vec<_>, Vec<_>) = sheets.into_iter().partition(|sheet| sheet.case.is_papers());
         let probes: Vec<Vec<_>> = sheets.iter().map(|sheet| sheet.turns.iter().map(|turn| turn.lines).collect()).collect();
         let like = self.like("ours alone", &probes);
         sheets.iter_mut().for_each(|sheet| sheet.turns.retain(|turn| like.has(turn.lines)));
-        let records = sheets.iter().chain(&once).flat_map(|sheet| recorded(&sheet.turns));
+        let records = sheets.iter().chain(&once).chain(&papers).flat_map(|sheet| recorded(&sheet.turns));
         self.report.own.extend(records.clone());
         self.report.records.extend(records);
         Ok(())
@@ -147,11 +168,13 @@ impl Runner<'_> {
     fn one(&mut self, exe: &Path, task: &Task) -> Result<Vec<Finding>, ChildError> {
         let mut command = Command::new(exe);
         // The reason stands in the line before a backtrace, and the harness shows the last lines.
-        command.args(arguments(task)).env("RUST_BACKTRACE", "0");
+        command.args(arguments(task)).env("RUST_BACKTRACE", "0").env("TMPDIR", &self.scratch.dir);
         let mut process = Process::start(command, format!("upcall, {}", task.case), self.scratch.dir.join("own.stderr"))?;
         let (begun, mut told) = (Instant::now(), None);
+        // Its thirteen runs are told of together.
+        let patience = if task.case == Own::Tpuz { 4 * PATIENCE } else { PATIENCE };
         loop {
-            let line = process.line(task.case.name(), Instant::now() + task.time + PATIENCE, self.interrupted)?;
+            let line = process.line(task.case.name(), Instant::now() + task.time + patience, self.interrupted)?;
             if let Some(done) = read_at(&line) {
                 let tenths = 10 * done / task.count.max(1);
                 let what = match told.take().filter(|(before, _)| *before == tenths) {
@@ -203,7 +226,10 @@ fn recorded(turns: &[Turn<Vec<Finding>>]) -> Vec<Record> {
                 None => {}
             }
         }
-        if rates.is_empty() { label.latency(&times) } else { label.throughput(1, &rates) }
+        let record = if rates.is_empty() { label.latency(&times) } else { label.throughput(1, &rates) };
+        let all = turns.iter().flat_map(|turn| &turn.found).filter(|finding| finding.case == case);
+        let buffered = all.filter_map(|finding| finding.buffered).reduce(|a, b| a + b);
+        Record { buffered, ..record }
     };
     names.into_iter().map(of).collect()
 }

@@ -6,6 +6,8 @@
 mod buffered;
 mod divert;
 mod once;
+pub mod paper;
+mod paper_programs;
 mod sides;
 mod stopped;
 mod upcalls;
@@ -29,6 +31,9 @@ pub fn measure(lab: &mut Lab) -> Outcome<Vec<Finding>> {
         Own::Idle => upcalls::ping_pong(lab, true),
         Own::Asleep | Own::Busy | Own::Computing => upcalls::one_way(lab),
         Own::Once => once::check(lab),
+        Own::Synth(group) => paper::figure(lab, group),
+        Own::Simulated => paper::simulated(lab),
+        Own::Tpuz => paper::table(lab),
     }
 }
 
@@ -78,7 +83,8 @@ mod tests {
     #[test]
     fn every_case_is_measured() {
         let allowed = std::thread::available_parallelism().map_or(1, usize::from);
-        for case in Own::ALL {
+        // Tpuz takes a job, and that the command.
+        for case in Own::ALL.into_iter().filter(|case| *case != Own::Tpuz) {
             let count = if case == Own::Once { 20_000 } else { 4 };
             let task = Task {
                 case,
@@ -90,7 +96,7 @@ mod tests {
             let found = Lab::of_threads(task).and_then(|mut lab| measure(&mut lab));
             let found = found.unwrap_or_else(|error| panic!("{case}: {error}"));
             assert!(!found.is_empty(), "{case}");
-            for Finding { case, found } in found {
+            for Finding { case, found, .. } in found {
                 match found {
                     Found::Times(times) => assert!(times.count > 0 && times.p50_ns >= 0.0, "{case}: {times:?}"),
                     Found::Rate(rate) => assert!(rate.elapsed_ns > 0, "{case}: {rate:?}"),

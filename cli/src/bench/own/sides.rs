@@ -104,7 +104,7 @@ pub fn poll(lab: &mut Lab) -> Outcome<Vec<Finding>> {
         let clock = Clock::calibrated();
         let mut samples = [Vec::with_capacity(MANY), Vec::with_capacity(MANY)];
         let (begun, mut turn, warm_up) = (Instant::now(), 1, task.time.min(Duration::from_millis(1)));
-        while samples[1].is_empty() || begun.elapsed() < task.time {
+        while samples.iter().any(Vec::is_empty) || begun.elapsed() < task.time {
             gate.open(turn);
             gate.wait(turn + 1)?;
             let (by_poll, before) = (turn % 4 == 1, clock.read());

@@ -1,6 +1,7 @@
 //! Figures of a run, drawn from its records: what all of them have in common.
 
 pub mod lrpc;
+pub mod messages;
 pub mod threads;
 pub mod urpc;
 

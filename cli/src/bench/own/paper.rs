@@ -1,0 +1,167 @@
+//! The experiments of UDM's section 5, by the programs that are examples: synth-N (Figure 7), and Tpuz beside other jobs (Table 6).
+
+use super::joining;
+use super::paper_programs::{synth, workload};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use upcall_bench::child::Outcome;
+use upcall_bench::messages::own::child::{Finding, Task};
+use upcall_bench::messages::own::lab::Lab;
+use upcall_bench::messages::own::paper::{
+    AWAY_NS, CYCLE_NS, GROUPS, HANDLER, INTERVALS, OTHERS, REQUEST, SCHEDULES, SLICE_NS, TIMEOUT_NS, figure_7, table_6,
+    table_6_other,
+};
+use upcall_os::process::{Bounds, bind};
+use upcall_simulator::synth::{SLICE, Synth};
+
+/// synth-N with a producer and a consumer, for each interval.
+pub fn figure(lab: &mut Lab, group: u64) -> Outcome<Vec<Finding>> {
+    let (task, mut found) = (lab.task, Vec::new());
+    for interval in INTERVALS {
+        let plan = plan(group, interval, task.time);
+        let name = figure_7(true, group, interval);
+        let side = |rank| synth::run(joining(&task, &name, 2, rank), &plan);
+        let ran = lab.both(|_| side(0), |_| side(1).map(drop))?;
+        found.extend(ran.map(|(ran, ())| Finding::buffered(&name, ran.requests, ran.buffered, ran.time)));
+    }
+    Ok(found)
+}
+
+/// For about so long.
+fn plan(group: u64, interval: u64, time: Duration) -> synth::Plan {
+    let ns = |cycles: u64| (cycles as f64 * CYCLE_NS) as u64;
+    synth::Plan {
+        n: group,
+        groups: (time.as_nanos() as u64 / ns(group * interval.max(HANDLER))).max(1),
+        interval: ns(interval),
+        handler: ns(HANDLER),
+        bytes: REQUEST,
+        producers: 1,
+        away: AWAY_NS,
+        slice: SLICE_NS,
+        timeout: TIMEOUT_NS,
+    }
+}
+
+/// The same on virtual clocks, with the paper's times.
+pub fn simulated(lab: &Lab) -> Outcome<Vec<Finding>> {
+    if !lab.tells() {
+        return Ok(Vec::new());
+    }
+    let points = GROUPS.into_iter().flat_map(|group| INTERVALS.map(|interval| (group, interval)));
+    let one = |(group, interval)| {
+        let synth = Synth::new(group, interval);
+        let row = upcall_simulator::synth::run(synth)?;
+        let time = Duration::from_nanos(2 * synth.slices * SLICE);
+        Ok(Finding::buffered(&figure_7(false, group, interval), row.sent, row.buffered, time))
+    };
+    points.map(one).collect()
+}
+
+/// A folder that is removed at the end.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Tpuz alone and beside others.
+pub fn table(lab: &Lab) -> Outcome<Vec<Finding>> {
+    if !lab.tells() {
+        return Ok(Vec::new());
+    }
+    // The jobs' places are among these; and nobody else's jobs take turns with them.
+    lab.confine()?;
+    let folder = Folder(std::env::temp_dir().join(format!("tpuz-{}", std::process::id())));
+    std::fs::create_dir(&folder.0)?;
+    let (names, task) = (folder.0.join("n"), lab.task);
+    let mut found = Vec::new();
+    let (time, [all, _]) = run(&names, "batch", &["tpuz"], &task)?;
+    found.push(Finding::buffered("tpuz-alone", all.messages, all.buffered, time));
+    for other in OTHERS {
+        for schedule in SCHEDULES {
+            let (time, [tpuz, beside]) = run(&names, schedule, &["tpuz", other], &task)?;
+            found.push(Finding::buffered(&table_6(other, schedule), tpuz.messages, tpuz.buffered, time));
+            if let Some(case) = table_6_other(other, schedule) {
+                found.push(Finding::buffered(&case, beside.messages, beside.buffered, time));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// What the members of a job have sent.
+#[derive(Clone, Copy, Default)]
+struct Sent {
+    messages: u64,
+    buffered: u64,
+}
+
+/// Runs these programs as jobs of two members: from when the first was started until both had ended.
+fn run(names: &Path, schedule: &str, programs: &[&str], task: &Task) -> Outcome<(Duration, [Sent; 2])> {
+    let begun = Instant::now();
+    let jobs: Vec<Child> = programs
+        .iter()
+        .map(|program| {
+            let mut command = Command::new(std::env::current_exe()?);
+            command.args(["bench-job", schedule, program, &task.count.to_string()]).env("UPCALL_DIR", names);
+            bind(&mut command, Bounds::default());
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()
+        })
+        .collect::<Result<_, _>>()?;
+    let mut sent = [Sent::default(); 2];
+    let mut ended = Vec::new();
+    for (mut job, (sent, program)) in jobs.into_iter().zip(sent.iter_mut().zip(programs)) {
+        let mut said = String::new();
+        let read = job.stdout.take().map(|mut out| out.read_to_string(&mut said));
+        ended.push((job.wait()?, *program));
+        read.transpose()?;
+        let mut numbers = said.split_whitespace().map_while(|word| word.parse().ok());
+        (sent.messages, sent.buffered) = numbers.next().zip(numbers.next()).unwrap_or_default();
+    }
+    let time = begun.elapsed();
+    match ended.into_iter().find(|(status, _)| !status.success()) {
+        Some((status, program)) => Err(format!("the job {program}, {schedule}, ended with {status}").into()),
+        None if sent[0].messages == 0 => Err(format!("the job {}, {schedule}, did not say what it has sent", programs[0]).into()),
+        None => Ok((time, sent)),
+    }
+}
+
+/// A job of [`run`], in a process of its own: `SCHEDULE PROGRAM COUNT`.
+pub fn job(args: &[String]) -> Outcome<u8> {
+    use upcall_job::{Job, Kind};
+    let [schedule, program, count] = args else { return Err("usage: bench-job SCHEDULE PROGRAM COUNT".into()) };
+    let kind = match schedule.as_str() {
+        "gang" => Kind::Gang,
+        "co" => Kind::Co,
+        _ => Kind::Batch,
+    };
+    let job = Job::new(2, std::env::current_exe()?).named(&format!("{program}-{}", std::process::id())).schedule(kind);
+    Ok(job.arguments(["bench-member", program, count]).run(|what| {
+        if let upcall_job::Happening::Died { .. } = what {
+            eprintln!("{what}");
+        }
+    })?)
+}
+
+/// A member of such a job: `PROGRAM COUNT`.
+pub fn member(args: &[String]) -> Outcome<()> {
+    let [program, count] = args else { return Err("usage: bench-member PROGRAM COUNT".into()) };
+    workload(program, count.parse()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_last_about_as_long_as_they_are_to() {
+        let plan = plan(100, 1500, Duration::from_millis(250));
+        assert_eq!((plan.interval, plan.handler, plan.groups), (20_000, 10_000, 125));
+        assert_eq!(super::plan(1000, 3000, Duration::ZERO).groups, 1);
+    }
+}
