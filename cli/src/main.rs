@@ -1,5 +1,5 @@
 //! `upcall`: who exports what, calls by hand, interface definitions, the threads of a process, jobs, benchmarks.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod bench;
 mod call;

@@ -55,7 +55,7 @@ pub enum Suite {
     /// The cases are send-0 to send-16, by words of payload, and send-0-polled, while the receiver looks; receive-0; one-way-0 to one-way-10000, by bytes; and rate-8. The peers are ucx-am, ucx-tag, openmpi and iceoryx2.
     ///
     /// Of ours alone: section and poll-0; buffered, beside direct messages; divert, and the way back; stopped: what others notice of a receiver with 1 GiB buffered for it; from a send to the handler by polling (upcall-polled) and by
-    /// upcall (upcall-idle, upcall-asleep, upcall-busy, upcall-computing); and exactly-once, a check of order and loss by as many messages as --messages says.
+    /// upcall (upcall-idle, upcall-asleep, upcall-busy, upcall-computing, upcall-signal); and exactly-once, a check of order and loss by as many messages as --messages says.
     ///
     /// Of ours alone, as in UDM's section 5: synth-10, synth-100 and synth-1000, the share of messages buffered by the send interval (Figure 7), and synth-simulated, the same on virtual clocks; and tpuz, the triangle puzzle beside
     /// other jobs that take turns with it (Table 6). --plot draws them.

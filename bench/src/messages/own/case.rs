@@ -32,6 +32,8 @@ pub enum Own {
     Busy,
     /// By upcall, where its one thread computes, and comes to a safe point every microsecond.
     Computing,
+    /// By a signal, where the receiver is an ordinary kernel thread that computes and has no safe points.
+    Signal,
     /// No time but a check: messages of 1 to 8 words, each with its number, to a receiver that looks away at random, so that some are diverted: whether each arrives once, in order, whole. The rate, and how many went
     /// through segments (`exactly-once-diverted`).
     Once,
@@ -47,7 +49,7 @@ pub enum Own {
 
 impl Own {
     /// Every case, in the order of the report.
-    pub const ALL: [Own; 16] = [
+    pub const ALL: [Own; 17] = [
         Own::Section,
         Own::Poll,
         Own::Buffered,
@@ -58,6 +60,7 @@ impl Own {
         Own::Asleep,
         Own::Busy,
         Own::Computing,
+        Own::Signal,
         Own::Once,
         Own::Synth(10),
         Own::Synth(100),
@@ -79,6 +82,7 @@ impl Own {
             Own::Asleep => "upcall-asleep",
             Own::Busy => "upcall-busy",
             Own::Computing => "upcall-computing",
+            Own::Signal => "upcall-signal",
             Own::Once => "exactly-once",
             Own::Synth(10) => "synth-10",
             Own::Synth(100) => "synth-100",

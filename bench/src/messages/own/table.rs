@@ -23,7 +23,7 @@ enum Row {
     Count(&'static str, &'static str),
 }
 
-const ROWS: [Row; 36] = [
+const ROWS: [Row; 37] = [
     Row::Time("atomic section, 1 other has sent something, ns", "section-1", Some(2.0)),
     Row::Time("the same, 7 others", "section-7", Some(2.0)),
     Row::Time("a look whether something waits, 1 other, ns", "available-1", None),
@@ -44,10 +44,10 @@ const ROWS: [Row; 36] = [
     Row::Time("  sender", "buffered-4-sender", None),
     Row::Time("  receiver", "buffered-4-receiver", None),
     Row::Ratio("buffered to direct, 4 words", ["buffered-4", "direct-4"], 2.5),
-    Row::Time("divert: the send that maps a segment, ns", "divert", None),
+    Row::Time("divert: the send that goes to a segment, ns", "divert", None),
     Row::Time("  the take that follows it there", "divert-take", None),
     Row::Time("  the send that goes home", "divert-home", None),
-    Row::Time("  the take that follows it, and gives the memory back", "divert-leave", None),
+    Row::Time("  the take that follows it, and leaves the segment", "divert-leave", None),
     Row::Time("divert and back, in all", "divert-and-back", Some(20_000.0)),
     Row::Rate("A to B, nothing buffered for C, million/s", "stopped-nothing"),
     Row::Rate("A to B, C stopped with its buffers full, million/s", "stopped-buffered"),
@@ -57,6 +57,7 @@ const ROWS: [Row; 36] = [
     Row::Time("send to upcall, receiver asleep", "upcall-asleep", None),
     Row::Time("send to upcall, three threads yield", "upcall-busy", None),
     Row::Time("send to upcall, a safe point each µs", "upcall-computing", None),
+    Row::Time("send to upcall by signal, no safe points", "upcall-signal", None),
     Row::Rate("exactly once and in order, million/s", "exactly-once"),
     Row::Count("messages of them that were diverted", "exactly-once-diverted"),
     Row::Count("diversions", "exactly-once-diversions"),

@@ -29,7 +29,7 @@ pub fn measure(lab: &mut Lab) -> Outcome<Vec<Finding>> {
         Own::Stopped => stopped::measure(lab),
         Own::Polled => upcalls::ping_pong(lab, false),
         Own::Idle => upcalls::ping_pong(lab, true),
-        Own::Asleep | Own::Busy | Own::Computing => upcalls::one_way(lab),
+        Own::Asleep | Own::Busy | Own::Computing | Own::Signal => upcalls::one_way(lab),
         Own::Once => once::check(lab),
         Own::Synth(group) => paper::figure(lab, group),
         Own::Simulated => paper::simulated(lab),

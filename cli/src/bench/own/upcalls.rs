@@ -4,9 +4,9 @@ use super::{MANY, joining, on_a_processor};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use upcall::message::{Handlers, Pacing};
+use upcall::message::{Handlers, Pacing, Promise};
 use upcall::thread;
 use upcall_bench::child::Outcome;
 use upcall_bench::messages::own::case::Own;
@@ -79,7 +79,10 @@ fn player(rank: usize, task: &Task, by_upcall: bool, clock: &Clock, gate: &Gate)
 pub fn one_way(lab: &mut Lab) -> Outcome<Vec<Finding>> {
     let (task, clock) = (lab.task, Clock::calibrated());
     let pacing = if task.case == Own::Asleep { Pacing::Sleep } else { Pacing::Poll };
-    let receiver = |gate: &Gate| on_a_processor(task.cpus[1], pacing, || receiver(&task, &clock, gate));
+    let receiver = |gate: &Gate| match task.case {
+        Own::Signal => interrupted(&task, &clock, gate),
+        _ => on_a_processor(task.cpus[1], pacing, || receiver(&task, &clock, gate)),
+    };
     let Some(((), ways)) = lab.both(|gate| sender(&task, &clock, gate), receiver)? else { return Ok(Vec::new()) };
     let ways = ways.iter().map(|&ticks| clock.ns(ticks)).collect();
     Ok(vec![Finding::times(task.case.name(), Summary::of_nanoseconds(ways))])
@@ -146,6 +149,44 @@ fn receiver(task: &Task, clock: &Clock, gate: &Gate) -> Outcome<Vec<u64>> {
     busy.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread panicked"))?;
     gate.open(OVER);
     Ok(ways.take())
+}
+
+/// The same where the receiver computes, and signals interrupt it.
+fn interrupted(task: &Task, clock: &Clock, gate: &Gate) -> Outcome<Vec<u64>> {
+    let mut handlers = Handlers::new();
+    let (at, stop) = (handlers.kind::<u64>("at"), handlers.kind::<()>("stop"));
+    let ways: Arc<[AtomicU64]> = (0..MANY).map(|_| AtomicU64::new(0)).collect();
+    let (count, over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let (clock, ours, turns, counted, told) = (*clock, ways.clone(), gate.clone(), count.clone(), over.clone());
+    handlers.on_interrupt(at, move |_, message| {
+        let now = clock.read();
+        let before = counted.fetch_add(1, Ordering::Relaxed);
+        if let (Some(way), Some(sent)) = (ours.get(before), message.word(0)) {
+            way.store(now.wrapping_sub(sent), Ordering::Relaxed);
+        }
+        turns.open(before as u64 + 1);
+    });
+    handlers.on_interrupt(stop, move |_, _| told.store(true, Ordering::Relaxed));
+    let group = joining(task, task.case.name(), 2, 1).join(handlers)?;
+    group.interruptible(promise(), || {
+        while !over.load(Ordering::Relaxed) {
+            gate.check()?;
+            let since = clock.read();
+            while clock.ns(clock.read().wrapping_sub(since)) < 1_000_000.0 && !over.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        }
+        Outcome::Ok(())
+    })??;
+    gate.open(OVER);
+    let count = count.load(Ordering::Relaxed).min(MANY);
+    Ok(ways[..count].iter().map(|way| way.load(Ordering::Relaxed)).collect())
+}
+
+#[allow(unsafe_code)]
+fn promise() -> Promise {
+    // SAFETY: the handlers of `interrupted` read a clock and a word, and write to atomics.
+    unsafe { Promise::given() }
 }
 
 /// Blocks this thread of a virtual processor until a handler says that it is over.
