@@ -40,8 +40,13 @@ impl Inbound {
         self.from
     }
 
-    /// Whether something waits. False while its next message is being looked at.
+    /// Whether something may wait: false only if nothing does.
     #[inline]
+    pub(crate) fn glance(&self) -> bool {
+        self.queue.try_borrow().is_ok_and(|queue| queue.waits())
+    }
+
+    /// Whether something waits. False while its next message is being looked at.
     pub(crate) fn waits(&self) -> bool {
         let Ok(mut queue) = self.queue.try_borrow_mut() else { return false };
         // A word that leads to where nothing is yet is no message. One that leads on and on is worth another look: who sleeps must not have missed what lies behind.
