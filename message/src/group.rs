@@ -56,7 +56,7 @@ pub struct Group(pub(crate) Rc<Inner>);
 pub(crate) struct Inner {
     pub(crate) member: Arc<Member>,
     roster: Arc<Roster>,
-    handlers: Handlers,
+    pub(crate) handlers: Handlers,
     pacing: Pacing,
     timeout: Option<Duration>,
     /// By rank.
@@ -286,6 +286,9 @@ impl Group {
             drop(outward);
             // Who sends to us waits for room too, perhaps.
             self.safe_point();
+            if self.is_interrupted() {
+                return Err(SendError::Interrupted);
+            }
             if std::mem::take(&mut pause) {
                 self.nap();
             }
@@ -463,6 +466,13 @@ impl Group {
         self.forget(inbound, Event::Violation { rank: inbound.from(), what });
     }
 
+    /// The same, by the member that has sent it.
+    pub(crate) fn violates_by(&self, rank: Rank, kind: u16) {
+        if let Some(inbound) = self.inbound().iter().find(|inbound| inbound.from() == rank) {
+            self.violates(inbound, kind);
+        }
+    }
+
     /// All that a member has sent so far is taken.
     #[inline]
     fn nothing_there(&self, inbound: &Rc<Inbound>) {
@@ -506,9 +516,9 @@ impl Group {
         if self.blocks_a_thread() {
             return self.wait_as_a_thread(limit, met);
         }
-        self.0.member.post.wait(self.0.pacing, limit, || {
+        self.0.member.post.wait(self.0.pacing, self.until_it_asks(limit), || {
             self.attend_if_there_is_news();
-            self.available() || met()
+            self.available() || met() || self.is_interrupted()
         })
     }
 
@@ -525,6 +535,9 @@ impl Group {
                 self.check_handlers()?;
                 if !done() {
                     self.wait(None);
+                    if self.is_interrupted() {
+                        return Err(RunError::Interrupted);
+                    }
                 }
             }
         }
