@@ -3,6 +3,7 @@
 //! Such members are members like others: what is checked by types in Rust is checked here when a message is sent, and again, on a copy, when it has arrived. One that does not carry what its kind says is a violation of its sender's.
 
 use crate::group::Group;
+use crate::inbound::Inbound;
 use crate::kinds::{Handlers, Kind, MOST_KINDS};
 use crate::payload::{Payload, Reader, Writer};
 use crate::signature::Carried;
@@ -14,6 +15,9 @@ use upcall_os::fault::{Point, point};
 
 /// Names that begin so are those of the groups' own messages.
 const OWN: &str = "upcall:";
+
+/// So many of those there are, behind all others.
+const OWN_KINDS: usize = 3;
 
 /// So long a member waits at most before it asks whether it is interrupted.
 const LOOK: Duration = Duration::from_millis(500);
@@ -113,7 +117,7 @@ impl Handlers {
             return Err(BadKind::Taken { name: name.into() });
         }
         // The group's own come after these.
-        if self.kinds.len() + 8 > MOST_KINDS {
+        if self.kinds.len() + OWN_KINDS >= MOST_KINDS {
             return Err(BadKind::TooMany);
         }
         self.kinds.push((name.into(), carries.to_string()));
@@ -210,6 +214,22 @@ impl Group {
     #[must_use]
     pub fn end_atomic(&self) -> bool {
         self.begun().map(drop).is_some()
+    }
+
+    /// Whether a kind is one of the group's own: nobody else's to take.
+    #[inline]
+    pub(crate) fn is_own(&self, kind: u16) -> bool {
+        let count = self.0.handlers.kinds.len();
+        (count - OWN_KINDS..count).contains(&usize::from(kind))
+    }
+
+    /// Runs the handler of a message of such a kind, which is the next one of its sender. False if it carries something else.
+    #[cold]
+    pub(crate) fn run_own(&self, inbound: &Inbound, kind: u16) -> bool {
+        match (self.0.handlers.handlers.get(usize::from(kind)), inbound.queue()) {
+            (Some(Some(handler)), Some(queue)) => handler(self, inbound.from(), queue),
+            _ => true,
+        }
     }
 
     /// Whether waits are to end.

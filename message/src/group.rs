@@ -351,7 +351,7 @@ impl Group {
         self.0.inbound.borrow().iter().any(|inbound| inbound.waits())
     }
 
-    /// Takes the next message (UDM's `receive`): `take` looks at it where it lies, and then it is disposed of. Members have their turns.
+    /// Takes the next message (UDM's `receive`), those of barriers and reductions aside, which are heeded on the way: `take` looks at it where it lies, and then it is disposed of. Members have their turns.
     ///
     /// # Errors
     /// [`NothingThere`].
@@ -384,12 +384,23 @@ impl Group {
         self.attend_if_there_is_news();
         let all = self.inbound();
         let mut at = self.0.turn.get();
-        for _ in 0..all.len() {
+        let mut looked = 0;
+        while looked < all.len() {
             at = if at < all.len() { at } else { 0 };
             let inbound = &all[at];
             at += 1;
+            looked += 1;
             let Some(mut queue) = inbound.queue() else { continue };
             match queue.peek() {
+                Ok(Some(arrived)) if self.is_own(arrived.handler()) => {
+                    let kind = arrived.handler();
+                    drop(queue);
+                    if !self.run_own(inbound, kind) {
+                        self.violates(inbound, kind);
+                    }
+                    // The next one of the same sender.
+                    (at, looked) = (at - 1, looked - 1);
+                }
                 Ok(Some(arrived)) => {
                     self.0.turn.set(at);
                     let done = with(arrived, inbound.from());
