@@ -47,6 +47,8 @@ pub enum JoinError {
         /// What it says.
         found: Option<String>,
     },
+    /// While it waited for the others ([`Handlers::interruption`](crate::Handlers::interruption)).
+    Interrupted,
     /// A descriptor, memory, or another resource could not be had.
     Resource {
         /// What for.
@@ -75,6 +77,7 @@ impl fmt::Display for JoinError {
                 }
                 f.write_str(": this program is to be started as a job, by `upcall job run --group N -- PROGRAM`")
             }
+            Self::Interrupted => f.write_str("the wait for the others was interrupted"),
             Self::Resource { what, error } => write!(f, "{what}: {error}"),
         }
     }

@@ -152,8 +152,18 @@ impl Handlers {
 
     /// Has all waits of the group ask whether they are to end: [`Group::run_until`], [`Group::barrier`] and [`Group::reduce`] with [`RunError::Interrupted`](crate::RunError::Interrupted), [`Group::send`] with
     /// [`SendError::Interrupted`], [`Group::wait`] with nothing. They ask when they have looked in vain, after each sleep that something has ended, the handler of a signal included, and twice a second.
+    /// [`Joining::join`](crate::Joining::join) asks, too, five times a second. On a virtual processor nobody asks.
     pub fn interruption(&mut self, ask: impl Fn() -> bool + 'static) {
         self.interruption = Some(Box::new(ask));
+    }
+
+    pub(crate) fn may_be_interrupted(&self) -> bool {
+        self.interruption.is_some()
+    }
+
+    #[inline]
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.interruption.as_ref().is_some_and(|ask| ask())
     }
 }
 
@@ -235,7 +245,7 @@ impl Group {
     /// Whether waits are to end.
     #[inline]
     pub(crate) fn is_interrupted(&self) -> bool {
-        self.0.handlers.interruption.as_ref().is_some_and(|ask| ask())
+        self.0.handlers.is_interrupted()
     }
 
     /// So long a wait may sleep that may take as long as `limit`.

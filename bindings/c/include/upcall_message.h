@@ -139,7 +139,7 @@ typedef void (*upcall_handler_fn)(void *context, upcall_group *group, const upca
 upcall_status upcall_handlers_on(upcall_handlers *handlers, upcall_kind kind, upcall_handler_fn handler, void *context, upcall_error *error);
 
 /* Has all waits of the group ask whether they are to end: when they have looked in vain, when a signal's handler has run, and twice a second. If so
- * upcall_group_send, _run_until, _barrier and _reduce return UPCALL_INTERRUPTED, and upcall_group_wait returns. `ask` sends nothing, and waits for nothing. */
+ * upcall_group_join, upcall_group_send, _run_until, _barrier and _reduce return UPCALL_INTERRUPTED, and upcall_group_wait returns. `ask` sends nothing, and waits for nothing. */
 void upcall_handlers_set_interruption(upcall_handlers *handlers, bool (*ask)(void *context), void *context);
 
 /* ---- Joining ----------------------------------------------------------------------------------------------------- */

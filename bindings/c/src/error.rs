@@ -198,6 +198,7 @@ impl From<JoinError> for Problem {
             JoinError::Incomplete { .. } => Status::Incomplete,
             JoinError::Refused { .. } => Status::NotTakenIn,
             JoinError::NoJob { .. } => Status::NoJob,
+            JoinError::Interrupted => Status::Interrupted,
             JoinError::Resource { .. } => Status::Resource,
             _ => Status::Internal,
         };

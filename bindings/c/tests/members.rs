@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
-use upcall::message::{Handlers, JoinError, Joining};
+use upcall::message::Joining;
 
 mod gcc;
 #[path = "members/member.rs"]
@@ -104,7 +103,6 @@ fn members_that_are_killed_are_told_of() {
     survivor.ends();
 }
 
-/// Whoever comes first takes the others in, and refuses them: it may be either.
 #[test]
 fn another_list_of_kinds_is_refused_by_name() {
     if left_out() {
@@ -112,15 +110,7 @@ fn another_list_of_kinds_is_refused_by_name() {
     }
     let name = name();
     let other = member(&name, 2, 1, "differs").stdout(Stdio::piped()).spawn().unwrap();
-    let mut handlers = Handlers::new();
-    (handlers.kind::<()>("null"), handlers.kind::<u64>("number"));
-    let mut said = match Joining::new(&name, 2).rank(0).within(Duration::from_secs(3)).join(handlers) {
-        Err(JoinError::Refused { reason, .. }) => reason,
-        other => other.unwrap_err().to_string(),
-    };
-    let output = other.wait_with_output().unwrap();
-    said.push_str(&String::from_utf8(output.stdout).unwrap());
-    assert!(output.status.success(), "{said}");
+    let said = member::differ(&name, other);
     assert!(["\"number\"", "u64", "i64", "all members register the same kinds"].iter().all(|part| said.contains(part)), "{said}");
 }
 

@@ -320,7 +320,7 @@ static void differs(const char *name, size_t rank) {
     CHECK(upcall_handlers_kind(handlers, "null", "()", &error) == 0 && upcall_handlers_kind(handlers, "number", "i64", &error) == 1);
     upcall_joining *joining = upcall_joining_new(name, size, &error);
     upcall_joining_set_rank(joining, rank);
-    upcall_joining_set_patience(joining, UINT64_C(3000000000));
+    upcall_joining_set_patience(joining, UINT64_C(30000000000));
     CHECK(!upcall_group_join(joining, handlers, &error));
     CHECK(error.status == UPCALL_NOT_TAKEN_IN || error.status == UPCALL_INCOMPLETE);
     printf("%s\n", error.text);

@@ -2,9 +2,12 @@
 #![allow(dead_code)] // Not every test uses all of it.
 
 use std::cell::{Cell, RefCell};
+use std::io::Read;
+use std::process::Child;
 use std::rc::Rc;
 use std::time::Duration;
-use upcall::message::{Event, Group, Handlers, Joining, Kind};
+use std::time::Instant;
+use upcall::message::{Event, Group, Handlers, JoinError, Joining, Kind};
 
 /// What each sends to each in a round is numbered, and comes in this order.
 const KINDS: u64 = 7;
@@ -155,4 +158,28 @@ pub fn survive(name: &str, size: usize, rank: usize, ready: impl FnOnce()) {
     }
     ended.sort_unstable();
     assert_eq!(ended, [size - 2, size - 1]);
+}
+
+/// Joins with another list of kinds than a process. Whoever comes first takes the other in, and refuses it: it may be either. What the one that was refused says.
+pub fn differ(name: &str, mut other: Child) -> String {
+    let start = Instant::now();
+    loop {
+        let mut handlers = Handlers::new();
+        (handlers.kind::<()>("null"), handlers.kind::<u64>("number"));
+        match Joining::new(name, 2).rank(0).within(Duration::from_millis(300)).join(handlers) {
+            Err(JoinError::Refused { reason, .. }) => {
+                other.kill().unwrap();
+                other.wait().unwrap();
+                return reason;
+            }
+            other => assert!(matches!(other, Err(JoinError::Incomplete { .. })), "{other:?}"),
+        }
+        if let Some(status) = other.try_wait().unwrap() {
+            let mut said = String::new();
+            other.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+            assert!(status.success(), "{status}: {said}");
+            return said;
+        }
+        assert!(start.elapsed() < Duration::from_secs(25), "nobody is refused");
+    }
 }
