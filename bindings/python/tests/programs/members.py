@@ -112,14 +112,14 @@ def survive() -> None:
         group.barrier()
         print("ready", flush=True)
         ended: set[int] = set()
-        while len(ended) < 2:
+        # Other survivors may leave before this one has heard of both.
+        while not ended >= {size - 2, size - 1}:
             group.poll()
             for event in group.events():
                 assert event.violation is None
                 ended.add(event.rank)
-            if len(ended) < 2:
+            if not ended >= {size - 2, size - 1}:
                 group.wait(20)
-        assert ended == {size - 2, size - 1}
         raises(message.ReceiverEnded, lambda: group.send(size - 1, go))
         assert raises(message.MemberEnded, group.barrier).rank != rank
 
@@ -201,7 +201,7 @@ def alone() -> None:
             (flag, 1, TypeError),
             (wide, (1, "x"), TypeError),
         ]:
-            raises(wrong, lambda: group.send(0, typing.cast(message.Kind[typing.Any], kind), value))
+            raises(wrong, lambda: group.send(0, kind, value))
         assert not group.available
         raises(message.NoSuchRank, lambda: group.send(1, unit))
         raises(ValueError, lambda: group.send(0, kinds[0], None))
@@ -221,7 +221,7 @@ def alone() -> None:
             (flag, True, True),
             (wide, (1, 2), (1, 2.0)),
         ]:
-            assert group.try_send(0, typing.cast(message.Kind[typing.Any], kind), value)
+            assert group.try_send(0, kind, value)
             assert group.available and group.wait(5)
             assert group.peek() == (0, kind, found) == group.receive(), (kind, value)
 
@@ -242,7 +242,8 @@ def alone() -> None:
         found_there: list[BaseException] = []
 
         def elsewhere() -> None:
-            for call in [group.poll, group.receive, group.wait, group.barrier, group.leave, lambda: group.available, lambda: group.send(0, unit)]:
+            calls: list[typing.Callable[[], object]] = [group.poll, group.receive, group.wait, group.barrier, group.leave, lambda: group.available, lambda: group.send(0, unit)]
+            for call in calls:
                 found_there.append(raises(message.OtherThread, call))
 
         thread = threading.Thread(target=elsewhere)
@@ -266,7 +267,8 @@ def alone() -> None:
         thread.join()
 
         # Ctrl-C.
-        for wait in [group.wait, group.run_until]:
+        waits: list[typing.Callable[[], object]] = [group.wait, group.run_until]
+        for wait in waits:
             main = threading.main_thread().ident
             assert main is not None
             threading.Timer(0.1, signal.pthread_kill, [main, signal.SIGINT]).start()
