@@ -122,7 +122,7 @@ impl Joining {
         Self { timeout, ..self }
     }
 
-    /// So many bytes at most the group buffers for members that do not take their messages, beside a segment of 1 MiB for each pair: a quarter of the machine's memory, if nothing else is said. Each member has the same share of that (all members are
+    /// So many bytes at most the group buffers for members that do not take their messages, beside 3 MiB for each pair: a quarter of the machine's memory, if nothing else is said. Each member has the same share of that (all members are
     /// to say the same limit). One that has its share in use is stopped when it sends more, until a receiver has taken some: no other member notices, and what goes the direct way is not stopped.
     #[must_use]
     pub fn limit(self, bytes: u64) -> Self {

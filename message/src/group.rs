@@ -73,6 +73,8 @@ pub(crate) struct Inner {
     pub(crate) upcalls: Upcalls,
     /// So many bytes it may buffer.
     share: u64,
+    /// It may have memory of segments that it could give back.
+    spare: Cell<bool>,
 }
 
 /// What a sender does that has found no room.
@@ -190,6 +192,7 @@ impl Group {
             taken: Cell::new(0),
             upcalls: Upcalls::new(joining.upcalls),
             share,
+            spare: Cell::new(false),
         }))
     }
 
@@ -258,6 +261,7 @@ impl Group {
             };
             if link.flow.is_always_diverted() && !link.queue.is_diverted() {
                 link.queue.divert().map_err(|error| SendError::NoMemory { rank: to, error })?;
+                self.0.spare.set(true);
             }
             match link.queue.describe(kind.index, value.size()) {
                 Ok(draft) => {
@@ -307,6 +311,7 @@ impl Group {
             match link.queue.divert_for(room) {
                 Ok(()) => {
                     link.flow.diverted(progress);
+                    self.0.spare.set(true);
                     return Ok(Try::Again);
                 }
                 Err(error) if !waits && error.kind() != io::ErrorKind::StorageFull => {
@@ -527,10 +532,27 @@ impl Group {
         if self.blocks_a_thread() {
             return self.wait_as_a_thread(limit, met);
         }
-        self.0.member.post.wait(self.0.pacing, self.until_it_asks(limit), || {
+        let there = || {
             self.attend_if_there_is_news();
             self.available() || met() || self.is_interrupted()
-        })
+        };
+        self.0.member.post.wait(self.0.pacing, self.until_it_asks(limit), there, || self.shrink())
+    }
+
+    /// Gives memory of segments back that is kept for the next ones. To be done where there is time for it.
+    pub(crate) fn shrink(&self) {
+        if !self.0.spare.get() {
+            return;
+        }
+        let mut rest = false;
+        for cell in &self.0.links {
+            match cell.try_borrow_mut().as_deref_mut() {
+                Ok(Outward::Open(link)) => rest |= !link.queue.shrink(),
+                Ok(_) => {}
+                Err(_) => rest = true,
+            }
+        }
+        self.0.spare.set(rest);
     }
 
     /// Polls and waits until `done` is true, or another member ends or violates the protocol.
@@ -609,7 +631,7 @@ impl Group {
         self.0.taken.get()
     }
 
-    /// Bytes of the buffer that messages to a member take which has not taken them yet; 0 while they go the direct way.
+    /// Bytes of the buffer that messages to a member take which has not taken them yet; 0 while they go the direct way. Up to 2 MiB more are kept for those that come next, until this member sleeps.
     pub fn buffered(&self, to: Rank) -> u64 {
         let cell = self.0.links.get(to).and_then(|cell| cell.try_borrow().ok());
         match cell.as_deref() {
@@ -631,7 +653,7 @@ impl Group {
         for news in self.0.member.news() {
             match news {
                 News::Brought(inbound) => {
-                    let more = self.inbound().iter().cloned().chain([Rc::new(inbound)]).collect();
+                    let more = self.inbound().iter().cloned().chain([Rc::from(inbound)]).collect();
                     *self.0.inbound.borrow_mut() = more;
                 }
                 News::Reads(rank, ringer) => {

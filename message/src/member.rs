@@ -29,7 +29,7 @@ pub(crate) struct Roster {
 #[derive(Debug)]
 pub(crate) enum News {
     /// Another member has brought its queue.
-    Brought(Inbound),
+    Brought(Box<Inbound>),
     /// Another member reads ours.
     Reads(Rank, Ringer),
     /// It does not.
@@ -132,7 +132,7 @@ impl Member {
     /// Takes a queue that another member brought.
     pub(crate) fn take_in(&self, from: Rank, queue: Mailbag, bell: Bell) -> io::Result<()> {
         self.post.add(&bell)?;
-        self.tell(News::Brought(Inbound::new(from, queue, bell)));
+        self.tell(News::Brought(Box::new(Inbound::new(from, queue, bell))));
         Ok(())
     }
 

@@ -174,6 +174,12 @@ impl Arrivals for Hook {
         self.member.has_news() || group.is_due() || waiting && group.has_unclaimed()
     }
 
+    fn falls_asleep(&self) {
+        if let Some(group) = self.group.upgrade().map(Group) {
+            group.shrink();
+        }
+    }
+
     fn serve(&self) {
         if let Some(group) = self.group.upgrade().map(Group) {
             group.poll();

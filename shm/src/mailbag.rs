@@ -7,12 +7,15 @@
 //!        0  header: magic, words of home
 //!       64  what the receiver has disposed of (written by it alone)
 //!     4096  home, 32 KiB
-//!    1 MiB  segment 0, 1 MiB;  segment 1;  …  so many that the file has 1 TiB; then over again
+//!    1 MiB  two spare segments, 1 MiB each
+//!    3 MiB  segment 0, 1 MiB;  segment 1;  …  so many that the file has 1 TiB; then over again
 //! ```
+//! Spares stay mapped, and have their pages until the sender gives them back.
+//!
 //! Both sides may write all of it, and nobody can resize it. A receiver that writes where it should read makes its own messages wrong. Neither side can make an access of the other's fault: pages that were given back are there again, as zeros,
 //! when they are touched.
 
-use crate::direct::{Memory, Told};
+use crate::direct::{Memory, Place, Told};
 use crate::region::{Cells, Region, Shared};
 use std::fmt;
 use std::io;
@@ -21,13 +24,15 @@ use upcall_os::atomic::{AtomicU64, Ordering};
 use upcall_os::memory::{AdoptError, Mapping, MemoryFile};
 
 /// "MAILBAG" and the version of this layout.
-const MAGIC: u64 = u64::from_le_bytes(*b"MAILBAG\x02");
+const MAGIC: u64 = u64::from_le_bytes(*b"MAILBAG\x03");
 
 const TOLD_AT: usize = 64;
 const HOME_AT: usize = 4096;
 const HOME_WORDS: usize = 4096;
 const FIRST_BYTES: usize = HOME_AT + HOME_WORDS * 8;
-const SEGMENTS_AT: usize = SEGMENT_BYTES;
+const SPARES_AT: usize = SEGMENT_BYTES;
+const SPARES: usize = 2;
+const SEGMENTS_AT: usize = SPARES_AT + SPARES * SEGMENT_BYTES;
 
 /// Bytes of a segment.
 pub const SEGMENT_BYTES: usize = 1 << 20;
@@ -53,6 +58,8 @@ pub struct Mailbag {
     file: MemoryFile,
     home: Shared<[AtomicU64]>,
     told: Shared<Told>,
+    /// Those that were used.
+    spares: [Option<Shared<[AtomicU64]>>; SPARES],
 }
 
 /// Why a descriptor that a peer sent is not the memory of a queue.
@@ -118,11 +125,17 @@ impl Mailbag {
         let region = Region::new(Mapping::part(&file, 0, FIRST_BYTES)?).ok_or_else(short)?;
         let home = region.view_slice(HOME_AT, HOME_WORDS).ok_or_else(short)?;
         let told = region.view(TOLD_AT).ok_or_else(short)?;
-        Ok((Self { file, home, told }, region.view(0).ok_or_else(short)?))
+        Ok((Self { file, home, told, spares: [const { None }; SPARES] }, region.view(0).ok_or_else(short)?))
     }
 
-    fn place(number: u64) -> usize {
-        SEGMENTS_AT + (number % Self::SEGMENTS) as usize * SEGMENT_BYTES
+    /// Where a segment begins, and how long it is.
+    fn place(place: Place) -> (usize, usize) {
+        match place {
+            Place::Spare(spare) => (SPARES_AT + usize::from(spare) * SEGMENT_BYTES, SEGMENT_BYTES),
+            Place::Row { number, many } => {
+                (SEGMENTS_AT + (number % Self::SEGMENTS) as usize * SEGMENT_BYTES, SEGMENT_BYTES * many as usize)
+            }
+        }
     }
 }
 
@@ -135,7 +148,8 @@ impl AsFd for Mailbag {
 impl Memory for Mailbag {
     type Words = Shared<[AtomicU64]>;
     type Told = Shared<Told>;
-    const SEGMENTS: u64 = (BYTES / SEGMENT_BYTES - 1) as u64;
+    const SEGMENTS: u64 = ((BYTES - SEGMENTS_AT) / SEGMENT_BYTES) as u64;
+    const SPARES: usize = SPARES;
 
     fn home(&self) -> Self::Words {
         self.home.clone()
@@ -149,16 +163,33 @@ impl Memory for Mailbag {
         (SEGMENT_BYTES / 8) as u64
     }
 
-    fn segment(&mut self, number: u64, many: u64) -> io::Result<Self::Words> {
-        let bytes = SEGMENT_BYTES * many as usize;
-        let region = Region::new(Mapping::part(&self.file, Self::place(number), bytes)?);
+    fn segment(&mut self, place: Place) -> io::Result<Self::Words> {
+        if let Place::Spare(spare) = place
+            && let Some(words) = &self.spares[usize::from(spare)]
+        {
+            return Ok(words.clone());
+        }
+        let (at, bytes) = Self::place(place);
+        let region = Region::new(Mapping::part(&self.file, at, bytes)?);
         let words = region.and_then(|region| region.view_slice(0, bytes / 8));
-        words.ok_or_else(|| io::Error::other("the mapping is too short"))
+        let words = words.ok_or_else(|| io::Error::other("the mapping is too short"))?;
+        if let Place::Spare(spare) = place {
+            self.spares[usize::from(spare)] = Some(words.clone());
+        }
+        Ok(words)
     }
 
-    fn leave(&mut self, number: u64, many: u64) {
-        // If the kernel refuses, the memory goes with the queue.
-        let _ = self.file.give_back(Self::place(number), SEGMENT_BYTES * many as usize);
+    fn leave(&mut self, place: Place) {
+        if let Place::Row { .. } = place {
+            let (at, bytes) = Self::place(place);
+            // If the kernel refuses, the memory goes with the queue.
+            let _ = self.file.give_back(at, bytes);
+        }
+    }
+
+    fn shrink(&mut self, spare: u8) {
+        let (at, bytes) = Self::place(Place::Spare(spare));
+        let _ = self.file.give_back(at, bytes);
     }
 }
 
@@ -195,7 +226,9 @@ mod tests {
         incoming.tell();
         outgoing.try_send(1, &[]).unwrap();
         assert!(!outgoing.is_diverted() && incoming.peek().unwrap().is_some());
-        assert!(file.allocated() < 100_000, "{}", file.allocated());
+        // All but the spares.
+        assert!(file.allocated() < 3 << 20, "{}", file.allocated());
+        assert!(outgoing.shrink() && file.allocated() < 100_000, "{}", file.allocated());
     }
 
     #[test]

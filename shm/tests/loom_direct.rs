@@ -2,10 +2,11 @@
 #![cfg(loom)]
 
 use loom::sync::Arc;
+use loom::sync::atomic::Ordering::Relaxed;
 use loom::thread;
 use std::io;
 use upcall_os::atomic::AtomicU64;
-use upcall_shm::direct::{Incoming, Memory, Outgoing, Refused, Told};
+use upcall_shm::direct::{Incoming, Memory, Outgoing, Place, Refused, Told};
 
 /// loom's `Arc` is not made of a slice; this is the same for a piece of four words.
 #[derive(Clone, Debug)]
@@ -25,18 +26,20 @@ impl std::ops::Deref for Words {
     }
 }
 
-/// A queue with memory for two segments at a time.
+/// A queue with memory for two segments at a time, one of which is a spare if there is one.
 #[derive(Clone, Debug)]
-struct Ours {
+struct Ours<const SPARES: usize> {
     home: Words,
     told: Arc<Told>,
     segments: [Words; 2],
+    spare: Words,
 }
 
-impl Memory for Ours {
+impl<const SPARES: usize> Memory for Ours<SPARES> {
     type Words = Words;
     type Told = Arc<Told>;
     const SEGMENTS: u64 = 2;
+    const SPARES: usize = SPARES;
 
     fn home(&self) -> Words {
         self.home.clone()
@@ -47,25 +50,32 @@ impl Memory for Ours {
     fn segment_words(&self) -> u64 {
         self.home.len() as u64
     }
-    fn segment(&mut self, number: u64, _: u64) -> io::Result<Words> {
-        Ok(self.segments[number as usize % 2].clone())
+    fn segment(&mut self, place: Place) -> io::Result<Words> {
+        Ok(match place {
+            Place::Row { number, .. } => self.segments[number as usize % 2].clone(),
+            Place::Spare(_) => self.spare.clone(),
+        })
     }
-    fn leave(&mut self, _: u64, _: u64) {}
+    fn leave(&mut self, _: Place) {}
+    fn shrink(&mut self, _: u8) {
+        // As the machine does.
+        self.spare.iter().for_each(|word| word.store(0, Relaxed));
+    }
 }
 
-type Sending = Outgoing<Ours>;
-type Receiving = Incoming<Ours>;
+type Sending<const SPARES: usize> = Outgoing<Ours<SPARES>>;
+type Receiving<const SPARES: usize> = Incoming<Ours<SPARES>>;
 
-fn queue() -> (Sending, Receiving) {
+fn queue<const SPARES: usize>() -> (Sending<SPARES>, Receiving<SPARES>) {
     // A message's header, of a count that was long ago.
     let stale = 1 << 63 | 99 << 48;
     let segments = std::array::from_fn(|_| Words::new(stale));
-    let ours = Ours { home: Words::new(0), told: Arc::new(Told::default()), segments };
+    let ours = Ours { home: Words::new(0), told: Arc::new(Told::default()), segments, spare: Words::new(stale) };
     (Outgoing::new(ours.clone()), Incoming::new(ours))
 }
 
 /// Sends messages of these lengths in words, each of the message's own number. Where there is no room it diverts, or waits.
-fn send(outgoing: &mut Sending, lengths: &[usize], divert: bool) {
+fn send<const SPARES: usize>(outgoing: &mut Sending<SPARES>, lengths: &[usize], divert: bool) {
     for (number, len) in lengths.iter().enumerate() {
         let payload = [number as u64 + 1; 1];
         while let Err(refused) = outgoing.try_send(number as u16, &payload[..*len]) {
@@ -78,7 +88,7 @@ fn send(outgoing: &mut Sending, lengths: &[usize], divert: bool) {
 }
 
 /// Takes them, and tells the sender of each.
-fn take(incoming: &mut Receiving, lengths: &[usize]) {
+fn take<const SPARES: usize>(incoming: &mut Receiving<SPARES>, lengths: &[usize]) {
     for (number, len) in lengths.iter().enumerate() {
         loop {
             if let Some(arrived) = incoming.peek().unwrap() {
@@ -93,9 +103,9 @@ fn take(incoming: &mut Receiving, lengths: &[usize]) {
     }
 }
 
-fn check(lengths: &'static [usize], divert: bool) {
+fn check<const SPARES: usize>(lengths: &'static [usize], divert: bool) {
     loom::model(move || {
-        let (mut outgoing, mut incoming) = queue();
+        let (mut outgoing, mut incoming) = queue::<SPARES>();
         let sender = thread::spawn(move || send(&mut outgoing, lengths, divert));
         take(&mut incoming, lengths);
         sender.join().unwrap();
@@ -106,7 +116,7 @@ fn check(lengths: &'static [usize], divert: bool) {
 #[test]
 fn what_is_taken_is_whole_and_in_order() {
     for lengths in [&[1, 1, 1][..], &[0, 1, 1], &[0, 0, 0, 1]] {
-        check(lengths, false);
+        check::<0>(lengths, false);
     }
 }
 
@@ -114,26 +124,43 @@ fn what_is_taken_is_whole_and_in_order() {
 #[test]
 fn what_is_diverted_is_whole_and_in_order() {
     for lengths in [&[1, 1][..], &[0, 0, 0, 1], &[1, 1, 1]] {
-        check(lengths, true);
+        check::<0>(lengths, true);
+        check::<1>(lengths, true);
     }
 }
 
 /// There and back, whenever the receiver looks: home is not left before it has seen where the queue went on, nor a segment used anew before it was left.
 #[test]
 fn a_sender_that_diverts_each_message_keeps_the_order() {
-    loom::model(|| {
-        let (mut outgoing, mut incoming) = queue();
+    diverting_each::<0>(2, false, 3);
+}
+
+/// The same with a spare, which is used anew only when it was left, and may lose its pages whenever the sender thinks that it is free.
+#[test]
+fn a_spare_is_used_anew_when_it_was_left() {
+    diverting_each::<1>(3, false, 2);
+    diverting_each::<1>(3, true, 1);
+}
+
+fn diverting_each<const SPARES: usize>(messages: usize, shrinks: bool, preemptions: usize) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(preemptions);
+    model.check(move || {
+        let (mut outgoing, mut incoming) = queue::<SPARES>();
         let sender = thread::spawn(move || {
-            for number in 0..2 {
+            for number in 0..messages {
                 while outgoing.divert().is_err() {
                     // Only a look at the receiver's words finds that it has left one.
                     drop(outgoing.describe(0, 0));
                     thread::yield_now();
                 }
                 outgoing.try_send(number as u16, &[]).unwrap();
+                if shrinks {
+                    outgoing.shrink();
+                }
             }
         });
-        take(&mut incoming, &[0, 0]);
+        take(&mut incoming, &[0; 3][..messages]);
         sender.join().unwrap();
     });
 }
@@ -142,7 +169,7 @@ fn a_sender_that_diverts_each_message_keeps_the_order() {
 #[test]
 fn a_glance_sees_all_or_nothing() {
     loom::model(|| {
-        let (mut outgoing, mut incoming) = queue();
+        let (mut outgoing, mut incoming) = queue::<0>();
         let sender = thread::spawn(move || {
             drop(outgoing.describe(9, 8));
             outgoing.try_send(5, &[7]).unwrap();

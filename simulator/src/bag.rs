@@ -10,12 +10,14 @@ use std::io;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use upcall_shm::direct::{Memory, Told};
+use upcall_shm::direct::{Memory, Place, Told};
 
 /// An access to a word, in ns.
 const ACCESS: u64 = 3;
 /// Mapping a segment, and giving one back.
 const MAP: u64 = 100;
+/// As many as the product's.
+pub const SPARES: usize = 2;
 
 /// What the sender makes and the receiver maps.
 #[derive(Debug)]
@@ -72,6 +74,7 @@ impl<const SEGMENTS: u64> Memory for Bag<SEGMENTS> {
     type Words = Watched<Arc<[AtomicU64]>>;
     type Told = Watched<Arc<Told>>;
     const SEGMENTS: u64 = SEGMENTS;
+    const SPARES: usize = SPARES;
 
     fn home(&self) -> Self::Words {
         Watched { it: self.file.home.clone(), cpu: self.cpu.clone() }
@@ -85,15 +88,15 @@ impl<const SEGMENTS: u64> Memory for Bag<SEGMENTS> {
         self.file.segment as u64
     }
 
-    fn segment(&mut self, number: u64, many: u64) -> io::Result<Self::Words> {
-        assert_eq!(many, 1, "messages that need several segments are not simulated");
+    fn segment(&mut self, place: Place) -> io::Result<Self::Words> {
+        let number = Self::key(place);
         self.cpu.spend(MAP);
         let mut inner = self.file.inner();
         let short = inner.short;
         if short > 0 && inner.dice.once_in(short) {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
-        let place = number % SEGMENTS;
+        let place = number;
         let at = inner.segments.iter().position(|segment| segment.0 == place).unwrap_or_else(|| {
             inner.segments.push((place, zeros(self.file.segment), false));
             inner.segments.len() - 1
@@ -107,12 +110,36 @@ impl<const SEGMENTS: u64> Memory for Bag<SEGMENTS> {
         Ok(Watched { it, cpu: self.cpu.clone() })
     }
 
-    fn leave(&mut self, number: u64, _: u64) {
-        self.cpu.event("leaves segment", number, 0);
+    fn leave(&mut self, place: Place) {
+        self.cpu.event("leaves segment", Self::key(place), 0);
+        if let Place::Row { .. } = place {
+            self.give_back(place);
+        }
+    }
+
+    fn shrink(&mut self, spare: u8) {
+        self.cpu.event("gives back spare", spare.into(), 0);
+        self.give_back(Place::Spare(spare));
+    }
+}
+
+impl<const SEGMENTS: u64> Bag<SEGMENTS> {
+    /// Of a place, whatever the number.
+    fn key(place: Place) -> u64 {
+        match place {
+            Place::Row { number, many } => {
+                assert_eq!(many, 1, "messages that need several segments are not simulated");
+                number % SEGMENTS
+            }
+            Place::Spare(spare) => SEGMENTS + u64::from(spare),
+        }
+    }
+
+    fn give_back(&self, place: Place) {
         self.cpu.spend(MAP);
         let mut inner = self.file.inner();
         let refused = inner.dice.once_in(3);
-        let left = inner.segments.iter().position(|segment| segment.0 == number % SEGMENTS);
+        let left = inner.segments.iter().position(|segment| segment.0 == Self::key(place));
         if let Some(at) = left {
             let (_, words, used) = &mut inner.segments[at];
             if !refused {

@@ -5,7 +5,7 @@
 //! What has to hold all the time is in [`ledger`](crate::ledger), and how long a message may take, in [`member`](crate::member).
 
 use crate::Rank;
-use crate::bag::{Bag, File};
+use crate::bag::{Bag, File, SPARES};
 use crate::dice::{Dice, mixed};
 use crate::engine::{self, Cpu, Failure, Setup};
 use crate::ledger::{Ledger, Summary};
@@ -115,8 +115,8 @@ fn run_with<const S: u64>(seed: u64, steps: u64, mut dice: Dice) -> Result<Summa
     let lines: Arc<[Line]> = (0..count).map(|_| Line::default()).collect();
     let (slices, trouble) = (plan.slices.clone(), Some(plan.trouble.clone()));
     let setup = Setup { dice: Dice::new(dice.any()), slices, trouble, most: steps * PATIENCE + 1_000_000 };
-    // Who stays diverted has a segment at hand.
-    let kept = usize::from(plan.timeout == Some(Duration::ZERO));
+    // Spares that were left after the sender had fallen asleep stay until it wakes; and who stays diverted has a segment at hand.
+    let kept = SPARES + usize::from(plan.timeout == Some(Duration::ZERO));
     let title = format!("seed {seed}, {plan:?}");
     let program = move |cpu: Cpu| {
         let own = cpu.rank();

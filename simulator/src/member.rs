@@ -343,6 +343,9 @@ impl<const S: u64> Member<S> {
             }
             self.cpu.spend(SPIN);
         }
+        for link in self.links.iter_mut().flatten() {
+            link.queue.shrink();
+        }
         let (lines, own) = (self.lines.clone(), self.cpu.rank());
         let line = &lines[own];
         loop {

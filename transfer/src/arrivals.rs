@@ -20,6 +20,9 @@ pub trait Arrivals {
     /// Whether a look would find something.
     fn waits(&self) -> bool;
 
+    /// Its processor is about to fall asleep: what has time until then can be done now.
+    fn falls_asleep(&self);
+
     /// Runs the handlers of what is there, on a thread that may block.
     fn serve(&self);
 

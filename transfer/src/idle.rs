@@ -453,6 +453,7 @@ impl Processors {
             }
             (view.generation, view.attending.posts.clone())
         });
+        posts.iter().for_each(|post| post.falls_asleep());
         let fenced = posts::announce(line, &posts);
         point(Point::Sleeps);
         let busy = vp.has_work() || domain.generation() != generation || VIEW.with_borrow(|view| self.last_look(vp, view));

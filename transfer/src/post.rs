@@ -77,8 +77,8 @@ impl Post {
         self.own.ring();
     }
 
-    /// Blocks the kernel thread until `there` is true, or until `limit` has passed, spinning first as `pacing` says. Returns whether it was true. By one thread at a time.
-    pub fn wait(&self, pacing: Pacing, limit: Option<Duration>, mut there: impl FnMut() -> bool) -> bool {
+    /// Blocks the kernel thread until `there` is true, or until `limit` has passed, spinning first as `pacing` says; does what is to be done `before` it falls asleep. Returns whether it was true. By one thread at a time.
+    pub fn wait(&self, pacing: Pacing, limit: Option<Duration>, mut there: impl FnMut() -> bool, before: impl FnOnce()) -> bool {
         let budget = self.pacer.budget(pacing);
         let start = Instant::now();
         let ends = limit.and_then(|limit| start.checked_add(limit));
@@ -109,6 +109,7 @@ impl Post {
         if spun {
             self.pacer.fruitless();
         }
+        before();
         self.sleep(ends, there)
     }
 
@@ -241,7 +242,7 @@ mod tests {
                 let mut seen = [0; 3];
                 while seen != [2000; 3] {
                     let now = || [0, 1, 2].map(|own| sent[own].load(Acquire));
-                    assert!(post.wait(pacing, Some(Duration::from_secs(20)), || now() != seen), "{seen:?} of {:?}", now());
+                    assert!(post.wait(pacing, Some(Duration::from_secs(20)), || now() != seen, || ()), "{seen:?} of {:?}", now());
                     seen = now();
                     taken.store(seen.into_iter().min().unwrap(), Release);
                 }
@@ -254,7 +255,7 @@ mod tests {
         let _alone = alone();
         let post = Post::take().unwrap();
         let start = Instant::now();
-        assert!(!post.wait(Pacing::Adaptive, Some(Duration::from_millis(20)), || false));
+        assert!(!post.wait(Pacing::Adaptive, Some(Duration::from_millis(20)), || false, || ()));
         assert!(start.elapsed() >= Duration::from_millis(20));
         let roused = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -263,7 +264,7 @@ mod tests {
                 roused.store(true, Release);
                 post.rouse();
             });
-            assert!(post.wait(Pacing::Sleep, None, || roused.load(Acquire)));
+            assert!(post.wait(Pacing::Sleep, None, || roused.load(Acquire), || ()));
         });
     }
 

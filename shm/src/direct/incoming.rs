@@ -38,18 +38,7 @@ impl<M: Memory> Incoming<M> {
     pub fn new(memory: M) -> Self {
         let area = Area::new(memory.home());
         let longest = longest(area.capacity());
-        Self {
-            area,
-            next: 0,
-            taken: 0,
-            said: 0,
-            longest,
-            told: memory.told(),
-            away: None,
-            segments: 0,
-            run: Run { first: 0, many: 0 },
-            memory,
-        }
+        Self { area, next: 0, taken: 0, said: 0, longest, told: memory.told(), away: None, segments: 0, run: Run::NONE, memory }
     }
 
     /// Whether a message is there, or a word that leads to where one will be. One load, of a line that stays in this processor's cache until the sender writes it.
@@ -99,7 +88,7 @@ impl<M: Memory> Incoming<M> {
                 }
                 HOME if self.away.is_some() => self.go_home(),
                 _ => {
-                    let run = Run::from_word(header, self.memory.segment_words(), self.segments, M::SEGMENTS);
+                    let run = Run::from_word::<M>(header, self.memory.segment_words(), self.segments);
                     self.enter(run.ok_or(Unreadable::Violation(Violation::NoHeader(header)))?)?;
                 }
             }
@@ -114,7 +103,7 @@ impl<M: Memory> Incoming<M> {
 
     /// Goes on in the next segment.
     fn enter(&mut self, run: Run) -> Result<(), Unreadable> {
-        let area = Area::new(self.memory.segment(run.first, run.many).map_err(Unreadable::Memory)?);
+        let area = Area::new(self.memory.segment(run.place()).map_err(Unreadable::Memory)?);
         self.longest = area.capacity();
         let (before, left) = (std::mem::replace(&mut self.area, area), std::mem::replace(&mut self.run, run));
         self.segments = run.next();
@@ -141,7 +130,7 @@ impl<M: Memory> Incoming<M> {
     /// A segment was left.
     fn left(&mut self, run: Run, area: Area<M::Words>) {
         drop(area);
-        self.memory.leave(run.first, run.many);
+        self.memory.leave(run.place());
         point(Point::MemberLeaves);
         // The sender may use the memory anew from here on.
         self.told.diverted.store(run.end(), Ordering::Release);

@@ -29,6 +29,9 @@
 //!
 //! A message that does not fit into home goes to a segment of its own, of as many of the usual ones in a row as it needs: a power of two, told by the word that leads there. So its payload is written once and read where it lies, whatever its length.
 //!
+//! Two segments, or what the memory says, are *spares*: a sender takes one where it can, and neither side gives up its pages or its mapping each time, which cost more than all that is written there. They go back to the machine when the sender says so
+//! ([`Outgoing::shrink`]).
+//!
 //! Nothing is overwritten unread here either: a segment's memory is used anew only after the receiver has said, by the same kind of word, that it has left it; and home is empty when the sender goes back to it, since the receiver has passed the
 //! word that led away. That word is made 0 before the one that leads back is released.
 //!
@@ -64,6 +67,8 @@ const HOME: u64 = 1 << 61;
 /// The queue goes on in the segment with the number in the lower bits, and the binary logarithm of its length above them.
 const SEGMENT: u64 = 1 << 60;
 const SEGMENT_LENGTH: u32 = 52;
+/// Above its number: 0, or one more than the number of the spare that it is.
+const SEGMENT_SPARE: u32 = 44;
 /// Bits of the count that goes with each message.
 const SEQUENCE: u64 = 0x3fff;
 
@@ -84,8 +89,11 @@ pub trait Memory {
     /// The receiver's words.
     type Told: Deref<Target = Told> + fmt::Debug;
 
-    /// So many segments of the usual length there can be at a time: two at least.
+    /// So many segments of the usual length there can be at a time, spares among them: two at least.
     const SEGMENTS: u64;
+
+    /// So many of those are spares: 254 at most.
+    const SPARES: usize;
 
     /// The queue's own memory: a power of two of words, from 4 to 2^29.
     fn home(&self) -> Self::Words;
@@ -96,14 +104,31 @@ pub trait Memory {
     /// Words of a segment: a power of two, as many as home has at least, and 2^26 at most.
     fn segment_words(&self) -> u64;
 
-    /// A segment, by its number from the beginning of time, or so many that follow each other, as one. Those of one number modulo [`SEGMENTS`](Self::SEGMENTS) take the same place. For the sender: the receiver has left those whose place they take.
+    /// A segment. For the sender: the receiver has left those whose place it takes.
     ///
     /// # Errors
     /// It cannot be had; nothing has changed then.
-    fn segment(&mut self, number: u64, many: u64) -> io::Result<Self::Words>;
+    fn segment(&mut self, place: Place) -> io::Result<Self::Words>;
 
-    /// The receiver has left so many segments: their memory may go back to the machine.
-    fn leave(&mut self, number: u64, many: u64);
+    /// The receiver has left one: its memory may go back to the machine, unless it is a spare.
+    fn leave(&mut self, place: Place);
+
+    /// The memory of a spare that nobody uses may go back to the machine.
+    fn shrink(&mut self, spare: u8);
+}
+
+/// Where a segment lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Where those of its number lie, and as many behind it as belong to it. Those of one number modulo [`SEGMENTS`](Memory::SEGMENTS) take the same place; they do not go round the end.
+    Row {
+        /// Its number from the beginning of time.
+        number: u64,
+        /// How many it is made of.
+        many: u64,
+    },
+    /// In a spare.
+    Spare(u8),
 }
 
 /// What the receiver has disposed of; written by it alone, in a line of its own.
@@ -274,9 +299,12 @@ const fn first_of(next: u64, many: u64, segments: u64) -> u64 {
 struct Run {
     first: u64,
     many: u64,
+    spare: Option<u8>,
 }
 
 impl Run {
+    const NONE: Self = Self { first: 0, many: 0, spare: None };
+
     /// The segment after those before `next`, for a message of so many words. `None`: it is too long.
     fn of(size: u64, words: u64, next: u64, segments: u64) -> Option<Self> {
         // One more for the word after it.
@@ -286,7 +314,7 @@ impl Run {
 
     fn checked(many: u64, words: u64, next: u64, segments: u64) -> Option<Self> {
         let fits = many <= Self::most(words, segments);
-        fits.then(|| Self { first: first_of(next, many, segments), many })
+        fits.then(|| Self { first: first_of(next, many, segments), many, spare: None })
     }
 
     /// So many segments in a row one may have: so few that there is room for the next one beside one that is still read, wherever it begins.
@@ -297,14 +325,28 @@ impl Run {
 
     /// The word that leads there.
     fn word(self) -> u64 {
-        SEGMENT | u64::from(self.many.ilog2()) << SEGMENT_LENGTH | self.first
+        let spare = self.spare.map_or(0, |spare| u64::from(spare) + 1);
+        SEGMENT | u64::from(self.many.ilog2()) << SEGMENT_LENGTH | spare << SEGMENT_SPARE | self.first
     }
 
     /// Where such a word leads, if it may.
-    fn from_word(word: u64, words: u64, next: u64, segments: u64) -> Option<Self> {
+    fn from_word<M: Memory>(word: u64, words: u64, next: u64) -> Option<Self> {
         let many = 1_u64.checked_shl(((word & !SEGMENT) >> SEGMENT_LENGTH) as u32)?;
-        let run = Self::checked(many, words, next, segments)?;
+        let run = Self::checked(many, words, next, M::SEGMENTS)?;
+        let run = match (word >> SEGMENT_SPARE) as u8 {
+            0 => run,
+            spare if many == 1 && usize::from(spare) <= M::SPARES => Self { spare: Some(spare - 1), ..run },
+            _ => return None,
+        };
         (run.word() == word).then_some(run)
+    }
+
+    /// Where it lies.
+    fn place(self) -> Place {
+        match self.spare {
+            Some(spare) => Place::Spare(spare),
+            None => Place::Row { number: self.first, many: self.many },
+        }
     }
 
     /// The number of the next one.

@@ -28,7 +28,16 @@ pub struct Outgoing<M: Memory> {
     stays: bool,
     /// What the receiver has said last of those.
     diverted: u64,
+    spares: Box<[Spare]>,
     memory: M,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Spare {
+    /// The number of the segment after the one that it was last.
+    free_at: u64,
+    /// It may have pages.
+    touched: bool,
 }
 
 impl<M: Memory> Outgoing<M> {
@@ -38,7 +47,7 @@ impl<M: Memory> Outgoing<M> {
     /// Home has fewer than four words, more than 2^29, or not a power of two.
     pub fn new(memory: M) -> Self {
         // The last segment may still be read when the next one is needed.
-        const { assert!(M::SEGMENTS >= 2, "a queue has two segments at least") };
+        const { assert!(M::SEGMENTS >= 2 && M::SPARES < 255, "a queue has two segments at least") };
         let area = Area::new(memory.home());
         let (until, longest) = (area.capacity(), longest(area.capacity()));
         let told = memory.told();
@@ -51,7 +60,8 @@ impl<M: Memory> Outgoing<M> {
             told,
             away: None,
             segments: 0,
-            run: Run { first: 0, many: 0 },
+            run: Run::NONE,
+            spares: vec![Spare::default(); M::SPARES].into(),
             stays: false,
             diverted: 0,
             memory,
@@ -203,15 +213,14 @@ impl<M: Memory> Outgoing<M> {
     #[cold]
     pub fn divert_for(&mut self, len: usize) -> io::Result<()> {
         let run = Run::of(words_of(len), self.memory.segment_words(), self.segments, M::SEGMENTS);
-        let run = run.ok_or(io::ErrorKind::FileTooLarge)?;
-        let said = self.told.diverted.load(Ordering::Acquire);
-        if (self.diverted..=self.run.end()).contains(&said) {
-            self.diverted = said;
-        }
+        let mut run = run.ok_or(io::ErrorKind::FileTooLarge)?;
+        self.hear();
         if run.next() - self.diverted / STRIDE > M::SEGMENTS {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        let area = Area::new(self.memory.segment(run.first, run.many)?);
+        let spare = self.spares.iter().position(|spare| self.is_free(spare)).filter(|_| run.many == 1);
+        run.spare = spare.map(|spare| spare as u8);
+        let area = Area::new(self.memory.segment(run.place())?);
         assert!(area.capacity() >= 2 * self.longest, "a segment has as many words as home at least");
         area.word(0).store(0, Ordering::Relaxed);
         point(Point::MemberDiverts);
@@ -222,8 +231,36 @@ impl<M: Memory> Outgoing<M> {
         }
         (self.next, self.until) = (0, 0);
         (self.run, self.segments) = (run, run.next());
+        if let Some(spare) = spare {
+            self.spares[spare] = Spare { free_at: self.segments, touched: true };
+        }
         point(Point::MemberDiverted);
         Ok(())
+    }
+
+    /// Hears what the receiver says of the segments, if it can be so.
+    fn hear(&mut self) {
+        let said = self.told.diverted.load(Ordering::Acquire);
+        if (self.diverted..=self.run.end()).contains(&said) {
+            self.diverted = said;
+        }
+    }
+
+    /// Whether the receiver has left a spare.
+    fn is_free(&self, spare: &Spare) -> bool {
+        spare.free_at <= self.diverted / STRIDE
+    }
+
+    /// Gives the memory of spares that are not in use back to the machine. To be done where there is time for it. Whether there is none left to give back.
+    pub fn shrink(&mut self) -> bool {
+        self.hear();
+        for number in 0..self.spares.len() {
+            if self.spares[number].touched && self.is_free(&self.spares[number]) {
+                self.spares[number].touched = false;
+                self.memory.shrink(number as u8);
+            }
+        }
+        self.spares.iter().all(|spare| !spare.touched)
     }
 
     /// From now on, once it has diverted it does not go home.

@@ -25,10 +25,14 @@ impl Deref for Words {
 struct Ours {
     home: Words,
     told: Arc<Told>,
-    /// The places of all segments.
+    /// The places of all segments, and behind them the spares.
     places: Arc<[AtomicU64]>,
     /// How many belong together, by number.
     segments: Arc<Mutex<BTreeMap<u64, u64>>>,
+    /// So often each spare was entered and left, and given back.
+    spares: Arc<Mutex<[(u64, u64, u64); 2]>>,
+    /// The sender's.
+    sends: bool,
     /// There is no more memory.
     none_left: Arc<AtomicBool>,
 }
@@ -37,13 +41,26 @@ impl Ours {
     fn new(capacity: usize) -> Self {
         let home = Words((0..capacity).map(|_| AtomicU64::new(0)).collect(), 0..capacity);
         // What lies there is what lay there before.
-        let places = (0..capacity * Self::SEGMENTS as usize).map(|at| AtomicU64::new(MESSAGE | at as u64)).collect();
-        Self { home, told: Arc::default(), places, segments: Arc::default(), none_left: Arc::default() }
+        let places =
+            (0..capacity * (Self::SEGMENTS as usize + Self::SPARES)).map(|at| AtomicU64::new(MESSAGE | at as u64)).collect();
+        Self {
+            home,
+            told: Arc::default(),
+            places,
+            segments: Arc::default(),
+            spares: Arc::default(),
+            sends: false,
+            none_left: Arc::default(),
+        }
     }
 
-    fn place(&self, number: u64, many: u64) -> Words {
-        let (words, first) = (self.home.len(), (number % Self::SEGMENTS) as usize);
-        Words(self.places.clone(), first * words..(first + many as usize) * words)
+    fn place(&self, place: Place) -> Words {
+        let words = self.home.len();
+        let (first, many) = match place {
+            Place::Row { number, many } => ((number % Self::SEGMENTS) as usize, many as usize),
+            Place::Spare(spare) => (Self::SEGMENTS as usize + usize::from(spare), 1),
+        };
+        Words(self.places.clone(), first * words..(first + many) * words)
     }
 }
 
@@ -51,6 +68,7 @@ impl Memory for Ours {
     type Words = Words;
     type Told = Arc<Told>;
     const SEGMENTS: u64 = 8;
+    const SPARES: usize = 2;
 
     fn home(&self) -> Words {
         self.home.clone()
@@ -61,11 +79,21 @@ impl Memory for Ours {
     fn segment_words(&self) -> u64 {
         self.home.len() as u64
     }
-    fn segment(&mut self, number: u64, many: u64) -> io::Result<Words> {
-        assert!(number % Self::SEGMENTS + many <= Self::SEGMENTS, "{many} from {number} go round the end");
+    fn segment(&mut self, place: Place) -> io::Result<Words> {
         if self.none_left.load(std::sync::atomic::Ordering::Relaxed) {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
+        let (number, many) = match place {
+            Place::Row { number, many } => (number, many),
+            Place::Spare(spare) => {
+                let (entered, left, _) = &mut self.spares.lock().unwrap()[usize::from(spare)];
+                // By the sender, and then by the receiver, which leaves it before the sender comes again.
+                assert_eq!(*entered, 2 * *left + u64::from(!self.sends), "spare {spare} is in use");
+                *entered += 1;
+                return Ok(self.place(place));
+            }
+        };
+        assert!(number % Self::SEGMENTS + many <= Self::SEGMENTS, "{many} from {number} go round the end");
         let mut segments = self.segments.lock().unwrap();
         let apart = |(other, len): (&u64, &u64)| {
             *other == number
@@ -74,10 +102,19 @@ impl Memory for Ours {
         };
         assert!(segments.iter().all(apart), "{many} from {number} are in use: {segments:?}");
         assert_eq!(*segments.entry(number).or_insert(many), many);
-        Ok(self.place(number, many))
+        Ok(self.place(place))
     }
-    fn leave(&mut self, number: u64, _: u64) {
-        self.segments.lock().unwrap().remove(&number);
+    fn leave(&mut self, place: Place) {
+        match place {
+            Place::Row { number, .. } => _ = self.segments.lock().unwrap().remove(&number),
+            Place::Spare(spare) => self.spares.lock().unwrap()[usize::from(spare)].1 += 1,
+        }
+    }
+    fn shrink(&mut self, spare: u8) {
+        let (entered, left, given_back) = &mut self.spares.lock().unwrap()[usize::from(spare)];
+        assert_eq!(*entered, 2 * *left, "spare {spare} is in use");
+        *given_back += 1;
+        self.place(Place::Spare(spare)).iter().for_each(|word| word.store(0, Ordering::Relaxed));
     }
 }
 
@@ -86,7 +123,7 @@ type Receiving = Incoming<Ours>;
 
 fn queue(capacity: usize) -> (Sending, Receiving, Ours) {
     let ours = Ours::new(capacity);
-    (Outgoing::new(ours.clone()), Incoming::new(ours.clone()), ours)
+    (Outgoing::new(Ours { sends: true, ..ours.clone() }), Incoming::new(ours.clone()), ours)
 }
 
 fn dice() -> impl FnMut(u64) -> u64 {
@@ -415,18 +452,18 @@ fn words_that_lead_in_a_circle_lead_nowhere() {
     outgoing.try_send(1, &[]).unwrap();
     assert_eq!(receive(&mut incoming), Some((1, vec![])));
     // Home, and from there on to one segment after another that lead on at once.
-    ours.place(0, 1)[1].store(HOME, Ordering::Release);
+    ours.place(Place::Spare(0))[1].store(HOME, Ordering::Release);
     ours.home[0].store(SEGMENT | 1, Ordering::Release);
     for round in 0..3 {
         for number in round * MOVES as u64..(round + 1) * MOVES as u64 {
-            ours.place(number + 1, 1)[0].store(SEGMENT | (number + 2), Ordering::Release);
+            ours.place(Place::Row { number: number + 1, many: 1 })[0].store(SEGMENT | (number + 2), Ordering::Release);
         }
         assert!(incoming.peek().unwrap().is_none());
     }
     // Numbers are never those of before.
     let (_, mut incoming, ours) = queue(8);
     ours.home[0].store(SEGMENT, Ordering::Release);
-    ours.place(0, 1)[0].store(SEGMENT, Ordering::Release);
+    ours.place(Place::Row { number: 0, many: 1 })[0].store(SEGMENT, Ordering::Release);
     assert_eq!(broken(&mut incoming), Violation::NoHeader(SEGMENT));
 }
 

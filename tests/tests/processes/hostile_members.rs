@@ -60,7 +60,7 @@ const HOME: u64 = 1 << 61;
 const SEGMENT: u64 = 1 << 60;
 /// From a place in one segment to the same place in the next, in what a receiver tells.
 const STRIDE: u64 = 1 << 28;
-const MAGIC: u64 = u64::from_le_bytes(*b"MAILBAG\x02");
+const MAGIC: u64 = u64::from_le_bytes(*b"MAILBAG\x03");
 const BYTES: usize = 1 << 40;
 const DISPOSED: usize = 8;
 const DIVERTED: usize = 9;
@@ -259,7 +259,11 @@ impl Brought {
     }
 
     fn segment(&self, number: usize) -> Shared<[AtomicU64]> {
-        words(&self.file, SEGMENT_BYTES * (1 + number), SEGMENT_WORDS)
+        words(&self.file, SEGMENT_BYTES * (3 + number), SEGMENT_WORDS)
+    }
+
+    fn spare(&self, number: usize) -> Shared<[AtomicU64]> {
+        words(&self.file, SEGMENT_BYTES * number, SEGMENT_WORDS)
     }
 
     /// Writes the words from a place at home on, the first one last, and rings.
@@ -699,7 +703,7 @@ fn applicants_that_vanish_and_ask_for_too_much() {
 type Fault = fn(&Brought);
 
 /// Faults in the queue, and what the receiver says of them.
-const FAULTS: [(&str, Fault, &str); 25] = [
+const FAULTS: [(&str, Fault, &str); 27] = [
     ("no header", |queue| queue.put(0, &[1]), "no-message's-header"),
     ("all bits", |queue| queue.put(0, &[u64::MAX]), "no-message's-header"),
     ("a wrap at the beginning", |queue| queue.put(0, &[WRAP]), "no-message's-header"),
@@ -708,6 +712,8 @@ const FAULTS: [(&str, Fault, &str); 25] = [
     ("a segment far away", |queue| queue.put(0, &[SEGMENT | (SEGMENT - 1)]), "no-message's-header"),
     ("a segment longer than any", |queue| queue.put(0, &[SEGMENT | 11 << 52]), "no-message's-header"),
     ("a segment of no length", |queue| queue.put(0, &[SEGMENT | 0xff << 52]), "no-message's-header"),
+    ("a spare that there is not", |queue| queue.put(0, &[SEGMENT | 3 << 44]), "no-message's-header"),
+    ("a long segment in a spare", |queue| queue.put(0, &[SEGMENT | 1 << 52 | 1 << 44]), "no-message's-header"),
     ("all ways at once", |queue| queue.put(0, &[SEGMENT | HOME | WRAP]), "no-message's-header"),
     ("a message that wraps", |queue| queue.put(0, &[header(NUMBER, 16, 0) | WRAP]), "no-message's-header"),
     ("the longest length", |queue| queue.put(0, &[header(TEXT, u32::MAX, 0)]), "does-not-fit"),
@@ -946,8 +952,10 @@ fn walk(queue: &Brought, dice: &mut Dice) {
                 (at, count) = (at + size, count + 1);
             }
             28..31 => {
-                word(&away, at, SEGMENT | segment);
-                away = Some(queue.segment(segment as usize));
+                // Every other one is a spare.
+                let spare = dice.below(4).saturating_sub(1);
+                word(&away, at, SEGMENT | spare << 44 | segment);
+                away = Some(if spare == 0 { queue.segment(segment as usize) } else { queue.spare(spare as usize) });
                 (at, segment) = (0, segment + 1);
             }
             31..33 => word(&away, at + dice.below(100) as usize, dice.any()),
