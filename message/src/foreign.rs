@@ -122,6 +122,7 @@ impl Handlers {
         }
         self.kinds.push((name.into(), carries.to_string()));
         self.handlers.push(None);
+        self.interrupting.push(None);
         Ok(ForeignKind { index: (self.kinds.len() - 1) as u16, carries: Rc::new(carries) })
     }
 

@@ -6,6 +6,7 @@ use crate::error::{NothingThere, RunError, SendError};
 use crate::flow::{self, Full};
 use crate::forming::Joining;
 use crate::inbound::{Inbound, Next};
+use crate::interrupts::Interrupts;
 use crate::kinds::{Handlers, Kind};
 use crate::link::Link;
 use crate::member::{Member, News, Roster};
@@ -62,15 +63,16 @@ pub(crate) struct Inner {
     /// By rank.
     links: Box<[RefCell<Outward>]>,
     /// Those who have sent something; a new list for each change.
-    inbound: RefCell<Rc<[Rc<Inbound>]>>,
+    pub(crate) inbound: RefCell<Rc<[Rc<Inbound>]>>,
     /// Whose turn is next.
     turn: Cell<usize>,
     events: RefCell<VecDeque<Event>>,
     /// What has happened so far, one event for each member that is lost.
     lost: RefCell<Vec<Event>>,
     barrier: Barrier,
-    taken: Cell<u64>,
+    pub(crate) taken: Cell<u64>,
     pub(crate) upcalls: Upcalls,
+    pub(crate) interrupts: Interrupts,
     /// So many bytes it may buffer.
     share: u64,
     /// It may have memory of segments that it could give back.
@@ -191,6 +193,7 @@ impl Group {
             barrier,
             taken: Cell::new(0),
             upcalls: Upcalls::new(joining.upcalls),
+            interrupts: Interrupts::default(),
             share,
             spare: Cell::new(false),
         }))
@@ -221,9 +224,18 @@ impl Group {
     /// The payload writes another size than it tells.
     #[inline]
     pub fn send<T: Payload + ?Sized>(&self, to: Rank, kind: Kind<T>, value: &T) -> Result<(), SendError> {
+        if !self.0.interrupts.are_on() && self.send_at_once(to, kind, value, false) {
+            return Ok(());
+        }
+        self.send_uncommonly(to, kind, value, true)
+    }
+
+    /// Sends a message if that takes nothing but to write it. Whether it did. Also `unread`, as far as is known: to a receiver that has not said where it sleeps, so that each message rings.
+    #[inline(always)]
+    pub(crate) fn send_at_once<T: Payload + ?Sized>(&self, to: Rank, kind: Kind<T>, value: &T, unread: bool) -> bool {
         if let Some(Ok(mut outward)) = self.0.links.get(to).map(RefCell::try_borrow_mut)
             && let Outward::Open(link) = &mut *outward
-            && link.is_read()
+            && (unread || link.is_read())
             && link.flow.is_calm()
             && let Ok(draft) = link.queue.describe(kind.index, value.size())
         {
@@ -231,9 +243,9 @@ impl Group {
             point(Point::MemberDescribed);
             draft.launch();
             link.launched();
-            return Ok(());
+            return true;
         }
-        self.send_uncommonly(to, kind, value, true)
+        false
     }
 
     /// The same, if there is room now (UDM's `sendc`). Waits for nothing but the way to a member that nothing was sent to yet.
@@ -246,6 +258,7 @@ impl Group {
 
     #[inline(never)]
     fn send_uncommonly<T: Payload + ?Sized>(&self, to: Rank, kind: Kind<T>, value: &T, waits: bool) -> Result<(), SendError> {
+        let _busy = self.busy();
         let cell = self.0.links.get(to).ok_or(SendError::NoSuchRank { rank: to, size: self.size() })?;
         let (mut give_way, mut pause) = (GiveWay::default(), false);
         loop {
@@ -353,6 +366,7 @@ impl Group {
     /// Whether a message waits (UDM's message-available flag): a load for each member that has ever sent one here.
     #[inline]
     pub fn available(&self) -> bool {
+        let _busy = self.busy();
         self.0.inbound.borrow().iter().any(|inbound| inbound.waits())
     }
 
@@ -362,6 +376,7 @@ impl Group {
     /// [`NothingThere`].
     #[inline]
     pub fn receive<R>(&self, take: impl FnOnce(&Message<'_, '_>) -> R) -> Result<R, NothingThere> {
+        let _busy = self.busy();
         self.next(|arrived, from| {
             let taken = take(&Message { from, arrived: &arrived });
             point(Point::MemberReads);
@@ -376,6 +391,7 @@ impl Group {
     /// # Errors
     /// [`NothingThere`].
     pub fn peek<R>(&self, look: impl FnOnce(&Message<'_, '_>) -> R) -> Result<R, NothingThere> {
+        let _busy = self.busy();
         let turn = self.0.turn.get();
         let looked = self.next(|arrived, from| look(&Message { from, arrived: &arrived }));
         // It keeps its turn.
@@ -427,7 +443,7 @@ impl Group {
 
     /// Those who have sent something.
     #[inline]
-    fn inbound(&self) -> Rc<[Rc<Inbound>]> {
+    pub(crate) fn inbound(&self) -> Rc<[Rc<Inbound>]> {
         self.0.inbound.borrow().clone()
     }
 
@@ -436,6 +452,7 @@ impl Group {
     /// # Panics
     /// Those of handlers. Their messages were taken.
     pub fn poll(&self) -> usize {
+        let _busy = self.busy();
         self.attend_if_there_is_news();
         let _more = Taken(self, self.taken());
         self.inbound().iter().map(|inbound| self.poll_one(inbound)).sum()
@@ -526,6 +543,7 @@ impl Group {
 
     /// Waits until a message is there, or `met` is true, which news of other members may make.
     pub(crate) fn wait_unless(&self, limit: Option<Duration>, met: impl Fn() -> bool) -> bool {
+        let _busy = self.busy();
         for inbound in self.inbound().iter() {
             inbound.tell();
         }
@@ -579,6 +597,7 @@ impl Group {
 
     /// That no message is the next of its sender's which has no handler.
     pub(crate) fn check_handlers(&self) -> Result<(), RunError> {
+        let _busy = self.busy();
         for inbound in self.inbound().iter() {
             let Some(mut queue) = inbound.queue() else { continue };
             let Ok(Some(arrived)) = queue.peek() else { continue };
@@ -608,6 +627,7 @@ impl Group {
 
     /// Whether something is true of the next message of any sender.
     pub(crate) fn any_next(&self, is: impl Fn(Next) -> bool) -> bool {
+        let _busy = self.busy();
         self.0.inbound.borrow().iter().filter_map(|inbound| inbound.next()).any(is)
     }
 
@@ -628,11 +648,13 @@ impl Group {
 
     /// How many messages were taken by this member.
     pub fn taken(&self) -> u64 {
+        let _busy = self.busy();
         self.0.taken.get()
     }
 
     /// Bytes of the buffer that messages to a member take which has not taken them yet; 0 while they go the direct way. Up to 2 MiB more are kept for those that come next, until this member sleeps.
     pub fn buffered(&self, to: Rank) -> u64 {
+        let _busy = self.busy();
         let cell = self.0.links.get(to).and_then(|cell| cell.try_borrow().ok());
         match cell.as_deref() {
             Some(Outward::Open(link)) => link.queue.buffered() * SEGMENT,

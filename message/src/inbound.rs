@@ -57,6 +57,18 @@ impl Inbound {
         }
     }
 
+    /// The kind of the next message, as far as can be seen without allocating anything.
+    pub(crate) fn next_lightly(&self) -> Option<u16> {
+        Some(self.queue()?.peek_lightly().ok()??.handler())
+    }
+
+    /// Has segments at hand for interrupts. Without memory for that they take only what is at home.
+    pub(crate) fn bring_spares(&self) {
+        if let Ok(mut queue) = self.queue.try_borrow_mut() {
+            let _ = queue.memory_mut().bring_spares();
+        }
+    }
+
     /// Whether nothing waits, and nothing is being looked at.
     pub(crate) fn is_drained(&self) -> bool {
         self.queue.try_borrow_mut().is_ok_and(|mut queue| matches!(queue.peek(), Ok(None)))

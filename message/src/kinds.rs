@@ -5,9 +5,10 @@
 use crate::foreign::Interruption;
 use crate::inbound::Queue;
 use crate::payload::{Payload, Reader};
-use crate::{Group, Message, Rank};
+use crate::{Group, Interrupt, Message, Rank};
 use std::fmt;
 use std::marker::PhantomData;
+use std::rc::Rc;
 use upcall_os::fault::{Point, point};
 use upcall_shm::direct::Arrived;
 use upcall_shm::mailbag::Mailbag;
@@ -46,12 +47,17 @@ impl<T: ?Sized> fmt::Debug for Kind<T> {
 /// Takes the next message of a member's queue, which is of its kind, and runs the handler. False if it carries something else.
 pub(crate) type Handler = Box<dyn Fn(&Group, Rank, Queue<'_>) -> bool>;
 
+/// Runs the handler with a message where it lies.
+pub(crate) type Interrupting = Rc<dyn Fn(&Interrupt<'_>, &Message<'_, '_>)>;
+
 /// The kinds of messages that a member knows, and what it does with them. All members of a group have the same kinds in the same order; handlers are each one's own.
 #[derive(Default)]
 pub struct Handlers {
     pub(crate) kinds: Vec<(String, String)>,
     pub(crate) handlers: Vec<Option<Handler>>,
     pub(crate) interruption: Option<Interruption>,
+    /// For interrupts.
+    pub(crate) interrupting: Vec<Option<Interrupting>>,
 }
 
 impl fmt::Debug for Handlers {
@@ -75,6 +81,7 @@ impl Handlers {
         assert!(self.kinds.len() < MOST_KINDS, "more than {MOST_KINDS} kinds of messages");
         self.kinds.push((name.into(), T::signature()));
         self.handlers.push(None);
+        self.interrupting.push(None);
         Kind::at((self.kinds.len() - 1) as u16)
     }
 
@@ -110,6 +117,29 @@ impl Handlers {
             let taken = Taken(Some(arrived));
             if let Some(arrived) = &taken.0 {
                 handler(group, &Message::new(from, arrived));
+            }
+            true
+        }));
+    }
+
+    /// Has messages of this kind run `handler` with the message where it lies, also in the middle of what the thread computes, while that is [interruptible](Group::interruptible): so it has to be fit for a handler of a signal, which
+    /// [`Promise`](crate::Promise) tells of. It may read numbers ([`Message::get`], [`Message::word`]), copy bytes out, touch atomics, and send what has room. Where the group is polled it runs as others do.
+    ///
+    /// # Panics
+    /// The kind comes from elsewhere.
+    pub fn on_interrupt<T: Payload + ?Sized>(
+        &mut self,
+        kind: Kind<T>,
+        handler: impl Fn(&Interrupt<'_>, &Message<'_, '_>) + 'static,
+    ) {
+        self.check(kind);
+        let run: Interrupting = Rc::new(handler);
+        self.interrupting[usize::from(kind.index)] = Some(run.clone());
+        self.handlers[usize::from(kind.index)] = Some(Box::new(move |group, from, mut queue| {
+            let Ok(Some(arrived)) = queue.peek() else { return false };
+            let taken = Taken(Some(arrived));
+            if let Some(arrived) = &taken.0 {
+                run(&Interrupt::new(group), &Message::new(from, arrived));
             }
             true
         }));

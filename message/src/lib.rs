@@ -42,6 +42,7 @@ mod foreign;
 mod forming;
 mod group;
 mod inbound;
+mod interrupts;
 mod kinds;
 mod link;
 mod member;
@@ -51,14 +52,16 @@ mod signature;
 mod upcalls;
 mod wire;
 
-pub use error::{JoinError, NothingThere, RunError, SendError};
+pub use error::{InterruptError, JoinError, NothingThere, RunError, SendError};
 pub use foreign::{BadKind, ForeignKind};
 pub use forming::{Joining, MOST_MEMBERS};
 pub use group::{Event, Group, Message};
+pub use interrupts::Interrupt;
 pub use kinds::{Handlers, Kind};
 pub use payload::{Payload, Reader, Writer};
 pub use reduction::Reducible;
 pub use signature::{BadSignature, Carried, Number, Shape, Unfit};
+pub use upcall_os::interrupt::Promise;
 pub use upcall_transfer::Pacing;
 pub use upcalls::Atomic;
 

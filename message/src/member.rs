@@ -45,6 +45,8 @@ pub(crate) struct Member {
     pub(crate) post: Post,
     pub(crate) forming: Forming,
     any_news: AtomicBool,
+    /// Its thread has been interruptible.
+    interrupts: AtomicBool,
     news: Mutex<Vec<News>>,
     guests: Mutex<Vec<Arc<Guest>>>,
     /// What the clerk watches for it.
@@ -68,6 +70,7 @@ impl Member {
             post,
             forming: Forming::default(),
             any_news: AtomicBool::new(false),
+            interrupts: AtomicBool::new(false),
             news: Mutex::default(),
             guests: Mutex::default(),
             keys: Mutex::default(),
@@ -103,6 +106,18 @@ impl Member {
         std::mem::take(&mut *news)
     }
 
+    /// Looks at the news and leaves them there; at none if somebody is adding to them, who rings then. Allocates nothing.
+    pub(crate) fn look_at_news(&self, look: impl FnMut(&News)) {
+        if let Ok(news) = self.news.try_lock() {
+            news.iter().for_each(look);
+        }
+    }
+
+    /// From now on queues come with segments at hand.
+    pub(crate) fn bring_spares(&self) {
+        self.interrupts.store(true, Ordering::Relaxed);
+    }
+
     /// Lets in who has connected.
     pub(crate) fn admit(&self, guest: Arc<Guest>) {
         locked(&self.guests).push(guest.clone());
@@ -130,8 +145,11 @@ impl Member {
     }
 
     /// Takes a queue that another member brought.
-    pub(crate) fn take_in(&self, from: Rank, queue: Mailbag, bell: Bell) -> io::Result<()> {
+    pub(crate) fn take_in(&self, from: Rank, mut queue: Mailbag, bell: Bell) -> io::Result<()> {
         self.post.add(&bell)?;
+        if self.interrupts.load(Ordering::Relaxed) {
+            let _ = queue.bring_spares();
+        }
         self.tell(News::Brought(Box::new(Inbound::new(from, queue, bell))));
         Ok(())
     }

@@ -9,11 +9,12 @@ use crate::Group;
 use crate::group::Inner;
 use crate::inbound::Next;
 use crate::member::Member;
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{OnceCell, RefCell};
 use std::io;
 use std::marker::PhantomData;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst, compiler_fence};
 use std::time::{Duration, Instant};
 use upcall_thread::{Found, Ticket, Waited};
 use upcall_transfer::arrivals::{Arrivals, Attended};
@@ -26,8 +27,8 @@ pub(crate) struct Upcalls {
     attended: OnceCell<Attended>,
     /// Handlers run by themselves.
     on: bool,
-    /// Sections under way.
-    sections: Cell<u32>,
+    /// Sections under way. Read in interrupts.
+    sections: AtomicU32,
     /// User-level threads in [`Group::wait`].
     waiting: RefCell<Vec<Ticket>>,
 }
@@ -37,10 +38,15 @@ impl Upcalls {
         Self { on: wanted, ..Self::default() }
     }
 
+    #[inline]
+    pub(crate) fn sections(&self) -> u32 {
+        self.sections.load(Relaxed)
+    }
+
     /// Whether handlers run by themselves now.
     #[inline]
     fn are_enabled(&self) -> bool {
-        self.on && self.sections.get() == 0 && self.attended.get().is_some()
+        self.on && self.sections() == 0 && self.attended.get().is_some()
     }
 
     /// Has threads that wait for messages look again.
@@ -68,12 +74,15 @@ pub struct Atomic<'a> {
 impl Drop for Atomic<'_> {
     #[inline]
     fn drop(&mut self) {
-        let sections = &self.group.0.upcalls.sections;
-        let left = sections.get() - 1;
-        sections.set(left);
-        if left == 0 && self.group.0.upcalls.are_enabled() && self.group.available() {
+        let upcalls = &self.group.0.upcalls;
+        let left = upcalls.sections() - 1;
+        // What the section has written is written before.
+        compiler_fence(SeqCst);
+        upcalls.sections.store(left, Relaxed);
+        if left == 0 && upcalls.are_enabled() && self.group.available() {
             self.group.safe_point();
         }
+        drop(self.group.busy());
     }
 }
 
@@ -81,14 +90,15 @@ impl Group {
     /// Begins a section in which no handler runs unless this polls.
     #[inline]
     pub fn atomic(&self) -> Atomic<'_> {
-        let sections = &self.0.upcalls.sections;
-        sections.set(sections.get() + 1);
+        let upcalls = &self.0.upcalls;
+        upcalls.sections.store(upcalls.sections() + 1, Relaxed);
+        compiler_fence(SeqCst);
         Atomic { group: self, here: PhantomData }
     }
 
     /// The section that was begun last, if it was not kept.
     pub(crate) fn begun(&self) -> Option<Atomic<'_>> {
-        (self.0.upcalls.sections.get() > 0).then(|| Atomic { group: self, here: PhantomData })
+        (self.0.upcalls.sections() > 0).then(|| Atomic { group: self, here: PhantomData })
     }
 
     /// Has the virtual processor that this runs on look for messages, if it runs on one.

@@ -128,6 +128,14 @@ impl Mailbag {
         Ok((Self { file, home, told, spares: [const { None }; SPARES] }, region.view(0).ok_or_else(short)?))
     }
 
+    /// Maps the spares, so that they are at hand for the receiver.
+    ///
+    /// # Errors
+    /// No memory or mapping left.
+    pub fn bring_spares(&mut self) -> io::Result<()> {
+        (0..SPARES as u8).try_for_each(|spare| self.segment(Place::Spare(spare)).map(drop))
+    }
+
     /// Where a segment begins, and how long it is.
     fn place(place: Place) -> (usize, usize) {
         match place {
@@ -187,6 +195,10 @@ impl Memory for Mailbag {
         }
     }
 
+    fn is_at_hand(&self, place: Place) -> bool {
+        matches!(place, Place::Spare(spare) if self.spares[usize::from(spare)].is_some())
+    }
+
     fn shrink(&mut self, spare: u8) {
         let (at, bytes) = Self::place(Place::Spare(spare));
         let _ = self.file.give_back(at, bytes);
@@ -229,6 +241,39 @@ mod tests {
         // All but the spares.
         assert!(file.allocated() < 3 << 20, "{}", file.allocated());
         assert!(outgoing.shrink() && file.allocated() < 100_000, "{}", file.allocated());
+    }
+
+    #[test]
+    fn what_is_at_hand_is_read_without_allocating() {
+        let (mut outgoing, mut incoming, _) = ends();
+        let mut sent = 0;
+        let mut fill = |outgoing: &mut Outgoing<Mailbag>| {
+            while outgoing.try_send(sent, &[0; 1000]).is_ok() {
+                sent += 1;
+            }
+            outgoing.divert().unwrap();
+        };
+        (0..3).for_each(|_| fill(&mut outgoing));
+        outgoing.try_send(u16::MAX, &[]).unwrap();
+        let mut taken = 0;
+        let mut take = |incoming: &mut Incoming<Mailbag>, lightly: bool| {
+            let before = taken;
+            while let Some(arrived) = if lightly { incoming.peek_lightly() } else { incoming.peek() }.unwrap() {
+                assert!(arrived.handler() == taken || arrived.handler() == u16::MAX);
+                taken += 1;
+                arrived.dispose();
+            }
+            taken - before
+        };
+        // No segment is; then both spares are, and not the one behind them, neither to enter nor to leave.
+        assert_eq!(take(&mut incoming, true), 4);
+        incoming.memory_mut().bring_spares().unwrap();
+        assert_eq!(take(&mut incoming, true), sent - 4);
+        assert_eq!((take(&mut incoming, false), take(&mut incoming, true)), (1, 0));
+        incoming.tell();
+        outgoing.try_send(u16::MAX, &[]).unwrap();
+        assert!(!outgoing.is_diverted());
+        assert_eq!((take(&mut incoming, true), take(&mut incoming, false)), (0, 1));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::domain::{Domain, MOST_POSTS};
 use crate::pacer::{GiveWay, Pacer, Pacing};
 use crate::sleep;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 use upcall_os::bell::Bell;
@@ -113,6 +114,23 @@ impl Post {
         self.sleep(ends, there)
     }
 
+    /// Has senders ring from now on though the receiver does not sleep: for one that computes, while somebody else watches [`rings`](Self::rings) and tells it. It looks again after this. As after a ring nobody rings again, this is to be said
+    /// anew after each look. False if the kernel did not make the fence for the senders.
+    pub fn announce_to_be_rung_for(&self) -> bool {
+        let line = self.word();
+        sleep::announce_to_all(&line.asleep, &line.sleeps)
+    }
+
+    /// Whether senders ring.
+    pub fn is_announced(&self) -> bool {
+        self.word().asleep.load(upcall_os::atomic::Ordering::Relaxed) != 0
+    }
+
+    /// What is readable when a bell has rung, for who waits for the edge of that.
+    pub fn rings(&self) -> BorrowedFd<'_> {
+        self.set.as_fd()
+    }
+
     /// The set of all bells that wake it.
     pub(crate) fn set(&self) -> &PollSet {
         &self.set
@@ -125,7 +143,7 @@ impl Post {
     }
 
     /// Says that it is awake.
-    pub(crate) fn retract(&self) {
+    pub fn retract(&self) {
         sleep::retract(&self.word().asleep);
     }
 

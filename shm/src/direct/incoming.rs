@@ -41,6 +41,11 @@ impl<M: Memory> Incoming<M> {
         Self { area, next: 0, taken: 0, said: 0, longest, told: memory.told(), away: None, segments: 0, run: Run::NONE, memory }
     }
 
+    /// Its memory.
+    pub fn memory_mut(&mut self) -> &mut M {
+        &mut self.memory
+    }
+
     /// Whether a message is there, or a word that leads to where one will be. One load, of a line that stays in this processor's cache until the sender writes it.
     #[inline]
     pub fn waits(&self) -> bool {
@@ -53,12 +58,25 @@ impl<M: Memory> Incoming<M> {
     /// The sender breaks the rules, and from then on nothing else is received; or memory cannot be mapped.
     #[inline]
     pub fn peek(&mut self) -> Result<Option<Arrived<'_, M>>, Unreadable> {
+        self.peek_as(false)
+    }
+
+    /// The same, for where nothing may be allocated or freed, as in a handler of a signal: `None` also where the next message lies behind a segment that is not [at hand](Memory::is_at_hand), now or next.
+    ///
+    /// # Errors
+    /// As [`peek`](Self::peek).
+    pub fn peek_lightly(&mut self) -> Result<Option<Arrived<'_, M>>, Unreadable> {
+        self.peek_as(true)
+    }
+
+    #[inline(always)]
+    fn peek_as(&mut self, lightly: bool) -> Result<Option<Arrived<'_, M>>, Unreadable> {
         let mut header = self.area.word(self.next).load(Ordering::Acquire);
         if header & MESSAGE == 0 {
             if header == 0 {
                 return Ok(None);
             }
-            header = self.follow(header)?;
+            header = self.follow(header, lightly)?;
             if header == 0 {
                 return Ok(None);
             }
@@ -74,7 +92,7 @@ impl<M: Memory> Incoming<M> {
 
     /// Goes where a word leads that is no message's header. Returns the header there: a message's, or 0.
     #[cold]
-    fn follow(&mut self, mut header: u64) -> Result<u64, Unreadable> {
+    fn follow(&mut self, mut header: u64, lightly: bool) -> Result<u64, Unreadable> {
         for _ in 0..MOVES {
             match header {
                 WRAP if self.away.is_none() && self.area.left(self.next) != self.area.capacity() => {
@@ -86,10 +104,15 @@ impl<M: Memory> Incoming<M> {
                     self.next += self.area.left(self.next);
                     return Ok(first);
                 }
+                _ if lightly && self.away.is_some() && !self.memory.is_at_hand(self.run.place()) => return Ok(0),
                 HOME if self.away.is_some() => self.go_home(),
                 _ => {
                     let run = Run::from_word::<M>(header, self.memory.segment_words(), self.segments);
-                    self.enter(run.ok_or(Unreadable::Violation(Violation::NoHeader(header)))?)?;
+                    let run = run.ok_or(Unreadable::Violation(Violation::NoHeader(header)))?;
+                    if lightly && !self.memory.is_at_hand(run.place()) {
+                        return Ok(0);
+                    }
+                    self.enter(run)?;
                 }
             }
             header = self.area.word(self.next).load(Ordering::Acquire);

@@ -115,6 +115,12 @@ pub trait Memory {
 
     /// The memory of a spare that nobody uses may go back to the machine.
     fn shrink(&mut self, spare: u8);
+
+    /// Whether a segment is at hand: to enter and to leave it neither allocates nor frees anything on this side. For the receiver.
+    fn is_at_hand(&self, place: Place) -> bool {
+        let _ = place;
+        false
+    }
 }
 
 /// Where a segment lies.

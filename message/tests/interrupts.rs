@@ -1,0 +1,277 @@
+//! Handlers that run in the middle of what a thread computes: members on ordinary kernel threads, which do not poll.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant};
+use upcall_message::{Group, Handlers, InterruptError, Joining, Kind, Pacing, Promise, SendError};
+
+fn name() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("interrupts-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed))
+}
+
+/// Runs `member` as each of the members of a group.
+fn together(size: usize, member: impl Fn(Joining) + Sync) {
+    let name = name();
+    thread::scope(|scope| {
+        for rank in 0..size {
+            let (name, member) = (&name, &member);
+            scope.spawn(move || member(Joining::new(name, size).rank(rank)));
+        }
+    });
+}
+
+fn promise() -> Promise {
+    // SAFETY: the handlers of these tests read numbers, touch atomics, and send by `Interrupt::try_send`.
+    unsafe { Promise::given() }
+}
+
+/// Computes until something is true, which a handler makes. What it computes allocates and frees, as anything does.
+fn computes_until(done: impl Fn() -> bool) {
+    let ends = Instant::now() + Duration::from_secs(30);
+    while !done() {
+        assert!(Instant::now() < ends, "no handler comes");
+        black_box((0..200_u64).map(|at| at.to_string()).collect::<Vec<_>>());
+    }
+}
+
+/// What a handler counts: how many messages, and whether they came in order.
+#[derive(Clone, Default)]
+struct Counted(Arc<(AtomicU64, AtomicU64)>);
+
+impl Counted {
+    fn handler(&self, handlers: &mut Handlers, kind: Kind<u64>) {
+        let own = self.clone();
+        handlers.on_interrupt(kind, move |_, message| own.comes(message.word(0)));
+    }
+
+    fn comes(&self, number: Option<u64>) {
+        let before = self.0.0.fetch_add(1, SeqCst);
+        self.0.1.fetch_add(u64::from(number != Some(before)), SeqCst);
+    }
+
+    fn count(&self) -> u64 {
+        assert_eq!(self.0.1.load(SeqCst), 0, "out of order");
+        self.0.0.load(SeqCst)
+    }
+}
+
+fn send_all(group: &Group, to: usize, kind: Kind<u64>, count: u64, mut between: impl FnMut(u64)) {
+    for number in 0..count {
+        group.send(to, kind, &number).unwrap();
+        between(number);
+    }
+}
+
+#[test]
+fn a_thread_that_computes_is_interrupted_and_answers() {
+    together(2, |joining| {
+        let mut handlers = Handlers::new();
+        let (ball, hops) = (handlers.kind::<u64>("ball"), Arc::new(AtomicU64::new(0)));
+        let seen = hops.clone();
+        handlers.on_interrupt(ball, move |interrupt, message| {
+            let hop = message.get(ball).unwrap_or(u64::MAX);
+            seen.store(hop, SeqCst);
+            if hop < 2000 && interrupt.try_send(message.from(), ball, &(hop + 1)).is_err() {
+                seen.store(u64::MAX, SeqCst);
+            }
+        });
+        let group = joining.join(handlers).unwrap();
+        // The way to each other is opened before.
+        group.barrier().unwrap();
+        group
+            .interruptible(promise(), || {
+                if group.rank() == 0 {
+                    group.send(1, ball, &0).unwrap();
+                }
+                computes_until(|| hops.load(SeqCst) >= 1999);
+                assert_ne!(hops.load(SeqCst), u64::MAX);
+            })
+            .unwrap();
+        group.barrier().unwrap();
+    });
+}
+
+/// A sender with bursts and pauses, to one that computes; the other way, messages of all kinds by operations that are interrupted.
+#[test]
+fn operations_and_interrupts_do_not_disturb_each_other() {
+    const COUNT: u64 = 30_000;
+    together(3, |joining| {
+        let mut handlers = Handlers::new();
+        let (number, text) = (handlers.kind::<u64>("number"), handlers.kind::<str>("text"));
+        let counted = [Counted::default(), Counted::default(), Counted::default()];
+        let own = counted.clone();
+        handlers.on_interrupt(number, move |_, message| own[message.from()].comes(message.word(0)));
+        let texts = Arc::new(AtomicU64::new(0));
+        let seen = texts.clone();
+        handlers.on(text, move |_, _, text| assert_eq!(text, seen.fetch_add(1, SeqCst).to_string()));
+        let group = joining.join(handlers).unwrap();
+        if group.rank() == 0 {
+            group
+                .interruptible(promise(), || {
+                    let mut sent = 0;
+                    computes_until(|| counted[1].count() + counted[2].count() > 1000);
+                    while counted[1].count() < COUNT || counted[2].count() < COUNT {
+                        assert_eq!(group.event(), None);
+                        if sent < COUNT / 10 {
+                            // Both ways at once, and sections that are short and long.
+                            group.send(1, text, &sent.to_string()).unwrap();
+                            group.send(2, text, &sent.to_string()).unwrap();
+                            sent += 1;
+                        }
+                        let section = group.atomic();
+                        let before = counted[1].count() + counted[2].count();
+                        black_box((0..sent % 100).map(|at| at.to_string()).collect::<Vec<_>>());
+                        assert_eq!(counted[1].count() + counted[2].count(), before);
+                        drop(section);
+                        if sent % 16 == 0 {
+                            group.poll();
+                            group.wait(Some(Duration::from_micros(sent % 200)));
+                        }
+                        let _ = (group.available(), group.buffered(1));
+                    }
+                    for sent in sent..COUNT / 10 {
+                        group.send(1, text, &sent.to_string()).unwrap();
+                        group.send(2, text, &sent.to_string()).unwrap();
+                    }
+                })
+                .unwrap();
+        } else {
+            send_all(&group, 0, number, COUNT, |number| match number % 1000 {
+                0 => thread::sleep(Duration::from_micros(300)),
+                1..10 => thread::yield_now(),
+                10 => drop(group.poll()),
+                _ => {}
+            });
+            while texts.load(SeqCst) < COUNT / 10 {
+                assert!(group.poll() > 0 || group.wait(Some(Duration::from_secs(30))), "nothing comes");
+            }
+        }
+        assert_eq!(counted[1].count() + counted[2].count(), if group.rank() == 0 { 2 * COUNT } else { 0 });
+        group.barrier().unwrap();
+    });
+}
+
+/// A section, or a handler, that lasts has what comes meanwhile diverted; all of that is taken by interrupts all the same, as far as two segments go.
+#[test]
+fn what_was_diverted_comes_when_a_section_ends() {
+    const COUNT: u64 = 60_000;
+    together(2, |joining| {
+        let mut handlers = Handlers::new();
+        let (number, counted) = (handlers.kind::<u64>("number"), Counted::default());
+        counted.handler(&mut handlers, number);
+        let group = joining.join(handlers).unwrap();
+        group.barrier().unwrap();
+        if group.rank() == 0 {
+            group
+                .interruptible(promise(), || {
+                    let section = group.atomic();
+                    let before = counted.count();
+                    // Of 938 KiB.
+                    thread::sleep(Duration::from_millis(30));
+                    assert_eq!(counted.count(), before);
+                    drop(section);
+                    computes_until(|| counted.count() == COUNT);
+                })
+                .unwrap();
+        } else {
+            send_all(&group, 0, number, COUNT, |_| ());
+        }
+        group.barrier().unwrap();
+    });
+}
+
+/// Who has not sent before is heard while the thread computes; what no handler for interrupts takes stays there, with what follows it, and others go on.
+#[test]
+fn others_interrupt_while_one_has_to_be_polled_for() {
+    together(3, |joining| {
+        let mut handlers = Handlers::new();
+        let (number, other) = (handlers.kind::<u64>("number"), handlers.kind::<()>("other"));
+        let counted = [Counted::default(), Counted::default(), Counted::default()];
+        let own = counted.clone();
+        handlers.on_interrupt(number, move |_, message| own[message.from()].comes(message.word(0)));
+        let ready = Arc::new(AtomicU64::new(0));
+        let seen = ready.clone();
+        handlers.on(other, move |_, _, ()| _ = seen.fetch_add(1, SeqCst));
+        let group = joining.join(handlers).unwrap();
+        match group.rank() {
+            0 => {
+                group
+                    .interruptible(promise(), || {
+                        for rank in [1, 2] {
+                            group.send(rank, other, &()).unwrap();
+                        }
+                        computes_until(|| counted[1].count() == 100 && counted[2].count() == 5);
+                        assert_eq!(ready.load(SeqCst), 0);
+                        // By a poll.
+                        computes_until(|| group.poll() > 0 || ready.load(SeqCst) == 1);
+                        computes_until(|| counted[2].count() == 10);
+                    })
+                    .unwrap();
+            }
+            rank => {
+                while ready.load(SeqCst) == 0 {
+                    group.wait(None);
+                    group.poll();
+                }
+                let count = if rank == 1 { 100 } else { 10 };
+                send_all(&group, 0, number, count, |number| {
+                    if rank == 2 && number == 4 {
+                        group.send(0, other, &()).unwrap();
+                    }
+                });
+            }
+        }
+        group.barrier().unwrap();
+        assert_eq!(counted.map(|counted| counted.count()).iter().sum::<u64>(), if group.rank() == 0 { 110 } else { 0 });
+    });
+}
+
+#[test]
+fn outside_of_it_they_are_polled_for() {
+    let mut handlers = Handlers::new();
+    let (number, counted) = (handlers.kind::<u64>("number"), Counted::default());
+    counted.handler(&mut handlers, number);
+    let refused = Arc::new(AtomicU64::new(0));
+    let (again, seen) = (handlers.kind::<()>("again"), refused.clone());
+    handlers.on_interrupt(again, move |interrupt, _| {
+        let full = matches!(interrupt.try_send(7, number, &0), Err(SendError::Full));
+        seen.fetch_add(u64::from(full && interrupt.size() == 1 && interrupt.rank() == 0), SeqCst);
+    });
+    let group = Joining::new(&name(), 1).join(handlers).unwrap();
+    send_all(&group, 0, number, 3, |_| ());
+    group.send(0, again, &()).unwrap();
+    thread::sleep(Duration::from_millis(2));
+    assert_eq!(counted.count(), 0);
+    group.poll();
+    assert_eq!((counted.count(), refused.load(SeqCst)), (3, 1));
+    // A panic in what computes ends it as a return does; what comes at its beginning is run at once.
+    group.send(0, number, &3).unwrap();
+    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        group.interruptible(promise(), || {
+            assert_eq!(counted.count(), 4);
+            // It can be nested, to no effect.
+            group.interruptible(promise(), || group.send(0, number, &4)).unwrap().unwrap();
+            computes_until(|| counted.count() == 5);
+            panic!("meant");
+        })
+    }));
+    assert!(ended.is_err());
+    group.send(0, number, &5).unwrap();
+    thread::sleep(Duration::from_millis(2));
+    assert_eq!(counted.count(), 5);
+    assert_eq!(group.poll(), 1);
+}
+
+#[test]
+fn on_a_virtual_processor_there_are_safe_points() {
+    let idle = Arc::new(upcall_transfer::Processors::new(1, Pacing::Adaptive).unwrap());
+    let body = || {
+        let group = Joining::new(&name(), 1).join(Handlers::new()).unwrap();
+        let error = group.interruptible(promise(), || unreachable!("it does not run")).unwrap_err();
+        assert!(matches!(error, InterruptError::SafePoints) && error.to_string().contains("safe_point()"));
+    };
+    upcall_thread::Processors::new().count(1).idle(idle).run(body).unwrap();
+}
