@@ -151,3 +151,16 @@ fn the_example_is_a_ring() {
         }
     }
 }
+
+#[test]
+fn a_member_that_lies_about_what_it_sends_is_left() {
+    if left_out() {
+        return;
+    }
+    for how in ["polls", "receives"] {
+        let name = name();
+        let other = Member::start(&mut member(&name, 2, 1, how));
+        member::lie(&name);
+        other.ends();
+    }
+}

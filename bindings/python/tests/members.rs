@@ -127,3 +127,16 @@ fn another_list_of_kinds_is_refused_by_name() {
     let said = member::differ(&name, other);
     assert!(["\"number\"", "u64", "i64", "all members register the same kinds"].iter().all(|part| said.contains(part)), "{said}");
 }
+
+#[test]
+fn a_member_that_lies_about_what_it_sends_is_left() {
+    if left_out() {
+        return;
+    }
+    for how in ["polls", "receives"] {
+        let name = name();
+        let other = Member::python(&name, 2, 1, how);
+        member::lie(&name);
+        other.ends();
+    }
+}

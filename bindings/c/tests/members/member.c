@@ -325,6 +325,27 @@ static void differs(const char *name, size_t rank) {
     printf("%s\n", error.text);
 }
 
+/* The other member sends what is no number; it is polled for, or received. */
+static void violated(const char *name, bool polls) {
+    upcall_handlers *handlers = upcall_handlers_new();
+    upcall_joining *joining = upcall_joining_new(name, 2, &error);
+    upcall_event event;
+    upcall_message message;
+    CHECK(upcall_handlers_kind(handlers, "number", "u64", &error) == 0);
+    if (polls) OK(upcall_handlers_on(handlers, 0, on, NULL, &error));
+    upcall_joining_set_rank(joining, 1);
+    upcall_group *group = upcall_group_join(joining, handlers, &error);
+    CHECK(group);
+    upcall_status found;
+    while ((found = upcall_group_event(group, &event, &error)) == UPCALL_NOTHING_THERE) {
+        upcall_group_wait(group, UINT64_C(20000000000), &error);
+        if (polls) OK(upcall_group_poll(group, NULL, &error));
+        else CHECK(upcall_group_receive(group, &message, &error) == UPCALL_NOTHING_THERE);
+    }
+    CHECK(found == UPCALL_OK && event.what == UPCALL_EVENT_VIOLATION && event.rank == 0 && strstr(event.text, "\"number\"") && next[0] == 0);
+    OK(upcall_group_leave(group, &error));
+}
+
 int main(int count, char **arguments) {
     if (count != 5) return 2;
     const char *name = arguments[1], *what = arguments[4];
@@ -334,6 +355,8 @@ int main(int count, char **arguments) {
         alone(name);
     } else if (strcmp(what, "differs") == 0) {
         differs(name, rank);
+    } else if (strcmp(what, "polls") == 0 || strcmp(what, "receives") == 0) {
+        violated(name, *what == 'p');
     } else {
         upcall_group *group = join(name, rank);
         if (strcmp(what, "all") == 0) each_to_each(group, rank);

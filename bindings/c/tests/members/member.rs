@@ -7,7 +7,7 @@ use std::process::Child;
 use std::rc::Rc;
 use std::time::Duration;
 use std::time::Instant;
-use upcall::message::{Event, Group, Handlers, JoinError, Joining, Kind};
+use upcall::message::{Event, Group, Handlers, JoinError, Joining, Kind, Payload, Reader, Writer};
 
 /// What each sends to each in a round is numbered, and comes in this order.
 const KINDS: u64 = 7;
@@ -180,5 +180,40 @@ pub fn differ(name: &str, mut other: Child) -> String {
             return said;
         }
         assert!(start.elapsed() < Duration::from_secs(25), "nobody is refused");
+    }
+}
+
+/// Says that it is a number, and is two.
+struct Liar;
+
+impl Payload for Liar {
+    type Owned = ();
+
+    fn signature() -> String {
+        u64::signature()
+    }
+
+    fn size(&self) -> usize {
+        16
+    }
+
+    fn write(&self, writer: &mut Writer<'_, '_>) {
+        writer.words(&[1, 2]);
+    }
+
+    fn read(_: &mut Reader<'_, '_>) -> Option<()> {
+        None
+    }
+}
+
+/// Sends the only other member what is not what its kind carries, and waits until that has left.
+pub fn lie(name: &str) {
+    let mut handlers = Handlers::new();
+    let number = handlers.kind::<Liar>("number");
+    let group = Joining::new(name, 2).rank(0).within(Duration::from_secs(40)).join(handlers).unwrap();
+    group.send(1, number, &Liar).unwrap();
+    while group.event().is_none() {
+        group.wait(Some(Duration::from_secs(20)));
+        group.poll();
     }
 }

@@ -133,6 +133,28 @@ def differs() -> None:
     print(error)
 
 
+def violated() -> None:
+    """The other member sends what is no number; it is polled for, or received."""
+    others = message.Handlers()
+    number = others.kind("number", "u64")
+    if what == "polls":
+
+        @others.on(number)
+        def _(group: message.Group, sender: int, value: int) -> None:
+            raise AssertionError(value)
+
+    with message.join(name, 2, others, rank=1) as group:
+        events: list[message.Event] = []
+        while not events:
+            group.wait(20)
+            if what == "polls":
+                group.poll()
+            else:
+                raises(message.NothingThere, group.receive)
+            events += group.events()
+        assert events[0].rank == 0 and '"number"' in (events[0].violation or "")
+
+
 class Bang(Exception):
     pass
 
@@ -300,4 +322,4 @@ def alone() -> None:
     gc.collect()
 
 
-{"all": each_to_each, "survive": survive, "differs": differs, "alone": alone}[what]()
+{"all": each_to_each, "survive": survive, "differs": differs, "alone": alone, "polls": violated, "receives": violated}[what]()
