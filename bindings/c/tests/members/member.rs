@@ -164,7 +164,8 @@ pub fn differ(name: &str, mut other: Child) -> String {
     let start = Instant::now();
     loop {
         let mut handlers = Handlers::new();
-        (handlers.kind::<()>("null"), handlers.kind::<u64>("number"));
+        handlers.kind::<()>("null");
+        handlers.kind::<u64>("number");
         match Joining::new(name, 2).rank(0).within(Duration::from_millis(300)).join(handlers) {
             Err(JoinError::Refused { reason, .. }) => {
                 other.kill().unwrap();
