@@ -180,3 +180,26 @@ fn waits_can_be_interrupted() {
         },
     );
 }
+
+/// What a member in the barrier has told this one is not taken from it by `receive`, nor seen by `peek`.
+#[test]
+fn a_barriers_messages_are_its_own() {
+    // Nobody leaves before both are through.
+    let over = Barrier::new(2);
+    both(
+        |joining| {
+            let group = joining.join(Handlers::new()).unwrap();
+            group.barrier().unwrap();
+            over.wait();
+        },
+        |joining| {
+            let group = joining.join(Handlers::new()).unwrap();
+            while !group.available() {
+                group.wait(None);
+            }
+            assert!(group.peek(|_| ()).is_err() && group.receive(|_| ()).is_err());
+            group.barrier().unwrap();
+            over.wait();
+        },
+    );
+}

@@ -92,10 +92,10 @@ fn members_that_are_killed_are_told_of() {
         return;
     }
     let name = name();
-    let [survivor, mut one, mut other] = [1, 2, 3].map(|rank| Member::start(&mut member(&name, 4, rank, "survive")));
+    let [mut survivor, mut one, mut other] = [1, 2, 3].map(|rank| Member::start(&mut member(&name, 4, rank, "survive")));
     member::survive(&name, 4, 0, || {
+        [&mut survivor, &mut one, &mut other].into_iter().for_each(Member::is_ready);
         for dies in [&mut one, &mut other] {
-            dies.is_ready();
             dies.0.kill().unwrap();
             dies.0.wait().unwrap();
         }

@@ -104,11 +104,11 @@ fn members_that_are_killed_are_told_of() {
         return;
     }
     let name = name();
-    let survivors = [Member::python(&name, 5, 1, "survive"), Member::c(&name, 5, 2, "survive")];
+    let mut survivors = [Member::python(&name, 5, 1, "survive"), Member::c(&name, 5, 2, "survive")];
     let (mut one, mut other) = (Member::python(&name, 5, 3, "survive"), Member::c(&name, 5, 4, "survive"));
     member::survive(&name, 5, 0, || {
+        survivors.iter_mut().chain([&mut one, &mut other]).for_each(Member::is_ready);
         for dies in [&mut one, &mut other] {
-            dies.is_ready();
             dies.0.kill().unwrap();
             dies.0.wait().unwrap();
         }
