@@ -161,7 +161,7 @@ install:
 	$(CARGO) rustc --release --package upcall-c --lib --crate-type cdylib,staticlib
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(LIBDIR)/pkgconfig
 	install $(OUT)/upcall $(DESTDIR)$(PREFIX)/bin/upcall
-	install -m 644 bindings/c/include/upcall.h $(DESTDIR)$(PREFIX)/include/upcall.h
+	install -m 644 bindings/c/include/upcall.h bindings/c/include/upcall_message.h $(DESTDIR)$(PREFIX)/include
 	install $(OUT)/libupcall_c.so $(DESTDIR)$(LIBDIR)/libupcall.so.$(VERSION)
 	ln -sf libupcall.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libupcall.so.0
 	ln -sf libupcall.so.0 $(DESTDIR)$(LIBDIR)/libupcall.so

@@ -81,6 +81,7 @@ impl Group {
         match self.send(to, kind, value) {
             // Who has ended, and had passed already, needs it no more: only who is waited for is missed.
             Ok(()) | Err(SendError::Ended { .. } | SendError::Violation { .. }) => Ok(()),
+            Err(SendError::Interrupted) => Err(RunError::Interrupted),
             Err(error) => Err(RunError::Unsent { rank: to, why: error.to_string() }),
         }
     }
@@ -101,6 +102,9 @@ impl Group {
             if self.poll() == 0 {
                 self.check_handlers()?;
                 self.wait_unless(None, || there() || self.lost(member).is_some());
+                if self.is_interrupted() {
+                    return Err(RunError::Interrupted);
+                }
             }
         }
         Ok(())

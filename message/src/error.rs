@@ -1,6 +1,6 @@
 //! What can go wrong, for each operation: what was tried, what was found, what to do.
 
-use crate::{Event, Rank};
+use crate::{Event, Rank, Unfit};
 use std::fmt;
 use std::io;
 use std::time::Duration;
@@ -47,6 +47,8 @@ pub enum JoinError {
         /// What it says.
         found: Option<String>,
     },
+    /// While it waited for the others ([`Handlers::interruption`](crate::Handlers::interruption)).
+    Interrupted,
     /// A descriptor, memory, or another resource could not be had.
     Resource {
         /// What for.
@@ -75,6 +77,7 @@ impl fmt::Display for JoinError {
                 }
                 f.write_str(": this program is to be started as a job, by `upcall job run --group N -- PROGRAM`")
             }
+            Self::Interrupted => f.write_str("the wait for the others was interrupted"),
             Self::Resource { what, error } => write!(f, "{what}: {error}"),
         }
     }
@@ -144,6 +147,10 @@ pub enum SendError {
         /// Why.
         why: String,
     },
+    /// The payload is not what the kind of message carries ([`Group::send_foreign`](crate::Group::send_foreign)).
+    Unfit(Unfit),
+    /// While it waited for room ([`Handlers::interruption`](crate::Handlers::interruption)).
+    Interrupted,
 }
 
 impl fmt::Display for SendError {
@@ -162,6 +169,8 @@ impl fmt::Display for SendError {
                 write!(f, "member {rank} says that it has taken what was never sent: it is faulty or hostile")
             }
             Self::Unreachable { rank, why } => write!(f, "no queue to member {rank} could be opened: {why}"),
+            Self::Unfit(unfit) => write!(f, "the payload is not what messages of this kind carry: {unfit}"),
+            Self::Interrupted => f.write_str("the wait for room was interrupted, and nothing was sent"),
         }
     }
 }
@@ -234,6 +243,8 @@ pub enum RunError {
         /// Why, in the words of [`SendError`].
         why: String,
     },
+    /// See [`Handlers::interruption`](crate::Handlers::interruption). A barrier or reduction that was is not made good by another one: leave the group.
+    Interrupted,
 }
 
 impl fmt::Display for RunError {
@@ -242,6 +253,7 @@ impl fmt::Display for RunError {
             Self::Lost(Event::Ended { rank }) => write!(f, "member {rank} has ended or left the group"),
             Self::Lost(Event::Violation { rank, what }) => write!(f, "member {rank} does not keep to the protocol: {what}"),
             Self::Unsent { rank, why } => write!(f, "member {rank} cannot be told: {why}"),
+            Self::Interrupted => f.write_str("the wait was interrupted"),
             Self::Unhandled { rank, kind } => {
                 write!(f, "a message {kind:?} from member {rank} has no handler here: register one, or receive it first")
             }

@@ -185,9 +185,12 @@ impl Joining {
     }
 
     fn lead(&self, member: &Arc<Member>, handlers: &Handlers, left: Duration) -> Result<Arc<Roster>, JoinError> {
-        let formed = member.forming.lead(self, &handlers.kinds, member, left);
+        let formed = member.forming.lead(self, handlers, member, left);
         names::lead_no_more(&self.name, &member.socket);
-        formed.map_err(|there| self.incomplete(&format!("{there} of {} are there", self.size)))
+        formed.map_err(|there| match handlers.is_interrupted() {
+            true => JoinError::Interrupted,
+            false => self.incomplete(&format!("{there} of {} are there", self.size)),
+        })
     }
 
     /// `None`: who leads has ended, or leads no more.
@@ -220,6 +223,7 @@ impl Joining {
                     let welcome = wire::unpack(&message.bytes).map_err(|reason| self.refused(reason))?;
                     return self.welcomed(member, welcome).map(Some);
                 }
+                Ok(Received::Nothing) if handlers.is_interrupted() => return Err(JoinError::Interrupted),
                 Ok(Received::Nothing) if start.elapsed() < left => {}
                 Ok(Received::Nothing) => return Err(self.incomplete(&format!("not all of {} are there", self.size))),
                 Ok(Received::Closed) | Err(_) => {
@@ -341,17 +345,11 @@ impl Forming {
     }
 
     /// Takes in the others. How many were there, ourselves included, if not all came in time.
-    fn lead(
-        &self,
-        joining: &Joining,
-        kinds: &[(String, String)],
-        member: &Member,
-        limit: Duration,
-    ) -> Result<Arc<Roster>, usize> {
+    fn lead(&self, joining: &Joining, handlers: &Handlers, member: &Member, limit: Duration) -> Result<Arc<Roster>, usize> {
         point(Point::MemberFormsLeads);
         let Joining { size, rank, .. } = *joining;
         let mut state = self.locked();
-        state.stage = Stage::Leading(Leading { size, rank, kinds: kinds.to_vec(), applicants: Vec::new() });
+        state.stage = Stage::Leading(Leading { size, rank, kinds: handlers.kinds.clone(), applicants: Vec::new() });
         let some_lack = |state: &mut State| {
             let Stage::Leading(leading) = &mut state.stage else { return false };
             if leading.there() == size {
@@ -360,8 +358,16 @@ impl Forming {
             }
             leading.there() < size
         };
-        let waited = self.changed.wait_timeout_while(state, limit, some_lack);
-        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let start = Instant::now();
+        loop {
+            let slice =
+                limit.saturating_sub(start.elapsed()).min(if handlers.may_be_interrupted() { LOOK } else { Duration::MAX });
+            let waited = self.changed.wait_timeout_while(state, slice, some_lack).unwrap_or_else(PoisonError::into_inner);
+            state = waited.0;
+            if !waited.1.timed_out() || start.elapsed() >= limit || handlers.is_interrupted() {
+                break;
+            }
+        }
         let Stage::Leading(leading) = std::mem::take(&mut state.stage) else { return Err(0) };
         drop(state);
         if leading.there() < size {

@@ -303,6 +303,9 @@ impl Group {
             drop(outward);
             // Who sends to us waits for room too, perhaps.
             self.safe_point();
+            if self.is_interrupted() {
+                return Err(SendError::Interrupted);
+            }
             if std::mem::take(&mut pause) {
                 self.nap();
             }
@@ -374,7 +377,7 @@ impl Group {
         self.0.inbound.borrow().iter().any(|inbound| inbound.waits())
     }
 
-    /// Takes the next message (UDM's `receive`): `take` looks at it where it lies, and then it is disposed of. Members have their turns.
+    /// Takes the next message (UDM's `receive`), those of barriers and reductions aside, which are heeded on the way: `take` looks at it where it lies, and then it is disposed of. Members have their turns.
     ///
     /// # Errors
     /// [`NothingThere`].
@@ -409,12 +412,23 @@ impl Group {
         self.attend_if_there_is_news();
         let all = self.inbound();
         let mut at = self.0.turn.get();
-        for _ in 0..all.len() {
+        let mut looked = 0;
+        while looked < all.len() {
             at = if at < all.len() { at } else { 0 };
             let inbound = &all[at];
             at += 1;
+            looked += 1;
             let Some(mut queue) = inbound.queue() else { continue };
             match queue.peek() {
+                Ok(Some(arrived)) if self.is_own(arrived.handler()) => {
+                    let kind = arrived.handler();
+                    drop(queue);
+                    if !self.run_own(inbound, kind) {
+                        self.violates(inbound, kind);
+                    }
+                    // The next one of the same sender.
+                    (at, looked) = (at - 1, looked - 1);
+                }
                 Ok(Some(arrived)) => {
                     self.0.turn.set(at);
                     let done = with(arrived, inbound.from());
@@ -492,6 +506,13 @@ impl Group {
         self.forget(inbound, Event::Violation { rank: inbound.from(), what });
     }
 
+    /// The same, by the member that has sent it.
+    pub(crate) fn violates_by(&self, rank: Rank, kind: u16) {
+        if let Some(inbound) = self.inbound().iter().find(|inbound| inbound.from() == rank) {
+            self.violates(inbound, kind);
+        }
+    }
+
     /// All that a member has sent so far is taken.
     #[inline]
     fn nothing_there(&self, inbound: &Rc<Inbound>) {
@@ -538,9 +559,9 @@ impl Group {
         }
         let there = || {
             self.attend_if_there_is_news();
-            self.available() || met()
+            self.available() || met() || self.is_interrupted()
         };
-        self.0.member.post.wait(self.0.pacing, limit, there, || self.shrink())
+        self.0.member.post.wait(self.0.pacing, self.until_it_asks(limit), there, || self.shrink())
     }
 
     /// Gives memory of segments back that is kept for the next ones. To be done where there is time for it.
@@ -572,6 +593,9 @@ impl Group {
                 self.check_handlers()?;
                 if !done() {
                     self.wait(None);
+                    if self.is_interrupted() {
+                        return Err(RunError::Interrupted);
+                    }
                 }
             }
         }

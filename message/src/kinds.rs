@@ -2,6 +2,7 @@
 //!
 //! A message names its handler by an index: the place of its kind in the list that all members have told alike when the group formed. So nobody can name what the receiver has not registered.
 
+use crate::foreign::Interruption;
 use crate::inbound::Queue;
 use crate::payload::{Payload, Reader};
 use crate::{Group, Interrupt, Message, Rank};
@@ -19,6 +20,14 @@ pub(crate) const MOST_KINDS: usize = u16::MAX as usize;
 pub struct Kind<T: ?Sized> {
     pub(crate) index: u16,
     carries: PhantomData<fn(&T)>,
+}
+
+impl<T: ?Sized> Kind<T> {
+    /// The kind in this place, whatever it carries by the word of others.
+    #[inline]
+    pub(crate) fn at(index: u16) -> Self {
+        Self { index, carries: PhantomData }
+    }
 }
 
 impl<T: ?Sized> Clone for Kind<T> {
@@ -46,6 +55,7 @@ pub(crate) type Interrupting = Rc<dyn Fn(&Interrupt<'_>, &Message<'_, '_>)>;
 pub struct Handlers {
     pub(crate) kinds: Vec<(String, String)>,
     pub(crate) handlers: Vec<Option<Handler>>,
+    pub(crate) interruption: Option<Interruption>,
     /// For interrupts.
     pub(crate) interrupting: Vec<Option<Interrupting>>,
 }
@@ -72,7 +82,7 @@ impl Handlers {
         self.kinds.push((name.into(), T::signature()));
         self.handlers.push(None);
         self.interrupting.push(None);
-        Kind { index: (self.kinds.len() - 1) as u16, carries: PhantomData }
+        Kind::at((self.kinds.len() - 1) as u16)
     }
 
     /// Has messages of this kind run `handler`, with the group, the sender and what they carry. It runs on the thread that polls. The message was taken before, so a handler may send, poll and wait; while it waits, others

@@ -38,6 +38,7 @@ mod error;
 /// For the simulator, which has the same patience. Not an interface for anybody else.
 #[doc(hidden)]
 pub mod flow;
+mod foreign;
 mod forming;
 mod group;
 mod inbound;
@@ -47,16 +48,19 @@ mod link;
 mod member;
 mod payload;
 mod reduction;
+mod signature;
 mod upcalls;
 mod wire;
 
 pub use error::{InterruptError, JoinError, NothingThere, RunError, SendError};
+pub use foreign::{BadKind, ForeignKind};
 pub use forming::{Joining, MOST_MEMBERS};
 pub use group::{Event, Group, Message};
 pub use interrupts::Interrupt;
 pub use kinds::{Handlers, Kind};
 pub use payload::{Payload, Reader, Writer};
 pub use reduction::Reducible;
+pub use signature::{BadSignature, Carried, Number, Shape, Unfit};
 pub use upcall_os::interrupt::Promise;
 pub use upcall_transfer::Pacing;
 pub use upcalls::Atomic;

@@ -96,6 +96,11 @@ impl Group {
         Atomic { group: self, here: PhantomData }
     }
 
+    /// The section that was begun last, if it was not kept.
+    pub(crate) fn begun(&self) -> Option<Atomic<'_>> {
+        (self.0.upcalls.sections() > 0).then(|| Atomic { group: self, here: PhantomData })
+    }
+
     /// Has the virtual processor that this runs on look for messages, if it runs on one.
     pub(crate) fn attend_here(&self) -> io::Result<()> {
         let hook = Hook { group: Rc::downgrade(&self.0), member: self.0.member.clone() };

@@ -71,6 +71,8 @@ typedef enum upcall_status {
     UPCALL_MISUSE = 1,          /* NULL where there must be something, a name that is no name, .. */
     UPCALL_TOO_LONG = 2,        /* a string or list is longer than the interface permits */
     UPCALL_FOREIGN_HANDLE = 3,  /* a resource of another binding was given */
+    UPCALL_OTHER_THREAD = 4,    /* a group belongs to the thread that has joined it */
+    UPCALL_UNFIT = 5,           /* a payload is not what its kind of message carries */
 
     /* A call has no results. */
     UPCALL_FAILED = 10,         /* the server has ended, or its connection: bind again */
@@ -101,6 +103,21 @@ typedef enum upcall_status {
     UPCALL_NAME_TAKEN = 50,
     UPCALL_TOO_MANY_PROCEDURES = 51,
     UPCALL_UNPROTECTED = 52,    /* other machines can reach the address to listen at, and nothing would protect it */
+
+    /* Messages: upcall_message.h says when. */
+    UPCALL_INCOMPLETE = 80,     /* not all members of the group came in time */
+    UPCALL_NOT_TAKEN_IN = 81,   /* the group refuses this process: other kinds of messages, say */
+    UPCALL_NO_JOB = 82,         /* the environment tells of no job */
+    UPCALL_NO_SUCH_RANK = 83,
+    UPCALL_ENDED = 84,          /* the other member has ended or left the group */
+    UPCALL_VIOLATION = 85,      /* the other member does not keep to the protocol */
+    UPCALL_FULL = 86,           /* there is no room yet */
+    UPCALL_OVERFLOW = 87,       /* this member has its share of the buffer in use */
+    UPCALL_NO_QUEUE = 88,       /* no queue to the other member could be opened */
+    UPCALL_UNHANDLED = 89,      /* a message waits that has no handler */
+    UPCALL_UNSENT = 90,         /* another member cannot be told what it waits for */
+    UPCALL_INTERRUPTED = 91,
+    UPCALL_NOTHING_THERE = 92,  /* no message, or no event, waits */
 
     UPCALL_RESOURCE = 70,       /* the system has no descriptor, memory or thread left */
     UPCALL_INTERNAL = 71        /* a bug in Upcall, stopped at the border */

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use upcall_message::{JoinError, RunError, SendError};
 use upcall_rpc::{BindError, CallError, ServeError};
 
 macro_rules! statuses {
@@ -29,6 +30,8 @@ statuses! {
     Misuse = 1, c"misuse";
     TooLong = 2, c"an argument is too long";
     ForeignHandle = 3, c"a resource of another binding";
+    OtherThread = 4, c"a group of another thread";
+    Unfit = 5, c"not what the kind of message carries";
     Failed = 10, c"the call failed";
     Aborted = 11, c"the call was aborted";
     Refused = 12, c"the server refused the call";
@@ -53,6 +56,19 @@ statuses! {
     NameTaken = 50, c"the name is taken";
     TooManyProcedures = 51, c"too many procedures";
     Unprotected = 52, c"nothing would protect the address";
+    Incomplete = 80, c"not all members came in time";
+    NotTakenIn = 81, c"the group refuses this process";
+    NoJob = 82, c"this process is no member of a job";
+    NoSuchRank = 83, c"no such rank";
+    Ended = 84, c"the other member has ended or left";
+    Violation = 85, c"the other member broke the protocol";
+    Full = 86, c"there is no room yet";
+    Overflow = 87, c"the share of the buffer is in use";
+    NoQueue = 88, c"no queue to the other member";
+    Unhandled = 89, c"a message waits that has no handler";
+    Unsent = 90, c"another member cannot be told";
+    Interrupted = 91, c"the wait was interrupted";
+    NothingThere = 92, c"nothing waits";
     Resource = 70, c"the system has no such resource left";
     Internal = 71, c"a bug in Upcall";
 }
@@ -169,6 +185,56 @@ impl From<ServeError> for Problem {
             ServeError::TooManyProcedures { .. } => Status::TooManyProcedures,
             ServeError::Unprotected { .. } => Status::Unprotected,
             ServeError::Resource { .. } => Status::Resource,
+            _ => Status::Internal,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<JoinError> for Problem {
+    fn from(error: JoinError) -> Self {
+        let status = match &error {
+            JoinError::BadName { .. } | JoinError::BadSize { .. } => Status::Misuse,
+            JoinError::Incomplete { .. } => Status::Incomplete,
+            JoinError::Refused { .. } => Status::NotTakenIn,
+            JoinError::NoJob { .. } => Status::NoJob,
+            JoinError::Interrupted => Status::Interrupted,
+            JoinError::Resource { .. } => Status::Resource,
+            _ => Status::Internal,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<SendError> for Problem {
+    #[cold]
+    fn from(error: SendError) -> Self {
+        let status = match &error {
+            SendError::NoSuchRank { .. } => Status::NoSuchRank,
+            SendError::Ended { .. } => Status::Ended,
+            SendError::TooLong { .. } => Status::TooLong,
+            SendError::Full => Status::Full,
+            SendError::Overflow { .. } => Status::Overflow,
+            SendError::NoMemory { .. } => Status::NoMemory,
+            SendError::Violation { .. } => Status::Violation,
+            SendError::Unreachable { .. } => Status::NoQueue,
+            SendError::Unfit(_) => Status::Unfit,
+            SendError::Interrupted => Status::Interrupted,
+            _ => Status::Internal,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<RunError> for Problem {
+    #[cold]
+    fn from(error: RunError) -> Self {
+        let status = match &error {
+            RunError::Lost(upcall_message::Event::Ended { .. }) => Status::Ended,
+            RunError::Lost(_) => Status::Violation,
+            RunError::Unhandled { .. } => Status::Unhandled,
+            RunError::Unsent { .. } => Status::Unsent,
+            RunError::Interrupted => Status::Interrupted,
             _ => Status::Internal,
         };
         Self::new(status, error.to_string())

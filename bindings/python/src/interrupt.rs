@@ -22,8 +22,8 @@ pub fn word() -> &'static Abandon {
     WORD.get_or_init(|| Abandon::asking(ask))
 }
 
-/// Runs the handlers of signals that have come. Whether one raised.
-fn ask() -> bool {
+/// Runs the handlers of signals that have come, on the interpreter's first thread. Whether one raised.
+pub fn ask() -> bool {
     // SAFETY: the first thread, in a call of its own: the interpreter lives, and the lock was given up.
     let state = unsafe { ffi::PyGILState_Ensure() };
     // SAFETY: a line above.
@@ -34,6 +34,11 @@ fn ask() -> bool {
     // SAFETY: taken above, on this thread.
     unsafe { ffi::PyGILState_Release(state) };
     is_raised
+}
+
+/// Whether a handler has raised what nobody has taken yet.
+pub fn is_raised() -> bool {
+    RAISED.with_borrow(Option::is_some)
 }
 
 /// What a handler raised in the call that was given up.

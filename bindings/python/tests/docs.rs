@@ -1,4 +1,4 @@
-//! What docs/python.md says, done.
+//! What docs/python.md says, done; and what docs/messages.md says of Python.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -8,9 +8,9 @@ use support::{finish, here, left_out, package};
 
 mod support;
 
-/// The page's files: blocks of code whose first line says their names.
-fn files() -> BTreeMap<String, String> {
-    let page = std::fs::read_to_string(here("../../docs/python.md")).unwrap();
+/// A page's files: blocks of code whose first line says their names.
+fn files(page: &str) -> BTreeMap<String, String> {
+    let page = std::fs::read_to_string(here("../../docs").join(page)).unwrap();
     let mut files = BTreeMap::new();
     for block in page.split("\n```").skip(1).step_by(2) {
         let (_, code) = block.split_once('\n').unwrap();
@@ -41,7 +41,7 @@ fn the_page_does_what_it_says() {
     package(folder.path());
     // The page's name for its server is nobody's but this test's.
     let name = format!("\"docs-{}\"", std::process::id());
-    for (file, code) in files() {
+    for (file, code) in files("python.md") {
         std::fs::write(folder.path().join(file), code.replace("\"notes\"", &name)).unwrap();
     }
     let stubs = upcall_idl::generate_python(folder.path().join("notes.wit")).unwrap();
@@ -64,4 +64,22 @@ fn the_page_does_what_it_says() {
     let mut server = server;
     assert!(Command::new("kill").args(["-INT", &server.0.id().to_string()]).status().unwrap().success());
     assert!(server.0.wait().unwrap().success());
+}
+
+#[test]
+fn the_ring_of_the_page_on_messages_is_one() {
+    if left_out() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    package(folder.path());
+    let code =
+        files("messages.md").remove("ring.py").unwrap().replace("\"ring\"", &format!("\"docs-ring-{}\"", std::process::id()));
+    std::fs::write(folder.path().join("ring.py"), code).unwrap();
+    let member = || {
+        let mut command = support::python();
+        command.args(["-W", "error", "ring.py"]).current_dir(folder.path()).env("PYTHONPATH", folder.path());
+        finish(&mut command, "a member of the ring");
+    };
+    std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(member))));
 }

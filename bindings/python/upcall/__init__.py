@@ -22,7 +22,7 @@ A server derives from the generated abstract class and is served under a name::
     upcall.serve("files", Store())
 
 While a call waits for its reply other threads of the program run. What goes wrong is an exception (`upcall.errors`); what a procedure declares as its error is
-an `Err`. For asyncio there is `upcall.aio`.
+an `Err`. For asyncio there is `upcall.aio`, for messages between the members of a group `upcall.message`.
 """
 
 from __future__ import annotations

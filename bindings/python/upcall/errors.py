@@ -157,3 +157,113 @@ class NameTaken(ServeError):
 
 class Unprotected(ServeError, ValueError):
     """The address to listen at can be reached from other machines, and nothing would protect what is served there."""
+
+
+class GroupError(Error):
+    """What goes wrong with groups and their messages."""
+
+
+class OtherThread(GroupError, RuntimeError):
+    """A group belongs to the thread that has joined it, and another one has used it."""
+
+
+class InHandler(GroupError, RuntimeError):
+    """A group cannot be left in a handler, or in anything else that one of its methods calls."""
+
+
+class NothingThere(GroupError, LookupError):
+    """No message waits."""
+
+
+class JoinError(GroupError):
+    """The process did not become a member."""
+
+
+class BadGroup(JoinError, ValueError):
+    """No group can have that name or size, or there is no such rank in it."""
+
+
+class Incomplete(JoinError, TimeoutError):
+    """Not all members came in time."""
+
+
+class NotTakenIn(JoinError):
+    """Who takes in the members refuses this one: another version, size, or kinds of messages, or its rank is taken. The text says which kind differs."""
+
+
+class NoJob(JoinError):
+    """This process is no member of a job."""
+
+
+class NoMembership(JoinError, OSError):
+    """A descriptor, memory, or another resource could not be had."""
+
+
+class SendError(GroupError):
+    """A message was not sent. Nothing of it was."""
+
+
+class NoSuchRank(SendError, IndexError):
+    """There is no such member."""
+
+
+class ReceiverEnded(SendError, ConnectionError):
+    """The receiver has ended, or has left the group."""
+
+
+class MessageTooLong(SendError, ValueError):
+    """The message is longer than any can be."""
+
+
+class Full(SendError, BlockingIOError):
+    """There is no room yet."""
+
+
+class Overflow(SendError):
+    """This member has its share of what the group may buffer in use, and the receiver takes nothing."""
+
+
+class NoBuffer(SendError, MemoryError):
+    """No memory for what does not fit into the queue."""
+
+
+class ReceiverViolation(SendError):
+    """The receiver does not keep to the protocol."""
+
+
+class NoQueue(SendError, ConnectionError):
+    """No queue to the receiver could be opened."""
+
+
+class RunError(GroupError):
+    """Waiting for other members has ended."""
+
+
+class MemberEnded(RunError, ConnectionError):
+    """Another member has ended or left, so what was waited for may never come."""
+
+    #: The member.
+    rank: int
+
+
+class MemberViolation(RunError):
+    """Another member does not keep to the protocol."""
+
+    #: The member.
+    rank: int
+
+
+class Unhandled(RunError):
+    """A message waits that has no handler, and those of its sender behind it."""
+
+    #: The sender.
+    rank: int
+    #: The name of the kind of message.
+    kind: str
+
+
+class Unsent(RunError):
+    """Another member cannot be told what it waits for."""
+
+    #: The member.
+    rank: int

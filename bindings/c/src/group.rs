@@ -1,0 +1,687 @@
+//! Groups: members in C, their handlers, and what they send and take. `include/upcall_message.h` documents the functions.
+//!
+//! A group belongs to the thread that has joined it. What another thread may read of it, its rank and the like, never changes; all else is asked for with the number of the thread first ([`here`]).
+//! A program's handlers run within functions of this module, which count themselves ([`Within`]), so that nobody frees a group that they work on.
+//!
+//! Payloads are checked by their signatures on the way out; on the way in they are copied, and the copy is checked: C gets no pointer into memory that a peer can write.
+
+use crate::client::{hand_out, pacing, take_back};
+use crate::error::{Error, Problem, Status, guard, guard_or, guard_status, text};
+use std::cell::Cell;
+use std::ffi::{c_char, c_void};
+use std::ptr::{self, NonNull};
+use std::rc::Rc;
+use std::slice;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use upcall_message::{Carried, Event, ForeignKind, Group, Handlers, Joining, Message, Rank};
+
+/// `UPCALL_NEVER`.
+const NEVER: u64 = u64::MAX;
+
+/// `UPCALL_NO_KIND`.
+const NO_KIND: u32 = u32::MAX;
+
+/// Payloads up to this size are copied to the stack.
+const SMALL: usize = 64;
+
+/// Bytes of an event's text, with its NUL.
+const TEXT: usize = 300;
+
+/// `upcall_message`.
+#[repr(C)]
+pub struct CMessage {
+    from: usize,
+    kind: u32,
+    size: usize,
+    data: *const c_void,
+}
+
+/// `upcall_event`.
+#[repr(C)]
+pub struct CEvent {
+    what: u32,
+    rank: usize,
+    text: [c_char; TEXT],
+}
+
+const _: () = assert!(size_of::<CMessage>() == 32 && size_of::<CEvent>() == 320);
+
+type HandlerFn = unsafe extern "C" fn(*mut c_void, *mut CGroup, *const CMessage);
+type DoneFn = unsafe extern "C" fn(*mut c_void) -> bool;
+type CombineFn = unsafe extern "C" fn(*mut c_void, *mut u64, *const u64);
+
+/// Where handlers find the group that they are of.
+type Place = Rc<Cell<*mut CGroup>>;
+
+/// `upcall_handlers`.
+#[derive(Default)]
+pub struct CHandlers {
+    handlers: Handlers,
+    kinds: Vec<ForeignKind>,
+    place: Place,
+}
+
+/// `upcall_joining`.
+pub struct CJoining(Joining);
+
+/// `upcall_group`.
+pub struct CGroup {
+    thread: u64,
+    rank: usize,
+    /// By rank.
+    processes: Box<[u32]>,
+    /// Of this thread only, as all that follows.
+    group: Group,
+    kinds: Box<[ForeignKind]>,
+    /// Functions under way that may run handlers.
+    within: Cell<u32>,
+}
+
+/// The calling thread's number; no other thread ever has it.
+#[inline]
+fn thread() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local!(static NUMBER: Cell<u64> = const { Cell::new(0) });
+    NUMBER.with(|number| {
+        if number.get() == 0 {
+            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        number.get()
+    })
+}
+
+/// The group, for a function that the thread may call.
+///
+/// # Safety
+/// It is null or a group.
+#[inline]
+unsafe fn here<'g>(group: *const CGroup) -> Result<&'g CGroup, Problem> {
+    // SAFETY: the caller's contract.
+    let group = unsafe { group.as_ref() }.ok_or_else(|| Problem::misuse("the group is NULL"))?;
+    if group.thread == thread() { Ok(group) } else { Err(other_thread()) }
+}
+
+#[cold]
+fn other_thread() -> Problem {
+    Problem::new(
+        Status::OtherThread,
+        "the group belongs to the thread that has joined it, and this is another one: call from that one",
+    )
+}
+
+/// A function that may run handlers.
+struct Within<'g>(&'g Cell<u32>);
+
+impl<'g> Within<'g> {
+    #[inline]
+    fn enter(group: &'g CGroup) -> Self {
+        group.within.set(group.within.get() + 1);
+        Self(&group.within)
+    }
+}
+
+impl Drop for Within<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// A C string's bytes, cut to fit, and NULs after them.
+fn fill<const N: usize>(said: &str) -> [c_char; N] {
+    let mut end = said.len().min(N - 1);
+    while !said.is_char_boundary(end) {
+        end -= 1;
+    }
+    let mut text = [0; N];
+    for (to, from) in text.iter_mut().zip(said[..end].bytes()) {
+        *to = if from == 0 { b' ' } else { from } as c_char;
+    }
+    text
+}
+
+/// Memory of malloc's.
+struct Block {
+    start: NonNull<u8>,
+    size: usize,
+}
+
+impl Block {
+    /// Zeroed. The program ends if there is none, as for all memory of Rust's.
+    fn new(size: usize) -> Self {
+        // SAFETY: asks for memory.
+        let start = unsafe { libc::calloc(1, size) };
+        match NonNull::new(start.cast()) {
+            Some(start) => Self { start, size },
+            None => {
+                std::alloc::handle_alloc_error(std::alloc::Layout::array::<u8>(size).unwrap_or(std::alloc::Layout::new::<u8>()))
+            }
+        }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: initialised, of this size, and this one's alone.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.size) }
+    }
+
+    /// For C to free.
+    fn give(self) -> *const c_void {
+        let start = self.start.as_ptr();
+        std::mem::forget(self);
+        start.cast()
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: calloc's, and nobody else's.
+        unsafe { libc::free(self.start.as_ptr().cast()) };
+    }
+}
+
+/// A payload that was copied and checked.
+enum Copied {
+    Small([u64; SMALL / 8], usize),
+    Large(Block),
+}
+
+impl Copied {
+    /// `None`: the message is not what its kind carries.
+    fn small(message: &Message<'_, '_>, carries: &Carried) -> Option<Self> {
+        let (mut words, mut bytes, size) = ([0; SMALL / 8], [0; SMALL], message.size());
+        message.copy_out(0, &mut bytes[..size])?;
+        carries.check(&bytes[..size]).ok()?;
+        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+            *word = u64::from_ne_bytes(*bytes);
+        }
+        Some(Self::Small(words, size))
+    }
+
+    fn large(message: &Message<'_, '_>, carries: &Carried) -> Option<Block> {
+        let mut block = Block::new(message.size());
+        message.copy_out(0, block.bytes())?;
+        carries.check(block.bytes()).ok()?;
+        Some(block)
+    }
+
+    fn of(message: &Message<'_, '_>, carries: &Carried) -> Option<Self> {
+        if carries.size().is_some_and(|size| size != message.size()) {
+            return None;
+        }
+        if message.size() <= SMALL { Self::small(message, carries) } else { Self::large(message, carries).map(Self::Large) }
+    }
+
+    fn message(&self, from: Rank, kind: u32) -> CMessage {
+        let (data, size) = match self {
+            Self::Small(words, size) => (words.as_ptr().cast(), *size),
+            Self::Large(block) => (block.start.as_ptr().cast_const().cast(), block.size),
+        };
+        CMessage { from, kind, size, data: if size == 0 { ptr::null() } else { data } }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn upcall_handlers_new() -> *mut CHandlers {
+    guard_or(ptr::null_mut(), || hand_out(CHandlers::default()))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_handlers_free(handlers: *mut CHandlers) {
+    // SAFETY: by the header null, or handlers that nobody uses any more.
+    guard_or((), || drop(unsafe { take_back(handlers) }));
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_handlers_kind(
+    handlers: *mut CHandlers,
+    name: *const c_char,
+    carries: *const c_char,
+    error: *mut Error,
+) -> u32 {
+    let run = || {
+        // SAFETY: by the header null, or handlers that nobody else uses meanwhile.
+        let told = unsafe { handlers.as_mut() }.ok_or_else(|| Problem::misuse("the handlers are NULL"))?;
+        // SAFETY: by the header a C string.
+        let name = unsafe { text(name, "the name") }?;
+        // SAFETY: by the header a C string.
+        let carries = unsafe { text(carries, "what it carries") }?;
+        let carries = Carried::parse(carries).map_err(|bad| Problem::misuse(bad.to_string()))?;
+        let kind = told.handlers.foreign(name, carries).map_err(|bad| Problem::misuse(bad.to_string()))?;
+        told.kinds.push(kind.clone());
+        Ok(kind.index().into())
+    };
+    // SAFETY: by the header `error` is null or the caller's.
+    unsafe { guard(error, |_| NO_KIND, run) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_handlers_on(
+    handlers: *mut CHandlers,
+    kind: u32,
+    handler: Option<HandlerFn>,
+    context: *mut c_void,
+    error: *mut Error,
+) -> Status {
+    let run = || {
+        // SAFETY: by the header null, or handlers that nobody else uses meanwhile.
+        let told = unsafe { handlers.as_mut() }.ok_or_else(|| Problem::misuse("the handlers are NULL"))?;
+        let kind_of = told.kinds.get(kind as usize).cloned().ok_or_else(|| no_such_kind(kind))?;
+        let handler = handler.ok_or_else(|| Problem::misuse("the handler is NULL"))?;
+        let (place, carries) = (told.place.clone(), kind_of.clone());
+        told.handlers.on_foreign(
+            &kind_of,
+            move |message| Copied::of(message, carries.carries()),
+            move |_, from, copied| {
+                let group = place.get();
+                // SAFETY: set when the group was joined, and freed by nobody before it is left, which nobody does within a handler.
+                let Some(within) = (unsafe { group.as_ref() }) else { return };
+                let _within = Within::enter(within);
+                // SAFETY: by the header a function for this context.
+                unsafe { handler(context, group, &copied.message(from, kind)) };
+            },
+        );
+        Ok(())
+    };
+    // SAFETY: by the header `error` is null or the caller's.
+    unsafe { guard_status(error, run) }
+}
+
+#[cold]
+fn no_such_kind(kind: u32) -> Problem {
+    Problem::misuse(format!("there is no kind of message {kind} among these handlers"))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_handlers_set_interruption(handlers: *mut CHandlers, ask: Option<DoneFn>, context: *mut c_void) {
+    // SAFETY: by the header null, or handlers that nobody else uses meanwhile.
+    let Some(told) = (unsafe { handlers.as_mut() }) else { return };
+    let Some(ask) = ask else { return };
+    // SAFETY: by the header a function for this context.
+    guard_or((), || told.handlers.interruption(move || unsafe { ask(context) }));
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_joining_new(name: *const c_char, size: usize, error: *mut Error) -> *mut CJoining {
+    // SAFETY: by the header a C string.
+    let run = || Ok(hand_out(CJoining(Joining::new(unsafe { text(name, "the name") }?, size).upcalls(false))));
+    // SAFETY: by the header `error` is null or the caller's.
+    unsafe { guard(error, |_| ptr::null_mut(), run) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_joining_from_environment(error: *mut Error) -> *mut CJoining {
+    let run = || Ok(hand_out(CJoining(Joining::from_environment()?.upcalls(false))));
+    // SAFETY: by the header `error` is null or the caller's.
+    unsafe { guard(error, |_| ptr::null_mut(), run) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_joining_free(joining: *mut CJoining) {
+    // SAFETY: by the header null, or one that nobody uses any more.
+    guard_or((), || drop(unsafe { take_back(joining) }));
+}
+
+/// Says something of a group that is to be joined.
+///
+/// # Safety
+/// It is null, or one that nobody else uses meanwhile.
+unsafe fn say(joining: *mut CJoining, how: impl FnOnce(Joining) -> Joining) {
+    // SAFETY: the caller's contract.
+    let Some(joining) = (unsafe { joining.as_mut() }) else { return };
+    guard_or((), || joining.0 = how(joining.0.clone()));
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_joining_set_rank(joining: *mut CJoining, rank: usize) {
+    // SAFETY: by the header.
+    unsafe { say(joining, |joining| joining.rank(rank)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_joining_set_patience(joining: *mut CJoining, nanoseconds: u64) {
+    let patience = if nanoseconds == NEVER { Duration::MAX } else { Duration::from_nanos(nanoseconds) };
+    // SAFETY: by the header.
+    unsafe { say(joining, |joining| joining.within(patience)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_joining_set_pacing(joining: *mut CJoining, number: u32) {
+    // SAFETY: by the header.
+    unsafe { say(joining, |joining| joining.pacing(pacing(number))) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_joining_set_timeout(joining: *mut CJoining, nanoseconds: u64) {
+    // SAFETY: by the header.
+    unsafe { say(joining, |joining| joining.timeout(limit(nanoseconds))) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_joining_set_limit(joining: *mut CJoining, bytes: u64) {
+    // SAFETY: by the header.
+    unsafe { say(joining, |joining| joining.limit(bytes)) }
+}
+
+/// A time, or none.
+fn limit(nanoseconds: u64) -> Option<Duration> {
+    (nanoseconds != NEVER).then(|| Duration::from_nanos(nanoseconds))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_group_join(joining: *mut CJoining, handlers: *mut CHandlers, error: *mut Error) -> *mut CGroup {
+    let run = || {
+        // SAFETY: by the header null, or one that is given up here.
+        let joining = unsafe { take_back(joining) };
+        // SAFETY: by the header null, or handlers that are given up here.
+        let handlers = unsafe { take_back(handlers) };
+        let joining = joining.ok_or_else(|| Problem::misuse("what to join is NULL"))?;
+        let CHandlers { handlers, kinds, place } = *handlers.ok_or_else(|| Problem::misuse("the handlers are NULL"))?;
+        let group = joining.0.join(handlers)?;
+        let processes = (0..group.size()).filter_map(|rank| group.process(rank)).collect();
+        let (rank, kinds, within) = (group.rank(), kinds.into(), Cell::new(0));
+        let joined = hand_out(CGroup { thread: thread(), rank, processes, group, kinds, within });
+        place.set(joined);
+        Ok(joined)
+    };
+    // SAFETY: by the header `error` is null or the caller's.
+    unsafe { guard(error, |_| ptr::null_mut(), run) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_group_leave(group: *mut CGroup, error: *mut Error) -> Status {
+    let run = || {
+        if group.is_null() {
+            return Ok(());
+        }
+        // SAFETY: by the header a group.
+        if unsafe { here(group) }?.within.get() > 0 {
+            return Err(Problem::misuse(
+                "a handler of the group, or a function that it was called by, is under way: leave after that",
+            ));
+        }
+        // SAFETY: by the header nobody uses it any more, and by its count none of its functions is under way.
+        drop(unsafe { take_back(group) });
+        Ok(())
+    };
+    // SAFETY: by the header `error` is null or the caller's.
+    unsafe { guard_status(error, run) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_group_rank(group: *const CGroup) -> usize {
+    // SAFETY: by the header null or a group; what is read never changes.
+    unsafe { group.as_ref() }.map_or(0, |group| group.rank)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_group_size(group: *const CGroup) -> usize {
+    // SAFETY: as above.
+    unsafe { group.as_ref() }.map_or(0, |group| group.processes.len())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_group_process(group: *const CGroup, rank: usize) -> u32 {
+    // SAFETY: as above.
+    unsafe { group.as_ref() }.and_then(|group| group.processes.get(rank).copied()).unwrap_or(0)
+}
+
+/// Sends.
+///
+/// # Safety
+/// The group is null or a group, `size` bytes lie at `data`, and `error` is null or the caller's.
+#[inline]
+unsafe fn send(
+    group: *const CGroup,
+    to: usize,
+    kind: u32,
+    data: *const c_void,
+    size: usize,
+    waits: bool,
+    error: *mut Error,
+) -> Status {
+    let run = || {
+        // SAFETY: the caller's contract.
+        let group = unsafe { here(group) }?;
+        let kind = group.kinds.get(kind as usize).ok_or_else(|| no_such_kind(kind))?;
+        let payload = match data.is_null() {
+            true if size > 0 => return Err(Problem::misuse(format!("the payload of {size} bytes is NULL"))),
+            true => &[],
+            // SAFETY: the caller's contract.
+            false => unsafe { slice::from_raw_parts(data.cast::<u8>(), size) },
+        };
+        // While it waits for room, its interruption is asked.
+        let _within = Within::enter(group);
+        let sent =
+            if waits { group.group.send_foreign(to, kind, payload) } else { group.group.try_send_foreign(to, kind, payload) };
+        Ok(sent?)
+    };
+    // SAFETY: the caller's contract.
+    unsafe { guard_status(error, run) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_group_send(
+    group: *mut CGroup,
+    to: usize,
+    kind: u32,
+    data: *const c_void,
+    size: usize,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: by the header.
+    unsafe { send(group, to, kind, data, size, true, error) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_group_try_send(
+    group: *mut CGroup,
+    to: usize,
+    kind: u32,
+    data: *const c_void,
+    size: usize,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: by the header.
+    unsafe { send(group, to, kind, data, size, false, error) }
+}
+
+/// Whether something is there, as a status. Nothing to be told about if not: it is no fault.
+fn there(is: bool) -> Status {
+    if is { Status::Ok } else { Status::NothingThere }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_group_available(group: *const CGroup, error: *mut Error) -> Status {
+    // SAFETY: by the header null or a group.
+    let run = || Ok(there(unsafe { here(group) }?.group.available()));
+    // SAFETY: by the header `error` is null or the caller's.
+    unsafe { guard(error, |status| status, run) }
+}
+
+/// Takes the next message, or looks at it.
+///
+/// # Safety
+/// As the header says of both.
+unsafe fn next(group: *const CGroup, message: *mut CMessage, takes: bool, error: *mut Error) -> Status {
+    let run = || {
+        // SAFETY: the caller's contract.
+        let group = unsafe { here(group) }?;
+        if message.is_null() {
+            return Err(Problem::misuse("there is no room for the message: it is NULL"));
+        }
+        let read = |message: &Message<'_, '_>| {
+            // One of no kind is a violation.
+            let kind = group.kinds.get(usize::from(message.kind()))?;
+            let fits = kind.carries().size().is_none_or(|size| size == message.size());
+            let block = if fits { Copied::large(message, kind.carries()) } else { None }?;
+            Some((message.from(), message.kind(), block))
+        };
+        let found = if takes { group.group.receive_foreign(read) } else { group.group.peek_foreign(read) };
+        let Ok((from, kind, block)) = found else { return Ok(Status::NothingThere) };
+        let size = block.size;
+        let data = if size == 0 { ptr::null() } else { block.give() };
+        // SAFETY: not null, and by the header the caller's; it need not be initialised.
+        unsafe { message.write(CMessage { from, kind: kind.into(), size, data }) };
+        Ok(Status::Ok)
+    };
+    // SAFETY: the caller's contract.
+    unsafe { guard(error, |status| status, run) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_group_receive(group: *mut CGroup, message: *mut CMessage, error: *mut Error) -> Status {
+    // SAFETY: by the header.
+    unsafe { next(group, message, true, error) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_group_peek(group: *mut CGroup, message: *mut CMessage, error: *mut Error) -> Status {
+    // SAFETY: by the header.
+    unsafe { next(group, message, false, error) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_group_poll(group: *mut CGroup, count: *mut usize, error: *mut Error) -> Status {
+    let run = || {
+        // SAFETY: by the header null or a group.
+        let group = unsafe { here(group) }?;
+        let polled = {
+            let _within = Within::enter(group);
+            group.group.poll()
+        };
+        if !count.is_null() {
+            // SAFETY: not null, and by the header the caller's.
+            unsafe { count.write(polled) };
+        }
+        Ok(())
+    };
+    // SAFETY: by the header `error` is null or the caller's.
+    unsafe { guard_status(error, run) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_group_wait(group: *mut CGroup, nanoseconds: u64, error: *mut Error) -> Status {
+    let run = || {
+        // SAFETY: by the header null or a group.
+        let group = unsafe { here(group) }?;
+        let _within = Within::enter(group);
+        Ok(there(group.group.wait(limit(nanoseconds))))
+    };
+    // SAFETY: by the header `error` is null or the caller's.
+    unsafe { guard(error, |status| status, run) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_group_run_until(
+    group: *mut CGroup,
+    done: Option<DoneFn>,
+    context: *mut c_void,
+    error: *mut Error,
+) -> Status {
+    let run = || {
+        // SAFETY: by the header null or a group.
+        let group = unsafe { here(group) }?;
+        let _within = Within::enter(group);
+        // SAFETY: by the header a function for this context.
+        Ok(group.group.run_until(|| done.is_some_and(|done| unsafe { done(context) }))?)
+    };
+    // SAFETY: by the header `error` is null or the caller's.
+    unsafe { guard_status(error, run) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_group_barrier(group: *mut CGroup, error: *mut Error) -> Status {
+    let run = || {
+        // SAFETY: by the header null or a group.
+        let group = unsafe { here(group) }?;
+        let _within = Within::enter(group);
+        Ok(group.group.barrier()?)
+    };
+    // SAFETY: by the header `error` is null or the caller's.
+    unsafe { guard_status(error, run) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_group_reduce(
+    group: *mut CGroup,
+    value: *mut c_void,
+    combine: Option<CombineFn>,
+    context: *mut c_void,
+    error: *mut Error,
+) -> Status {
+    let run = || {
+        // SAFETY: by the header null or a group.
+        let group = unsafe { here(group) }?;
+        let value = NonNull::new(value.cast::<u64>()).ok_or_else(|| Problem::misuse("the value is NULL"))?;
+        let combine = combine.ok_or_else(|| Problem::misuse("what combines is NULL"))?;
+        let _within = Within::enter(group);
+        // SAFETY: by the header eight bytes of the caller's, which may lie anywhere.
+        let own = unsafe { value.read_unaligned() };
+        let reduced = group.group.reduce(own, |mut one, next| {
+            // SAFETY: by the header a function for this context, and for two values of eight bytes.
+            unsafe { combine(context, &mut one, &next) };
+            one
+        })?;
+        // SAFETY: as above.
+        unsafe { value.write_unaligned(reduced) };
+        Ok(())
+    };
+    // SAFETY: by the header `error` is null or the caller's.
+    unsafe { guard_status(error, run) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_group_event(group: *mut CGroup, event: *mut CEvent, error: *mut Error) -> Status {
+    let run = || {
+        // SAFETY: by the header null or a group.
+        let group = unsafe { here(group) }?;
+        if event.is_null() {
+            return Err(Problem::misuse("there is no room for the event: it is NULL"));
+        }
+        let told = match group.group.event() {
+            None => return Ok(Status::NothingThere),
+            Some(Event::Ended { rank }) => CEvent { what: 0, rank, text: fill("it has ended, or has left the group") },
+            Some(Event::Violation { rank, what }) => CEvent { what: 1, rank, text: fill(&what) },
+            Some(_) => return Err(Problem::new(Status::Internal, "an event of an unknown kind")),
+        };
+        // SAFETY: not null, and by the header the caller's; it need not be initialised.
+        unsafe { event.write(told) };
+        Ok(Status::Ok)
+    };
+    // SAFETY: by the header `error` is null or the caller's.
+    unsafe { guard(error, |status| status, run) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_group_begin_atomic(group: *mut CGroup, error: *mut Error) -> Status {
+    // SAFETY: by the header null or a group.
+    let run = || unsafe { here(group) }.map(|group| group.group.begin_atomic());
+    // SAFETY: by the header `error` is null or the caller's.
+    unsafe { guard_status(error, run) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_group_end_atomic(group: *mut CGroup, error: *mut Error) -> Status {
+    let run = || {
+        // SAFETY: by the header null or a group.
+        let group = unsafe { here(group) }?;
+        let _within = Within::enter(group);
+        if group.group.end_atomic() { Ok(()) } else { Err(Problem::misuse("no atomic section was begun that could be ended")) }
+    };
+    // SAFETY: by the header `error` is null or the caller's.
+    unsafe { guard_status(error, run) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_group_buffered(group: *const CGroup, to: usize, bytes: *mut u64, error: *mut Error) -> Status {
+    let run = || {
+        // SAFETY: by the header null or a group.
+        let group = unsafe { here(group) }?;
+        let bytes = NonNull::new(bytes).ok_or_else(|| Problem::misuse("there is no room for the number: it is NULL"))?;
+        // SAFETY: by the header the caller's.
+        unsafe { bytes.write(group.group.buffered(to)) };
+        Ok(())
+    };
+    // SAFETY: by the header `error` is null or the caller's.
+    unsafe { guard_status(error, run) }
+}

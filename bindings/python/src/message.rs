@@ -1,0 +1,601 @@
+//! Groups: the engine behind `upcall.message`, which documents them.
+//!
+//! A group belongs to the thread that has joined it; each method looks first whether it is called there. Objects may still be dropped by any thread, as Python's collector likes: then the membership stays until the process ends.
+//!
+//! *The interpreter's lock* is given up for all that may wait, by [`gate::without_lock`], and handlers take it again. Values become objects, and objects words, while the lock is held.
+//!
+//! *What a handler raises* goes through the runtime as a panic does, which `Group::poll` allows for: the message was taken, no other handler runs, and the method that was called raises it.
+//!
+//! *Ctrl-C* ends all waits of the interpreter's first thread (`Handlers::interruption`): it asks when it has slept, as that is how the kernel tells it of a signal, and now and then.
+
+use crate::error::{self, raise};
+use crate::gate::{self, with_lock, without_lock};
+use crate::interrupt;
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyKeyError, PyOverflowError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes, PyList, PyString, PyTuple};
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::Rc;
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+use upcall::Pacing;
+use upcall::message::{
+    Carried, Event, ForeignKind, Group, Handlers, JoinError, Joining, Message, Number, Rank, RunError, SendError, Shape,
+};
+
+/// Who waits asks for signals when so much time has passed since it looked last: it has slept, or the machine was busy.
+const SLEPT: Duration = Duration::from_micros(2);
+
+/// A member of a group.
+#[pyclass(frozen, module = "upcall._upcall")]
+pub struct Member {
+    thread: ThreadId,
+    rank: usize,
+    processes: Box<[u32]>,
+    /// Of that thread only.
+    own: Option<Own>,
+}
+
+// SAFETY: `own` is used by the thread that made it only: `here` looks, and `drop` too.
+unsafe impl Send for Member {}
+// SAFETY: as above; the rest never changes.
+unsafe impl Sync for Member {}
+
+struct Own {
+    group: RefCell<Option<Group>>,
+    kinds: Rc<[ForeignKind]>,
+    /// By rank: whether something was sent there, so that the way is open.
+    opened: RefCell<Vec<bool>>,
+    /// Methods under way that may run handlers.
+    within: Cell<u32>,
+    failed: Failed,
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if self.thread != std::thread::current().id() || gate::is_forked() {
+            std::mem::forget(self.own.take());
+        }
+    }
+}
+
+/// What a handler raised, on its way.
+type Failed = Rc<RefCell<Option<PyErr>>>;
+
+/// The panic that stands for it.
+struct Raised;
+
+fn fail(failed: &Failed, error: PyErr) -> ! {
+    *failed.borrow_mut() = Some(error);
+    resume_unwind(Box::new(Raised))
+}
+
+/// For a closure that stays on its thread.
+struct Here<T>(T);
+
+// SAFETY: what it is made for runs on the thread that made it (`without_lock`).
+unsafe impl<T> Send for Here<T> {}
+
+impl<T> Here<T> {
+    /// So that a closure takes the whole of it.
+    fn get(self) -> T {
+        self.0
+    }
+}
+
+struct Within<'a>(&'a Cell<u32>);
+
+impl<'a> Within<'a> {
+    fn enter(within: &'a Cell<u32>) -> Self {
+        within.set(within.get() + 1);
+        Self(within)
+    }
+}
+
+impl Drop for Within<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+fn number_object<'py>(py: Python<'py>, number: usize) -> PyResult<Bound<'py, PyAny>> {
+    Ok(number.into_pyobject(py)?.into_any())
+}
+
+fn seconds(seconds: f64, what: &str) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds).map_err(|_| PyValueError::new_err(format!("{what}: {seconds} is no number of seconds")))
+}
+
+fn join_error(py: Python<'_>, error: &JoinError) -> PyErr {
+    let class = match error {
+        JoinError::BadName { .. } | JoinError::BadSize { .. } => "BadGroup",
+        JoinError::Incomplete { .. } => "Incomplete",
+        JoinError::Refused { .. } => "NotTakenIn",
+        JoinError::NoJob { .. } => "NoJob",
+        JoinError::Resource { .. } => "NoMembership",
+        JoinError::Interrupted => {
+            if let Some(raised) = interrupt::raised() {
+                return raised;
+            }
+            "JoinError"
+        }
+        _ => "JoinError",
+    };
+    raise(py, class, &error.to_string(), &[])
+}
+
+#[cold]
+fn send_error(py: Python<'_>, error: &SendError) -> PyErr {
+    let class = match error {
+        SendError::NoSuchRank { .. } => "NoSuchRank",
+        SendError::Ended { .. } => "ReceiverEnded",
+        SendError::TooLong { .. } => "MessageTooLong",
+        SendError::Full => "Full",
+        SendError::Overflow { .. } => "Overflow",
+        SendError::NoMemory { .. } => "NoBuffer",
+        SendError::Violation { .. } => "ReceiverViolation",
+        SendError::Unreachable { .. } => "NoQueue",
+        SendError::Unfit(unfit) => return PyValueError::new_err(unfit.to_string()),
+        SendError::Interrupted => {
+            if let Some(raised) = interrupt::raised() {
+                return raised;
+            }
+            "SendError"
+        }
+        _ => "SendError",
+    };
+    raise(py, class, &error.to_string(), &[])
+}
+
+fn run_error(py: Python<'_>, error: &RunError) -> PyErr {
+    let of = |class: &str, rank: usize, kind: Option<&str>| match number_object(py, rank) {
+        Ok(rank) => {
+            let mut attributes = vec![("rank", rank)];
+            attributes.extend(kind.map(|kind| ("kind", PyString::new(py, kind).into_any())));
+            raise(py, class, &error.to_string(), &attributes)
+        }
+        Err(other) => other,
+    };
+    match error {
+        RunError::Lost(Event::Ended { rank }) => of("MemberEnded", *rank, None),
+        RunError::Lost(Event::Violation { rank, .. }) => of("MemberViolation", *rank, None),
+        RunError::Unhandled { rank, kind } => of("Unhandled", *rank, Some(kind)),
+        RunError::Unsent { rank, .. } => of("Unsent", *rank, None),
+        RunError::Interrupted => interrupt::raised().unwrap_or_else(|| raise(py, "RunError", &error.to_string(), &[])),
+        _ => raise(py, "RunError", &error.to_string(), &[]),
+    }
+}
+
+/// Asks for signals, in waits. The answer stays until the method that waits has raised what a signal's handler did.
+fn asker() -> impl Fn() -> bool {
+    let (first, last) = (gate::is_first_thread(), Cell::new(Instant::now()));
+    move || {
+        if !first || interrupt::is_raised() {
+            return first;
+        }
+        let (now, before) = (Instant::now(), last.get());
+        last.set(now);
+        now - before > SLEPT && interrupt::ask()
+    }
+}
+
+/// A payload as an object. The outer `None`: it is not what the kind carries.
+fn read(py: Python<'_>, message: &Message<'_, '_>, carries: &Carried) -> Option<PyResult<Py<PyAny>>> {
+    let size = message.size();
+    if carries.size().is_some_and(|expected| expected != size) {
+        return None;
+    }
+    if *carries == Carried::Bytes {
+        let copy = |to: &mut [u8]| message.copy_out(0, to).ok_or_else(|| PyValueError::new_err("the message has no such bytes"));
+        return Some(PyBytes::new_with(py, size, copy).map(|bytes| bytes.into_any().unbind()));
+    }
+    let mut bytes = vec![0; size];
+    message.copy_out(0, &mut bytes)?;
+    carries.check(&bytes).ok()?;
+    let mut words = bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word));
+    Some(match carries {
+        Carried::Words(shape) => object(py, shape, &mut words).map(Bound::unbind),
+        Carried::AnyWords => PyList::new(py, words.collect::<Vec<u64>>()).map(|list| list.into_any().unbind()),
+        Carried::Text => String::from_utf8(bytes)
+            .map(|text| PyString::new(py, &text).into_any().unbind())
+            .map_err(|error| PyValueError::new_err(error.to_string())),
+        Carried::Bytes => Ok(PyBytes::new(py, &bytes).into_any().unbind()),
+    })
+}
+
+fn object<'py>(py: Python<'py>, shape: &Shape, words: &mut impl Iterator<Item = u64>) -> PyResult<Bound<'py, PyAny>> {
+    match shape {
+        Shape::Number(number) => {
+            let word = words.next().unwrap_or(0);
+            Ok(match number {
+                Number::F64 => f64::from_bits(word).into_pyobject(py)?.into_any(),
+                Number::F32 => f64::from(f32::from_bits(word as u32)).into_pyobject(py)?.into_any(),
+                Number::Bool => PyBool::new(py, word == 1).to_owned().into_any(),
+                Number::I64 | Number::I32 => word.cast_signed().into_pyobject(py)?.into_any(),
+                Number::U64 | Number::U32 | Number::U16 | Number::U8 => word.into_pyobject(py)?.into_any(),
+            })
+        }
+        Shape::Array(item, count) => {
+            let items = (0..*count).map(|_| object(py, item, words)).collect::<PyResult<Vec<_>>>()?;
+            Ok(PyList::new(py, items)?.into_any())
+        }
+        Shape::Tuple(parts) if parts.is_empty() => Ok(py.None().into_bound(py)),
+        Shape::Tuple(parts) => {
+            let items = parts.iter().map(|part| object(py, part, words)).collect::<PyResult<Vec<_>>>()?;
+            Ok(PyTuple::new(py, items)?.into_any())
+        }
+    }
+}
+
+/// A number as a word.
+fn word(number: Number, value: &Bound<'_, PyAny>) -> PyResult<u64> {
+    let unfit = || {
+        let shown = value.repr().map(|shown| shown.to_string()).unwrap_or_default();
+        format!("{} is no {}", shown.chars().take(60).collect::<String>(), number.name())
+    };
+    let ranged = |error: PyErr| {
+        if error.is_instance_of::<PyOverflowError>(value.py()) {
+            PyValueError::new_err(unfit())
+        } else {
+            PyTypeError::new_err(unfit())
+        }
+    };
+    match number {
+        Number::Bool => {
+            let value = value.cast::<PyBool>().map_err(|_| PyTypeError::new_err(unfit()))?;
+            Ok(value.is_true().into())
+        }
+        Number::F64 => Ok(value.extract::<f64>().map_err(ranged)?.to_bits()),
+        Number::F32 => {
+            let wide = value.extract::<f64>().map_err(ranged)?;
+            let narrow = wide as f32;
+            if narrow.is_infinite() && wide.is_finite() {
+                return Err(PyValueError::new_err(unfit()));
+            }
+            Ok(narrow.to_bits().into())
+        }
+        _ if value.is_instance_of::<PyBool>() => Err(PyTypeError::new_err(unfit())),
+        Number::U64 => value.extract::<u64>().map_err(ranged),
+        _ => {
+            let word = value.extract::<i64>().map_err(ranged)?.cast_unsigned();
+            if number.fits(word) { Ok(word) } else { Err(PyValueError::new_err(unfit())) }
+        }
+    }
+}
+
+/// The items of what stands for several.
+fn items<'py>(value: &Bound<'py, PyAny>, expected: &Shape) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let wrong = || PyTypeError::new_err(format!("a {} is no {expected}", value.get_type()));
+    if value.is_instance_of::<PyString>() || value.is_instance_of::<PyBytes>() {
+        return Err(wrong());
+    }
+    value.try_iter().map_err(|_| wrong())?.collect()
+}
+
+fn put(shape: &Shape, value: &Bound<'_, PyAny>, to: &mut Vec<u8>) -> PyResult<()> {
+    let (parts, count) = match shape {
+        Shape::Number(number) => {
+            to.extend(word(*number, value)?.to_ne_bytes());
+            return Ok(());
+        }
+        Shape::Tuple(parts) if parts.is_empty() && value.is_none() => return Ok(()),
+        Shape::Tuple(parts) => (&parts[..], parts.len()),
+        Shape::Array(item, count) => (std::slice::from_ref(&**item), *count),
+    };
+    let values = items(value, shape)?;
+    if values.len() != count {
+        return Err(PyValueError::new_err(format!("{} values are no {shape}", values.len())));
+    }
+    values.iter().zip(parts.iter().cycle()).try_for_each(|(value, part)| put(part, value, to))
+}
+
+/// A value's payload, for as long as `with` takes.
+fn payload<R>(carries: &Carried, value: &Bound<'_, PyAny>, with: impl FnOnce(&[u8]) -> R) -> PyResult<R> {
+    let wrong = || PyTypeError::new_err(format!("a {} is no {carries}", value.get_type()));
+    let mut bytes = Vec::new();
+    match carries {
+        Carried::Words(shape) => put(shape, value, &mut bytes)?,
+        Carried::AnyWords => {
+            if value.is_instance_of::<PyString>() || value.is_instance_of::<PyBytes>() {
+                return Err(wrong());
+            }
+            for value in value.try_iter().map_err(|_| wrong())? {
+                bytes.extend(word(Number::U64, &value?)?.to_ne_bytes());
+            }
+        }
+        Carried::Text => {
+            let text = value.cast::<PyString>().map_err(|_| wrong())?;
+            return text.to_cow().map(|text| with(text.as_bytes()));
+        }
+        Carried::Bytes => match value.cast::<PyBytes>() {
+            Ok(value) => return Ok(with(value.as_bytes())),
+            Err(_) => bytes = PyBuffer::<u8>::get(value).map_err(|_| wrong())?.to_vec(value.py())?,
+        },
+    }
+    Ok(with(&bytes))
+}
+
+impl Member {
+    fn own(&self, py: Python<'_>) -> PyResult<&Own> {
+        if gate::is_forked() {
+            return Err(error::forked(py));
+        }
+        if self.thread != std::thread::current().id() {
+            let text = "the group belongs to the thread that has joined it, and this is another one";
+            return Err(raise(py, "OtherThread", text, &[]));
+        }
+        self.own.as_ref().ok_or_else(|| error::closed(py, "the group"))
+    }
+
+    fn here(&self, py: Python<'_>) -> PyResult<(&Own, Group)> {
+        let own = self.own(py)?;
+        let group = own.group.borrow().clone().ok_or_else(|| error::closed(py, "the group"))?;
+        Ok((own, group))
+    }
+
+    /// Runs what may run handlers.
+    fn run<R>(&self, py: Python<'_>, waits: bool, run: impl FnOnce(&Own, &Group) -> R) -> PyResult<R> {
+        let (own, group) = self.here(py)?;
+        let _within = Within::enter(&own.within);
+        let done = {
+            let run = || catch_unwind(AssertUnwindSafe(|| run(own, &group)));
+            if waits {
+                let run = Here(run);
+                without_lock(py, move || Here(run.get()())).get()
+            } else {
+                run()
+            }
+        };
+        if let Some(raised) = interrupt::raised() {
+            return Err(raised);
+        }
+        done.map_err(|panic| match own.failed.borrow_mut().take() {
+            Some(raised) if panic.is::<Raised>() => raised,
+            _ => error::bug(&*panic),
+        })
+    }
+}
+
+#[pymethods]
+impl Member {
+    #[new]
+    #[expect(clippy::too_many_arguments, reason = "the package's Python half gives them names")]
+    fn new(
+        py: Python<'_>,
+        name: Option<&str>,
+        size: usize,
+        rank: Option<usize>,
+        patience: f64,
+        pacing: u8,
+        timeout: Option<f64>,
+        limit: Option<u64>,
+        kinds: Vec<(String, String, Option<Py<PyAny>>)>,
+    ) -> PyResult<Self> {
+        if gate::is_forked() {
+            return Err(error::forked(py));
+        }
+        gate::watch_forks();
+        let mut joining = match name {
+            Some(name) => Joining::new(name, size),
+            None => Joining::from_environment().map_err(|wrong| join_error(py, &wrong))?,
+        };
+        if let Some(rank) = rank {
+            joining = joining.rank(rank);
+        }
+        let pacing = match pacing {
+            1 => Pacing::Poll,
+            2 => Pacing::Sleep,
+            _ => Pacing::Adaptive,
+        };
+        joining = joining.within(seconds(patience, "patience")?).pacing(pacing).upcalls(false);
+        joining = joining.timeout(timeout.map(|timeout| seconds(timeout, "timeout")).transpose()?);
+        if let Some(limit) = limit {
+            joining = joining.limit(limit);
+        }
+        let (mut handlers, failed, mut known) = (Handlers::new(), Failed::default(), Vec::new());
+        for (name, carries, handler) in kinds {
+            let carries = Carried::parse(&carries).map_err(|bad| PyValueError::new_err(bad.to_string()))?;
+            let kind = handlers.foreign(&name, carries).map_err(|bad| PyValueError::new_err(bad.to_string()))?;
+            if let Some(handler) = handler {
+                let (of, failed) = (kind.clone(), failed.clone());
+                handlers.on_foreign(
+                    &kind,
+                    move |message| {
+                        with_lock(|py| read(py, message, of.carries()))
+                            .unwrap_or_else(|| Some(Err(PyKeyError::new_err("the interpreter ends"))))
+                    },
+                    move |_, from: Rank, value: PyResult<Py<PyAny>>| {
+                        let done = with_lock(|py| handler.call1(py, (from, value?)).map(drop));
+                        if let Some(Err(error)) = done {
+                            fail(&failed, error);
+                        }
+                    },
+                );
+            }
+            known.push(kind);
+        }
+        handlers.interruption(asker());
+        let joining = Here((joining, handlers));
+        let joined = without_lock(py, move || {
+            let (joining, handlers) = joining.get();
+            Here(joining.join(handlers))
+        });
+        let group = joined.get().map_err(|wrong| join_error(py, &wrong))?;
+        let processes = (0..group.size()).filter_map(|rank| group.process(rank)).collect();
+        Ok(Self {
+            thread: std::thread::current().id(),
+            rank: group.rank(),
+            processes,
+            own: Some(Own {
+                opened: RefCell::new(vec![false; group.size()]),
+                group: RefCell::new(Some(group)),
+                kinds: known.into(),
+                within: Cell::new(0),
+                failed,
+            }),
+        })
+    }
+
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.processes.len()
+    }
+
+    fn process(&self, rank: usize) -> Option<u32> {
+        self.processes.get(rank).copied()
+    }
+
+    fn send(&self, py: Python<'_>, to: usize, kind: usize, value: &Bound<'_, PyAny>, waits: bool) -> PyResult<()> {
+        let (own, group) = self.here(py)?;
+        let kind = own.kinds.get(kind).ok_or_else(|| PyValueError::new_err("a kind of another group"))?;
+        let _within = Within::enter(&own.within);
+        let sent = payload(kind.carries(), value, |payload| {
+            let opened = own.opened.borrow().get(to).copied();
+            // With the lock, if there is room; else without.
+            let sent = match opened {
+                Some(false) if waits => Err(SendError::Full),
+                _ => group.try_send_foreign(to, kind, payload),
+            };
+            match sent {
+                Err(SendError::Full) if waits => {
+                    let here = Here((&group, kind, payload));
+                    without_lock(py, move || {
+                        let (group, kind, payload) = here.get();
+                        Here(group.send_foreign(to, kind, payload))
+                    })
+                    .get()
+                }
+                sent => sent,
+            }
+        })?;
+        if sent.is_ok() {
+            own.opened.borrow_mut()[to] = true;
+        }
+        sent.map_err(|wrong| send_error(py, &wrong))
+    }
+
+    fn available(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.here(py)?.1.available())
+    }
+
+    fn poll(&self, py: Python<'_>) -> PyResult<usize> {
+        self.run(py, false, |_, group| group.poll())
+    }
+
+    /// The next message, which goes or stays.
+    fn take(&self, py: Python<'_>, takes: bool) -> PyResult<(usize, u16, Py<PyAny>)> {
+        let (own, group) = self.here(py)?;
+        let look = |message: &Message<'_, '_>| {
+            let kind = own.kinds.get(usize::from(message.kind()))?;
+            Some((message.from(), kind.index(), read(py, message, kind.carries())?))
+        };
+        let found = if takes { group.receive_foreign(look) } else { group.peek_foreign(look) };
+        let (from, kind, value) = found.map_err(|none| raise(py, "NothingThere", &none.to_string(), &[]))?;
+        Ok((from, kind, value?))
+    }
+
+    fn wait(&self, py: Python<'_>, limit: Option<f64>) -> PyResult<bool> {
+        let limit = limit.map(|limit| seconds(limit, "timeout")).transpose()?;
+        let ends = limit.and_then(|limit| Instant::now().checked_add(limit));
+        loop {
+            let left = ends.map(|ends| ends.saturating_duration_since(Instant::now()));
+            let there = self.run(py, true, |_, group| group.wait(left))?;
+            if there || left == Some(Duration::ZERO) {
+                return Ok(there);
+            }
+        }
+    }
+
+    fn run_until(&self, py: Python<'_>, done: Option<Py<PyAny>>) -> PyResult<()> {
+        let ran = self.run(py, true, |own, group| {
+            group.run_until(|| {
+                let Some(done) = &done else { return false };
+                match with_lock(|py| done.call0(py)?.is_truthy(py)) {
+                    Some(Ok(is)) => is,
+                    Some(Err(error)) => fail(&own.failed, error),
+                    None => false,
+                }
+            })
+        })?;
+        ran.map_err(|wrong| run_error(py, &wrong))
+    }
+
+    fn barrier(&self, py: Python<'_>) -> PyResult<()> {
+        self.run(py, true, |_, group| group.barrier())?.map_err(|wrong| run_error(py, &wrong))
+    }
+
+    fn reduce<'py>(
+        &self,
+        py: Python<'py>,
+        number: &str,
+        value: &Bound<'py, PyAny>,
+        combine: Py<PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let number = match number {
+            "u64" => Number::U64,
+            "i64" => Number::I64,
+            "f64" => Number::F64,
+            other => return Err(PyValueError::new_err(format!("{other:?} cannot be reduced: it is one of u64, i64, f64"))),
+        };
+        let (shape, own) = (Shape::Number(number), word(number, value)?);
+        let reduced = self.run(py, true, |own_of, group| {
+            group.reduce(own, |one, next| {
+                let combined = with_lock(|py| {
+                    let of = |word: u64| object(py, &shape, &mut std::iter::once(word));
+                    word(number, combine.bind(py).call1((of(one)?, of(next)?))?.as_any())
+                });
+                match combined {
+                    Some(Ok(word)) => word,
+                    Some(Err(error)) => fail(&own_of.failed, error),
+                    None => one,
+                }
+            })
+        })?;
+        let reduced = reduced.map_err(|wrong| run_error(py, &wrong))?;
+        object(py, &shape, &mut std::iter::once(reduced))
+    }
+
+    /// A member, and how it has violated the protocol, or nothing if it has ended.
+    fn event(&self, py: Python<'_>) -> PyResult<Option<(usize, Option<String>)>> {
+        Ok(self.here(py)?.1.event().and_then(|event| match event {
+            Event::Ended { rank } => Some((rank, None)),
+            Event::Violation { rank, what } => Some((rank, Some(what))),
+            _ => None,
+        }))
+    }
+
+    fn begin_atomic(&self, py: Python<'_>) -> PyResult<()> {
+        self.here(py)?.1.begin_atomic();
+        Ok(())
+    }
+
+    fn end_atomic(&self, py: Python<'_>) -> PyResult<()> {
+        let ended = self.here(py)?.1.end_atomic();
+        if ended { Ok(()) } else { Err(PyValueError::new_err("no atomic section was begun that could be ended")) }
+    }
+
+    fn buffered(&self, py: Python<'_>, to: usize) -> PyResult<u64> {
+        Ok(self.here(py)?.1.buffered(to))
+    }
+
+    fn is_open(&self) -> bool {
+        self.thread == std::thread::current().id() && self.own.as_ref().is_some_and(|own| own.group.borrow().is_some())
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let own = self.own(py)?;
+        if own.within.get() > 0 {
+            let text = "a handler of the group, or a method that it was called by, is under way: leave after that";
+            return Err(raise(py, "InHandler", text, &[]));
+        }
+        let group = own.group.borrow_mut().take();
+        // It has the handlers, which may have what runs when it goes.
+        drop(group);
+        Ok(())
+    }
+}

@@ -1,0 +1,259 @@
+//! What members in other languages need: kinds of messages whose signatures are told when the program runs ([`Carried`]), payloads as bytes, a wait that something else ends.
+//!
+//! Such members are members like others: what is checked by types in Rust is checked here when a message is sent, and again, on a copy, when it has arrived. One that does not carry what its kind says is a violation of its sender's.
+
+use crate::group::Group;
+use crate::inbound::Inbound;
+use crate::kinds::{Handlers, Kind, MOST_KINDS};
+use crate::payload::{Payload, Reader, Writer};
+use crate::signature::Carried;
+use crate::{Message, NothingThere, Rank, SendError};
+use std::fmt;
+use std::rc::Rc;
+use std::time::Duration;
+use upcall_os::fault::{Point, point};
+
+/// Names that begin so are those of the groups' own messages.
+const OWN: &str = "upcall:";
+
+/// So many of those there are, behind all others.
+const OWN_KINDS: usize = 3;
+
+/// So long a member waits at most before it asks whether it is interrupted.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// A kind of message by its signature. Good for the group that is joined with the [`Handlers`] which it came from.
+#[derive(Clone, Debug)]
+pub struct ForeignKind {
+    index: u16,
+    carries: Rc<Carried>,
+}
+
+impl ForeignKind {
+    /// Its place among those that were registered.
+    pub fn index(&self) -> u16 {
+        self.index
+    }
+
+    /// What it carries.
+    pub fn carries(&self) -> &Carried {
+        &self.carries
+    }
+}
+
+/// Why there is no kind of message of a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BadKind {
+    /// There is one already.
+    Taken {
+        /// The name.
+        name: String,
+    },
+    /// It is one of those that groups have for themselves.
+    Own {
+        /// The name.
+        name: String,
+    },
+    /// There are as many as there can be.
+    TooMany,
+}
+
+impl fmt::Display for BadKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Taken { name } => write!(f, "there is a kind of message {name:?} already"),
+            Self::Own { name } => {
+                write!(f, "{name:?} cannot be a kind of message: names with {OWN:?} are those of the group's own")
+            }
+            Self::TooMany => write!(f, "more than {MOST_KINDS} kinds of messages"),
+        }
+    }
+}
+
+impl std::error::Error for BadKind {}
+
+/// Has the waits of a group ended; see [`Handlers::interruption`].
+pub(crate) type Interruption = Box<dyn Fn() -> bool>;
+
+/// A payload that was checked.
+struct Checked<'a>(&'a [u8]);
+
+impl Payload for Checked<'_> {
+    type Owned = ();
+
+    fn signature() -> String {
+        String::new()
+    }
+
+    #[inline(always)]
+    fn size(&self) -> usize {
+        self.0.len()
+    }
+
+    #[inline(always)]
+    fn write(&self, writer: &mut Writer<'_, '_>) {
+        match self.0.as_chunks() {
+            (words, []) if words.len() <= 16 => words.iter().for_each(|word| writer.word(u64::from_ne_bytes(*word))),
+            _ => writer.bytes(self.0),
+        }
+    }
+
+    fn read(_: &mut Reader<'_, '_>) -> Option<()> {
+        None
+    }
+}
+
+impl Handlers {
+    /// Another kind of message, as [`kind`](Self::kind).
+    ///
+    /// # Errors
+    /// See [`BadKind`].
+    pub fn foreign(&mut self, name: &str, carries: Carried) -> Result<ForeignKind, BadKind> {
+        if name.starts_with(OWN) {
+            return Err(BadKind::Own { name: name.into() });
+        }
+        if self.kinds.iter().any(|(known, _)| known == name) {
+            return Err(BadKind::Taken { name: name.into() });
+        }
+        // The group's own come after these.
+        if self.kinds.len() + OWN_KINDS >= MOST_KINDS {
+            return Err(BadKind::TooMany);
+        }
+        self.kinds.push((name.into(), carries.to_string()));
+        self.handlers.push(None);
+        self.interrupting.push(None);
+        Ok(ForeignKind { index: (self.kinds.len() - 1) as u16, carries: Rc::new(carries) })
+    }
+
+    /// Has messages of this kind run `run` with what `read` has made of them, as [`on`](Self::on). `read` sees a message where it lies, copies it, and checks the copy; `None`: it is not what the kind carries, which is a violation. It
+    /// must neither send nor poll.
+    ///
+    /// # Panics
+    /// The kind comes from elsewhere.
+    pub fn on_foreign<R>(
+        &mut self,
+        kind: &ForeignKind,
+        read: impl Fn(&Message<'_, '_>) -> Option<R> + 'static,
+        run: impl Fn(&Group, Rank, R) + 'static,
+    ) {
+        let place = self.handlers.get_mut(usize::from(kind.index)).expect("a kind of these handlers");
+        *place = Some(Box::new(move |group, from, mut queue| {
+            let Ok(Some(arrived)) = queue.peek() else { return false };
+            let Some(value) = read(&Message::new(from, &arrived)) else { return false };
+            point(Point::MemberReads);
+            arrived.dispose();
+            point(Point::MemberTook);
+            // Others that it sends meanwhile can be taken by the handler.
+            drop(queue);
+            run(group, from, value);
+            true
+        }));
+    }
+
+    /// Has all waits of the group ask whether they are to end: [`Group::run_until`], [`Group::barrier`] and [`Group::reduce`] with [`RunError::Interrupted`](crate::RunError::Interrupted), [`Group::send`] with
+    /// [`SendError::Interrupted`], [`Group::wait`] with nothing. They ask when they have looked in vain, after each sleep that something has ended, the handler of a signal included, and twice a second.
+    /// [`Joining::join`](crate::Joining::join) asks, too, five times a second. On a virtual processor nobody asks.
+    pub fn interruption(&mut self, ask: impl Fn() -> bool + 'static) {
+        self.interruption = Some(Box::new(ask));
+    }
+
+    pub(crate) fn may_be_interrupted(&self) -> bool {
+        self.interruption.is_some()
+    }
+
+    #[inline]
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.interruption.as_ref().is_some_and(|ask| ask())
+    }
+}
+
+impl Group {
+    /// Sends a message with this payload, as [`send`](Self::send).
+    ///
+    /// # Errors
+    /// [`SendError::Unfit`]: the payload is not what the kind carries. Else as [`send`](Self::send).
+    #[inline]
+    pub fn send_foreign(&self, to: Rank, kind: &ForeignKind, payload: &[u8]) -> Result<(), SendError> {
+        kind.carries.check(payload).map_err(SendError::Unfit)?;
+        self.send(to, Kind::at(kind.index), &Checked(payload))
+    }
+
+    /// The same, if there is room now, as [`try_send`](Self::try_send).
+    ///
+    /// # Errors
+    /// As [`send_foreign`](Self::send_foreign) and [`try_send`](Self::try_send).
+    pub fn try_send_foreign(&self, to: Rank, kind: &ForeignKind, payload: &[u8]) -> Result<(), SendError> {
+        kind.carries.check(payload).map_err(SendError::Unfit)?;
+        self.try_send(to, Kind::at(kind.index), &Checked(payload))
+    }
+
+    /// Takes the next message that is what its kind carries: `read` copies it, and says `None` of one that is not. Such a message is a violation, and the next one is taken.
+    ///
+    /// # Errors
+    /// [`NothingThere`].
+    pub fn receive_foreign<R>(&self, read: impl Fn(&Message<'_, '_>) -> Option<R>) -> Result<R, NothingThere> {
+        loop {
+            let (from, kind, taken) = self.receive(|message| (message.from(), message.kind(), read(message)))?;
+            match taken {
+                Some(taken) => return Ok(taken),
+                None => self.violates_by(from, kind),
+            }
+        }
+    }
+
+    /// Looks at the message that [`receive_foreign`](Self::receive_foreign) would take.
+    ///
+    /// # Errors
+    /// [`NothingThere`].
+    pub fn peek_foreign<R>(&self, read: impl Fn(&Message<'_, '_>) -> Option<R>) -> Result<R, NothingThere> {
+        loop {
+            let (from, kind, seen) = self.peek(|message| (message.from(), message.kind(), read(message)))?;
+            match seen {
+                Some(seen) => return Ok(seen),
+                None => self.violates_by(from, kind),
+            }
+        }
+    }
+
+    /// Begins an atomic section, as [`atomic`](Self::atomic), for languages without guards.
+    pub fn begin_atomic(&self) {
+        std::mem::forget(self.atomic());
+    }
+
+    /// Ends the section that was begun last, as the end of [`Atomic`](crate::Atomic) does. False: none is.
+    #[must_use]
+    pub fn end_atomic(&self) -> bool {
+        self.begun().map(drop).is_some()
+    }
+
+    /// Whether a kind is one of the group's own: nobody else's to take.
+    #[inline]
+    pub(crate) fn is_own(&self, kind: u16) -> bool {
+        let count = self.0.handlers.kinds.len();
+        (count - OWN_KINDS..count).contains(&usize::from(kind))
+    }
+
+    /// Runs the handler of a message of such a kind, which is the next one of its sender. False if it carries something else.
+    #[cold]
+    pub(crate) fn run_own(&self, inbound: &Inbound, kind: u16) -> bool {
+        match (self.0.handlers.handlers.get(usize::from(kind)), inbound.queue()) {
+            (Some(Some(handler)), Some(queue)) => handler(self, inbound.from(), queue),
+            _ => true,
+        }
+    }
+
+    /// Whether waits are to end.
+    #[inline]
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.0.handlers.is_interrupted()
+    }
+
+    /// So long a wait may sleep that may take as long as `limit`.
+    pub(crate) fn until_it_asks(&self, limit: Option<Duration>) -> Option<Duration> {
+        match &self.0.handlers.interruption {
+            None => limit,
+            Some(_) => Some(limit.map_or(LOOK, |limit| limit.min(LOOK))),
+        }
+    }
+}
