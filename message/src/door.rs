@@ -2,7 +2,7 @@
 
 use crate::Rank;
 use crate::forming::Asks;
-use crate::member::{Member, News, Roster, locked};
+use crate::member::{Member, Roster, locked};
 use crate::wire::{self, GroupId, Opened, Request, VERSION, Welcome};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use upcall_transfer::post::Post;
 const MOST_CONNECTIONS: usize = 2 * MOST_POSTS as usize;
 
 /// So many wait at a door at most; the kernel has room for one more than it was asked for.
-const ALL: usize = 1025;
+pub(crate) const ALL: usize = 1025;
 
 /// So many are let in, or heard, before others have their turn with the clerk.
 const TURN: usize = 16;
@@ -33,7 +33,7 @@ pub(crate) struct AtDoor {
 
 impl AtDoor {
     /// Lets in those who wait, so many at most.
-    fn accept(&self, most: usize) {
+    pub(crate) fn accept(&self, most: usize) {
         let Some(member) = self.member.upgrade() else { return };
         let own = upcall_os::socket::own_user();
         for _ in 0..most {
@@ -253,7 +253,7 @@ pub(crate) struct AtEnd {
     pub(crate) pid: u32,
     /// Of its door.
     pub(crate) socket: PathBuf,
-    pub(crate) door: Arc<AtDoor>,
+    pub(crate) member: Weak<Member>,
 }
 
 impl Watched for AtEnd {
@@ -262,11 +262,8 @@ impl Watched for AtEnd {
     }
 
     fn happened(&self, _hung_up: bool) -> bool {
-        if let Some(member) = self.door.member.upgrade() {
-            // What it has brought before comes before the news of its end.
-            self.door.accept(ALL);
-            member.guests_of(self.pid).iter().for_each(|guest| _ = guest.attend());
-            member.tell(News::Ended(self.rank));
+        if let Some(member) = self.member.upgrade() {
+            member.has_ended(self.rank, self.pid);
         }
         // Who was killed has left it.
         let _ = std::fs::remove_file(&self.socket);

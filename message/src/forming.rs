@@ -153,11 +153,12 @@ impl Joining {
         let member = Member::new(socket, post);
         let entered = Entered(&member);
         let door = Arc::new(AtDoor { listener, member: Arc::downgrade(&member) });
-        member.watch(door.clone()).map_err(unable("the clerk's thread"))?;
+        let _ = member.door.set(door.clone());
+        member.watch(door).map_err(unable("the clerk's thread"))?;
         point(Point::MemberForms);
         let roster = self.find_others(&member, &handlers)?;
         std::mem::forget(entered);
-        member.watch_others(&door, &roster);
+        member.watch_others(&roster);
         let group = Group::new(member, roster, (handlers, barrier), &self);
         group.attend_here().map_err(unable("a bell for messages"))?;
         Ok(group)

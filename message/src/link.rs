@@ -64,6 +64,7 @@ impl Link {
         let far = Arc::new(FarEnd {
             connection,
             rank,
+            pid: listed.pid,
             member: Arc::downgrade(member),
             answered: AtomicBool::new(false),
             left: AtomicBool::new(false),
@@ -123,6 +124,7 @@ impl Drop for Link {
 struct FarEnd {
     connection: Connection,
     rank: Rank,
+    pid: u32,
     member: Weak<Member>,
     /// It answers once: each answer takes memory here.
     answered: AtomicBool,
@@ -137,17 +139,23 @@ impl FarEnd {
 
     /// False when there is no more to hear.
     fn hear(&self, member: &Member) -> bool {
-        let (news, more) = match self.connection.receive() {
+        match self.connection.receive() {
             Ok(Received::Message(message)) => match self.said(message) {
-                Ok(ringer) => (News::Reads(self.rank, ringer), true),
-                Err(why) => (News::Refuses(self.rank, why), false),
+                Ok(ringer) => member.tell(News::Reads(self.rank, ringer)),
+                Err(why) => {
+                    member.tell(News::Refuses(self.rank, why));
+                    return false;
+                }
             },
-            Ok(Received::Nothing) => return true,
-            Ok(Received::Closed) | Err(_) if self.left.load(Ordering::Relaxed) => return false,
-            Ok(Received::Closed) | Err(_) => (News::Ended(self.rank), false),
-        };
-        member.tell(news);
-        more
+            Ok(Received::Nothing) => {}
+            Ok(Received::Closed) | Err(_) => {
+                if !self.left.load(Ordering::Relaxed) {
+                    member.has_ended(self.rank, self.pid);
+                }
+                return false;
+            }
+        }
+        true
     }
 }
 

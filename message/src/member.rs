@@ -1,7 +1,7 @@
 //! What a member shares with its domain's clerk: news of other members, and who it is.
 
 use crate::Rank;
-use crate::door::{AtDoor, AtEnd, Guest};
+use crate::door::{ALL, AtDoor, AtEnd, Guest};
 use crate::forming::Forming;
 use crate::inbound::Inbound;
 use crate::wire::{GroupId, Listed};
@@ -9,7 +9,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use upcall_os::bell::Bell;
 use upcall_os::poll::Report;
 use upcall_os::process;
@@ -44,6 +44,8 @@ pub(crate) struct Member {
     pub(crate) socket: PathBuf,
     pub(crate) post: Post,
     pub(crate) forming: Forming,
+    /// Where others connect.
+    pub(crate) door: OnceLock<Arc<AtDoor>>,
     any_news: AtomicBool,
     /// Its thread has been interruptible.
     interrupts: AtomicBool,
@@ -69,6 +71,7 @@ impl Member {
             socket,
             post,
             forming: Forming::default(),
+            door: OnceLock::new(),
             any_news: AtomicBool::new(false),
             interrupts: AtomicBool::new(false),
             news: Mutex::default(),
@@ -139,6 +142,15 @@ impl Member {
         }
     }
 
+    /// A member of a process has ended, as the clerk has seen. What it has brought before comes before the news of that: it may be at the door still.
+    pub(crate) fn has_ended(&self, rank: Rank, pid: u32) {
+        if let Some(door) = self.door.get() {
+            door.accept(ALL);
+        }
+        self.guests_of(pid).iter().for_each(|guest| _ = guest.attend());
+        self.tell(News::Ended(rank));
+    }
+
     /// Those who have connected from a process.
     pub(crate) fn guests_of(&self, pid: u32) -> Vec<Arc<Guest>> {
         locked(&self.guests).iter().filter(|guest| guest.pid() == pid).cloned().collect()
@@ -155,7 +167,7 @@ impl Member {
     }
 
     /// Has the clerk see when other members end.
-    pub(crate) fn watch_others(self: &Arc<Self>, door: &Arc<AtDoor>, roster: &Roster) {
+    pub(crate) fn watch_others(self: &Arc<Self>, roster: &Roster) {
         for (rank, listed) in roster.members.iter().enumerate() {
             // Who cannot be seen is known by its connections alone.
             if rank == roster.rank || listed.pid == std::process::id() || listed.born == 0 {
@@ -164,7 +176,7 @@ impl Member {
             let socket = self.folder().join(&listed.socket);
             match process::open(listed.pid, listed.born) {
                 Some(pidfd) => {
-                    let end = AtEnd { pidfd, rank, pid: listed.pid, socket, door: door.clone() };
+                    let end = AtEnd { pidfd, rank, pid: listed.pid, socket, member: Arc::downgrade(self) };
                     let _ = self.watch(Arc::new(end));
                 }
                 None => self.tell(News::Ended(rank)),
