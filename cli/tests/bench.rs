@@ -365,7 +365,7 @@ fn of_ours_alone() -> Vec<String> {
         ["direct-0", "direct-4", "buffered-0", "buffered-4"].iter().flat_map(|case| of(case, &sides)).collect(),
         of("divert", &["", "-take", "-home", "-leave", "-and-back"]),
         of("stopped", &["-nothing", "-buffered"]),
-        of("upcall", &["-polled", "-idle", "-asleep", "-busy", "-computing"]),
+        of("upcall", &["-polled", "-idle", "-asleep", "-busy", "-computing", "-signal"]),
         of("exactly-once", &["", "-diverted", "-diversions"]),
         of_the_paper(),
     ]
