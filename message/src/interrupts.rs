@@ -20,7 +20,6 @@ use crate::kinds::Kind;
 use crate::member::{Member, News};
 use crate::payload::Payload;
 use crate::{Group, Message, Rank};
-use std::cell::Cell;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -125,14 +124,10 @@ impl Group {
         for inbound in self.inbound().iter() {
             inbound.bring_spares();
         }
-        let watched = Cell::new(Ok(0));
-        let begins = |thread: Arc<Interruptible>| {
-            let rung = Rung { member: self.0.member.clone(), thread };
-            watched.set(clerk.watch(Arc::new(rung), Report::EachRing));
-        };
-        let run = || self.interrupted();
-        let result = interrupt::interruptible(promise, &run, begins, || {
-            let key = watched.replace(Ok(0)).map_err(unable("a place among what the clerk watches"))?;
+        let run = || self.is_signalled();
+        let result = interrupt::interruptible(promise, &run, |thread| {
+            let rung = Arc::new(Rung { member: self.0.member.clone(), thread });
+            let key = clerk.watch(rung, Report::EachRing).map_err(unable("a place among what the clerk watches"))?;
             let _on = On { group: self, clerk, key };
             interrupts.busy.store(1, Relaxed);
             interrupts.on.store(true, Relaxed);
@@ -177,8 +172,8 @@ impl Group {
         }
     }
 
-    /// An interrupt.
-    fn interrupted(&self) {
+    /// In the handler of the signal.
+    fn is_signalled(&self) {
         let Interrupts { on, busy, came } = &self.0.interrupts;
         if busy.load(Relaxed) != 0 || self.0.upcalls.sections() != 0 || !on.load(Relaxed) {
             came.store(true, Relaxed);

@@ -82,6 +82,7 @@ impl Drop for Atomic<'_> {
         if left == 0 && upcalls.are_enabled() && self.group.available() {
             self.group.safe_point();
         }
+        // What has interrupted it is made good.
         drop(self.group.busy());
     }
 }

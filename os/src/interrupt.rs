@@ -9,7 +9,6 @@
 
 use std::cell::Cell;
 use std::ffi::c_int;
-use std::fmt;
 use std::io;
 use std::ptr;
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -62,19 +61,14 @@ thread_local! {
     static TOP: Cell<*const Frame> = const { Cell::new(ptr::null()) };
 }
 
-/// Runs `body`; whenever it is interrupted meanwhile, `run`. `begins` is told by what others interrupt it, before `body` runs. May be nested: an interrupt runs all functions of its thread, the innermost first.
+/// Runs `body`, which is told by what others interrupt it; whenever they do, `run`. May be nested: an interrupt runs all functions of its thread, the innermost first.
 ///
 /// # Errors
 /// The program has a handler of its own for SIGURG.
 ///
 /// # Panics
-/// Those of `begins` and `body`. One of `run` ends the process.
-pub fn interruptible<R>(
-    _promise: Promise,
-    run: &dyn Fn(),
-    begins: impl FnOnce(Arc<Interruptible>),
-    body: impl FnOnce() -> R,
-) -> io::Result<R> {
+/// Those of `body`. One of `run` ends the process.
+pub fn interruptible<R>(_promise: Promise, run: &dyn Fn(), body: impl FnOnce(Arc<Interruptible>) -> R) -> io::Result<R> {
     install()?;
     // SAFETY: a system call without arguments.
     let number = unsafe { libc::gettid() };
@@ -82,12 +76,11 @@ pub fn interruptible<R>(
     let run: *const dyn Fn() = unsafe { std::mem::transmute::<*const (dyn Fn() + '_), *const (dyn Fn() + 'static)>(run) };
     let frame = Frame { run, before: TOP.get() };
     let thread = Arc::new(Interruptible { thread: Mutex::new(Some(number)) });
-    let ending = Ending { before: frame.before, thread: thread.clone(), blocked: unblock() };
+    let ending = Ending { before: frame.before, thread: thread.clone(), blocked: mask(libc::SIG_UNBLOCK) };
     TOP.set(&raw const frame);
     // A handler that runs on this thread from here on sees the frame whole.
     compiler_fence(Ordering::SeqCst);
-    begins(thread);
-    let result = body();
+    let result = body(thread);
     drop(ending);
     Ok(result)
 }
@@ -111,17 +104,7 @@ impl Drop for Ending {
     }
 }
 
-impl fmt::Debug for Ending {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ending").finish_non_exhaustive()
-    }
-}
-
-/// Lets the signal through to this thread. Whether it was blocked.
-fn unblock() -> bool {
-    mask(libc::SIG_UNBLOCK)
-}
-
+/// Blocks the signal for this thread, or lets it through. Whether it was blocked.
 fn mask(how: c_int) -> bool {
     // SAFETY: a set of signals is integers only, for which zero is a value.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
@@ -194,11 +177,9 @@ mod tests {
     #[test]
     fn a_thread_that_computes_is_interrupted() {
         let (outer, inner) = (AtomicU64::new(0), AtomicU64::new(0));
-        let handle = OnceLock::new();
-        let once = |count: &AtomicU64| {
+        let once = |interrupts: &Interruptible, count: &AtomicU64| {
             let end = Instant::now() + Duration::from_secs(20);
             let before = count.load(SeqCst);
-            let interrupts: &Arc<Interruptible> = handle.get().unwrap();
             std::thread::scope(|scope| {
                 scope.spawn(|| interrupts.interrupt());
                 while count.load(SeqCst) == before {
@@ -208,23 +189,19 @@ mod tests {
         };
         let run_outer = || _ = outer.fetch_add(1, SeqCst);
         let run_inner = || _ = inner.fetch_add(1, SeqCst);
-        interruptible(
-            promise(),
-            &run_outer,
-            |thread| drop(handle.set(thread)),
-            || {
-                once(&outer);
-                assert_eq!(inner.load(SeqCst), 0);
-                interruptible(promise(), &run_inner, |_| (), || once(&inner)).unwrap();
-                let (before, found) = (inner.load(SeqCst), outer.load(SeqCst));
-                once(&outer);
-                assert!(inner.load(SeqCst) == before && outer.load(SeqCst) > found);
-            },
-        )
+        let thread = interruptible(promise(), &run_outer, |thread| {
+            once(&thread, &outer);
+            assert_eq!(inner.load(SeqCst), 0);
+            interruptible(promise(), &run_inner, |_| once(&thread, &inner)).unwrap();
+            let (before, found) = (inner.load(SeqCst), outer.load(SeqCst));
+            once(&thread, &outer);
+            assert!(inner.load(SeqCst) == before && outer.load(SeqCst) > found);
+            thread
+        })
         .unwrap();
         // It is over.
         let before = outer.load(SeqCst);
-        handle.get().unwrap().interrupt();
+        thread.interrupt();
         std::thread::sleep(Duration::from_millis(5));
         assert_eq!(outer.load(SeqCst), before);
     }
@@ -235,7 +212,10 @@ mod tests {
         let handle = OnceLock::new();
         let run = || _ = count.fetch_add(1, SeqCst);
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            interruptible(promise(), &run, |thread: Arc<Interruptible>| drop(handle.set(thread)), || panic!("meant"))
+            interruptible(promise(), &run, |thread| {
+                handle.set(thread).unwrap();
+                panic!("meant")
+            })
         }));
         assert!(ended.is_err() && TOP.get().is_null());
         handle.get().unwrap().interrupt();
@@ -246,22 +226,14 @@ mod tests {
     fn what_is_under_way_goes_on_after_it() {
         let count = AtomicU64::new(0);
         let run = || _ = count.fetch_add(1, SeqCst);
-        let handle = OnceLock::new();
-        interruptible(
-            promise(),
-            &run,
-            |thread| drop(handle.set(thread)),
-            || {
-                let interrupts: &Arc<Interruptible> = handle.get().unwrap();
-                std::thread::scope(|scope| {
-                    scope.spawn(|| (0..100).for_each(|_| interrupts.interrupt()));
-                    // Sums that a lost register would spoil.
-                    let sums: Vec<f64> = (0..200).map(|row| (0..2000).map(|at| f64::from(row * at).sqrt()).sum()).collect();
-                    let again: Vec<f64> = (0..200).map(|row| (0..2000).map(|at| f64::from(row * at).sqrt()).sum()).collect();
-                    assert_eq!(sums, again);
-                });
-            },
-        )
+        interruptible(promise(), &run, |thread| {
+            std::thread::scope(|scope| {
+                scope.spawn(|| (0..100).for_each(|_| thread.interrupt()));
+                // Sums that a lost register would spoil.
+                let sums = || (0..200).map(|row| (0..2000).map(|at| f64::from(row * at).sqrt()).sum()).collect::<Vec<f64>>();
+                assert_eq!(sums(), sums());
+            });
+        })
         .unwrap();
         assert!(count.load(SeqCst) > 0);
     }
