@@ -89,16 +89,15 @@ impl<const SEGMENTS: u64> Memory for Bag<SEGMENTS> {
     }
 
     fn segment(&mut self, place: Place) -> io::Result<Self::Words> {
-        let number = Self::key(place);
+        let key = Self::key(place);
         self.cpu.spend(MAP);
         let mut inner = self.file.inner();
         let short = inner.short;
         if short > 0 && inner.dice.once_in(short) {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
-        let place = number;
-        let at = inner.segments.iter().position(|segment| segment.0 == place).unwrap_or_else(|| {
-            inner.segments.push((place, zeros(self.file.segment), false));
+        let at = inner.segments.iter().position(|segment| segment.0 == key).unwrap_or_else(|| {
+            inner.segments.push((key, zeros(self.file.segment), false));
             inner.segments.len() - 1
         });
         let (_, words, used) = &mut inner.segments[at];
@@ -106,7 +105,7 @@ impl<const SEGMENTS: u64> Memory for Bag<SEGMENTS> {
         let it = words.clone();
         drop(inner);
         self.cpu.count(|seen| seen.diverts += u64::from(self.sends));
-        self.cpu.event(if self.sends { "opens segment" } else { "enters segment" }, number, 0);
+        self.cpu.event(if self.sends { "opens segment" } else { "enters segment" }, key, 0);
         Ok(Watched { it, cpu: self.cpu.clone() })
     }
 

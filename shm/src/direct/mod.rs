@@ -117,8 +117,7 @@ pub trait Memory {
     fn shrink(&mut self, spare: u8);
 
     /// Whether a segment is at hand: to enter and to leave it neither allocates nor frees anything on this side. For the receiver.
-    fn is_at_hand(&self, place: Place) -> bool {
-        let _ = place;
+    fn is_at_hand(&self, _: Place) -> bool {
         false
     }
 }
