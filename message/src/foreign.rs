@@ -11,7 +11,6 @@ use crate::{Message, NothingThere, Rank, SendError};
 use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
-use upcall_os::fault::{Point, point};
 
 /// Names that begin so are those of the groups' own messages.
 const OWN: &str = "upcall:";
@@ -120,10 +119,7 @@ impl Handlers {
         if self.kinds.len() + OWN_KINDS >= MOST_KINDS {
             return Err(BadKind::TooMany);
         }
-        self.kinds.push((name.into(), carries.to_string()));
-        self.handlers.push(None);
-        self.interrupting.push(None);
-        Ok(ForeignKind { index: (self.kinds.len() - 1) as u16, carries: Rc::new(carries) })
+        Ok(ForeignKind { index: self.enter(name, carries.to_string()), carries: Rc::new(carries) })
     }
 
     /// Has messages of this kind run `run` with what `read` has made of them, as [`on`](Self::on). `read` sees a message where it lies, copies it, and checks the copy; `None`: it is not what the kind carries, which is a violation. It
@@ -137,18 +133,8 @@ impl Handlers {
         read: impl Fn(&Message<'_, '_>) -> Option<R> + 'static,
         run: impl Fn(&Group, Rank, R) + 'static,
     ) {
-        let place = self.handlers.get_mut(usize::from(kind.index)).expect("a kind of these handlers");
-        *place = Some(Box::new(move |group, from, mut queue| {
-            let Ok(Some(arrived)) = queue.peek() else { return false };
-            let Some(value) = read(&Message::new(from, &arrived)) else { return false };
-            point(Point::MemberReads);
-            arrived.dispose();
-            point(Point::MemberTook);
-            // Others that it sends meanwhile can be taken by the handler.
-            drop(queue);
-            run(group, from, value);
-            true
-        }));
+        assert!(usize::from(kind.index) < self.kinds.len(), "a kind of these handlers");
+        self.on_value(kind.index, read, run);
     }
 
     /// Has all waits of the group ask whether they are to end: [`Group::run_until`], [`Group::barrier`] and [`Group::reduce`] with [`RunError::Interrupted`](crate::RunError::Interrupted), [`Group::send`] with

@@ -1,35 +1,30 @@
-//! A member's group: sending, taking, polling, waiting.
+//! A member's group: taking, polling, waiting. Sending is in `sending`.
 
 use crate::Rank;
 use crate::barrier::Barrier;
-use crate::error::{NothingThere, RunError, SendError};
-use crate::flow::{self, Full};
+use crate::error::{NothingThere, RunError};
+use crate::flow;
 use crate::forming::Joining;
 use crate::inbound::{Inbound, Next};
 use crate::interrupts::Interrupts;
 use crate::kinds::{Handlers, Kind};
-use crate::link::Link;
 use crate::member::{Member, News, Roster};
-use crate::payload::{Payload, Reader, Writer};
+use crate::payload::{Payload, Reader};
+use crate::sending::{Outward, Why};
 use crate::upcalls::Upcalls;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
-use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use upcall_os::fault::{Point, point};
-use upcall_shm::direct::{Arrived, Refused, Unreadable};
+use upcall_shm::direct::{Arrived, Unreadable};
 use upcall_shm::mailbag::Mailbag;
 use upcall_transfer::Pacing;
-use upcall_transfer::pacer::GiveWay;
 
 /// So many messages of one sender are run before the others have their turn.
 const BATCH: usize = 64;
-
-/// Bytes of a segment.
-const SEGMENT: u64 = upcall_shm::mailbag::SEGMENT_BYTES as u64;
 
 /// What happened to another member.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,12 +51,12 @@ pub struct Group(pub(crate) Rc<Inner>);
 /// What all clones share.
 pub(crate) struct Inner {
     pub(crate) member: Arc<Member>,
-    roster: Arc<Roster>,
+    pub(crate) roster: Arc<Roster>,
     pub(crate) handlers: Handlers,
     pacing: Pacing,
-    timeout: Option<Duration>,
+    pub(crate) timeout: Option<Duration>,
     /// By rank.
-    links: Box<[RefCell<Outward>]>,
+    pub(crate) links: Box<[RefCell<Outward>]>,
     /// Those who have sent something; a new list for each change.
     pub(crate) inbound: RefCell<Rc<[Rc<Inbound>]>>,
     /// Whose turn is next.
@@ -74,46 +69,9 @@ pub(crate) struct Inner {
     pub(crate) upcalls: Upcalls,
     pub(crate) interrupts: Interrupts,
     /// So many bytes it may buffer.
-    share: u64,
+    pub(crate) share: u64,
     /// It may have memory of segments that it could give back.
-    spare: Cell<bool>,
-}
-
-/// What a sender does that has found no room.
-enum Try {
-    /// Sends again: there is room now.
-    Again,
-    /// Waits before that, for long perhaps.
-    Later {
-        /// It has waited long already.
-        long: bool,
-    },
-}
-
-/// The way to another member.
-#[derive(Debug)]
-enum Outward {
-    /// Nothing was sent yet.
-    Unopened,
-    Open(Box<Link>),
-    Closed(Why),
-}
-
-#[derive(Clone, Debug)]
-enum Why {
-    Ended,
-    Violation,
-    Refused(String),
-}
-
-impl Why {
-    fn of(&self, rank: Rank) -> SendError {
-        match self {
-            Self::Ended => SendError::Ended { rank },
-            Self::Violation => SendError::Violation { rank },
-            Self::Refused(why) => SendError::Unreachable { rank, why: why.clone() },
-        }
-    }
+    pub(crate) spare: Cell<bool>,
 }
 
 impl fmt::Debug for Group {
@@ -145,7 +103,12 @@ impl<'a, 'q> Message<'a, 'q> {
         if self.arrived.handler() != kind.index {
             return None;
         }
-        T::read(&mut Reader::new(self.arrived))
+        T::read(&mut self.reader())
+    }
+
+    #[inline]
+    pub(crate) fn reader(&self) -> Reader<'_, '_> {
+        Reader::new(self.arrived)
     }
 
     /// The place of its kind among those that were registered, by its sender's word.
@@ -212,156 +175,6 @@ impl Group {
     /// A member's process, by the kernel's word when the group formed.
     pub fn process(&self, rank: Rank) -> Option<u32> {
         self.0.roster.members.get(rank).map(|listed| listed.pid)
-    }
-
-    /// Sends a message (UDM's `send`). Once this has returned it arrives, unless the receiver ends before it takes it, also if this process ends at once. Does not wait for the receiver, but for room in its queue, and then no longer than the
-    /// group's timeout, unless this member has buffered all that it may ([`Joining::limit`]); the first message to each member takes some 0.1 ms more, and 5 ms if that is stopped. May be called in a handler.
-    ///
-    /// # Errors
-    /// See [`SendError`]. The end of the receiver is noticed when this process polls, or finds its queue full.
-    ///
-    /// # Panics
-    /// The payload writes another size than it tells.
-    // A call in its place would cost half as much again.
-    #[inline(always)]
-    pub fn send<T: Payload + ?Sized>(&self, to: Rank, kind: Kind<T>, value: &T) -> Result<(), SendError> {
-        if !self.0.interrupts.are_on() && self.send_at_once(to, kind, value, false) {
-            return Ok(());
-        }
-        self.send_uncommonly(to, kind, value, true)
-    }
-
-    /// Sends a message if that takes nothing but to write it. Whether it did. Also `unread`, as far as is known: to a receiver that has not said where it sleeps, so that each message rings.
-    #[inline(always)]
-    pub(crate) fn send_at_once<T: Payload + ?Sized>(&self, to: Rank, kind: Kind<T>, value: &T, unread: bool) -> bool {
-        if let Some(Ok(mut outward)) = self.0.links.get(to).map(RefCell::try_borrow_mut)
-            && let Outward::Open(link) = &mut *outward
-            && (unread || link.is_read())
-            && link.flow.is_calm()
-            && let Ok(draft) = link.queue.describe(kind.index, value.size())
-        {
-            value.write(&mut Writer::new(&draft));
-            point(Point::MemberDescribed);
-            draft.launch();
-            link.launched();
-            return true;
-        }
-        false
-    }
-
-    /// The same, if there is room now (UDM's `sendc`). Waits for nothing but the way to a member that nothing was sent to yet.
-    ///
-    /// # Errors
-    /// [`SendError::Full`]: there is none. If the receiver has taken nothing for as long as the group's timeout, messages are diverted to a buffer at the next try, so trying again does not go on for ever.
-    pub fn try_send<T: Payload + ?Sized>(&self, to: Rank, kind: Kind<T>, value: &T) -> Result<(), SendError> {
-        self.send_uncommonly(to, kind, value, false)
-    }
-
-    #[inline(never)]
-    fn send_uncommonly<T: Payload + ?Sized>(&self, to: Rank, kind: Kind<T>, value: &T, waits: bool) -> Result<(), SendError> {
-        let _busy = self.busy();
-        let cell = self.0.links.get(to).ok_or(SendError::NoSuchRank { rank: to, size: self.size() })?;
-        let (mut give_way, mut pause) = (GiveWay::default(), false);
-        loop {
-            self.attend_if_there_is_news();
-            let mut outward = cell.borrow_mut();
-            let link = match &mut *outward {
-                Outward::Unopened => {
-                    *outward = Outward::Open(Box::new(Link::open(&self.0.member, &self.0.roster, to, self.0.timeout)?));
-                    continue;
-                }
-                Outward::Closed(why) => return Err(why.of(to)),
-                Outward::Open(link) => link,
-            };
-            if link.flow.is_always_diverted() && !link.queue.is_diverted() {
-                link.queue.divert().map_err(|error| SendError::NoMemory { rank: to, error })?;
-                self.0.spare.set(true);
-            }
-            match link.queue.describe(kind.index, value.size()) {
-                Ok(draft) => {
-                    value.write(&mut Writer::new(&draft));
-                    point(Point::MemberDescribed);
-                    draft.launch();
-                    link.flow.fits();
-                    link.launched();
-                    return Ok(());
-                }
-                Err(Refused::TooLong { most }) => return Err(SendError::TooLong { most }),
-                Err(Refused::Violation) => {
-                    *outward = Outward::Closed(Why::Violation);
-                    let what = Refused::Violation.to_string();
-                    self.happened(Event::Violation { rank: to, what });
-                }
-                Err(refused @ (Refused::Full | Refused::Outsized)) => {
-                    // What does not fit into the queue at all has no room to wait for.
-                    let room = (refused == Refused::Outsized).then_some(value.size());
-                    match self.has_no_room(to, link, room, waits)? {
-                        Try::Again => continue,
-                        Try::Later { long } => pause = long,
-                    }
-                }
-            }
-            drop(outward);
-            // Who sends to us waits for room too, perhaps.
-            self.safe_point();
-            if self.is_interrupted() {
-                return Err(SendError::Interrupted);
-            }
-            if std::mem::take(&mut pause) {
-                self.nap();
-            }
-            give_way.step();
-        }
-    }
-
-    /// There is no room for a message, or none in the queue for one of so many bytes: diverts, or has the sender wait.
-    fn has_no_room(&self, to: Rank, link: &mut Link, outsized: Option<usize>, waits: bool) -> Result<Try, SendError> {
-        let (now, progress) = (Instant::now(), link.queue.progress());
-        let diverts = outsized.is_some() || link.flow.full(now, progress) == Full::Divert;
-        let buffered = if diverts { self.buffered_beside(to, link) } else { 0 };
-        let room = outsized.unwrap_or(0);
-        let stopped = buffered > 0 && buffered + (room as u64).max(SEGMENT) > self.0.share;
-        if diverts && !stopped {
-            match link.queue.divert_for(room) {
-                Ok(()) => {
-                    link.flow.diverted(progress);
-                    self.0.spare.set(true);
-                    return Ok(Try::Again);
-                }
-                Err(error) if !waits && error.kind() != io::ErrorKind::StorageFull => {
-                    return Err(SendError::NoMemory { rank: to, error });
-                }
-                Err(_) => {}
-            }
-        }
-        if !waits {
-            return Err(SendError::Full);
-        }
-        let still = link.flow.still(now, progress);
-        // What waits here nobody takes meanwhile.
-        if still >= flow::STUCK && self.available() {
-            link.flow.fits();
-            let share = self.0.share;
-            return Err(if stopped { SendError::Overflow { rank: to, buffered, share } } else { SendError::Full });
-        }
-        Ok(Try::Later { long: still >= flow::LONG })
-    }
-
-    /// Bytes that this member has buffered, if another segment for `to` counts: the first one of a pair does not.
-    #[cold]
-    fn buffered_beside(&self, to: Rank, link: &Link) -> u64 {
-        let segments = link.queue.buffered();
-        if segments == 0 {
-            return 0;
-        }
-        let others: u64 = (0..self.size()).filter(|&rank| rank != to).map(|rank| self.buffered(rank)).sum();
-        others + segments * SEGMENT
-    }
-
-    #[cold]
-    fn nap(&self) {
-        const NAP: Duration = Duration::from_millis(1);
-        if self.blocks_a_thread() { upcall_thread::sleep(NAP) } else { std::thread::sleep(NAP) }
     }
 
     /// Whether a message waits (UDM's message-available flag): a load for each member that has ever sent one here.
@@ -509,6 +322,7 @@ impl Group {
 
     /// The same, by the member that has sent it.
     pub(crate) fn violates_by(&self, rank: Rank, kind: u16) {
+        let _busy = self.busy();
         if let Some(inbound) = self.inbound().iter().find(|inbound| inbound.from() == rank) {
             self.violates(inbound, kind);
         }
@@ -565,22 +379,6 @@ impl Group {
         self.0.member.post.wait(self.0.pacing, self.until_it_asks(limit), there, || self.shrink())
     }
 
-    /// Gives memory of segments back that is kept for the next ones. To be done where there is time for it.
-    pub(crate) fn shrink(&self) {
-        if !self.0.spare.get() {
-            return;
-        }
-        let mut rest = false;
-        for cell in &self.0.links {
-            match cell.try_borrow_mut().as_deref_mut() {
-                Ok(Outward::Open(link)) => rest |= !link.queue.shrink(),
-                Ok(_) => {}
-                Err(_) => rest = true,
-            }
-        }
-        self.0.spare.set(rest);
-    }
-
     /// Polls and waits until `done` is true, or another member ends or violates the protocol.
     ///
     /// # Errors
@@ -623,7 +421,7 @@ impl Group {
     }
 
     /// Each member is lost once.
-    fn happened(&self, event: Event) {
+    pub(crate) fn happened(&self, event: Event) {
         let (Event::Ended { rank } | Event::Violation { rank, .. }) = event;
         if self.lost(rank).is_some() {
             return;
@@ -658,25 +456,6 @@ impl Group {
     pub fn taken(&self) -> u64 {
         let _busy = self.busy();
         self.0.taken.get()
-    }
-
-    /// Bytes of the buffer that messages to a member take which has not taken them yet; 0 while they go the direct way. Up to 2 MiB more are kept for those that come next, until this member sleeps.
-    pub fn buffered(&self, to: Rank) -> u64 {
-        let _busy = self.busy();
-        let cell = self.0.links.get(to).and_then(|cell| cell.try_borrow().ok());
-        match cell.as_deref() {
-            Some(Outward::Open(link)) => link.queue.buffered() * SEGMENT,
-            _ => 0,
-        }
-    }
-
-    /// How many messages of this member's went through a buffer so far, of those to members that it can still send to (UDM, Table 6: messages buffered).
-    pub fn diverted(&self) -> u64 {
-        let of = |cell: &RefCell<Outward>| match cell.try_borrow().ok().as_deref() {
-            Some(Outward::Open(link)) => link.queue.ever_buffered(),
-            _ => 0,
-        };
-        self.0.links.iter().map(of).sum()
     }
 
     #[inline]

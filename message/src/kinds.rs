@@ -4,7 +4,7 @@
 
 use crate::foreign::Interruption;
 use crate::inbound::Queue;
-use crate::payload::{Payload, Reader};
+use crate::payload::Payload;
 use crate::{Group, Interrupt, Message, Rank};
 use std::fmt;
 use std::marker::PhantomData;
@@ -79,10 +79,15 @@ impl Handlers {
     pub fn kind<T: Payload + ?Sized>(&mut self, name: &str) -> Kind<T> {
         assert!(self.kinds.iter().all(|(known, _)| known != name), "two kinds of messages with the name {name:?}");
         assert!(self.kinds.len() < MOST_KINDS, "more than {MOST_KINDS} kinds of messages");
-        self.kinds.push((name.into(), T::signature()));
+        Kind::at(self.enter(name, T::signature()))
+    }
+
+    /// Its place. There is room for it, and it has a name of its own.
+    pub(crate) fn enter(&mut self, name: &str, signature: String) -> u16 {
+        self.kinds.push((name.into(), signature));
         self.handlers.push(None);
         self.interrupting.push(None);
-        Kind::at((self.kinds.len() - 1) as u16)
+        (self.kinds.len() - 1) as u16
     }
 
     /// Has messages of this kind run `handler`, with the group, the sender and what they carry. It runs on the thread that polls. The message was taken before, so a handler may send, poll and wait; while it waits, others
@@ -92,9 +97,19 @@ impl Handlers {
     /// The kind comes from elsewhere.
     pub fn on<T: Payload + ?Sized>(&mut self, kind: Kind<T>, handler: impl Fn(&Group, Rank, T::Owned) + 'static) {
         self.check(kind);
-        self.handlers[usize::from(kind.index)] = Some(Box::new(move |group, from, mut queue| {
+        self.on_value(kind.index, |message| T::read(&mut message.reader()), handler);
+    }
+
+    /// Has messages of the kind in this place run `handler` with what `read` has made of them; `None`: it carries something else.
+    pub(crate) fn on_value<R>(
+        &mut self,
+        place: u16,
+        read: impl Fn(&Message<'_, '_>) -> Option<R> + 'static,
+        handler: impl Fn(&Group, Rank, R) + 'static,
+    ) {
+        self.handlers[usize::from(place)] = Some(Box::new(move |group, from, mut queue| {
             let Ok(Some(arrived)) = queue.peek() else { return false };
-            let Some(value) = T::read(&mut Reader::new(&arrived)) else { return false };
+            let Some(value) = read(&Message::new(from, &arrived)) else { return false };
             point(Point::MemberReads);
             arrived.dispose();
             point(Point::MemberTook);
@@ -135,14 +150,7 @@ impl Handlers {
         self.check(kind);
         let run: Interrupting = Rc::new(handler);
         self.interrupting[usize::from(kind.index)] = Some(run.clone());
-        self.handlers[usize::from(kind.index)] = Some(Box::new(move |group, from, mut queue| {
-            let Ok(Some(arrived)) = queue.peek() else { return false };
-            let taken = Taken(Some(arrived));
-            if let Some(arrived) = &taken.0 {
-                run(&Interrupt::new(group), &Message::new(from, arrived));
-            }
-            true
-        }));
+        self.on_message(kind, move |group, message| run(&Interrupt::new(group), message));
     }
 
     fn check<T: Payload + ?Sized>(&self, kind: Kind<T>) {

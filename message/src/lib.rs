@@ -48,6 +48,7 @@ mod link;
 mod member;
 mod payload;
 mod reduction;
+mod sending;
 mod signature;
 mod upcalls;
 mod wire;
