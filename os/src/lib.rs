@@ -2,7 +2,7 @@
 //!
 //! What: sealed memory files and their mappings ([`memory`]), bells ([`bell`]) and what rings them safely ([`clapper`]), waiting on a word or on many bells
 //! ([`futex`], [`poll`]) or for a time ([`timer`]), the control socket that carries descriptors and the peer's identity ([`socket`]), processors
-//! ([`processor`]), a fence for all of them ([`membarrier`]), a function that interrupts a thread ([`interrupt`]), moments ([`clock`]), other processes ([`process`]) and how they look from outside ([`trace`]), the atomics that a model checker can replace ([`atomic`]), and for tests the points
+//! ([`processor`]), a fence for all of them ([`membarrier`]), a function that interrupts a thread ([`interrupt`]), moments ([`clock`]), what memory is left ([`headroom`]), other processes ([`process`]) and how they look from outside ([`trace`]), the control group of this one ([`cgroup`]), the atomics that a model checker can replace ([`atomic`]), and for tests the points
 //! at which a process ends ([`fault`]) and a count of what calls ask of the kernel ([`crossings`]).
 //!
 //! What not: policy. Nothing here decides when to wait, whom to trust, or how long to spin; every call is one or
@@ -19,12 +19,14 @@
 
 pub mod atomic;
 pub mod bell;
+pub mod cgroup;
 pub mod clapper;
 pub mod clock;
 mod closer;
 pub mod crossings;
 pub mod fault;
 pub mod futex;
+pub mod headroom;
 pub mod interrupt;
 pub mod loopback;
 pub mod membarrier;

@@ -4,6 +4,7 @@
 //! growing and shrinking before it is handed over, and [`MemoryFile::adopt`] checks the seals again on receipt. Nothing appears
 //! in any directory, and the kernel frees the pages with the last descriptor and mapping, also after `kill -9`.
 
+use crate::headroom;
 use rustix::fs::{self, MemfdFlags, SealFlags};
 use rustix::mm::{self, MapFlags, ProtFlags};
 use std::fmt;
@@ -174,7 +175,7 @@ impl MemoryFile {
     /// `ENOSPC` or `ENOMEM`: not enough memory.
     pub fn allocate(&self) -> io::Result<()> {
         // The kernel would go on until the machine has nothing left, and then end some process.
-        if self.len > LARGE && self.len as u64 > available() {
+        if self.len > LARGE && self.len as u64 > headroom::available() {
             return Err(rustix::io::Errno::NOMEM.into());
         }
         Ok(fs::fallocate(&self.fd, fs::FallocateFlags::empty(), 0, self.len as u64)?)
@@ -210,16 +211,30 @@ impl MemoryFile {
     }
 }
 
+/// The memory files of this name that a process has open, as this process may read them: asks nothing of that, which may be stopped. From /proc: some µs for each descriptor that it has.
+///
+/// # Errors
+/// There is no such process, or this one may not look into it (another user's, or one that has made itself unreadable).
+pub fn files_of(pid: u32, name: &str) -> io::Result<Vec<OwnedFd>> {
+    let wanted = format!("/memfd:{name} (deleted)");
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(format!("/proc/{pid}/fd"))?.flatten() {
+        let path = entry.path();
+        if std::fs::read_link(&path).is_ok_and(|target| target.as_os_str() == wanted.as_str()) {
+            // Another file may have the number by now: nothing is to come of opening it.
+            let flags = fs::OFlags::RDONLY | fs::OFlags::CLOEXEC | fs::OFlags::NONBLOCK | fs::OFlags::NOCTTY;
+            match fs::open(&path, flags, fs::Mode::empty()) {
+                Ok(fd) => files.push(fd),
+                Err(rustix::io::Errno::NOENT) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(files)
+}
+
 /// From here on it is looked first whether the machine has so much.
 const LARGE: usize = 16 << 20;
-
-/// The bytes that the machine can give without taking them from processes; everything, if it does not say.
-fn available() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let number = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
-    number.map_or(u64::MAX, |kib| kib * 1024)
-}
 
 impl AsFd for MemoryFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -387,5 +402,22 @@ mod tests {
         let file = MemoryFile::frozen("t", b"hello").unwrap();
         assert_eq!(MemoryFile::read_all(&file.fd, 100).unwrap(), b"hello");
         assert!(MemoryFile::read_all(&file.fd, 4).is_err());
+    }
+
+    #[test]
+    fn what_a_process_has_open_is_found_by_its_name() {
+        let name = format!("upcall-found-{}", std::process::id());
+        let own = std::process::id();
+        assert!(files_of(own, &name).unwrap().is_empty());
+        let (file, _map) = MemoryFile::create_for_one_writer(&name, 100).unwrap();
+        let _other = MemoryFile::create(&format!("{name}-not"), 100).unwrap();
+        let found = files_of(own, &name).unwrap();
+        assert_eq!(found.len(), 1);
+        let found = MemoryFile::adopt_read_only(found.into_iter().next().unwrap(), 100).unwrap();
+        assert!(Mapping::shared(&found).is_err() && Mapping::read_only(&found).is_ok());
+        drop(file);
+        assert_eq!(files_of(own, &name).unwrap().len(), 1);
+        drop(found);
+        assert!(files_of(own, &name).unwrap().is_empty() && files_of(u32::MAX, &name).is_err());
     }
 }
