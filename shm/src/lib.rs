@@ -2,7 +2,7 @@
 //!
 //! What: typed views of words that both sides change ([`region`]), bytes that nobody interprets ([`span`]), the rings of a lane
 //! ([`slot`], [`ring`]), the queue of messages that nobody answers ([`direct`]) and its memory ([`mailbag`]), the layout of a channel ([`channel`]) and of A-stacks ([`astack`]), and the page on which a domain tells its
-//! peers what its processors do ([`station`]), and what each binding of a server has done ([`tally`]).
+//! peers what its processors do ([`station`]), what each binding of a server has done ([`tally`]), and each member of a group ([`account`]).
 //!
 //! What not: waiting, waking, threads, calls. Nothing here blocks or makes a system call after the mapping is made.
 //!
@@ -22,6 +22,8 @@
 //! assert_eq!(receiver.take().unwrap().call(), 7);
 //! ```
 
+#[cfg(not(loom))]
+pub mod account;
 pub mod astack;
 pub mod channel;
 pub mod direct;
@@ -34,3 +36,5 @@ pub mod span;
 pub mod station;
 #[cfg(not(loom))]
 pub mod tally;
+#[cfg(not(loom))]
+mod text;

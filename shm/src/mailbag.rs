@@ -15,6 +15,7 @@
 //! Both sides may write all of it, and nobody can resize it. A receiver that writes where it should read makes its own messages wrong. Neither side can make an access of the other's fault: pages that were given back are there again, as zeros,
 //! when they are touched.
 
+use crate::account::Pair;
 use crate::direct::{Memory, Place, Told};
 use crate::region::{Cells, Region, Shared};
 use std::fmt;
@@ -60,6 +61,8 @@ pub struct Mailbag {
     told: Shared<Told>,
     /// Those that were used.
     spares: [Option<Shared<[AtomicU64]>>; SPARES],
+    /// Where its end counts.
+    pair: Option<Shared<Pair>>,
 }
 
 /// Why a descriptor that a peer sent is not the memory of a queue.
@@ -125,7 +128,7 @@ impl Mailbag {
         let region = Region::new(Mapping::part(&file, 0, FIRST_BYTES)?).ok_or_else(short)?;
         let home = region.view_slice(HOME_AT, HOME_WORDS).ok_or_else(short)?;
         let told = region.view(TOLD_AT).ok_or_else(short)?;
-        Ok((Self { file, home, told, spares: [const { None }; SPARES] }, region.view(0).ok_or_else(short)?))
+        Ok((Self { file, home, told, spares: [const { None }; SPARES], pair: None }, region.view(0).ok_or_else(short)?))
     }
 
     /// Maps the spares, so that they are at hand for the receiver.
@@ -134,6 +137,11 @@ impl Mailbag {
     /// No memory or mapping left.
     pub fn bring_spares(&mut self) -> io::Result<()> {
         (0..SPARES as u8).try_for_each(|spare| self.segment(Place::Spare(spare)).map(drop))
+    }
+
+    /// From now on its end counts there.
+    pub fn count_in(&mut self, pair: Shared<Pair>) {
+        self.pair = Some(pair);
     }
 
     /// Where a segment begins, and how long it is.
@@ -197,6 +205,19 @@ impl Memory for Mailbag {
 
     fn is_at_hand(&self, place: Place) -> bool {
         matches!(place, Place::Spare(spare) if self.spares[usize::from(spare)].is_some())
+    }
+
+    fn sender_moved(&self, sent: u64, is_away: bool, segments: u64) {
+        if let Some(pair) = &self.pair {
+            pair.moved(sent, is_away, segments);
+        }
+    }
+
+    #[inline]
+    fn receiver_told(&self, taken: u64, left: u64) {
+        if let Some(pair) = &self.pair {
+            pair.took(taken, left);
+        }
     }
 
     fn shrink(&mut self, spare: u8) {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use upcall_os::atomic::AtomicU64;
+use upcall_os::atomic::{AtomicU64, Ordering};
 use upcall_os::memory::Mapping;
 
 /// Types that may be viewed in memory that a peer writes at the same time.
@@ -67,6 +67,28 @@ impl Region {
         let bytes = size_of::<T>().checked_mul(count)?;
         let start = self.room(at, bytes)?.start().cast::<T>();
         start.is_aligned().then_some(start)
+    }
+}
+
+/// Shared memory that somebody else writes, and that this side only reads.
+#[derive(Debug)]
+pub(crate) struct Seen(Mapping);
+
+impl Seen {
+    pub(crate) fn new(mapping: Mapping) -> Self {
+        Self(mapping)
+    }
+
+    /// What the word at byte `at` is now; what was written before it is there then.
+    ///
+    /// # Panics
+    /// It does not lie within, or `at` is no multiple of 8.
+    pub(crate) fn word(&self, at: usize) -> u64 {
+        assert!(at.is_multiple_of(8) && at < self.0.len() && self.0.len() - at >= 8, "word {at} of {} bytes", self.0.len());
+        // SAFETY: `at` lies within the mapping.
+        let word = unsafe { self.0.start().add(at) }.cast::<AtomicU64>();
+        // SAFETY: the mapping is page-aligned and lives as long as `self`, `at` is a multiple of the alignment, and the word is only loaded: others may write it.
+        unsafe { word.as_ref() }.load(Ordering::Acquire)
     }
 }
 

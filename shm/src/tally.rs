@@ -18,6 +18,7 @@ mod reading;
 pub use self::reading::{NoTallies, PeerTallies, Reading};
 
 use crate::region::{Cells, Region, Shared};
+use crate::text;
 use std::fmt;
 use std::io;
 use std::mem::offset_of;
@@ -192,20 +193,6 @@ fn power(number: u64) -> usize {
     (u64::BITS - number.leading_zeros()).min(POWERS as u32 - 1) as usize
 }
 
-fn write_text(words: &[AtomicU64], text: &str) {
-    let mut end = text.len().min(words.len() * 8);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    let mut chunks = text.as_bytes()[..end].chunks(8);
-    for word in words {
-        let mut bytes = [0; 8];
-        let chunk = chunks.next().unwrap_or_default();
-        bytes[..chunk.len()].copy_from_slice(chunk);
-        word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
-    }
-}
-
 fn write_address(words: &[AtomicU64; 3], address: Option<SocketAddr>) {
     let [high, low] = address.map_or([0; 2], |address| {
         let bits = match address.ip() {
@@ -257,8 +244,8 @@ impl Tallies {
         let slot = &slots[0];
         // Who reads anything of what follows finds the generation changed that the last one left.
         fence(Ordering::Release);
-        write_text(&slot.name, name);
-        write_text(&slot.interface, interface);
+        text::write(&slot.name, name);
+        text::write(&slot.interface, interface);
         slot.client.store(client.into(), Ordering::Relaxed);
         slot.since.store(since, Ordering::Relaxed);
         write_address(&slot.address, far);
@@ -364,7 +351,6 @@ impl Drop for Tally {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::reading::read_text;
     use super::*;
     use upcall_os::memory::Mapping;
 
@@ -497,15 +483,6 @@ mod tests {
             tallies.head.writers.store(writers, Ordering::Relaxed);
             let taken = PeerTallies::join(tallies.as_fd().try_clone_to_owned().unwrap());
             assert!(matches!(taken, Err(NoTallies::File(_) | NoTallies::Writers(_))), "{writers}");
-        }
-    }
-
-    #[test]
-    fn names_are_cut_where_characters_end_and_shown_without_control() {
-        let words: [AtomicU64; 2] = Default::default();
-        for (text, shown) in [("grüße", "grüße"), ("0123456789abcdeü", "0123456789abcde"), ("a\x1b[2J", "a?[2J")] {
-            write_text(&words, text);
-            assert_eq!(read_text(&words), shown);
         }
     }
 }

@@ -15,6 +15,7 @@
 
 pub mod jobs;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -261,7 +262,7 @@ pub fn lead_or_follow(group: &str, member: &Path) -> Result<Leader, NotEntered> 
             Err(NotEntered::Taken { .. }) => {}
             Err(error) => return Err(error),
         }
-        let folder = member.parent().unwrap_or(Path::new("/"));
+        let folder = folder_of(member);
         if let Ok(target) = fs::read_link(folder.join(&entry)) {
             return Ok(Leader::At(folder.join(target.file_name().unwrap_or_default())));
         }
@@ -280,16 +281,23 @@ pub fn lead_no_more(group: &str, member: &Path) {
 }
 
 fn try_enter(name: &str, domain: &Path) -> Result<(), NotEntered> {
-    let folder = domain.parent().unwrap_or(Path::new("/"));
-    let unable = |error| NotEntered::Resource { what: format!("the name {name:?}"), error };
-    let _lock = lock(folder).map_err(unable)?;
+    let _lock = lock(folder_of(domain)).map_err(|error| unable(name, error))?;
     enter_locked(name, domain)
+}
+
+/// Where a socket is, and the names that lead to it.
+fn folder_of(socket: &Path) -> &Path {
+    socket.parent().unwrap_or(Path::new("/"))
+}
+
+fn unable(name: &str, error: io::Error) -> NotEntered {
+    NotEntered::Resource { what: format!("the name {name:?}"), error }
 }
 
 /// Under the folder's lock.
 fn enter_locked(name: &str, domain: &Path) -> Result<(), NotEntered> {
-    let unable = |error| NotEntered::Resource { what: format!("the name {name:?}"), error };
-    let folder = domain.parent().unwrap_or(Path::new("/"));
+    let unable = |error| unable(name, error);
+    let folder = folder_of(domain);
     let entry = folder.join(name);
     if let Ok(target) = fs::read_link(&entry) {
         let target = folder.join(target);
@@ -327,7 +335,7 @@ fn process_of(socket: &Path) -> u32 {
 
 /// Takes a name of the domain with this socket out.
 pub fn leave(name: &str, domain: &Path) {
-    let folder = domain.parent().unwrap_or(Path::new("/"));
+    let folder = folder_of(domain);
     let entry = folder.join(name);
     if let Ok(_lock) = lock(folder)
         && fs::read_link(&entry).is_ok_and(|target| folder.join(target) == domain)
@@ -355,6 +363,18 @@ pub fn domains() -> Vec<PathBuf> {
     let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).filter(|path| is_of(path, Whose::Domain)).collect();
     paths.sort();
     paths
+}
+
+/// The processes that are members of groups, or want to be, and how many sockets of such each has.
+pub fn members() -> BTreeMap<u32, usize> {
+    let mut members = BTreeMap::new();
+    for entry in fs::read_dir(folder()).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        let pid = process_of(&entry);
+        if is_of(&entry, Whose::Member) && pid != 0 {
+            *members.entry(pid).or_default() += 1;
+        }
+    }
+    members
 }
 
 fn is_of(path: &Path, whose: Whose) -> bool {

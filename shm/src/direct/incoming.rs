@@ -27,6 +27,8 @@ pub struct Incoming<M: Memory> {
     /// The number of the next segment, and the one that messages come from.
     segments: u64,
     run: Run,
+    /// How often it has led from home to a segment.
+    diversions: u64,
     memory: M,
 }
 
@@ -38,7 +40,24 @@ impl<M: Memory> Incoming<M> {
     pub fn new(memory: M) -> Self {
         let area = Area::new(memory.home());
         let longest = longest(area.capacity());
-        Self { area, next: 0, taken: 0, said: 0, longest, told: memory.told(), away: None, segments: 0, run: Run::NONE, memory }
+        Self {
+            area,
+            next: 0,
+            taken: 0,
+            said: 0,
+            longest,
+            told: memory.told(),
+            away: None,
+            segments: 0,
+            run: Run::NONE,
+            diversions: 0,
+            memory,
+        }
+    }
+
+    /// How often its messages have gone over to the buffer, as far as they were followed.
+    pub fn diversions(&self) -> u64 {
+        self.diversions
     }
 
     /// Its memory.
@@ -132,12 +151,14 @@ impl<M: Memory> Incoming<M> {
         self.segments = run.next();
         if self.away.is_none() {
             self.told.disposed.store(self.next, Ordering::Release);
+            self.diversions += 1;
             self.away = Some(Away { home: before, next: self.next });
         } else {
             self.left(left, before);
         }
         (self.next, self.said) = (0, 0);
         self.told.diverted.store(place(run.first, 0), Ordering::Release);
+        self.count();
         Ok(())
     }
 
@@ -147,7 +168,14 @@ impl<M: Memory> Incoming<M> {
             let before = std::mem::replace(&mut self.area, home);
             (self.next, self.said) = (next, next);
             self.left(self.run, before);
+            self.count();
         }
+    }
+
+    /// For who counts.
+    fn count(&self) {
+        let left = if self.away.is_some() { self.run.first } else { self.segments };
+        self.memory.receiver_told(self.taken, left);
     }
 
     /// A segment was left.
@@ -182,6 +210,7 @@ impl<M: Memory> Incoming<M> {
                     self.told.diverted.store(place, Ordering::Release);
                 }
             }
+            self.count();
         }
     }
 }

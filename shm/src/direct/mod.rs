@@ -120,6 +120,12 @@ pub trait Memory {
     fn is_at_hand(&self, _: Place) -> bool {
         false
     }
+
+    /// The sender has gone to a segment or home: so many messages were sent before, and so many segments were used. For who counts.
+    fn sender_moved(&self, _sent: u64, _is_away: bool, _segments: u64) {}
+
+    /// The receiver has told its sender something, or has gone to a segment or home: so many messages were taken, and so many segments are left. For who counts.
+    fn receiver_told(&self, _taken: u64, _left: u64) {}
 }
 
 /// Where a segment lies.

@@ -98,8 +98,16 @@ impl<M: Memory> Outgoing<M> {
     pub fn buffered(&self) -> u64 {
         match self.away {
             None => 0,
+            // The receiver leaves the last one when it is led on, and who diverts always waits for nothing else.
+            Some(_) if self.is_empty() => 0,
             Some(_) => self.segments - (self.told.diverted.load(Ordering::Acquire) / STRIDE).min(self.segments),
         }
+    }
+
+    /// So many messages were sent.
+    #[inline(always)]
+    pub fn sent(&self) -> u64 {
+        self.sent
     }
 
     /// So many messages have gone to segments so far. By counts that are kept anyway, so that no message pays for it.
@@ -242,6 +250,7 @@ impl<M: Memory> Outgoing<M> {
         }
         (self.next, self.until) = (0, 0);
         (self.run, self.segments) = (run, run.next());
+        self.memory.sender_moved(self.sent, true, self.segments);
         if let Some(spare) = spare {
             self.spares[spare] = Spare { free_at: self.segments, touched: true };
         }
@@ -286,6 +295,7 @@ impl<M: Memory> Outgoing<M> {
         home.word(next).store(0, Ordering::Relaxed);
         self.area.word(self.next).store(HOME, Ordering::Release);
         (self.area, self.next, self.until) = (home, next, next);
+        self.memory.sender_moved(self.sent, false, self.segments);
         // The segment is left, too.
         if self.told.disposed.load(Ordering::Acquire) == next { Ok(()) } else { Err(Refused::Violation) }
     }

@@ -1,6 +1,7 @@
 //! Tallies as others read them: nothing of what stands there is believed to be anything but numbers.
 
 use super::{Came, FAR, Head, MAGIC, OUTCOMES, POWERS, PROCEDURES, SLOTS, Slot, WAYS, WRITERS, bytes, place};
+use crate::text;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -199,11 +200,8 @@ impl PeerTallies {
     }
 }
 
-pub(super) fn read_text(words: &[AtomicU64]) -> String {
-    let bytes: Vec<u8> = words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
-    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
-    // A peer's word, to be shown to people.
-    String::from_utf8_lossy(&bytes[..end]).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+fn read_text(words: &[AtomicU64]) -> String {
+    text::read(words.iter().map(|word| word.load(Ordering::Relaxed)))
 }
 
 /// Whatever stands there is an address, or none.

@@ -1,0 +1,450 @@
+//! An account: what a member of a group has sent and taken, counted while it runs, where others may read it and nobody else can write.
+//!
+//! Source: UDM, sections 3.3 and 5 (D10, D12): how many messages were buffered, for whom, and who is stopped for it, is what the paper's scheduler acts on, and what its Table 6 counts. The memory is sealed like a station
+//! ([`station`](crate::station)). Each pair has a line in the accounts of both its members, of which each writes what it knows itself; who reads both knows what lies between them. It costs the sender one store a message, and the
+//! receiver some when it tells its sender anyway.
+//!
+//! ```text
+//! 0       magic | process | members | rank | group | formed | share | door | name | overflow
+//! 4096    the pair with member 0: sent | diverted … | taken …
+//! + 64    the pair with member 1; and so on
+//! ```
+//! Each word is read by itself: no two are of one moment. What is taken is told as late as the sender is told of it: a quarter of the queue behind, and exactly when nothing waits.
+
+use crate::region::{Cells, Region, Seen, Shared};
+use crate::text;
+use std::fmt;
+use std::io;
+use std::mem::offset_of;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use upcall_os::atomic::{AtomicU64, Ordering};
+use upcall_os::memory::{AdoptError, Mapping, MemoryFile};
+
+/// What its memory is called in `/proc/PID/fd`.
+pub const NAME: &str = "upcall-account";
+
+/// The most members of a group that has one.
+pub const MOST: usize = 1024;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"ACCOUNT\x01");
+const PAIRS_AT: usize = 4096;
+const NAME_WORDS: usize = 8;
+
+#[repr(C, align(64))]
+struct Head {
+    magic: AtomicU64,
+    pid: AtomicU64,
+    size: AtomicU64,
+    rank: AtomicU64,
+    group: AtomicU64,
+    /// When the group had formed; 0 until then.
+    formed: AtomicU64,
+    /// Bytes that it may buffer.
+    share: AtomicU64,
+    /// Connections, queues and messages that were refused.
+    refused: AtomicU64,
+    name: [AtomicU64; NAME_WORDS],
+    /// How often it was stopped because it had buffered all that it may; since when it is, or 0; and for whom.
+    stops: AtomicU64,
+    stopped: AtomicU64,
+    stopped_for: AtomicU64,
+    /// Not by its share, but because little memory is left.
+    memory_is_low: AtomicU64,
+    rest: [AtomicU64; 4],
+}
+
+// SAFETY: atomics only, `repr(C)`, every bit pattern valid, no drop.
+unsafe impl Cells for Head {}
+
+/// What a member knows of the pair that it is with another.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Pair {
+    sent: AtomicU64,
+    /// How often it went from the direct way to the buffer.
+    diversions: AtomicU64,
+    /// Messages that were buffered and came home; and those sent before it diverted last, and one more; 0 while they go the direct way.
+    came_home: AtomicU64,
+    away: AtomicU64,
+    /// Segments that it has used so far.
+    segments: AtomicU64,
+    taken: AtomicU64,
+    /// Segments of the other's that are left.
+    left: AtomicU64,
+    rest: AtomicU64,
+}
+
+// SAFETY: atomics only, `repr(C)`, every bit pattern valid, no drop.
+unsafe impl Cells for Pair {}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Pair>() == 64 && size_of::<Head>() <= PAIRS_AT);
+
+/// Only one thread writes each count, so to read and then write it is enough.
+fn add(count: &AtomicU64, more: u64) {
+    count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+}
+
+impl Pair {
+    /// So many messages were sent.
+    #[inline(always)]
+    pub fn sent(&self, messages: u64) {
+        self.sent.store(messages, Ordering::Relaxed);
+    }
+
+    /// So many were sent when they began to go to segments, or to go home again; so many segments were used.
+    pub(crate) fn moved(&self, sent: u64, is_away: bool, segments: u64) {
+        let away = self.away.load(Ordering::Relaxed);
+        if is_away && away == 0 {
+            add(&self.diversions, 1);
+            self.away.store(sent.wrapping_add(1), Ordering::Relaxed);
+        } else if !is_away && away != 0 {
+            add(&self.came_home, sent.wrapping_sub(away - 1));
+            self.away.store(0, Ordering::Relaxed);
+        }
+        self.segments.store(segments, Ordering::Relaxed);
+    }
+
+    /// So many of the other's were taken, and so many of its segments are left.
+    pub(crate) fn took(&self, taken: u64, left: u64) {
+        self.taken.store(taken, Ordering::Relaxed);
+        self.left.store(left, Ordering::Relaxed);
+    }
+}
+
+/// A member's own account.
+pub struct Account {
+    file: MemoryFile,
+    region: Arc<Region>,
+    head: Shared<Head>,
+}
+
+impl fmt::Debug for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Account").field(&self.file.len()).finish()
+    }
+}
+
+/// Bytes of the account of a member of so many.
+fn bytes(size: usize) -> usize {
+    PAIRS_AT + (size * size_of::<Pair>()).next_multiple_of(4096)
+}
+
+impl Account {
+    /// Opens the account of one who waits for a group of this name, with so many members, of which it may buffer so many bytes.
+    ///
+    /// # Errors
+    /// No descriptor or no memory left.
+    ///
+    /// # Panics
+    /// More members than [`MOST`].
+    pub fn open(name: &str, size: usize, share: u64) -> io::Result<Self> {
+        assert!(size <= MOST, "a group of {size}");
+        let (file, map) = MemoryFile::create_for_one_writer(NAME, bytes(size))?;
+        let unable = || io::Error::other("the memory of an account cannot be viewed");
+        let region = Region::new(map).ok_or_else(unable)?;
+        let head = region.view::<Head>(0).ok_or_else(unable)?;
+        text::write(&head.name, name);
+        head.pid.store(std::process::id().into(), Ordering::Relaxed);
+        head.size.store(size as u64, Ordering::Relaxed);
+        head.share.store(share, Ordering::Relaxed);
+        head.magic.store(MAGIC, Ordering::Release);
+        Ok(Self { file, region, head })
+    }
+
+    /// The group has formed, at this moment of `upcall_os::clock`; all its members know it by this number, and this one has a rank in it.
+    pub fn formed(&self, rank: usize, group: u64, at: u64) {
+        self.head.rank.store(rank as u64, Ordering::Relaxed);
+        self.head.group.store(group, Ordering::Relaxed);
+        self.head.formed.store(at.max(1), Ordering::Release);
+    }
+
+    /// The line of the pair with another member.
+    ///
+    /// # Panics
+    /// There is none of this rank.
+    pub fn pair(&self, rank: usize) -> Shared<Pair> {
+        self.region.view(PAIRS_AT + rank * size_of::<Pair>()).expect("a rank of the group")
+    }
+
+    /// Something that somebody brought or sent was refused. By any thread.
+    pub fn refuses(&self) {
+        self.head.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It has buffered all that it may, or what is left of the memory permits, and waits, at this moment, until another member takes some.
+    pub fn stops(&self, rank: usize, at: u64, memory_is_low: bool) {
+        self.head.memory_is_low.store(memory_is_low.into(), Ordering::Relaxed);
+        if self.head.stopped.load(Ordering::Relaxed) == 0 {
+            add(&self.head.stops, 1);
+            self.head.stopped_for.store(rank as u64, Ordering::Relaxed);
+            self.head.stopped.store(at.max(1), Ordering::Release);
+        }
+    }
+
+    /// It goes on.
+    pub fn goes_on(&self) {
+        self.head.stopped.store(0, Ordering::Relaxed);
+    }
+}
+
+/// What a member says of the pair that it is with another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PairReading {
+    /// Messages that it has sent there.
+    pub sent: u64,
+    /// Those of them that went by the buffer.
+    pub buffered: u64,
+    /// How often they went over to it.
+    pub diversions: u64,
+    /// Whether they go there now.
+    pub is_diverted: bool,
+    /// Segments that it has used for that, from the beginning of time.
+    pub segments: u64,
+    /// Messages of the other's that it has taken.
+    pub taken: u64,
+    /// Segments of the other's that it has left.
+    pub left: u64,
+}
+
+/// Since when, and for whom, a member is stopped that has buffered all that it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stopped {
+    /// A moment of `upcall_os::clock`.
+    pub since: u64,
+    /// Who does not take its messages.
+    pub rank: u64,
+    /// Not by its share, but because the machine or a control group has little memory left.
+    pub memory_is_low: bool,
+}
+
+/// What a member has done, by its own word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccountReading {
+    /// What its group is called.
+    pub name: String,
+    /// Its process, by its own word.
+    pub pid: u64,
+    /// Its rank, and the number that all members know the group by; `None`: it waits for the others.
+    pub place: Option<(u64, u64)>,
+    /// Since when.
+    pub formed: u64,
+    /// Bytes that it may buffer.
+    pub share: u64,
+    /// Connections, queues and messages that it has refused.
+    pub refused: u64,
+    /// How often it was stopped at its limit.
+    pub stops: u64,
+    /// It is, at present.
+    pub stopped: Option<Stopped>,
+    /// By rank.
+    pub pairs: Vec<PairReading>,
+}
+
+/// Another member's account.
+#[derive(Debug)]
+pub struct PeerAccount {
+    seen: Seen,
+    size: usize,
+}
+
+/// Why a descriptor is not that of an account.
+#[derive(Debug)]
+pub enum NoAccount {
+    /// Not a file that its owner alone can write.
+    File(AdoptError),
+    /// It cannot be mapped.
+    Map(io::Error),
+    /// It begins with another word: another version of Upcall, or something else.
+    Magic(u64),
+    /// It tells of so many members: none, or more than there can be.
+    Size(u64),
+}
+
+impl fmt::Display for NoAccount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(error) => write!(f, "{error}"),
+            Self::Map(error) => write!(f, "it cannot be mapped: {error}"),
+            Self::Magic(found) => {
+                write!(f, "an account begins with {MAGIC:#x}, found {found:#x}: use the same version on both sides")
+            }
+            Self::Size(found) => write!(f, "an account of a group of {found}: 1 to {MOST} can be"),
+        }
+    }
+}
+
+impl std::error::Error for NoAccount {}
+
+impl PeerAccount {
+    /// Maps what somebody else writes, for reading.
+    ///
+    /// # Errors
+    /// See [`NoAccount`].
+    pub fn join(fd: OwnedFd) -> Result<Self, NoAccount> {
+        let head = Self::map(fd.try_clone().map_err(NoAccount::Map)?, 1)?;
+        match head.word(offset_of!(Head, magic)) {
+            MAGIC => {}
+            found => return Err(NoAccount::Magic(found)),
+        }
+        let size = head.word(offset_of!(Head, size));
+        if !(1..=MOST as u64).contains(&size) {
+            return Err(NoAccount::Size(size));
+        }
+        let size = size as usize;
+        Ok(Self { seen: Self::map(fd, size)?, size })
+    }
+
+    fn map(fd: OwnedFd, size: usize) -> Result<Seen, NoAccount> {
+        let file = MemoryFile::adopt_read_only(fd, bytes(size)).map_err(NoAccount::File)?;
+        Mapping::read_only(&file).map(Seen::new).map_err(NoAccount::Map)
+    }
+
+    /// What stands there now. Never blocks, and asks nothing of the member.
+    pub fn read(&self) -> AccountReading {
+        let word = |at| self.seen.word(at);
+        let name: [u64; NAME_WORDS] = std::array::from_fn(|at| word(offset_of!(Head, name) + at * 8));
+        // What was written before it is there.
+        let formed = word(offset_of!(Head, formed));
+        let since = word(offset_of!(Head, stopped));
+        AccountReading {
+            name: text::read(name),
+            pid: word(offset_of!(Head, pid)),
+            place: (formed != 0).then(|| (word(offset_of!(Head, rank)), word(offset_of!(Head, group)))),
+            formed,
+            share: word(offset_of!(Head, share)),
+            refused: word(offset_of!(Head, refused)),
+            stops: word(offset_of!(Head, stops)),
+            stopped: (since != 0).then(|| Stopped {
+                since,
+                rank: word(offset_of!(Head, stopped_for)),
+                memory_is_low: word(offset_of!(Head, memory_is_low)) != 0,
+            }),
+            pairs: (0..self.size).map(|rank| self.pair(rank)).collect(),
+        }
+    }
+
+    fn pair(&self, rank: usize) -> PairReading {
+        let word = |at| self.seen.word(PAIRS_AT + rank * size_of::<Pair>() + at);
+        let (away, came_home) = (word(offset_of!(Pair, away)), word(offset_of!(Pair, came_home)));
+        let sent = word(offset_of!(Pair, sent));
+        let still = if away == 0 { 0 } else { sent.saturating_sub(away - 1) };
+        PairReading {
+            sent,
+            buffered: came_home.saturating_add(still),
+            diversions: word(offset_of!(Pair, diversions)),
+            is_diverted: away != 0,
+            segments: word(offset_of!(Pair, segments)),
+            taken: word(offset_of!(Pair, taken)),
+            left: word(offset_of!(Pair, left)),
+        }
+    }
+}
+
+#[cfg(all(test, not(miri), not(loom)))]
+mod tests {
+    use super::*;
+    use crate::direct::{Incoming, Outgoing, Refused};
+    use crate::mailbag::Mailbag;
+    use std::os::fd::AsFd;
+
+    fn seen(account: &Account) -> PeerAccount {
+        PeerAccount::join(account.file.as_fd().try_clone_to_owned().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn who_waits_for_a_group_is_seen_and_then_who_it_is() {
+        let account = Account::open("night.1", 3, 5 << 20).unwrap();
+        let peer = seen(&account);
+        let read = peer.read();
+        assert_eq!((read.name.as_str(), read.pid, read.place), ("night.1", std::process::id().into(), None));
+        assert_eq!((read.share, read.pairs.len(), read.stopped), (5 << 20, 3, None));
+        account.formed(2, 77, 5);
+        account.refuses();
+        (0..3).for_each(|_| account.stops(1, 9, false));
+        let read = peer.read();
+        assert_eq!((read.place, read.formed, read.refused), (Some((2, 77)), 5, 1));
+        assert_eq!((read.stops, read.stopped), (1, Some(Stopped { since: 9, rank: 1, memory_is_low: false })));
+        account.goes_on();
+        account.stops(0, 0, true);
+        assert_eq!((peer.read().stops, peer.read().stopped), (2, Some(Stopped { since: 1, rank: 0, memory_is_low: true })));
+    }
+
+    #[test]
+    fn both_sides_of_a_pair_together_tell_what_lies_between_them() {
+        let (from, to) = (Account::open("g", 2, 0).unwrap(), Account::open("g", 2, 0).unwrap());
+        let (mut ours, pair) = (Mailbag::create().unwrap(), from.pair(1));
+        let mut theirs = Mailbag::join(ours.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        ours.count_in(pair.clone());
+        theirs.count_in(to.pair(0));
+        let (mut outgoing, mut incoming) = (Outgoing::new(ours), Incoming::new(theirs));
+        let mut send = |all: u64| {
+            for _ in 0..all {
+                while let Err(refused) = outgoing.try_send(0, &[0; 1000]) {
+                    assert_eq!(refused, Refused::Full);
+                    outgoing.divert().unwrap();
+                }
+                pair.sent(outgoing.sent());
+            }
+            outgoing.buffered()
+        };
+        let (sender, receiver) = (seen(&from), seen(&to));
+        let read = || (sender.read().pairs[1], receiver.read().pairs[0]);
+        let take = |incoming: &mut Incoming<Mailbag>, all: u64| {
+            (0..all).for_each(|_| incoming.peek().unwrap().unwrap().dispose());
+        };
+        // Four find room at home.
+        assert_eq!(send(4), 0);
+        assert_eq!((read().0.sent, read().0.buffered, read().1.taken), (4, 0, 0));
+        let segments = send(400);
+        let (theirs, ours) = read();
+        assert_eq!((theirs.sent, theirs.buffered, theirs.diversions, theirs.is_diverted), (404, 400, 1, true));
+        assert!(segments > 2 && theirs.segments - ours.left == segments, "{theirs:?} {ours:?} {segments}");
+        take(&mut incoming, 200);
+        incoming.tell();
+        let (theirs, ours) = read();
+        assert!(ours.taken == 200 && theirs.segments > ours.left && ours.left > 0, "{theirs:?} {ours:?}");
+        take(&mut incoming, 204);
+        let (theirs, ours) = read();
+        // The last segment is left when the sender goes home.
+        assert_eq!((ours.taken, theirs.segments - ours.left), (404, 1));
+        assert_eq!(send(1), 0);
+        take(&mut incoming, 1);
+        incoming.tell();
+        let (theirs, ours) = read();
+        assert_eq!((theirs.sent, theirs.buffered, theirs.is_diverted, ours.taken), (405, 400, false, 405));
+        assert_eq!(theirs.segments, ours.left);
+    }
+
+    #[test]
+    fn only_what_an_account_can_be_is_read() {
+        let account = Account::open("g", 2, 0).unwrap();
+        let fd = || account.file.as_fd().try_clone_to_owned().unwrap();
+        for (size, accepted) in [(1, true), (2, true), (64, true), (65, false), (0, false), (u64::MAX, false)] {
+            account.head.size.store(size, Ordering::Relaxed);
+            assert_eq!(PeerAccount::join(fd()).is_ok(), accepted, "{size}");
+        }
+        account.head.magic.store(7, Ordering::Relaxed);
+        assert!(matches!(PeerAccount::join(fd()), Err(NoAccount::Magic(7))));
+        let other = MemoryFile::create("t", 1 << 20).unwrap();
+        let fd = other.as_fd().try_clone_to_owned().unwrap();
+        assert!(matches!(PeerAccount::join(fd), Err(NoAccount::File(AdoptError::Seals { .. }))));
+    }
+
+    /// What a hostile member may have written.
+    #[test]
+    fn nonsense_is_read_as_some_numbers() {
+        let account = Account::open("g", 1, 0).unwrap();
+        let pair = account.pair(0);
+        let peer = seen(&account);
+        for word in [1, 2, u64::MAX, 1 << 63] {
+            for field in [&pair.sent, &pair.came_home, &pair.away, &pair.segments, &pair.left, &account.head.formed] {
+                field.store(word, Ordering::Relaxed);
+                peer.read();
+            }
+            account.head.name.iter().for_each(|letters| letters.store(word, Ordering::Relaxed));
+            assert!(peer.read().name.len() <= 3 * 8 * NAME_WORDS);
+        }
+    }
+}
