@@ -28,9 +28,13 @@ pub(crate) struct Barrier {
 }
 
 impl Barrier {
-    /// Among the kinds of messages of each group.
+    /// Kinds of messages that each group has for itself, behind all others.
+    pub(crate) const KINDS: usize = 2 + Reduction::KINDS;
+
+    /// Registers them.
     pub(crate) fn new(handlers: &mut Handlers) -> Self {
-        let (came, broken) = (handlers.kind("upcall:came"), handlers.kind("upcall:broken"));
+        let others = handlers.kinds.len();
+        let (came, broken) = (handlers.own_kind("upcall:came"), handlers.own_kind("upcall:broken"));
         let (heard, missing) = (Rc::new(RefCell::new([0; ROUNDS])), Rc::new(Cell::new(None)));
         let here = heard.clone();
         handlers.on(came, move |group, from, round| {
@@ -43,7 +47,9 @@ impl Barrier {
         });
         let here = missing.clone();
         handlers.on(broken, move |_, _, rank| here.set(Some(rank as Rank)));
-        Self { came, broken, heard, missing, reduction: Reduction::new(handlers), count: Cell::new(0) }
+        let reduction = Reduction::new(handlers);
+        assert_eq!(handlers.kinds.len(), others + Self::KINDS, "the group's own kinds of messages");
+        Self { came, broken, heard, missing, reduction, count: Cell::new(0) }
     }
 }
 

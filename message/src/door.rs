@@ -46,6 +46,9 @@ impl AtDoor {
                         let new =
                             |me: &Weak<_>| Guest { me: me.clone(), connection, peer, member: here, brought: Mutex::default() };
                         member.admit(Arc::new_cyclic(new));
+                    } else if matches!(connection.receive(), Ok(Received::Message(_))) {
+                        // Who only looks whether somebody is here has nothing to say.
+                        member.account.refuses();
                     }
                 }
                 Ok(None) => return,
@@ -145,6 +148,7 @@ impl Guest {
                     // Without a word: there is nobody to join here any more, so it is to look again.
                     Err(None) => false,
                     Err(Some(why)) => {
+                        member.account.refuses();
                         self.welcome(&Welcome::Refused(why));
                         false
                     }
@@ -154,7 +158,10 @@ impl Guest {
                 let descriptors = message.descriptors;
                 member.forming.bring(Brought { guest, version, group, from, to, descriptors }, member)
             }
-            Err(_) => false,
+            Err(_) => {
+                member.account.refuses();
+                false
+            }
         }
     }
 }
@@ -186,6 +193,9 @@ impl Brought {
             Err(why) => Opened::No(why),
         };
         let opened = matches!(answer, Opened::Yes { .. });
+        if !opened {
+            member.account.refuses();
+        }
         let Ok(domain) = Domain::current() else { return false };
         let station = domain.station().as_fd();
         let descriptors: &[_] = if opened { &[station] } else { &[] };

@@ -24,6 +24,15 @@ pub enum JoinError {
         /// The rank that was asked for.
         rank: Option<Rank>,
     },
+    /// Members could not tell each other of all their kinds of messages.
+    TooManyKinds {
+        /// So many there are.
+        kinds: usize,
+        /// Bytes of their names and of what they carry.
+        bytes: usize,
+        /// The most.
+        most: usize,
+    },
     /// Not all members came in time.
     Incomplete {
         /// The name of the group.
@@ -66,6 +75,10 @@ impl fmt::Display for JoinError {
                 write!(f, "a group has from 1 to {} members, not {size}", crate::MOST_MEMBERS)
             }
             Self::BadSize { size, rank: Some(rank) } => write!(f, "there is no rank {rank} in a group of {size}"),
+            Self::TooManyKinds { kinds, bytes, most } => write!(
+                f,
+                "the names of {kinds} kinds of messages, and what they carry, are {bytes} bytes, and members can tell each other {most}: register fewer, or with shorter names"
+            ),
             Self::Incomplete { name, after, found } => {
                 write!(f, "the group {name:?} did not form within {after:?}: {found}; start the others, or wait longer")
             }
@@ -128,6 +141,15 @@ pub enum SendError {
         /// Its share.
         share: u64,
     },
+    /// The machine, or a control group of this process, has little memory left, so nothing more is buffered; and the receiver has taken nothing for a second while messages wait here that nobody takes.
+    LowMemory {
+        /// The receiver.
+        rank: Rank,
+        /// Bytes that are left.
+        left: u64,
+        /// Of so many.
+        of: u64,
+    },
     /// There is no room in the queue, and no memory for what does not fit there.
     NoMemory {
         /// The receiver.
@@ -163,6 +185,10 @@ impl fmt::Display for SendError {
             Self::Overflow { rank, buffered, share } => write!(
                 f,
                 "member {rank} takes nothing, and {buffered} bytes are buffered already, of {share} that this member may: receive what waits here and send again, or have the group formed with a higher limit"
+            ),
+            Self::LowMemory { rank, left, of } => write!(
+                f,
+                "member {rank} takes nothing, and nothing more is buffered for it while {left} bytes of {of} are left of the memory that this process may have: receive what waits here and send again, or make room"
             ),
             Self::NoMemory { rank, error } => write!(f, "no memory for messages that wait for member {rank}: {error}"),
             Self::Violation { rank } => {

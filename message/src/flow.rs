@@ -6,9 +6,11 @@
 //!
 //! A sender that diverts runs no longer against a full queue, so one that is quicker than its receiver for long would fill the machine. At the end of each segment it waits once more, as long as the receiver takes messages. And each member
 //! has its share of what its group may buffer (D12): with all of it in use it is stopped until a receiver has left a segment. The paper has the scheduler stop all of a job's processes then; here those who do not flood need not notice, and the
-//! receivers have to run, for it is they who make room. No member needs another's word for that: what it has buffered itself it knows.
+//! receivers have to run, for it is they who make room. No member needs another's word for that: what it has buffered itself it knows. All are stopped so, whatever their shares, while the machine or a control group has little memory left.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
+use upcall_os::headroom::Headroom;
 
 /// The atomicity timeout where nothing else is said: several times what a receiver takes for a full queue, and less than a slice of the processor.
 pub const TIMEOUT: Duration = Duration::from_micros(200);
@@ -17,11 +19,37 @@ pub const TIMEOUT: Duration = Duration::from_micros(200);
 pub(crate) const LONG: Duration = Duration::from_millis(2);
 
 /// Who waits for so long, and has messages that nobody takes, waits for one who waits for the same, perhaps.
-pub(crate) const STUCK: Duration = Duration::from_secs(1);
+pub const STUCK: Duration = Duration::from_secs(1);
 
 /// What a member may buffer of what its group may, in bytes.
-pub(crate) fn share(limit: u64, members: usize) -> u64 {
+pub fn share(limit: u64, members: usize) -> u64 {
     limit / members as u64
+}
+
+/// So often at most it is looked how much memory is left.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// What is known of the memory that is left. Who buffers on and on looks; a first segment is nobody refused for it.
+#[derive(Debug)]
+pub(crate) struct Supply {
+    measure: fn() -> Option<Headroom>,
+    looked: Cell<Option<Instant>>,
+    low: Cell<Option<Headroom>>,
+}
+
+impl Supply {
+    pub(crate) fn new(measure: fn() -> Option<Headroom>) -> Self {
+        Self { measure, looked: Cell::new(None), low: Cell::new(None) }
+    }
+
+    /// What is left, if that is little.
+    pub(crate) fn is_low(&self, now: Instant) -> Option<Headroom> {
+        if self.looked.get().is_none_or(|looked| now.saturating_duration_since(looked) >= LOOK) {
+            self.looked.set(Some(now));
+            self.low.set((self.measure)().filter(|found| found.is_low()));
+        }
+        self.low.get()
+    }
 }
 
 /// A quarter of the machine's memory.
@@ -84,7 +112,7 @@ impl Flow {
     }
 
     /// For how long the receiver has taken nothing while it was waited for.
-    pub(crate) fn still(&mut self, now: Instant, progress: u64) -> Duration {
+    pub fn still(&mut self, now: Instant, progress: u64) -> Duration {
         match self.still {
             Some((before, since)) if before == progress => now.saturating_duration_since(since),
             _ => {
@@ -111,6 +139,7 @@ impl Flow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     #[test]
     fn it_waits_for_who_takes_something_and_not_for_who_does_not() {
@@ -141,6 +170,20 @@ mod tests {
         assert_eq!(flow.still(start + STUCK, 4), Duration::ZERO);
         flow.fits();
         assert_eq!(flow.still(start + 2 * STUCK, 4), Duration::ZERO);
+    }
+
+    #[test]
+    fn little_memory_is_seen_and_that_there_is_more_again() {
+        static LEFT: AtomicU64 = AtomicU64::new(10);
+        let supply = Supply::new(|| Some(Headroom { left: LEFT.load(Ordering::Relaxed), of: 100 }));
+        let start = Instant::now();
+        assert_eq!(supply.is_low(start), None);
+        LEFT.store(5, Ordering::Relaxed);
+        assert_eq!((supply.is_low(start), supply.is_low(start + LOOK / 2)), (None, None));
+        assert_eq!(supply.is_low(start + LOOK), Some(Headroom { left: 5, of: 100 }));
+        LEFT.store(50, Ordering::Relaxed);
+        assert_eq!(supply.is_low(start + 2 * LOOK), None);
+        assert_eq!(Supply::new(|| None).is_low(start), None);
     }
 
     #[test]

@@ -2,21 +2,19 @@
 //!
 //! Such members are members like others: what is checked by types in Rust is checked here when a message is sent, and again, on a copy, when it has arrived. One that does not carry what its kind says is a violation of its sender's.
 
+use crate::barrier::Barrier;
 use crate::group::Group;
 use crate::inbound::Inbound;
 use crate::kinds::{Handlers, Kind, MOST_KINDS};
 use crate::payload::{Payload, Reader, Writer};
-use crate::signature::Carried;
-use crate::{Message, NothingThere, Rank, SendError};
+use crate::signature::{Carried, Unfit};
+use crate::{Interrupt, Message, NothingThere, Rank, RunError, SendError};
 use std::fmt;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Names that begin so are those of the groups' own messages.
-const OWN: &str = "upcall:";
-
-/// So many of those there are, behind all others.
-const OWN_KINDS: usize = 3;
+pub(crate) const OWN: &str = "upcall:";
 
 /// So long a member waits at most before it asks whether it is interrupted.
 const LOOK: Duration = Duration::from_millis(500);
@@ -26,6 +24,8 @@ const LOOK: Duration = Duration::from_millis(500);
 pub struct ForeignKind {
     index: u16,
     carries: Rc<Carried>,
+    /// Of `carries`.
+    size: Option<usize>,
 }
 
 impl ForeignKind {
@@ -37,6 +37,21 @@ impl ForeignKind {
     /// What it carries.
     pub fn carries(&self) -> &Carried {
         &self.carries
+    }
+
+    /// [`Carried::size`].
+    #[inline]
+    pub fn size(&self) -> Option<usize> {
+        self.size
+    }
+
+    /// [`Carried::check`].
+    ///
+    /// # Errors
+    /// It is no payload of this kind's: why.
+    #[inline]
+    pub fn check(&self, payload: &[u8]) -> Result<(), Unfit> {
+        self.carries.check_of_size(self.size, payload)
     }
 }
 
@@ -76,7 +91,7 @@ impl std::error::Error for BadKind {}
 pub(crate) type Interruption = Box<dyn Fn() -> bool>;
 
 /// A payload that was checked.
-struct Checked<'a>(&'a [u8]);
+pub(crate) struct Checked<'a>(pub(crate) &'a [u8]);
 
 impl Payload for Checked<'_> {
     type Owned = ();
@@ -116,10 +131,10 @@ impl Handlers {
             return Err(BadKind::Taken { name: name.into() });
         }
         // The group's own come after these.
-        if self.kinds.len() + OWN_KINDS >= MOST_KINDS {
+        if self.kinds.len() + Barrier::KINDS >= MOST_KINDS {
             return Err(BadKind::TooMany);
         }
-        Ok(ForeignKind { index: self.enter(name, carries.to_string()), carries: Rc::new(carries) })
+        Ok(ForeignKind { index: self.enter(name, carries.to_string()), size: carries.size(), carries: Rc::new(carries) })
     }
 
     /// Has messages of this kind run `run` with what `read` has made of them, as [`on`](Self::on). `read` sees a message where it lies, copies it, and checks the copy; `None`: it is not what the kind carries, which is a violation. It
@@ -137,8 +152,17 @@ impl Handlers {
         self.on_value(kind.index, read, run);
     }
 
-    /// Has all waits of the group ask whether they are to end: [`Group::run_until`], [`Group::barrier`] and [`Group::reduce`] with [`RunError::Interrupted`](crate::RunError::Interrupted), [`Group::send`] with
-    /// [`SendError::Interrupted`], [`Group::wait`] with nothing. They ask when they have looked in vain, after each sleep that something has ended, the handler of a signal included, and twice a second.
+    /// Has messages of this kind run `run` where they lie, also in interrupts, as [`on_interrupt`](Self::on_interrupt). `run` copies the message and checks the copy; false: it is not what the kind carries, which is a violation.
+    ///
+    /// # Panics
+    /// The kind comes from elsewhere.
+    pub fn on_foreign_interrupt(&mut self, kind: &ForeignKind, run: impl Fn(&Interrupt<'_>, &Message<'_, '_>) -> bool + 'static) {
+        assert!(usize::from(kind.index) < self.kinds.len(), "a kind of these handlers");
+        self.on_signal(kind.index, run);
+    }
+
+    /// Has all waits of the group ask whether they are to end: [`Group::run_until`], [`Group::barrier`] and [`Group::reduce`] with [`RunError::Interrupted`], [`Group::send`] with
+    /// [`SendError::Interrupted`], [`Group::wait_foreign`] likewise; [`Group::wait`] returns then, and each time that it was asked in vain. They ask when they have looked in vain, after each sleep that something has ended, the handler of a signal included, and twice a second.
     /// [`Joining::join`](crate::Joining::join) asks, too, five times a second. On a virtual processor nobody asks.
     pub fn interruption(&mut self, ask: impl Fn() -> bool + 'static) {
         self.interruption = Some(Box::new(ask));
@@ -161,7 +185,7 @@ impl Group {
     /// [`SendError::Unfit`]: the payload is not what the kind carries. Else as [`send`](Self::send).
     #[inline]
     pub fn send_foreign(&self, to: Rank, kind: &ForeignKind, payload: &[u8]) -> Result<(), SendError> {
-        kind.carries.check(payload).map_err(SendError::Unfit)?;
+        kind.check(payload).map_err(SendError::Unfit)?;
         self.send(to, Kind::at(kind.index), &Checked(payload))
     }
 
@@ -170,7 +194,7 @@ impl Group {
     /// # Errors
     /// As [`send_foreign`](Self::send_foreign) and [`try_send`](Self::try_send).
     pub fn try_send_foreign(&self, to: Rank, kind: &ForeignKind, payload: &[u8]) -> Result<(), SendError> {
-        kind.carries.check(payload).map_err(SendError::Unfit)?;
+        kind.check(payload).map_err(SendError::Unfit)?;
         self.try_send(to, Kind::at(kind.index), &Checked(payload))
     }
 
@@ -202,6 +226,24 @@ impl Group {
         }
     }
 
+    /// Waits as [`wait`](Self::wait), and goes on where that returns to have asked only.
+    ///
+    /// # Errors
+    /// [`RunError::Interrupted`].
+    pub fn wait_foreign(&self, limit: Option<Duration>) -> Result<bool, RunError> {
+        let ends = limit.and_then(|limit| Instant::now().checked_add(limit));
+        loop {
+            let left = ends.map(|ends| ends.saturating_duration_since(Instant::now()));
+            let there = self.wait(left);
+            if self.is_interrupted() {
+                return Err(RunError::Interrupted);
+            }
+            if there || left == Some(Duration::ZERO) {
+                return Ok(there);
+            }
+        }
+    }
+
     /// Begins an atomic section, as [`atomic`](Self::atomic), for languages without guards.
     pub fn begin_atomic(&self) {
         std::mem::forget(self.atomic());
@@ -217,7 +259,7 @@ impl Group {
     #[inline]
     pub(crate) fn is_own(&self, kind: u16) -> bool {
         let count = self.0.handlers.kinds.len();
-        (count - OWN_KINDS..count).contains(&usize::from(kind))
+        (count - Barrier::KINDS..count).contains(&usize::from(kind))
     }
 
     /// Runs the handler of a message of such a kind, which is the next one of its sender. False if it carries something else.

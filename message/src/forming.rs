@@ -16,8 +16,10 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use upcall_os::fault::{Point, point};
+use upcall_os::headroom::{self, Headroom};
 use upcall_os::process;
 use upcall_os::socket::{Connection, Received};
+use upcall_shm::account::{self, Account};
 use upcall_transfer::Pacing;
 use upcall_transfer::domain::MOST_POSTS;
 use upcall_transfer::names::{self, Leader, Whose};
@@ -29,7 +31,7 @@ const SIZE: &str = "UPCALL_SIZE";
 const RANK: &str = "UPCALL_RANK";
 
 /// The most members of a group.
-pub const MOST_MEMBERS: usize = 1024;
+pub const MOST_MEMBERS: usize = account::MOST;
 
 /// So long the others are waited for where nothing else is said.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -47,10 +49,14 @@ pub struct Joining {
     pub(crate) pacing: Pacing,
     pub(crate) timeout: Option<Duration>,
     pub(crate) upcalls: bool,
-    pub(crate) limit: Option<u64>,
+    limit: Option<u64>,
+    pub(crate) headroom: fn() -> Option<Headroom>,
 }
 
 impl Joining {
+    /// The variable of the environment in which [`Joining::from_environment`] finds the [limit](Self::limit) of a job, in bytes. It need not be there.
+    pub const LIMIT: &'static str = "UPCALL_LIMIT";
+
     /// A group of `size` members that all say this name.
     pub fn new(name: &str, size: usize) -> Self {
         Self {
@@ -62,10 +68,12 @@ impl Joining {
             timeout: Some(flow::TIMEOUT),
             upcalls: true,
             limit: None,
+            headroom: headroom::headroom,
         }
     }
 
-    /// The group of the job that this process was started in, with the size and the rank that it has there (`upcall job run`; docs/jobs.md). They stand in the environment: `UPCALL_GROUP`, `UPCALL_SIZE`, `UPCALL_RANK`.
+    /// The group of the job that this process was started in, with the size and the rank that it has there (`upcall job run`; docs/jobs.md). They stand in the environment: `UPCALL_GROUP`, `UPCALL_SIZE`, `UPCALL_RANK`,
+    /// and, if the job has a limit of what its group may buffer, [`UPCALL_LIMIT`](Self::LIMIT).
     ///
     /// # Errors
     /// [`JoinError::NoJob`]: one of them is missing, or makes no sense.
@@ -94,7 +102,14 @@ impl Joining {
         if rank >= size {
             return Err(nonsense(RANK, &rank.to_string()));
         }
-        Ok(Self::new(&group, size).rank(rank))
+        let limit = match variable(Self::LIMIT) {
+            None => None,
+            Some(_) => {
+                let text = text(Self::LIMIT)?;
+                Some(text.parse().map_err(|_| nonsense(Self::LIMIT, &text))?)
+            }
+        };
+        Ok(Self { limit, ..Self::new(&group, size).rank(rank) })
     }
 
     /// Asks for a rank. Otherwise it gets one that nobody asked for.
@@ -123,10 +138,18 @@ impl Joining {
     }
 
     /// So many bytes at most the group buffers for members that do not take their messages, beside 3 MiB for each pair: a quarter of the machine's memory, if nothing else is said. Each member has the same share of that (all members are
-    /// to say the same limit). One that has its share in use is stopped when it sends more, until a receiver has taken some: no other member notices, and what goes the direct way is not stopped.
+    /// to say the same limit). One that has its share in use is stopped when it sends more, until a receiver has taken some: no other member notices, and what goes the direct way is not stopped. So are all
+    /// who would buffer more while a sixteenth or less is left of the machine's memory, or of what a control group (cgroup v2) lets this process have.
     #[must_use]
     pub fn limit(self, bytes: u64) -> Self {
         Self { limit: Some(bytes), ..self }
+    }
+
+    /// For tests: another way to see how much memory is left.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn headroom(self, headroom: fn() -> Option<Headroom>) -> Self {
+        Self { headroom, ..self }
     }
 
     /// Whether handlers run by themselves ([upcalls](Group#upcalls)), which they do if nothing else is said and the group is joined on a virtual processor that polls. Else they run when the group is polled.
@@ -147,10 +170,12 @@ impl Joining {
             return Err(JoinError::BadSize { size: self.size, rank: self.rank });
         }
         let barrier = Barrier::new(&mut handlers);
+        handlers.check_bytes()?;
         let unable = |what: &'static str| move |error| JoinError::Resource { what: what.into(), error };
         let post = Post::take().map_err(unable("a place to wait for messages"))?;
+        let account = Account::open(&self.name, self.size, self.share()).map_err(unable("memory to count in"))?;
         let (socket, listener) = names::listen(Whose::Member)?;
-        let member = Member::new(socket, post);
+        let member = Member::new(socket, post, account);
         let entered = Entered(&member);
         let door = Arc::new(AtDoor { listener, member: Arc::downgrade(&member) });
         let _ = member.door.set(door.clone());
@@ -158,10 +183,16 @@ impl Joining {
         point(Point::MemberForms);
         let roster = self.find_others(&member, &handlers)?;
         std::mem::forget(entered);
+        member.account.formed(roster.rank, roster.number(), upcall_os::clock::stamp(Instant::now()));
         member.watch_others(&roster);
         let group = Group::new(member, roster, (handlers, barrier), &self);
         group.attend_here().map_err(unable("a bell for messages"))?;
         Ok(group)
+    }
+
+    /// Bytes that each member may buffer.
+    pub(crate) fn share(&self) -> u64 {
+        flow::share(self.limit.unwrap_or_else(flow::default_limit), self.size)
     }
 
     fn find_others(&self, member: &Arc<Member>, handlers: &Handlers) -> Result<Arc<Roster>, JoinError> {
@@ -365,7 +396,14 @@ impl Forming {
                 limit.saturating_sub(start.elapsed()).min(if handlers.may_be_interrupted() { LOOK } else { Duration::MAX });
             let waited = self.changed.wait_timeout_while(state, slice, some_lack).unwrap_or_else(PoisonError::into_inner);
             state = waited.0;
-            if !waited.1.timed_out() || start.elapsed() >= limit || handlers.is_interrupted() {
+            if !waited.1.timed_out() || start.elapsed() >= limit {
+                break;
+            }
+            // Who is asked may take long over it, and the clerk waits for the lock.
+            drop(state);
+            let is_interrupted = handlers.is_interrupted();
+            state = self.locked();
+            if is_interrupted {
                 break;
             }
         }
@@ -517,14 +555,18 @@ mod tests {
 
     #[test]
     fn the_environment_tells_of_a_job() {
-        let of = |group: Option<&str>, size: Option<&str>, rank: Option<&str>| {
+        let of_limit = |group: Option<&str>, size: Option<&str>, rank: Option<&str>, limit: Option<&str>| {
             let find = |name: &str| match name {
                 GROUP => group.map(Into::into),
                 SIZE => size.map(Into::into),
-                _ => rank.map(Into::into),
+                RANK => rank.map(Into::into),
+                _ => limit.map(Into::into),
             };
             Joining::from_variables(find).map_err(|error| error.to_string())
         };
+        let of = |group, size, rank| of_limit(group, size, rank, None);
+        let limited = |limit| of_limit(Some("g"), Some("4"), Some("3"), Some(limit));
+        assert_eq!((limited("5000").unwrap().limit, limited("5000").unwrap().share()), (Some(5000), 1250));
         let joining = of(Some("sieve.1"), Some("4"), Some("3")).unwrap();
         assert_eq!((joining.name.as_str(), joining.size, joining.rank), ("sieve.1", 4, Some(3)));
         for (found, said) in [
@@ -534,6 +576,7 @@ mod tests {
             (of(Some("g"), Some("4"), Some("4")), "UPCALL_RANK=4 makes no sense"),
             (of(Some("g"), Some("0"), Some("0")), "UPCALL_SIZE=0 makes no sense"),
             (of(Some("g"), Some("four"), Some("0")), "UPCALL_SIZE=four makes no sense"),
+            (limited("5M"), "UPCALL_LIMIT=5M makes no sense"),
         ] {
             let error = found.unwrap_err();
             assert!(error.contains(said) && error.contains("upcall job run --group N"), "{error}");

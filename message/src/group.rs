@@ -3,7 +3,7 @@
 use crate::Rank;
 use crate::barrier::Barrier;
 use crate::error::{NothingThere, RunError};
-use crate::flow;
+use crate::flow::Supply;
 use crate::forming::Joining;
 use crate::inbound::{Inbound, Next};
 use crate::interrupts::Interrupts;
@@ -66,10 +66,13 @@ pub(crate) struct Inner {
     lost: RefCell<Vec<Event>>,
     barrier: Barrier,
     pub(crate) taken: Cell<u64>,
+    /// By those of whom nothing is taken any more.
+    diversions: Cell<u64>,
     pub(crate) upcalls: Upcalls,
     pub(crate) interrupts: Interrupts,
     /// So many bytes it may buffer.
     pub(crate) share: u64,
+    pub(crate) supply: Supply,
     /// It may have memory of segments that it could give back.
     pub(crate) spare: Cell<bool>,
 }
@@ -140,7 +143,6 @@ impl Group {
         (handlers, barrier): (Handlers, Barrier),
         joining: &Joining,
     ) -> Self {
-        let share = flow::share(joining.limit.unwrap_or_else(flow::default_limit), roster.members.len());
         let links = roster.members.iter().map(|_| RefCell::new(Outward::Unopened)).collect();
         Self(Rc::new(Inner {
             member,
@@ -155,9 +157,11 @@ impl Group {
             lost: RefCell::default(),
             barrier,
             taken: Cell::new(0),
+            diversions: Cell::new(0),
             upcalls: Upcalls::new(joining.upcalls),
             interrupts: Interrupts::default(),
-            share,
+            share: joining.share(),
+            supply: Supply::new(joining.headroom),
             spare: Cell::new(false),
         }))
     }
@@ -352,10 +356,21 @@ impl Group {
         if inbound.forgotten.replace(true) {
             return;
         }
+        self.0.diversions.set(self.0.diversions.get() + inbound.diversions());
+        if let Event::Violation { .. } = event {
+            self.0.member.account.refuses();
+        }
         self.0.member.post.remove(&inbound.bell);
         let rest = self.inbound().iter().filter(|other| !Rc::ptr_eq(other, inbound)).cloned().collect();
         *self.0.inbound.borrow_mut() = rest;
         self.happened(event);
+    }
+
+    /// How often messages for this member went over to a buffer, as far as it has come to them: a sender found no room for longer than the [atomicity timeout](Joining::timeout), in one of this member's [sections](Group::atomic) or because it
+    /// did not poll (UDM's atomicity-timeout). Nothing is lost by that; who sees it grow keeps messages waiting.
+    pub fn diversions(&self) -> u64 {
+        let _busy = self.busy();
+        self.0.diversions.get() + self.inbound().iter().map(|inbound| inbound.diversions()).sum::<u64>()
     }
 
     /// Waits until a message or an event is there, at most as long as `limit`; then [`poll`](Self::poll) or [`receive`](Self::receive). Spins first, as the group's pacing says, then blocks the kernel thread. Whether something is there.

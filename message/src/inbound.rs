@@ -29,11 +29,14 @@ pub(crate) struct Inbound {
     pub(crate) ended: Cell<bool>,
     /// Nothing more is taken.
     pub(crate) forgotten: Cell<bool>,
+    /// Its next message is nothing that an interrupt takes, though of a kind that is.
+    pub(crate) refused: Cell<bool>,
 }
 
 impl Inbound {
     pub(crate) fn new(from: Rank, queue: Mailbag, bell: Bell) -> Self {
-        Self { from, queue: RefCell::new(Incoming::new(queue)), bell, ended: Cell::new(false), forgotten: Cell::new(false) }
+        let [ended, forgotten, refused] = [const { Cell::new(false) }; 3];
+        Self { from, queue: RefCell::new(Incoming::new(queue)), bell, ended, forgotten, refused }
     }
 
     pub(crate) fn from(&self) -> Rank {
@@ -86,6 +89,11 @@ impl Inbound {
             return None;
         }
         self.queue.try_borrow_mut().ok()
+    }
+
+    /// How often its sender has diverted; 0 while its next message is being looked at.
+    pub(crate) fn diversions(&self) -> u64 {
+        self.queue.try_borrow().map_or(0, |queue| queue.diversions())
     }
 
     /// Tells the sender how far it is.

@@ -7,42 +7,61 @@
 //! for the next `poll`.
 //!
 //! # Why the thread and the handler of its signal do not touch the same things
-//! Each operation of the group counts itself as busy, and so does a section. The handler looks at that count first: if it is not 0 it notes that it came, and who makes the count 0 does what it would have done. All of this is on one kernel thread,
+//! Each operation of the group counts itself as busy, and so does a section. The handler looks at that count first: if it is not 0 it notes that it came, and who makes the count 0 does what it would have done; for a section a second note says that there is something to do at its end. All of this is on one kernel thread,
 //! so what must be kept in order is the compiler only.
 //!
 //! # Why no wake is lost
 //! The announcement is that of the sleep protocol, with the fence for all senders, and is followed by a look; the argument is there ([`sleep`](upcall_transfer::sleep)), where "wakes" means here: rings a bell in the set that the clerk watches. The clerk hears each ring of the
 //! set (the edge, not the level), also beside the thread itself, which may sleep there within an operation. Its signal comes after that ring; and the handler either takes what is there, announces anew, and looks again, or leaves a note to who does so.
 
+use crate::announced::Notify;
 use crate::error::{InterruptError, SendError};
+use crate::foreign::{Checked, ForeignKind};
 use crate::inbound::Inbound;
 use crate::kinds::Kind;
 use crate::member::{Member, News};
 use crate::payload::Payload;
 use crate::{Group, Message, Rank};
+use std::cell::RefCell;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst, compiler_fence};
 use upcall_os::interrupt::{self, Interruptible, Promise};
-use upcall_os::poll::Report;
 use upcall_transfer::clerk::{Clerk, Watched};
-use upcall_transfer::post::Post;
 
 /// What a group has for interrupts.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Interrupts {
     on: AtomicBool,
     /// Operations under way, counted while interrupts are on.
     busy: AtomicU32,
     /// An interrupt came meanwhile.
-    came: AtomicBool,
+    pub(crate) came: AtomicBool,
+    /// In place of interrupts: who is told. Changes only while they are off.
+    pub(crate) notify: RefCell<Option<Notify>>,
 }
 
 impl Interrupts {
     #[inline]
     pub(crate) fn are_on(&self) -> bool {
         self.on.load(Relaxed)
+    }
+
+    /// Whether an operation is under way.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy.load(Relaxed) != 0
+    }
+
+    /// They are on from now on, and an operation is under way.
+    pub(crate) fn begin(&self) {
+        self.busy.store(1, Relaxed);
+        self.on.store(true, Relaxed);
+    }
+
+    /// The end of the operation under way does what an interrupt would have done.
+    pub(crate) fn has_come(&self) {
+        self.came.store(true, Relaxed);
     }
 }
 
@@ -92,6 +111,15 @@ impl<'a> Interrupt<'a> {
     pub fn try_send<T: Payload + ?Sized>(&self, to: Rank, kind: Kind<T>, value: &T) -> Result<(), SendError> {
         if self.0.send_at_once(to, kind, value, true) { Ok(()) } else { Err(SendError::Full) }
     }
+
+    /// The same with a payload as bytes.
+    ///
+    /// # Errors
+    /// [`SendError::Unfit`]: the payload is not what the kind carries. Else as [`try_send`](Self::try_send).
+    pub fn try_send_foreign(&self, to: Rank, kind: &ForeignKind, payload: &[u8]) -> Result<(), SendError> {
+        kind.carries().check(payload).map_err(SendError::Unfit)?;
+        self.try_send(to, Kind::at(kind.index()), &Checked(payload))
+    }
 }
 
 impl Group {
@@ -111,14 +139,7 @@ impl Group {
         if interrupts.are_on() {
             return Ok(body());
         }
-        if self.blocks_a_thread() {
-            return Err(InterruptError::SafePoints);
-        }
-        if !Post::makes_fences() {
-            return Err(InterruptError::NoFence);
-        }
-        let unable = |what: &'static str| move |error| InterruptError::Resource { what: what.into(), error };
-        let clerk = Clerk::current().map_err(unable("the clerk's thread"))?;
+        let clerk = self.can_be_rung_for()?;
         self.0.member.bring_spares();
         self.attend_if_there_is_news();
         for inbound in self.inbound().iter() {
@@ -126,14 +147,7 @@ impl Group {
         }
         let run = || self.is_signalled();
         let result = interrupt::interruptible(promise, &run, |thread| {
-            let rung = Arc::new(Rung { member: self.0.member.clone(), thread });
-            let key = clerk.watch(rung, Report::EachRing).map_err(unable("a place among what the clerk watches"))?;
-            let _on = On { group: self, clerk, key };
-            interrupts.busy.store(1, Relaxed);
-            interrupts.on.store(true, Relaxed);
-            compiler_fence(SeqCst);
-            // Announces, and takes what is there.
-            self.is_done();
+            let _on = self.be_rung_for(clerk, Arc::new(Rung { member: self.0.member.clone(), thread }))?;
             Ok(body())
         });
         result.map_err(InterruptError::Signal)?
@@ -153,11 +167,16 @@ impl Group {
 
     /// The end of an operation: does what interrupts have left to it.
     #[cold]
-    fn is_done(&self) {
-        let Interrupts { on, busy, came } = &self.0.interrupts;
+    pub(crate) fn is_done(&self) {
+        let Interrupts { on, busy, came, .. } = &self.0.interrupts;
         loop {
             let others = busy.load(Relaxed) - 1;
-            let last = others == 0 && self.0.upcalls.sections() == 0 && on.load(Relaxed);
+            let in_section = self.0.upcalls.sections() > 0;
+            let last = others == 0 && !in_section && on.load(Relaxed);
+            if in_section {
+                // Its end is the end of the last operation.
+                self.0.upcalls.defer();
+            }
             // A wait ends awake.
             if last && (came.load(Relaxed) || !self.0.member.post.is_announced()) {
                 self.serve();
@@ -174,10 +193,9 @@ impl Group {
 
     /// In the handler of the signal.
     fn is_signalled(&self) {
-        let Interrupts { on, busy, came } = &self.0.interrupts;
-        if busy.load(Relaxed) != 0 || self.0.upcalls.sections() != 0 || !on.load(Relaxed) {
-            came.store(true, Relaxed);
-            return;
+        let Interrupts { on, busy, .. } = &self.0.interrupts;
+        if busy.load(Relaxed) != 0 || self.0.upcalls.sections() > 0 || !on.load(Relaxed) {
+            return self.is_kept_off();
         }
         busy.store(1, Relaxed);
         compiler_fence(SeqCst);
@@ -186,15 +204,27 @@ impl Group {
         busy.store(0, Relaxed);
     }
 
+    /// Leaves a note that an interrupt came while it could do nothing.
+    pub(crate) fn is_kept_off(&self) {
+        self.0.interrupts.came.store(true, Relaxed);
+        if self.0.upcalls.sections() > 0 {
+            self.0.upcalls.defer();
+        }
+    }
+
     /// Takes what has handlers for interrupts, and says that there may be more of them.
     fn serve(&self) {
+        if let Some(notify) = &*self.0.interrupts.notify.borrow() {
+            return self.announce_anew(notify);
+        }
         loop {
             self.0.interrupts.came.store(false, Relaxed);
             self.for_each_inbound(|inbound| self.take_in_interrupt(inbound));
             // The kernel has been asked before whether it makes the fence.
             let _ = self.0.member.post.announce_to_be_rung_for();
             let mut more = false;
-            self.for_each_inbound(|inbound| more |= inbound.next_lightly().is_some_and(|kind| self.interrupts_with(kind)));
+            let waits = |inbound: &Inbound| inbound.next_lightly().is_some_and(|kind| self.interrupts_with(kind));
+            self.for_each_inbound(|inbound| more |= !inbound.refused.get() && waits(inbound));
             if !more {
                 return;
             }
@@ -219,10 +249,14 @@ impl Group {
     }
 
     fn take_in_interrupt(&self, inbound: &Inbound) {
+        inbound.refused.set(false);
         let Some(mut queue) = inbound.queue() else { return };
         while let Ok(Some(arrived)) = queue.peek_lightly() {
             let Some(Some(handler)) = self.0.handlers.interrupting.get(usize::from(arrived.handler())) else { break };
-            handler(&Interrupt(self), &Message::new(inbound.from(), &arrived));
+            if !handler(&Interrupt(self), &Message::new(inbound.from(), &arrived)) {
+                inbound.refused.set(true);
+                break;
+            }
             arrived.dispose();
             self.0.taken.set(self.0.taken.get() + 1);
         }
@@ -230,19 +264,20 @@ impl Group {
     }
 }
 
-/// While a group's thread can be interrupted.
-struct On<'a> {
-    group: &'a Group,
-    clerk: &'static Clerk,
-    key: u64,
+/// While a group's thread is rung for.
+pub(crate) struct On {
+    pub(crate) group: Group,
+    pub(crate) clerk: &'static Clerk,
+    pub(crate) key: u64,
 }
 
-impl Drop for On<'_> {
+impl Drop for On {
     fn drop(&mut self) {
         let inner = &self.group.0;
         inner.interrupts.on.store(false, Relaxed);
         compiler_fence(SeqCst);
         inner.interrupts.came.store(false, Relaxed);
+        *inner.interrupts.notify.borrow_mut() = None;
         inner.member.post.retract();
         self.clerk.forget(self.key);
     }

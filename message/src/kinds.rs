@@ -2,7 +2,8 @@
 //!
 //! A message names its handler by an index: the place of its kind in the list that all members have told alike when the group formed. So nobody can name what the receiver has not registered.
 
-use crate::foreign::Interruption;
+use crate::error::JoinError;
+use crate::foreign::{Interruption, OWN};
 use crate::inbound::Queue;
 use crate::payload::Payload;
 use crate::{Group, Interrupt, Message, Rank};
@@ -15,6 +16,9 @@ use upcall_shm::mailbag::Mailbag;
 
 /// The most kinds of messages in a group.
 pub(crate) const MOST_KINDS: usize = u16::MAX as usize;
+
+/// Bytes of their names and signatures, so that all go into one control message with what is said besides.
+const MOST_BYTES: usize = upcall_os::socket::LONGEST - 4096;
 
 /// A kind of message that carries a `T`. Good for the group that is joined with the [`Handlers`] which it came from.
 pub struct Kind<T: ?Sized> {
@@ -47,8 +51,8 @@ impl<T: ?Sized> fmt::Debug for Kind<T> {
 /// Takes the next message of a member's queue, which is of its kind, and runs the handler. False if it carries something else.
 pub(crate) type Handler = Box<dyn Fn(&Group, Rank, Queue<'_>) -> bool>;
 
-/// Runs the handler with a message where it lies.
-pub(crate) type Interrupting = Rc<dyn Fn(&Interrupt<'_>, &Message<'_, '_>)>;
+/// Runs the handler with a message where it lies. False if it carries something else: then a poll sees to it.
+pub(crate) type Interrupting = Rc<dyn Fn(&Interrupt<'_>, &Message<'_, '_>) -> bool>;
 
 /// The kinds of messages that a member knows, and what it does with them. All members of a group have the same kinds in the same order; handlers are each one's own.
 #[derive(Default)]
@@ -75,8 +79,14 @@ impl Handlers {
     /// Another kind of message. Without a handler, its messages wait until they are taken by [`Group::receive`].
     ///
     /// # Panics
-    /// There is one of that name already, or there are 65535.
+    /// There is one of that name already, or there are 65535; or the name begins with `upcall:`, as those of the groups' own do.
     pub fn kind<T: Payload + ?Sized>(&mut self, name: &str) -> Kind<T> {
+        assert!(!name.starts_with(OWN), "{name:?} cannot be a kind of message: names with {OWN:?} are those of the group's own");
+        self.own_kind(name)
+    }
+
+    /// One of the group's own, perhaps.
+    pub(crate) fn own_kind<T: Payload + ?Sized>(&mut self, name: &str) -> Kind<T> {
         assert!(self.kinds.iter().all(|(known, _)| known != name), "two kinds of messages with the name {name:?}");
         assert!(self.kinds.len() < MOST_KINDS, "more than {MOST_KINDS} kinds of messages");
         Kind::at(self.enter(name, T::signature()))
@@ -127,13 +137,22 @@ impl Handlers {
     /// The kind comes from elsewhere.
     pub fn on_message<T: Payload + ?Sized>(&mut self, kind: Kind<T>, handler: impl Fn(&Group, &Message<'_, '_>) + 'static) {
         self.check(kind);
-        self.handlers[usize::from(kind.index)] = Some(Box::new(move |group, from, mut queue| {
-            let Ok(Some(arrived)) = queue.peek() else { return false };
-            let taken = Taken(Some(arrived));
-            if let Some(arrived) = &taken.0 {
-                handler(group, &Message::new(from, arrived));
-            }
+        self.on_lying(kind.index, move |group, message| {
+            handler(group, message);
             true
+        });
+    }
+
+    /// Has messages of the kind in this place run `handler` where they lie. False: it carries something else.
+    fn on_lying(&mut self, place: u16, handler: impl Fn(&Group, &Message<'_, '_>) -> bool + 'static) {
+        self.handlers[usize::from(place)] = Some(Box::new(move |group, from, mut queue| {
+            let Ok(Some(arrived)) = queue.peek() else { return false };
+            let mut taken = Taken(Some(arrived));
+            let is_good = taken.0.as_ref().is_some_and(|arrived| handler(group, &Message::new(from, arrived)));
+            if !is_good {
+                taken.0 = None;
+            }
+            is_good
         }));
     }
 
@@ -148,9 +167,27 @@ impl Handlers {
         handler: impl Fn(&Interrupt<'_>, &Message<'_, '_>) + 'static,
     ) {
         self.check(kind);
+        self.on_signal(kind.index, move |interrupt, message| {
+            handler(interrupt, message);
+            true
+        });
+    }
+
+    /// The same for the kind in this place. False: it carries something else.
+    pub(crate) fn on_signal(&mut self, place: u16, handler: impl Fn(&Interrupt<'_>, &Message<'_, '_>) -> bool + 'static) {
         let run: Interrupting = Rc::new(handler);
-        self.interrupting[usize::from(kind.index)] = Some(run.clone());
-        self.on_message(kind, move |group, message| run(&Interrupt::new(group), message));
+        self.interrupting[usize::from(place)] = Some(run.clone());
+        self.on_lying(place, move |group, message| run(&Interrupt::new(group), message));
+    }
+
+    /// That members can tell each other of all kinds.
+    pub(crate) fn check_bytes(&self) -> Result<(), JoinError> {
+        // With each text its length.
+        let bytes: usize = self.kinds.iter().map(|(name, carries)| name.len() + carries.len() + 2 * 3).sum();
+        if bytes <= MOST_BYTES {
+            return Ok(());
+        }
+        Err(JoinError::TooManyKinds { kinds: self.kinds.len(), bytes, most: MOST_BYTES })
     }
 
     fn check<T: Payload + ?Sized>(&self, kind: Kind<T>) {

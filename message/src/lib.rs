@@ -32,6 +32,8 @@
 //! second network is the control connection of the two, and words that are never full.
 #![forbid(unsafe_code)]
 
+pub mod accounts;
+mod announced;
 mod barrier;
 mod door;
 mod error;
@@ -53,6 +55,7 @@ mod signature;
 mod upcalls;
 mod wire;
 
+pub use announced::Announced;
 pub use error::{InterruptError, JoinError, NothingThere, RunError, SendError};
 pub use foreign::{BadKind, ForeignKind};
 pub use forming::{Joining, MOST_MEMBERS};

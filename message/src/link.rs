@@ -14,8 +14,10 @@ use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
 use upcall_os::fault::{Point, point};
 use upcall_os::socket::{Connection, Message, Received};
+use upcall_shm::account::Pair;
 use upcall_shm::direct::Outgoing;
 use upcall_shm::mailbag::Mailbag;
+use upcall_shm::region::Shared;
 use upcall_shm::station::PeerStation;
 use upcall_transfer::clerk::Watched;
 use upcall_transfer::post::Ringer;
@@ -36,6 +38,8 @@ pub(crate) struct Link {
     clapper: &'static Clapper,
     /// `None` until the receiver has said where it sleeps.
     ringer: Option<Ringer>,
+    /// In this member's account.
+    pair: Shared<Pair>,
     far: Arc<FarEnd>,
 }
 
@@ -54,7 +58,7 @@ impl Link {
         if peer.pid != listed.pid {
             return Err(unreachable(format!("process {} is at the door of process {}", peer.pid, listed.pid)));
         }
-        let (queue, bell) = (Mailbag::create().map_err(failed)?, Bell::new().map_err(failed)?);
+        let (mut queue, bell) = (Mailbag::create().map_err(failed)?, Bell::new().map_err(failed)?);
         let open = Request::Open { version: VERSION, group: roster.group, from: roster.rank as u32, to: rank as u32 };
         let bytes = wire::pack(&open).map_err(failed)?;
         point(Point::MemberBrings);
@@ -76,11 +80,13 @@ impl Link {
             Ok(Received::Closed) | Err(_) => return Err(SendError::Ended { rank }),
         };
         member.watch(far.clone()).map_err(failed)?;
+        let pair = member.account.pair(rank);
+        queue.count_in(pair.clone());
         let (mut queue, flow) = (Outgoing::new(queue), Flow::new(timeout));
         if flow.is_always_diverted() {
             queue.stay_diverted();
         }
-        Ok(Self { queue, flow, bell, clapper, ringer, far })
+        Ok(Self { queue, flow, bell, clapper, ringer, pair, far })
     }
 
     /// The receiver has said where it sleeps.
@@ -93,6 +99,7 @@ impl Link {
     #[inline]
     pub(crate) fn launched(&self) {
         point(Point::MemberLaunched);
+        self.pair.sent(self.queue.sent());
         match &self.ringer {
             Some(ringer) => ringer.launched(self.clapper, &self.bell),
             None => self.ring(),

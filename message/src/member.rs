@@ -6,6 +6,7 @@ use crate::forming::Forming;
 use crate::inbound::Inbound;
 use crate::wire::{GroupId, Listed};
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use upcall_os::bell::Bell;
 use upcall_os::poll::Report;
 use upcall_os::process;
+use upcall_shm::account::Account;
 use upcall_shm::mailbag::Mailbag;
 use upcall_transfer::clerk::{Clerk, Watched};
 use upcall_transfer::post::{Post, Ringer};
@@ -23,6 +25,15 @@ pub(crate) struct Roster {
     pub(crate) group: GroupId,
     pub(crate) rank: Rank,
     pub(crate) members: Vec<Listed>,
+}
+
+impl Roster {
+    /// A number by which people tell groups of one name apart. It does not tell the group's identifier.
+    pub(crate) fn number(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.group.hash(&mut hasher);
+        hasher.finish()
+    }
 }
 
 /// What the clerk has learned, for the thread that polls.
@@ -43,6 +54,8 @@ pub(crate) struct Member {
     /// Of its own door.
     pub(crate) socket: PathBuf,
     pub(crate) post: Post,
+    /// What it says of itself.
+    pub(crate) account: Account,
     pub(crate) forming: Forming,
     /// Where others connect.
     pub(crate) door: OnceLock<Arc<AtDoor>>,
@@ -66,10 +79,11 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Member {
-    pub(crate) fn new(socket: PathBuf, post: Post) -> Arc<Self> {
+    pub(crate) fn new(socket: PathBuf, post: Post, account: Account) -> Arc<Self> {
         Arc::new(Self {
             socket,
             post,
+            account,
             forming: Forming::default(),
             door: OnceLock::new(),
             any_news: AtomicBool::new(false),
@@ -159,6 +173,7 @@ impl Member {
     /// Takes a queue that another member brought.
     pub(crate) fn take_in(&self, from: Rank, mut queue: Mailbag, bell: Bell) -> io::Result<()> {
         self.post.add(&bell)?;
+        queue.count_in(self.account.pair(from));
         if self.interrupts.load(Ordering::Relaxed) {
             let _ = queue.bring_spares();
         }

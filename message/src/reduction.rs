@@ -28,9 +28,11 @@ impl fmt::Debug for Reduction {
 }
 
 impl Reduction {
+    pub(crate) const KINDS: usize = 1;
+
     /// Registers its kind of messages, behind all others.
     pub(crate) fn new(handlers: &mut Handlers) -> Self {
-        let (value, heard) = (handlers.kind("upcall:value"), Heard::default());
+        let (value, heard) = (handlers.own_kind("upcall:value"), Heard::default());
         let here = heard.clone();
         handlers.on(value, move |group, from, word| {
             // From nobody but those that this member hears of; honest ones say no more before this was used.

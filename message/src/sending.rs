@@ -10,6 +10,7 @@ use std::cell::RefCell;
 use std::io;
 use std::time::{Duration, Instant};
 use upcall_os::fault::{Point, point};
+use upcall_os::headroom::Headroom;
 use upcall_shm::direct::Refused;
 use upcall_transfer::pacer::GiveWay;
 
@@ -125,11 +126,13 @@ impl Group {
                     draft.launch();
                     link.flow.fits();
                     link.launched();
+                    self.0.member.account.goes_on();
                     return Ok(());
                 }
                 Err(Refused::TooLong { most }) => return Err(SendError::TooLong { most }),
                 Err(Refused::Violation) => {
                     *outward = Outward::Closed(Why::Violation);
+                    self.0.member.account.refuses();
                     let what = Refused::Violation.to_string();
                     self.happened(Event::Violation { rank: to, what });
                 }
@@ -161,7 +164,11 @@ impl Group {
         let diverts = outsized.is_some() || link.flow.full(now, progress) == Full::Divert;
         let buffered = if diverts { self.buffered_beside(to, link) } else { 0 };
         let room = outsized.unwrap_or(0);
-        let stopped = buffered > 0 && buffered + (room as u64).max(SEGMENT) > self.0.share;
+        let low = if buffered > 0 { self.0.supply.is_low(now) } else { None };
+        let stopped = low.is_some() || buffered > 0 && buffered + (room as u64).max(SEGMENT) > self.0.share;
+        if stopped {
+            self.0.member.account.stops(to, upcall_os::clock::stamp(now), low.is_some());
+        }
         if diverts && !stopped {
             match link.queue.divert_for(room) {
                 Ok(()) => {
@@ -183,7 +190,11 @@ impl Group {
         if still >= flow::STUCK && self.available() {
             link.flow.fits();
             let share = self.0.share;
-            return Err(if stopped { SendError::Overflow { rank: to, buffered, share } } else { SendError::Full });
+            return Err(match low {
+                Some(Headroom { left, of }) => SendError::LowMemory { rank: to, left, of },
+                None if stopped => SendError::Overflow { rank: to, buffered, share },
+                None => SendError::Full,
+            });
         }
         Ok(Try::Later { long: still >= flow::LONG })
     }

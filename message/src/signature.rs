@@ -225,8 +225,23 @@ impl Carried {
     /// It is not: why.
     #[inline]
     pub fn check(&self, payload: &[u8]) -> Result<(), Unfit> {
+        self.check_of_size(self.size(), payload)
+    }
+
+    /// The same where [`size`](Self::size) is known.
+    #[inline]
+    pub(crate) fn check_of_size(&self, expected: Option<usize>, payload: &[u8]) -> Result<(), Unfit> {
+        if expected.is_some_and(|expected| expected != payload.len()) {
+            return Err(Unfit::Size { found: payload.len(), expected });
+        }
         match self {
-            Self::Words(shape) => Self::check_words(shape, payload),
+            Self::Words(shape) => {
+                let (words, _) = payload.as_chunks();
+                match shape.unfit(&mut words.iter().map(|word| u64::from_ne_bytes(*word))) {
+                    None => Ok(()),
+                    Some((found, expected)) => Err(Unfit::Word { found, expected }),
+                }
+            }
             Self::AnyWords if payload.len().is_multiple_of(8) => Ok(()),
             Self::AnyWords => Err(Unfit::Size { found: payload.len(), expected: None }),
             Self::Bytes => Ok(()),
@@ -234,18 +249,6 @@ impl Carried {
                 Ok(_) => Ok(()),
                 Err(error) => Err(Unfit::Text { valid: error.valid_up_to() }),
             },
-        }
-    }
-
-    fn check_words(shape: &Shape, payload: &[u8]) -> Result<(), Unfit> {
-        let expected = shape.count().map(|count| count * 8);
-        if expected != Some(payload.len()) {
-            return Err(Unfit::Size { found: payload.len(), expected });
-        }
-        let (words, _) = payload.as_chunks();
-        match shape.unfit(&mut words.iter().map(|word| u64::from_ne_bytes(*word))) {
-            None => Ok(()),
-            Some((found, expected)) => Err(Unfit::Word { found, expected }),
         }
     }
 }

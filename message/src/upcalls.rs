@@ -1,7 +1,8 @@
 //! Upcalls: handlers that run by themselves at safe points of the scheduler, and the sections in which none does.
 //!
 //! Source: UDM, sections 2 and 3.1 (D4 to D6 here). There an arrival interrupts the running thread, unless that has disabled interrupts. Here it is found by the virtual processor on which the member has joined, at its safe points
-//! (`upcall_transfer::arrivals`), and handlers run on a worker: one that must block is a thread by that alone, and the next one runs meanwhile. All of it happens on one kernel thread, so a section is a count and no more, and needs no fence.
+//! (`upcall_transfer::arrivals`), and handlers run on a worker: one that must block is a thread by that alone, and the next one runs meanwhile. All of it happens on one kernel thread, so a section is a count and no more, and needs no fence. Whoever finds something to run in a section leaves it, and a note that it did; the end of the section looks at that note only: what nobody has
+//! come to yet is found at the next safe point, as it would be without the section (the paper's hardware has two bits for the same).
 //!
 //! A section that keeps a message waiting for long loses the direct path (D8): its sender finds no room, waits for the atomicity timeout, and diverts ([`flow`](crate::flow)). The section goes on unharmed.
 
@@ -14,7 +15,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst, compiler_fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst, compiler_fence};
 use std::time::{Duration, Instant};
 use upcall_thread::{Found, Ticket, Waited};
 use upcall_transfer::arrivals::{Arrivals, Attended};
@@ -29,6 +30,8 @@ pub(crate) struct Upcalls {
     on: bool,
     /// Sections under way. Read in interrupts.
     sections: AtomicU32,
+    /// A section has kept handlers from running. Written in interrupts.
+    deferred: AtomicBool,
     /// User-level threads in [`Group::wait`].
     waiting: RefCell<Vec<Ticket>>,
 }
@@ -43,10 +46,20 @@ impl Upcalls {
         self.sections.load(Relaxed)
     }
 
-    /// Whether handlers run by themselves now.
+    /// Whether handlers run by themselves outside of sections.
+    fn are_on(&self) -> bool {
+        self.on && self.attended.get().is_some()
+    }
+
+    /// Whether they do now.
     #[inline]
     fn are_enabled(&self) -> bool {
-        self.on && self.sections() == 0 && self.attended.get().is_some()
+        self.sections() == 0 && self.are_on()
+    }
+
+    /// There is something to do at the end of the section.
+    pub(crate) fn defer(&self) {
+        self.deferred.store(true, Relaxed);
     }
 
     /// Has threads that wait for messages look again.
@@ -59,10 +72,10 @@ impl Upcalls {
     }
 }
 
-/// A section in which no handler runs by itself (UDM's `beginatom`, and at its end `endatom`): what arrives waits, and can be polled for. Sections may be nested. At the end of the outermost one handlers of what has come meanwhile run, on other
-/// threads of the same virtual processor, before the caller goes on.
+/// A section in which no handler runs by itself (UDM's `beginatom`, and at its end `endatom`): what arrives waits, and can be polled for. Sections may be nested. At the end of the outermost one the handlers run that were kept from
+/// it, on other threads of the same virtual processor, before the caller goes on. A section is no safe point itself: what has come in one without any waits for the next.
 ///
-/// Takes about a nanosecond, and a load for each member that has sent something.
+/// Takes about a nanosecond.
 #[must_use = "the section ends when this is dropped"]
 #[derive(Debug)]
 pub struct Atomic<'a> {
@@ -79,11 +92,10 @@ impl Drop for Atomic<'_> {
         // What the section has written is written before.
         compiler_fence(SeqCst);
         upcalls.sections.store(left, Relaxed);
-        if left == 0 && upcalls.are_enabled() && self.group.available() {
-            self.group.safe_point();
+        compiler_fence(SeqCst);
+        if left == 0 && upcalls.deferred.load(Relaxed) {
+            self.group.make_good();
         }
-        // What has interrupted it is made good.
-        drop(self.group.busy());
     }
 }
 
@@ -95,6 +107,17 @@ impl Group {
         upcalls.sections.store(upcalls.sections() + 1, Relaxed);
         compiler_fence(SeqCst);
         Atomic { group: self, here: PhantomData }
+    }
+
+    /// Does what sections have kept from being done.
+    #[cold]
+    fn make_good(&self) {
+        self.0.upcalls.deferred.store(false, Relaxed);
+        if self.available() {
+            self.safe_point();
+        }
+        // Of interrupts.
+        drop(self.busy());
     }
 
     /// The section that was begun last, if it was not kept.
@@ -144,7 +167,15 @@ impl Group {
 
     /// Whether a message is the next of its sender's which an upcall would take.
     fn is_due(&self) -> bool {
-        self.0.upcalls.are_enabled() && self.available() && self.any_next(|next| self.is_claimed(next))
+        let upcalls = &self.0.upcalls;
+        if !upcalls.are_on() || !self.available() {
+            return false;
+        }
+        if upcalls.sections() > 0 {
+            upcalls.defer();
+            return false;
+        }
+        self.any_next(|next| self.is_claimed(next))
     }
 
     /// Whether one is that no upcall takes now.
@@ -153,7 +184,7 @@ impl Group {
     }
 
     /// Whether upcalls take this: a message with a handler, or one that is none, for which its sender is forgotten.
-    fn is_claimed(&self, next: Next) -> bool {
+    pub(crate) fn is_claimed(&self, next: Next) -> bool {
         match next {
             Next::Message(kind) => self.is_handled(kind),
             Next::Unreadable => true,

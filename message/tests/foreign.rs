@@ -146,6 +146,22 @@ fn what_is_not_what_its_kind_carries_is_a_violation() {
 }
 
 #[test]
+fn more_kinds_than_members_can_tell_each_other_are_refused() {
+    let with = |joining: Joining, count: usize| {
+        let mut handlers = Handlers::new();
+        for number in 0..count {
+            handlers.foreign(&format!("{number:0100}"), carried("u64")).unwrap();
+        }
+        joining.join(handlers)
+    };
+    // As many as they can.
+    both(|joining| with(joining, 1460).unwrap().barrier().unwrap(), |joining| with(joining, 1460).unwrap().barrier().unwrap());
+    let error = with(Joining::new(&name(), 2), 1470).unwrap_err();
+    assert!(matches!(error, JoinError::TooManyKinds { kinds: 1473, .. }), "{error:?}");
+    assert!(error.to_string().contains("shorter names"));
+}
+
+#[test]
 fn waits_can_be_interrupted() {
     let over = Barrier::new(2);
     both(
@@ -168,9 +184,14 @@ fn waits_can_be_interrupted() {
             // Without a timeout, who finds no room waits for it.
             let group = joining.timeout(None).join(handlers).unwrap();
             assert!(!group.wait(Some(Duration::from_millis(5))) && asked.get() > 0);
+            // Who asks meanwhile waits on.
+            let (start, long) = (Instant::now(), Duration::from_millis(600));
+            assert_eq!(group.wait_foreign(Some(long)), Ok(false));
+            assert!(start.elapsed() >= long);
             stop.store(true, Ordering::Relaxed);
             let start = Instant::now();
             assert!(group.wait(None));
+            assert_eq!(group.wait_foreign(None), Err(RunError::Interrupted));
             assert_eq!(group.run_until(|| false), Err(RunError::Interrupted));
             assert_eq!(group.barrier(), Err(RunError::Interrupted));
             let full = std::iter::repeat_with(|| group.send_foreign(0, &data, &[0; 8000])).find_map(Result::err);

@@ -183,6 +183,42 @@ fn what_was_diverted_comes_when_a_section_ends() {
     });
 }
 
+/// A wait in a section ends awake: nobody would ring for the thread any more.
+#[test]
+fn a_wait_in_a_section_leaves_the_thread_interruptible() {
+    const ROUNDS: u64 = 50;
+    together(2, |joining| {
+        let mut handlers = Handlers::new();
+        let (number, ready) = (handlers.kind::<u64>("number"), handlers.kind::<()>("ready"));
+        let (counted, told) = (Counted::default(), Arc::new(AtomicU64::new(0)));
+        counted.handler(&mut handlers, number);
+        let seen = told.clone();
+        handlers.on(ready, move |_, _, ()| _ = seen.fetch_add(1, SeqCst));
+        let group = joining.pacing(Pacing::Sleep).join(handlers).unwrap();
+        group.barrier().unwrap();
+        if group.rank() == 0 {
+            let body = || {
+                for round in 0..ROUNDS {
+                    let section = group.atomic();
+                    group.wait(Some(Duration::from_micros(100)));
+                    // The other one sends only after this, and after it nothing is done here by which the group could notice.
+                    group.send(1, ready, &()).unwrap();
+                    drop(section);
+                    computes_until(|| counted.count() == round + 1);
+                }
+            };
+            group.interruptible(promise(), body).unwrap();
+        } else {
+            for round in 0..ROUNDS {
+                group.run_until(|| told.load(SeqCst) > round).unwrap();
+                thread::sleep(Duration::from_micros(200));
+                group.send(0, number, &round).unwrap();
+            }
+        }
+        group.barrier().unwrap();
+    });
+}
+
 /// Who has not sent before is heard while the thread computes; what no handler for interrupts takes stays there, with what follows it, and others go on.
 #[test]
 fn others_interrupt_while_one_has_to_be_polled_for() {

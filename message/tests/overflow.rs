@@ -1,11 +1,13 @@
-//! What a group may buffer has a limit: who floods is stopped there, and goes on by itself; nobody else notices, and nobody waits for ever.
+//! What a group may buffer has a limit, and so has the machine: who floods is stopped there, and goes on by itself; nobody else notices, and nobody waits for ever.
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use upcall_message::accounts;
 use upcall_message::{Group, Handlers, Joining, Kind, SendError};
+use upcall_os::headroom::Headroom;
 
 const MIB: u64 = 1 << 20;
 const BLOCK: [u64; 1024] = [7; 1024];
@@ -128,6 +130,34 @@ fn two_that_flood_each_other_are_told_and_can_go_on() {
 }
 
 #[test]
+fn who_always_diverts_goes_on_with_any_share_once_all_is_taken() {
+    const ALL: u64 = 300; // More than two segments.
+    together(2, |joining| {
+        let seen = Rc::new(Cell::new(0));
+        let mut handlers = Handlers::new();
+        let kind = numbered(&mut handlers, &seen);
+        let group = joining.limit(2 * MIB).timeout(Some(Duration::ZERO)).join(handlers).unwrap();
+        if group.rank() == 0 {
+            let begun = Instant::now();
+            for number in 0..ALL {
+                // Without the wait, so that this fails and does not wait for ever.
+                while let Err(error) = group.try_send(1, kind, &block(number)) {
+                    assert!(matches!(error, SendError::Full), "{error}");
+                    assert!(
+                        begun.elapsed() < Duration::from_secs(20),
+                        "stopped at {number} with {} bytes buffered",
+                        group.buffered(1)
+                    );
+                    thread::sleep(Duration::from_micros(100));
+                }
+            }
+        } else {
+            take(&group, &seen, ALL);
+        }
+    });
+}
+
+#[test]
 fn who_does_not_wait_is_refused_at_the_limit() {
     let stop = AtomicBool::new(false);
     together(2, |joining| {
@@ -162,5 +192,49 @@ fn who_does_not_wait_is_refused_at_the_limit() {
             group.barrier().unwrap();
             assert!(seen.get() > 250, "{}", seen.get());
         }
+    });
+}
+
+#[test]
+fn with_little_memory_left_nobody_buffers_more_and_all_go_on_when_there_is_more() {
+    const ALL: u64 = 1000; // 8 MiB
+    static LEFT: AtomicU64 = AtomicU64::new(1000);
+    let sent = AtomicU64::new(0);
+    together(2, |joining| {
+        let seen = Rc::new(Cell::new(0));
+        let mut handlers = Handlers::new();
+        let kind = numbered(&mut handlers, &seen);
+        let headroom = || Some(Headroom { left: LEFT.load(Ordering::Relaxed), of: 1000 });
+        let group = joining.headroom(headroom).join(handlers).unwrap();
+        let stands_still = || {
+            let (mut before, begun) = (u64::MAX, Instant::now());
+            while sent.load(Ordering::Relaxed) != before {
+                assert!(begun.elapsed() < Duration::from_secs(20));
+                before = sent.load(Ordering::Relaxed);
+                thread::sleep(Duration::from_millis(200));
+            }
+            before
+        };
+        if group.rank() == 0 {
+            for number in 0..ALL {
+                if number == ALL / 2 {
+                    LEFT.store(50, Ordering::Relaxed);
+                }
+                group.send(1, kind, &block(number)).unwrap();
+                sent.store(number + 1, Ordering::Relaxed);
+            }
+        } else {
+            // One segment more, or two, until it looks.
+            let at = stands_still();
+            assert!((ALL / 2 - 1..ALL - 100).contains(&at), "{at}");
+            let own = accounts::of(std::process::id()).unwrap();
+            let low =
+                |read: &accounts::AccountReading| read.stopped.is_some_and(|stopped| stopped.memory_is_low && stopped.rank == 1);
+            assert!(own.iter().any(|account| low(&account.read())), "{own:?}");
+            LEFT.store(500, Ordering::Relaxed);
+            assert_eq!(stands_still(), ALL);
+            take(&group, &seen, ALL);
+        }
+        group.barrier().unwrap();
     });
 }

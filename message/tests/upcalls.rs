@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use upcall_message::{Group, Handlers, Joining, Pacing};
@@ -127,6 +127,38 @@ fn in_a_section_no_handler_runs_and_at_its_end_all_do() {
         } else {
             group.barrier().unwrap();
             (0..100).for_each(|value| group.send(0, number, &value).unwrap());
+        }
+        group.barrier().unwrap();
+    });
+}
+
+#[test]
+fn a_section_that_keeps_messages_waiting_goes_on_and_is_told() {
+    const ALL: u64 = 20_000;
+    let all_sent = AtomicBool::new(false);
+    together(2, Pacing::Adaptive, |joining| {
+        let mut handlers = Handlers::new();
+        let (number, got) = (handlers.kind::<u64>("number"), Rc::new(Cell::new(0_u64)));
+        let seen = got.clone();
+        handlers.on(number, move |_, _, value| {
+            assert_eq!(value, seen.get());
+            seen.set(value + 1);
+        });
+        let group = joining.timeout(Some(Duration::from_micros(50))).join(handlers).unwrap();
+        if group.rank() == 0 {
+            let section = group.atomic();
+            group.barrier().unwrap();
+            // The other one sends all, though nobody takes more than came with the barrier.
+            sleeps_until(|| all_sent.load(Ordering::Relaxed));
+            assert!(got.get() < ALL / 10 && group.diversions() == 0, "{}", got.get());
+            drop(section);
+            sleeps_until(|| got.get() == ALL);
+            assert_eq!(group.diversions(), 1);
+        } else {
+            group.barrier().unwrap();
+            (0..ALL).for_each(|value| group.send(0, number, &value).unwrap());
+            assert!(group.diverted() > 0 && group.diversions() == 0);
+            all_sent.store(true, Ordering::Relaxed);
         }
         group.barrier().unwrap();
     });

@@ -1,0 +1,121 @@
+//! Upcalls at safe points that are not ours: an interpreter's, or those of somebody's event loop.
+//!
+//! Source: UDM, section 3.1 (D5 here). A thread that computes is announced as one who sleeps, so senders ring, and the clerk hears that, as for interrupts ([`interrupts`](crate::interrupts)). In place of a signal the clerk calls a function of the
+//! program's, which has the thread come by soon, at a safe point of its own ([`Group::heed`]): there handlers may do anything.
+//!
+//! # Why no wake is lost
+//! As for interrupts: each announcement is followed by a look, and what that finds is told like a ring. `heed` and the end of each operation of the group announce anew.
+
+use crate::Group;
+use crate::error::InterruptError;
+use crate::interrupts::On;
+use crate::member::Member;
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst, compiler_fence};
+use upcall_os::poll::Report;
+use upcall_transfer::clerk::{Clerk, Watched};
+use upcall_transfer::post::Post;
+
+/// Has a thread come by soon.
+pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
+
+/// As long as this lives, the arrival of messages with handlers is told of: see [`Group::announce`].
+#[must_use = "nothing is told of any more when this is dropped"]
+pub struct Announced(#[expect(dead_code, reason = "held for its end")] On);
+
+impl fmt::Debug for Announced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Announced")
+    }
+}
+
+impl Group {
+    /// Has `notify` called when messages with handlers may be there, until what this gives is dropped: for a thread that computes in a language with safe points of its own. It is called by the clerk's thread, or by this one within operations of the
+    /// group, and is to have this thread call [`heed`](Self::heed) soon; it must not block, nor use the group. It may be called though nothing is there.
+    ///
+    /// # Errors
+    /// See [`InterruptError`]. [`InterruptError::Resource`] also if the thread is announced already, or interruptible.
+    pub fn announce(&self, notify: Arc<dyn Fn() + Send + Sync>) -> Result<Announced, InterruptError> {
+        if self.0.interrupts.are_on() {
+            let error = std::io::ErrorKind::ResourceBusy.into();
+            return Err(InterruptError::Resource { what: "the thread is announced or interruptible already".into(), error });
+        }
+        let clerk = self.can_be_rung_for()?;
+        let rung = Arc::new(Rung { member: self.0.member.clone(), notify: notify.clone() });
+        *self.0.interrupts.notify.borrow_mut() = Some(notify);
+        let on = self.be_rung_for(clerk, rung).inspect_err(|_| *self.0.interrupts.notify.borrow_mut() = None);
+        Ok(Announced(on?))
+    }
+
+    /// Runs the handlers of what has come, at a safe point of the thread: as [`poll`](Self::poll), but not within operations of the group, handlers and [atomic sections](Self::atomic), after which it is told again. Returns how many ran.
+    ///
+    /// # Panics
+    /// Those of handlers.
+    pub fn heed(&self) -> usize {
+        let interrupts = &self.0.interrupts;
+        if !interrupts.are_on() || interrupts.is_busy() || self.0.upcalls.sections() > 0 {
+            self.is_kept_off();
+            return 0;
+        }
+        let _busy = self.busy();
+        // So that the end of this announces the thread anew.
+        interrupts.has_come();
+        self.poll()
+    }
+
+    /// The clerk, if senders can ring for this thread.
+    pub(crate) fn can_be_rung_for(&self) -> Result<&'static Clerk, InterruptError> {
+        if self.blocks_a_thread() {
+            return Err(InterruptError::SafePoints);
+        }
+        if !Post::makes_fences() {
+            return Err(InterruptError::NoFence);
+        }
+        Clerk::current().map_err(|error| InterruptError::Resource { what: "the clerk's thread".into(), error })
+    }
+
+    /// From now on senders ring for this thread, and the clerk hears it.
+    pub(crate) fn be_rung_for(&self, clerk: &'static Clerk, rung: Arc<dyn Watched>) -> Result<On, InterruptError> {
+        let unable = |error| InterruptError::Resource { what: "a place among what the clerk watches".into(), error };
+        let key = clerk.watch(rung, Report::EachRing).map_err(unable)?;
+        let on = On { group: self.clone(), clerk, key };
+        self.0.interrupts.begin();
+        compiler_fence(SeqCst);
+        // Announces, and takes what is there.
+        self.is_done();
+        Ok(on)
+    }
+
+    /// Announces the thread anew, and tells it if something is there already.
+    pub(crate) fn announce_anew(&self, notify: &Notify) {
+        self.0.interrupts.came.store(false, Relaxed);
+        // The kernel has been asked before whether it makes the fence.
+        let _ = self.0.member.post.announce_to_be_rung_for();
+        if self.0.member.has_news() || self.any_next(|next| self.is_claimed(next)) {
+            notify();
+        }
+    }
+}
+
+/// A post whose receiver computes, as the clerk watches it.
+struct Rung {
+    member: Arc<Member>,
+    notify: Notify,
+}
+
+impl Watched for Rung {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.member.post.rings()
+    }
+
+    fn happened(&self, _hung_up: bool) -> bool {
+        (self.notify)();
+        true
+    }
+
+    fn failed(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,145 @@
+//! Threads that compute in a language with safe points of its own: they are told that messages came, and heed them there.
+
+use std::cell::Cell;
+use std::hint::black_box;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant};
+use upcall_message::{Group, Handlers, InterruptError, Joining};
+
+/// Runs `member` as each of the members of a group of two.
+fn both(member: impl Fn(Joining) + Sync) {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("announced-{}-{}", std::process::id(), NEXT.fetch_add(1, SeqCst));
+    thread::scope(|scope| {
+        for rank in 0..2 {
+            let (name, member) = (&name, &member);
+            scope.spawn(move || member(Joining::new(name, 2).rank(rank)));
+        }
+    });
+}
+
+/// What a thread is told by, and how often it was.
+#[derive(Clone, Default)]
+struct Told(Arc<(AtomicBool, AtomicU64)>);
+
+impl Told {
+    fn notify(&self) -> Arc<dyn Fn() + Send + Sync> {
+        let told = self.clone();
+        Arc::new(move || {
+            told.0.1.fetch_add(1, SeqCst);
+            told.0.0.store(true, SeqCst);
+        })
+    }
+
+    fn count(&self) -> u64 {
+        self.0.1.load(SeqCst)
+    }
+
+    /// Computes until something is true, and looks now and then whether it was told.
+    fn computes_until(&self, group: &Group, done: impl Fn() -> bool) {
+        let ends = Instant::now() + Duration::from_secs(30);
+        while !done() {
+            assert!(Instant::now() < ends, "nothing comes");
+            black_box((0..50_u64).map(|at| at.to_string()).collect::<Vec<_>>());
+            if self.0.0.swap(false, SeqCst) {
+                group.heed();
+            }
+        }
+    }
+}
+
+#[test]
+fn who_computes_heeds_what_comes_and_answers() {
+    const ROUNDS: u64 = 3000;
+    both(|joining| {
+        let mut handlers = Handlers::new();
+        let (ball, seen) = (handlers.kind::<u64>("ball"), Rc::new(Cell::new(0)));
+        let own = seen.clone();
+        handlers.on(ball, move |group, from, hop| {
+            // What a handler of a signal could not do.
+            black_box(vec![hop; 10]);
+            own.set(hop);
+            if hop < ROUNDS {
+                group.send(from, ball, &(hop + 1)).unwrap();
+            }
+        });
+        let (group, told) = (joining.join(handlers).unwrap(), Told::default());
+        group.barrier().unwrap();
+        if group.rank() == 0 {
+            group.send(1, ball, &1).unwrap();
+        }
+        let announced = group.announce(told.notify()).unwrap();
+        assert!(matches!(group.announce(told.notify()), Err(InterruptError::Resource { .. })));
+        told.computes_until(&group, || seen.get() + 1 >= ROUNDS);
+        drop(announced);
+        group.barrier().unwrap();
+    });
+}
+
+#[test]
+fn sections_and_handlers_are_not_disturbed_and_nothing_is_forgotten_after_them() {
+    const ALL: u64 = 100_000;
+    both(|joining| {
+        let mut handlers = Handlers::new();
+        let (number, seen) = (handlers.kind::<u64>("number"), Rc::new(Cell::new(0)));
+        let (own, inside) = (seen.clone(), Cell::new(false));
+        handlers.on(number, move |group, _, value| {
+            assert!(!inside.replace(true) && value == own.get());
+            own.set(value + 1);
+            if value % 1000 == 0 {
+                // A safe point within a handler.
+                assert_eq!(group.heed(), 0);
+            }
+            inside.set(false);
+        });
+        let (group, told) = (joining.join(handlers).unwrap(), Told::default());
+        group.barrier().unwrap();
+        if group.rank() == 0 {
+            let announced = group.announce(told.notify()).unwrap();
+            while seen.get() < ALL {
+                let section = group.atomic();
+                let before = seen.get();
+                thread::sleep(Duration::from_micros(300));
+                assert_eq!((group.heed(), seen.get()), (0, before));
+                drop(section);
+                // It is told again if there is anything, also of what lies in segments.
+                told.computes_until(&group, || seen.get() > before);
+                thread::sleep(Duration::from_micros(100));
+            }
+            drop(announced);
+        } else {
+            (0..ALL).for_each(|value| group.send(0, number, &value).unwrap());
+        }
+        group.barrier().unwrap();
+    });
+}
+
+/// It would be told for ever of what it cannot take.
+#[test]
+fn what_has_no_handler_is_told_of_no_more_than_once_a_look() {
+    both(|joining| {
+        let mut handlers = Handlers::new();
+        let (plain, go) = (handlers.kind::<u64>("plain"), handlers.kind::<()>("go"));
+        let gone = Rc::new(Cell::new(false));
+        let own = gone.clone();
+        handlers.on(go, move |_, _, ()| own.set(true));
+        let (group, told) = (joining.join(handlers).unwrap(), Told::default());
+        group.barrier().unwrap();
+        if group.rank() == 0 {
+            let announced = group.announce(told.notify()).unwrap();
+            let ends = Instant::now() + Duration::from_millis(200);
+            told.computes_until(&group, || Instant::now() > ends);
+            assert!(told.count() < 50, "{}", told.count());
+            drop(announced);
+            assert_eq!(group.receive(|message| message.get(plain)), Ok(Some(7)));
+            group.run_until(|| gone.get()).unwrap();
+        } else {
+            group.send(0, plain, &7).unwrap();
+            group.send(0, go, &()).unwrap();
+        }
+        group.barrier().unwrap();
+    });
+}
