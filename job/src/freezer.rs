@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use upcall_os::cgroup;
 use upcall_os::process;
 use upcall_os::socket::has_ended;
 
@@ -20,7 +21,7 @@ pub(crate) struct Freezer(PathBuf);
 impl Freezer {
     /// Makes a cgroup of our own. Why there can be none, in words.
     pub(crate) fn new() -> Result<Self, String> {
-        let above = own().ok_or("no cgroup of version 2 is mounted that this process is in")?;
+        let above = cgroup::own().ok_or("no cgroup of version 2 is mounted that this process is in")?;
         sweep_in(&above);
         let pid = std::process::id();
         let folder = above.join(format!("{PREFIX}{pid}-{}", process::born(pid).unwrap_or(0)));
@@ -69,7 +70,7 @@ fn remove(folder: &Path) {
 
 /// Removes what killed supervisors have left where this process could make cgroups.
 pub(crate) fn sweep() {
-    if let Some(above) = own() {
+    if let Some(above) = cgroup::own() {
         sweep_in(&above);
     }
 }
@@ -85,44 +86,5 @@ fn sweep_in(above: &Path) {
         {
             remove(&entry.path());
         }
-    }
-}
-
-/// The folder of the cgroup that this process is in.
-fn own() -> Option<PathBuf> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    folder_of(path, &mounts)
-}
-
-/// Where a cgroup is found, by proc_pid_mountinfo(5).
-fn folder_of(path: &str, mounts: &str) -> Option<PathBuf> {
-    mounts.lines().find_map(|line| {
-        let (mount, kind) = line.split_once(" - ")?;
-        if !kind.starts_with("cgroup2 ") {
-            return None;
-        }
-        let mut words = mount.split(' ').skip(3);
-        let (root, point) = (words.next()?, words.next()?);
-        let below = path.strip_prefix(root.trim_end_matches('/'))?;
-        Some(Path::new(point).join(below.trim_start_matches('/')))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_own_cgroup_is_found() {
-        let mounts = "36 25 0:31 / /sys/fs/cgroup ro,nosuid - tmpfs tmpfs ro\n\
-            37 36 0:32 / /sys/fs/cgroup/unified rw,nosuid shared:4 - cgroup2 cgroup2 rw\n";
-        assert_eq!(folder_of("/", mounts), Some("/sys/fs/cgroup/unified/".into()));
-        assert_eq!(folder_of("/a/b", mounts), Some("/sys/fs/cgroup/unified/a/b".into()));
-        let part = "37 36 0:32 /box /sys/fs/cgroup rw - cgroup2 cgroup rw\n";
-        assert_eq!(folder_of("/box/a", part), Some("/sys/fs/cgroup/a".into()));
-        assert_eq!(folder_of("/elsewhere", part), None);
-        assert_eq!(folder_of("/", "36 25 0:31 / /sys ro - sysfs sysfs ro\n"), None);
     }
 }

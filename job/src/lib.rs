@@ -13,7 +13,7 @@
 //! # Ok::<(), upcall_job::JobError>(())
 //! ```
 //!
-//! What not: other machines; messages (`upcall-message`); limits on memory or processor time.
+//! What not: other machines; messages (`upcall-message`); limits on processor time, or on other memory than that of messages.
 //!
 //! Source: UDM, sections 4.2 and 4.3 (the global scheduler, of which a job is a unit; gang and loose co-scheduling). No global scheduler is there: one of the supervisors takes its part (`supervisor/part.rs`), by rules that
 //! stand in `turns.rs`.
@@ -40,6 +40,9 @@ use std::path::Path;
 use std::time::Duration;
 use upcall_message::MOST_MEMBERS;
 
+/// Times are not longer than this, so that there is a moment when they are over.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// What becomes of the others when a member dies: ends with another code than 0, or by a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDeath {
@@ -64,6 +67,7 @@ pub struct Job {
     schedule: Option<Kind>,
     slice: Duration,
     way: Option<Way>,
+    limit: Option<u64>,
 }
 
 impl Job {
@@ -82,6 +86,7 @@ impl Job {
             schedule: None,
             slice: Duration::from_millis(10),
             way: None,
+            limit: None,
         }
     }
 
@@ -109,16 +114,23 @@ impl Job {
         Self { on_death, ..self }
     }
 
-    /// How long members have to end by themselves after SIGTERM: 5 s, if nothing is said.
+    /// How long members have to end by themselves after SIGTERM: 5 s, if nothing is said; a year at most.
     #[must_use]
     pub fn grace(self, grace: Duration) -> Self {
-        Self { grace, ..self }
+        Self { grace: grace.min(LONGEST), ..self }
     }
 
     /// Whether each member is confined to one processor, rank i to the i-th of those that this process may use, and around. It is, if nothing is said.
     #[must_use]
     pub fn pin(self, pin: bool) -> Self {
         Self { pin, ..self }
+    }
+
+    /// So many bytes at most its group buffers for members that do not take their messages ([`Joining::limit`](upcall_message::Joining::limit)): a quarter of the machine's memory, if nothing is said. Members that join by
+    /// [`Joining::from_environment`](upcall_message::Joining::from_environment) keep to it.
+    #[must_use]
+    pub fn limit(self, bytes: u64) -> Self {
+        Self { limit: Some(bytes), ..self }
     }
 
     /// Puts each line that members write behind the rank of who wrote it.
@@ -139,10 +151,10 @@ impl Job {
         Self { schedule: Some(kind), ..self }
     }
 
-    /// The length of its turns: 10 ms, if nothing is said; 1 ms at the least.
+    /// The length of its turns: 10 ms, if nothing is said; 1 ms at the least, a year at most.
     #[must_use]
     pub fn slice(self, slice: Duration) -> Self {
-        Self { slice: slice.max(Duration::from_millis(1)), ..self }
+        Self { slice: slice.clamp(Duration::from_millis(1), LONGEST), ..self }
     }
 
     /// How its members are suspended. If nothing is said: by the freezer, where it can be had and the job is not co-scheduled.
@@ -228,5 +240,16 @@ impl fmt::Display for Happening {
                 f.write_str(if *ends { "; the others are ended" } else { "" })
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_come_to_an_end() {
+        let job = Job::new(1, "true").grace(Duration::MAX).slice(Duration::MAX);
+        assert!([job.grace, job.slice].iter().all(|time| std::time::Instant::now().checked_add(*time).is_some()));
     }
 }

@@ -39,6 +39,7 @@ pub(crate) struct Program {
     pub(crate) arguments: Vec<OsString>,
     pub(crate) group: String,
     pub(crate) size: usize,
+    pub(crate) limit: Option<u64>,
     pub(crate) pin: bool,
     /// Rank 0 reads from a pipe; else all have nothing to read.
     pub(crate) input: bool,
@@ -114,6 +115,11 @@ impl Members {
     fn start_one(&mut self, program: &Program, rank: usize, processor: Option<u32>) -> io::Result<()> {
         let mut command = Command::new(&program.path);
         command.args(&program.arguments).envs(Joining::environment(&program.group, program.size, rank));
+        match program.limit {
+            Some(bytes) => command.env(Joining::LIMIT, bytes.to_string()),
+            // Who starts them may be a member of another job.
+            None => command.env_remove(Joining::LIMIT),
+        };
         let output = || if program.pipes { Stdio::piped() } else { Stdio::inherit() };
         let input = if program.input && rank == 0 { Stdio::piped() } else { Stdio::null() };
         command.stdin(input).stdout(output()).stderr(output());

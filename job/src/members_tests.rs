@@ -9,6 +9,7 @@ fn members(size: usize, freezer: Option<Freezer>, script: &str) -> Members {
         arguments: vec!["-c".into(), script.into()],
         group: "none".into(),
         size,
+        limit: None,
         pin: true,
         input: false,
         pipes: false,

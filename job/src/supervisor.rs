@@ -120,6 +120,7 @@ impl<'a> Supervisor<'a> {
             // No other run has it, of this name or another.
             group: format!("run.{}.{since:x}", std::process::id()),
             size: job.size,
+            limit: job.limit,
             pin: job.pin,
             input: job.input,
             pipes: job.label,
