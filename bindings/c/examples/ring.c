@@ -60,7 +60,6 @@ int main(int count, char **arguments) {
     group = upcall_group_join(joining, handlers, &error);
     if (!group) return fail("join", &error);
 
-    if (upcall_group_barrier(group, &error) != UPCALL_OK) return fail("barrier", &error);
     if (upcall_group_rank(group) == 0)
         if (upcall_group_send(group, 1 % upcall_group_size(group), self.token, &first, sizeof first, &error) != UPCALL_OK) return fail("send", &error);
     if (upcall_group_run_until(group, stopped, &self, &error) != UPCALL_OK) return fail("run", &error);

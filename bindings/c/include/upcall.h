@@ -112,7 +112,7 @@ typedef enum upcall_status {
     UPCALL_ENDED = 84,          /* the other member has ended or left the group */
     UPCALL_VIOLATION = 85,      /* the other member does not keep to the protocol */
     UPCALL_FULL = 86,           /* there is no room yet */
-    UPCALL_OVERFLOW = 87,       /* this member has its share of the buffer in use */
+    UPCALL_OVERFLOW = 87,       /* this member has its share of the buffer in use, or memory is low */
     UPCALL_NO_QUEUE = 88,       /* no queue to the other member could be opened */
     UPCALL_UNHANDLED = 89,      /* a message waits that has no handler */
     UPCALL_UNSENT = 90,         /* another member cannot be told what it waits for */

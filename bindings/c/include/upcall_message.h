@@ -19,7 +19,9 @@
  * Threads. A group belongs to the kernel thread that has joined it: to any other one all functions say
  * UPCALL_OTHER_THREAD, and do nothing, but for upcall_group_rank, _size and _process, which may be asked by all. Who
  * joins leaves, by upcall_group_leave or by the end of the process; a thread that ends without that stays a member.
- * What is not joined yet (upcall_handlers, upcall_joining) is used by one thread at a time.
+ * What is not joined yet (upcall_handlers, upcall_joining) is used by one thread at a time. In a handler of a signal
+ * only upcall_interrupt_rank, _size and _try_send may be called, where the runtime calls it (upcall_handlers_on_interrupt);
+ * for others that are to end a wait: upcall_handlers_set_interruption.
  *
  * What messages carry. Members agree on a list of kinds of messages: all register the same names with the same
  * signatures in the same order. A signature is one of
@@ -134,12 +136,13 @@ void upcall_handlers_free(upcall_handlers *handlers);
 upcall_kind upcall_handlers_kind(upcall_handlers *handlers, const char *name, const char *carries, upcall_error *error);
 
 /* Has messages of a kind run `handler`, in functions of the group that say that they run handlers, on the thread that calls these. The message was taken before, so a
- * handler may send, poll and wait; while it waits, others run. It must not leave the group. `context` lives as long as the group. */
+ * handler may send, poll and wait; while it waits, others run. It must not leave the group. `context` lives as long as the group. UPCALL_MISUSE: there is no such kind, or no handler. */
 typedef void (*upcall_handler_fn)(void *context, upcall_group *group, const upcall_message *message);
 upcall_status upcall_handlers_on(upcall_handlers *handlers, upcall_kind kind, upcall_handler_fn handler, void *context, upcall_error *error);
 
 /* Has all waits of the group ask whether they are to end: when they have looked in vain, when a signal's handler has run, and twice a second. If so
- * upcall_group_join, upcall_group_send, _run_until, _barrier and _reduce return UPCALL_INTERRUPTED, and upcall_group_wait returns. `ask` sends nothing, and waits for nothing. */
+ * upcall_group_join, upcall_group_send, _wait, _run_until, _barrier and _reduce return UPCALL_INTERRUPTED. They may ask once more to be sure: `ask` goes on saying so until they have returned. It sends nothing, and waits for nothing. After a
+ * barrier or reduction that ended so, leave the group: its next ones do not hold. */
 void upcall_handlers_set_interruption(upcall_handlers *handlers, bool (*ask)(void *context), void *context);
 
 /* ---- Joining ----------------------------------------------------------------------------------------------------- */
@@ -167,7 +170,8 @@ void upcall_joining_set_timeout(upcall_joining *joining, uint64_t nanoseconds);
 void upcall_joining_set_limit(upcall_joining *joining, uint64_t bytes);
 
 /* Becomes a member: returns when all others are there, and blocks until then. Frees `joining` and `handlers` in any case, also if one of the two is NULL. NULL: UPCALL_INCOMPLETE, UPCALL_NOT_TAKEN_IN (the text says which kind
- * of message differs), UPCALL_MISUSE (a bad name, size or rank), UPCALL_RESOURCE. */
+ * of message differs), UPCALL_MISUSE (a bad name, size or rank, or kinds whose names and
+ * signatures are longer than 150 KB), UPCALL_RESOURCE. */
 upcall_group *upcall_group_join(upcall_joining *joining, upcall_handlers *handlers, upcall_error *error);
 
 /* Leaves, and frees the group; NULL is allowed. What was sent still arrives, and the others learn of it. UPCALL_MISUSE, and nothing is done, in a handler, or in
@@ -188,8 +192,10 @@ uint32_t upcall_group_process(const upcall_group *group, size_t rank);
 upcall_status upcall_group_send(upcall_group *group, size_t to, upcall_kind kind, const void *data, size_t size, upcall_error *error);
 /* The same, if there is room now; else UPCALL_FULL. */
 upcall_status upcall_group_try_send(upcall_group *group, size_t to, upcall_kind kind, const void *data, size_t size, upcall_error *error);
-/* Bytes of the buffer with messages that a member has not taken yet; 0 while they go the direct way. */
+/* Bytes of the buffer with messages that a member has not taken yet; 0 while they go the direct way. UPCALL_NO_SUCH_RANK. */
 upcall_status upcall_group_buffered(const upcall_group *group, size_t to, uint64_t *bytes, upcall_error *error);
+/* How many messages of this member's went through a buffer so far, of those to members that it can still send to. */
+upcall_status upcall_group_diverted(const upcall_group *group, uint64_t *count, upcall_error *error);
 
 /* ---- Taking ------------------------------------------------------------------------------------------------------ */
 
@@ -202,6 +208,8 @@ upcall_status upcall_group_poll(upcall_group *group, size_t *count, upcall_error
 upcall_status upcall_group_receive(upcall_group *group, upcall_message *message, upcall_error *error);
 /* A copy of the message that upcall_group_receive would take, which stays; upcall_message_free frees the copy. */
 upcall_status upcall_group_peek(upcall_group *group, upcall_message *message, upcall_error *error);
+/* How often messages for this member went over to a buffer: a sender found no room for longer than its timeout. Nothing is lost by that; who sees it grow keeps messages waiting. */
+upcall_status upcall_group_diversions(const upcall_group *group, uint64_t *count, upcall_error *error);
 
 /* ---- Waiting ----------------------------------------------------------------------------------------------------- */
 
@@ -256,10 +264,38 @@ upcall_status upcall_group_event(upcall_group *group, upcall_event *event, upcal
 
 /* ---- Atomic sections --------------------------------------------------------------------------------------------- */
 
-/* Begins a section in which no handler runs unless this thread polls. Sections may be nested. In C handlers run in no other way yet, so that a section costs a count and changes nothing: code that has them is ready for groups whose handlers run by themselves. */
+/* Begins a section in which no handler runs unless this thread polls; it keeps interrupts off (below). Sections may be nested. */
 upcall_status upcall_group_begin_atomic(upcall_group *group, upcall_error *error);
-/* Ends the one that was begun last. UPCALL_MISUSE: there is none. */
+/* Ends the one that was begun last; interrupts that it kept off run now. UPCALL_MISUSE: there is none. */
 upcall_status upcall_group_end_atomic(upcall_group *group, upcall_error *error);
+
+/* ---- Interrupts -------------------------------------------------------------------------------------------------- */
+
+/* For code that computes for long and does not poll: while it is interruptible, messages of some kinds interrupt it, by a
+ * signal (SIGURG), whatever it computes, and their handlers run on its thread at once. All else waits for a poll, and what the same
+ * sender has sent behind it; so does what was buffered farther than 2 MiB.
+ *
+ * Such a handler runs between any two instructions of the thread: it does what POSIX calls async-signal-safe, and nothing else. It
+ * allocates, frees, locks and prints nothing, does not leave by longjmp or an exception, and touches what the thread may be changing
+ * by atomics only. Whoever registers it says that it is so. Where the group is polled it runs as all others do. */
+
+/* What such a handler has of its group, until it returns. */
+typedef struct upcall_interrupt upcall_interrupt;
+typedef void (*upcall_interrupt_fn)(void *context, upcall_interrupt *interrupt, const upcall_message *message);
+
+/* Has messages of a kind run `handler`, in interrupts too. UPCALL_MISUSE: there is no such kind, or what it carries has no fixed size, or more than 64 bytes. */
+upcall_status upcall_handlers_on_interrupt(upcall_handlers *handlers, upcall_kind kind, upcall_interrupt_fn handler, void *context, upcall_error *error);
+
+/* Runs `body`, which can be interrupted meanwhile. Functions of the group that it uses, and atomic sections, keep interrupts off until they are done. System
+ * calls are restarted where the kernel can do so, and end with EINTR where not (signal(7)): sleeps, for example. It must not be left by longjmp or an exception.
+ * UPCALL_RESOURCE: the kernel has no membarrier(2), or the program has a handler of its own for SIGURG; then `body` has not run. */
+upcall_status upcall_group_interruptible(upcall_group *group, void (*body)(void *context), void *context, upcall_error *error);
+
+/* This member's rank, and how many members there are, in such a handler. */
+size_t upcall_interrupt_rank(const upcall_interrupt *interrupt);
+size_t upcall_interrupt_size(const upcall_interrupt *interrupt);
+/* Sends a message in such a handler, if that takes nothing but to write it: to a member that this one has sent to before, whose queue has room. UPCALL_FULL: it takes more, and nothing was sent. Else UPCALL_OK, UPCALL_UNFIT, UPCALL_NO_SUCH_RANK or UPCALL_MISUSE. */
+upcall_status upcall_interrupt_try_send(upcall_interrupt *interrupt, size_t to, upcall_kind kind, const void *data, size_t size);
 
 #ifdef __cplusplus
 }

@@ -63,7 +63,7 @@ statuses! {
     Ended = 84, c"the other member has ended or left";
     Violation = 85, c"the other member broke the protocol";
     Full = 86, c"there is no room yet";
-    Overflow = 87, c"the share of the buffer is in use";
+    Overflow = 87, c"the share of the buffer is in use, or memory is low";
     NoQueue = 88, c"no queue to the other member";
     Unhandled = 89, c"a message waits that has no handler";
     Unsent = 90, c"another member cannot be told";
@@ -194,7 +194,7 @@ impl From<ServeError> for Problem {
 impl From<JoinError> for Problem {
     fn from(error: JoinError) -> Self {
         let status = match &error {
-            JoinError::BadName { .. } | JoinError::BadSize { .. } => Status::Misuse,
+            JoinError::BadName { .. } | JoinError::BadSize { .. } | JoinError::TooManyKinds { .. } => Status::Misuse,
             JoinError::Incomplete { .. } => Status::Incomplete,
             JoinError::Refused { .. } => Status::NotTakenIn,
             JoinError::NoJob { .. } => Status::NoJob,
@@ -214,7 +214,7 @@ impl From<SendError> for Problem {
             SendError::Ended { .. } => Status::Ended,
             SendError::TooLong { .. } => Status::TooLong,
             SendError::Full => Status::Full,
-            SendError::Overflow { .. } => Status::Overflow,
+            SendError::Overflow { .. } | SendError::LowMemory { .. } => Status::Overflow,
             SendError::NoMemory { .. } => Status::NoMemory,
             SendError::Violation { .. } => Status::Violation,
             SendError::Unreachable { .. } => Status::NoQueue,

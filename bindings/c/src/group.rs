@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use upcall_message::{Carried, Event, ForeignKind, Group, Handlers, Joining, Message, Rank};
+use upcall_message::{Carried, Event, ForeignKind, Group, Handlers, Joining, Message, Rank, SendError};
 
 /// `UPCALL_NEVER`.
 const NEVER: u64 = u64::MAX;
@@ -23,7 +23,7 @@ const NEVER: u64 = u64::MAX;
 const NO_KIND: u32 = u32::MAX;
 
 /// Payloads up to this size are copied to the stack.
-const SMALL: usize = 64;
+pub(crate) const SMALL: usize = 64;
 
 /// Bytes of an event's text, with its NUL.
 const TEXT: usize = 300;
@@ -31,10 +31,10 @@ const TEXT: usize = 300;
 /// `upcall_message`.
 #[repr(C)]
 pub struct CMessage {
-    from: usize,
-    kind: u32,
-    size: usize,
-    data: *const c_void,
+    pub(crate) from: usize,
+    pub(crate) kind: u32,
+    pub(crate) size: usize,
+    pub(crate) data: *const c_void,
 }
 
 /// `upcall_event`.
@@ -57,9 +57,9 @@ type Place = Rc<Cell<*mut CGroup>>;
 /// `upcall_handlers`.
 #[derive(Default)]
 pub struct CHandlers {
-    handlers: Handlers,
-    kinds: Vec<ForeignKind>,
-    place: Place,
+    pub(crate) handlers: Handlers,
+    pub(crate) kinds: Vec<ForeignKind>,
+    pub(crate) place: Place,
 }
 
 /// `upcall_joining`.
@@ -72,9 +72,9 @@ pub struct CGroup {
     /// By rank.
     processes: Box<[u32]>,
     /// Of this thread only, as all that follows.
-    group: Group,
-    kinds: Box<[ForeignKind]>,
-    /// Functions under way that may run handlers.
+    pub(crate) group: Group,
+    pub(crate) kinds: Box<[ForeignKind]>,
+    /// Functions under way.
     within: Cell<u32>,
 }
 
@@ -110,7 +110,7 @@ fn other_thread() -> Problem {
     )
 }
 
-/// A function that may run handlers.
+/// A function of the group that is under way.
 struct Within<'g>(&'g Cell<u32>);
 
 impl<'g> Within<'g> {
@@ -125,6 +125,26 @@ impl Drop for Within<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }
+}
+
+/// Does something with a group, for a function that the thread may call; nobody frees the group meanwhile.
+///
+/// # Safety
+/// The group is null or a group, and `error` is null or the caller's.
+#[inline]
+pub(crate) unsafe fn with(
+    group: *const CGroup,
+    error: *mut Error,
+    run: impl FnOnce(&CGroup) -> Result<Status, Problem>,
+) -> Status {
+    let run = || {
+        // SAFETY: the caller's contract.
+        let group = unsafe { here(group) }?;
+        let _within = Within::enter(group);
+        run(group)
+    };
+    // SAFETY: the caller's contract.
+    unsafe { guard(error, |status| status, run) }
 }
 
 /// A C string's bytes, cut to fit, and NULs after them.
@@ -187,28 +207,28 @@ enum Copied {
 
 impl Copied {
     /// `None`: the message is not what its kind carries.
-    fn small(message: &Message<'_, '_>, carries: &Carried) -> Option<Self> {
+    fn small(message: &Message<'_, '_>, kind: &ForeignKind) -> Option<Self> {
         let (mut words, mut bytes, size) = ([0; SMALL / 8], [0; SMALL], message.size());
         message.copy_out(0, &mut bytes[..size])?;
-        carries.check(&bytes[..size]).ok()?;
+        kind.check(&bytes[..size]).ok()?;
         for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
             *word = u64::from_ne_bytes(*bytes);
         }
         Some(Self::Small(words, size))
     }
 
-    fn large(message: &Message<'_, '_>, carries: &Carried) -> Option<Block> {
+    fn large(message: &Message<'_, '_>, kind: &ForeignKind) -> Option<Block> {
         let mut block = Block::new(message.size());
         message.copy_out(0, block.bytes())?;
-        carries.check(block.bytes()).ok()?;
+        kind.check(block.bytes()).ok()?;
         Some(block)
     }
 
-    fn of(message: &Message<'_, '_>, carries: &Carried) -> Option<Self> {
-        if carries.size().is_some_and(|size| size != message.size()) {
+    fn of(message: &Message<'_, '_>, kind: &ForeignKind) -> Option<Self> {
+        if kind.size().is_some_and(|size| size != message.size()) {
             return None;
         }
-        if message.size() <= SMALL { Self::small(message, carries) } else { Self::large(message, carries).map(Self::Large) }
+        if message.size() <= SMALL { Self::small(message, kind) } else { Self::large(message, kind).map(Self::Large) }
     }
 
     fn message(&self, from: Rank, kind: u32) -> CMessage {
@@ -267,10 +287,10 @@ pub unsafe extern "C" fn upcall_handlers_on(
         let told = unsafe { handlers.as_mut() }.ok_or_else(|| Problem::misuse("the handlers are NULL"))?;
         let kind_of = told.kinds.get(kind as usize).cloned().ok_or_else(|| no_such_kind(kind))?;
         let handler = handler.ok_or_else(|| Problem::misuse("the handler is NULL"))?;
-        let (place, carries) = (told.place.clone(), kind_of.clone());
+        let (place, of) = (told.place.clone(), kind_of.clone());
         told.handlers.on_foreign(
             &kind_of,
-            move |message| Copied::of(message, carries.carries()),
+            move |message| Copied::of(message, &of),
             move |_, from, copied| {
                 let group = place.get();
                 // SAFETY: set when the group was joined, and freed by nobody before it is left, which nobody does within a handler.
@@ -287,7 +307,7 @@ pub unsafe extern "C" fn upcall_handlers_on(
 }
 
 #[cold]
-fn no_such_kind(kind: u32) -> Problem {
+pub(crate) fn no_such_kind(kind: u32) -> Problem {
     Problem::misuse(format!("there is no kind of message {kind} among these handlers"))
 }
 
@@ -428,7 +448,7 @@ pub unsafe extern "C" fn upcall_group_process(group: *const CGroup, rank: usize)
 /// Sends.
 ///
 /// # Safety
-/// The group is null or a group, `size` bytes lie at `data`, and `error` is null or the caller's.
+/// As [`with`], and `size` bytes lie at `data`.
 #[inline]
 unsafe fn send(
     group: *const CGroup,
@@ -439,9 +459,7 @@ unsafe fn send(
     waits: bool,
     error: *mut Error,
 ) -> Status {
-    let run = || {
-        // SAFETY: the caller's contract.
-        let group = unsafe { here(group) }?;
+    let run = |group: &CGroup| {
         let kind = group.kinds.get(kind as usize).ok_or_else(|| no_such_kind(kind))?;
         let payload = match data.is_null() {
             true if size > 0 => return Err(Problem::misuse(format!("the payload of {size} bytes is NULL"))),
@@ -449,14 +467,15 @@ unsafe fn send(
             // SAFETY: the caller's contract.
             false => unsafe { slice::from_raw_parts(data.cast::<u8>(), size) },
         };
-        // While it waits for room, its interruption is asked.
-        let _within = Within::enter(group);
-        let sent =
-            if waits { group.group.send_foreign(to, kind, payload) } else { group.group.try_send_foreign(to, kind, payload) };
-        Ok(sent?)
+        if waits {
+            group.group.send_foreign(to, kind, payload)?;
+        } else {
+            group.group.try_send_foreign(to, kind, payload)?;
+        }
+        Ok(Status::Ok)
     };
     // SAFETY: the caller's contract.
-    unsafe { guard_status(error, run) }
+    unsafe { with(group, error, run) }
 }
 
 #[unsafe(no_mangle)]
@@ -492,10 +511,8 @@ fn there(is: bool) -> Status {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_group_available(group: *const CGroup, error: *mut Error) -> Status {
-    // SAFETY: by the header null or a group.
-    let run = || Ok(there(unsafe { here(group) }?.group.available()));
-    // SAFETY: by the header `error` is null or the caller's.
-    unsafe { guard(error, |status| status, run) }
+    // SAFETY: by the header.
+    unsafe { with(group, error, |group| Ok(there(group.group.available()))) }
 }
 
 /// Takes the next message, or looks at it.
@@ -503,17 +520,15 @@ pub unsafe extern "C" fn upcall_group_available(group: *const CGroup, error: *mu
 /// # Safety
 /// As the header says of both.
 unsafe fn next(group: *const CGroup, message: *mut CMessage, takes: bool, error: *mut Error) -> Status {
-    let run = || {
-        // SAFETY: the caller's contract.
-        let group = unsafe { here(group) }?;
+    let run = |group: &CGroup| {
         if message.is_null() {
             return Err(Problem::misuse("there is no room for the message: it is NULL"));
         }
         let read = |message: &Message<'_, '_>| {
             // One of no kind is a violation.
             let kind = group.kinds.get(usize::from(message.kind()))?;
-            let fits = kind.carries().size().is_none_or(|size| size == message.size());
-            let block = if fits { Copied::large(message, kind.carries()) } else { None }?;
+            let fits = kind.size().is_none_or(|size| size == message.size());
+            let block = if fits { Copied::large(message, kind) } else { None }?;
             Some((message.from(), message.kind(), block))
         };
         let found = if takes { group.group.receive_foreign(read) } else { group.group.peek_foreign(read) };
@@ -525,7 +540,7 @@ unsafe fn next(group: *const CGroup, message: *mut CMessage, takes: bool, error:
         Ok(Status::Ok)
     };
     // SAFETY: the caller's contract.
-    unsafe { guard(error, |status| status, run) }
+    unsafe { with(group, error, run) }
 }
 
 #[unsafe(no_mangle)]
@@ -542,33 +557,22 @@ pub unsafe extern "C" fn upcall_group_peek(group: *mut CGroup, message: *mut CMe
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_group_poll(group: *mut CGroup, count: *mut usize, error: *mut Error) -> Status {
-    let run = || {
-        // SAFETY: by the header null or a group.
-        let group = unsafe { here(group) }?;
-        let polled = {
-            let _within = Within::enter(group);
-            group.group.poll()
-        };
+    let run = |group: &CGroup| {
+        let polled = group.group.poll();
         if !count.is_null() {
             // SAFETY: not null, and by the header the caller's.
             unsafe { count.write(polled) };
         }
-        Ok(())
+        Ok(Status::Ok)
     };
-    // SAFETY: by the header `error` is null or the caller's.
-    unsafe { guard_status(error, run) }
+    // SAFETY: by the header.
+    unsafe { with(group, error, run) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_group_wait(group: *mut CGroup, nanoseconds: u64, error: *mut Error) -> Status {
-    let run = || {
-        // SAFETY: by the header null or a group.
-        let group = unsafe { here(group) }?;
-        let _within = Within::enter(group);
-        Ok(there(group.group.wait(limit(nanoseconds))))
-    };
-    // SAFETY: by the header `error` is null or the caller's.
-    unsafe { guard(error, |status| status, run) }
+    // SAFETY: by the header.
+    unsafe { with(group, error, |group| Ok(there(group.group.wait_foreign(limit(nanoseconds))?))) }
 }
 
 #[unsafe(no_mangle)]
@@ -578,27 +582,23 @@ pub unsafe extern "C" fn upcall_group_run_until(
     context: *mut c_void,
     error: *mut Error,
 ) -> Status {
-    let run = || {
-        // SAFETY: by the header null or a group.
-        let group = unsafe { here(group) }?;
-        let _within = Within::enter(group);
+    let run = |group: &CGroup| {
         // SAFETY: by the header a function for this context.
-        Ok(group.group.run_until(|| done.is_some_and(|done| unsafe { done(context) }))?)
+        group.group.run_until(|| done.is_some_and(|done| unsafe { done(context) }))?;
+        Ok(Status::Ok)
     };
-    // SAFETY: by the header `error` is null or the caller's.
-    unsafe { guard_status(error, run) }
+    // SAFETY: by the header.
+    unsafe { with(group, error, run) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_group_barrier(group: *mut CGroup, error: *mut Error) -> Status {
-    let run = || {
-        // SAFETY: by the header null or a group.
-        let group = unsafe { here(group) }?;
-        let _within = Within::enter(group);
-        Ok(group.group.barrier()?)
+    let run = |group: &CGroup| {
+        group.group.barrier()?;
+        Ok(Status::Ok)
     };
-    // SAFETY: by the header `error` is null or the caller's.
-    unsafe { guard_status(error, run) }
+    // SAFETY: by the header.
+    unsafe { with(group, error, run) }
 }
 
 #[unsafe(no_mangle)]
@@ -609,12 +609,9 @@ pub unsafe extern "C" fn upcall_group_reduce(
     context: *mut c_void,
     error: *mut Error,
 ) -> Status {
-    let run = || {
-        // SAFETY: by the header null or a group.
-        let group = unsafe { here(group) }?;
+    let run = |group: &CGroup| {
         let value = NonNull::new(value.cast::<u64>()).ok_or_else(|| Problem::misuse("the value is NULL"))?;
         let combine = combine.ok_or_else(|| Problem::misuse("what combines is NULL"))?;
-        let _within = Within::enter(group);
         // SAFETY: by the header eight bytes of the caller's, which may lie anywhere.
         let own = unsafe { value.read_unaligned() };
         let reduced = group.group.reduce(own, |mut one, next| {
@@ -624,17 +621,15 @@ pub unsafe extern "C" fn upcall_group_reduce(
         })?;
         // SAFETY: as above.
         unsafe { value.write_unaligned(reduced) };
-        Ok(())
+        Ok(Status::Ok)
     };
-    // SAFETY: by the header `error` is null or the caller's.
-    unsafe { guard_status(error, run) }
+    // SAFETY: by the header.
+    unsafe { with(group, error, run) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_group_event(group: *mut CGroup, event: *mut CEvent, error: *mut Error) -> Status {
-    let run = || {
-        // SAFETY: by the header null or a group.
-        let group = unsafe { here(group) }?;
+    let run = |group: &CGroup| {
         if event.is_null() {
             return Err(Problem::misuse("there is no room for the event: it is NULL"));
         }
@@ -648,40 +643,69 @@ pub unsafe extern "C" fn upcall_group_event(group: *mut CGroup, event: *mut CEve
         unsafe { event.write(told) };
         Ok(Status::Ok)
     };
-    // SAFETY: by the header `error` is null or the caller's.
-    unsafe { guard(error, |status| status, run) }
+    // SAFETY: by the header.
+    unsafe { with(group, error, run) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_group_begin_atomic(group: *mut CGroup, error: *mut Error) -> Status {
-    // SAFETY: by the header null or a group.
-    let run = || unsafe { here(group) }.map(|group| group.group.begin_atomic());
-    // SAFETY: by the header `error` is null or the caller's.
-    unsafe { guard_status(error, run) }
+    let run = |group: &CGroup| {
+        group.group.begin_atomic();
+        Ok(Status::Ok)
+    };
+    // SAFETY: by the header.
+    unsafe { with(group, error, run) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_group_end_atomic(group: *mut CGroup, error: *mut Error) -> Status {
-    let run = || {
-        // SAFETY: by the header null or a group.
-        let group = unsafe { here(group) }?;
-        let _within = Within::enter(group);
-        if group.group.end_atomic() { Ok(()) } else { Err(Problem::misuse("no atomic section was begun that could be ended")) }
+    let run = |group: &CGroup| match group.group.end_atomic() {
+        true => Ok(Status::Ok),
+        false => Err(Problem::misuse("no atomic section was begun that could be ended")),
     };
-    // SAFETY: by the header `error` is null or the caller's.
-    unsafe { guard_status(error, run) }
+    // SAFETY: by the header.
+    unsafe { with(group, error, run) }
+}
+
+/// Tells a number of a group's.
+///
+/// # Safety
+/// As [`with`], and `to` is null or the caller's.
+unsafe fn tell(
+    group: *const CGroup,
+    to: *mut u64,
+    error: *mut Error,
+    number: impl FnOnce(&CGroup) -> Result<u64, Problem>,
+) -> Status {
+    let run = |group: &CGroup| {
+        let to = NonNull::new(to).ok_or_else(|| Problem::misuse("there is no room for the number: it is NULL"))?;
+        let number = number(group)?;
+        // SAFETY: the caller's contract.
+        unsafe { to.write(number) };
+        Ok(Status::Ok)
+    };
+    // SAFETY: the caller's contract.
+    unsafe { with(group, error, run) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_group_buffered(group: *const CGroup, to: usize, bytes: *mut u64, error: *mut Error) -> Status {
-    let run = || {
-        // SAFETY: by the header null or a group.
-        let group = unsafe { here(group) }?;
-        let bytes = NonNull::new(bytes).ok_or_else(|| Problem::misuse("there is no room for the number: it is NULL"))?;
-        // SAFETY: by the header the caller's.
-        unsafe { bytes.write(group.group.buffered(to)) };
-        Ok(())
+    let buffered = |group: &CGroup| match group.processes.len() {
+        size if to >= size => Err(SendError::NoSuchRank { rank: to, size }.into()),
+        _ => Ok(group.group.buffered(to)),
     };
-    // SAFETY: by the header `error` is null or the caller's.
-    unsafe { guard_status(error, run) }
+    // SAFETY: by the header.
+    unsafe { tell(group, bytes, error, buffered) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_group_diverted(group: *const CGroup, count: *mut u64, error: *mut Error) -> Status {
+    // SAFETY: by the header.
+    unsafe { tell(group, count, error, |group| Ok(group.group.diverted())) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_group_diversions(group: *const CGroup, count: *mut u64, error: *mut Error) -> Status {
+    // SAFETY: by the header.
+    unsafe { tell(group, count, error, |group| Ok(group.group.diversions())) }
 }

@@ -14,6 +14,7 @@
 //! - **A server's procedure** gets its arguments in the same way ([`server`]), except that a `list<u8>` stays where it is, as an `upcall_bytes`. Its results are written when it has returned, so what they point
 //!   to lives as long as the call: `upcall_call_alloc`.
 //! - **Messages** ([`group`], `include/upcall_message.h`): a group is an object like others, of one thread; what has arrived is copied, checked by the signature of its kind, and then given to the program.
+//! - **Interrupts** ([`interrupt`]): a C program's handlers run in the handler of a signal, by its word in the header that they are fit for that.
 //! - **Descriptors of interfaces** are static data of the generated code, turned into Rust's once for each and kept for ever ([`interface`]).
 //!
 //! Memory of results is malloc's, so that C frees it without knowing whose it is.
@@ -26,6 +27,7 @@ pub mod client;
 pub mod error;
 pub mod group;
 pub mod interface;
+pub mod interrupt;
 pub mod object;
 pub mod reader;
 pub mod server;

@@ -2,16 +2,17 @@
 #![forbid(unsafe_code)]
 
 use gcc::{here, left_out};
-use std::io::{BufRead, BufReader};
+use process::{Member, name};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 use upcall::message::Joining;
 
 mod gcc;
 #[path = "members/member.rs"]
 mod member;
+#[path = "members/process.rs"]
+mod process;
 
 /// Where the programs are: always the same place, so that nothing is left in others.
 fn folder() -> &'static Path {
@@ -26,48 +27,14 @@ fn folder() -> &'static Path {
     })
 }
 
-fn name() -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    format!("c-members-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
-}
-
-fn member(name: &str, size: usize, rank: usize, what: &str) -> Command {
-    let mut command = gcc::command(&folder().join("member"), what == "alone");
-    command.args([name, &size.to_string(), &rank.to_string(), what]);
-    command
-}
-
-/// A process that ends with this.
-struct Member(Child);
-
-impl Member {
-    fn start(command: &mut Command) -> Self {
-        Self(command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap())
-    }
-
-    fn is_ready(&mut self) {
-        let mut line = String::new();
-        BufReader::new(self.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
-    }
-
-    fn ends(mut self) {
-        let status = self.0.wait().unwrap();
-        assert!(status.success(), "a member in C ended with {status}");
-    }
-}
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn start(name: &str, size: usize, rank: usize, what: &str) -> Member {
+    Member::start(gcc::command(&folder().join("member"), what == "alone"), name, size, rank, what)
 }
 
 #[test]
 fn a_member_by_itself_does_and_refuses_what_the_header_says() {
     if !left_out() {
-        Member::start(&mut member(&name(), 1, 0, "alone")).ends();
+        start(&name(), 1, 0, "alone").ends();
     }
 }
 
@@ -78,7 +45,7 @@ fn members_in_c_and_rust_understand_each_other() {
         return;
     }
     let name = name();
-    let others = [1, 3].map(|rank| Member::start(&mut member(&name, 4, rank, "all")));
+    let others = [1, 3].map(|rank| start(&name, 4, rank, "all"));
     std::thread::scope(|scope| {
         scope.spawn(|| member::all(&name, 4, 0));
         member::all(&name, 4, 2);
@@ -92,13 +59,10 @@ fn members_that_are_killed_are_told_of() {
         return;
     }
     let name = name();
-    let [mut survivor, mut one, mut other] = [1, 2, 3].map(|rank| Member::start(&mut member(&name, 4, rank, "survive")));
+    let [mut survivor, mut one, mut other] = [1, 2, 3].map(|rank| start(&name, 4, rank, "survive"));
     member::survive(&name, 4, 0, || {
         [&mut survivor, &mut one, &mut other].into_iter().for_each(Member::is_ready);
-        for dies in [&mut one, &mut other] {
-            dies.0.kill().unwrap();
-            dies.0.wait().unwrap();
-        }
+        [&mut one, &mut other].into_iter().for_each(Member::dies);
     });
     survivor.ends();
 }
@@ -109,9 +73,7 @@ fn another_list_of_kinds_is_refused_by_name() {
         return;
     }
     let name = name();
-    let other = member(&name, 2, 1, "differs").stdout(Stdio::piped()).spawn().unwrap();
-    let said = member::differ(&name, other);
-    assert!(["\"number\"", "u64", "i64", "all members register the same kinds"].iter().all(|part| said.contains(part)), "{said}");
+    member::differ(&name, &mut start(&name, 2, 1, "differs").0);
 }
 
 /// As C11 and as C++, without a warning; four processes with the environment that a job gives them.
@@ -140,9 +102,9 @@ fn the_example_is_a_ring() {
         let run = build.output().unwrap();
         assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
         let name = name();
-        let start =
+        let start_one =
             |rank| Command::new(&program).arg("1000").envs(Joining::environment(&name, 4, rank)).stdout(Stdio::piped()).spawn();
-        let members: Vec<Child> = (0..4).map(|rank| start(rank).unwrap()).collect();
+        let members: Vec<Child> = (0..4).map(|rank| start_one(rank).unwrap()).collect();
         for (rank, member) in members.into_iter().enumerate() {
             let output = member.wait_with_output().unwrap();
             let said = String::from_utf8(output.stdout).unwrap();
@@ -159,8 +121,19 @@ fn a_member_that_lies_about_what_it_sends_is_left() {
     }
     for how in ["polls", "receives"] {
         let name = name();
-        let other = Member::start(&mut member(&name, 2, 1, how));
+        let other = start(&name, 2, 1, how);
         member::lie(&name);
         other.ends();
     }
+}
+
+#[test]
+fn a_member_that_computes_is_interrupted() {
+    if left_out() {
+        return;
+    }
+    let name = name();
+    let other = start(&name, 2, 1, "interrupts");
+    member::interrupt(&name, 300);
+    other.ends();
 }

@@ -1,20 +1,9 @@
 /* The client of the test of languages. Arguments: the names of `every` and `more`. Says what is not as it should be. */
 #include "every.h"
+#include "../check.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <time.h>
-
-static upcall_error error;
-
-#define CHECK(right)                                                                \
-    do {                                                                            \
-        if (!(right)) {                                                             \
-            fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #right, error.text); \
-            exit(1);                                                                \
-        }                                                                           \
-    } while (0)
-#define OK(call) CHECK((call) == UPCALL_OK)
 
 static bool is(upcall_string text, const char *expected) {
     return text.len == strlen(expected) && memcmp(text.data, expected, text.len) == 0;

@@ -1,18 +1,11 @@
 /* The member in C of the tests of languages: the same as member.rs. Arguments: the group's name and size, a rank, and what to do. */
+#include "../check.h"
 #include <pthread.h>
-#include <stdio.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/time.h>
+#include <time.h>
 #include <upcall_message.h>
-
-static upcall_error error;
-
-#define CHECK(right)                                                                     \
-    do {                                                                                 \
-        if (!(right)) {                                                                  \
-            fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #right, error.text); \
-            exit(1);                                                                     \
-        }                                                                                \
-    } while (0)
-#define OK(call) CHECK((call) == UPCALL_OK)
 
 enum { KINDS = 7, ROUNDS = 40, MOST = 8 };
 enum { NONE, NUMBER, SMALL, ARRAY, WORDS, TEXT, BYTES, PLAIN, GO };
@@ -220,6 +213,8 @@ static void *elsewhere(void *context) {
         upcall_group_begin_atomic(group, NULL),
         upcall_group_end_atomic(group, NULL),
         upcall_group_buffered(group, 0, &word, NULL),
+        upcall_group_diverted(group, &word, NULL),
+        upcall_group_diversions(group, &word, NULL),
         upcall_group_leave(group, NULL),
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) CHECK(all[i] == UPCALL_OTHER_THREAD);
@@ -227,13 +222,66 @@ static void *elsewhere(void *context) {
     return NULL;
 }
 
-static bool at_once(void *context) {
-    return *(bool *)context;
+static volatile sig_atomic_t stop;
+
+static bool is_stopped(void *context) {
+    (void)context;
+    return stop;
+}
+
+static void on_alarm(int signal) {
+    (void)signal;
+    stop = true;
+}
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static bool never(void *context) {
+    (void)context;
+    return false;
+}
+
+/* Waits that a signal ends, and one that nothing does. */
+static void interrupted(upcall_group *group) {
+    const struct itimerval soon = {.it_value = {.tv_usec = 50000}};
+    double start = now();
+    /* It asks meanwhile, and waits on. */
+    CHECK(upcall_group_wait(group, 700000000, &error) == UPCALL_NOTHING_THERE && now() - start >= 0.7);
+    CHECK(signal(SIGALRM, on_alarm) != SIG_ERR);
+    setitimer(ITIMER_REAL, &soon, NULL);
+    CHECK(upcall_group_wait(group, UPCALL_NEVER, &error) == UPCALL_INTERRUPTED && strstr(error.text, "interrupted"));
+    stop = false;
+    setitimer(ITIMER_REAL, &soon, NULL);
+    CHECK(upcall_group_run_until(group, never, NULL, &error) == UPCALL_INTERRUPTED);
+    CHECK(upcall_group_wait(group, 0, &error) == UPCALL_INTERRUPTED);
+    stop = false;
+}
+
+/* With no timeout at all each message goes through the buffer. */
+static void buffered(const char *name) {
+    upcall_handlers *handlers = upcall_handlers_new();
+    upcall_joining *joining = upcall_joining_new(name, 1, &error);
+    upcall_message message;
+    uint64_t diverted, diversions;
+    CHECK(upcall_handlers_kind(handlers, "null", "()", &error) == 0);
+    upcall_joining_set_timeout(joining, 0);
+    upcall_group *group = upcall_group_join(joining, handlers, &error);
+    CHECK(group);
+    OK(upcall_group_send(group, 0, 0, NULL, 0, &error));
+    OK(upcall_group_receive(group, &message, &error));
+    upcall_message_free(&message);
+    OK(upcall_group_diverted(group, &diverted, &error));
+    OK(upcall_group_diversions(group, &diversions, &error));
+    CHECK(diverted == 1 && diversions == 1);
+    OK(upcall_group_leave(group, &error));
 }
 
 static void alone(const char *name) {
     upcall_error told;
-    bool stop = false;
     upcall_handlers *handlers = upcall_handlers_new();
     CHECK(upcall_handlers_kind(handlers, "null", "()", &error) == 0);
     CHECK(upcall_handlers_kind(handlers, "small", "(i32, u8)", &error) == 1);
@@ -245,7 +293,7 @@ static void alone(const char *name) {
     CHECK(upcall_handlers_kind(NULL, "bad", "u8", &error) == UPCALL_NO_KIND);
     CHECK(upcall_handlers_on(handlers, 4, leaves, NULL, &error) == UPCALL_MISUSE && upcall_handlers_on(handlers, 0, NULL, NULL, &error) == UPCALL_MISUSE);
     OK(upcall_handlers_on(handlers, 0, leaves, &told, &error));
-    upcall_handlers_set_interruption(handlers, at_once, &stop);
+    upcall_handlers_set_interruption(handlers, is_stopped, NULL);
     upcall_group *group = upcall_group_join(upcall_joining_new(name, 1, &error), handlers, &error);
     CHECK(group);
 
@@ -289,24 +337,29 @@ static void alone(const char *name) {
     OK(upcall_group_reduce(group, &word, upcall_max_u64, NULL, &error));
     CHECK(word == 7 && upcall_group_reduce(group, NULL, upcall_max_u64, NULL, &error) == UPCALL_MISUSE);
     OK(upcall_group_buffered(group, 0, &word, &error));
-    CHECK(word == 0);
+    CHECK(word == 0 && upcall_group_buffered(group, 1, &word, &error) == UPCALL_NO_SUCH_RANK && upcall_group_diverted(group, NULL, &error) == UPCALL_MISUSE);
 
-    /* What nobody takes is told; and a wait can be ended. */
+    /* What nobody takes is told. */
     OK(upcall_group_send(group, 0, 2, "x", 1, &error));
     CHECK(upcall_group_run_until(group, NULL, NULL, &error) == UPCALL_UNHANDLED && strstr(error.text, "\"text\""));
     OK(upcall_group_available(group, &error));
     OK(upcall_group_receive(group, &message, &error));
     CHECK(same(&message, "x", 1));
     upcall_message_free(&message);
-    stop = true;
-    CHECK(upcall_group_run_until(group, NULL, NULL, &error) == UPCALL_INTERRUPTED);
+    interrupted(group);
     OK(upcall_group_leave(group, &error));
     OK(upcall_group_leave(NULL, &error));
 
+    buffered(name);
     CHECK(!upcall_group_join(upcall_joining_new(name, 0, &error), upcall_handlers_new(), &error) && error.status == UPCALL_MISUSE);
     CHECK(!upcall_group_join(NULL, upcall_handlers_new(), &error) && !upcall_group_join(upcall_joining_new(name, 1, &error), NULL, &error));
     CHECK(!upcall_joining_from_environment(&error) && error.status == UPCALL_NO_JOB && strstr(error.text, "UPCALL_GROUP"));
-    upcall_joining *late = upcall_joining_new(name, 2, &error);
+    upcall_joining *late = upcall_joining_new(name, 2, &error), *patient = upcall_joining_new(name, 2, &error);
+    handlers = upcall_handlers_new();
+    upcall_handlers_set_interruption(handlers, is_stopped, NULL);
+    upcall_joining_set_patience(patient, UPCALL_NEVER);
+    stop = true;
+    CHECK(!upcall_group_join(patient, handlers, &error) && error.status == UPCALL_INTERRUPTED);
     upcall_joining_set_patience(late, 1000000);
     CHECK(!upcall_group_join(late, upcall_handlers_new(), &error) && error.status == UPCALL_INCOMPLETE);
     upcall_handlers_free(upcall_handlers_new());
@@ -346,6 +399,59 @@ static void violated(const char *name, bool polls) {
     OK(upcall_group_leave(group, &error));
 }
 
+enum { INTERRUPTS = 300 };
+static atomic_uint_fast64_t heard, wrong;
+
+/* Answers each number with itself. */
+static void on_interrupt(void *context, upcall_interrupt *interrupt, const upcall_message *message) {
+    uint64_t number = upcall_word(message, 0);
+    bool good = context == &heard && message->from == 0 && message->kind == 0 && message->size == sizeof number && number == heard;
+    good &= upcall_interrupt_rank(interrupt) == 1 && upcall_interrupt_size(interrupt) == 2;
+    good &= upcall_interrupt_try_send(interrupt, 2, 0, &number, sizeof number) == UPCALL_NO_SUCH_RANK;
+    good &= upcall_interrupt_try_send(interrupt, 0, 0, &number, 4) == UPCALL_UNFIT;
+    good &= upcall_interrupt_try_send(interrupt, 0, 1000, &number, sizeof number) == UPCALL_MISUSE;
+    good &= upcall_interrupt_try_send(interrupt, 0, 0, &number, sizeof number) == UPCALL_OK;
+    if (!good) wrong++;
+    heard++;
+}
+
+/* Until all was heard, and a while longer; what it does could not be done in a handler. */
+static void compute(void *group) {
+    double limit = now() + 30, ends = limit;
+    CHECK(upcall_group_leave(group, &error) == UPCALL_MISUSE);
+    while (now() < ends) {
+        free(malloc(1 + (size_t)heard));
+        if (heard == INTERRUPTS && ends == limit) ends = now() + 0.05;
+    }
+    CHECK(ends < limit);
+}
+
+/* It computes, and the other member interrupts that; in the end by what is no number, which an interrupt leaves to a poll. */
+static void interrupts(const char *name) {
+    upcall_handlers *handlers = upcall_handlers_new();
+    upcall_joining *joining = upcall_joining_new(name, 2, &error);
+    upcall_event event;
+    CHECK(upcall_handlers_kind(handlers, "number", "u64", &error) == 0 && upcall_handlers_kind(handlers, "lie", "u64", &error) == 1);
+    CHECK(upcall_handlers_kind(handlers, "text", "text", &error) == 2 && upcall_handlers_kind(handlers, "long", "[u64; 9]", &error) == 3);
+    OK(upcall_handlers_on_interrupt(handlers, 0, on_interrupt, &heard, &error));
+    OK(upcall_handlers_on_interrupt(handlers, 1, on_interrupt, NULL, &error));
+    CHECK(upcall_handlers_on_interrupt(handlers, 2, on_interrupt, NULL, &error) == UPCALL_MISUSE && strstr(error.text, "carry text"));
+    CHECK(upcall_handlers_on_interrupt(handlers, 3, on_interrupt, NULL, &error) == UPCALL_MISUSE && strstr(error.text, "64 bytes"));
+    CHECK(upcall_handlers_on_interrupt(handlers, 4, on_interrupt, NULL, &error) == UPCALL_MISUSE);
+    CHECK(upcall_handlers_on_interrupt(handlers, 0, NULL, NULL, &error) == UPCALL_MISUSE);
+    upcall_joining_set_rank(joining, 1);
+    upcall_group *group = upcall_group_join(joining, handlers, &error);
+    CHECK(group);
+    CHECK(upcall_group_interruptible(group, NULL, NULL, &error) == UPCALL_MISUSE);
+    OK(upcall_group_barrier(group, &error));
+    OK(upcall_group_interruptible(group, compute, group, &error));
+    CHECK(heard == INTERRUPTS && wrong == 0);
+    OK(upcall_group_poll(group, NULL, &error));
+    OK(upcall_group_event(group, &event, &error));
+    CHECK(event.what == UPCALL_EVENT_VIOLATION && strstr(event.text, "\"lie\"") && heard == INTERRUPTS);
+    OK(upcall_group_leave(group, &error));
+}
+
 int main(int count, char **arguments) {
     if (count != 5) return 2;
     const char *name = arguments[1], *what = arguments[4];
@@ -353,6 +459,8 @@ int main(int count, char **arguments) {
     size = strtoul(arguments[2], NULL, 10);
     if (strcmp(what, "alone") == 0) {
         alone(name);
+    } else if (strcmp(what, "interrupts") == 0) {
+        interrupts(name);
     } else if (strcmp(what, "differs") == 0) {
         differs(name, rank);
     } else if (strcmp(what, "polls") == 0 || strcmp(what, "receives") == 0) {

@@ -5,8 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::io::Read;
 use std::process::Child;
 use std::rc::Rc;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use upcall::message::{Event, Group, Handlers, JoinError, Joining, Kind, Payload, Reader, Writer};
 
 /// What each sends to each in a round is numbered, and comes in this order.
@@ -159,19 +158,21 @@ pub fn survive(name: &str, size: usize, rank: usize, ready: impl FnOnce()) {
     }
 }
 
-/// Joins with another list of kinds than a process. Whoever comes first takes the other in, and refuses it: it may be either. What the one that was refused says.
-pub fn differ(name: &str, mut other: Child) -> String {
+/// Joins with another list of kinds than a process. Whoever comes first takes the other in, and refuses it by name: it may be either.
+pub fn differ(name: &str, other: &mut Child) {
+    let said = refusal(name, other);
+    assert!(["\"number\"", "u64", "i64", "all members register the same kinds"].iter().all(|part| said.contains(part)), "{said}");
+}
+
+/// What the one says that was refused.
+fn refusal(name: &str, other: &mut Child) -> String {
     let start = Instant::now();
     loop {
         let mut handlers = Handlers::new();
         handlers.kind::<()>("null");
         handlers.kind::<u64>("number");
         match Joining::new(name, 2).rank(0).within(Duration::from_millis(300)).join(handlers) {
-            Err(JoinError::Refused { reason, .. }) => {
-                other.kill().unwrap();
-                other.wait().unwrap();
-                return reason;
-            }
+            Err(JoinError::Refused { reason, .. }) => return reason,
             other => assert!(matches!(other, Err(JoinError::Incomplete { .. })), "{other:?}"),
         }
         if let Some(status) = other.try_wait().unwrap() {
@@ -213,6 +214,40 @@ pub fn lie(name: &str) {
     let number = handlers.kind::<Liar>("number");
     let group = Joining::new(name, 2).rank(0).within(Duration::from_secs(40)).join(handlers).unwrap();
     group.send(1, number, &Liar).unwrap();
+    while group.event().is_none() {
+        group.wait(Some(Duration::from_secs(20)));
+        group.poll();
+    }
+}
+
+/// Has the only other member answer so many numbers in the middle of what that computes, and sends it a lie in the end.
+pub fn interrupt(name: &str, count: u64) {
+    let mut handlers = Handlers::new();
+    let (number, lie) = (handlers.kind::<u64>("number"), handlers.kind::<Liar>("lie"));
+    handlers.kind::<str>("text");
+    handlers.kind::<[u64; 9]>("long");
+    let group = Joining::new(name, 2).rank(0).within(Duration::from_secs(40)).join(handlers).unwrap();
+    group.barrier().unwrap();
+    let mut answered = 0;
+    let mut hear = |until: u64| {
+        while answered < until {
+            match group.receive(|message| message.get(number)) {
+                Ok(answer) => {
+                    assert_eq!(answer, Some(answered));
+                    answered += 1;
+                }
+                Err(_) => assert!(group.wait(Some(Duration::from_secs(20))), "{answered} of {until} were answered"),
+            }
+        }
+    };
+    // One by one, and many at once.
+    for round in 0..count / 2 {
+        group.send(1, number, &round).unwrap();
+        hear(round + 1);
+    }
+    (count / 2..count).for_each(|round| group.send(1, number, &round).unwrap());
+    hear(count);
+    group.send(1, lie, &Liar).unwrap();
     while group.event().is_none() {
         group.wait(Some(Duration::from_secs(20)));
         group.poll();

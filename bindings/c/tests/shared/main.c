@@ -6,20 +6,9 @@
 #include "one.h"
 #include "two.h"
 #endif
+#include "../check.h"
 
-#include <stdio.h>
-
-static upcall_error error;
 static int alive;
-
-#define CHECK(right)                                                                     \
-    do {                                                                                 \
-        if (!(right)) {                                                                  \
-            fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #right, error.text); \
-            exit(1);                                                                     \
-        }                                                                                \
-    } while (0)
-#define OK(call) CHECK((call) == UPCALL_OK)
 
 static bool is(upcall_string text, const char *expected) {
     return text.len == strlen(expected) && memcmp(text.data, expected, text.len) == 0;

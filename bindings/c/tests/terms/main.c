@@ -1,23 +1,12 @@
 /* Terms of clients and of servers, each by itself. Arguments: a name to export under or to bind, and what to look at. */
 #define _GNU_SOURCE
 #include "terms.h"
+#include "../check.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
 #include <time.h>
 #include <unistd.h>
-
-static upcall_error error;
-
-#define CHECK(right)                                                                     \
-    do {                                                                                 \
-        if (!(right)) {                                                                  \
-            fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #right, error.text); \
-            exit(1);                                                                     \
-        }                                                                                \
-    } while (0)
-#define OK(call) CHECK((call) == UPCALL_OK)
 
 static uint64_t milliseconds(void) {
     struct timespec now;

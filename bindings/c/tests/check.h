@@ -1,0 +1,14 @@
+/* What programs of these tests check with: it says what is not as it should be, and what the library has said last, and ends the program. */
+#include <stdio.h>
+#include <upcall.h>
+
+static upcall_error error;
+
+#define CHECK(right)                                                                     \
+    do {                                                                                 \
+        if (!(right)) {                                                                  \
+            fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #right, error.text); \
+            exit(1);                                                                     \
+        }                                                                                \
+    } while (0)
+#define OK(call) CHECK((call) == UPCALL_OK)
