@@ -23,6 +23,7 @@ pub mod gate;
 pub mod interrupt;
 pub mod message;
 pub mod names;
+pub mod pending;
 pub mod plan;
 pub mod scalar;
 pub mod server;
@@ -199,6 +200,7 @@ fn _upcall(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(_encode, module)?)?;
     module.add_function(wrap_pyfunction!(_decode, module)?)?;
     module.add_function(wrap_pyfunction!(_procedures, module)?)?;
+    module.add_function(wrap_pyfunction!(pending::heed, module)?)?;
     module.add_function(wrap_pyfunction!(_close, module)?)?;
     Ok(())
 }

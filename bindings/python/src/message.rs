@@ -11,6 +11,7 @@
 use crate::error::{self, raise};
 use crate::gate::{self, with_lock, without_lock};
 use crate::interrupt;
+use crate::pending;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyKeyError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -18,11 +19,13 @@ use pyo3::types::{PyBool, PyBytes, PyList, PyString, PyTuple};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 use upcall::Pacing;
 use upcall::message::{
-    Carried, Event, ForeignKind, Group, Handlers, JoinError, Joining, Message, Number, Rank, RunError, SendError, Shape,
+    Announced, Carried, Event, ForeignKind, Group, Handlers, JoinError, Joining, MOST_MEMBERS, Message, Number, Rank, RunError,
+    SendError, Shape,
 };
 
 /// Who waits asks for signals when so much time has passed since it looked last: it has slept, or the machine was busy.
@@ -51,6 +54,8 @@ struct Own {
     /// Methods under way that may run handlers.
     within: Cell<u32>,
     failed: Failed,
+    /// While handlers run by themselves, and how often that was begun.
+    announced: RefCell<Option<(Announced, usize)>>,
 }
 
 impl Drop for Member {
@@ -104,13 +109,24 @@ fn number_object<'py>(py: Python<'py>, number: usize) -> PyResult<Bound<'py, PyA
     Ok(number.into_pyobject(py)?.into_any())
 }
 
+/// A number from 0 on, of the size that it has in the runtime; `otherwise` says that there is none of that size.
+fn natural<'py, N>(number: &Bound<'py, PyAny>, otherwise: impl FnOnce(Python<'py>) -> PyErr) -> PyResult<N>
+where
+    N: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
+{
+    number.extract().map_err(|error: PyErr| match error.is_instance_of::<PyOverflowError>(number.py()) {
+        true => otherwise(number.py()),
+        false => error,
+    })
+}
+
 fn seconds(seconds: f64, what: &str) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds).map_err(|_| PyValueError::new_err(format!("{what}: {seconds} is no number of seconds")))
 }
 
 fn join_error(py: Python<'_>, error: &JoinError) -> PyErr {
     let class = match error {
-        JoinError::BadName { .. } | JoinError::BadSize { .. } => "BadGroup",
+        JoinError::BadName { .. } | JoinError::BadSize { .. } | JoinError::TooManyKinds { .. } => "BadGroup",
         JoinError::Incomplete { .. } => "Incomplete",
         JoinError::Refused { .. } => "NotTakenIn",
         JoinError::NoJob { .. } => "NoJob",
@@ -133,7 +149,7 @@ fn send_error(py: Python<'_>, error: &SendError) -> PyErr {
         SendError::Ended { .. } => "ReceiverEnded",
         SendError::TooLong { .. } => "MessageTooLong",
         SendError::Full => "Full",
-        SendError::Overflow { .. } => "Overflow",
+        SendError::Overflow { .. } | SendError::LowMemory { .. } => "Overflow",
         SendError::NoMemory { .. } => "NoBuffer",
         SendError::Violation { .. } => "ReceiverViolation",
         SendError::Unreachable { .. } => "NoQueue",
@@ -182,9 +198,9 @@ fn asker() -> impl Fn() -> bool {
 }
 
 /// A payload as an object. The outer `None`: it is not what the kind carries.
-fn read(py: Python<'_>, message: &Message<'_, '_>, carries: &Carried) -> Option<PyResult<Py<PyAny>>> {
-    let size = message.size();
-    if carries.size().is_some_and(|expected| expected != size) {
+fn read(py: Python<'_>, message: &Message<'_, '_>, kind: &ForeignKind) -> Option<PyResult<Py<PyAny>>> {
+    let (carries, size) = (kind.carries(), message.size());
+    if kind.size().is_some_and(|expected| expected != size) {
         return None;
     }
     if *carries == Carried::Bytes {
@@ -193,7 +209,7 @@ fn read(py: Python<'_>, message: &Message<'_, '_>, carries: &Carried) -> Option<
     }
     let mut bytes = vec![0; size];
     message.copy_out(0, &mut bytes)?;
-    carries.check(&bytes).ok()?;
+    kind.check(&bytes).ok()?;
     let mut words = bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word));
     Some(match carries {
         Carried::Words(shape) => object(py, shape, &mut words).map(Bound::unbind),
@@ -323,7 +339,7 @@ impl Member {
             return Err(error::forked(py));
         }
         if self.thread != std::thread::current().id() {
-            let text = "the group belongs to the thread that has joined it, and this is another one";
+            let text = "the group belongs to the thread that has joined it, and this is another one: call from that one";
             return Err(raise(py, "OtherThread", text, &[]));
         }
         self.own.as_ref().ok_or_else(|| error::closed(py, "the group"))
@@ -333,6 +349,20 @@ impl Member {
         let own = self.own(py)?;
         let group = own.group.borrow().clone().ok_or_else(|| error::closed(py, "the group"))?;
         Ok((own, group))
+    }
+
+    /// A member's rank, by its word.
+    fn rank_of(&self, rank: &Bound<'_, PyAny>) -> PyResult<Rank> {
+        let size = self.processes.len();
+        let none = |py| raise(py, "NoSuchRank", &format!("there is no rank {rank} in a group of {size}"), &[]);
+        let found = natural(rank, none)?;
+        if found < size { Ok(found) } else { Err(none(rank.py())) }
+    }
+
+    /// Runs handlers of what has come, at a safe point.
+    pub fn heed(&self, py: Python<'_>) -> PyResult<()> {
+        let is_there = self.own.as_ref().is_some_and(|own| own.group.borrow().is_some());
+        if is_there && !gate::is_forked() { self.run(py, false, |_, group| group.heed()).map(drop) } else { Ok(()) }
     }
 
     /// Runs what may run handlers.
@@ -365,12 +395,12 @@ impl Member {
     fn new(
         py: Python<'_>,
         name: Option<&str>,
-        size: usize,
-        rank: Option<usize>,
+        size: &Bound<'_, PyAny>,
+        rank: Option<&Bound<'_, PyAny>>,
         patience: f64,
         pacing: u8,
         timeout: Option<f64>,
-        limit: Option<u64>,
+        limit: Option<&Bound<'_, PyAny>>,
         kinds: Vec<(String, String, Option<Py<PyAny>>)>,
     ) -> PyResult<Self> {
         if gate::is_forked() {
@@ -378,11 +408,15 @@ impl Member {
         }
         gate::watch_forks();
         let mut joining = match name {
-            Some(name) => Joining::new(name, size),
+            Some(name) => {
+                let bad = |py| raise(py, "BadGroup", &format!("a group has from 1 to {MOST_MEMBERS} members, not {size}"), &[]);
+                Joining::new(name, natural(size, bad)?)
+            }
             None => Joining::from_environment().map_err(|wrong| join_error(py, &wrong))?,
         };
         if let Some(rank) = rank {
-            joining = joining.rank(rank);
+            let bad = |py| raise(py, "BadGroup", &format!("there is no rank {rank} in a group of {size}"), &[]);
+            joining = joining.rank(natural(rank, bad)?);
         }
         let pacing = match pacing {
             1 => Pacing::Poll,
@@ -392,7 +426,8 @@ impl Member {
         joining = joining.within(seconds(patience, "patience")?).pacing(pacing).upcalls(false);
         joining = joining.timeout(timeout.map(|timeout| seconds(timeout, "timeout")).transpose()?);
         if let Some(limit) = limit {
-            joining = joining.limit(limit);
+            let bad = |_| PyValueError::new_err(format!("limit: {limit} is no number of bytes"));
+            joining = joining.limit(natural(limit, bad)?);
         }
         let (mut handlers, failed, mut known) = (Handlers::new(), Failed::default(), Vec::new());
         for (name, carries, handler) in kinds {
@@ -403,7 +438,7 @@ impl Member {
                 handlers.on_foreign(
                     &kind,
                     move |message| {
-                        with_lock(|py| read(py, message, of.carries()))
+                        with_lock(|py| read(py, message, &of))
                             .unwrap_or_else(|| Some(Err(PyKeyError::new_err("the interpreter ends"))))
                     },
                     move |_, from: Rank, value: PyResult<Py<PyAny>>| {
@@ -434,6 +469,7 @@ impl Member {
                 kinds: known.into(),
                 within: Cell::new(0),
                 failed,
+                announced: RefCell::new(None),
             }),
         })
     }
@@ -446,19 +482,23 @@ impl Member {
         self.processes.len()
     }
 
-    fn process(&self, rank: usize) -> Option<u32> {
-        self.processes.get(rank).copied()
+    fn process(&self, rank: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
+        match rank.extract::<usize>() {
+            Ok(rank) => Ok(self.processes.get(rank).copied()),
+            Err(error) if error.is_instance_of::<PyOverflowError>(rank.py()) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
-    fn send(&self, py: Python<'_>, to: usize, kind: usize, value: &Bound<'_, PyAny>, waits: bool) -> PyResult<()> {
+    fn send(&self, py: Python<'_>, to: &Bound<'_, PyAny>, kind: usize, value: &Bound<'_, PyAny>, waits: bool) -> PyResult<()> {
         let (own, group) = self.here(py)?;
+        let to = self.rank_of(to)?;
         let kind = own.kinds.get(kind).ok_or_else(|| PyValueError::new_err("a kind of another group"))?;
         let _within = Within::enter(&own.within);
         let sent = payload(kind.carries(), value, |payload| {
-            let opened = own.opened.borrow().get(to).copied();
             // With the lock, if there is room; else without.
-            let sent = match opened {
-                Some(false) if waits => Err(SendError::Full),
+            let sent = match own.opened.borrow()[to] {
+                false if waits => Err(SendError::Full),
                 _ => group.try_send_foreign(to, kind, payload),
             };
             match sent {
@@ -492,7 +532,7 @@ impl Member {
         let (own, group) = self.here(py)?;
         let look = |message: &Message<'_, '_>| {
             let kind = own.kinds.get(usize::from(message.kind()))?;
-            Some((message.from(), kind.index(), read(py, message, kind.carries())?))
+            Some((message.from(), kind.index(), read(py, message, kind)?))
         };
         let found = if takes { group.receive_foreign(look) } else { group.peek_foreign(look) };
         let (from, kind, value) = found.map_err(|none| raise(py, "NothingThere", &none.to_string(), &[]))?;
@@ -501,14 +541,7 @@ impl Member {
 
     fn wait(&self, py: Python<'_>, limit: Option<f64>) -> PyResult<bool> {
         let limit = limit.map(|limit| seconds(limit, "timeout")).transpose()?;
-        let ends = limit.and_then(|limit| Instant::now().checked_add(limit));
-        loop {
-            let left = ends.map(|ends| ends.saturating_duration_since(Instant::now()));
-            let there = self.run(py, true, |_, group| group.wait(left))?;
-            if there || left == Some(Duration::ZERO) {
-                return Ok(there);
-            }
-        }
+        self.run(py, true, |_, group| group.wait_foreign(limit))?.map_err(|wrong| run_error(py, &wrong))
     }
 
     fn run_until(&self, py: Python<'_>, done: Option<Py<PyAny>>) -> PyResult<()> {
@@ -569,6 +602,46 @@ impl Member {
         }))
     }
 
+    /// Whether it is asked on the interpreter's first thread, where handlers can run by themselves.
+    fn is_first(&self, py: Python<'_>) -> PyResult<bool> {
+        self.here(py)?;
+        Ok(gate::is_first_thread())
+    }
+
+    /// From now on handlers run by themselves, between two bytecodes; the package has a handler for the signal.
+    fn announce(slf: &Bound<'_, Self>, py: Python<'_>) -> PyResult<()> {
+        let (own, group) = slf.get().here(py)?;
+        let mut announced = own.announced.borrow_mut();
+        match &mut *announced {
+            Some((_, depth)) => *depth += 1,
+            None => {
+                let told =
+                    group.announce(Arc::new(pending::ask)).map_err(|wrong| raise(py, "NoUpcalls", &wrong.to_string(), &[]))?;
+                *announced = Some((told, 1));
+                drop(announced);
+                pending::add(slf.clone().unbind());
+            }
+        }
+        Ok(())
+    }
+
+    /// The end of the last `announce` that has none.
+    fn retract(slf: &Bound<'_, Self>, py: Python<'_>) -> PyResult<()> {
+        let own = slf.get().own(py)?;
+        let mut announced = own.announced.borrow_mut();
+        match &mut *announced {
+            Some((_, depth)) if *depth > 1 => *depth -= 1,
+            // The last one; or the group was left within.
+            _ => {
+                let told = announced.take();
+                drop(announced);
+                pending::remove(slf.as_unbound());
+                drop(told);
+            }
+        }
+        Ok(())
+    }
+
     fn begin_atomic(&self, py: Python<'_>) -> PyResult<()> {
         self.here(py)?.1.begin_atomic();
         Ok(())
@@ -579,8 +652,16 @@ impl Member {
         if ended { Ok(()) } else { Err(PyValueError::new_err("no atomic section was begun that could be ended")) }
     }
 
-    fn buffered(&self, py: Python<'_>, to: usize) -> PyResult<u64> {
-        Ok(self.here(py)?.1.buffered(to))
+    fn buffered(&self, py: Python<'_>, to: &Bound<'_, PyAny>) -> PyResult<u64> {
+        Ok(self.here(py)?.1.buffered(self.rank_of(to)?))
+    }
+
+    fn diverted(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.here(py)?.1.diverted())
+    }
+
+    fn diversions(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.here(py)?.1.diversions())
     }
 
     fn is_open(&self) -> bool {
@@ -593,6 +674,7 @@ impl Member {
             let text = "a handler of the group, or a method that it was called by, is under way: leave after that";
             return Err(raise(py, "InHandler", text, &[]));
         }
+        drop(own.announced.take());
         let group = own.group.borrow_mut().take();
         // It has the handlers, which may have what runs when it goes.
         drop(group);

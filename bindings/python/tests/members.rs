@@ -1,25 +1,21 @@
 //! Members in Python: by themselves, and with members in Rust and C in one group. The members in Rust and C are those of `bindings/c/tests/members.rs`.
 #![forbid(unsafe_code)]
 
-use std::io::{BufRead, BufReader};
+use process::{Member, name};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 use support::{Programs, finish, here, left_out};
 
 #[path = "../../c/tests/members/member.rs"]
 mod member;
+#[path = "../../c/tests/members/process.rs"]
+mod process;
 mod support;
 
 fn programs() -> &'static Programs {
     static PROGRAMS: OnceLock<Programs> = OnceLock::new();
     PROGRAMS.get_or_init(Programs::new)
-}
-
-fn name() -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    format!("python-members-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// The member in C, without the sanitizers that it has in its own tests.
@@ -41,40 +37,12 @@ fn c() -> &'static Path {
     })
 }
 
-/// A process that ends with this.
-struct Member(Child);
-
-impl Member {
-    fn start(mut command: Command, name: &str, size: usize, rank: usize, what: &str) -> Self {
-        command.args([name, &size.to_string(), &rank.to_string(), what]);
-        Self(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap())
-    }
-
-    fn python(name: &str, size: usize, rank: usize, what: &str) -> Self {
-        Self::start(programs().command("members.py"), name, size, rank, what)
-    }
-
-    fn c(name: &str, size: usize, rank: usize, what: &str) -> Self {
-        Self::start(Command::new(c()), name, size, rank, what)
-    }
-
-    fn is_ready(&mut self) {
-        let mut line = String::new();
-        BufReader::new(self.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
-    }
-
-    fn ends(mut self) {
-        let status = self.0.wait().unwrap();
-        assert!(status.success(), "a member ended with {status}");
-    }
+fn in_python(name: &str, size: usize, rank: usize, what: &str) -> Member {
+    Member::start(programs().command("members.py"), name, size, rank, what)
 }
 
-impl Drop for Member {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn in_c(name: &str, size: usize, rank: usize, what: &str) -> Member {
+    Member::start(Command::new(c()), name, size, rank, what)
 }
 
 #[test]
@@ -92,7 +60,7 @@ fn members_in_all_languages_understand_each_other() {
         return;
     }
     let name = name();
-    let others = [Member::python(&name, 4, 1, "all"), Member::c(&name, 4, 2, "all"), Member::python(&name, 4, 3, "all")];
+    let others = [in_python(&name, 4, 1, "all"), in_c(&name, 4, 2, "all"), in_python(&name, 4, 3, "all")];
     member::all(&name, 4, 0);
     others.into_iter().for_each(Member::ends);
 }
@@ -104,14 +72,11 @@ fn members_that_are_killed_are_told_of() {
         return;
     }
     let name = name();
-    let mut survivors = [Member::python(&name, 5, 1, "survive"), Member::c(&name, 5, 2, "survive")];
-    let (mut one, mut other) = (Member::python(&name, 5, 3, "survive"), Member::c(&name, 5, 4, "survive"));
+    let mut survivors = [in_python(&name, 5, 1, "survive"), in_c(&name, 5, 2, "survive")];
+    let (mut one, mut other) = (in_python(&name, 5, 3, "survive"), in_c(&name, 5, 4, "survive"));
     member::survive(&name, 5, 0, || {
         survivors.iter_mut().chain([&mut one, &mut other]).for_each(Member::is_ready);
-        for dies in [&mut one, &mut other] {
-            dies.0.kill().unwrap();
-            dies.0.wait().unwrap();
-        }
+        [&mut one, &mut other].into_iter().for_each(Member::dies);
     });
     survivors.into_iter().for_each(Member::ends);
 }
@@ -122,10 +87,7 @@ fn another_list_of_kinds_is_refused_by_name() {
         return;
     }
     let name = name();
-    let mut other = programs().command("members.py");
-    let other = other.args([&name, "2", "1", "differs"]).stdout(Stdio::piped()).spawn().unwrap();
-    let said = member::differ(&name, other);
-    assert!(["\"number\"", "u64", "i64", "all members register the same kinds"].iter().all(|part| said.contains(part)), "{said}");
+    member::differ(&name, &mut in_python(&name, 2, 1, "differs").0);
 }
 
 #[test]
@@ -135,8 +97,19 @@ fn a_member_that_lies_about_what_it_sends_is_left() {
     }
     for how in ["polls", "receives"] {
         let name = name();
-        let other = Member::python(&name, 2, 1, how);
+        let other = in_python(&name, 2, 1, how);
         member::lie(&name);
         other.ends();
     }
+}
+
+#[test]
+fn a_member_that_computes_runs_handlers_between_two_bytecodes() {
+    if left_out() {
+        return;
+    }
+    let name = name();
+    let other = in_python(&name, 2, 1, "interrupts");
+    member::interrupt(&name, 300);
+    other.ends();
 }

@@ -175,12 +175,16 @@ class NothingThere(GroupError, LookupError):
     """No message waits."""
 
 
+class NoUpcalls(GroupError, OSError):
+    """Handlers cannot run by themselves here."""
+
+
 class JoinError(GroupError):
     """The process did not become a member."""
 
 
 class BadGroup(JoinError, ValueError):
-    """No group can have that name or size, or there is no such rank in it."""
+    """No group can have that name or size, or there is no such rank in it, or members cannot tell each other of so many kinds of messages (names and signatures of 150 KB)."""
 
 
 class Incomplete(JoinError, TimeoutError):
@@ -220,7 +224,7 @@ class Full(SendError, BlockingIOError):
 
 
 class Overflow(SendError):
-    """This member has its share of what the group may buffer in use, and the receiver takes nothing."""
+    """This member has its share of what the group may buffer in use, or little memory is left, and the receiver takes nothing."""
 
 
 class NoBuffer(SendError, MemoryError):

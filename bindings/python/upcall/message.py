@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import signal
 import types
 import typing
 import weakref
@@ -46,6 +47,7 @@ from upcall.errors import (
     NoQueue,
     NoSuchRank,
     NothingThere,
+    NoUpcalls,
     NotTakenIn,
     OtherThread,
     Overflow,
@@ -79,6 +81,7 @@ __all__ = [
     "NoSuchRank",
     "NotTakenIn",
     "NothingThere",
+    "NoUpcalls",
     "OtherThread",
     "Overflow",
     "Pacing",
@@ -110,7 +113,7 @@ def _signature(carries: object) -> str:
         said = [one for one in typing.get_args(carries)[1:] if isinstance(one, str)]
         if said:
             return said[0]
-    raise TypeError(f"{carries!r} does not say what a message carries: it is None, int, float, bool, str, bytes, a tuple of these, or a signature as \"(u64, [i32; 4])\"")
+    raise TypeError(f"{carries!r} does not say what a message carries: it is int, float, bool, a tuple of these, str, bytes, None, or a signature as \"(u64, [i32; 4])\"")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +161,7 @@ class Handlers:
     def kind(self, name: str, carries: object = None) -> Kind[typing.Any]:
         """Another kind of message. Without a handler, its messages wait until they are received.
 
-        `carries` is a type: `int` (an `i64`), `float`, `bool`, `str`, `bytes`, a tuple of these, or `None` for nothing. Or a signature: a number `u64 i64 u32 i32 u16 u8 bool f64 f32`, an array `[u64; 4]`, which is a list here, a tuple
+        `carries` is a type: `int` (an `i64`), `float`, `bool`, a tuple of these, `str`, `bytes`, or `None` for nothing. Or a signature: a number `u64 i64 u32 i32 u16 u8 bool f64 f32`, an array `[u64; 4]`, which is a list here, a tuple
         `(u64, (f64, bool))`, `words`, which are a list of any length, `bytes`, `text`, `()`.
 
         Raises:
@@ -183,6 +186,23 @@ class Handlers:
             return handler
 
         return register
+
+
+def _heed(number: int, frame: types.FrameType | None) -> None:
+    _upcall.heed()
+
+
+@contextlib.contextmanager
+def _heeding() -> Iterator[None]:
+    """While groups are told of messages by a signal."""
+    before = signal.getsignal(signal.SIGURG)
+    if before not in (signal.SIG_DFL, signal.SIG_IGN, _heed):
+        raise NoUpcalls("the program has a handler of its own for SIGURG: poll instead")
+    signal.signal(signal.SIGURG, _heed)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGURG, before)
 
 
 class Group:
@@ -226,7 +246,7 @@ class Group:
         return self._member.size()
 
     def process(self, rank: int) -> int | None:
-        """A member's process."""
+        """A member's process. `None`: there is no such member."""
         return self._member.process(rank)
 
     def _index(self, kind: Kind[typing.Any]) -> int:
@@ -291,7 +311,11 @@ class Group:
         return Message(sender, self._kinds[kind], value)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until a message or an event is there, at most so many seconds, and returns whether one is. Runs no handlers."""
+        """Waits until a message or an event is there, at most so many seconds, and returns whether one is. Runs no handlers.
+
+        Raises:
+            ValueError: that is no number of seconds.
+        """
         return self._member.wait(timeout)
 
     def run_until(self, done: Callable[[], object] | None = None) -> None:
@@ -329,8 +353,31 @@ class Group:
             yield Event(*event)
 
     @contextlib.contextmanager
+    def upcalls(self) -> Iterator[None]:
+        """Within this, handlers run by themselves, while the main thread computes: between two bytecodes, as handlers of signals do. So they may do anything; but they do not run within other handlers, methods of the group and its sections
+        (`atomic`). A long call into code that is not Python keeps them waiting. What a handler raises is raised where the thread was.
+
+            with group.upcalls():
+                solve()
+
+        Only for the main thread. It is told by a signal (SIGURG), for which this has a handler meanwhile. While it does nothing but wait for messages, `wait` and `run_until` are quicker.
+
+        Raises:
+            OtherThread: this is not the main thread.
+            NoUpcalls: the program has a handler of its own for SIGURG; the kernel has no membarrier(2); or a descriptor or memory is missing.
+        """
+        if not self._member.is_first():
+            raise OtherThread("handlers run by themselves on the main thread only, where Python runs those of signals: poll here")
+        with _heeding():
+            self._member.announce()
+            try:
+                yield
+            finally:
+                self._member.retract()
+
+    @contextlib.contextmanager
     def atomic(self) -> Iterator[None]:
-        """A section in which no handler runs unless this polls. In Python handlers run in no other way yet: code that has sections is ready for groups whose handlers run by themselves."""
+        """A section in which no handler runs unless this polls; those that it kept from running by themselves (`upcalls`) run after it."""
         self._member.begin_atomic()
         try:
             yield
@@ -338,8 +385,22 @@ class Group:
             self._member.end_atomic()
 
     def buffered(self, to: int) -> int:
-        """Bytes of the buffer with messages that a member has not taken yet; 0 while they go the direct way."""
+        """Bytes of the buffer with messages that a member has not taken yet; 0 while they go the direct way.
+
+        Raises:
+            NoSuchRank: there is no such member.
+        """
         return self._member.buffered(to)
+
+    @property
+    def diverted(self) -> int:
+        """How many messages of this member's went through a buffer so far, of those to members that it can still send to."""
+        return self._member.diverted()
+
+    @property
+    def diversions(self) -> int:
+        """How often messages for this member went over to a buffer: a sender found no room for longer than its timeout. Nothing is lost by that; who sees it grow keeps messages waiting."""
+        return self._member.diversions()
 
     def leave(self) -> None:
         """Leaves the group, as the end of its `with`: afterwards all methods raise `upcall.Closed`. Twice is once.
@@ -378,7 +439,7 @@ def join(
 
     Raises:
         JoinError: see its classes.
-        ValueError: what a kind carries is no signature.
+        ValueError: what a kind carries is no signature, a time no number of seconds, or the limit no number of bytes.
     """
     return Group(name, size, handlers, rank, patience, pacing, timeout, limit)
 

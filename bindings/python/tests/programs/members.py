@@ -159,6 +159,103 @@ class Bang(Exception):
     pass
 
 
+def computes_until(done: typing.Callable[[], bool]) -> None:
+    ends = time.monotonic() + 30
+    while not done():
+        assert time.monotonic() < ends, "no handler runs"
+        sum(range(100))
+
+
+def interrupted() -> None:
+    """It computes, and the other member interrupts that; in the end by what is no number."""
+    others = message.Handlers()
+    number, lie = others.kind("number", "u64"), others.kind("lie", "u64")
+    others.kind("text", str)
+    others.kind("long", "[u64; 9]")
+    heard: list[int] = []
+    within = False
+
+    @others.on(number)
+    def _(group: message.Group, sender: int, value: int) -> None:
+        nonlocal within
+        assert value == len(heard) and not within
+        within = True
+        heard.append(value)
+        sum(range(100))
+        group.send(sender, number, value)
+        within = False
+
+    @others.on(lie)
+    def _(group: message.Group, sender: int, value: int) -> None:
+        raise AssertionError(value)
+
+    with message.join(name, 2, others, rank=1) as group:
+        group.barrier()
+        with group.upcalls(), group.upcalls():
+            computes_until(lambda: len(heard) == 300)
+            events: list[message.Event] = []
+
+            def is_told() -> bool:
+                events.extend(group.events())
+                return bool(events)
+
+            computes_until(is_told)
+        assert '"lie"' in (events[0].violation or "") and len(heard) == 300
+
+
+def by_themselves(known: message.Handlers, small: message.Kind[typing.Any], boom: message.Kind[int]) -> None:
+    with message.join(name, 1, known) as group:
+
+        def bangs() -> None:
+            with group.upcalls():
+                group.send(0, boom, 0)
+                computes_until(lambda: False)
+
+        raises(Bang, bangs)
+        raises(Bang, bangs)
+        kept_off = 0
+
+        def bangs_after_a_section() -> None:
+            nonlocal kept_off
+            with group.atomic():
+                group.send(0, boom, 0)
+                for _ in range(100_000):
+                    kept_off += 1
+            computes_until(lambda: False)
+
+        with group.upcalls():
+            raises(Bang, bangs_after_a_section)
+            assert kept_off == 100_000
+            # What has no handler waits, and nobody is told of it again and again.
+            group.send(0, small, (1, [2, 3], 4.0))
+            before = time.process_time()
+            time.sleep(0.3)
+            assert time.process_time() - before < 0.1
+            assert group.receive().value == (1, [2, 3], 4.0)
+        # Nothing runs any more.
+        group.send(0, boom, 0)
+        for _ in range(100_000):
+            pass
+        raises(Bang, group.poll)
+    group = message.join(name, 1, known)
+    with group.upcalls():
+        group.leave()
+    raises(Closed, lambda: group.upcalls().__enter__())
+    assert signal.getsignal(signal.SIGURG) == signal.SIG_DFL
+    with message.join(name, 1, known) as group:
+        own = signal.signal(signal.SIGURG, lambda *_: None)
+        assert "SIGURG" in str(raises(message.NoUpcalls, lambda: group.upcalls().__enter__()))
+        signal.signal(signal.SIGURG, own)
+
+    def elsewhere() -> None:
+        with message.join(name, 1, known) as group:
+            assert "main thread" in str(raises(message.OtherThread, lambda: group.upcalls().__enter__()))
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+
+
 def alone() -> None:
     known = message.Handlers()
     boom = known.kind("boom", int)
@@ -225,7 +322,13 @@ def alone() -> None:
         ]:
             raises(wrong, lambda: group.send(0, kind, value))
         assert not group.available
-        raises(message.NoSuchRank, lambda: group.send(1, unit))
+        for none in [1, -1, 2**70]:
+            assert f"no rank {none} in a group of 1" in str(raises(message.NoSuchRank, lambda: group.send(none, unit)))
+            raises(message.NoSuchRank, lambda: group.try_send(none, unit))
+            raises(message.NoSuchRank, lambda: group.buffered(none))
+            assert group.process(none) is None
+        bad: typing.Any = "0"
+        raises(TypeError, lambda: group.send(bad, unit))
         raises(ValueError, lambda: group.send(0, kinds[0], None))
         raises(message.NothingThere, group.receive)
         raises(message.NothingThere, group.peek)
@@ -258,7 +361,8 @@ def alone() -> None:
         assert group.reduce(7, max) == 7 and group.reduce(2**64 - 1, max, "u64") == 2**64 - 1
         raises(ValueError, lambda: group.reduce(2**64, max, "u64"))
         raises(ValueError, lambda: group.reduce(1, max, "u7"))
-        assert group.buffered(0) == 0 and "member 0 of 1" in repr(group)
+        # Three megabytes did not go the direct way.
+        assert group.buffered(0) == 0 and group.diverted > 0 and group.diversions > 0 and "member 0 of 1" in repr(group)
 
         # Another thread.
         found_there: list[BaseException] = []
@@ -298,6 +402,21 @@ def alone() -> None:
             raises(KeyboardInterrupt, wait)
             assert time.monotonic() - start < 20
 
+        # A signal's handler that uses the group while it waits, and does not raise.
+        def on_alarm(*_: object) -> None:
+            raises(message.InHandler, group.leave)
+            group.send(0, boom, 7)
+            assert group.poll() == 1 and not group.wait(0)
+
+        signal.signal(signal.SIGALRM, on_alarm)
+        waits = [lambda: group.wait(0.7), lambda: group.run_until(lambda: ran[-1] == 7)]
+        for wait in waits:
+            ran.append(-1)
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            start = time.monotonic()
+            assert not wait() and ran[-1] == 7
+        assert time.monotonic() - start < 20
+
         child = os.fork()
         if child == 0:
             raises(Forked, group.poll)
@@ -310,16 +429,31 @@ def alone() -> None:
     group.leave()
     threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
     raises(KeyboardInterrupt, lambda: message.join(name, 2, known))
-    raises(message.BadGroup, lambda: message.join(name, 0, known))
+    for none in [0, -1, 1025, 2**70]:
+        assert f"members, not {none}" in str(raises(message.BadGroup, lambda: message.join(name, none, known)))
+    for none in [1, -1, 2**70]:
+        assert f"no rank {none} in a group of 1" in str(raises(message.BadGroup, lambda: message.join(name, 1, known, rank=none)))
+    raises(ValueError, lambda: message.join(name, 1, known, limit=-1))
+    raises(ValueError, lambda: message.join(name, 1, known, timeout=-1))
+    raises(ValueError, lambda: message.join(name, 1, known, patience=float("inf")))
     raises(message.BadGroup, lambda: message.join("no/name", 1, known))
     raises(message.Incomplete, lambda: message.join(name, 2, known, patience=0.01))
     raises(message.NoJob, lambda: message.join_job(known))
+    many = message.Handlers()
+    for number in range(200):
+        many.kind(f"{number:01000}")
+    raises(message.BadGroup, lambda: message.join(name, 1, many))
     bad = message.Handlers()
     bad.kind("bad", "u46")
     assert "u46" in str(raises(ValueError, lambda: message.join(name, 1, bad)))
+    # All go through the buffer.
+    with message.join(name, 1, known, timeout=0) as group:
+        group.send(0, boom, 5)
+        assert group.poll() == 1 and group.diverted == 1 and group.diversions == 1
+    by_themselves(known, small, boom)
     # One that nobody leaves goes with its object.
     message.join(name, 1, known)
     gc.collect()
 
 
-{"all": each_to_each, "survive": survive, "differs": differs, "alone": alone, "polls": violated, "receives": violated}[what]()
+{"all": each_to_each, "survive": survive, "differs": differs, "alone": alone, "polls": violated, "receives": violated, "interrupts": interrupted}[what]()
