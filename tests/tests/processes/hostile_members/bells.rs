@@ -1,0 +1,94 @@
+//! Bells that are rung and drained for ever, and stations that lie about who sleeps.
+
+use super::{Brought, Scene, Taken, sent};
+use crate::in_company;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use upcall_shm::station::Station;
+use upcall_tests::usage::processor_time;
+
+#[test]
+fn bells_that_never_rest() {
+    let _company = in_company();
+    for pacing in ["sleep", ""] {
+        let mut scene = Scene::new(2, 2, pacing);
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let queues = [2, 3].map(|rank| Brought::new(&scene, rank, 0));
+            scope.spawn(|| {
+                let [rung, drained] = queues;
+                while !over.load(Ordering::Relaxed) {
+                    rung.bell.ring();
+                    drained.bell.ring();
+                    drained.bell.silence();
+                }
+                // Full, and blocking.
+                let flags = rustix::fs::fcntl_getfl(&rung.bell).unwrap();
+                rustix::fs::fcntl_setfl(&rung.bell, flags & !rustix::fs::OFlags::NONBLOCK).unwrap();
+                rung.bell.silence();
+                rustix::io::write(&rung.bell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+            });
+            scene.meanwhile("bells", |_| ());
+            scene.honest[1].say("endure 300");
+            let numbers = scene.honest[0].ask("endure 300").numbers("bells");
+            scene.honest[1].hear().expect_ok("nothing to do");
+            println!("    {} rounds in 300 ms, {} ms late", numbers[0], numbers[1]);
+            assert!(numbers[1] < 300, "a wait of 300 ms took {} ms longer", numbers[1]);
+            over.store(true, Ordering::Relaxed);
+        });
+        scene.meanwhile("bells that are full", |_| ());
+        let before = processor_time(scene.honest[0].pid());
+        scene.honest[0].ask("endure 300").expect_ok("a quiet time");
+        let spent = Duration::from_nanos(processor_time(scene.honest[0].pid()) - before);
+        assert!(spent < Duration::from_millis(150), "{spent:?} of 300 ms in a quiet time");
+    }
+}
+
+#[test]
+fn stations_that_lie() {
+    let _company = in_company();
+    let mut scene = Scene::new(2, 4, "");
+    let station = Station::new().unwrap();
+    for (at, (asleep, changes)) in [(1, false), (0, false), (1, true), (1, true)].into_iter().enumerate() {
+        let line = station.line(0);
+        line.asleep.store(asleep, Ordering::Release);
+        scene.honest[0].say(&format!("send {} 1", 2 + at));
+        let taken = Taken::at(&scene.doors[at]);
+        taken.answer(&station);
+        scene.honest[0].hear().expect_ok("the first one");
+        // The bell is full and blocking: who would ring it by a write would wait for ever.
+        let flags = rustix::fs::fcntl_getfl(&taken.bell).unwrap();
+        let _ = rustix::io::write(&taken.bell, &(u64::MAX - 2).to_ne_bytes());
+        let _ = rustix::io::write(&taken.bell, &1_u64.to_ne_bytes());
+        rustix::fs::fcntl_setfl(&taken.bell, flags & !rustix::fs::OFlags::NONBLOCK).unwrap();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while changes && !over.load(Ordering::Relaxed) {
+                    line.sleeps.fetch_add(1, Ordering::Relaxed);
+                    line.asleep
+                        .store((at < 3 || !line.sleeps.load(Ordering::Relaxed).is_multiple_of(3)) as u32, Ordering::Release);
+                }
+            });
+            scene.honest[0].say(&format!("send {} 3000", 2 + at));
+            let said = sent(scene.honest[0].hear_within(Duration::from_secs(10)));
+            over.store(true, Ordering::Relaxed);
+            assert_eq!(said, (3000, String::new()));
+        });
+        // It goes with its bell.
+        if at == 3 {
+            drop(taken);
+        }
+        scene.meanwhile("stations", |_| ());
+    }
+    // One that never answers, with a bell that is closed.
+    let mut scene = Scene::new(2, 1, "");
+    scene.honest[0].say("send 2 1");
+    let Taken { connection, first, file, bell } = Taken::at(&scene.doors[0]);
+    drop((first, file, bell));
+    scene.honest[0].hear().expect_ok("the first one");
+    assert_eq!(sent(scene.honest[0].ask("send 2 100")), (100, String::new()));
+    drop(connection);
+    scene.meanwhile("one that never answers", |_| ());
+    assert_eq!(scene.noticed(0, 2, "ended", "its end")[2..], ["ended"]);
+}

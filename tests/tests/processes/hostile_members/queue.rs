@@ -1,0 +1,311 @@
+//! What a hostile member writes into the queue that it has brought.
+
+use super::{
+    Brought, DISPOSED, DIVERTED, HOME, MESSAGE, NESTED, NUMBER, Opened, SEGMENT, SEGMENT_BYTES, SEGMENT_WORDS, STRIDE, Scene,
+    TEXT, WORDS, WRAP, answer, answer_of, connect, header, pack,
+};
+use crate::in_company;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use upcall_os::bell::Bell;
+use upcall_shm::direct::Outgoing;
+use upcall_shm::mailbag::Mailbag;
+use upcall_shm::region::Shared;
+use upcall_tests::dice::Dice;
+
+type Fault = fn(&Brought);
+
+/// Faults in the queue, and what the receiver says of them.
+const FAULTS: [(&str, Fault, &str); 27] = [
+    ("no header", |queue| queue.put(0, &[1]), "no-message's-header"),
+    ("all bits", |queue| queue.put(0, &[u64::MAX]), "no-message's-header"),
+    ("a wrap at the beginning", |queue| queue.put(0, &[WRAP]), "no-message's-header"),
+    ("a way home from home", |queue| queue.put(0, &[HOME]), "no-message's-header"),
+    ("the second segment first", |queue| queue.put(0, &[SEGMENT | 1]), "no-message's-header"),
+    ("a segment far away", |queue| queue.put(0, &[SEGMENT | (SEGMENT - 1)]), "no-message's-header"),
+    ("a segment longer than any", |queue| queue.put(0, &[SEGMENT | 11 << 52]), "no-message's-header"),
+    ("a segment of no length", |queue| queue.put(0, &[SEGMENT | 0xff << 52]), "no-message's-header"),
+    ("a spare that there is not", |queue| queue.put(0, &[SEGMENT | 3 << 44]), "no-message's-header"),
+    ("a long segment in a spare", |queue| queue.put(0, &[SEGMENT | 1 << 52 | 1 << 44]), "no-message's-header"),
+    ("all ways at once", |queue| queue.put(0, &[SEGMENT | HOME | WRAP]), "no-message's-header"),
+    ("a message that wraps", |queue| queue.put(0, &[header(NUMBER, 16, 0) | WRAP]), "no-message's-header"),
+    ("the longest length", |queue| queue.put(0, &[header(TEXT, u32::MAX, 0)]), "does-not-fit"),
+    ("a word too long", |queue| queue.put(0, &[header(TEXT, 2048 * 8, 0)]), "does-not-fit"),
+    ("the second message first", |queue| queue.put(0, &[header(NUMBER, 16, 1)]), "not-the-next"),
+    ("the same one twice", |queue| queue.put(0, &[header(NUMBER, 16, 0), 0, 0, header(NUMBER, 16, 0)]), "not-the-next"),
+    ("a kind too many", |queue| queue.put(0, &[header(7, 0, 0)]), "kind-7"),
+    ("the last kind", |queue| queue.put(0, &[header(u16::MAX, 0, 0)]), "kind-65535"),
+    ("a number of one word", |queue| queue.put(0, &[header(NUMBER, 8, 0)]), "does-not-carry"),
+    ("a number of three words", |queue| queue.put(0, &[header(NUMBER, 24, 0)]), "does-not-carry"),
+    ("a number of 15 bytes", |queue| queue.put(0, &[header(NUMBER, 15, 0)]), "does-not-carry"),
+    ("half a word", |queue| queue.put(0, &[header(WORDS, 12, 0)]), "does-not-carry"),
+    ("text that is none", |queue| queue.put(0, &[header(TEXT, 8, 0), u64::MAX]), "does-not-carry"),
+    (
+        "a message over the end",
+        |queue| {
+            // Two of 2000 words, and one of 200 where 96 are left.
+            queue.put(4000, &[header(WORDS, 199 * 8, 2)]);
+            queue.put(2000, &[header(WORDS, 1999 * 8, 1)]);
+            queue.put(0, &[header(WORDS, 1999 * 8, 0)]);
+        },
+        "does-not-fit",
+    ),
+    (
+        "a wrap to what was taken",
+        |queue| {
+            queue.put(3, &[WRAP]);
+            queue.put(0, &[header(NUMBER, 16, 0), 0, 0]);
+        },
+        "not-the-next",
+    ),
+    (
+        "a wrap in a segment",
+        |queue| {
+            queue.segment(0)[0].store(WRAP, Ordering::Release);
+            queue.put(0, &[SEGMENT]);
+        },
+        "no-message's-header",
+    ),
+    (
+        "back from a segment to the word that led there",
+        |queue| {
+            queue.segment(0)[0].store(HOME, Ordering::Release);
+            queue.put(0, &[SEGMENT]);
+        },
+        "no-message's-header",
+    ),
+];
+
+#[test]
+fn faults_in_the_queue_are_named() {
+    let _company = in_company();
+    let mut scene = Scene::new(2, FAULTS.len(), "");
+    let first = scene.first_hostile();
+    let mut queues = Vec::new();
+    for (at, (what, fault, expected)) in FAULTS.iter().enumerate() {
+        let queue = scene.meanwhile(what, |scene| {
+            let queue = Brought::new(scene, first + at, 0);
+            fault(&queue);
+            queue
+        });
+        let words = scene.noticed(0, first + at, "violation", what);
+        println!("    {what}: {}", words[2]);
+        assert!(words.len() == 3 && words[2].contains(expected), "{what}: {words:?}");
+        queues.push(queue);
+    }
+    assert_eq!(scene.refusals(0), FAULTS.len() as u64);
+    // Who was forgotten costs nothing more.
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                queues.iter().for_each(|queue| queue.bell.ring());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let numbers = scene.honest[0].ask("endure 300").numbers("a quiet time");
+        over.store(true, Ordering::Relaxed);
+        assert!(numbers[0] < 20, "woken {} times by who was forgotten", numbers[0]);
+    });
+    drop(queues);
+    for at in 0..FAULTS.len() {
+        let words = scene.honest[0].ask(&format!("about {}", first + at)).expect_ok("about it");
+        assert!(words.iter().filter(|word| word.starts_with("violation")).count() <= 1, "{words:?}");
+    }
+}
+
+#[test]
+fn what_a_handler_notices_is_told_once() {
+    let _company = in_company();
+    let mut scene = Scene::new(2, 2, "");
+    let violating = Brought::new(&scene, 2, 0);
+    let ending = Brought::new(&scene, 3, 0);
+    for queue in [&violating, &ending] {
+        queue.put(0, &[header(NESTED, 0, 0)]);
+    }
+    // The handlers poll later than this.
+    scene.honest[0].say("endure 1000");
+    std::thread::sleep(Duration::from_millis(100));
+    violating.put(1, &[1]);
+    drop(ending);
+    scene.honest[0].hear().expect_ok("handlers that poll");
+    let about = |scene: &mut Scene, rank| scene.honest[0].ask(&format!("about {rank}")).expect_ok("about it")[2..].to_vec();
+    assert_eq!(about(&mut scene, 3), ["ended"]);
+    let words = about(&mut scene, 2);
+    assert!(words.len() == 1 && words[0].starts_with("violation"), "{words:?}");
+    scene.meanwhile("afterwards", |_| ());
+}
+
+#[test]
+fn words_change_while_they_are_read() {
+    let _company = in_company();
+    let mut scene = Scene::new(2, 6, "");
+    let mut dice = Dice::thrown("words that change");
+    for rank in 2..8 {
+        scene.meanwhile("words that change", |scene| {
+            let queue = Brought::new(scene, rank, 0);
+            let good = header([TEXT, WORDS][rank % 2], 800, 0);
+            let others =
+                [header(TEXT, 16_000, 0), header(WORDS, 8, 0), header(NUMBER, 16, 0), 0, WRAP, SEGMENT, header(TEXT, 801, 0)];
+            let end = Instant::now() + Duration::from_millis(60);
+            let mut sent = 0;
+            // Each message changes until it was taken, as its receiver says it.
+            while Instant::now() < end && sent < 4000 / 101 {
+                let at = sent * 101;
+                let count = (sent as u64 & 0x3fff) << 48;
+                for _ in 0..200 {
+                    queue.home(at + 1 + dice.below(100) as usize).store(dice.any() | 0x8080, Ordering::Relaxed);
+                    queue.home(at).store(others[dice.below(7) as usize] | count, Ordering::Release);
+                    queue.home(at + 1 + dice.below(100) as usize).store(u64::from_le_bytes(*b"harmless"), Ordering::Relaxed);
+                    queue.home(at).store(good | count, Ordering::Release);
+                }
+                queue.bell.ring();
+                sent += 1;
+            }
+        });
+    }
+}
+
+#[test]
+fn segments_in_circles() {
+    let _company = in_company();
+    let mut scene = Scene::new(2, 2, "sleep");
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let queue = Brought::new(&scene, 2, 0);
+        let (over, back) = (&over, Brought::new(&scene, 3, 0));
+        scope.spawn(move || {
+            // Always some segments ahead of who follows.
+            let mut next = 0;
+            queue.segment(0)[0].store(SEGMENT | 1, Ordering::Release);
+            queue.put(0, &[SEGMENT]);
+            while !over.load(Ordering::Relaxed) {
+                let there = queue.first[DIVERTED].load(Ordering::Acquire) / STRIDE;
+                if next < there + 32 {
+                    next += 1;
+                    queue.segment(next as usize)[0].store(SEGMENT | (next + 1), Ordering::Release);
+                } else {
+                    std::thread::yield_now();
+                }
+                queue.bell.ring();
+            }
+        });
+        scope.spawn(move || {
+            // Home and away, over and over, and never a message.
+            let mut number = 0;
+            while !over.load(Ordering::Relaxed) {
+                back.segment(number as usize)[0].store(HOME, Ordering::Release);
+                back.home(0).store(SEGMENT | number, Ordering::Release);
+                back.bell.ring();
+                let left = (number + 1) * STRIDE;
+                // Home leads to the next one before it is looked at again, or it is a violation.
+                while !over.load(Ordering::Relaxed) && back.first[DIVERTED].load(Ordering::Acquire) < left {
+                    back.home(0).store(SEGMENT | (number + 1), Ordering::Release);
+                }
+                number += 1;
+            }
+        });
+        for _ in 0..3 {
+            scene.meanwhile("circles", |_| ());
+        }
+        scene.honest[1].say("endure 300");
+        let numbers = scene.honest[0].ask("endure 300").numbers("circles");
+        assert!(numbers[1] < 500, "a wait of 300 ms took {} ms longer", numbers[1]);
+        scene.honest[1].hear().expect_ok("nothing to do");
+        over.store(true, Ordering::Relaxed);
+    });
+    scene.meanwhile("circles", |_| ());
+}
+
+#[test]
+fn queues_walk() {
+    let _company = in_company();
+    const LIVES: usize = 40;
+    let mut scene = Scene::new(2, LIVES, "");
+    let mut dice = Dice::thrown("hostile queues");
+    let mut seen = Vec::new();
+    for life in 0..LIVES {
+        let rank = 2 + life;
+        let seed = dice.any();
+        scene.meanwhile(&format!("life {life}, seed {seed}"), |scene| walk(&Brought::new(scene, rank, 0), &mut Dice::new(seed)));
+        let words = scene.honest[0].ask(&format!("about {rank}")).expect_ok("about it");
+        let times = |event| words.iter().filter(|word| word.starts_with(event)).count();
+        assert!(times("violation") <= 1 && times("ended") <= 1, "life {life}, seed {seed}: {words:?}");
+        seen.extend(words.into_iter().find(|word| word.starts_with("violation")));
+    }
+    seen.sort();
+    seen.dedup();
+    println!("    {} violations of {LIVES} lives, all different", seen.len());
+    assert!(!seen.is_empty());
+}
+
+/// Writes what could be a message or a way, mostly in the right place.
+fn walk(queue: &Brought, dice: &mut Dice) {
+    let (mut at, mut count, mut segment) = (0_usize, 0_u64, 0_u64);
+    let mut away: Option<Shared<[AtomicU64]>> = None;
+    let word = |away: &Option<Shared<[AtomicU64]>>, at: usize, word: u64| match away {
+        Some(words) => words[at % SEGMENT_WORDS].store(word, Ordering::Release),
+        None => queue.home(at).store(word, Ordering::Release),
+    };
+    let steps = 20 + dice.below(200);
+    for _ in 0..steps {
+        match dice.below(40) {
+            // A good message.
+            0..28 => {
+                let (kind, len) = match dice.below(3) {
+                    0 => (NUMBER, 16),
+                    1 => (TEXT, dice.below(300) as u32),
+                    _ => (WORDS, 8 * dice.below(300) as u32),
+                };
+                let size = 1 + (len as usize).div_ceil(8);
+                for offset in (1..size).rev() {
+                    word(&away, at + offset, u64::from_le_bytes(*b"harmless"));
+                }
+                word(&away, at + size, 0);
+                word(&away, at, header(kind, len, count));
+                (at, count) = (at + size, count + 1);
+            }
+            28..31 => {
+                // Every other one is a spare.
+                let spare = dice.below(4).saturating_sub(1);
+                word(&away, at, SEGMENT | spare << 44 | segment);
+                away = Some(if spare == 0 { queue.segment(segment as usize) } else { queue.spare(spare as usize) });
+                (at, segment) = (0, segment + 1);
+            }
+            31..33 => word(&away, at + dice.below(100) as usize, dice.any()),
+            33 => word(&away, at, [MESSAGE, WRAP, HOME, SEGMENT, 0][dice.below(5) as usize] | dice.any() >> dice.below(64)),
+            34 => word(&away, at, header(dice.below(6) as u16, (dice.any() >> dice.below(64)) as u32, count)),
+            35 => queue.first[DISPOSED + dice.below(2) as usize].store(dice.any() >> dice.below(64), Ordering::Release),
+            36 => queue.first[dice.below(2) as usize].store(dice.any(), Ordering::Release),
+            37 => {
+                let _ = queue.file.give_back(0, SEGMENT_BYTES * 2);
+            }
+            38 => word(&away, at, 0),
+            _ => std::thread::sleep(Duration::from_micros(dice.below(300))),
+        }
+        if dice.below(2) == 0 {
+            queue.bell.ring();
+        }
+    }
+    // What it has sent is looked at before it goes.
+    std::thread::sleep(Duration::from_millis(2));
+}
+
+#[test]
+fn an_honest_queue_by_hand_is_taken() {
+    let _company = in_company();
+    let mut scene = Scene::new(2, 1, "");
+    let (bag, bell) = (Mailbag::create().unwrap(), Bell::new().unwrap());
+    let connection = connect(&scene.socket(0));
+    connection.send(&pack(&scene.open(2, 0)), &[bag.as_fd(), bell.as_fd()]).unwrap();
+    assert!(matches!(answer_of(&answer(&connection).unwrap()), Opened::Yes { .. }));
+    let mut outgoing = Outgoing::new(bag);
+    for number in 0..1000 {
+        outgoing.try_send(NUMBER, &[number, 2 * number]).unwrap();
+    }
+    bell.ring();
+    drop(connection);
+    // All that was sent before the end, and the end once.
+    assert_eq!(scene.noticed(0, 2, "ended", "its end"), ["1000", "0", "ended"]);
+}

@@ -1,0 +1,184 @@
+//! A hostile receiver: what it says of the queue that an honest member has brought, and what it answers.
+
+use super::{DISPOSED, DIVERTED, HOME_AT, Opened, SEGMENT_BYTES, Scene, Taken, pack, sent};
+use crate::in_company;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use upcall_os::bell::Bell;
+use upcall_os::memory::MemoryFile;
+use upcall_shm::station::Station;
+use upcall_tests::dice::Dice;
+use upcall_tests::place::eventually;
+use upcall_tests::usage::Usage;
+
+/// Whether a receiver was found out.
+fn found_out(error: &str, rank: usize) -> bool {
+    error == format!("Violation{{rank:{rank}}}")
+}
+
+#[test]
+fn a_receiver_lies_about_what_it_has_taken() {
+    let _company = in_company();
+    let mut scene = Scene::new(2, 6, "");
+    let station = Station::new().unwrap();
+    let taken: Vec<Taken> = (0..6)
+        .map(|at| {
+            scene.honest[0].say(&format!("send {} 1", 2 + at));
+            let taken = Taken::at(&scene.doors[at]);
+            taken.answer(&station);
+            assert_eq!(sent(scene.honest[0].hear()), (1, String::new()));
+            taken
+        })
+        .collect();
+    let send = |scene: &mut Scene, at: usize, count: u64| sent(scene.honest[0].ask(&format!("send {} {count}", 2 + at)));
+    // Too much, at home.
+    taken[0].tell(DISPOSED, 1 << 40);
+    assert!(found_out(&send(&mut scene, 0, 5000).1, 2));
+    taken[1].tell(DISPOSED, u64::MAX);
+    assert!(found_out(&send(&mut scene, 1, 5000).1, 2 + 1));
+    // Back again.
+    send(&mut scene, 2, 1000);
+    taken[2].tell(DISPOSED, 900);
+    assert_eq!(send(&mut scene, 2, 600), (600, String::new()));
+    taken[2].tell(DISPOSED, 100);
+    assert!(found_out(&send(&mut scene, 2, 500).1, 2 + 2));
+    // In the segments: too much, and back again.
+    for at in 3..5 {
+        assert_eq!(send(&mut scene, at, 3000), (3000, String::new()));
+    }
+    taken[3].tell(DIVERTED, 1 << 50);
+    assert!(found_out(&send(&mut scene, 3, 1).1, 2 + 3));
+    taken[4].tell(DIVERTED, 5);
+    assert_eq!(send(&mut scene, 4, 1), (1, String::new()));
+    taken[4].tell(DIVERTED, 2);
+    assert!(found_out(&send(&mut scene, 4, 1).1, 2 + 4));
+    // It stays so.
+    for at in 0..5 {
+        let (count, error) = send(&mut scene, at, 1);
+        assert!(count == 0 && found_out(&error, 2 + at), "{error}");
+    }
+    scene.meanwhile("lies", |_| ());
+}
+
+#[test]
+fn receivers_walk() {
+    let _company = in_company();
+    const LIVES: usize = 16;
+    let mut scene = Scene::new(2, LIVES, "");
+    let mut dice = Dice::thrown("hostile receivers");
+    let station = Station::new().unwrap();
+    let mut violations = 0;
+    for life in 0..LIVES {
+        let (rank, seed) = (2 + life, dice.any());
+        let what = format!("life {life}, seed {seed}");
+        scene.honest[0].say(&format!("send {rank} 20000"));
+        let taken = Taken::at(&scene.doors[life]);
+        let mut own = Dice::new(seed);
+        if own.below(4) > 0 {
+            taken.answer(&station);
+        }
+        let line = station.line(0);
+        let over = AtomicBool::new(false);
+        let said = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    let near = taken.first[DISPOSED].load(Ordering::Relaxed) + own.below(40);
+                    match own.below(64) {
+                        0 => taken.tell(DISPOSED, own.any() >> own.below(64)),
+                        1 => taken.tell(DIVERTED, own.any() >> own.below(64)),
+                        2 => taken.tell(DISPOSED, own.below(4096)),
+                        3 => taken.tell(DIVERTED, own.below(4096)),
+                        // What was sent and is still to be read, and the words that lead on.
+                        4..8 => taken.first[HOME_AT + own.below(4096) as usize].store(own.any(), Ordering::Relaxed),
+                        8 => drop(taken.file.give_back(0, SEGMENT_BYTES)),
+                        9..16 => line.asleep.store(own.below(2) as u32, Ordering::Release),
+                        16..20 => line.sleeps.store(own.any(), Ordering::Release),
+                        20..30 => std::thread::sleep(Duration::from_micros(own.below(200))),
+                        _ => taken.tell(DISPOSED, near),
+                    }
+                }
+            });
+            let said = sent(scene.honest[0].hear_within(Duration::from_secs(10)));
+            over.store(true, Ordering::Relaxed);
+            said
+        });
+        assert!(said == (20_000, String::new()) || found_out(&said.1, rank), "{what}: {said:?}");
+        violations += u32::from(found_out(&said.1, rank));
+        scene.unharmed(&what);
+    }
+    println!("    {violations} of {LIVES} were found out");
+    scene.meanwhile("receivers", |_| ());
+}
+
+#[test]
+fn answers_that_are_none() {
+    let _company = in_company();
+    let mut scene = Scene::new(2, 9, "");
+    let station = Station::new().unwrap();
+    let (plain, bell) = (MemoryFile::create("t", 8192).unwrap(), Bell::new().unwrap());
+    let short = MemoryFile::create_for_one_writer("t", 4096).unwrap();
+    let no_station = MemoryFile::create_for_one_writer("t", 8192).unwrap();
+    let yes = pack(&Opened::Yes { line: 0, makes_fences: true });
+    let far = pack(&Opened::Yes { line: u16::MAX, makes_fences: false });
+    let no = pack(&Opened::No("x".repeat(100_000)));
+    let answers: [(&str, &[u8], Vec<BorrowedFd<'_>>, &str); 8] = [
+        ("no station", &yes, vec![], "Unreachable"),
+        ("a bell", &yes, vec![bell.as_fd()], "Unreachable"),
+        ("memory that others write", &yes, vec![plain.as_fd()], "Unreachable"),
+        ("short memory", &yes, vec![short.0.as_fd()], "Unreachable"),
+        ("memory that is no station", &yes, vec![no_station.0.as_fd()], "Unreachable"),
+        ("a long refusal", &no, vec![], "Unreachable"),
+        ("garbage", &[7; 100], vec![], "Unreachable"),
+        ("a line that is none", &far, vec![station.as_fd()], ""),
+    ];
+    for (at, (what, bytes, fds, expected)) in answers.iter().enumerate() {
+        scene.honest[0].say(&format!("send {} 3", 2 + at));
+        let taken = Taken::at(&scene.doors[at]);
+        taken.connection.send(bytes, fds).unwrap();
+        // It may have been sent before the answer came.
+        let (count, mut error) = sent(scene.honest[0].hear());
+        if count == 3 && !expected.is_empty() {
+            eventually(what, || {
+                error = sent(scene.honest[0].ask(&format!("send {} 1", 2 + at))).1;
+                if error.is_empty() { Err("nothing".into()) } else { Ok(()) }
+            });
+        }
+        assert!(error.starts_with(expected) && error.is_empty() == expected.is_empty(), "{what}: {error}");
+    }
+    // It answers again and again: each answer is mapped.
+    scene.honest[0].say("send 10 1");
+    let taken = Taken::at(&scene.doors[8]);
+    let before = Usage::of(scene.honest[0].pid());
+    for _ in 0..2000 {
+        if taken.connection.send(&yes, &[station.as_fd()]).is_err() {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    let now = Usage::of(scene.honest[0].pid());
+    assert!(now.mappings < before.mappings + 50, "{before:?}, {now:?}");
+    scene.honest[0].hear().expect_ok("sending");
+    eventually("it is refused", || {
+        let again = sent(scene.honest[0].ask("send 10 1")).1;
+        if again.contains("Unreachable") && again.contains("morethanonce") { Ok(()) } else { Err(again) }
+    });
+    scene.meanwhile("answers", |_| ());
+}
+
+#[test]
+fn one_that_takes_nothing_holds_nobody_up() {
+    let _company = in_company();
+    let mut scene = Scene::new(2, 1, "");
+    scene.honest[0].say("pour 2 1000");
+    let taken = Taken::at(&scene.doors[0]);
+    let start = Instant::now();
+    let words = scene.honest[0].hear().expect_ok("twelve megabytes");
+    assert!(words.concat().is_empty(), "{words:?}");
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    scene.meanwhile("one that takes nothing", |_| ());
+    // What it never took goes with it.
+    let held = taken.file.allocated();
+    assert!(held > 12_000_000, "{held}");
+    drop(taken);
+}
