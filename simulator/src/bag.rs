@@ -36,17 +36,40 @@ struct Inner {
     dice: Dice,
     /// Once in so many times there is no memory; 0: never.
     short: u64,
+    /// Segments that the sender has opened and the receiver has not left.
+    held: u64,
+    /// The last that the receiver has left: it has not said so yet, perhaps.
+    left: u64,
+    /// The sender is in one.
+    is_away: bool,
 }
 
 impl File {
     /// A file with so many words of home and of each segment; once in `short` times there is no memory for one.
     pub fn new(home: usize, segment: usize, short: u64, dice: Dice) -> Arc<Self> {
-        let inner = Mutex::new(Inner { segments: Vec::new(), dice, short });
+        let inner = Mutex::new(Inner { segments: Vec::new(), dice, short, held: 0, left: 0, is_away: false });
         Arc::new(Self { home: zeros(home), told: Arc::default(), inner, segment })
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many segments the sender has opened which the receiver has not left, whatever the two ends believe. None while the sender is at home: then nothing waits in them.
+    pub fn held(&self) -> u64 {
+        let inner = self.inner();
+        if inner.is_away { inner.held } else { 0 }
+    }
+
+    /// The most that the sender may believe to be held from now on, until it opens another one.
+    pub fn most_held(&self) -> u64 {
+        let inner = self.inner();
+        inner.held + inner.left
+    }
+
+    /// Bytes of a segment.
+    pub fn segment_bytes(&self) -> u64 {
+        self.segment as u64 * 8
     }
 
     /// How many segments take memory.
@@ -103,6 +126,7 @@ impl<const SEGMENTS: u64> Memory for Bag<SEGMENTS> {
         let (_, words, used) = &mut inner.segments[at];
         *used |= self.sends;
         let it = words.clone();
+        inner.held += u64::from(self.sends);
         drop(inner);
         self.cpu.count(|seen| seen.diverts += u64::from(self.sends));
         self.cpu.event(if self.sends { "opens segment" } else { "enters segment" }, key, 0);
@@ -111,6 +135,9 @@ impl<const SEGMENTS: u64> Memory for Bag<SEGMENTS> {
 
     fn leave(&mut self, place: Place) {
         self.cpu.event("leaves segment", Self::key(place), 0);
+        let mut inner = self.file.inner();
+        (inner.held, inner.left) = (inner.held - 1, 1);
+        drop(inner);
         if let Place::Row { .. } = place {
             self.give_back(place);
         }
@@ -119,6 +146,10 @@ impl<const SEGMENTS: u64> Memory for Bag<SEGMENTS> {
     fn shrink(&mut self, spare: u8) {
         self.cpu.event("gives back spare", spare.into(), 0);
         self.give_back(Place::Spare(spare));
+    }
+
+    fn sender_moved(&self, _sent: u64, is_away: bool, _segments: u64) {
+        self.file.inner().is_away = is_away;
     }
 }
 

@@ -1,11 +1,11 @@
 //! Two to eight domains that send, take, look away, sleep, are stopped and die, by chance and from a seed.
 //!
 //! A run goes through stages. In `ANYTHING` each does what its dice say, and trouble befalls them. After so many steps, in `DRAIN`, there is no more trouble, and they take what is there until nobody can go on: then nothing may be left. In
-//! `LAST` each sends one more message to everybody, with which it goes home, and takes what comes: then no segment may take memory.
+//! `LAST` each sends one more message to everybody, with which it goes home, and takes what comes, and in `ASLEEP` it falls asleep once more: then no segment may take memory.
 //! What has to hold all the time is in [`ledger`](crate::ledger), and how long a message may take, in [`member`](crate::member).
 
 use crate::Rank;
-use crate::bag::{Bag, File, SPARES};
+use crate::bag::{Bag, File};
 use crate::dice::{Dice, mixed};
 use crate::engine::{self, Cpu, Failure, Setup};
 use crate::ledger::{Ledger, Summary};
@@ -15,10 +15,12 @@ use crate::state::{FOREVER, Life, State};
 use crate::trouble::Trouble;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
+use upcall_message::flow;
 
 const ANYTHING: u32 = 0;
 const DRAIN: u32 = 1;
 const LAST: u32 = 2;
+const ASLEEP: u32 = 3;
 
 /// A member leaves its group once in so many things that it does.
 const LEAVES: u64 = 3000;
@@ -41,7 +43,9 @@ struct Plan {
     timeout: Option<Duration>,
     /// Once in so many times there is no memory.
     short: u64,
-    /// Members wait for room: not where they could wait for each other, or for one that is stopped for ever.
+    /// What each member may buffer, in bytes.
+    share: u64,
+    /// Members wait for room: not where they could wait for one that is stopped for ever. Those that wait for each other are told.
     waits: bool,
     /// One to whom most messages go.
     flooded: Option<Rank>,
@@ -53,8 +57,11 @@ impl Plan {
     fn new(seed: u64, steps: u64, few_segments: bool, dice: &mut Dice) -> Self {
         let count = 2 + dice.below(7) as usize;
         let home = dice.one_of(&[4, 8, 16, 16, 32, 64]);
+        let limited = dice.once_in(3);
         let timeout = match dice.below(16) {
             0 => Some(0),
+            // Who always diverts has the most to do with its share.
+            _ if limited && dice.once_in(4) => Some(0),
             1 | 2 => None,
             _ => Some(20 + dice.magnitude(10_000)),
         };
@@ -73,15 +80,20 @@ impl Plan {
             deaths: dice.below(count as u64 - 1),
             stops_for_ever: if timeout.is_some() { dice.below(2) } else { 0 },
         };
+        let segment = home << dice.below(3);
+        let limit = count as u64 * dice.magnitude(6 * 8 * segment as u64);
+        let share = if limited { flow::share(limit, count) } else { u64::MAX };
+        let diverts_always = timeout.is_some() && !few_segments && share == u64::MAX;
         Self {
             seed,
             steps,
             count,
             home,
-            segment: home << dice.below(3),
+            segment,
             timeout: timeout.map(Duration::from_nanos),
             short: dice.one_of(&[0, 0, 3, 20]),
-            waits: timeout.is_some() && !few_segments,
+            share,
+            waits: diverts_always || trouble.stops_for_ever == 0 && dice.once_in(2),
             flooded: dice.once_in(2).then(|| dice.below(count as u64) as Rank),
             slices: (0..count).map(slices).collect(),
             trouble,
@@ -115,8 +127,8 @@ fn run_with<const S: u64>(seed: u64, steps: u64, mut dice: Dice) -> Result<Summa
     let lines: Arc<[Line]> = (0..count).map(|_| Line::default()).collect();
     let (slices, trouble) = (plan.slices.clone(), Some(plan.trouble.clone()));
     let setup = Setup { dice: Dice::new(dice.any()), slices, trouble, most: steps * PATIENCE + 1_000_000 };
-    // Spares that were left after the sender had fallen asleep stay until it wakes; and who stays diverted has a segment at hand.
-    let kept = SPARES + usize::from(plan.timeout == Some(Duration::ZERO));
+    // Who stays diverted has a segment at hand.
+    let kept = usize::from(plan.timeout == Some(Duration::ZERO));
     let title = format!("seed {seed}, {plan:?}");
     let program = move |cpu: Cpu| {
         let own = cpu.rank();
@@ -127,8 +139,8 @@ fn run_with<const S: u64>(seed: u64, steps: u64, mut dice: Dice) -> Result<Summa
         let out = (0..count).map(|to| bag(own, to, true)).collect();
         let from = (0..count).map(|from| bag(from, own, false)).collect();
         let dice = Dice::new(mixed(plan.seed ^ (own as u64 + 1)));
-        let (lines, timeout, handler) = (lines.clone(), plan.timeout, 1 + plan.seed % 64);
-        live(&mut Member::new(Parts { cpu: cpu.clone(), dice, out, from, lines, timeout, handler }), &plan);
+        let (lines, timeout, share, handler) = (lines.clone(), plan.timeout, plan.share, 1 + plan.seed % 64);
+        live(&mut Member::new(Parts { cpu: cpu.clone(), dice, out, from, lines, timeout, share, handler }), &plan);
     };
     let quiet = move |state: &mut State, stage: u32| {
         if let Some(stranded) = Ledger::stranded(state) {
@@ -139,6 +151,7 @@ fn run_with<const S: u64>(seed: u64, steps: u64, mut dice: Dice) -> Result<Summa
             ANYTHING if state.steps() < steps => Ok(Some(ANYTHING)),
             ANYTHING => Ok(Some(DRAIN)),
             DRAIN => Ok(Some(LAST)),
+            LAST => Ok(Some(ASLEEP)),
             _ => left_behind(state, &known, kept).map_or(Ok(None), Err),
         }
     };
@@ -239,11 +252,16 @@ fn farewell<const S: u64>(member: &mut Member<S>, plan: &Plan) {
     let own = member.rank();
     for to in (0..plan.count).filter(|to| *to != own) {
         // There may be no memory now, nor ever for one that is stopped.
-        for _ in 0..TRIES {
-            if matches!(member.send(to, 0, plan.waits), Sent::Taken | Sent::Ended) {
-                break;
-            }
+        let mut goes = || {
+            let sent = member.send(to, 0, plan.waits);
             member.poll(&mut |_, _| {});
+            matches!(sent, Sent::Taken | Sent::Ended)
+        };
+        // All is taken, so nobody is kept from sending for good.
+        if !(0..TRIES).any(|_| goes())
+            && member.cpu.check(|state| Ok(state.domains.iter().all(|domain| domain.stopped != FOREVER)))
+        {
+            member.cpu.fail(format!("nothing goes to domain {to} any more, though all was taken"));
         }
     }
 }

@@ -3,6 +3,7 @@
 //! * A message that is taken is the next one that was launched to its receiver by its sender, whole ([`Ledger::taken`]): so none is lost, doubled, or out of order.
 //! * Nobody falls asleep while a message waits for it, and nobody is left asleep by a sender that has looked whether to ring. Between launch and that look the message is the sender's to ring for: one that is stopped there leaves its
 //!   receiver asleep, for as long as it is stopped ([`Ledger::check_sleeper`], [`Ledger::looked`]).
+//! * Nobody buffers more than its share, the first segment of each pair aside ([`Ledger::check_share`]).
 //! * What was launched is taken at last, also of a sender that has died since ([`Ledger::stranded`]). Of one that died while it launched, it may have been launched.
 
 use crate::Rank;
@@ -65,6 +66,9 @@ pub struct Summary {
     pub deaths: u64,
     pub leaves: u64,
     pub without_memory: u64,
+    pub stopped: u64,
+    pub stuck: u64,
+    pub overflows: u64,
 }
 
 impl Summary {
@@ -88,6 +92,9 @@ impl Summary {
             deaths: self.deaths + other.deaths,
             leaves: self.leaves + other.leaves,
             without_memory: self.without_memory + other.without_memory,
+            stopped: self.stopped + other.stopped,
+            stuck: self.stuck + other.stuck,
+            overflows: self.overflows + other.overflows,
         }
     }
 }
@@ -158,6 +165,18 @@ impl Ledger {
         };
         let from = (0..state.ledger.count).find(waits)?;
         Some(format!("domain {rank} falls asleep, though a message of domain {from} waits, and nobody rings"))
+    }
+
+    /// Whether all that was launched is taken.
+    pub fn is_settled(&self, from: Rank, to: Rank) -> bool {
+        self.seen(from, to).waiting.is_empty()
+    }
+
+    /// A sender has diverted, for a message of so many bytes or fewer, in segments of `segment`: why it must not have. Of its segments so many were not left before, `held` of those by this receiver.
+    pub fn check_share(share: u64, all: u64, held: u64, segment: u64, len: u64) -> Option<String> {
+        let wants = all * segment + len.max(segment);
+        (held > 0 && wants > share)
+            .then(|| format!("buffers {wants} bytes, {all} segments of {segment} before, with a share of {share}"))
     }
 
     /// A receiver has found this message.

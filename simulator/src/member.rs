@@ -3,14 +3,15 @@
 //! The queue, the patience and the announcement are the product's own.
 
 use crate::Rank;
-use crate::bag::Bag;
+use crate::bag::{Bag, File};
 use crate::dice::Dice;
 use crate::engine::Cpu;
 use crate::ledger::Ledger;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
-use upcall_message::flow::{Flow, Full};
+use upcall_message::flow::{Flow, Full, STUCK};
 use upcall_os::atomic::{AtomicU32, Ordering};
 use upcall_shm::direct::{Incoming, Outgoing, Refused, Unreadable};
 use upcall_transfer::sleep;
@@ -25,8 +26,10 @@ const LONGEST_SPIN: u64 = 320;
 const FENCE: u64 = 200;
 /// A ring of the bell.
 const RING: u64 = 100;
-/// How long a sender without memory waits before it tries again.
+/// How long a sender waits that is kept by more than one receiver's patience, before it tries again.
 const PAUSE: u64 = 1000;
+/// For who is stuck time passes so many times as quickly: 0.1 ms is [`STUCK`].
+const HASTE: u64 = 10_000;
 /// What a send takes that waits for nothing, at most.
 const SEND: u64 = 5000;
 /// So many messages of one sender are run before the others have their turn.
@@ -48,14 +51,26 @@ pub enum Sent {
     Dropped,
     /// There is no room now.
     Full,
+    /// It has its share in use, has waited for long, and messages wait for it.
+    Overflow,
     /// There is no memory now.
     NoMemory,
     /// The receiver has ended.
     Ended,
 }
 
+/// What a sender does that has found no room.
+enum Try {
+    Again,
+    Later,
+    /// Later, however long the timeout is.
+    Pause,
+    Not(Sent),
+}
+
 #[derive(Debug)]
 struct Link<const S: u64> {
+    file: Arc<File>,
     queue: Outgoing<Bag<S>>,
     flow: Flow,
     /// The last of the receiver's sleeps that it rang for.
@@ -93,6 +108,8 @@ pub struct Parts<const S: u64> {
     pub lines: Arc<[Line]>,
     /// The atomicity timeout.
     pub timeout: Option<Duration>,
+    /// What it may buffer, in bytes.
+    pub share: u64,
     /// What its handlers take, in ns.
     pub handler: u64,
 }
@@ -108,6 +125,7 @@ pub struct Member<const S: u64> {
     inbound: Vec<Inbound<S>>,
     lines: Arc<[Line]>,
     timeout: Option<Duration>,
+    share: u64,
     handler: u64,
 }
 
@@ -118,18 +136,19 @@ fn nanos(time: Duration) -> u64 {
 impl<const S: u64> Member<S> {
     /// A member that knows all others.
     pub fn new(parts: Parts<S>) -> Self {
-        let Parts { cpu, dice, out, from, lines, timeout, handler } = parts;
+        let Parts { cpu, dice, out, from, lines, timeout, share, handler } = parts;
         let link = |bag: Bag<S>| {
+            let file = bag.file.clone();
             let (mut queue, flow) = (Outgoing::new(bag), Flow::new(timeout));
             if flow.is_always_diverted() {
                 queue.stay_diverted();
             }
-            Link { queue, flow, rung: AtomicU64::new(0), refused: None, diverted_at: None }
+            Link { file, queue, flow, rung: AtomicU64::new(0), refused: None, diverted_at: None }
         };
         let links = out.into_iter().map(|bag| bag.map(link)).collect();
         let inbound = |(from, bag): (Rank, Option<Bag<S>>)| Some(Inbound { from, queue: Incoming::new(bag?), ended: false });
         let inbound = from.into_iter().enumerate().filter_map(inbound).collect();
-        Self { cpu, dice, links, inbound, lines, timeout, handler }
+        Self { cpu, dice, links, inbound, lines, timeout, share, handler }
     }
 
     /// Its place.
@@ -163,32 +182,88 @@ impl<const S: u64> Member<S> {
                 }
                 return sent;
             }
-            let Some(link) = &mut self.links[to] else { return Sent::Ended };
-            self.cpu.count(|seen| seen.refused += 1);
-            let progress = link.queue.progress();
-            let now = self.cpu.time();
-            let waited = now - *link.refused.get_or_insert(now);
-            match link.flow.full(self.cpu.now(), progress) {
-                Full::Divert if link.diverted_at != Some(progress) && self.timeout.is_some_and(|least| waited < nanos(least)) => {
-                    self.cpu.fail(format!("diverts messages to domain {to} after {waited} ns"))
+            match self.has_no_room(to, waits) {
+                Try::Again => continue,
+                Try::Later => {}
+                Try::Pause => {
+                    paused = true;
+                    self.cpu.spend(PAUSE);
                 }
-                Full::Divert => match link.queue.divert() {
-                    Ok(()) => {
-                        link.flow.diverted(progress);
-                        (link.refused, link.diverted_at) = (None, Some(progress));
-                    }
-                    Err(_) if waits => {
-                        paused = true;
-                        self.cpu.spend(PAUSE);
-                    }
-                    Err(_) => return Sent::NoMemory,
-                },
-                Full::Wait if waits => {}
-                Full::Wait => return Sent::Full,
+                Try::Not(sent) => return sent,
             }
             self.cpu.spend(spin);
             spin = LONGEST_SPIN.min(spin * 2);
         }
+    }
+
+    /// `Group::has_no_room`.
+    fn has_no_room(&mut self, to: Rank, waits: bool) -> Try {
+        let (beside, held_beside) = self.beside(to);
+        let Some(link) = &mut self.links[to] else { return Try::Not(Sent::Ended) };
+        self.cpu.count(|seen| seen.refused += 1);
+        let progress = link.queue.progress();
+        let (time, segment) = (self.cpu.time(), link.file.segment_bytes());
+        let waited = time - *link.refused.get_or_insert(time);
+        let diverts = link.flow.full(self.cpu.now(), progress) == Full::Divert;
+        if diverts && link.diverted_at != Some(progress) && self.timeout.is_some_and(|least| waited < nanos(least)) {
+            self.cpu.fail(format!("diverts messages to domain {to} after {waited} ns"))
+        }
+        let segments = if diverts { Self::said(&self.cpu, to, link) } else { 0 };
+        let stopped = segments > 0 && (beside + segments) * segment + segment > self.share;
+        self.cpu.count(|seen| seen.stopped += u64::from(stopped));
+        if diverts && !stopped {
+            let held = Self::held(&self.cpu, to, &link.file);
+            match link.queue.divert() {
+                Ok(()) => {
+                    if let Some(wrong) = Ledger::check_share(self.share, held_beside + held, held, segment, 0) {
+                        self.cpu.fail(wrong);
+                    }
+                    link.flow.diverted(progress);
+                    (link.refused, link.diverted_at) = (None, Some(progress));
+                    return Try::Again;
+                }
+                Err(error) if !waits && error.kind() != io::ErrorKind::StorageFull => return Try::Not(Sent::NoMemory),
+                Err(_) => {}
+            }
+        }
+        if !waits {
+            return Try::Not(Sent::Full);
+        }
+        let still = link.flow.still(self.cpu.hasty(HASTE), progress);
+        if still >= STUCK && self.inbound.iter_mut().any(Inbound::waits) {
+            link.flow.fits();
+            link.refused = None;
+            self.cpu.count(|seen| {
+                seen.stuck += 1;
+                seen.overflows += u64::from(stopped);
+            });
+            return Try::Not(if stopped { Sent::Overflow } else { Sent::Full });
+        }
+        if diverts || self.timeout.is_none() { Try::Pause } else { Try::Later }
+    }
+
+    /// Segments for others than `to`: as far as the queues say, and in truth.
+    fn beside(&self, to: Rank) -> (u64, u64) {
+        let others = self.links.iter().enumerate().filter(|(rank, _)| *rank != to);
+        let of = |(rank, link): (Rank, &Option<Link<S>>)| {
+            link.as_ref().map(|link| (Self::said(&self.cpu, rank, link), Self::held(&self.cpu, rank, &link.file)))
+        };
+        others.filter_map(of).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+    }
+
+    /// The same as far as the queue says, which is not for long more than is true.
+    fn said(cpu: &Cpu, to: Rank, link: &Link<S>) -> u64 {
+        let most = link.file.most_held();
+        let said = link.queue.buffered();
+        if said > most {
+            cpu.fail(format!("believes that {said} segments are not left by domain {to}, which has left all but {most}"));
+        }
+        said
+    }
+
+    /// Segments to a member with messages that it has not taken.
+    fn held(cpu: &Cpu, to: Rank, file: &File) -> u64 {
+        if cpu.enter(|ledger| ledger.is_settled(cpu.rank(), to)) { 0 } else { file.held() }
     }
 
     /// Describes and launches a message; `None` if there is no room.

@@ -24,11 +24,11 @@ pub const SKEW: u64 = 2000;
 /// What it takes to receive a message from the buffer.
 pub const BUFFERED: u64 = 234;
 /// What it takes to receive one directly.
-const DIRECT: u64 = 65;
+pub(crate) const DIRECT: u64 = 65;
 /// Of both so much passes by itself, in some ten accesses.
-const ACCESSES: u64 = 30;
+pub(crate) const ACCESSES: u64 = 30;
 /// Between two looks for a message.
-const LOOK: u64 = 40;
+pub(crate) const LOOK: u64 = 40;
 
 const COUNT: usize = 4;
 const SEGMENTS: u64 = 1 << 20;
