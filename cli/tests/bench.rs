@@ -374,13 +374,16 @@ fn of_ours_alone() -> Vec<String> {
 
 /// Those of UDM's Figure 7 and Table 6.
 fn of_the_paper() -> Vec<String> {
-    let mut all = vec!["tpuz-alone".to_string()];
+    let mut all = Vec::new();
     for group in ["10", "100", "1000", "simulated-10", "simulated-100", "simulated-1000"] {
         all.extend([250, 500, 750, 1000, 1250, 1500, 2000, 3000].map(|interval| format!("synth-{group}-{interval}")));
     }
-    for schedule in ["batch", "gang", "co"] {
-        all.extend(["null", "tpuz", "synth-100", "synth-10"].map(|other| format!("tpuz-{other}-{schedule}")));
-        all.extend(["tpuz", "synth-100", "synth-10"].map(|other| format!("tpuz-{other}-{schedule}-other")));
+    for tpuz in ["tpuz", "tpuz-simulated"] {
+        all.push(format!("{tpuz}-alone"));
+        for schedule in ["batch", "gang", "co"] {
+            all.extend(["null", "tpuz", "synth-100", "synth-10"].map(|other| format!("{tpuz}-{other}-{schedule}")));
+            all.extend(["tpuz", "synth-100", "synth-10"].map(|other| format!("{tpuz}-{other}-{schedule}-other")));
+        }
     }
     all
 }
@@ -390,11 +393,11 @@ fn the_papers_experiments_are_told_and_drawn() {
     let place = TempDir::new().expect("a folder");
     let folder = place.path().join("figures");
     let into = folder.to_str().expect("a path in Unicode");
-    let cases = ["--case", "synth-1000", "--case", "synth-simulated", "--case", "tpuz"];
+    let cases = ["--case", "synth-1000", "--case", "synth-simulated", "--case", "tpuz", "--case", "tpuz-simulated"];
     let (done, said, errors) = calls("messages", &[&["--quick", "--peers", "none", "--plot", into], &cases[..]].concat());
     assert!(done, "{said}{errors}");
     if std::thread::available_parallelism().is_ok_and(|count| count.get() > 1) {
-        for row in ["synth-1000, simulated", "Tpuz alone", "Tpuz beside synth-10 ", "1.377"] {
+        for row in ["synth-1000, simulated", "Tpuz alone", "Tpuz beside synth-10 ", "Tpuz beside synth-10, sim. ", "1.377"] {
             assert!(said.contains(row), "{row}: {said}");
         }
         assert_eq!(names_in(&folder), ["messages-figure-7.svg", "messages-table-6.svg"].map(String::from).into());

@@ -58,12 +58,12 @@ pub enum Suite {
     /// upcall (upcall-idle, upcall-asleep, upcall-busy, upcall-computing, upcall-signal); and exactly-once, a check of order and loss by as many messages as --messages says.
     ///
     /// Of ours alone, as in UDM's section 5: synth-10, synth-100 and synth-1000, the share of messages buffered by the send interval (Figure 7), and synth-simulated, the same on virtual clocks; and tpuz, the triangle puzzle beside
-    /// other jobs that take turns with it (Table 6). --plot draws them.
+    /// other jobs that take turns with it (Table 6), with tpuz-simulated, the same by four members on virtual clocks. --plot draws them.
     #[command(
         after_help = "Examples:\n  upcall bench messages --peers none\n  upcall bench messages --peers ucx-am,iceoryx2 --json messages.json\n  \
         upcall bench messages --peers all --case one-way-0 --placement two-cores\n  upcall bench messages --peers none --system upcall --case send-0 --quick\n  \
         upcall bench messages --peers none --case section --case buffered --case divert\n  \
-        upcall bench messages --peers none --case buffered --case synth-10 --case synth-100 --case synth-1000 --case synth-simulated --case tpuz --plot docs/figures\n  upcall bench messages --peers none --case exactly-once --messages 1000000000"
+        upcall bench messages --peers none --case buffered --case synth-10 --case synth-100 --case synth-1000 --case synth-simulated --case tpuz --case tpuz-simulated --plot docs/figures\n  upcall bench messages --peers none --case exactly-once --messages 1000000000"
     )]
     Messages(MessagesArgs),
 }

@@ -45,11 +45,13 @@ pub enum Own {
     /// The paper's Tpuz alone (`tpuz-alone`), and beside another job, as batch, gang and co-scheduled jobs (`tpuz-null-gang` and so on, and `…-other` for the other one's messages): the rate is that of its messages in the time of
     /// both jobs.
     Tpuz,
+    /// The same by four members in the simulator (`tpuz-simulated-null-gang` and so on): on virtual clocks, in the paper's cycles as ns.
+    TpuzSimulated,
 }
 
 impl Own {
     /// Every case, in the order of the report.
-    pub const ALL: [Own; 17] = [
+    pub const ALL: [Own; 18] = [
         Own::Section,
         Own::Poll,
         Own::Buffered,
@@ -67,6 +69,7 @@ impl Own {
         Own::Synth(1000),
         Own::Simulated,
         Own::Tpuz,
+        Own::TpuzSimulated,
     ];
 
     /// The name on the command line. Names of records begin with it, but for `direct-…` and `available-…`.
@@ -89,12 +92,13 @@ impl Own {
             Own::Synth(_) => "synth-1000",
             Own::Simulated => "synth-simulated",
             Own::Tpuz => "tpuz",
+            Own::TpuzSimulated => "tpuz-simulated",
         }
     }
 
     /// Whether it is of the paper's section 5, which is told in tables of its own.
     pub fn is_papers(self) -> bool {
-        matches!(self, Own::Synth(_) | Own::Simulated | Own::Tpuz)
+        matches!(self, Own::Synth(_) | Own::Simulated | Own::Tpuz | Own::TpuzSimulated)
     }
 }
 

@@ -30,7 +30,7 @@ pub struct Task {
     pub cpus: [usize; 2],
     /// For about so long each of its parts is measured.
     pub time: Duration,
-    /// Messages of `exactly-once`; mebibytes that are buffered in `stopped`; searches of `tpuz`, 0 for a small one.
+    /// Messages of `exactly-once`; mebibytes that are buffered in `stopped`; searches of `tpuz`, 0 for a small one, also for that of `tpuz-simulated`.
     pub count: u64,
     /// The first process: a part of the names of groups.
     pub group: u32,

@@ -77,7 +77,7 @@ impl Amounts {
             Own::Stopped => self.stopped_rounds,
             Own::Once => 0,
             // The same each time.
-            Own::Simulated => 1,
+            Own::Simulated | Own::TpuzSimulated => 1,
             _ if case.is_papers() => self.paper_rounds,
             _ => self.rounds,
         }
@@ -90,7 +90,7 @@ impl Amounts {
             Own::Stopped => (self.time * 2, self.buffered),
             Own::Once => (self.time, self.messages),
             Own::Synth(_) => (self.point, 0),
-            Own::Tpuz => (self.time, self.searches),
+            Own::Tpuz | Own::TpuzSimulated => (self.time, self.searches),
             _ => (self.time, 0),
         };
         Task { case, cpus, time, count, group: 0 }

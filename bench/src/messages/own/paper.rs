@@ -67,18 +67,26 @@ pub const TABLE_5: [f64; 3] = [163.0, 71.0, 65.0];
 
 /// The record of a point of Figure 7, found for real or in the simulator.
 pub fn figure_7(real: bool, group: u64, interval: u64) -> String {
-    let simulated = if real { "" } else { "simulated-" };
-    format!("synth-{simulated}{group}-{interval}")
+    format!("synth-{}{group}-{interval}", simulated(real))
 }
 
-/// The record of Tpuz beside another one.
-pub fn table_6(other: &str, schedule: &str) -> String {
-    format!("tpuz-{other}-{schedule}")
+/// The record of Tpuz by itself, for real or in the simulator.
+pub fn table_6_alone(real: bool) -> String {
+    format!("tpuz-{}alone", simulated(real))
+}
+
+/// The record of Tpuz beside another one, for real or in the simulator.
+pub fn table_6(real: bool, other: &str, schedule: &str) -> String {
+    format!("tpuz-{}{other}-{schedule}", simulated(real))
 }
 
 /// That of the other one there, if it sends messages.
-pub fn table_6_other(other: &str, schedule: &str) -> Option<String> {
-    (other != "null").then(|| format!("{}-other", table_6(other, schedule)))
+pub fn table_6_other(real: bool, other: &str, schedule: &str) -> Option<String> {
+    (other != "null").then(|| format!("{}-other", table_6(real, other, schedule)))
+}
+
+fn simulated(real: bool) -> &'static str {
+    if real { "" } else { "simulated-" }
 }
 
 /// The share of messages that were buffered, in percent.
@@ -88,7 +96,8 @@ pub fn percent(records: &[Record], case: &str) -> Option<f64> {
 }
 
 /// What one workload took as a multiple of what it took as a batch.
-pub fn multiple(records: &[Record], other: &str, schedule: &str) -> Option<f64> {
-    let ns = |schedule| records.iter().find(|record| record.case == table_6(other, schedule)).map(|record| record.p50_ns);
+pub fn multiple(records: &[Record], real: bool, other: &str, schedule: &str) -> Option<f64> {
+    let case = |schedule| table_6(real, other, schedule);
+    let ns = |schedule| records.iter().find(|record| record.case == case(schedule)).map(|record| record.p50_ns);
     Some(ns(schedule)? / ns("batch")?)
 }

@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 
 use super::paper::{
-    CYCLE_NS, GROUPS, HANDLER, INTERVALS, Row, SCHEDULES, TABLE_6, figure_7, multiple, percent, table_6, table_6_other,
+    CYCLE_NS, GROUPS, HANDLER, INTERVALS, Row, SCHEDULES, TABLE_6, figure_7, multiple, percent, table_6, table_6_alone,
+    table_6_other,
 };
 use crate::record::Record;
 use crate::table::{BOLD, DIM, Paint, thousands};
@@ -18,7 +19,8 @@ const FIGURE: usize = 10;
 /// When `out` cannot be written.
 pub(in crate::messages) fn print(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Result<()> {
     shares(records, out, paint)?;
-    workloads(records, out, paint)
+    workloads(records, true, out, paint)?;
+    workloads(records, false, out, paint)
 }
 
 fn shares(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Result<()> {
@@ -44,21 +46,28 @@ fn shares(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Result
 }
 
 /// Messages buffered of both, in each run of the workload.
-fn buffered(records: &[Record], other: &str, schedule: &str) -> String {
+fn buffered(records: &[Record], real: bool, other: &str, schedule: &str) -> String {
     let of = |case: Option<String>| {
         let record = records.iter().find(|record| Some(&record.case) == case.as_ref())?;
         Some(format!("{:.2} %", 100.0 * record.buffered? as f64 / record.samples.max(1) as f64))
     };
-    let both = [of(Some(table_6(other, schedule))), of(table_6_other(other, schedule))];
+    let both = [of(Some(table_6(real, other, schedule))), of(table_6_other(real, other, schedule))];
     both.into_iter().flatten().collect::<Vec<_>>().join(" / ")
 }
 
-fn workloads(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Result<()> {
-    let there = |row: &&Row| SCHEDULES.iter().any(|schedule| records.iter().any(|r| r.case == table_6(row.other, schedule)));
+fn workloads(records: &[Record], real: bool, out: &mut impl Write, paint: &Paint) -> io::Result<()> {
+    let there =
+        |row: &&Row| SCHEDULES.iter().any(|schedule| records.iter().any(|r| r.case == table_6(real, row.other, schedule)));
     let rows: Vec<_> = TABLE_6.iter().filter(there).collect();
-    let alone = records.iter().find(|record| record.case == "tpuz-alone");
+    let alone = records.iter().find(|record| record.case == table_6_alone(real));
     if let Some(alone) = alone {
-        let text = format!("Tpuz alone: {} million messages a second", thousands(1e3 / alone.p50_ns));
+        let text = match real {
+            true => format!("Tpuz alone: {} million messages a second", thousands(1e3 / alone.p50_ns)),
+            false => {
+                let cycles = alone.p50_ns * alone.samples as f64 / 1e6;
+                format!("Tpuz alone, simulated on four processors: {cycles:.1} million cycles, {} messages", alone.samples)
+            }
+        };
         writeln!(out, "\n{}", paint.text(BOLD, &text))?;
     }
     if rows.is_empty() {
@@ -68,11 +77,11 @@ fn workloads(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Res
     let head = format!("{:<NAME$}{heads}   messages buffered, batch; gang; co", "run time to batch's");
     writeln!(out, "{}", paint.text(DIM, &head))?;
     for row in rows {
-        let ours = |schedule| multiple(records, row.other, schedule).map_or("-".to_owned(), |found| format!("{found:.3}"));
+        let ours = |schedule| multiple(records, real, row.other, schedule).map_or("-".to_owned(), |found| format!("{found:.3}"));
         let cells = [ours("gang"), format!("{:.3}", row.gang.0), ours("co"), format!("{:.3}", row.co.0)];
         let cells = cells.map(|cell| format!("{cell:>FIGURE$}")).concat();
-        let shares = SCHEDULES.map(|schedule| buffered(records, row.other, schedule)).join("; ");
-        writeln!(out, "{:<NAME$}{cells}   {shares}", format!("Tpuz beside {}", row.other))?;
+        let shares = SCHEDULES.map(|schedule| buffered(records, real, row.other, schedule)).join("; ");
+        writeln!(out, "{:<NAME$}{cells}   {shares}", format!("Tpuz beside {}{}", row.other, if real { "" } else { ", sim." }))?;
     }
     Ok(())
 }
@@ -105,10 +114,13 @@ mod tests {
             record("tpuz-tpuz-batch", 1000, 200_000, 0),
             record("tpuz-tpuz-co", 1000, 220_000, 50),
             record("tpuz-tpuz-co-other", 1000, 220_000, 60),
+            record("tpuz-simulated-null-batch", 1000, 200_000, 0),
+            record("tpuz-simulated-null-gang", 1000, 203_000, 7),
         ]);
         assert!(text.contains("12.50") && text.contains("synth-100, simulated") && text.contains("11.00"), "{text}");
         assert!(text.contains("alone: 10.0 million") && text.contains("1.100     1.059"), "{text}");
-        assert!(text.contains("5.00 % / 6.00 %") && !text.contains("beside null"), "{text}");
+        assert!(text.contains("5.00 % / 6.00 %") && !text.contains("beside null "), "{text}");
+        assert!(text.contains("beside null, sim.") && text.contains("1.015     1.009") && text.contains("0.70 %"), "{text}");
         assert_eq!(told(&[]), "");
     }
 }

@@ -71,8 +71,9 @@ fn with<const N: usize>(lab: &mut Lab) -> Outcome<Vec<Finding>> {
             }
         }
         gate.open(OVER);
-        if members[0].group.buffered(1) > 0 || members[1].group.buffered(1) == 0 {
-            return Err("what is not to be buffered is, or the other way round".into());
+        let buffered = members.each_ref().map(|member| member.group.diverted());
+        if buffered[0] > 0 || buffered[1] == 0 {
+            return Err(format!("{} messages were buffered of those that never are, {} of those that always are", buffered[0], buffered[1]).into());
         }
         Ok(ticks)
     };

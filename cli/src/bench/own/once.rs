@@ -65,7 +65,7 @@ fn send(task: &Task, gate: &Gate) -> Outcome<(u64, u64)> {
     for number in 0..task.count {
         let all: [u64; WORDS as usize] = std::array::from_fn(|at| word(number, at));
         group.send(1, numbers, &all[..words(number)])?;
-        let is = group.buffered(1) > 0;
+        let is = group.diverted() > diverted;
         diverted += u64::from(is);
         diversions += u64::from(is && !was);
         was = is;

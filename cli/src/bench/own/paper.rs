@@ -11,10 +11,12 @@ use upcall_bench::messages::own::child::{Finding, Task};
 use upcall_bench::messages::own::lab::Lab;
 use upcall_bench::messages::own::paper::{
     AWAY_NS, CYCLE_NS, GROUPS, HANDLER, INTERVALS, OTHERS, REQUEST, SCHEDULES, SLICE_NS, TIMEOUT_NS, figure_7, table_6,
-    table_6_other,
+    table_6_alone, table_6_other,
 };
 use upcall_os::process::{Bounds, bind};
 use upcall_simulator::synth::{SLICE, Synth};
+use upcall_simulator::tpuz::{Other, PATIENCE, Sent as Simulated, Workload};
+use upcall_simulator::turns::Schedule;
 
 /// synth-N with a producer and a consumer, for each interval.
 pub fn figure(lab: &mut Lab, group: u64) -> Outcome<Vec<Finding>> {
@@ -60,6 +62,32 @@ pub fn simulated(lab: &Lab) -> Outcome<Vec<Finding>> {
     points.map(one).collect()
 }
 
+/// Tpuz on virtual clocks, with the paper's times: a board of 6 holes a side, or of 5 where it is to be quick.
+pub fn simulated_table(lab: &Lab) -> Outcome<Vec<Finding>> {
+    if !lab.tells() {
+        return Ok(Vec::new());
+    }
+    let side = if lab.task.count == 0 { 5 } else { 6 };
+    let run = |other, schedule| {
+        let ran = upcall_simulator::tpuz::run(Workload::new(side, other, schedule))?;
+        let time = Duration::from_nanos(ran.time);
+        let found = move |case: &str, sent: Simulated| Finding::buffered(case, sent.messages, sent.buffered, time);
+        Outcome::Ok((ran.sent, found))
+    };
+    let ([alone, _], finding) = run(Other::Nobody, Schedule::Batch)?;
+    let mut found = vec![finding(&table_6_alone(false), alone)];
+    let others = [Other::Null, Other::Tpuz, Other::Synth(100), Other::Synth(10)];
+    let schedules = [Schedule::Batch, Schedule::Gang, Schedule::Co { patience: PATIENCE }];
+    for (name, other) in OTHERS.into_iter().zip(others) {
+        for (way, schedule) in SCHEDULES.into_iter().zip(schedules) {
+            let ([tpuz, beside], finding) = run(other, schedule)?;
+            found.push(finding(&table_6(false, name, way), tpuz));
+            found.extend(table_6_other(false, name, way).map(|case| finding(&case, beside)));
+        }
+    }
+    Ok(found)
+}
+
 /// A folder that is removed at the end.
 struct Folder(PathBuf);
 
@@ -81,12 +109,12 @@ pub fn table(lab: &Lab) -> Outcome<Vec<Finding>> {
     let (names, task) = (folder.0.join("n"), lab.task);
     let mut found = Vec::new();
     let (time, [all, _]) = run(&names, "batch", &["tpuz"], &task)?;
-    found.push(Finding::buffered("tpuz-alone", all.messages, all.buffered, time));
+    found.push(Finding::buffered(&table_6_alone(true), all.messages, all.buffered, time));
     for other in OTHERS {
         for schedule in SCHEDULES {
             let (time, [tpuz, beside]) = run(&names, schedule, &["tpuz", other], &task)?;
-            found.push(Finding::buffered(&table_6(other, schedule), tpuz.messages, tpuz.buffered, time));
-            if let Some(case) = table_6_other(other, schedule) {
+            found.push(Finding::buffered(&table_6(true, other, schedule), tpuz.messages, tpuz.buffered, time));
+            if let Some(case) = table_6_other(true, other, schedule) {
                 found.push(Finding::buffered(&case, beside.messages, beside.buffered, time));
             }
         }

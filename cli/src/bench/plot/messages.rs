@@ -92,9 +92,14 @@ fn workloads(records: &[Record]) -> [Vec<Bars>; 2] {
     };
     let (mut times, mut shares) = (Vec::new(), Vec::new());
     for (schedule, _, [colour, _]) in ways {
-        times.extend(of(format!("{schedule}, here"), colour, &|row| multiple(records, row.other, schedule)));
-        let share = |row: &Row| Some(percent(records, &table_6(row.other, schedule))?.max(LEAST / 10.0));
+        times.extend(of(format!("{schedule}, here"), colour, &|row| multiple(records, true, row.other, schedule)));
+        let share = |row: &Row| Some(percent(records, &table_6(true, row.other, schedule))?.max(LEAST / 10.0));
         shares.extend(of(format!("{schedule}, here"), colour, &share));
+    }
+    for ((schedule, ..), colour) in ways.into_iter().zip([COLOURS[2], COLOURS[3]]) {
+        times.extend(of(format!("{schedule}, simulated"), colour, &|row| multiple(records, false, row.other, schedule)));
+        let share = |row: &Row| Some(percent(records, &table_6(false, row.other, schedule))?.max(LEAST / 10.0));
+        shares.extend(of(format!("{schedule}, simulated"), colour, &share));
     }
     for (schedule, paper, [_, colour]) in ways {
         times.extend(of(format!("{schedule}, UDM"), colour, &|row| Some(paper(row).0)));
@@ -145,7 +150,9 @@ mod tests {
             }
         }
         for (other, schedule) in OTHERS.into_iter().flat_map(|other| SCHEDULES.map(|schedule| (other, schedule))) {
-            records.push(record(&table_6(other, schedule), 90.0, Some(3)));
+            for real in [true, false] {
+                records.push(record(&table_6(real, other, schedule), 90.0, Some(3)));
+            }
         }
         let paths = [("direct-0", 14.0), ("buffered-0", 34.0), ("buffered-0-sender", 20.0), ("buffered-0-receiver", 14.0)];
         records.extend(paths.map(|(case, ns)| record(case, ns, None)));
@@ -154,7 +161,9 @@ mod tests {
         let svg: Vec<_> = paths.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
         let has = |at: usize, names: &[&str]| names.iter().all(|name| svg[at].contains(name));
         assert!(svg.len() == 3 && has(0, &["synth-1000", "Simulated", "750 + 234"]), "{}", svg[0]);
-        assert!(has(1, &["Tpuz, synth-10", "gang, here", "co, UDM"]) && has(2, &["buffered, both", "UDM, FUGU"]));
+        assert!(
+            has(1, &["Tpuz, synth-10", "gang, here", "co, simulated", "co, UDM"]) && has(2, &["buffered, both", "UDM, FUGU"])
+        );
         assert!(svg.iter().all(|svg| !svg.contains("NaN") && !svg.contains("inf")));
     }
 

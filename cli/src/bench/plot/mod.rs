@@ -188,7 +188,19 @@ struct Bars {
     heights: Vec<(usize, f64)>,
 }
 
-/// Bars of each thing across, by their `names`, beside each other; the first of them, ours, with its figure.
+/// So many bars beside each other have room for their figures.
+const FIGURES: usize = 4;
+
+/// A figure in three digits or less.
+fn figure(y: f64) -> String {
+    match y {
+        10.0.. => format!("{y:.0}"),
+        0.1.. => format!("{y:.2}"),
+        _ => format!("{y:.3}"),
+    }
+}
+
+/// Bars of each thing across, by their `names`, beside each other, with their figures if there are few; else the first of them, ours.
 fn bars(area: &Area<'_>, title: &str, unit: &str, names: &[String], groups: &[Bars]) -> Drawn {
     let label = |at: &f64| {
         let name = names.get(at.round().max(0.0) as usize).filter(|_| at.fract().abs() < 1e-6);
@@ -206,13 +218,12 @@ fn bars(area: &Area<'_>, title: &str, unit: &str, names: &[String], groups: &[Ba
         let bar = |&(at, y): &(usize, f64)| Rectangle::new([(left(at), floor), (left(at) + 0.9 * width, y)], colour.filled());
         let drawn = chart.draw_series(bars.heights.iter().map(bar))?;
         drawn.label(&bars.name).legend(move |(x, y)| Rectangle::new([(x + 4, y - 5), (x + 16, y + 5)], colour.filled()));
-        if own == 0 {
+        if own == 0 || groups.len() <= FIGURES {
             let style = (FONT, 12).into_text_style(area).pos(Pos::new(HPos::Center, VPos::Bottom));
-            let figure = |&(at, y): &(usize, f64)| {
-                let text = if y < 10.0 { format!("{y:.1}") } else { format!("{y:.0}") };
-                EmptyElement::at((left(at) + 0.45 * width, y)) + Text::new(text, (0, -2), style.clone())
+            let text = |&(at, y): &(usize, f64)| {
+                EmptyElement::at((left(at) + 0.45 * width, y)) + Text::new(figure(y), (0, -2), style.clone())
             };
-            chart.draw_series(bars.heights.iter().map(figure))?;
+            chart.draw_series(bars.heights.iter().map(text))?;
         }
     }
     legend(&mut chart)
