@@ -24,7 +24,7 @@ pub enum Suite {
 
 /// Starts N processes that form one group, and stays until they have ended.
 ///
-/// Each is told its group, the group's size and its rank by UPCALL_GROUP, UPCALL_SIZE and UPCALL_RANK; programs take them by `Joining::from_environment`. SIGINT, SIGTERM and SIGHUP are passed on; the second one ends the job, after
+/// Each is told its group, the group's size and its rank by UPCALL_GROUP, UPCALL_SIZE and UPCALL_RANK, and its limit by UPCALL_LIMIT; programs take them by `Joining::from_environment`. SIGINT, SIGTERM and SIGHUP are passed on; the second one ends the job, after
 /// the period of grace by force. If this command is killed the kernel kills the members.
 ///
 /// The exit code is that of the first member that failed, or 128 and the signal by which it was killed.
@@ -58,6 +58,9 @@ pub struct Run {
     /// The length of its turns.
     #[arg(long, value_name = "MS", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=60_000))]
     slice: u64,
+    /// How much its group may buffer for members that do not take their messages: bytes, or with K, M, G or T behind the number units of 1024 each; without this a quarter of the machine's memory. Who has its share in use is stopped until there is room.
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    limit: Option<u64>,
     /// Do not confine each member to one processor (rank i to the i-th of those that may be used, and around).
     #[arg(long)]
     no_pin: bool,
@@ -123,6 +126,16 @@ pub fn run(suite: Suite) -> Done {
     }
 }
 
+/// `4096`, `512M`, `2GiB`.
+fn bytes(text: &str) -> Result<u64, String> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let unit = unit.strip_suffix("iB").unwrap_or(unit);
+    let power = ["", "K", "M", "G", "T"].iter().position(|known| *known == unit);
+    let bytes = number.parse::<u64>().ok().zip(power).and_then(|(number, power)| number.checked_mul(1 << (10 * power)));
+    bytes.ok_or_else(|| "give bytes, or units of 1024 such as 512M or 2G".into())
+}
+
 fn done(asked: Result<(), upcall_job::AskError>) -> Done {
     asked?;
     Ok(ExitCode::SUCCESS)
@@ -137,6 +150,9 @@ fn start(args: Run) -> Done {
         .input(args.stdin)
         .pin(!args.no_pin)
         .slice(Duration::from_millis(args.slice));
+    if let Some(limit) = args.limit {
+        job = job.limit(limit);
+    }
     if let Death::GoOn = args.on_death {
         job = job.on_death(OnDeath::GoOn);
     }
@@ -281,4 +297,18 @@ fn table(rows: &[Row], members: bool) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_in_units_of_1024() {
+        let read = ["0", "4096", "3K", "512M", "2GiB", "1T"].map(|text| bytes(text).unwrap());
+        assert_eq!(read, [0, 4096, 3072, 512 << 20, 2 << 30, 1 << 40]);
+        for wrong in ["", "M", "5MB", "5 M", "-1", "1.5G", "99999999T", "5k"] {
+            assert!(bytes(wrong).unwrap_err().contains("512M"), "{wrong}");
+        }
+    }
 }

@@ -5,6 +5,7 @@ mod bench;
 mod call;
 mod job;
 mod ls;
+mod members;
 mod stat;
 mod threads;
 mod told;

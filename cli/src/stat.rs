@@ -1,5 +1,6 @@
-//! `upcall stat`: what the bindings of this user's servers have done, by their own count.
+//! `upcall stat`: what the bindings of this user's servers have done, and the members of its groups, by their own count.
 
+use crate::members::{self, Members};
 use crate::told::{cell, json, line, plain};
 use crate::{Done, FAINT, STRONG};
 use serde::Serialize;
@@ -10,7 +11,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use upcall::directory::{self, PeerTallies, Reading};
 
-/// Shows what each binding has done: calls, errors, bytes, time in the server, and how the server came to them.
+/// Shows what each binding has done: calls, errors, bytes, time in the server, and how the server came to them; and what each member of a group has.
 ///
 /// SPIN, DONATE, HAND, WAKE, WAIT and NET are shares of the calls: those that the server found by looking, on a processor of its own or on one that the caller gave it; those that woke it, on the caller's processor or
 /// elsewhere; those that waited for others to be served; and those that came from another machine. With --json they are numbers of calls: all six together are the calls.
@@ -20,13 +21,17 @@ use upcall::directory::{self, PeerTallies, Reading};
 ///
 /// Servers count in memory that others can only read; looking there asks nothing of them, once they have given it. Times are those of one call in 64, and
 /// known to a power of two; they begin when the server takes the request, and end when its reply is sent.
+///
+/// Members of groups (docs/messages.md) come below: messages SENT and TAKEN, and those that are WAITING to be taken; which share of those sent went by a buffer (BUFFERED), the memory that is HELD by them still, and the member's
+/// share of what its group may buffer (LIMIT); how often it was stopped there (STOPS); and connections, queues and messages that it has REFUSED. This asks nothing of them, so it shows those that are stopped, too.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  upcall stat\n  upcall stat files --procedures\n  upcall stat --interval 1\n  upcall stat --sizes\n  \
-    upcall stat --total\n  upcall stat --json | jq '.[] | {name, client, calls}'"
+    upcall stat --total\n  upcall stat --groups --pairs\n  upcall stat --json | jq '.[] | {name, client, calls}'\n  \
+    upcall stat --groups --json | jq '.[] | select(.stopped_s) | {group, rank, stopped_for}'"
 )]
 pub struct Args {
-    /// Only bindings to these names, of this machine's servers.
+    /// Only bindings to these names, of this machine's servers; and members of groups with these names.
     names: Vec<String>,
     /// Show the calls of each procedure.
     #[arg(short, long)]
@@ -37,10 +42,16 @@ pub struct Args {
     /// Show local and remote calls of all bindings together, in place of each binding; with --json one object.
     #[arg(short, long, conflicts_with_all = ["procedures", "sizes"])]
     total: bool,
+    /// Show only the members of groups; with --json an object for each.
+    #[arg(short, long, conflicts_with_all = ["procedures", "sizes", "total"])]
+    groups: bool,
+    /// Show for each member of a group what it has sent to whom.
+    #[arg(long, conflicts_with = "total")]
+    pairs: bool,
     /// Count for so many seconds, and show that in place of what was done since the binding was made.
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     interval: Option<Duration>,
-    /// Print a JSON array with one object for each binding.
+    /// Print a JSON array with one object for each binding, or, with --groups, for each member of a group.
     #[arg(long)]
     json: bool,
 }
@@ -184,9 +195,11 @@ pub fn is_here(names: &[String], command: &str) -> Result<(), String> {
 pub fn run(args: &Args) -> Done {
     is_here(&args.names, "stat")?;
     directory::sweep();
-    let mut silent = Vec::new();
-    let mut servers = Vec::new();
-    for socket in directory::domains() {
+    let (mut silent, mut servers, mut members) = (Vec::new(), Vec::new(), Members::default());
+    if args.shows_groups() {
+        members.renew();
+    }
+    for socket in directory::domains().into_iter().filter(|_| !args.groups) {
         match look(socket) {
             Ok(server) => servers.push(server),
             Err(error) => silent.push(error.to_string()),
@@ -194,20 +207,34 @@ pub fn run(args: &Args) -> Done {
     }
     if let Some(interval) = args.interval {
         servers.iter_mut().for_each(Server::begin);
+        members.begin();
         std::thread::sleep(interval);
     }
+    let members_rows = members.read(&args.names, args.interval);
+    silent.extend(members.silent.into_values());
     let mut rows: Vec<Row> = servers.iter_mut().flat_map(|server| rows(server, &args.names, args.interval)).collect();
     rows.sort_by(|a, b| (&a.name, b.calls, a.client).cmp(&(&b.name, a.calls, b.client)));
-    if args.total {
+    if args.groups && args.json {
+        println!("{}", json(&members_rows)?);
+    } else if args.total {
         total(&Total::of(&rows), args.json)?;
     } else if args.json {
         println!("{}", json(&rows)?);
-    } else if rows.is_empty() {
-        anstream::println!("{FAINT}nobody is bound to anything in {}{FAINT:#}", directory::folder().display());
     } else {
-        anstream::print!("{}", table(&rows, args));
-        if args.sizes {
-            sizes(&rows);
+        let folder = directory::folder();
+        if !rows.is_empty() {
+            anstream::print!("{}", table(&rows, args));
+            if args.sizes {
+                sizes(&rows);
+            }
+        } else if args.groups && members_rows.is_empty() {
+            anstream::println!("{FAINT}nobody is a member of a group in {}{FAINT:#}", folder.display());
+        } else if members_rows.is_empty() {
+            anstream::println!("{FAINT}nobody is bound to anything in {}{FAINT:#}", folder.display());
+        }
+        if !members_rows.is_empty() {
+            let between = if rows.is_empty() { "" } else { "\n" };
+            anstream::print!("{between}{}", members::table(&members_rows, args.pairs, args.interval.is_some()));
         }
     }
     for server in servers.iter().filter(|server| server.tallies.uncounted() > 0) {
@@ -217,6 +244,12 @@ pub fn run(args: &Args) -> Done {
         eprintln!("upcall stat: {}", plain(error));
     }
     Ok(if silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+impl Args {
+    fn shows_groups(&self) -> bool {
+        self.groups || !self.json && !self.total
+    }
 }
 
 /// Asks a domain for its tallies, and what its procedures are called.
@@ -476,7 +509,16 @@ mod tests {
     fn nothing_that_a_server_says_steers_the_terminal() {
         let procedures = BTreeMap::from([(STEERING.to_string(), 3)]);
         let row = Row { name: STEERING.into(), interface: STEERING.into(), procedures, ..Row::default() };
-        let args = Args { names: Vec::new(), procedures: true, sizes: false, total: false, interval: None, json: false };
+        let args = Args {
+            names: Vec::new(),
+            procedures: true,
+            sizes: false,
+            total: false,
+            groups: false,
+            pairs: false,
+            interval: None,
+            json: false,
+        };
         let shown = anstream::adapter::strip_str(&table(std::slice::from_ref(&row), &args)).to_string();
         assert!(is_clean(&shown) && shown.matches("a?[2Jb?31mc?d?e?f?g?h").count() == 2, "{shown}");
         let text = json(&[row]).unwrap();

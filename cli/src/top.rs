@@ -1,7 +1,8 @@
 //! `upcall top`: the same as `upcall stat`, live.
 //!
-//! What is shown is what was done within the last interval, read from memory that servers have given once and count in anyway; only new servers are asked for theirs.
+//! Bindings and members of groups have pictures of their own. What is shown is what was done within the last interval, read from memory that servers have given once and count in anyway; only new servers are asked for theirs, and members not at all.
 
+use crate::members::{self, Member, Members};
 use crate::stat::{self, Row, Server, Total, share, time};
 use crate::{Done, size, told};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
@@ -22,11 +23,14 @@ use upcall::directory;
 /// The second picture tells how servers came to the calls (see `upcall stat --help`): by looking (SPIN), by looking on the caller's processor (DONATE), by being woken there (HAND) or elsewhere (WAKE), after
 /// others (WAIT), or from another machine (NET). Clients on other machines are shown by their addresses, and the first line says which share of the calls is theirs.
 ///
-/// Keys: arrows to the left and right choose the column to sort by, `r` turns the order, tab shows the other picture, arrows up and down scroll, space holds the picture, `q` ends.
+/// The third picture shows the members of groups: messages sent and taken a second, those that wait, and what is buffered (see `upcall stat --help`). A member that is stopped because it has buffered all that it may, or was within the
+/// interval, is told of in the second line of each picture.
+///
+/// Keys: arrows to the left and right choose the column to sort by, `r` turns the order, tab shows the next picture, arrows up and down scroll, space holds the picture, `q` ends.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  upcall top\n  upcall top files --interval 0.5")]
 pub struct Args {
-    /// Only bindings to these names.
+    /// Only bindings to these names, and members of groups with these names.
     names: Vec<String>,
     /// Seconds between two pictures.
     #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = stat::seconds)]
@@ -55,8 +59,8 @@ pub fn run(args: &Args) -> Done {
                     _ => continue,
                 }
             }
-            let rows = watched.rows(&args.names);
-            screen.renew(rows, watched.silent.len());
+            let (rows, members) = watched.rows(&args.names);
+            screen.renew(rows, members, watched.silent());
             due = Instant::now() + args.interval;
         }
     })();
@@ -70,12 +74,19 @@ struct Watched {
     servers: BTreeMap<PathBuf, Server>,
     /// Those that did not give their tallies: they are not asked again, since a stopped one would hold us up each time.
     silent: Vec<PathBuf>,
+    members: Members,
     since: Option<Instant>,
 }
 
 impl Watched {
+    /// So many do not say what they do.
+    fn silent(&self) -> usize {
+        self.silent.len() + self.members.silent.len()
+    }
+
     /// Asks new servers, and forgets old ones.
     fn renew(&mut self) {
+        self.members.renew();
         let sockets = directory::domains();
         self.servers.retain(|socket, _| sockets.contains(socket));
         self.silent.retain(|socket| sockets.contains(socket));
@@ -93,12 +104,13 @@ impl Watched {
         }
     }
 
-    fn rows(&mut self, names: &[String]) -> Vec<Row> {
+    fn rows(&mut self, names: &[String]) -> (Vec<Row>, Vec<Member>) {
         let interval = self.since.map(|since| since.elapsed());
+        let members = self.members.read(names, interval);
         let rows = self.servers.values_mut().flat_map(|server| stat::rows(server, names, interval)).collect();
         self.since = Some(Instant::now());
         self.renew();
-        rows
+        (rows, members)
     }
 }
 
@@ -107,21 +119,29 @@ const HEADS: [&str; 15] = [
     "NET",
 ];
 const WIDTHS: [u16; 15] = [16, 8, 8, 12, 7, 10, 10, 9, 9, 6, 7, 6, 6, 6, 5];
+const MEMBERS: [&str; 12] =
+    ["GROUP", "RANK", "PROCESS", "SENT/S", "TAKEN/S", "WAITING", "BUFFERED", "HELD", "LIMIT", "STOPS", "REFUSED", "STATE"];
+const MEMBERS_WIDTHS: [u16; 12] = [16, 5, 8, 11, 11, 9, 9, 9, 9, 6, 8, 36];
+const _: () = assert!(members::HEADS.len() == MEMBERS.len());
 const NAME: usize = 0;
 const CLIENT: usize = 1;
-const CALLS: usize = 3;
+/// Calls a second, or messages sent a second: all pictures are sorted by that at first.
+const MOST: usize = 3;
 
-/// The columns of each picture: what calls carry and take, and how the server came to them.
-const PICTURES: [&[usize]; 2] = [&[0, 1, 2, CALLS, 4, 5, 6, 7, 8], &[0, 1, 2, CALLS, 9, 10, 11, 12, 13, 14]];
+/// The columns of each picture: what calls carry and take, and how the server came to them; and what members of groups do.
+const PICTURES: [&[usize]; 3] =
+    [&[0, 1, 2, MOST, 4, 5, 6, 7, 8], &[0, 1, 2, MOST, 9, 10, 11, 12, 13, 14], &[0, 1, 2, MOST, 4, 5, 6, 7, 8, 9, 10, 11]];
+const OF_MEMBERS: usize = 2;
 
 /// The picture, and how it is to be seen.
 #[derive(Default)]
 struct Screen {
     rows: Vec<Row>,
+    members: Vec<Member>,
     silent: usize,
     /// One of [`PICTURES`].
     picture: usize,
-    /// A column of [`HEADS`]; by calls at first.
+    /// A column of [`HEADS`] or [`MEMBERS`]; [`MOST`] at first.
     sorted_by: Option<usize>,
     turned: bool,
     held: bool,
@@ -129,19 +149,23 @@ struct Screen {
 }
 
 impl Screen {
-    fn renew(&mut self, rows: Vec<Row>, silent: usize) {
+    fn renew(&mut self, rows: Vec<Row>, members: Vec<Member>, silent: usize) {
         if !self.held {
-            (self.rows, self.silent) = (rows, silent);
+            (self.rows, self.members, self.silent) = (rows, members, silent);
             self.sort();
         }
     }
 
     fn column(&self) -> usize {
-        self.sorted_by.unwrap_or(CALLS)
+        self.sorted_by.unwrap_or(MOST)
     }
 
     fn columns(&self) -> &'static [usize] {
-        PICTURES[self.picture % PICTURES.len()]
+        PICTURES[self.picture]
+    }
+
+    fn heads(&self) -> &'static [&'static str] {
+        if self.picture == OF_MEMBERS { &MEMBERS } else { &HEADS }
     }
 
     /// Sorts by the column that is shown so many places to the right of this one.
@@ -153,6 +177,9 @@ impl Screen {
 
     fn sort(&mut self) {
         let (column, turned) = (self.column(), self.turned);
+        if self.picture == OF_MEMBERS {
+            return self.sort_members();
+        }
         self.rows.sort_by(|a, b| {
             let order = match column {
                 0 => a.name.cmp(&b.name),
@@ -176,6 +203,33 @@ impl Screen {
         });
     }
 
+    fn sort_members(&mut self) {
+        let (column, turned) = (self.column(), self.turned);
+        self.members.sort_by(|a, b| {
+            let place = |of: &Member| (of.group.clone(), of.id.clone(), of.rank, of.process);
+            let order = match column {
+                0 => a.group.cmp(&b.group),
+                1 => a.rank.cmp(&b.rank),
+                2 => a.process.cmp(&b.process),
+                3 => b.sent.cmp(&a.sent),
+                4 => b.taken.cmp(&a.taken),
+                5 => b.waiting.cmp(&a.waiting),
+                // By shares, as they are shown.
+                6 => {
+                    let part = |of: &Member, sent: u64| u128::from(of.buffered) * u128::from(sent.max(1));
+                    part(b, a.sent).cmp(&part(a, b.sent))
+                }
+                7 => b.held_bytes.cmp(&a.held_bytes),
+                8 => b.limit_bytes.cmp(&a.limit_bytes),
+                9 => b.stops.cmp(&a.stops),
+                10 => b.refused.cmp(&a.refused),
+                _ => b.stopped_s.unwrap_or(0.0).total_cmp(&a.stopped_s.unwrap_or(0.0)).then_with(|| b.state().cmp(&a.state())),
+            };
+            let order = if turned { order.reverse() } else { order };
+            order.then_with(|| place(a).cmp(&place(b)))
+        });
+    }
+
     /// Does what a key says. Whether that is to end.
     fn ends(&mut self, key: KeyEvent) -> bool {
         match key.code {
@@ -186,9 +240,11 @@ impl Screen {
             KeyCode::Left => self.choose(self.columns().len() - 1),
             KeyCode::Right => self.choose(1),
             KeyCode::Tab => {
+                let was_of_members = self.picture == OF_MEMBERS;
                 self.picture = (self.picture + 1) % PICTURES.len();
-                if !self.columns().contains(&self.column()) {
-                    self.sorted_by = None;
+                let other_rows = was_of_members != (self.picture == OF_MEMBERS);
+                if other_rows || !self.columns().contains(&self.column()) {
+                    (self.sorted_by, self.at) = (None, TableState::default());
                 }
             }
             KeyCode::Up => self.at.scroll_up_by(1),
@@ -202,17 +258,33 @@ impl Screen {
     /// Of the columns that are shown. Addresses are longer than processes' numbers, and are of no use if they are cut: where there is no room, names give it.
     fn widths(&self, room: u16) -> impl Iterator<Item = u16> + use<> {
         let columns = self.columns();
-        let mut widths = WIDTHS;
+        let mut widths = if self.picture == OF_MEMBERS { MEMBERS_WIDTHS.to_vec() } else { WIDTHS.to_vec() };
         let longest = self.rows.iter().map(|row| row.client().len() as u16).max();
-        widths[CLIENT] = longest.unwrap_or(0).max(WIDTHS[CLIENT]);
+        if self.picture != OF_MEMBERS {
+            widths[CLIENT] = longest.unwrap_or(0).max(WIDTHS[CLIENT]);
+        }
         let wanted = columns.iter().map(|&at| widths[at] + 1).sum::<u16>() - 1;
         widths[NAME] = widths[NAME].saturating_sub(wanted.saturating_sub(room)).max(8);
         columns.iter().map(move |&at| widths[at])
     }
 
+    /// Texts to the left, numbers to the right.
+    fn cell(&self, column: usize, text: String) -> Cell<'static> {
+        let line = Line::from(text);
+        let is_text = column == 0 || self.picture == OF_MEMBERS && column + 1 == MEMBERS.len();
+        Cell::from(if is_text { line.left_aligned() } else { line.right_aligned() })
+    }
+
     fn draw(&mut self, frame: &mut Frame<'_>) {
-        let [head, body, foot] =
-            Layout::vertical([Constraint::Length(1), Constraint::Min(1), Constraint::Length(1)]).areas(frame.area());
+        let overflows: Vec<_> = self.members.iter().filter_map(Member::overflow).collect();
+        let lines = [1, u16::from(!overflows.is_empty())];
+        let [head, event, body, foot] = Layout::vertical([
+            Constraint::Length(lines[0]),
+            Constraint::Length(lines[1]),
+            Constraint::Min(1),
+            Constraint::Length(1),
+        ])
+        .areas(frame.area());
         let calls = self.rows.iter().filter_map(|row| row.calls_per_s).fold(0.0, |sum, rate| sum + rate);
         let held = if self.held { ", held" } else { "" };
         let silent = match self.silent {
@@ -226,14 +298,25 @@ impl Screen {
         } else {
             String::new()
         };
-        frame.render_widget(
-            Line::from(format!("{} bindings, {calls:.0} calls a second{far}{silent}{held}", self.rows.len())),
-            head,
-        );
+        let messages = self.members.iter().filter_map(|member| member.sent_per_s).fold(0.0, |sum, rate| sum + rate);
+        let members = match self.members.len() {
+            0 => String::new(),
+            all => format!("; {all} members of groups, {messages:.0} messages a second"),
+        };
+        let bindings = format!("{} bindings, {calls:.0} calls a second", self.rows.len());
+        frame.render_widget(Line::from(format!("{bindings}{far}{members}{silent}{held}")), head);
+        if let Some(first) = overflows.first() {
+            let more = match overflows.len() - 1 {
+                0 => String::new(),
+                more => format!("; and {more} more"),
+            };
+            let alarm = Style::new().add_modifier(Modifier::BOLD | Modifier::REVERSED);
+            frame.render_widget(Line::from(format!("{first}{more}")).style(alarm), event);
+        }
         let strong = Style::new().add_modifier(Modifier::BOLD);
         let columns = self.columns();
         let heads = columns.iter().map(|&at| {
-            let text = HEADS[at];
+            let text = self.heads()[at];
             let chosen = at == self.column();
             let arrow = if !chosen {
                 ""
@@ -243,27 +326,25 @@ impl Screen {
                 "v"
             };
             let style = if chosen { strong.add_modifier(Modifier::REVERSED) } else { strong };
-            cell(at, format!("{text}{arrow}")).style(style)
+            self.cell(at, format!("{text}{arrow}")).style(style)
         });
-        let rows = self.rows.iter().map(|row| {
-            let cells = cells(row);
-            Shown::new(columns.iter().map(move |&at| cell(at, cells[at].clone())))
-        });
+        let rows: Vec<Vec<String>> = if self.picture == OF_MEMBERS {
+            self.members.iter().map(|member| members::cells(member).to_vec()).collect()
+        } else {
+            self.rows.iter().map(|row| cells(row).to_vec()).collect()
+        };
+        let rows = rows
+            .into_iter()
+            .map(|cells| Shown::new(columns.iter().map(|&at| self.cell(at, cells[at].clone())).collect::<Vec<_>>()));
         let widths = self.widths(body.width).map(Constraint::Length);
         let table = Table::new(rows.collect::<Vec<_>>(), widths).header(Shown::new(heads.collect::<Vec<_>>())).column_spacing(1);
         frame.render_stateful_widget(table, body, &mut self.at);
         frame.render_widget(
-            Line::from("left/right: sort by   r: turn   tab: how calls came   up/down: scroll   space: hold   q: end")
+            Line::from("left/right: sort by   r: turn   tab: next picture   up/down: scroll   space: hold   q: end")
                 .style(Style::new().add_modifier(Modifier::DIM)),
             foot,
         );
     }
-}
-
-/// Names to the left, numbers to the right.
-fn cell(column: usize, text: String) -> Cell<'static> {
-    let line = Line::from(text);
-    Cell::from(if column == 0 { line.left_aligned() } else { line.right_aligned() })
 }
 
 fn cells(row: &Row) -> [String; 15] {
@@ -319,7 +400,7 @@ mod tests {
         let mut screen = Screen::default();
         let polled = Row { spins: 990, waits: 10, ..row("polled", 1000, 0) };
         let handed = Row { hand_offs: 60, donations: 40, ..row("handed", 100, 0) };
-        screen.renew(vec![handed, polled], 0);
+        screen.renew(vec![handed, polled], Vec::new(), 0);
         // Sorted by bytes, which the other picture does not show: by calls again there.
         press(&mut screen, KeyCode::Right);
         press(&mut screen, KeyCode::Right);
@@ -332,7 +413,7 @@ mod tests {
         (0..3).for_each(|_| _ = press(&mut screen, KeyCode::Right));
         assert!(shown(&mut screen)[1].contains("HANDv") && shown(&mut screen)[2].starts_with("handed"));
         (0..3).for_each(|_| _ = press(&mut screen, KeyCode::Left));
-        press(&mut screen, KeyCode::Tab);
+        (0..2).for_each(|_| _ = press(&mut screen, KeyCode::Tab));
         assert!(shown(&mut screen)[1].contains("CALLS/Sv") && shown(&mut screen)[1].contains("P99"));
     }
 
@@ -341,7 +422,7 @@ mod tests {
         let mut screen = Screen::default();
         let near = Row { local: 300, spins: 300, ..row("near", 300, 0) };
         let far = Row { client: 0, address: Some("192.0.2.100:54321".parse().unwrap()), remote: 100, ..row("far", 100, 0) };
-        screen.renew(vec![near.clone(), far], 0);
+        screen.renew(vec![near.clone(), far], Vec::new(), 0);
         let lines = shown(&mut screen);
         assert_eq!(lines[0], "2 bindings, 800 calls a second, 75% local, 25% remote");
         assert!(lines[3].starts_with("far") && lines[3].contains(" 192.0.2.100:54321 "), "{lines:?}");
@@ -349,14 +430,14 @@ mod tests {
         (0..6).for_each(|_| _ = press(&mut screen, KeyCode::Right));
         let lines = shown(&mut screen);
         assert!(lines[1].ends_with("NETv") && lines[2].starts_with("far") && lines[2].ends_with("100%"), "{lines:?}");
-        screen.renew(vec![near], 0);
+        screen.renew(vec![near], Vec::new(), 0);
         assert_eq!(shown(&mut screen)[0], "1 bindings, 600 calls a second");
     }
 
     #[test]
     fn the_busiest_come_first_and_keys_sort_otherwise() {
         let mut screen = Screen::default();
-        screen.renew(vec![row("slow", 10, 5000), row("quick", 1000, 0)], 1);
+        screen.renew(vec![row("slow", 10, 5000), row("quick", 1000, 0)], Vec::new(), 1);
         let lines = shown(&mut screen);
         assert_eq!(lines[0], "2 bindings, 2020 calls a second, 1 server does not answer");
         assert!(lines[1].starts_with("NAME") && lines[1].contains("CALLS/Sv"), "{lines:?}");
@@ -368,12 +449,45 @@ mod tests {
         assert!(shown(&mut screen)[2].starts_with("quick"));
         // Held: what is new waits.
         press(&mut screen, KeyCode::Char(' '));
-        screen.renew(Vec::new(), 0);
+        screen.renew(Vec::new(), Vec::new(), 0);
         assert!(shown(&mut screen)[0].ends_with("held"));
         press(&mut screen, KeyCode::Char(' '));
-        screen.renew(Vec::new(), 0);
+        screen.renew(Vec::new(), Vec::new(), 0);
         assert_eq!(shown(&mut screen)[0], "0 bindings, 0 calls a second");
         assert!(press(&mut screen, KeyCode::Char('q')));
         assert!(screen.ends(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)));
+    }
+
+    #[test]
+    fn members_of_groups_have_a_picture_and_who_is_stopped_is_told_in_each() {
+        let member = |rank, sent| Member {
+            group: "flood".into(),
+            rank: Some(rank),
+            process: 70 + rank as u32,
+            sent,
+            sent_per_s: Some(sent as f64),
+            limit_bytes: 4 << 20,
+            ..Member::default()
+        };
+        let stopped = Member { stopped_s: Some(3.0), stopped_for: Some(1), held_bytes: 4 << 20, ..member(0, 10) };
+        let mut screen = Screen::default();
+        screen.renew(Vec::new(), vec![stopped.clone(), member(1, 500)], 0);
+        let lines = shown(&mut screen);
+        assert_eq!(lines[0], "0 bindings, 0 calls a second; 2 members of groups, 510 messages a second");
+        let said = "overflow: member 0 of flood (process 70) is stopped for 3 s: it has buffered all of its 4 MiB, and member";
+        assert!(lines[1].starts_with(&said[..100]) && lines[2].starts_with("NAME"), "{lines:?}");
+        (0..2).for_each(|_| _ = press(&mut screen, KeyCode::Tab));
+        let lines = shown(&mut screen);
+        assert!(lines[2].starts_with("GROUP") && lines[2].contains("SENT/Sv"), "{lines:?}");
+        let words = |line: &str| line.split_whitespace().map(String::from).collect::<Vec<_>>();
+        assert_eq!(words(&lines[3])[..4], ["flood", "1", "71", "500"]);
+        // Four columns on: by what is held.
+        (0..4).for_each(|_| _ = press(&mut screen, KeyCode::Right));
+        assert!(shown(&mut screen)[3].contains(" 70 "));
+        let were = Member { stopped_s: None, stops: 2, ..stopped };
+        screen.renew(Vec::new(), vec![were.clone(), were], 0);
+        assert!(shown(&mut screen)[1].contains("was stopped 2 times"));
+        screen.renew(Vec::new(), vec![member(0, 10)], 0);
+        assert!(shown(&mut screen)[1].starts_with("GROUP"));
     }
 }

@@ -80,7 +80,7 @@ mod far {
 /// Tells a run of this file that it is to be a server.
 const PROGRAM: &str = "UPCALL_TEST_PROGRAM";
 
-/// Not a test by itself: a server that listens for clients on other machines, until its input ends, or a client of one.
+/// Not a test by itself: a server that listens for clients on other machines, until its input ends, or a client of one; or a member of a group.
 #[test]
 fn program() {
     match std::env::var(PROGRAM).as_deref() {
@@ -90,6 +90,8 @@ fn program() {
             println!("\nlistens {}", running.addresses()[0]);
             let _ = std::io::stdin().read(&mut [0]);
         }
+        Ok("flood") => member(0),
+        Ok("look away") => member(1),
         Ok(name) => {
             let bound = far::far::Far::bind(name).expect("a binding");
             (0..3).for_each(|_| assert_eq!(bound.add(2, 3), Ok(5)));
@@ -98,6 +100,32 @@ fn program() {
         }
         Err(_) => {}
     }
+}
+
+/// The first of two sends what the second one does not take, until that may; they end with their input, and when all was taken.
+fn member(rank: usize) {
+    use upcall::message::{Handlers, Joining};
+    const ALL: u64 = 600;
+    println!("\nlistens nowhere");
+    let mut handlers = Handlers::new();
+    let block = handlers.kind::<[u64]>("block");
+    let joining = Joining::new("flood", 2).rank(rank).limit(8 << 20).timeout(Some(std::time::Duration::from_micros(50)));
+    let group = joining.join(handlers).expect("a group");
+    if rank == 0 {
+        (0..ALL).for_each(|number| group.send(1, block, &[number; 1024]).expect("it is sent"));
+    }
+    let _ = std::io::stdin().read(&mut [0]);
+    let mut taken = 0;
+    while rank == 1 && taken < ALL {
+        match group.receive(|message| message.word(1)) {
+            Ok(number) => taken += u64::from(number == Some(taken)),
+            Err(_) => _ = group.wait(Some(std::time::Duration::from_secs(1))),
+        }
+    }
+    group.barrier().expect("both are there");
+    drop(group);
+    // What the test harness would say now nobody hears.
+    std::process::exit(0);
 }
 
 impl Place {
@@ -248,4 +276,51 @@ fn stat_tells_local_and_remote_calls() {
         let (done, _, error) = place.run(&[command, &name]);
         assert!(!done && error.contains("another machine") && error.contains(&format!("`upcall {command} far`")), "{error}");
     }
+}
+
+#[test]
+fn stat_tells_who_floods_a_group_and_asks_nobody() {
+    let place = Place(TempDir::new().expect("a folder"));
+    let (done, said, _) = place.run(&["stat", "--groups"]);
+    assert!(done && said.contains("nobody is a member of a group"), "{said}");
+    let groups = || place.json(&["stat", "--groups", "--json"]);
+    let until = |what: &str, met: &dyn Fn(&Value) -> bool| {
+        let start = std::time::Instant::now();
+        loop {
+            let found = groups();
+            if met(&found) {
+                return found;
+            }
+            assert!(start.elapsed().as_secs() < 20, "{what}: {found}");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    };
+    let (mut flood, _) = place.program("flood");
+    let alone = until("one waits", &|found| found[0]["group"] == "flood");
+    assert!(alone[0]["rank"].is_null() && alone[0]["size"] == 2 && alone[0]["process"] == flood.0.id(), "{alone}");
+    let (_, said, _) = place.run(&["stat"]);
+    assert!(said.starts_with("GROUP") && said.contains("waits for 1 others"), "{said}");
+    let (mut away, _) = place.program("look away");
+    let found = until("a flood is stopped", &|found| found[0]["stopped_for"] == 1);
+    assert_eq!((&found[0]["rank"], &found[1]["rank"], &found[0]["id"]), (&0.into(), &1.into(), &found[1]["id"]));
+    let number = |at: usize, name: &str| found[at][name].as_u64().expect("a number");
+    assert_eq!((number(0, "limit_bytes"), number(0, "held_bytes"), number(0, "stops")), (4 << 20, 4 << 20, 1));
+    assert!(number(0, "sent") > 400 && number(0, "sent") == number(1, "waiting"), "{found}");
+    assert_eq!(found[0]["pairs"][0]["diverted"], true);
+    // Also of one that is stopped.
+    let stopped = Command::new("kill").args(["-STOP", &away.0.id().to_string()]).status().expect("kill runs");
+    assert!(stopped.success());
+    let (done, said, error) = place.run(&["stat", "--groups", "--pairs"]);
+    assert!(done && said.contains("stopped for") && said.contains("to 1: ") && said.contains("; diverts"), "{said}{error}");
+    let (_, said, _) = place.run(&["stat", "--interval", "0.1", "flood"]);
+    assert!(said.contains("SENT/S"), "{said}");
+    let (_, said, _) = place.run(&["stat", "--groups", "other"]);
+    assert!(said.contains("nobody is a member"), "{said}");
+    assert!(Command::new("kill").args(["-CONT", &away.0.id().to_string()]).status().expect("kill runs").success());
+    // It takes all, and both can end.
+    drop(away.0.stdin.take());
+    until("the flood goes on", &|found| found[0]["stopped_s"].is_null() && found[1]["taken"].as_u64() > Some(599));
+    drop(flood.0.stdin.take());
+    assert!(flood.0.wait().expect("it ends").success() && away.0.wait().expect("it ends").success());
+    assert_eq!(groups().as_array().map(Vec::len), Some(0));
 }

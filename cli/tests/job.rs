@@ -29,7 +29,9 @@ impl Place {
 #[test]
 fn members_know_who_they_are_and_are_labelled() {
     let place = Place::new();
-    let script = "echo member $UPCALL_RANK of $UPCALL_SIZE; echo aside >&2";
+    let script = "echo member $UPCALL_RANK of $UPCALL_SIZE${UPCALL_LIMIT:+ with $UPCALL_LIMIT}; echo aside >&2";
+    let limited = ["job", "run", "--group", "1", "--limit", "2M", "--", "sh", "-c", script];
+    assert_eq!(place.run(&limited).1, "member 0 of 1 with 2097152\n");
     let (code, out, err) = place.run(&["job", "run", "--group", "2", "--label", "--", "sh", "-c", script]);
     let mut lines: Vec<_> = out.lines().collect();
     lines.sort_unstable();
@@ -80,6 +82,7 @@ fn wrong_arguments_are_told() {
         (&["job", "run", "--", "true"], &["--group <N>"]),
         (&["job", "run", "--group", "0", "--", "true"], &["from 1 to 1024 members, not 0"]),
         (&["job", "run", "--group", "2", "--schedule", "fair", "--", "true"], &["batch, gang, co"]),
+        (&["job", "run", "--group", "2", "--limit", "much", "--", "true"], &["such as 512M or 2G"]),
         (&["job", "run", "--group", "2", "--slice", "0", "--", "true"], &["0 is not in 1..=60000"]),
         (&["job", "run", "--group", "2", "--name", "a b", "--", "true"], &["\"a b\" cannot be the name of a job"]),
         (&["job", "run", "--group", "2", "--", "/no/such"], &["member 0, /no/such", "give a path"]),
