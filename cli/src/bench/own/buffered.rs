@@ -71,9 +71,11 @@ fn with<const N: usize>(lab: &mut Lab) -> Outcome<Vec<Finding>> {
             }
         }
         gate.open(OVER);
-        let buffered = members.each_ref().map(|member| member.group.diverted());
-        if buffered[0] > 0 || buffered[1] == 0 {
-            return Err(format!("{} messages were buffered of those that never are, {} of those that always are", buffered[0], buffered[1]).into());
+        let [never, always] = members.each_ref().map(|member| member.group.diverted());
+        if never > 0 || always == 0 {
+            return Err(
+                format!("{never} messages were buffered of those that never are, {always} of those that always are").into()
+            );
         }
         Ok(ticks)
     };
