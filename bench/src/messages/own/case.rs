@@ -7,8 +7,8 @@ use crate::error::RunError;
 /// What is measured together, by one child, in one turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Own {
-    /// An atomic section, begun and ended, while nothing waits: where 1 other member has sent something before, and 7 (`section-1`, `section-7`); and the look whether something waits by itself
-    /// (`available-1`, `available-7`). On a virtual processor, where handlers run by themselves.
+    /// An atomic section, begun and ended, while nothing waits: where 1 other member has sent something before, 7, and 30 (`section-1`, `section-7`, `section-30`); and the look whether something waits by itself
+    /// (`available-1`, `available-7`, `available-30`). On a virtual processor, where handlers run by themselves.
     Section,
     /// The receiver's time for a message without payload and a handler that counts, by `poll` (`poll-0`) and by `receive` (`poll-0-by-receive`): bursts that wait in the queue, of the one and of the other in turn.
     Poll,

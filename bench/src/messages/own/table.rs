@@ -23,11 +23,13 @@ enum Row {
     Count(&'static str, &'static str),
 }
 
-const ROWS: [Row; 37] = [
+const ROWS: [Row; 39] = [
     Row::Time("atomic section, 1 other has sent something, ns", "section-1", Some(2.0)),
     Row::Time("the same, 7 others", "section-7", Some(2.0)),
+    Row::Time("the same, 30 others", "section-30", Some(2.0)),
     Row::Time("a look whether something waits, 1 other, ns", "available-1", None),
     Row::Time("the same, 7 others", "available-7", None),
+    Row::Time("the same, 30 others", "available-30", None),
     Row::Time("receive and run a null handler by poll, ns", "poll-0", Some(10.0)),
     Row::Time("receive of a null message, ns", "poll-0-by-receive", None),
     Row::Time("direct, 0 words, both sides, ns", "direct-0", None),

@@ -17,7 +17,7 @@ const SECTIONS: u32 = 256;
 
 pub fn section(lab: &mut Lab) -> Outcome<Vec<Finding>> {
     let mut findings = Vec::new();
-    for others in [1, 7] {
+    for others in [1, 7, 30] {
         if let Some([section, look]) = section_beside(others, lab)? {
             findings.push(Finding::times(&format!("section-{others}"), section));
             findings.push(Finding::times(&format!("available-{others}"), look));
