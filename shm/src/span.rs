@@ -123,6 +123,12 @@ impl<'a> Span<'a> {
         self.start
     }
 
+    /// Where it begins, for other languages, and for the kernel. Whoever reads there finds what a peer has just written, and perhaps something else the next time.
+    #[inline]
+    pub const fn as_ptr(&self) -> *const u8 {
+        self.start.as_ptr()
+    }
+
     /// A part of it; `None` if it does not lie within.
     #[inline]
     pub fn part(&self, at: usize, len: usize) -> Option<Self> {

@@ -198,6 +198,28 @@ impl<M: Memory> Incoming<M> {
         }
     }
 
+    /// Disposes of the next message, which has so many words.
+    #[inline(always)]
+    fn pass(&mut self, size: u64) {
+        self.next += size;
+        self.taken += 1;
+        // Who was diverted is to learn at once that this was the last one.
+        let last = || self.away.is_some() && self.area.word(self.next).load(Ordering::Relaxed) == 0;
+        if self.next - self.said > self.area.mask / 4 || last() {
+            self.tell();
+        }
+    }
+
+    /// Disposes of a message that was kept. False: it is not the next one any more.
+    #[cfg(not(loom))]
+    pub fn dispose_of(&mut self, kept: &Kept<M::Words>) -> bool {
+        let is_next = self.taken == kept.count;
+        if is_next {
+            self.pass(kept.size);
+        }
+        is_next
+    }
+
     /// Tells the sender of all that was disposed of: to be done when nothing waits, and when the sender waits for room. Costs it the line with that word, so not more often.
     #[inline]
     pub fn tell(&mut self) {
@@ -262,13 +284,56 @@ impl<M: Memory> Arrived<'_, M> {
     /// Disposes of it: the next one appears, and what it took is the sender's again.
     #[inline]
     pub fn dispose(self) {
-        let Self { queue, size, .. } = self;
-        queue.next += size;
-        queue.taken += 1;
-        // Who was diverted is to learn at once that this was the last one.
-        let last = || queue.away.is_some() && queue.area.word(queue.next).load(Ordering::Relaxed) == 0;
-        if queue.next - queue.said > queue.area.mask / 4 || last() {
-            queue.tell();
-        }
+        self.queue.pass(self.size);
+    }
+
+    /// Keeps it for a while, beside the queue: to be disposed of later ([`Incoming::dispose_of`]). Meanwhile nobody looks at the queue.
+    #[cfg(not(loom))]
+    pub fn keep(&self) -> Kept<M::Words>
+    where
+        M::Words: Clone,
+    {
+        let first = self.queue.area.index(self.queue.next) + 1;
+        let (words, count) = (self.queue.area.words.clone(), self.queue.taken);
+        Kept { words, first, handler: self.handler, len: self.len, size: self.size, count }
+    }
+}
+
+/// A message that has arrived, with the memory that it lies in: that stays mapped as long as this lives, whatever becomes of the queue. What describes the message was read once; the sender can still write the rest.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub struct Kept<W> {
+    words: W,
+    /// Where its payload begins.
+    first: usize,
+    handler: u16,
+    len: u32,
+    size: u64,
+    /// Messages that were taken before it.
+    count: u64,
+}
+
+#[cfg(not(loom))]
+impl<W: Deref<Target = [AtomicU64]>> Kept<W> {
+    /// The handler that it names, by the sender's word.
+    pub fn handler(&self) -> u16 {
+        self.handler
+    }
+
+    /// Bytes of payload.
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether it has no payload.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The payload.
+    pub fn payload(&self) -> Span<'_> {
+        let payload = NonNull::from(&self.words[self.first..self.first + self.size as usize - 1]).cast();
+        // SAFETY: as many words are there as the length needs; `words` keeps them mapped, and shared memory is only ever touched by atomic or opaque accesses.
+        unsafe { Span::new(payload, self.len as usize) }
     }
 }

@@ -46,6 +46,8 @@ mod outgoing;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+#[cfg(not(loom))]
+pub use incoming::Kept;
 pub use incoming::{Arrived, Incoming};
 pub use outgoing::{Draft, Outgoing};
 

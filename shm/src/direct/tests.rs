@@ -281,6 +281,22 @@ fn a_peeked_message_stays() {
 }
 
 #[test]
+fn a_kept_message_stays_until_it_is_disposed_of_and_its_memory_longer() {
+    let (mut outgoing, mut incoming, _) = queue(8);
+    outgoing.try_send(1, &[2, 3]).unwrap();
+    outgoing.divert().unwrap();
+    outgoing.try_send(4, &[5]).unwrap();
+    let first = incoming.peek().unwrap().unwrap().keep();
+    let again = incoming.peek().unwrap().unwrap().keep();
+    assert_eq!((first.handler(), first.len(), first.payload().u64(8), first.payload().u64(16)), (1, 16, Some(3), None));
+    assert!(incoming.dispose_of(&first) && !incoming.dispose_of(&again));
+    let second = incoming.peek().unwrap().unwrap().keep();
+    drop(incoming);
+    drop(outgoing);
+    assert_eq!((second.handler(), second.is_empty(), second.payload().u64(0)), (4, false, Some(5)));
+}
+
+#[test]
 fn a_sender_that_breaks_the_rules_is_found() {
     let bad = [
         (1, Violation::NoHeader(1)),
