@@ -45,6 +45,15 @@ impl ForeignKind {
         self.size
     }
 
+    /// Whether so many bytes can be a payload of this kind: all that is to be said of one that lies where its sender can still write. More is to be said of a copy ([`check`](Self::check)).
+    pub fn may_have(&self, bytes: usize) -> bool {
+        match (self.size, &*self.carries) {
+            (Some(expected), _) => bytes == expected,
+            (None, Carried::AnyWords) => bytes.is_multiple_of(8),
+            (None, _) => true,
+        }
+    }
+
     /// [`Carried::check`].
     ///
     /// # Errors

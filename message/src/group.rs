@@ -21,6 +21,7 @@ use std::time::Duration;
 use upcall_os::fault::{Point, point};
 use upcall_shm::direct::{Arrived, Unreadable};
 use upcall_shm::mailbag::Mailbag;
+use upcall_shm::span::Span;
 use upcall_transfer::Pacing;
 
 /// So many messages of one sender are run before the others have their turn.
@@ -60,7 +61,7 @@ pub(crate) struct Inner {
     /// Those who have sent something; a new list for each change.
     pub(crate) inbound: RefCell<Rc<[Rc<Inbound>]>>,
     /// Whose turn is next.
-    turn: Cell<usize>,
+    pub(crate) turn: Cell<usize>,
     events: RefCell<VecDeque<Event>>,
     /// What has happened so far, one event for each member that is lost.
     lost: RefCell<Vec<Event>>,
@@ -128,6 +129,11 @@ impl<'a, 'q> Message<'a, 'q> {
     /// Copies a part of what it carries, from byte `at` on; `None` if it does not reach so far. What is read twice may differ, if its sender is hostile.
     pub fn copy_out(&self, at: usize, to: &mut [u8]) -> Option<()> {
         self.arrived.payload().copy_out(at, to)
+    }
+
+    /// What it carries, where it lies, uninterpreted: to be written to a descriptor, say, without a copy in this process. Its sender can still write there: what is to be checked is copied first, and the copy checked.
+    pub fn payload(&self) -> Span<'_> {
+        self.arrived.payload()
     }
 
     /// Bytes that it carries.
@@ -202,8 +208,8 @@ impl Group {
     #[inline]
     pub fn receive<R>(&self, take: impl FnOnce(&Message<'_, '_>) -> R) -> Result<R, NothingThere> {
         let _busy = self.busy();
-        self.next(|arrived, from| {
-            let taken = take(&Message { from, arrived: &arrived });
+        self.next(|arrived, inbound| {
+            let taken = take(&Message { from: inbound.from(), arrived: &arrived });
             point(Point::MemberReads);
             arrived.dispose();
             self.0.taken.set(self.0.taken.get() + 1);
@@ -218,7 +224,7 @@ impl Group {
     pub fn peek<R>(&self, look: impl FnOnce(&Message<'_, '_>) -> R) -> Result<R, NothingThere> {
         let _busy = self.busy();
         let turn = self.0.turn.get();
-        let looked = self.next(|arrived, from| look(&Message { from, arrived: &arrived }));
+        let looked = self.next(|arrived, inbound| look(&Message { from: inbound.from(), arrived: &arrived }));
         // It keeps its turn.
         self.0.turn.set(turn);
         looked
@@ -226,7 +232,7 @@ impl Group {
 
     /// Does something with the next message; the turn goes to the member after its sender.
     #[inline]
-    fn next<R>(&self, with: impl FnOnce(Arrived<'_, Mailbag>, Rank) -> R) -> Result<R, NothingThere> {
+    pub(crate) fn next<R>(&self, with: impl FnOnce(Arrived<'_, Mailbag>, &Rc<Inbound>) -> R) -> Result<R, NothingThere> {
         self.attend_if_there_is_news();
         let all = self.inbound();
         let mut at = self.0.turn.get();
@@ -249,7 +255,7 @@ impl Group {
                 }
                 Ok(Some(arrived)) => {
                     self.0.turn.set(at);
-                    let done = with(arrived, inbound.from());
+                    let done = with(arrived, inbound);
                     drop(queue);
                     if inbound.ended.get() {
                         self.nothing_there(inbound);
@@ -334,7 +340,7 @@ impl Group {
 
     /// All that a member has sent so far is taken.
     #[inline]
-    fn nothing_there(&self, inbound: &Rc<Inbound>) {
+    pub(crate) fn nothing_there(&self, inbound: &Rc<Inbound>) {
         inbound.tell();
         if inbound.ended.get() && inbound.is_drained() {
             self.forget(inbound, Event::Ended { rank: inbound.from() });
@@ -353,7 +359,7 @@ impl Group {
     #[cold]
     fn forget(&self, inbound: &Rc<Inbound>, event: Event) {
         // A handler that polls may have come before: it is told once.
-        if inbound.forgotten.replace(true) {
+        if !inbound.forget() {
             return;
         }
         self.0.diversions.set(self.0.diversions.get() + inbound.diversions());

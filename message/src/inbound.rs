@@ -18,6 +18,17 @@ pub(crate) enum Next {
     Unreadable,
 }
 
+/// Whether its next message may be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Looked {
+    /// It may.
+    Freely,
+    /// It is held where it lies.
+    Held,
+    /// Nothing more is taken.
+    Never,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Inbound {
@@ -27,16 +38,15 @@ pub(crate) struct Inbound {
     pub(crate) bell: Bell,
     /// No more will come: what is there is still to be taken.
     pub(crate) ended: Cell<bool>,
-    /// Nothing more is taken.
-    pub(crate) forgotten: Cell<bool>,
+    looked_at: Cell<Looked>,
     /// Its next message is nothing that an interrupt takes, though of a kind that is.
     pub(crate) refused: Cell<bool>,
 }
 
 impl Inbound {
     pub(crate) fn new(from: Rank, queue: Mailbag, bell: Bell) -> Self {
-        let [ended, forgotten, refused] = [const { Cell::new(false) }; 3];
-        Self { from, queue: RefCell::new(Incoming::new(queue)), bell, ended, forgotten, refused }
+        let [ended, refused] = [const { Cell::new(false) }; 2];
+        Self { from, queue: RefCell::new(Incoming::new(queue)), bell, ended, looked_at: Cell::new(Looked::Freely), refused }
     }
 
     pub(crate) fn from(&self) -> Rank {
@@ -51,14 +61,14 @@ impl Inbound {
 
     /// Whether something waits. False while its next message is being looked at.
     pub(crate) fn waits(&self) -> bool {
-        let Ok(mut queue) = self.queue.try_borrow_mut() else { return false };
+        let Some(mut queue) = self.queue() else { return false };
         // A word that leads to where nothing is yet is no message. One that leads on and on is worth another look: who sleeps must not have missed what lies behind.
         queue.waits() && (!matches!(queue.peek(), Ok(None)) || queue.waits())
     }
 
     /// The next message, unless it is being looked at.
     pub(crate) fn next(&self) -> Option<Next> {
-        match self.queue.try_borrow_mut().ok()?.peek() {
+        match self.queue()?.peek() {
             Ok(Some(arrived)) => Some(Next::Message(arrived.handler())),
             Ok(None) => None,
             Err(_) => Some(Next::Unreadable),
@@ -79,16 +89,35 @@ impl Inbound {
 
     /// Whether nothing waits, and nothing is being looked at.
     pub(crate) fn is_drained(&self) -> bool {
-        self.queue.try_borrow_mut().is_ok_and(|mut queue| matches!(queue.peek(), Ok(None)))
+        self.queue().is_some_and(|mut queue| matches!(queue.peek(), Ok(None)))
     }
 
-    /// The queue, unless its next message is being looked at, or it was forgotten.
+    /// The queue, unless its next message is being looked at or held, or it was forgotten.
     #[inline]
     pub(crate) fn queue(&self) -> Option<Queue<'_>> {
-        if self.forgotten.get() {
+        if self.looked_at.get() != Looked::Freely {
             return None;
         }
         self.queue.try_borrow_mut().ok()
+    }
+
+    /// Nothing more is taken from now on. False: that is so already.
+    pub(crate) fn forget(&self) -> bool {
+        self.looked_at.replace(Looked::Never) != Looked::Never
+    }
+
+    /// The next message is held: until that is over nobody looks at it.
+    pub(crate) fn hold(&self) {
+        self.looked_at.set(Looked::Held);
+    }
+
+    /// The end of that. False: nothing more is taken.
+    pub(crate) fn let_go(&self) -> bool {
+        let was_held = self.looked_at.get() == Looked::Held;
+        if was_held {
+            self.looked_at.set(Looked::Freely);
+        }
+        was_held
     }
 
     /// How often its sender has diverted; 0 while its next message is being looked at.

@@ -43,6 +43,7 @@ pub mod flow;
 mod foreign;
 mod forming;
 mod group;
+mod held;
 mod inbound;
 mod interrupts;
 mod kinds;
@@ -60,12 +61,15 @@ pub use error::{InterruptError, JoinError, NothingThere, RunError, SendError};
 pub use foreign::{BadKind, ForeignKind};
 pub use forming::{Joining, MOST_MEMBERS};
 pub use group::{Event, Group, Message};
+pub use held::{Held, Lying};
 pub use interrupts::Interrupt;
 pub use kinds::{Handlers, Kind};
 pub use payload::{Payload, Reader, Writer};
 pub use reduction::Reducible;
 pub use signature::{BadSignature, Carried, Number, Shape, Unfit};
 pub use upcall_os::interrupt::Promise;
+/// Bytes where they lie, in memory that another process can write.
+pub use upcall_shm::span::Span as Uninterpreted;
 pub use upcall_transfer::Pacing;
 pub use upcalls::Atomic;
 
