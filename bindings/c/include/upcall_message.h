@@ -35,7 +35,8 @@
  * `int32_t` by its sign, bool as 0 or 1, floats by their bits in the lower part (upcall_word_of_f64 and so on below). So a
  * `(u64, i32)` is `uint64_t words[2] = {7, upcall_word_of_i64(-2)}`. Bytes and text are as they are. At most 1 GiB.
  * What is not what its kind carries is UPCALL_UNFIT for who sends it, and nothing is sent; from a member that sends it
- * nevertheless nothing more is taken: UPCALL_EVENT_VIOLATION. So the payload that a handler is given is always good.
+ * nevertheless nothing more is taken: UPCALL_EVENT_VIOLATION. So the payload that a handler is given is always good. (Who
+ * reads a message in place, without a copy, checks for himself: upcall_place.)
  *
  * If another member dies, what it had sent is taken, and then there is an event (upcall_group_event), and waits for
  * all members end with UPCALL_ENDED. A message that was sent arrives, exactly once and in order per sender and
@@ -208,6 +209,35 @@ upcall_status upcall_group_poll(upcall_group *group, size_t *count, upcall_error
 upcall_status upcall_group_receive(upcall_group *group, upcall_message *message, upcall_error *error);
 /* A copy of the message that upcall_group_receive would take, which stays; upcall_message_free frees the copy. */
 upcall_status upcall_group_peek(upcall_group *group, upcall_message *message, upcall_error *error);
+
+/* In place: a function looks at the message where it lies, in memory that its sender can write, and nothing is copied, however large it is. The place is good until that function
+ * returns, for all threads; what it points to is nobody's after that.
+ *
+ * THE SENDER CAN STILL CHANGE THE BYTES, at any moment. What is checked and then used must be a copy (upcall_place_copy): what is read there twice, by this program or by a library, may differ. Of
+ * what its kind carries only the size is checked, which was read once with sender and kind: so numbers may be out of the range of a narrow type, and text is no more than bytes, and need not be UTF-8. */
+typedef struct upcall_place upcall_place;
+typedef void (*upcall_place_fn)(void *context, upcall_group *group, const upcall_place *place);
+
+/* Takes the next message as upcall_group_receive does, whatever handlers there are, but has `take` look at it where it lies; when that has returned, the message is disposed of. Does not wait.
+ * UPCALL_NOTHING_THERE: none waits, and `take` has not run. UPCALL_MISUSE: `take` is NULL.
+ * `take` may use the group, but not leave it, and not be left by longjmp or an exception. Meanwhile no other message of the same sender is taken: to receive or to poll there finds those of others, and a
+ * wait for what this sender sends next, also in upcall_group_barrier, does not end. If the sender dies meanwhile, the bytes stay, and the event comes after the message. */
+upcall_status upcall_group_receive_in_place(upcall_group *group, upcall_place_fn take, void *context, upcall_error *error);
+/* Has `look` look so at the message that upcall_group_receive would take, which stays. */
+upcall_status upcall_group_peek_in_place(upcall_group *group, upcall_place_fn look, void *context, upcall_error *error);
+
+/* Who has sent it. */
+size_t upcall_place_from(const upcall_place *place);
+upcall_kind upcall_place_kind(const upcall_place *place);
+/* Bytes that it carries. */
+size_t upcall_place_size(const upcall_place *place);
+/* A word of it, read once: as upcall_word. 0 beyond the end. */
+uint64_t upcall_place_word(const upcall_place *place, size_t at);
+/* Copies `len` bytes from byte `at` on; false, and nothing done, if they do not lie within. */
+bool upcall_place_copy(const upcall_place *place, size_t at, void *to, size_t len);
+/* All of it, aligned for words, for who reads it where it lies or gives it to write(2); NULL if it carries nothing. It is not to be written to. See above: the sender can change it, hence volatile. */
+const volatile void *upcall_place_data(const upcall_place *place);
+
 /* How often messages for this member went over to a buffer: a sender found no room for longer than its timeout. Nothing is lost by that; who sees it grow keeps messages waiting. */
 upcall_status upcall_group_diversions(const upcall_group *group, uint64_t *count, upcall_error *error);
 

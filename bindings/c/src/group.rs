@@ -3,7 +3,7 @@
 //! A group belongs to the thread that has joined it. What another thread may read of it, its rank and the like, never changes; all else is asked for with the number of the thread first ([`here`]).
 //! A program's handlers run within functions of this module, which count themselves ([`Within`]), so that nobody frees a group that they work on.
 //!
-//! Payloads are checked by their signatures on the way out; on the way in they are copied, and the copy is checked: C gets no pointer into memory that a peer can write.
+//! Payloads are checked by their signatures on the way out; on the way in they are copied, and the copy is checked: C gets no pointer into memory that a peer can write, but where it asks for the message in place ([`place`](crate::place)).
 
 use crate::client::{hand_out, pacing, take_back};
 use crate::error::{Error, Problem, Status, guard, guard_or, guard_status, text};
@@ -20,7 +20,7 @@ use upcall_message::{Carried, Event, ForeignKind, Group, Handlers, Joining, Mess
 const NEVER: u64 = u64::MAX;
 
 /// `UPCALL_NO_KIND`.
-const NO_KIND: u32 = u32::MAX;
+pub(crate) const NO_KIND: u32 = u32::MAX;
 
 /// Payloads up to this size are copied to the stack.
 pub(crate) const SMALL: usize = 64;
@@ -505,7 +505,7 @@ pub unsafe extern "C" fn upcall_group_try_send(
 }
 
 /// Whether something is there, as a status. Nothing to be told about if not: it is no fault.
-fn there(is: bool) -> Status {
+pub(crate) fn there(is: bool) -> Status {
     if is { Status::Ok } else { Status::NothingThere }
 }
 

@@ -14,6 +14,7 @@
 //! - **A server's procedure** gets its arguments in the same way ([`server`]), except that a `list<u8>` stays where it is, as an `upcall_bytes`. Its results are written when it has returned, so what they point
 //!   to lives as long as the call: `upcall_call_alloc`.
 //! - **Messages** ([`group`], `include/upcall_message.h`): a group is an object like others, of one thread; what has arrived is copied, checked by the signature of its kind, and then given to the program.
+//! - **In place** ([`place`]): a function of the program's looks at a message where it lies. This is the one way by which C gets a pointer into memory that a peer can write, and the header says what that means.
 //! - **Interrupts** ([`interrupt`]): a C program's handlers run in the handler of a signal, by its word in the header that they are fit for that.
 //! - **Descriptors of interfaces** are static data of the generated code, turned into Rust's once for each and kept for ever ([`interface`]).
 //!
@@ -29,6 +30,7 @@ pub mod group;
 pub mod interface;
 pub mod interrupt;
 pub mod object;
+pub mod place;
 pub mod reader;
 pub mod server;
 pub mod writer;

@@ -22,13 +22,20 @@ fn folder() -> &'static Path {
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
         gcc::install(&folder);
-        gcc::compile(&["-g", "-O1"], &[here("tests/members/member.c")], &folder, "member");
+        for program in ["member", "in_place"] {
+            gcc::compile(&["-g", "-O1"], &[here("tests/members").join(format!("{program}.c"))], &folder, program);
+        }
         folder
     })
 }
 
 fn start(name: &str, size: usize, rank: usize, what: &str) -> Member {
     Member::start(gcc::command(&folder().join("member"), what == "alone"), name, size, rank, what)
+}
+
+/// One that looks at messages where they lie.
+fn start_in_place(name: &str, size: usize, rank: usize, what: &str) -> Member {
+    Member::start(gcc::command(&folder().join("in_place"), what == "alone"), name, size, rank, what)
 }
 
 #[test]
@@ -136,4 +143,36 @@ fn a_member_that_computes_is_interrupted() {
     let other = start(&name, 2, 1, "interrupts");
     member::interrupt(&name, 300);
     other.ends();
+}
+
+#[test]
+fn messages_are_looked_at_in_place_and_the_group_can_be_used_meanwhile() {
+    if !left_out() {
+        start_in_place(&name(), 1, 0, "alone").ends();
+    }
+}
+
+/// 64 MiB, by what is resident; and its sender leaves while it is looked at.
+#[test]
+fn a_large_message_is_read_without_a_copy() {
+    if left_out() {
+        return;
+    }
+    let name = name();
+    let mut other = start_in_place(&name, 2, 1, "large");
+    member::send_large(&name, || other.is_ready());
+    other.ends();
+}
+
+#[test]
+fn what_its_kind_cannot_have_is_not_looked_at_in_place() {
+    if left_out() {
+        return;
+    }
+    for how in ["receives", "peeks"] {
+        let name = name();
+        let other = start_in_place(&name, 2, 1, how);
+        member::lie(&name);
+        other.ends();
+    }
 }

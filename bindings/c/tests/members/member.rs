@@ -220,6 +220,20 @@ pub fn lie(name: &str) {
     }
 }
 
+/// Sends the only other member 64 MiB and a number, and leaves when that looks.
+pub fn send_large(name: &str, looks: impl FnOnce()) {
+    let mut handlers = Handlers::new();
+    let (bytes, number) = (handlers.kind::<[u8]>("bytes"), handlers.kind::<u64>("number"));
+    handlers.kind::<str>("text");
+    let group = Joining::new(name, 2).rank(0).within(Duration::from_secs(40)).join(handlers).unwrap();
+    group.barrier().unwrap();
+    let mut large = vec![0; 64 << 20];
+    (large[0], large[(64 << 20) - 1]) = (3, 5);
+    group.send(1, bytes, &large[..]).unwrap();
+    group.send(1, number, &7).unwrap();
+    looks();
+}
+
 /// Has the only other member answer so many numbers in the middle of what that computes, and sends it a lie in the end.
 pub fn interrupt(name: &str, count: u64) {
     let mut handlers = Handlers::new();
