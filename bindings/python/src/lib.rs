@@ -5,7 +5,7 @@
 //!
 //! # The path through the code
 //! [`plan`] makes of an interface what calls need to know of it. [`client`] calls: numbers alone the short way ([`scalar`]), all else by [`call`], [`encode`] and [`decode`]; for asyncio [`aio`]. [`server`] is called. [`gate`] is about the
-//! interpreter's lock: it is never held while anything here waits. [`interrupt`] is about Ctrl-C. [`message`] is groups, with nothing of the others.
+//! interpreter's lock: it is never held while anything here waits. [`interrupt`] is about Ctrl-C. [`message`] is groups, with nothing of the others, and [`place`] their messages where they lie.
 //!
 //! # The stable interface of Python
 //! The library is built for `abi3` from Python 3.11 on, the first version whose stable interface has buffers: one file for all versions since. Where PyO3's safe types would cost what a call costs, it is
@@ -24,6 +24,7 @@ pub mod interrupt;
 pub mod message;
 pub mod names;
 pub mod pending;
+pub mod place;
 pub mod plan;
 pub mod scalar;
 pub mod server;
@@ -192,6 +193,7 @@ fn _upcall(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<server::Served>()?;
     module.add_class::<aio::Completions>()?;
     module.add_class::<message::Member>()?;
+    module.add_class::<place::Place>()?;
     module.add_function(wrap_pyfunction!(declare, module)?)?;
     module.add_function(wrap_pyfunction!(module_of, module)?)?;
     module.add_function(wrap_pyfunction!(module_of_file, module)?)?;

@@ -12,6 +12,7 @@ use crate::error::{self, raise};
 use crate::gate::{self, with_lock, without_lock};
 use crate::interrupt;
 use crate::pending;
+use crate::place::{Holds, Place};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyKeyError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -56,6 +57,8 @@ struct Own {
     failed: Failed,
     /// While handlers run by themselves, and how often that was begun.
     announced: RefCell<Option<(Announced, usize)>>,
+    /// Goes after the group, which it has nothing more to do with then.
+    holds: Holds,
 }
 
 impl Drop for Member {
@@ -348,6 +351,7 @@ impl Member {
     fn here(&self, py: Python<'_>) -> PyResult<(&Own, Group)> {
         let own = self.own(py)?;
         let group = own.group.borrow().clone().ok_or_else(|| error::closed(py, "the group"))?;
+        own.holds.let_go();
         Ok((own, group))
     }
 
@@ -470,6 +474,7 @@ impl Member {
                 within: Cell::new(0),
                 failed,
                 announced: RefCell::new(None),
+                holds: Holds::default(),
             }),
         })
     }
@@ -537,6 +542,26 @@ impl Member {
         let found = if takes { group.receive_foreign(look) } else { group.peek_foreign(look) };
         let (from, kind, value) = found.map_err(|none| raise(py, "NothingThere", &none.to_string(), &[]))?;
         Ok((from, kind, value?))
+    }
+
+    /// The next message where it lies, which goes or stays when its place is over. `kinds` are the package's.
+    fn place(&self, py: Python<'_>, takes: bool, kinds: &Bound<'_, PyList>) -> PyResult<Place> {
+        let (own, group) = self.here(py)?;
+        let fits = |message: &Message<'_, '_>| {
+            own.kinds.get(usize::from(message.kind())).is_some_and(|kind| kind.may_have(message.size()))
+        };
+        let held = if takes { group.receive_held(fits) } else { group.peek_held(fits) };
+        let held = held.map_err(|none| raise(py, "NothingThere", &none.to_string(), &[]))?;
+        let kind = kinds.get_item(held.lying().kind().into())?.unbind();
+        Ok(own.holds.place(held, kind))
+    }
+
+    /// A place is over. Whether buffers of it are left: then the message goes with the last of them, in the next method.
+    fn end(&self, py: Python<'_>, place: &Bound<'_, Place>) -> bool {
+        let is_left = place.get().end();
+        // In another thread, or when the group was left, there is nothing to let go of.
+        let _ = self.here(py);
+        is_left
     }
 
     fn wait(&self, py: Python<'_>, limit: Option<f64>) -> PyResult<bool> {

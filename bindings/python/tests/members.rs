@@ -113,3 +113,41 @@ fn a_member_that_computes_runs_handlers_between_two_bytecodes() {
     member::interrupt(&name, 300);
     other.ends();
 }
+
+/// A member in Python that looks at messages where they lie.
+fn in_place(name: &str, what: &str) -> Member {
+    Member::start(programs().command("in_place.py"), name, 2, 1, what)
+}
+
+#[test]
+fn messages_are_looked_at_in_place_and_views_of_them_are_never_of_something_else() {
+    if !left_out() {
+        let mut command = programs().command("in_place.py");
+        finish(command.args([&name(), "1", "0", "alone"]), "in_place.py");
+    }
+}
+
+/// 64 MiB, by what is resident; and its sender leaves while it is looked at.
+#[test]
+fn a_large_message_is_read_without_a_copy() {
+    if left_out() {
+        return;
+    }
+    let name = name();
+    let mut other = in_place(&name, "large");
+    member::send_large(&name, || other.is_ready());
+    other.ends();
+}
+
+#[test]
+fn what_its_kind_cannot_have_is_not_looked_at_in_place() {
+    if left_out() {
+        return;
+    }
+    for how in ["receives", "peeks"] {
+        let name = name();
+        let other = in_place(&name, how);
+        member::lie(&name);
+        other.ends();
+    }
+}

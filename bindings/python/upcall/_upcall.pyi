@@ -4,6 +4,8 @@ import asyncio
 import collections.abc
 import typing
 
+from upcall import message
+
 __version__: str
 
 class Caller:
@@ -88,6 +90,40 @@ def start(
 def _close() -> None: ...
 
 @typing.final
+class Place:
+    """A message where it lies, in memory that its sender can write: given by `Group.receive_in_place` and `peek_in_place`.
+
+    It has the buffer protocol, read-only: `memoryview(message)`, `file.write(message)`, `hashlib.sha256(message)` and `numpy.frombuffer(message)` take no copy of it first. Numbers are words of eight bytes, so `memoryview(message).cast("Q")` has
+    them (`"q"` for those with a sign, `"d"` for `f64`). The sender can still change the bytes, at any moment: what is checked and then used must be a copy, `bytes(message)`. Of what its kind carries only the size was checked, so numbers may
+    be out of the range of a narrow type, and text is bytes that need not be UTF-8.
+
+    It may be read by any thread. After its `with` its words and new buffers are refused (`Closed`).
+    """
+
+    @property
+    def sender(self) -> int:
+        """Who has sent it."""
+
+    @property
+    def kind(self) -> message.Kind[typing.Any]:
+        """Its kind."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that it carries."""
+
+    def word(self, at: int) -> int:
+        """A word of it, from 0 to 2**64 - 1, read once.
+
+        Raises:
+            IndexError: it has no such word.
+            Closed: its `with` has ended.
+        """
+
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+@typing.final
 class Member:
     def __init__(
         self,
@@ -107,6 +143,8 @@ class Member:
     def available(self) -> bool: ...
     def poll(self) -> int: ...
     def take(self, takes: bool) -> tuple[int, int, typing.Any]: ...
+    def place(self, takes: bool, kinds: list[message.Kind[typing.Any]]) -> Place: ...
+    def end(self, place: Place) -> bool: ...
     def wait(self, seconds: float | None) -> bool: ...
     def run_until(self, done: collections.abc.Callable[[], object] | None) -> None: ...
     def barrier(self) -> None: ...

@@ -175,6 +175,10 @@ class NothingThere(GroupError, LookupError):
     """No message waits."""
 
 
+class StillViewed(GroupError, BufferError):
+    """Something still looks at a message in place, a `memoryview` or an array of numpy's perhaps, though its `with` has ended. It is disposed of when the last of these has gone."""
+
+
 class NoUpcalls(GroupError, OSError):
     """Handlers cannot run by themselves here."""
 

@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterator
 
 from upcall import _upcall
 from upcall._client import Pacing
+from upcall._upcall import Place
 from upcall.errors import (
     BadGroup,
     Full,
@@ -55,6 +56,7 @@ from upcall.errors import (
     ReceiverViolation,
     RunError,
     SendError,
+    StillViewed,
     Unhandled,
     Unsent,
 )
@@ -85,10 +87,12 @@ __all__ = [
     "OtherThread",
     "Overflow",
     "Pacing",
+    "Place",
     "ReceiverEnded",
     "ReceiverViolation",
     "RunError",
     "SendError",
+    "StillViewed",
     "Unhandled",
     "Unsent",
     "join",
@@ -309,6 +313,43 @@ class Group:
         """
         sender, kind, value = self._member.take(False)
         return Message(sender, self._kinds[kind], value)
+
+    @contextlib.contextmanager
+    def receive_in_place(self) -> Iterator[Place]:
+        """Takes the next message, whatever handlers there are, but leaves it where it lies until the end of the `with`; then it is disposed of, also if that ends by an exception. Nothing is copied, however large it is. Does not wait.
+
+            with group.receive_in_place() as message:
+                file.write(message)
+
+        The sender can still change the bytes meanwhile: see `Place`. Until it is disposed of no other message of the same sender is taken: to receive or to poll in the `with` finds those of others, and a wait for what this sender sends next, also in
+        `barrier`, does not end. If the sender dies meanwhile the bytes stay, and the event comes after the message; they stay also when the group is left.
+
+        Raises:
+            NothingThere: no message waits.
+            StillViewed: at the end of the `with`, a buffer of it is still exported: a `memoryview` that was not released, an array. The message is disposed of by the first method of the group that is called when the last of these has gone. An exception
+                of the `with` is not replaced by this one.
+        """
+        return self._in_place(True)
+
+    @contextlib.contextmanager
+    def peek_in_place(self) -> Iterator[Place]:
+        """The message that `receive` would take, where it lies, as `receive_in_place` has it. It stays, and after the `with` it is the next one of its sender again.
+
+        Raises:
+            NothingThere: no message waits.
+            StillViewed: as there; it is kept from being taken until the last buffer has gone.
+        """
+        return self._in_place(False)
+
+    def _in_place(self, takes: bool) -> Iterator[Place]:
+        place = self._member.place(takes, self._kinds)
+        is_good = False
+        try:
+            yield place
+            is_good = True
+        finally:
+            if self._member.end(place) and is_good:
+                raise StillViewed("the message cannot be disposed of while a buffer of it is exported: release it (memoryview.release, del) within the `with`, or copy what is needed longer (bytes)")
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until a message or an event is there, at most so many seconds, and returns whether one is. Runs no handlers.

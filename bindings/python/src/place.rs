@@ -1,0 +1,174 @@
+//! Messages where they lie, for Python: as objects with a buffer, which is the memory that the sender can write.
+//!
+//! # Why no buffer outlives its memory
+//! A [`Place`] has the memory of its message (`Lying`), and who exports a buffer of it has the place; so the memory is mapped as long as any buffer is, whatever becomes of the group, its threads and the interpreter. That the message is not
+//! disposed of meanwhile, so that an honest sender does not write there anew, is the member's part: it holds the message (`Held`, in [`Holds`]) until the place is over and no buffer is exported any more. Places and buffers may go on any
+//! thread: they leave word, and the thread of the group lets go of the message, in its next method.
+
+use crate::error;
+use pyo3::exceptions::{PyIndexError, PyOverflowError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use std::cell::RefCell;
+use std::ffi::c_int;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use upcall::message::{Held, Lying};
+
+/// Who still looks at a message.
+#[derive(Default)]
+struct Looks {
+    /// Buffers that are exported.
+    buffers: usize,
+    /// There will be no more of them.
+    over: bool,
+}
+
+/// Of a place, and of who holds its message. Nothing of Python's is called while it is locked: that may run finalizers, which give buffers back.
+type Shared = Arc<Mutex<Looks>>;
+
+fn locked(looks: &Shared) -> MutexGuard<'_, Looks> {
+    looks.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The messages that a member holds.
+#[derive(Default)]
+pub struct Holds(RefCell<Vec<(Held, Shared)>>);
+
+impl Holds {
+    /// Holds a message until its place is over; `kind` is its kind.
+    pub fn place(&self, held: Held, kind: Py<PyAny>) -> Place {
+        let (lying, looks) = (held.lying().clone(), Shared::default());
+        self.0.borrow_mut().push((held, looks.clone()));
+        Place { lying, kind, looks }
+    }
+
+    /// Lets go of those that nobody looks at any more.
+    #[inline]
+    pub fn let_go(&self) {
+        if !self.0.borrow().is_empty() {
+            self.let_go_of_some();
+        }
+    }
+
+    #[cold]
+    fn let_go_of_some(&self) {
+        let is_over = |(_, looks): &mut (Held, Shared)| {
+            let looks = locked(looks);
+            looks.over && looks.buffers == 0
+        };
+        let over: Vec<_> = self.0.borrow_mut().extract_if(.., is_over).collect();
+        drop(over);
+    }
+}
+
+/// A message where it lies: see `upcall.message`.
+#[pyclass(frozen, module = "upcall.message")]
+pub struct Place {
+    lying: Arc<Lying>,
+    kind: Py<PyAny>,
+    looks: Shared,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        locked(&self.looks).over = true;
+    }
+}
+
+impl Place {
+    /// There will be no more buffers of it. Whether some are left.
+    pub fn end(&self) -> bool {
+        let mut looks = locked(&self.looks);
+        looks.over = true;
+        looks.buffers > 0
+    }
+
+    fn is_over(&self) -> bool {
+        locked(&self.looks).over
+    }
+
+    /// A buffer is about to be exported. False: there are to be no more.
+    fn begin_buffer(&self) -> bool {
+        let mut looks = locked(&self.looks);
+        if !looks.over {
+            looks.buffers += 1;
+        }
+        !looks.over
+    }
+
+    fn end_buffer(&self) {
+        locked(&self.looks).buffers -= 1;
+    }
+}
+
+#[cold]
+fn over(py: Python<'_>) -> PyErr {
+    error::closed(py, "the place of a message, whose `with` has ended,")
+}
+
+#[pymethods]
+impl Place {
+    /// Who has sent it.
+    #[getter]
+    fn sender(&self) -> usize {
+        self.lying.from()
+    }
+
+    /// Its kind.
+    #[getter]
+    fn kind(&self, py: Python<'_>) -> Py<PyAny> {
+        self.kind.clone_ref(py)
+    }
+
+    /// Bytes that it carries.
+    #[getter]
+    fn size(&self) -> usize {
+        self.lying.payload().len()
+    }
+
+    /// A word of it.
+    fn word(&self, py: Python<'_>, at: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let beyond = || PyIndexError::new_err(format!("there is no word {at} in a message of {} bytes", self.size()));
+        let place = at.extract::<usize>().map_err(|error| match error.is_instance_of::<PyOverflowError>(py) {
+            true => beyond(),
+            false => error,
+        })?;
+        if self.is_over() {
+            return Err(over(py));
+        }
+        place.checked_mul(8).and_then(|at| self.lying.payload().u64(at)).ok_or_else(beyond)
+    }
+
+    fn __len__(&self) -> usize {
+        self.size()
+    }
+
+    fn __repr__(&self) -> String {
+        let over = if self.is_over() { ", over" } else { "" };
+        format!("<Place: a message of {} bytes from member {}{over}>", self.size(), self.sender())
+    }
+
+    /// # Safety
+    /// As the buffer protocol says.
+    unsafe fn __getbuffer__(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        let place = slf.get();
+        if !place.begin_buffer() {
+            return Err(over(slf.py()));
+        }
+        let payload = place.lying.payload();
+        let (start, len) = (payload.as_ptr().cast_mut().cast(), payload.len() as ffi::Py_ssize_t);
+        // SAFETY: the view is the interpreter's to be filled; the bytes are mapped as long as the place is there, of which the view gets a reference; and it is read-only.
+        let filled = unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, len, 1, flags) };
+        if filled == 0 {
+            return Ok(());
+        }
+        place.end_buffer();
+        Err(PyErr::fetch(slf.py()))
+    }
+
+    /// # Safety
+    /// As the buffer protocol says.
+    unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {
+        self.end_buffer();
+    }
+}
