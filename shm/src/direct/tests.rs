@@ -282,12 +282,14 @@ fn a_peeked_message_stays() {
 
 #[test]
 fn a_kept_message_stays_until_it_is_disposed_of_and_its_memory_longer() {
-    let (mut outgoing, mut incoming, _) = queue(8);
+    let (mut outgoing, mut incoming, ours) = queue(8);
     outgoing.try_send(1, &[2, 3]).unwrap();
     outgoing.divert().unwrap();
     outgoing.try_send(4, &[5]).unwrap();
     let first = incoming.peek().unwrap().unwrap().keep();
     let again = incoming.peek().unwrap().unwrap().keep();
+    // It is what its sender said first.
+    ours.home[0].store(header(9, 1 << 20, 0), Ordering::Relaxed);
     assert_eq!((first.handler(), first.len(), first.payload().u64(8), first.payload().u64(16)), (1, 16, Some(3), None));
     assert!(incoming.dispose_of(&first) && !incoming.dispose_of(&again));
     let second = incoming.peek().unwrap().unwrap().keep();

@@ -61,12 +61,12 @@ def large() -> None:
             time.sleep(0.2)
             assert list(group.events()) == []
             is_large(found, before)
-            # Nobody copies it on the way to a file or to a hash; the first takes from where it lies what the second does.
+            # To a file, and to a hash, from where it lies.
             with tempfile.TemporaryFile(buffering=0) as file:
                 assert file.write(found) == LARGE
                 assert os.pread(file.fileno(), 2, LARGE - 2) == b"\0\5"
             hashlib.sha256(found).digest()
-        # All of it was read: what is resident is what is shared, and no second one.
+        # All of it was read: so it is resident where it lies, and nowhere else.
         assert resident() < before + LARGE + LITTLE
         assert group.receive() == (0, number, 7)
         events: list[message.Event] = []
@@ -125,7 +125,8 @@ def is_read(group: message.Group) -> None:
     assert found.size == 24 and "over" in repr(found)
     assert group.receive() == (0, wide, words)
 
-    for kind, value, carried in [(data, b"as is", b"as is"), (text, "groß", "groß".encode()), (number, 7, struct.pack("Q", 7)), (unit, None, b""), (data, b"", b"")]:
+    sent: list[tuple[message.Kind[typing.Any], object, bytes]] = [(data, b"as is", b"as is"), (text, "groß", "groß".encode()), (number, 7, struct.pack("Q", 7)), (unit, None, b""), (data, b"", b"")]
+    for kind, value, carried in sent:
         group.send(0, kind, value)
         with group.receive_in_place() as found:
             assert found.kind is kind and bytes(found) == carried and found.size == len(carried)
@@ -189,7 +190,7 @@ def views_are_told_of(group: message.Group) -> None:
         view.release()
         raises(message.NothingThere, group.receive)
         gc.collect()
-        assert not group.available and other == b"first"
+        assert not group.available and bytes(other) == b"first"
         if peeks:
             other.release()
         else:
