@@ -13,7 +13,6 @@ use crate::member::Member;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst, compiler_fence};
 use upcall_os::poll::Report;
 use upcall_transfer::clerk::{Clerk, Watched};
 use upcall_transfer::post::Post;
@@ -38,14 +37,14 @@ impl Group {
     /// # Errors
     /// See [`InterruptError`]. [`InterruptError::Resource`] also if the thread is announced already, or interruptible.
     pub fn announce(&self, notify: Arc<dyn Fn() + Send + Sync>) -> Result<Announced, InterruptError> {
-        if self.0.interrupts.are_on() {
+        if self.0.mask.is_on() {
             let error = std::io::ErrorKind::ResourceBusy.into();
             return Err(InterruptError::Resource { what: "the thread is announced or interruptible already".into(), error });
         }
         let clerk = self.can_be_rung_for()?;
         let rung = Arc::new(Rung { member: self.0.member.clone(), notify: notify.clone() });
-        *self.0.interrupts.notify.borrow_mut() = Some(notify);
-        let on = self.be_rung_for(clerk, rung).inspect_err(|_| *self.0.interrupts.notify.borrow_mut() = None);
+        *self.0.notify.borrow_mut() = Some(notify);
+        let on = self.be_rung_for(clerk, rung).inspect_err(|_| *self.0.notify.borrow_mut() = None);
         Ok(Announced(on?))
     }
 
@@ -54,14 +53,14 @@ impl Group {
     /// # Panics
     /// Those of handlers.
     pub fn heed(&self) -> usize {
-        let interrupts = &self.0.interrupts;
-        if !interrupts.are_on() || interrupts.is_busy() || self.0.upcalls.sections() > 0 {
-            self.is_kept_off();
+        let mask = &self.0.mask;
+        if !mask.is_on() || mask.is_busy() || mask.sections() > 0 {
+            mask.keep_off();
             return 0;
         }
         let _busy = self.busy();
         // So that the end of this announces the thread anew.
-        interrupts.has_come();
+        mask.note();
         self.poll()
     }
 
@@ -81,8 +80,7 @@ impl Group {
         let unable = |error| InterruptError::Resource { what: "a place among what the clerk watches".into(), error };
         let key = clerk.watch(rung, Report::EachRing).map_err(unable)?;
         let on = On { group: self.clone(), clerk, key };
-        self.0.interrupts.begin();
-        compiler_fence(SeqCst);
+        self.0.mask.begin();
         // Announces, and takes what is there.
         self.is_done();
         Ok(on)
@@ -90,9 +88,8 @@ impl Group {
 
     /// Announces the thread anew, and tells it if something is there already.
     pub(crate) fn announce_anew(&self, notify: &Notify) {
-        self.0.interrupts.came.store(false, Relaxed);
-        // The kernel has been asked before whether it makes the fence.
-        let _ = self.0.member.post.announce_to_be_rung_for();
+        self.0.mask.heed();
+        self.announce_to_senders();
         if self.0.member.has_news() || self.any_next(|next| self.is_claimed(next)) {
             notify();
         }

@@ -1,12 +1,12 @@
 //! A member's group: taking, polling, waiting. Sending is in `sending`.
 
 use crate::Rank;
+use crate::announced::Notify;
 use crate::barrier::Barrier;
 use crate::error::{NothingThere, RunError};
 use crate::flow::Supply;
 use crate::forming::Joining;
 use crate::inbound::{Inbound, Next};
-use crate::interrupts::Interrupts;
 use crate::kinds::{Handlers, Kind};
 use crate::member::{Member, News, Roster};
 use crate::payload::{Payload, Reader};
@@ -23,6 +23,7 @@ use upcall_shm::direct::{Arrived, Unreadable};
 use upcall_shm::mailbag::Mailbag;
 use upcall_shm::span::Span;
 use upcall_transfer::Pacing;
+use upcall_transfer::mask::Mask;
 
 /// So many messages of one sender are run before the others have their turn.
 const BATCH: usize = 64;
@@ -70,7 +71,10 @@ pub(crate) struct Inner {
     /// By those of whom nothing is taken any more.
     diversions: Cell<u64>,
     pub(crate) upcalls: Upcalls,
-    pub(crate) interrupts: Interrupts,
+    /// What keeps interrupts and upcalls off.
+    pub(crate) mask: Mask,
+    /// In place of interrupts: who is told. Changes only while they are off.
+    pub(crate) notify: RefCell<Option<Notify>>,
     /// So many bytes it may buffer.
     pub(crate) share: u64,
     pub(crate) supply: Supply,
@@ -165,7 +169,8 @@ impl Group {
             taken: Cell::new(0),
             diversions: Cell::new(0),
             upcalls: Upcalls::new(joining.upcalls),
-            interrupts: Interrupts::default(),
+            mask: Mask::default(),
+            notify: RefCell::default(),
             share: joining.share(),
             supply: Supply::new(joining.headroom),
             spare: Cell::new(false),
@@ -191,7 +196,7 @@ impl Group {
     #[inline]
     pub fn available(&self) -> bool {
         // Nothing is called here where nothing waits, so that nothing has to be saved for that.
-        let glance = self.0.interrupts.are_on() || self.0.inbound.borrow().iter().any(|inbound| inbound.glance());
+        let glance = self.0.mask.is_on() || self.0.inbound.borrow().iter().any(|inbound| inbound.glance());
         glance && self.look()
     }
 

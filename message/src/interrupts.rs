@@ -7,14 +7,13 @@
 //! for the next `poll`.
 //!
 //! # Why the thread and the handler of its signal do not touch the same things
-//! Each operation of the group counts itself as busy, and so does a section. The handler looks at that count first: if it is not 0 it notes that it came, and who makes the count 0 does what it would have done; for a section a second note says that there is something to do at its end. All of this is on one kernel thread,
-//! so what must be kept in order is the compiler only.
+//! Each operation of the group counts itself as busy, and so does a section. The handler looks at that count first: if it is not 0 it notes that it came, and who makes the count 0 does what it would have done ([`mask`](upcall_transfer::mask)).
 //!
 //! # Why no wake is lost
 //! The announcement is that of the sleep protocol, with the fence for all senders, and is followed by a look; the argument is there ([`sleep`](upcall_transfer::sleep)), where "wakes" means here: rings a bell in the set that the clerk watches. The clerk hears each ring of the
-//! set (the edge, not the level), also beside the thread itself, which may sleep there within an operation. Its signal comes after that ring; and the handler either takes what is there, announces anew, and looks again, or leaves a note to who does so.
+//! set (the edge, not the level), also beside the thread itself, which may sleep there within an operation. Its signal comes after that ring; and the handler either takes what is there, announces anew, and looks again, or leaves a note to who does so: that is argued in [`mask`](upcall_transfer::mask), and
+//! `transfer/tests/loom_mask.rs` is the model of it all.
 
-use crate::announced::Notify;
 use crate::error::{InterruptError, SendError};
 use crate::foreign::{Checked, ForeignKind};
 use crate::inbound::Inbound;
@@ -22,48 +21,11 @@ use crate::kinds::Kind;
 use crate::member::{Member, News};
 use crate::payload::Payload;
 use crate::{Group, Message, Rank};
-use std::cell::RefCell;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst, compiler_fence};
 use upcall_os::interrupt::{self, Interruptible, Promise};
 use upcall_transfer::clerk::{Clerk, Watched};
-
-/// What a group has for interrupts.
-#[derive(Default)]
-pub(crate) struct Interrupts {
-    on: AtomicBool,
-    /// Operations under way, counted while interrupts are on.
-    busy: AtomicU32,
-    /// An interrupt came meanwhile.
-    pub(crate) came: AtomicBool,
-    /// In place of interrupts: who is told. Changes only while they are off.
-    pub(crate) notify: RefCell<Option<Notify>>,
-}
-
-impl Interrupts {
-    #[inline]
-    pub(crate) fn are_on(&self) -> bool {
-        self.on.load(Relaxed)
-    }
-
-    /// Whether an operation is under way.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.busy.load(Relaxed) != 0
-    }
-
-    /// They are on from now on, and an operation is under way.
-    pub(crate) fn begin(&self) {
-        self.busy.store(1, Relaxed);
-        self.on.store(true, Relaxed);
-    }
-
-    /// The end of the operation under way does what an interrupt would have done.
-    pub(crate) fn has_come(&self) {
-        self.came.store(true, Relaxed);
-    }
-}
 
 /// An operation is under way.
 pub(crate) struct Busy<'a>(Option<&'a Group>);
@@ -135,8 +97,7 @@ impl Group {
     /// # Panics
     /// Those of `body`. A handler that panics in an interrupt ends the process.
     pub fn interruptible<R>(&self, promise: Promise, body: impl FnOnce() -> R) -> Result<R, InterruptError> {
-        let interrupts = &self.0.interrupts;
-        if interrupts.are_on() {
+        if self.0.mask.is_on() {
             return Ok(body());
         }
         let clerk = self.can_be_rung_for()?;
@@ -156,79 +117,42 @@ impl Group {
     /// Counts an operation, if it could be interrupted.
     #[inline]
     pub(crate) fn busy(&self) -> Busy<'_> {
-        let interrupts = &self.0.interrupts;
-        if !interrupts.are_on() {
-            return Busy(None);
-        }
-        interrupts.busy.store(interrupts.busy.load(Relaxed) + 1, Relaxed);
-        compiler_fence(SeqCst);
-        Busy(Some(self))
+        Busy(self.0.mask.begin_operation().then_some(self))
     }
 
     /// The end of an operation: does what interrupts have left to it.
     #[cold]
     pub(crate) fn is_done(&self) {
-        let Interrupts { on, busy, came, .. } = &self.0.interrupts;
-        loop {
-            let others = busy.load(Relaxed) - 1;
-            let in_section = self.0.upcalls.sections() > 0;
-            let last = others == 0 && !in_section && on.load(Relaxed);
-            if in_section {
-                // Its end is the end of the last operation.
-                self.0.upcalls.defer();
-            }
-            // A wait ends awake.
-            if last && (came.load(Relaxed) || !self.0.member.post.is_announced()) {
-                self.serve();
-            }
-            compiler_fence(SeqCst);
-            busy.store(others, Relaxed);
-            compiler_fence(SeqCst);
-            if !last || !came.load(Relaxed) {
-                return;
-            }
-            busy.store(1, Relaxed);
-        }
+        self.0.mask.end_operation(|| self.0.member.post.is_announced(), || self.serve());
     }
 
     /// In the handler of the signal.
     fn is_signalled(&self) {
-        let Interrupts { on, busy, .. } = &self.0.interrupts;
-        if busy.load(Relaxed) != 0 || self.0.upcalls.sections() > 0 || !on.load(Relaxed) {
-            return self.is_kept_off();
-        }
-        busy.store(1, Relaxed);
-        compiler_fence(SeqCst);
-        self.serve();
-        compiler_fence(SeqCst);
-        busy.store(0, Relaxed);
-    }
-
-    /// Leaves a note that an interrupt came while it could do nothing.
-    pub(crate) fn is_kept_off(&self) {
-        self.0.interrupts.came.store(true, Relaxed);
-        if self.0.upcalls.sections() > 0 {
-            self.0.upcalls.defer();
-        }
+        self.0.mask.interrupt(|| self.serve());
     }
 
     /// Takes what has handlers for interrupts, and says that there may be more of them.
     fn serve(&self) {
-        if let Some(notify) = &*self.0.interrupts.notify.borrow() {
+        if let Some(notify) = &*self.0.notify.borrow() {
             return self.announce_anew(notify);
         }
-        loop {
-            self.0.interrupts.came.store(false, Relaxed);
-            self.for_each_inbound(|inbound| self.take_in_interrupt(inbound));
-            // The kernel has been asked before whether it makes the fence.
-            let _ = self.0.member.post.announce_to_be_rung_for();
+        let waits = |inbound: &Inbound| inbound.next_lightly().is_some_and(|kind| self.interrupts_with(kind));
+        let more = || {
             let mut more = false;
-            let waits = |inbound: &Inbound| inbound.next_lightly().is_some_and(|kind| self.interrupts_with(kind));
             self.for_each_inbound(|inbound| more |= !inbound.refused.get() && waits(inbound));
-            if !more {
-                return;
-            }
-        }
+            more
+        };
+        self.0.mask.serve(
+            || self.for_each_inbound(|inbound| self.take_in_interrupt(inbound)),
+            || self.announce_to_senders(),
+            more,
+        );
+    }
+
+    /// Has senders ring from now on.
+    pub(crate) fn announce_to_senders(&self) {
+        // The kernel has been asked before whether it makes the fence.
+        let _ = self.0.member.post.announce_to_be_rung_for();
     }
 
     /// Those who have sent something, those included of which the thread has not heard yet.
@@ -274,10 +198,8 @@ pub(crate) struct On {
 impl Drop for On {
     fn drop(&mut self) {
         let inner = &self.group.0;
-        inner.interrupts.on.store(false, Relaxed);
-        compiler_fence(SeqCst);
-        inner.interrupts.came.store(false, Relaxed);
-        *inner.interrupts.notify.borrow_mut() = None;
+        inner.mask.end();
+        *inner.notify.borrow_mut() = None;
         inner.member.post.retract();
         self.clerk.forget(self.key);
     }

@@ -67,7 +67,7 @@ impl Group {
     // A call in its place would cost half as much again.
     #[inline(always)]
     pub fn send<T: Payload + ?Sized>(&self, to: Rank, kind: Kind<T>, value: &T) -> Result<(), SendError> {
-        if !self.0.interrupts.are_on() && self.send_at_once(to, kind, value, false) {
+        if !self.0.mask.is_on() && self.send_at_once(to, kind, value, false) {
             return Ok(());
         }
         self.send_uncommonly(to, kind, value, true)

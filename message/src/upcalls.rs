@@ -15,7 +15,6 @@ use std::io;
 use std::marker::PhantomData;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst, compiler_fence};
 use std::time::{Duration, Instant};
 use upcall_thread::{Found, Ticket, Waited};
 use upcall_transfer::arrivals::{Arrivals, Attended};
@@ -28,10 +27,6 @@ pub(crate) struct Upcalls {
     attended: OnceCell<Attended>,
     /// Handlers run by themselves.
     on: bool,
-    /// Sections under way. Read in interrupts.
-    sections: AtomicU32,
-    /// A section has kept handlers from running. Written in interrupts.
-    deferred: AtomicBool,
     /// User-level threads in [`Group::wait`].
     waiting: RefCell<Vec<Ticket>>,
 }
@@ -41,25 +36,9 @@ impl Upcalls {
         Self { on: wanted, ..Self::default() }
     }
 
-    #[inline]
-    pub(crate) fn sections(&self) -> u32 {
-        self.sections.load(Relaxed)
-    }
-
     /// Whether handlers run by themselves outside of sections.
     fn are_on(&self) -> bool {
         self.on && self.attended.get().is_some()
-    }
-
-    /// Whether they do now.
-    #[inline]
-    fn are_enabled(&self) -> bool {
-        self.sections() == 0 && self.are_on()
-    }
-
-    /// There is something to do at the end of the section.
-    pub(crate) fn defer(&self) {
-        self.deferred.store(true, Relaxed);
     }
 
     /// Has threads that wait for messages look again.
@@ -87,13 +66,7 @@ pub struct Atomic<'a> {
 impl Drop for Atomic<'_> {
     #[inline]
     fn drop(&mut self) {
-        let upcalls = &self.group.0.upcalls;
-        let left = upcalls.sections() - 1;
-        // What the section has written is written before.
-        compiler_fence(SeqCst);
-        upcalls.sections.store(left, Relaxed);
-        compiler_fence(SeqCst);
-        if left == 0 && upcalls.deferred.load(Relaxed) {
+        if self.group.0.mask.end_section() {
             self.group.make_good();
         }
     }
@@ -103,16 +76,14 @@ impl Group {
     /// Begins a section in which no handler runs unless this polls.
     #[inline]
     pub fn atomic(&self) -> Atomic<'_> {
-        let upcalls = &self.0.upcalls;
-        upcalls.sections.store(upcalls.sections() + 1, Relaxed);
-        compiler_fence(SeqCst);
+        self.0.mask.begin_section();
         Atomic { group: self, here: PhantomData }
     }
 
     /// Does what sections have kept from being done.
     #[cold]
     fn make_good(&self) {
-        self.0.upcalls.deferred.store(false, Relaxed);
+        self.0.mask.make_good();
         if self.available() {
             self.safe_point();
         }
@@ -122,7 +93,7 @@ impl Group {
 
     /// The section that was begun last, if it was not kept.
     pub(crate) fn begun(&self) -> Option<Atomic<'_>> {
-        (self.0.upcalls.sections() > 0).then(|| Atomic { group: self, here: PhantomData })
+        (self.0.mask.sections() > 0).then(|| Atomic { group: self, here: PhantomData })
     }
 
     /// Has the virtual processor that this runs on look for messages, if it runs on one.
@@ -134,10 +105,16 @@ impl Group {
         Ok(())
     }
 
+    /// Whether handlers run by themselves now.
+    #[inline]
+    fn upcalls_are_enabled(&self) -> bool {
+        self.0.mask.sections() == 0 && self.0.upcalls.are_on()
+    }
+
     /// Runs handlers on other threads, if any are to run.
     #[cold]
     pub(crate) fn safe_point(&self) {
-        if self.0.upcalls.are_enabled() && self.blocks_a_thread() && !std::thread::panicking() {
+        if self.upcalls_are_enabled() && self.blocks_a_thread() && !std::thread::panicking() {
             upcall_thread::safe_point();
         }
     }
@@ -167,12 +144,11 @@ impl Group {
 
     /// Whether a message is the next of its sender's which an upcall would take.
     fn is_due(&self) -> bool {
-        let upcalls = &self.0.upcalls;
-        if !upcalls.are_on() || !self.available() {
+        if !self.0.upcalls.are_on() || !self.available() {
             return false;
         }
-        if upcalls.sections() > 0 {
-            upcalls.defer();
+        if self.0.mask.sections() > 0 {
+            self.0.mask.defer();
             return false;
         }
         self.any_next(|next| self.is_claimed(next))
@@ -180,7 +156,7 @@ impl Group {
 
     /// Whether one is that no upcall takes now.
     fn has_unclaimed(&self) -> bool {
-        self.available() && (!self.0.upcalls.are_enabled() || self.any_next(|next| !self.is_claimed(next)))
+        self.available() && (!self.upcalls_are_enabled() || self.any_next(|next| !self.is_claimed(next)))
     }
 
     /// Whether upcalls take this: a message with a handler, or one that is none, for which its sender is forgotten.

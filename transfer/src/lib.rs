@@ -36,6 +36,7 @@ pub mod handoff;
 pub mod idle;
 #[cfg(not(loom))]
 mod look;
+pub mod mask;
 #[cfg(not(loom))]
 pub mod names;
 #[cfg(not(loom))]
