@@ -1,0 +1,364 @@
+//! Models of interrupts: `RUSTFLAGS="--cfg loom" cargo test -p upcall-transfer --release --test loom_mask`.
+//!
+//! The mask and the sleep protocol are the product's own. Modelled are the queues (a count for each sender), and the kernel's part: the set of bells, which reports each ring to who sleeps there and to the clerk, and the signal, which is kept until it can be
+//! delivered, and then runs its handler on the thread: before any access to its mask (`Between`), or while it computes. A thread that computes is one that waits for its signal: if no more can come, and it has not taken all that was launched, a message is lost.
+//! A sleep that a signal ends early is left out: it is a needless look more.
+#![cfg(loom)]
+
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+use std::cell::Cell;
+use std::sync::Arc as Outside;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use upcall_transfer::mask::{Between, Mask};
+use upcall_transfer::sleep;
+
+/// What is left out, or done wrongly.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    None,
+    /// Nobody looks again after the announcement.
+    NoSecondLook,
+    /// It looks again, and then announces.
+    LooksFirst,
+    /// The announcement has no fence.
+    NoFence,
+    /// An interrupt that is kept off by an operation leaves no note.
+    NoNote,
+    /// One that is kept off by a section leaves no note for its end.
+    NotDeferred,
+    /// An operation that has slept ends as if the thread were announced.
+    Unannounced,
+    /// The clerk hears only that the set becomes readable, which it stays, and not each ring.
+    FirstRing,
+}
+
+/// What becomes readable when a bell rings.
+#[derive(Default)]
+struct Set {
+    /// For who sleeps there. Nobody reads the bells, so it stays until somebody has waited.
+    readable: bool,
+    /// It has rung since the clerk heard it last.
+    edge: bool,
+    /// So many senders may ring.
+    senders: usize,
+}
+
+/// What the kernel has for the thread.
+#[derive(Default)]
+struct Signal {
+    pending: bool,
+    /// There will be no more: all that has rung was heard.
+    last: bool,
+}
+
+struct Shared {
+    asleep: AtomicU32,
+    sleeps: AtomicU64,
+    /// Launched by each sender.
+    launched: [AtomicU32; 2],
+    set: Mutex<Set>,
+    rung: Condvar,
+    signal: Mutex<Signal>,
+    signalled: Condvar,
+}
+
+impl Shared {
+    fn ring(&self) {
+        let mut set = self.set.lock().unwrap();
+        (set.readable, set.edge) = (true, true);
+        self.rung.notify_all();
+    }
+
+    /// A sender, with so many messages: `Ringer::launched` after each.
+    fn send(&self, own: usize, messages: u32) {
+        let rung = AtomicU64::new(0);
+        for message in 1..=messages {
+            self.launched[own].store(message, Ordering::Release);
+            sleep::no_fence();
+            if sleep::seems_asleep(&self.asleep) && sleep::first_ring(&rung, self.sleeps.load(Ordering::Relaxed)) {
+                self.ring();
+            }
+        }
+        self.set.lock().unwrap().senders -= 1;
+        self.rung.notify_all();
+    }
+
+    /// The clerk. An edge of a set that somebody else has waited for meanwhile is none.
+    fn watch(&self, fault: Fault) {
+        let mut heard = false;
+        loop {
+            let mut set = self.set.lock().unwrap();
+            while !set.edge && set.senders > 0 {
+                set = self.rung.wait(set).unwrap();
+            }
+            let last = !std::mem::take(&mut set.edge);
+            let hears = !last && set.readable && !(fault == Fault::FirstRing && heard);
+            heard = set.readable;
+            drop(set);
+            if last || hears {
+                let mut signal = self.signal.lock().unwrap();
+                (signal.pending, signal.last) = (signal.pending || hears, last);
+                self.signalled.notify_all();
+            }
+            if last {
+                return;
+            }
+        }
+    }
+}
+
+/// The thread that can be interrupted, and what its handler sees.
+struct Thread {
+    shared: Arc<Shared>,
+    taken: [Cell<u32>; 2],
+    /// The handler runs: the signal waits.
+    handles: Cell<bool>,
+    fault: Fault,
+    lost: Outside<AtomicBool>,
+}
+
+impl Between for Thread {
+    fn access(mask: &Mask<Self>) {
+        let own = mask.between();
+        if !own.handles.get() && std::mem::take(&mut own.shared.signal.lock().unwrap().pending) {
+            own.handle(mask);
+        }
+    }
+}
+
+impl Thread {
+    /// The handler of the signal.
+    fn handle(&self, mask: &Mask<Self>) {
+        self.handles.set(true);
+        match self.fault {
+            Fault::NoNote if mask.is_busy() => {}
+            Fault::NotDeferred if mask.sections() > 0 => mask.note(),
+            _ => mask.interrupt(|| self.serve(mask)),
+        }
+        self.handles.set(false);
+    }
+
+    fn take(&self) {
+        self.taken.iter().zip(&self.shared.launched).for_each(|(taken, launched)| taken.set(launched.load(Ordering::Acquire)));
+    }
+
+    fn there(&self) -> bool {
+        self.taken.iter().zip(&self.shared.launched).any(|(taken, launched)| launched.load(Ordering::Acquire) != taken.get())
+    }
+
+    fn announce(&self) {
+        let Shared { asleep, sleeps, .. } = &*self.shared;
+        if self.fault == Fault::NoFence {
+            sleep::announce_without_fence(asleep, sleeps);
+        } else {
+            assert!(sleep::announce_to_all(asleep, sleeps));
+        }
+    }
+
+    /// `Group::serve`.
+    fn serve(&self, mask: &Mask<Self>) {
+        match self.fault {
+            Fault::NoSecondLook => mask.serve(|| self.take(), || self.announce(), || false),
+            Fault::LooksFirst => {
+                let more = Cell::new(false);
+                let look = || {
+                    self.take();
+                    more.set(self.there());
+                };
+                mask.serve(look, || self.announce(), || more.get());
+            }
+            _ => mask.serve(|| self.take(), || self.announce(), || self.there()),
+        }
+    }
+
+    fn end_operation(&self, mask: &Mask<Self>) {
+        let is_announced = || self.fault == Fault::Unannounced || self.shared.asleep.load(Ordering::Relaxed) != 0;
+        mask.end_operation(is_announced, || self.serve(mask));
+    }
+
+    /// `Group::busy`, and its end.
+    fn operate(&self, mask: &Mask<Self>, operation: impl FnOnce()) {
+        let counted = mask.begin_operation();
+        operation();
+        if counted {
+            self.end_operation(mask);
+        }
+    }
+
+    /// `Group::atomic`, and its end.
+    fn section(&self, mask: &Mask<Self>, within: impl FnOnce()) {
+        mask.begin_section();
+        within();
+        if mask.end_section() {
+            mask.make_good();
+            self.operate(mask, || ());
+        }
+    }
+
+    fn has_all(&self, all: [u32; 2]) -> bool {
+        [0, 1].map(|from| self.taken[from].get()) == all
+    }
+
+    /// `Post::sleep`, until something is there or nothing more will come.
+    fn sleep(&self, all: [u32; 2]) {
+        let Shared { asleep, sleeps, set, rung, .. } = &*self.shared;
+        while !self.has_all(all) {
+            assert!(sleep::announce_to_all(asleep, sleeps));
+            if self.there() {
+                return sleep::retract(asleep);
+            }
+            let mut set = set.lock().unwrap();
+            while !set.readable && set.senders > 0 {
+                set = rung.wait(set).unwrap();
+            }
+            if !std::mem::take(&mut set.readable) {
+                return self.lost.store(true, SeqCst);
+            }
+            drop(set);
+            sleep::retract(asleep);
+            if self.there() {
+                return;
+            }
+        }
+    }
+
+    /// Computes, and does nothing else, until it has been interrupted for all messages.
+    fn compute(&self, mask: &Mask<Self>, all: [u32; 2]) {
+        while !self.has_all(all) {
+            let mut signal = self.shared.signal.lock().unwrap();
+            while !signal.pending && !signal.last {
+                signal = self.shared.signalled.wait(signal).unwrap();
+            }
+            if !std::mem::take(&mut signal.pending) {
+                return self.lost.store(true, SeqCst);
+            }
+            drop(signal);
+            self.handle(mask);
+        }
+    }
+}
+
+/// What the thread does before it computes.
+type Does = fn(&Thread, &Mask<Thread>, [u32; 2]);
+
+/// So many messages of each sender come, whatever the thread does. Whether one can be lost.
+fn is_lost(fault: Fault, preemptions: usize, all: [u32; 2], does: Does) -> bool {
+    let (lost, ever) = (Outside::new(AtomicBool::new(false)), Outside::new(AtomicBool::new(false)));
+    let found = ever.clone();
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(preemptions);
+    model.check(move || {
+        lost.store(false, SeqCst);
+        let shared = Arc::new(Shared {
+            asleep: AtomicU32::new(0),
+            sleeps: AtomicU64::new(0),
+            launched: [AtomicU32::new(0), AtomicU32::new(0)],
+            set: Mutex::new(Set { senders: all.iter().filter(|&&messages| messages > 0).count(), ..Set::default() }),
+            rung: Condvar::new(),
+            signal: Mutex::default(),
+            signalled: Condvar::new(),
+        });
+        let of = shared.clone();
+        let clerk = thread::spawn(move || of.watch(fault));
+        let senders = [0, 1].into_iter().filter(|&own| all[own] > 0).map(|own| {
+            let of = shared.clone();
+            thread::spawn(move || of.send(own, all[own]))
+        });
+        let senders: Vec<_> = senders.collect();
+        let own =
+            Thread { shared: shared.clone(), taken: Default::default(), handles: Cell::new(false), fault, lost: lost.clone() };
+        let mask = Mask::new(own);
+        let own = mask.between();
+        // `Group::interruptible`.
+        mask.begin();
+        own.end_operation(&mask);
+        does(own, &mask, all);
+        own.compute(&mask, all);
+        mask.end();
+        sleep::retract(&shared.asleep);
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
+        clerk.join().unwrap();
+        ever.fetch_or(lost.load(SeqCst), SeqCst);
+    });
+    found.load(SeqCst)
+}
+
+fn check(preemptions: usize, all: [u32; 2], does: Does) {
+    assert!(!is_lost(Fault::None, preemptions, all, does));
+}
+
+fn computes(_: &Thread, _: &Mask<Thread>, _: [u32; 2]) {}
+
+/// One that takes what is there, as `Group::poll` does.
+fn polls(own: &Thread, mask: &Mask<Thread>, _: [u32; 2]) {
+    own.operate(mask, || own.take());
+}
+
+fn waits(own: &Thread, mask: &Mask<Thread>, all: [u32; 2]) {
+    own.operate(mask, || own.sleep(all));
+}
+
+fn has_a_section(own: &Thread, mask: &Mask<Thread>, _: [u32; 2]) {
+    own.section(mask, || ());
+}
+
+/// An operation in a section, and a section in an operation.
+fn has_both(own: &Thread, mask: &Mask<Thread>, _: [u32; 2]) {
+    own.section(mask, || own.operate(mask, || ()));
+    own.operate(mask, || own.section(mask, || ()));
+}
+
+fn waits_in_a_section(own: &Thread, mask: &Mask<Thread>, all: [u32; 2]) {
+    own.section(mask, || own.operate(mask, || own.sleep(all)));
+}
+
+#[test]
+fn one_who_computes_is_interrupted_for_each_message() {
+    check(3, [2, 0], computes);
+}
+
+#[test]
+fn what_comes_in_an_operation_is_taken_at_its_end() {
+    check(3, [2, 0], polls);
+}
+
+#[test]
+fn one_who_has_slept_in_an_operation_is_interrupted_after_it() {
+    check(3, [1, 0], waits);
+    check(2, [2, 0], waits);
+}
+
+#[test]
+fn what_comes_in_a_section_is_taken_at_its_end() {
+    check(3, [2, 0], has_a_section);
+    check(2, [2, 0], waits_in_a_section);
+}
+
+#[test]
+fn what_comes_in_both_is_taken_at_the_end_of_both() {
+    check(2, [2, 0], has_both);
+}
+
+#[test]
+fn two_senders_are_heard() {
+    check(2, [1, 1], computes);
+    check(2, [1, 1], polls);
+}
+
+/// Each fault loses a message.
+#[test]
+fn faults_are_found() {
+    for (fault, all, does) in [
+        (Fault::NoSecondLook, [1, 0], computes as Does),
+        (Fault::LooksFirst, [1, 0], computes),
+        (Fault::NoFence, [1, 0], computes),
+        (Fault::NoNote, [1, 0], polls),
+        (Fault::NotDeferred, [1, 0], has_a_section),
+        (Fault::Unannounced, [2, 0], waits),
+        (Fault::FirstRing, [2, 0], computes),
+    ] {
+        assert!(is_lost(fault, 2, all, does), "{fault:?} is not found");
+    }
+}
