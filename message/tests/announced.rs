@@ -1,6 +1,6 @@
 //! Threads that compute in a language with safe points of its own: they are told that messages came, and heed them there.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::hint::black_box;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -75,6 +75,39 @@ fn who_computes_heeds_what_comes_and_answers() {
         assert!(matches!(group.announce(told.notify()), Err(InterruptError::Resource { .. })));
         told.computes_until(&group, || seen.get() + 1 >= ROUNDS);
         drop(announced);
+        group.barrier().unwrap();
+    });
+}
+
+/// In a handler, that is within an operation that was counted for the first announcement.
+#[test]
+fn who_is_announced_anew_in_a_handler_is_told_of_what_comes_later() {
+    both(|joining| {
+        let mut handlers = Handlers::new();
+        let (number, seen) = (handlers.kind::<u64>("number"), Rc::new(Cell::new(0)));
+        let (announced, told) = (Rc::new(RefCell::new(None)), Told::default());
+        let (own, kept, notify) = (seen.clone(), Rc::downgrade(&announced), told.notify());
+        handlers.on(number, move |group, from, value| {
+            own.set(value);
+            if group.rank() == 1 {
+                let kept: Rc<RefCell<_>> = kept.upgrade().unwrap();
+                drop(kept.take());
+                *kept.borrow_mut() = Some(group.announce(notify.clone()).unwrap());
+                group.send(from, number, &value).unwrap();
+            }
+        });
+        let group = joining.join(handlers).unwrap();
+        group.barrier().unwrap();
+        if group.rank() == 0 {
+            for value in 1..=100 {
+                group.send(1, number, &value).unwrap();
+                group.run_until(|| seen.get() == value).unwrap();
+            }
+        } else {
+            *announced.borrow_mut() = Some(group.announce(told.notify()).unwrap());
+            told.computes_until(&group, || seen.get() == 100);
+            drop(announced.take());
+        }
         group.barrier().unwrap();
     });
 }
