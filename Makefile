@@ -51,7 +51,7 @@ run-miri-threads:
 	MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +nightly miri test --quiet --target-dir target/miri --package upcall-thread \
 	    --test sync --test primitives --test channel
 
-# The protocol of messages as a whole, by Spin: all its states, and each fault that is put into it is to be found (message/model/messages.pml). Where there is no Spin this says so and goes on.
+# The protocol of messages as a whole, by Spin: all its states, and each fault that is put into it is to be found (message/model/messages.pml, and limits.pml for members that flood each other). Where there is no Spin this says so and goes on.
 spin:
 	@if command -v spin >/dev/null; then \
 	    message/model/check.sh $(abspath $(or $(CARGO_TARGET_DIR),target))/spin; \

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Checks the model of the protocol of messages (messages.pml, which says what it is): every run is to pass, and each fault that is put into the protocol is to be found, by the assertion named. For `make spin`.
+# Checks the models of the protocol of messages and of its limits (messages.pml and limits.pml, which say what they are): every run is to pass, and each fault that is put into the protocol is to be found, by the assertion named. For `make spin`.
 # Usage: check.sh FOLDER, for what Spin and the compiler make there.
 set -eu
 
-model=$(cd "$(dirname "$0")" && pwd)/messages.pml
+models=$(cd "$(dirname "$0")" && pwd)
+model=$models/messages.pml
 mkdir -p "$1"
 cd "$1"
 failed=0
@@ -19,14 +20,13 @@ number() {
 }
 
 say() {
-    printf '%-42s %s\n' "$1" "$2"
+    printf '%-46s %s\n' "$1" "$2"
     case $2 in FAILED*) failed=1; tail -n 40 pan.log ;; esac
 }
 
-# passes NAME SPIN'S-DEFINITIONS COMPILER'S-OPTIONS CHECKER'S-OPTIONS
+# passes NAME CHECKER'S-OPTIONS
 passes() {
-    build "$2" "$3"
-    ./pan -n -m10000 $4 >pan.log 2>&1 || true
+    ./pan -n -m100000 $2 >pan.log 2>&1 || true
     if grep -q 'errors: 0$' pan.log && ! grep -q -e 'not completed' -e 'too small' -e 'out of memory' pan.log; then
         say "$1" "passes: states and time $(number)"
     else
@@ -36,18 +36,26 @@ passes() {
 
 # every_state NAME DEFINITIONS: the assertions hold in every state; and where nothing goes on, all has been done.
 every_state() {
-    passes "$1" "$2" "-O2 -DSAFETY" ""
+    build "$2" "-O1 -DSAFETY"
+    passes "$1" ""
 }
 
 # every_run NAME DEFINITIONS: there is no cycle, so every run gets to where nothing goes on.
 every_run() {
-    passes "$1, ends" "$2" "-O2 -DNP" "-l"
+    build "$2" "-O1 -DNP"
+    passes "$1, ends" "-l"
+}
+
+# both NAME DEFINITIONS: every state and every run at once, of which there are few: the search for cycles looks at the assertions, too.
+both() {
+    build "$2" "-O1 -DNP"
+    passes "$1, and ends" "-l"
 }
 
 # found FAULT BY-WHAT OTHER-DEFINITIONS
 found() {
-    build "-D$1 $3" "-O1 -DSAFETY"
-    ./pan -n -m10000 >pan.log 2>&1 || true
+    build "-D$1 $3" "-O0 -DSAFETY"
+    ./pan -n -m100000 >pan.log 2>&1 || true
     if grep -q "assertion violated.*$2" pan.log; then
         say "$1" "found, as it should be"
     else
@@ -60,6 +68,8 @@ DRAFTS="-DMESSAGES=3 -DDIVERTS=1 -DDRAFTS=1 -DSENDER_DIES"
 SHORT="-DMESSAGES=3 -DDIVERTS=1 -DSENDER_DIES"
 DIES="-DMESSAGES=3 -DDIVERTS=1 -DRECEIVER_DIES"
 TWO="-DSENDERS=2 -DMESSAGES=2 -DDIVERTS=0 -DBUFFER=2 -DSENDER_DIES"
+LIMIT="-DMESSAGES=4 -DDIVERTS=0 -DSHARE=1"
+BESIDE="-DRECEIVERS=2 -DFIRST_STOPPED -DNEVER_WAITS -DDIVERTS=0 -DBUFFER=2 -DALL_LONG -DSHARE=2"
 STOPS="-DRECEIVERS=2 -DRECEIVER_STOPS -DDIVERTS=0 -DBUFFER=2 -DALL_LONG"
 
 every_state "one sender, which may die" "$PAIR"
@@ -68,6 +78,9 @@ every_state "the receiver may die" "$DIES"
 every_state "the sender makes its own fence" "$SHORT -DOWN_FENCE"
 every_state "two senders, one may die" "$TWO"
 every_state "two receivers, one may stop for ever" "$STOPS -DNEVER_WAITS"
+both "a limit" "$LIMIT"
+both "a limit, and a timeout of 0" "$LIMIT -DSTAYS"
+every_state "a limit, and a stopped receiver beside" "$BESIDE"
 every_run "one sender, which may die" "$SHORT"
 every_run "the receiver may die" "$DIES"
 every_run "two receivers, one may stop for ever" "$STOPS -DNEVER_WAITS"
@@ -88,5 +101,35 @@ found ZERO_UNCOUNTED 'end<' "-DMESSAGES=3 -DDIVERTS=1"
 found ZERO_LAST 'in\[q\].taken' "$SHORT"
 found ONE_MOVE 'led\[q\]!=before' "$SHORT"
 found WAITS_FOR_ALL 'ended\[s\]' "$STOPS"
+found DRAINED_COUNTS 'ended\[s\]' "$LIMIT -DSTAYS"
+found OTHERS_UNCOUNTED 'held<=' "$BESIDE"
+found NO_LIMIT 'held<=' "$LIMIT"
+
+model=$models/limits.pml
+UPCALLS="-DUPCALLS -DNO_OVERFLOW"
+SMALL="-DHOME=1 -DSEGMENT=1 -DSHARE=1 -DFLOODS=4"
+THREE="-DMEMBERS=3 -DHOME=1 -DSEGMENT=1 -DFLOODS=4"
+
+both "two flood each other, upcalls" "$UPCALLS"
+both "two flood each other, polling" ""
+both "the same, timeout 0" "$UPCALLS -DSTAYS -DSHARE=1"
+both "the same, no timeout" "-DPATIENT"
+both "handlers answer, upcalls" "$UPCALLS -DREPLIES $SMALL"
+both "handlers answer, polling" "-DREPLIES $SMALL"
+both "one floods a section" "$UPCALLS -DSENDERS=1 -DSECTIONS=2"
+both "one of two is in a section" "$UPCALLS -DSECTIONS=1"
+both "both are in sections" "-DUPCALLS -DSECTIONS=3"
+both "three in a circle, upcalls" "$UPCALLS $THREE"
+both "three in a circle, polling" "$THREE"
+both "three, handlers answer" "$UPCALLS $THREE -DREPLIES -DSENDERS=3 -DSHARE=2"
+both "little memory" "$UPCALLS -DLOW"
+both "little memory, timeout 0" "-DLOW -DSTAYS"
+
+found NO_HANDLERS 'flooded\[m\]' "$UPCALLS"
+found NO_OVERFLOW 'flooded\[m\]' ""
+found DRAINED_COUNTS 'flooded\[m\]' "$UPCALLS -DSTAYS -DSHARE=1"
+found LAST_UNTOLD 'said\[q\]' "$UPCALLS"
+found OTHERS_UNCOUNTED "lying\[" "$UPCALLS $THREE -DREPLIES -DSENDERS=3 -DSHARE=2"
+found NO_LIMIT "lying\[" "$UPCALLS"
 
 exit $failed

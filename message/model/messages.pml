@@ -11,6 +11,7 @@
  *   PEEK to ENTER, READ, TELL             shm/src/direct/incoming.rs: peek, follow, enter, go_home, left, Arrived::word, dispose, tell
  *   NUMBER to RETRACT                     transfer/src/post.rs: Post::sleep; sleep.rs: announce_to_all, retract; FENCE is os/src/membarrier.rs: everywhere, in one sender after the other
  *   DEAD of Sender                        the kernel (what was stored gets into memory), and the clerk, who rouses receivers: Post::rouse
+ *   COUNT to STOPPED of Sender            message/src/sending.rs: has_no_room, buffered_beside; outgoing.rs: buffered. With SHARE, the segments that a sender may buffer; with STAYS, a timeout of 0 (stay_diverted). Whole members that flood each other: limits.pml
  *   HALTED of Receiver                    SIGSTOP for ever, of which nobody is told; or death, of which the clerk tells senders later (`gone`)
  * Each step touches one word of what is shared, at most. Home and segments have four words, two segments there can be at a time, messages have one word or two. A receiver that is stopped for a while, descheduled, or in an atomic
  * section takes no step for as long as it pleases, anywhere, also in the middle of a message; to the rest that is all the same, and so it is not told apart here. A sender diverts when it likes (DIVERTS times), or instead of
@@ -19,6 +20,7 @@
  * What has to hold
  *   in each state    order of each pair, whole messages, none twice: `taken` and payload, when it is read; nothing is overwritten unread: `READ_TO`; no segment's memory is used anew before it was left: `used`; each side finds the other one
  *                    honest (no Violation); a drained queue is home after the next message: `was_drained`; a look follows MOVES words at most, and a third one only if the sender led on meanwhile: `led`
+ *                    with a share: no more segments hold messages that nobody has taken, the first one of each further pair aside; nor is more memory of segments in use, but for one of each pair that its receiver is about to leave (`within_share`)
  *   where nothing    all senders have ended, all that was launched is taken, also of a sender that died since: no message is stranded, nobody waits for ever for room, nobody is held up by a stopped receiver; receivers have told all
  *   goes on          (init, at the end of this file)
  *   in each run      it gets there: there is no cycle, with or without fairness. So "at last" needs no other formula. (Looked for with one sender)
@@ -44,6 +46,9 @@
  *   ZERO_LAST           the 0 is written after the header                      the receiver takes what lies there for a header
  *   ONE_MOVE            MOVES is 1                                             two words lead to a message at rest, as its sender launches after each divert
  *   WAITS_FOR_ALL       the sender to a stopped receiver waits for room        held up (here by leaving out NEVER_WAITS)
+ *   DRAINED_COUNTS      a segment counts in which all is taken                 with a timeout of 0 and a share of one segment the sender waits for ever, as it once did
+ *   OTHERS_UNCOUNTED    segments for other receivers do not count              more than the share is buffered
+ *   NO_LIMIT            nobody is stopped                                      more than the share is buffered
  *
  * Runs, with states and seconds (two cores, others at work; some 1 GiB of memory at most); all of it takes 2 min 40 s, half of it gcc's
  *   one sender, which may die                         4213576 states    7.6 s
@@ -64,7 +69,12 @@
 #ifndef RECEIVERS
 #define RECEIVERS 1
 #endif
-#if RECEIVERS == 2
+#if RECEIVERS == 2 && defined(SHARE)
+/* More than the share to the first one, and then more to the second than goes without. */
+#define TURNS 7
+#define TO(turn) ((turn) / 4)
+#define MESSAGES_TO(r) (r == 0 -> 4 : 3)
+#elif RECEIVERS == 2
 /* Four to the first one, which is too many if it has stopped; then one to the second. */
 #define TURNS 5
 #define TO(turn) ((turn) / 4)
@@ -102,7 +112,7 @@
 #define CAPACITY 4
 #ifdef ONE_SEGMENT
 #define SEGMENTS 1
-#else
+#elif !defined(SEGMENTS)
 #define SEGMENTS 2
 #endif
 
@@ -162,16 +172,35 @@ bool gone[RECEIVERS];
 bool used[QUEUES * SEGMENTS];
 byte led[QUEUES];
 
-#define HERE PLACE(out[q].segments - 1, out[q].next)
+#ifdef SHARE
+/* Messages in each segment that nobody has taken. For assertions only. */
+byte holds[QUEUES * SEGMENTS];
+#define HOLDS(q) holds[(q) * SEGMENTS + (out[q].segments - 1) % SEGMENTS]
+#endif
+
+#define HERE_OF(q) PLACE(out[q].segments - 1, out[q].next)
+#define HERE HERE_OF(q)
+/* `Outgoing::buffered` */
+#ifdef DRAINED_COUNTS
+#define IS_EMPTY(q) false
+#else
+#define IS_EMPTY(q) (diverted[q] == HERE_OF(q))
+#endif
+#define BUFFERED(q) ((out[q].away && !IS_EMPTY(q) -> out[q].segments - diverted[q] / STRIDE : 0))
+#ifdef STAYS
+#define STAYING true
+#else
+#define STAYING false
+#endif
 #define MAY_DIVERT (!out[q].away || out[q].segments - out[q].diverted / STRIDE < SEGMENTS)
 /* Where the receiver is at home. */
 #define READ_TO (in[q].away -> in[q].home : in[q].next)
 /* All that was launched was taken, and the receiver has said so. */
-#define DRAINED (out[q].away && in[q].away && in[q].taken == out[q].sent && in[q].segments == out[q].segments && in[q].said == in[q].next)
+#define DRAINED (!STAYING && out[q].away && in[q].away && in[q].taken == out[q].sent && in[q].segments == out[q].segments && in[q].said == in[q].next)
 
 /* Each step of a process is one of these, and touches one word of what is shared. */
 mtype = {
-    LOOK_AWAY, LOOK_HOME, CLEAR_HOME, GO_HOME, WAIT, OPEN_SEGMENT, DIVERT, PUT, PUT_ZERO, PUT_ELSEWHERE, LAUNCH, FENCE_OWN, SEE_ASLEEP, SEE_NUMBER, RING, DEAD, ENDED,
+    LOOK_AWAY, LOOK_HOME, CLEAR_HOME, GO_HOME, WAIT, COUNT, COUNT_OTHER, STOPPED, OPEN_SEGMENT, DIVERT, PUT, PUT_ZERO, PUT_ELSEWHERE, LAUNCH, FENCE_OWN, SEE_ASLEEP, SEE_NUMBER, RING, DEAD, ENDED,
     PEEK, FOLLOW, FOLLOW_WRAP, LEAVE, LEFT, ENTER_FIRST, ENTER, READ, TELL, TELL_ALL, NUMBER, ANNOUNCE, FENCE, LOOK_AGAIN, ASLEEP, RETRACT, HALTED
 }
 
@@ -211,8 +240,13 @@ inline any_message() {
     :: size = 2
     fi;
     if
+#ifdef STAYS
+    :: !out[q].away -> pc = OPEN_SEGMENT
+    :: out[q].away -> describe()
+#else
     :: diverts < DIVERTS && MAY_DIVERT -> diverts++; pc = OPEN_SEGMENT
     :: describe()
+#endif
     fi
 }
 
@@ -224,23 +258,68 @@ inline next_message() {
     fi
 }
 
-/* `Refused::Full`. */
-inline refused() {
+/* `Refused::Full`, and how much is buffered does not matter. */
+inline may_divert() {
     if
     :: MAY_DIVERT -> pc = OPEN_SEGMENT
 #ifdef NEVER_WAITS
     :: !MAY_DIVERT && MAY_GIVE_UP(r) -> next_message()
     :: !MAY_DIVERT && !MAY_GIVE_UP(r) -> pc = WAIT
 #else
-    :: pc = WAIT
+    :: !MAY_DIVERT || !STAYING -> pc = WAIT
 #endif
     fi
+}
+
+/* `Refused::Full`. The first segment of each pair is not counted. */
+inline refused() {
+#ifdef SHARE
+    if
+    :: out[q].away -> pc = COUNT
+    :: else -> may_divert()
+    fi
+#else
+    may_divert()
+#endif
+}
+
+#ifdef SHARE
+/* `Group::has_no_room` */
+inline decide() {
+    if
+    :: buffered == 0 -> buffered = 0; beside = 0; may_divert()
+#ifdef NO_LIMIT
+    :: buffered > 0 -> buffered = 0; beside = 0; may_divert()
+#else
+    :: buffered > 0 && buffered + beside + 1 <= SHARE -> buffered = 0; beside = 0; may_divert()
+    :: buffered > 0 && buffered + beside + 1 > SHARE -> buffered = 0; pc = STOPPED
+#endif
+    fi
+}
+#endif
+
+/* No more than the share is buffered; the first segment of each pair aside, and one that its receiver is about to leave. */
+inline within_share() {
+    at = 0; in_use = 0; held = 0;
+    do
+    :: at < QUEUES * SEGMENTS ->
+        held = (holds[at] > 0 -> held + 1 : held);
+        in_use = (used[at] -> in_use + 1 : in_use);
+        at++
+    :: else -> break
+    od;
+    assert(held <= SHARE + RECEIVERS - 1);
+    assert(in_use <= SHARE + RECEIVERS);
+    at = 0; in_use = 0; held = 0
 }
 
 proctype Sender(byte me) {
     mtype pc;
     byte turn, r, q, size, begin, end, said, diverts, drafts;
     bool was_drained;
+#ifdef SHARE
+    byte buffered, beside, at, in_use, held;
+#endif
     atomic { next_message() };
 end_here:
     do
@@ -250,7 +329,7 @@ end_here:
         assert(said <= HERE && said >= out[q].diverted);
         out[q].diverted = said;
         if
-        :: said == HERE -> pc = CLEAR_HOME
+        :: said == HERE && !STAYING -> pc = CLEAR_HOME
         :: else ->
             if
             :: end < CAPACITY -> room()
@@ -289,6 +368,26 @@ end_here:
     /* It tries again and again. What does not change anything is left out. */
     :: atomic { pc == WAIT && said != (out[q].away -> diverted[q] : disposed[q]) -> describe() }
     :: atomic { pc == WAIT && gone[r] -> next_message() }
+#ifdef SHARE
+    /* `Group::buffered_beside` */
+    :: atomic { pc == COUNT ->
+        buffered = BUFFERED(q);
+#if RECEIVERS == 2
+        pc = COUNT_OTHER }
+    :: atomic { pc == COUNT_OTHER ->
+#ifndef OTHERS_UNCOUNTED
+        beside = BUFFERED(QUEUE(me, 1 - r));
+#endif
+        decide() }
+    :: atomic { pc == STOPPED && beside != BUFFERED(QUEUE(me, 1 - r)) -> beside = 0; describe() }
+#else
+        decide() }
+#endif
+    :: atomic { pc == STOPPED && said != diverted[q] -> beside = 0; describe() }
+#ifdef NEVER_WAITS
+    :: atomic { pc == STOPPED && MAY_GIVE_UP(r) -> beside = 0; next_message() }
+#endif
+#endif
     /* `Outgoing::divert` */
     :: d_step { pc == OPEN_SEGMENT && nfull(stores[me]) ->
         assert(!used[q * SEGMENTS + out[q].segments % SEGMENTS]);
@@ -325,6 +424,12 @@ end_here:
     :: d_step { pc == LAUNCH && nfull(stores[me]) ->
         stores[me]!WORD(out, q, out[q].next), (begin == out[q].next -> HEADER(out[q].sent, size) : WRAP);
         led[q] = (begin == out[q].next -> led[q] : led[q] + 1);
+#ifdef SHARE
+        if
+        :: out[q].away -> HOLDS(q)++; within_share()
+        :: else
+        fi;
+#endif
         out[q].next = end;
         out[q].sent++;
         assert(!was_drained || !out[q].away);
@@ -354,7 +459,7 @@ end_here:
     :: atomic { pc == RING -> bell[r] = true; next_message() }
 #ifdef SENDER_DIES
     /* At any point. (While it waits it does nothing that it had not done before.) */
-    :: d_step { me == 0 && pc != WAIT && pc != DEAD && pc != ENDED ->
+    :: d_step { me == 0 && pc != WAIT && pc != STOPPED && pc != DEAD && pc != ENDED ->
         pc = DEAD; turn = 0; r = 0; q = 0; size = 0; begin = 0; end = 0; said = 0; diverts = 0; drafts = 0; was_drained = false; killed[me] = true }
     /* What it had stored gets into memory; then its end is seen, and the clerk rouses the receivers (`Post::rouse`). */
     :: d_step { pc == DEAD && empty(stores[me]) ->
@@ -409,6 +514,9 @@ inline nothing() {
 inline dispose(size) {
     in[q].next = in[q].next + size;
     in[q].taken++;
+#ifdef SHARE
+    holds[q * SEGMENTS + (in[q].segments + SEGMENTS - 1) % SEGMENTS] = holds[q * SEGMENTS + (in[q].segments + SEGMENTS - 1) % SEGMENTS] - (in[q].away -> 1 : 0);
+#endif
     word = 0; moves = 0; before = 0;
     if
     :: pc = TELL
@@ -579,7 +687,12 @@ init {
         od;
         s = 0;
         do
+#ifdef FIRST_STOPPED
+        :: r == 0 -> halted[0] = true; r++
+        :: r > 0 && r < RECEIVERS -> run Receiver(r); r++
+#else
         :: r < RECEIVERS -> run Receiver(r); r++
+#endif
         :: else -> break
         od;
         r = 0

@@ -243,7 +243,7 @@ impl Thread {
 /// What the thread does before it computes.
 type Does = fn(&Thread, &Mask<Thread>, [u32; 2]);
 
-/// So many messages of each sender come, whatever the thread does. Whether one can be lost.
+/// So many messages of each sender come, whatever the thread does. Whether one can be lost, with so many preemptions: those with more messages are looked at with fewer, lest it take minutes.
 fn is_lost(fault: Fault, preemptions: usize, all: [u32; 2], does: Does) -> bool {
     let (lost, ever) = (Outside::new(AtomicBool::new(false)), Outside::new(AtomicBool::new(false)));
     let found = ever.clone();
@@ -321,7 +321,8 @@ fn one_who_computes_is_interrupted_for_each_message() {
 
 #[test]
 fn what_comes_in_an_operation_is_taken_at_its_end() {
-    check(3, [2, 0], polls);
+    check(3, [1, 0], polls);
+    check(2, [2, 0], polls);
 }
 
 #[test]
@@ -332,7 +333,8 @@ fn one_who_has_slept_in_an_operation_is_interrupted_after_it() {
 
 #[test]
 fn what_comes_in_a_section_is_taken_at_its_end() {
-    check(3, [2, 0], has_a_section);
+    check(3, [1, 0], has_a_section);
+    check(2, [2, 0], has_a_section);
     check(2, [2, 0], waits_in_a_section);
 }
 
