@@ -27,6 +27,7 @@ pub mod account;
 pub mod astack;
 pub mod channel;
 pub mod direct;
+pub mod hybrid;
 #[cfg(not(loom))]
 pub mod mailbag;
 pub mod region;

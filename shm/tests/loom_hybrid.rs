@@ -1,0 +1,234 @@
+//! Models of the hybrid lock, checked by loom over every interleaving: `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release --test loom_hybrid`.
+#![cfg(loom)]
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use loom::thread;
+use upcall_shm::hybrid::{Inherited, Lock, Party, Stand};
+
+const PARTIES: usize = 3;
+
+/// loom's `Arc` is not made of a slice; this is the same for three stands.
+#[derive(Clone)]
+struct Stands(Arc<[Stand; PARTIES]>);
+
+impl std::ops::Deref for Stands {
+    type Target = [Stand];
+    fn deref(&self) -> &[Stand] {
+        &self.0[..]
+    }
+}
+
+type Ours = Party<Arc<Lock>, Stands>;
+
+/// What the lock is for: two accesses at once are an error to loom.
+struct Data(UnsafeCell<u32>);
+
+// SAFETY: who holds the lock touches it, and nobody else, or loom finds it.
+unsafe impl Sync for Data {}
+// SAFETY: as above.
+unsafe impl Send for Data {}
+
+impl Data {
+    fn count(&self) {
+        // SAFETY: loom checks that nobody else has a pointer to it now.
+        self.0.with_mut(|data| unsafe { *data += 1 });
+    }
+
+    fn get(&self) -> u32 {
+        // SAFETY: as above.
+        self.0.with(|data| unsafe { *data })
+    }
+}
+
+fn parties() -> ([Ours; PARTIES], Arc<Data>) {
+    let lock = Arc::new(Lock::default());
+    let stands = Stands(Arc::new(std::array::from_fn(|_| Stand::default())));
+    let party = |place| Party::new(lock.clone(), stands.clone(), place as u16).unwrap();
+    (std::array::from_fn(party), Arc::new(Data(UnsafeCell::new(0))))
+}
+
+/// As one that is not at home does.
+fn lock(party: &Ours) {
+    if party.try_lock() {
+        return;
+    }
+    party.wait();
+    until_had(party);
+}
+
+fn until_had(party: &Ours) {
+    while !party.is_granted() && !party.look() {
+        thread::yield_now();
+    }
+}
+
+/// As the home does.
+fn lock_at_home(party: &Ours) {
+    if party.try_lock_at_home() {
+        return;
+    }
+    party.need();
+    while !party.try_lock_at_home() {
+        thread::yield_now();
+    }
+    party.need_no_more();
+}
+
+fn once(party: Ours, data: &Data, lock: impl Fn(&Ours)) {
+    lock(&party);
+    data.count();
+    party.unlock();
+}
+
+/// Who has it lets go while another one waits and the home says that it needs it: each has it once, by being handed it or by taking it.
+#[test]
+fn another_one_and_the_home_have_their_turns() {
+    loom::model(|| {
+        let ([home, holder, other], data) = parties();
+        assert!(holder.try_lock());
+        let theirs = data.clone();
+        let other = thread::spawn(move || once(other, &theirs, lock));
+        let needs = thread::spawn(move || {
+            home.need();
+            home
+        });
+        data.count();
+        holder.unlock();
+        let home = needs.join().unwrap();
+        while !home.try_lock_at_home() {
+            thread::yield_now();
+        }
+        data.count();
+        home.need_no_more();
+        home.unlock();
+        other.join().unwrap();
+        assert_eq!(data.get(), 3);
+    });
+}
+
+#[test]
+fn the_home_and_another_one_take_turns() {
+    loom::model(|| {
+        let ([home, other, _], data) = parties();
+        let theirs = data.clone();
+        let other = thread::spawn(move || once(other, &theirs, lock));
+        once(home, &data, lock_at_home);
+        other.join().unwrap();
+        assert_eq!(data.get(), 2);
+    });
+}
+
+#[test]
+fn who_comes_again_finds_the_other_one_in_between() {
+    loom::model(|| {
+        let ([_, first, second], data) = parties();
+        let other = {
+            let data = data.clone();
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    lock(&second);
+                    data.count();
+                    second.unlock();
+                }
+            })
+        };
+        once(first, &data, lock);
+        other.join().unwrap();
+        assert_eq!(data.get(), 3);
+    });
+}
+
+/// Who holds it hands over to one that gives up: one of both has it.
+#[test]
+fn who_gives_up_is_not_handed_anything() {
+    loom::model(|| {
+        let ([holder, hasty, _], data) = parties();
+        lock(&holder);
+        let other = {
+            let data = data.clone();
+            thread::spawn(move || {
+                hasty.wait();
+                if !hasty.give_up() {
+                    until_had(&hasty);
+                    data.count();
+                    hasty.unlock();
+                }
+                hasty
+            })
+        };
+        data.count();
+        holder.unlock();
+        let hasty = other.join().unwrap();
+        assert!(hasty.holder().is_none(), "nobody has it");
+        once(holder, &data, lock);
+    });
+}
+
+/// One dies while it waits, at any moment of the handing over; the home takes its place away, and the lock goes on.
+#[test]
+fn one_that_dies_waiting_is_passed_over() {
+    loom::model(|| {
+        let ([home, holder, victim], data) = parties();
+        lock(&holder);
+        let (dead, other) = (Arc::new(AtomicBool::new(false)), {
+            let data = data.clone();
+            thread::spawn(move || {
+                data.count();
+                holder.unlock();
+            })
+        });
+        let waits = {
+            let dead = dead.clone();
+            thread::spawn(move || {
+                victim.wait();
+                dead.store(true, SeqCst);
+            })
+        };
+        while !dead.load(SeqCst) {
+            thread::yield_now();
+        }
+        let inside = home.bury(2);
+        assert!(!inside);
+        let inherited = loop {
+            match home.inherit(2, inside) {
+                Some(inherited) => break inherited,
+                None => thread::yield_now(),
+            }
+        };
+        assert!(inherited == Inherited::Nothing || inherited == Inherited::Whole);
+        data.count();
+        home.unlock();
+        other.join().unwrap();
+        waits.join().unwrap();
+        assert!(home.holder().is_none() && data.get() == 2);
+    });
+}
+
+/// One dies inside while another one waits: the home finds it torn, and the other one has its turn.
+#[test]
+fn one_that_dies_inside_leaves_the_lock_to_its_home() {
+    loom::model(|| {
+        let ([home, victim, other], data) = parties();
+        lock(&victim);
+        let waits = {
+            let data = data.clone();
+            thread::spawn(move || once(other, &data, lock))
+        };
+        let inside = home.bury(1);
+        home.need();
+        let inherited = loop {
+            match home.inherit(1, inside) {
+                Some(inherited) => break inherited,
+                None => thread::yield_now(),
+            }
+        };
+        assert_eq!((inside, inherited), (true, Inherited::Torn));
+        home.need_no_more();
+        data.count();
+        home.unlock();
+        waits.join().unwrap();
+        assert_eq!(data.get(), 2);
+    });
+}
