@@ -127,6 +127,20 @@ points! {
     MemberTook = "member-took",
     /// A segment is left, and its sender not told.
     MemberLeaves = "member-leaves",
+    /// A home has made an object, and not entered its name.
+    ObjectMade = "object-made",
+    /// It has entered it.
+    ObjectNamed = "object-named",
+    /// One who wants to use it has asked for that.
+    ObjectAsked = "object-asked",
+    /// It has its memory, and has not looked at it.
+    ObjectOpened = "object-opened",
+    /// It has the lock of an object, and has changed nothing.
+    ObjectLocked = "object-locked",
+    /// It has done what it wanted, and has the lock still.
+    ObjectDone = "object-done",
+    /// The home is about to repair one.
+    ObjectRepairs = "object-repairs",
 }
 
 /// What a process does at a point.

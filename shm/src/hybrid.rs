@@ -62,7 +62,11 @@ pub struct Lock {
 /// Where one party waits: a line that is written by it, and by who hands over to it.
 #[repr(C, align(64))]
 #[derive(Debug)]
-pub struct Stand(AtomicU64);
+pub struct Stand {
+    state: AtomicU64,
+    /// The process of its party, for people.
+    process: AtomicU64,
+}
 
 // SAFETY: atomics in a C layout, of which every pattern is valid.
 unsafe impl Cells for Lock {}
@@ -77,7 +81,7 @@ impl Default for Lock {
 
 impl Default for Stand {
     fn default() -> Self {
-        Self(AtomicU64::new(OUTSIDE))
+        Self { state: AtomicU64::new(OUTSIDE), process: AtomicU64::new(0) }
     }
 }
 
@@ -112,7 +116,7 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
     }
 
     fn own(&self) -> &AtomicU64 {
-        &self.stands[usize::from(self.place)].0
+        &self.stands[usize::from(self.place)].state
     }
 
     fn name(&self) -> u64 {
@@ -270,7 +274,7 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
     }
 
     fn grant(&self, place: u16) -> bool {
-        let Some(Stand(stand)) = self.stands.get(usize::from(place)) else { return false };
+        let Some(Stand { state: stand, .. }) = self.stands.get(usize::from(place)) else { return false };
         let now = stand.load(Ordering::Relaxed);
         // What the holder has written is there for who finds itself named.
         let granted = place != self.place
@@ -284,7 +288,7 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
 
     /// At the home: nobody hands over to a place any more whose party has died. To be called once, and then [`inherit`](Self::inherit) with what it returns, until the lock was had by the caller. True if it was inside.
     pub fn bury(&self, place: u16) -> bool {
-        let Some(Stand(stand)) = self.stands.get(usize::from(place)) else { return false };
+        let Some(Stand { state: stand, .. }) = self.stands.get(usize::from(place)) else { return false };
         let was = stand.swap(OUTSIDE, Ordering::AcqRel);
         self.leave_set(place);
         was & STATE == INSIDE
@@ -303,6 +307,19 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
     /// The place of who holds it now, which is no place if somebody has written what is none.
     pub fn holder(&self) -> Option<u64> {
         self.lock.held.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    /// At the home: says whose a place is.
+    pub fn is_of(&self, place: u16, process: u32) {
+        if let Some(stand) = self.stands.get(usize::from(place)) {
+            stand.process.store(u64::from(process), Ordering::Relaxed);
+        }
+    }
+
+    /// The process of who holds it now, for people: anybody could have written it.
+    pub fn holder_process(&self) -> Option<u32> {
+        let stand = self.stands.get(usize::try_from(self.holder()?).ok()?)?;
+        u32::try_from(stand.process.load(Ordering::Relaxed)).ok().filter(|&process| process != 0)
     }
 
     /// At the home: takes the lock from a holder that is none, as read by [`holder`](Self::holder).

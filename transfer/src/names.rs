@@ -123,6 +123,8 @@ pub enum Whose {
     Member,
     /// That of a job's supervisor.
     Job,
+    /// A home's.
+    Home,
 }
 
 impl Whose {
@@ -131,13 +133,24 @@ impl Whose {
             Self::Domain => "domain.",
             Self::Member => "member.",
             Self::Job => "job.",
+            Self::Home => "home.",
         }
     }
 }
 
 /// What names cannot begin with.
-const OWN: [&str; 6] = [Whose::Domain.prefix(), Whose::Member.prefix(), Whose::Job.prefix(), GROUP, jobs::NAMED, jobs::TURNS];
+const OWN: [&str; 8] = [
+    Whose::Domain.prefix(),
+    Whose::Member.prefix(),
+    Whose::Job.prefix(),
+    Whose::Home.prefix(),
+    GROUP,
+    OBJECT,
+    jobs::NAMED,
+    jobs::TURNS,
+];
 const GROUP: &str = "group.";
+const OBJECT: &str = "object.";
 
 /// So long a server that was killed may take to end.
 const LONGEST_END: Duration = Duration::from_secs(5);
@@ -344,14 +357,45 @@ pub fn leave(name: &str, domain: &Path) {
     }
 }
 
+/// Enters an object's name for the home with this socket: a name of its own, whatever else has the same. Waits as [`enter`] does.
+///
+/// # Errors
+/// As [`enter`].
+pub fn enter_object(name: &str, home: &Path) -> Result<(), NotEntered> {
+    check(name).map_err(|why| NotEntered::BadName { name: name.into(), why })?;
+    enter_entry(&format!("{OBJECT}{name}"), home).map_err(|error| match error {
+        NotEntered::Taken { pid, .. } => NotEntered::Taken { name: name.into(), pid },
+        NotEntered::Here { .. } => NotEntered::Here { name: name.into() },
+        other => other,
+    })
+}
+
+/// Takes it out.
+pub fn leave_object(name: &str, home: &Path) {
+    leave(&format!("{OBJECT}{name}"), home);
+}
+
+/// The socket of an object's home.
+///
+/// # Errors
+/// As [`find`].
+pub fn find_object(name: &str) -> Result<PathBuf, NotFound> {
+    check(name).map_err(|why| NotFound::BadName { name: name.into(), why })?;
+    find_entry(&format!("{OBJECT}{name}"), name)
+}
+
 /// The socket of the domain that exports a name.
 ///
 /// # Errors
 /// A bad name, or nobody exports it.
 pub fn find(name: &str) -> Result<PathBuf, NotFound> {
     check(name).map_err(|why| NotFound::BadName { name: name.into(), why })?;
+    find_entry(name, name)
+}
+
+fn find_entry(entry: &str, name: &str) -> Result<PathBuf, NotFound> {
     let folder = folder();
-    match fs::read_link(folder.join(name)) {
+    match fs::read_link(folder.join(entry)) {
         Ok(target) => Ok(folder.join(target.file_name().unwrap_or_default())),
         Err(_) => Err(NotFound::Unknown { name: name.into(), folder }),
     }
@@ -382,7 +426,7 @@ fn is_of(path: &Path, whose: Whose) -> bool {
 }
 
 fn is_socket(path: &Path) -> bool {
-    [Whose::Domain, Whose::Member, Whose::Job].into_iter().any(|whose| is_of(path, whose))
+    [Whose::Domain, Whose::Member, Whose::Job, Whose::Home].into_iter().any(|whose| is_of(path, whose))
 }
 
 /// Removes what dead domains have left in the folder. Costs a connection attempt for each domain.
@@ -461,6 +505,8 @@ mod tests {
             "job.1",
             "jobs.x",
             "turns.x",
+            "home.1",
+            "object.x",
             &"x".repeat(65),
         ] {
             assert!(check(bad).is_err(), "{bad}");

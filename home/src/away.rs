@@ -1,0 +1,115 @@
+//! An object whose home is elsewhere.
+
+use crate::body::Body;
+use crate::error::FindError;
+use crate::wire::{self, Opened, Request, VERSION};
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use upcall_os::fault::{Point, point};
+use upcall_os::poll::Report;
+use upcall_os::socket::{Connection, Received};
+use upcall_transfer::clerk::{Clerk, Watched};
+use upcall_transfer::names;
+
+/// So long a home may take to let somebody in, and to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// So long its answer is looked for before it is waited for.
+const EAGER: Duration = Duration::from_micros(30);
+
+/// See the module.
+pub(crate) struct Away {
+    pub(crate) name: String,
+    pub(crate) shape: u64,
+    pub(crate) body: Body,
+    far: Arc<Far>,
+    /// What the clerk knows the connection by.
+    key: u64,
+}
+
+/// The connection to the home, which ends when that lets go of the object or ends.
+struct Far {
+    connection: Connection,
+    ended: AtomicBool,
+}
+
+impl fmt::Debug for Away {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Away").field("name", &self.name).field("has_ended", &self.has_ended()).finish_non_exhaustive()
+    }
+}
+
+impl Away {
+    /// Finds an object, and has its home give a place in it.
+    pub(crate) fn find(name: &str, shape: u64) -> Result<(Self, u16), FindError> {
+        let unreachable = |why: String| FindError::Unreachable { name: name.into(), why };
+        let failed = |error: std::io::Error| unreachable(error.to_string());
+        let socket = names::find_object(name)?;
+        let connection = Connection::connect_until(&socket, Instant::now() + PATIENCE).map_err(|error| match error.kind() {
+            std::io::ErrorKind::ConnectionRefused | std::io::ErrorKind::NotFound => unreachable("it has ended".into()),
+            _ => failed(error),
+        })?;
+        let open = wire::pack(&Request::Open { version: VERSION, shape }).map_err(failed)?;
+        connection.send(&open, &[]).map_err(failed)?;
+        point(Point::ObjectAsked);
+        let message = match connection.receive_within(EAGER, PATIENCE) {
+            Ok(Received::Message(message)) => message,
+            Ok(Received::Nothing) => return Err(unreachable(format!("it has not answered for {PATIENCE:?}: is it stopped?"))),
+            Ok(Received::Closed) => return Err(unreachable("it has ended".into())),
+            Err(error) => return Err(failed(error)),
+        };
+        point(Point::ObjectOpened);
+        match wire::unpack(&message.bytes).map_err(unreachable)? {
+            Opened::No(why) => Err(FindError::Refused { name: name.into(), why }),
+            Opened::Yes { place, length } => {
+                let memory = message.descriptors.into_iter().next();
+                let memory = memory.ok_or_else(|| unreachable("it has sent no memory".into()))?;
+                let body =
+                    Body::join(memory, shape, length).map_err(|error| FindError::NotAnObject { name: name.into(), error })?;
+                let far = Arc::new(Far { connection, ended: AtomicBool::new(false) });
+                let key = Clerk::current().and_then(|clerk| clerk.watch(far.clone(), Report::WhileReadable)).map_err(failed)?;
+                Ok((Self { name: name.into(), shape, body, far, key }, place))
+            }
+        }
+    }
+
+    /// Whether its home has let go of it, as far as is known.
+    #[inline]
+    pub(crate) fn has_ended(&self) -> bool {
+        self.far.ended.load(Ordering::Relaxed)
+    }
+
+    /// Tells the home of an operation that has ended in the middle.
+    pub(crate) fn tore(&self) {
+        let _ = wire::pack(&Request::Tore).and_then(|bytes| self.far.connection.send(&bytes, &[]));
+    }
+}
+
+impl Drop for Away {
+    fn drop(&mut self) {
+        self.far.connection.shut_down();
+        if let Ok(clerk) = Clerk::current() {
+            clerk.forget(self.key);
+        }
+    }
+}
+
+impl Watched for Far {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.connection.as_fd()
+    }
+
+    /// Its home has nothing more to say.
+    fn happened(&self, _hung_up: bool) -> bool {
+        self.ended.store(true, Ordering::Relaxed);
+        false
+    }
+
+    fn failed(&self) -> bool {
+        self.ended.store(true, Ordering::Relaxed);
+        false
+    }
+}

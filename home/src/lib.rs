@@ -1,0 +1,23 @@
+//! Objects with a home: state that several processes share, in memory that one of them is responsible for.
+//!
+//! What: an object lives in memory of its own, which its home has made, and is found by name ([`object`]). Others work on it where it is, under its lock ([`handle`]): remote access. When one dies in the middle of an operation
+//! its home learns of it, and decides whether the object can still be used.
+//!
+//! What not: invocations, by which the home runs operations for others, and the choice between both (issue 6).
+//!
+//! Source: Psyche (P1, P5 here).
+#![forbid(unsafe_code)]
+
+mod away;
+mod body;
+pub mod error;
+mod guest;
+pub mod handle;
+pub mod object;
+mod waiting;
+mod wire;
+
+pub use body::MOST;
+pub use error::{AccessError, CreateError, FindError, NotAnObject};
+pub use handle::Handle;
+pub use object::{Creating, Torn, Verdict};

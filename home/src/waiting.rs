@@ -1,0 +1,129 @@
+//! How a party waits for the lock.
+//!
+//! It looks at its own line for some microseconds, then lets others have the processor, and then sleeps for longer and longer, up to a millisecond: who has the lock may be stopped, and nobody would wake who waits for it. So nobody who waits takes
+//! a processor for long, and no wake can be lost.
+//!
+//! Who lets go of the lock hands it over to one that looks. One that sleeps, or may not run, would keep it from the others meanwhile; so it is not among those who wait then, until it has waited for long ([`FAIR`]): from then on it
+//! stays there, and has its turn.
+
+use crate::body::Ours;
+use std::time::{Duration, Instant};
+use upcall_os::atomic::spin_loop;
+
+/// Looks at its own line, and at the lock itself after so many of them.
+const LOOKS: u32 = 512;
+const BETWEEN: u32 = 32;
+
+/// So often others are offered the processor before it sleeps.
+const OFFERS: u32 = 16;
+
+const SHORTEST: Duration = Duration::from_micros(50);
+const LONGEST: Duration = Duration::from_millis(1);
+
+/// After so long it stays among those who wait.
+const FAIR: Duration = Duration::from_millis(10);
+
+/// Asks again and again, some microseconds long; `had` is told whether it is one of the rarer looks.
+fn soon(mut had: impl FnMut(bool) -> bool) -> bool {
+    (0..LOOKS).any(|look| {
+        spin_loop();
+        had(look % BETWEEN == 0)
+    })
+}
+
+/// The pauses between two turns of looking.
+struct Pauses {
+    begun: Instant,
+    ends: Option<Instant>,
+    offers: u32,
+    next: Duration,
+}
+
+impl Pauses {
+    fn new(limit: Option<Duration>) -> Self {
+        let begun = Instant::now();
+        Self { begun, ends: limit.and_then(|limit| begun.checked_add(limit)), offers: 0, next: SHORTEST }
+    }
+
+    fn are_over(&self) -> bool {
+        self.ends.is_some_and(|ends| Instant::now() >= ends)
+    }
+
+    fn pause(&mut self) {
+        if self.offers < OFFERS {
+            self.offers += 1;
+            return std::thread::yield_now();
+        }
+        // Other user-level threads of this virtual processor run meanwhile.
+        upcall_thread::sleep(self.next);
+        self.next = (self.next * 2).min(LONGEST);
+    }
+}
+
+/// Has the lock, as one that is not at home. False when it was not to be had until the limit, or `over` says that there is nothing to wait for any more.
+#[inline]
+pub(crate) fn lock(party: &Ours, limit: Option<Duration>, over: impl Fn() -> bool) -> bool {
+    party.try_lock() || wait_for(party, limit, over)
+}
+
+#[cold]
+fn wait_for(party: &Ours, limit: Option<Duration>, over: impl Fn() -> bool) -> bool {
+    let mut pauses = Pauses::new(limit);
+    let mut waits = false;
+    loop {
+        if !waits {
+            party.wait();
+        }
+        if soon(|rarer| party.is_granted() || rarer && party.look()) {
+            return true;
+        }
+        let last = over() || pauses.are_over();
+        waits = !last && pauses.begun.elapsed() > FAIR;
+        if !waits && !party.give_up() {
+            // It was granted: it has it, or is just about to.
+            waits = true;
+            if over() {
+                return false;
+            }
+        } else if last {
+            return false;
+        }
+        pauses.pause();
+    }
+}
+
+/// Has the lock, as the home. `is_known` tells whether there is a party in a place: from one that is none it is taken. False when it was not to be had until the limit.
+#[inline]
+pub(crate) fn lock_at_home(party: &Ours, limit: Option<Duration>, is_known: impl Fn(u64) -> bool) -> bool {
+    party.try_lock_at_home() || need(party, limit, is_known)
+}
+
+#[cold]
+fn need(party: &Ours, limit: Option<Duration>, is_known: impl Fn(u64) -> bool) -> bool {
+    let seize = || party.holder().is_some_and(|holder| !is_known(holder) && party.seize(holder));
+    let mut pauses = Pauses::new(limit);
+    party.need();
+    let had = loop {
+        if soon(|rarer| party.try_lock_at_home() || rarer && seize()) {
+            break true;
+        }
+        if pauses.are_over() {
+            break false;
+        }
+        pauses.pause();
+    };
+    party.need_no_more();
+    had
+}
+
+/// Waits until something is so that nobody tells. False when it was not until the limit.
+pub(crate) fn until(limit: Option<Duration>, so: impl Fn() -> bool) -> bool {
+    let mut pauses = Pauses::new(limit);
+    while !so() {
+        if pauses.are_over() {
+            return false;
+        }
+        pauses.pause();
+    }
+    true
+}

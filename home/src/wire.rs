@@ -1,0 +1,34 @@
+//! The messages between an object's home and who uses it, in postcard's encoding.
+
+use serde::{Deserialize, Serialize};
+
+/// The version of these messages and of the object's memory.
+pub(crate) const VERSION: u32 = 1;
+
+/// What one who has connected says.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Request {
+    /// Wants to use the object, and takes it for one of this shape.
+    Open { version: u32, shape: u64 },
+    /// Ended an operation in the middle, by a panic.
+    Tore,
+}
+
+/// What the home answers to the first.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Opened {
+    /// Descriptor: the object's memory.
+    Yes {
+        place: u16,
+        length: u64,
+    },
+    No(String),
+}
+
+pub(crate) fn pack<T: Serialize>(message: &T) -> std::io::Result<Vec<u8>> {
+    postcard::to_stdvec(message).map_err(std::io::Error::other)
+}
+
+pub(crate) fn unpack<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String> {
+    postcard::from_bytes(bytes).map_err(|error| format!("a control message cannot be read: {error}"))
+}
