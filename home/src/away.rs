@@ -3,8 +3,9 @@
 use crate::body::Body;
 use crate::error::FindError;
 use crate::wire::{self, Opened, Request, VERSION};
+use std::cell::Cell;
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -20,12 +21,19 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// So long its answer is looked for before it is waited for.
 const EAGER: Duration = Duration::from_micros(30);
 
+/// So long a process that is being killed may take until all of its sockets are closed.
+const MOMENTS: Duration = Duration::from_millis(30);
+
 /// See the module.
 pub(crate) struct Away {
     pub(crate) name: String,
     pub(crate) shape: u64,
     pub(crate) body: Body,
     far: Arc<Far>,
+    /// The home.
+    process: Option<OwnedFd>,
+    /// What it has left was looked for.
+    swept: Cell<bool>,
     /// What the clerk knows the connection by.
     key: u64,
 }
@@ -69,9 +77,10 @@ impl Away {
                 let memory = memory.ok_or_else(|| unreachable("it has sent no memory".into()))?;
                 let body =
                     Body::join(memory, shape, length).map_err(|error| FindError::NotAnObject { name: name.into(), error })?;
+                let process = connection.peer().ok().and_then(|peer| peer.pidfd);
                 let far = Arc::new(Far { connection, ended: AtomicBool::new(false) });
                 let key = Clerk::current().and_then(|clerk| clerk.watch(far.clone(), Report::WhileReadable)).map_err(failed)?;
-                Ok((Self { name: name.into(), shape, body, far, key }, place))
+                Ok((Self { name: name.into(), shape, body, far, process, swept: Cell::new(false), key }, place))
             }
         }
     }
@@ -82,6 +91,20 @@ impl Away {
         self.far.ended.load(Ordering::Relaxed)
     }
 
+    /// Takes out of the folder of names what a home that was killed has left there. It closes its connections some moments before the socket that its names lead to: this waits for those moments; not long, for it may also have let go of the object
+    /// and live.
+    #[cold]
+    pub(crate) fn sweep(&self) {
+        if self.swept.replace(true) {
+            return;
+        }
+        let start = Instant::now();
+        while self.process.as_ref().is_some_and(|process| !upcall_os::socket::has_ended(process)) && start.elapsed() < MOMENTS {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        names::sweep();
+    }
+
     /// Tells the home of an operation that has ended in the middle.
     pub(crate) fn tore(&self) {
         let _ = wire::pack(&Request::Tore).and_then(|bytes| self.far.connection.send(&bytes, &[]));
@@ -90,6 +113,9 @@ impl Away {
 
 impl Drop for Away {
     fn drop(&mut self) {
+        if self.has_ended() {
+            self.sweep();
+        }
         self.far.connection.shut_down();
         if let Ok(clerk) = Clerk::current() {
             clerk.forget(self.key);

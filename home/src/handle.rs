@@ -166,11 +166,11 @@ impl Handle {
             }
             Side::Away(away) => {
                 if !waiting::lock(&self.party, self.patience, || away.has_ended()) {
-                    return Err(if away.has_ended() { AccessError::Ended } else { self.was_busy() });
+                    return Err(if away.has_ended() { Self::ended(away) } else { self.was_busy() });
                 }
                 if away.has_ended() {
                     self.party.unlock();
-                    return Err(AccessError::Ended);
+                    return Err(Self::ended(away));
                 }
             }
         }
@@ -178,6 +178,12 @@ impl Handle {
             State::Whole => Ok(()),
             state => self.is_not_whole(state),
         }
+    }
+
+    #[cold]
+    fn ended(away: &Away) -> AccessError {
+        away.sweep();
+        AccessError::Ended
     }
 
     #[cold]

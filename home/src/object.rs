@@ -323,8 +323,11 @@ impl Object {
             let torn =
                 died.map(|pid| Torn::Died { pid }).or((tore || self.body.state() == State::Torn).then_some(Torn::Panicked));
             if let Some(torn) = torn.filter(|_| self.body.state() != State::Poisoned) {
-                point(Point::ObjectRepairs);
-                let verdict = catch_unwind(AssertUnwindSafe(|| repair(self.body.data(), torn))).unwrap_or(Verdict::Poison);
+                let judged = catch_unwind(AssertUnwindSafe(|| {
+                    point(Point::ObjectRepairs);
+                    repair(self.body.data(), torn)
+                }));
+                let verdict = judged.unwrap_or(Verdict::Poison);
                 self.body.set_state(if verdict == Verdict::Keep { State::Whole } else { State::Poisoned });
             }
             party.unlock();

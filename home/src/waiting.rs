@@ -1,6 +1,6 @@
 //! How a party waits for the lock.
 //!
-//! It looks at its own line for some microseconds, then lets others have the processor, and then sleeps for longer and longer, up to a millisecond: who has the lock may be stopped, and nobody would wake who waits for it. So nobody who waits takes
+//! It looks at its own line for some microseconds, then lets others have the processor, and then sleeps for longer and longer, up to 4 ms: who has the lock may be stopped, and nobody would wake who waits for it. So nobody who waits takes
 //! a processor for long, and no wake can be lost.
 //!
 //! Who lets go of the lock hands it over to one that looks. One that sleeps, or may not run, would keep it from the others meanwhile; so it is not among those who wait then, until it has waited for long ([`FAIR`]): from then on it
@@ -10,22 +10,23 @@ use crate::body::Ours;
 use std::time::{Duration, Instant};
 use upcall_os::atomic::spin_loop;
 
-/// Looks at its own line, and at the lock itself after so many of them.
+/// Looks at its own line, and at the lock itself after so many of them. Between two sleeps there are fewer.
 const LOOKS: u32 = 512;
 const BETWEEN: u32 = 32;
+const AWAKE: u32 = 4;
 
 /// So often others are offered the processor before it sleeps.
 const OFFERS: u32 = 16;
 
 const SHORTEST: Duration = Duration::from_micros(50);
-const LONGEST: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_millis(4);
 
 /// After so long it stays among those who wait.
 const FAIR: Duration = Duration::from_millis(10);
 
 /// Asks again and again, some microseconds long; `had` is told whether it is one of the rarer looks.
-fn soon(mut had: impl FnMut(bool) -> bool) -> bool {
-    (0..LOOKS).any(|look| {
+fn soon(looks: u32, mut had: impl FnMut(bool) -> bool) -> bool {
+    (0..looks).any(|look| {
         spin_loop();
         had(look % BETWEEN == 0)
     })
@@ -43,6 +44,11 @@ impl Pauses {
     fn new(limit: Option<Duration>) -> Self {
         let begun = Instant::now();
         Self { begun, ends: limit.and_then(|limit| begun.checked_add(limit)), offers: 0, next: SHORTEST }
+    }
+
+    /// So many looks now.
+    fn looks(&self) -> u32 {
+        if self.offers < OFFERS { LOOKS } else { AWAKE }
     }
 
     fn are_over(&self) -> bool {
@@ -74,7 +80,7 @@ fn wait_for(party: &Ours, limit: Option<Duration>, over: impl Fn() -> bool) -> b
         if !waits {
             party.wait();
         }
-        if soon(|rarer| party.is_granted() || rarer && party.look()) {
+        if soon(pauses.looks(), |rarer| party.is_granted() || rarer && party.look()) {
             return true;
         }
         let last = over() || pauses.are_over();
@@ -104,7 +110,7 @@ fn need(party: &Ours, limit: Option<Duration>, is_known: impl Fn(u64) -> bool) -
     let mut pauses = Pauses::new(limit);
     party.need();
     let had = loop {
-        if soon(|rarer| party.try_lock_at_home() || rarer && seize()) {
+        if soon(pauses.looks(), |rarer| party.try_lock_at_home() || rarer && seize()) {
             break true;
         }
         if pauses.are_over() {

@@ -27,6 +27,7 @@ fn main() {
     match words.as_slice() {
         ["client"] => client::run(),
         ["member", name, size, rank, options @ ..] => upcall_tests::member::run(name, size, rank, options),
+        ["share", name, options @ ..] => upcall_tests::sharer::run(name, options),
         ["supervise", words @ ..] => upcall_tests::job::supervise(words),
         ["job", words @ ..] => upcall_tests::job::ask(words),
         ["job-member", words @ ..] => upcall_tests::job::member(words),
@@ -35,7 +36,7 @@ fn main() {
         ["hostile-server", name, seed] => hostile::server::serve(name, seed.parse().unwrap_or_default()),
         ["impostor", name, manner] => impostor::run(name, manner),
         _ => eprintln!(
-            "usage: upcall-party [without-io-submit] client | member GROUP SIZE RANK [OPTIONS] | supervise [OPTIONS] -- MEMBER | job WORDS | job-member WORDS | serve NAME [OPTIONS] | hostile SOCKET SEED STEPS | hostile-server NAME SEED | impostor NAME MANNER"
+            "usage: upcall-party [without-io-submit] client | member GROUP SIZE RANK [OPTIONS] | share NAME make|find [OPTIONS] | supervise [OPTIONS] -- MEMBER | job WORDS | job-member WORDS | serve NAME [OPTIONS] | hostile SOCKET SEED STEPS | hostile-server NAME SEED | impostor NAME MANNER"
         ),
     }
 }

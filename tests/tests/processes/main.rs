@@ -25,6 +25,7 @@ mod memory;
 mod nested;
 mod network;
 mod network_hostile;
+mod objects;
 mod refusals;
 mod scene;
 mod server_ends;

@@ -1,0 +1,244 @@
+//! Objects used by several processes, which end, stop or are killed at each labelled point. Nobody else is harmed: no operation is lost or doubled, nobody waits for the dead, and nothing is left (Psyche: P1, P5).
+
+use crate::faults::state;
+use crate::{in_company, place};
+use rustix::process::Signal;
+use std::time::{Duration, Instant};
+use upcall_os::fault::{Act, POINTS_ARE_THERE, Point};
+use upcall_tests::party::{Party, Said};
+use upcall_tests::place::{Place, eventually};
+use upcall_tests::usage::processor_time;
+
+/// Operations of each honest party.
+const EACH: u64 = 2000;
+
+fn made(place: &Place, options: &str) -> Party {
+    let mut home = place.start(&format!("share object make {options}"));
+    home.hear().expect_ok("making it");
+    home
+}
+
+fn found(place: &Place) -> Party {
+    let mut other = place.start("share object find");
+    other.hear().expect_ok("finding it");
+    other
+}
+
+fn words(party: &mut Party) -> [u64; 3] {
+    party.ask("read").numbers("the words").try_into().expect("three of them")
+}
+
+fn end(place: &Place, parties: impl IntoIterator<Item = Party>) {
+    for mut party in parties {
+        party.say("leave");
+        party.ended();
+    }
+    place.expect_empty();
+}
+
+fn stops(party: &Party) {
+    eventually("it stops", || if state(party.pid()) == Some('T') { Ok(()) } else { Err("it runs".into()) });
+}
+
+/// Whether operations fail by now.
+fn fails(party: &mut Party) -> Result<(), String> {
+    match party.ask("read") {
+        Said::Error { .. } => Ok(()),
+        Said::Ok(words) => Err(format!("{words:?}")),
+    }
+}
+
+#[test]
+fn all_count_and_nothing_is_left() {
+    let _company = in_company();
+    let place = place();
+    let mut home = made(&place, "");
+    let mut others: Vec<Party> = (0..5).map(|_| found(&place)).collect();
+    for party in others.iter_mut().chain([&mut home]) {
+        party.say(&format!("count {EACH}"));
+    }
+    for party in others.iter_mut().chain([&mut home]) {
+        party.hear().expect_ok("counting");
+    }
+    assert_eq!(words(&mut others[0]), [6 * EACH, 6 * EACH, 0]);
+    end(&place, others.into_iter().chain([home]));
+}
+
+/// Those who wait go on when the home has repaired it, and the home itself need not do anything for that.
+#[test]
+fn who_is_killed_in_an_operation_holds_nobody_up() {
+    let _company = in_company();
+    let place = place();
+    let (mut home, mut victim, mut other) = (made(&place, ""), found(&place), found(&place));
+    for turn in 1..=20 {
+        victim.say("die");
+        let begun = Instant::now();
+        other.ask("count 1").expect_ok("counting beside one that dies");
+        victim.ended();
+        assert_eq!(words(&mut home)[2], turn, "{:?}", begun.elapsed());
+        assert_eq!(words(&mut other)[..2], [2 * turn; 2]);
+        victim = found(&place);
+    }
+    end(&place, [home, victim, other]);
+}
+
+#[test]
+fn what_cannot_be_repaired_is_told() {
+    let _company = in_company();
+    let place = place();
+    let (mut home, mut victim, mut other) = (made(&place, "poison"), found(&place), found(&place));
+    victim.say("die");
+    victim.ended();
+    eventually("it is poisoned", || fails(&mut other));
+    for party in [&mut home, &mut other] {
+        party.ask("count 1").expect_error("Poisoned", &["has to be made anew"]);
+    }
+    place.start("share object find").hear().expect_error("Refused", &["has to be made anew"]);
+    end(&place, [home, other]);
+}
+
+#[test]
+fn who_holds_it_while_stopped_is_named_and_nobody_spins() {
+    let _company = in_company();
+    let place = place();
+    let (mut home, mut holder, mut other) = (made(&place, ""), found(&place), found(&place));
+    other.ask("count 1").expect_ok("counting");
+    holder.say("hold 200");
+    std::thread::sleep(Duration::from_millis(50));
+    holder.stop();
+    other.ask("patience 300").expect_ok("patience");
+    let pid = holder.pid().to_string();
+    other.ask("count 1").expect_error("Busy", &["300ms", &pid, "stopped"]);
+    other.ask("patience none").expect_ok("patience");
+    other.say("count 1");
+    home.say("count 1");
+    std::thread::sleep(Duration::from_millis(100));
+    let spent = |parties: [&Party; 2]| parties.map(|party| processor_time(party.pid())).iter().sum::<u64>();
+    let before = spent([&home, &other]);
+    std::thread::sleep(Duration::from_secs(1));
+    let after = spent([&home, &other]);
+    assert!(after - before < 100_000_000, "{} ns in a second", after - before);
+    holder.signal(Signal::CONT);
+    for party in [&mut holder, &mut other, &mut home] {
+        party.hear().expect_ok("going on");
+    }
+    assert_eq!(words(&mut other), [3, 3, 0]);
+    end(&place, [home, holder, other]);
+}
+
+#[test]
+fn when_the_home_is_killed_others_are_told_and_another_one_takes_its_place() {
+    let _company = in_company();
+    let place = place();
+    let (mut home, mut other, mut waits) = (made(&place, ""), found(&place), found(&place));
+    other.ask("count 5").expect_ok("counting");
+    home.say("hold 60000");
+    std::thread::sleep(Duration::from_millis(50));
+    waits.say("count 1");
+    std::thread::sleep(Duration::from_millis(50));
+    home.kill();
+    home.ended();
+    waits.hear().expect_error("Ended", &["find it again"]);
+    eventually("the other one knows", || fails(&mut other));
+    let mut home = made(&place, "");
+    let mut again = found(&place);
+    again.ask("count 1").expect_ok("counting anew");
+    assert_eq!(words(&mut home), [1, 1, 0]);
+    end(&place, [home, other, waits, again]);
+}
+
+/// Each point with each act, of the home's and of others'.
+#[test]
+fn one_that_ends_at_any_point_harms_no_other() {
+    let _company = in_company();
+    if !POINTS_ARE_THERE {
+        return println!("    skipped: points are in builds with debug assertions only");
+    }
+    for &point in Point::ALL.iter().filter(|point| point.name().starts_with("object")) {
+        for &act in Act::ALL {
+            println!("    {point}:{}", act.name());
+            let fault = format!("{point}:{}", act.name());
+            match point {
+                Point::ObjectMade | Point::ObjectNamed | Point::ObjectRepairs => a_faulty_home(point, act, &fault),
+                _ => a_faulty_user(point, act, &fault),
+            }
+        }
+    }
+}
+
+fn a_faulty_user(point: Point, act: Act, fault: &str) {
+    let place = place();
+    let (mut home, mut other) = (made(&place, ""), found(&place));
+    let mut faulty = place.start_with("share object find", "UPCALL_FAULT", fault);
+    let opens = matches!(point, Point::ObjectAsked | Point::ObjectOpened);
+    if !opens {
+        faulty.hear().expect_ok("finding it");
+        faulty.say("count 1");
+    }
+    match act {
+        Act::Stop => stops(&faulty),
+        Act::Exec => {}
+        _ => drop(faulty.ended()),
+    }
+    if act == Act::Stop && !opens {
+        // It has the lock.
+        other.say(&format!("count {EACH}"));
+        faulty.signal(Signal::CONT);
+        other.hear().expect_ok("counting after one that was stopped");
+        faulty.hear().expect_ok("its own operation");
+    } else {
+        other.ask(&format!("count {EACH}")).expect_ok("counting beside one that has ended");
+        home.ask(&format!("count {EACH}")).expect_ok("counting at home");
+    }
+    let all = if act == Act::Stop && !opens { EACH } else { 2 * EACH };
+    let own = match point {
+        Point::ObjectDone => 1,
+        Point::ObjectLocked if act == Act::Stop => 1,
+        _ => 0,
+    };
+    // One that becomes another program may have had its turn after the others.
+    eventually(fault, || match words(&mut home) {
+        [first, second, _] if first == second && first == all + own => Ok(()),
+        other => Err(format!("{other:?} in place of {}", all + own)),
+    });
+    faulty.kill();
+    faulty.ended();
+    end(&place, [home, other]);
+}
+
+fn a_faulty_home(point: Point, act: Act, fault: &str) {
+    let place = place();
+    let mut faulty = place.start_with("share object make", "UPCALL_FAULT", fault);
+    if point == Point::ObjectRepairs {
+        faulty.hear().expect_ok("making it");
+        let (mut victim, mut other) = (found(&place), found(&place));
+        victim.say("die");
+        victim.ended();
+        other.say("count 1");
+        match act {
+            Act::Stop => {
+                stops(&faulty);
+                faulty.signal(Signal::CONT);
+                other.hear().expect_ok("counting after all");
+            }
+            // Whatever panics there is no repair.
+            Act::Panic => drop(other.hear().expect_error("Poisoned", &[])),
+            _ => drop(other.hear().expect_error("Ended", &[])),
+        }
+        faulty.kill();
+        faulty.ended();
+        return end(&place, [other]);
+    }
+    if act == Act::Stop {
+        stops(&faulty);
+        faulty.signal(Signal::CONT);
+        faulty.hear().expect_ok("making it after all");
+    } else if act != Act::Exec {
+        faulty.ended();
+    }
+    faulty.kill();
+    faulty.ended();
+    let (home, mut other) = (made(&place, ""), found(&place));
+    other.ask(&format!("count {EACH}")).expect_ok("counting in the next one");
+    end(&place, [home, other]);
+}
