@@ -114,10 +114,12 @@ impl Body {
     }
 
     /// The data.
+    #[inline]
     pub(crate) fn data(&self) -> Room<'_> {
         self.region.room(DATA, self.length).expect("a region of that length, as it was mapped")
     }
 
+    #[inline]
     pub(crate) fn state(&self) -> State {
         match self.state.load(Ordering::Relaxed) {
             0 => State::Whole,
@@ -129,5 +131,11 @@ impl Body {
     /// To be said by who has the lock.
     pub(crate) fn set_state(&self, state: State) {
         self.state.store(state as u64, Ordering::Relaxed);
+    }
+
+    /// All of it, as a hostile party sees it.
+    #[cfg(test)]
+    pub(crate) fn everything(&self) -> Room<'_> {
+        self.region.room(0, DATA + self.length).expect("a region of that length")
     }
 }

@@ -8,6 +8,7 @@ use crate::waiting;
 use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use upcall_os::fault::{Point, point};
 use upcall_shm::span::Room;
@@ -45,18 +46,9 @@ struct Inside<'a> {
 }
 
 impl Drop for Inside<'_> {
+    #[inline]
     fn drop(&mut self) {
-        let handle = self.handle;
-        if !self.done {
-            handle.body().set_state(State::Torn);
-        }
-        handle.party.unlock();
-        if !self.done {
-            match &handle.side {
-                Side::Home(object) => object.settle(),
-                Side::Away(away) => away.tore(),
-            }
-        }
+        if self.done { self.handle.party.unlock() } else { self.handle.tear() }
     }
 }
 
@@ -70,9 +62,10 @@ impl Drop for Busy<'_> {
 }
 
 impl Handle {
-    /// The first one, for who has made the object.
+    /// One at home.
     pub(crate) fn at_home(object: Arc<Object>) -> Option<Self> {
         let party = object.take_place()?;
+        object.handles.fetch_add(1, Ordering::Relaxed);
         Some(Self { party, side: Side::Home(object), busy: Cell::new(false), patience: None })
     }
 
@@ -126,6 +119,7 @@ impl Handle {
         self.body().length()
     }
 
+    #[inline]
     fn body(&self) -> &Body {
         match &self.side {
             Side::Home(object) => &object.body,
@@ -153,6 +147,17 @@ impl Handle {
         point(Point::ObjectDone);
         inside.done = true;
         Ok(result)
+    }
+
+    /// Lets go of the lock, and leaves the object to its home.
+    #[cold]
+    fn tear(&self) {
+        self.body().set_state(State::Torn);
+        self.party.unlock();
+        match &self.side {
+            Side::Home(object) => object.settle(),
+            Side::Away(away) => away.tore(),
+        }
     }
 
     /// Has the lock of an object that is whole.
@@ -216,6 +221,83 @@ impl Drop for Handle {
     fn drop(&mut self) {
         if let Side::Home(object) = &self.side {
             object.give_place(self.party.place());
+            if object.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
+                object.close();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::{Creating, Verdict};
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    /// Numbers that follow from a seed.
+    struct Random(u64);
+
+    impl Random {
+        fn next(&mut self) -> u64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 32) * (self.0 >> 13 & 3)
+        }
+    }
+
+    /// Scribbles over all that it can reach, as one that has leave to write may.
+    fn scribble(hostile: &Handle, seed: u64, over: &AtomicBool) {
+        let (room, mut random) = (hostile.body().everything(), Random(seed));
+        while !over.load(Relaxed) {
+            let at = match random.next() % 4 {
+                // The lock and the state; all stands; anything.
+                0 | 1 => 4096 + random.next() % 9 * 8,
+                2 => 8192 + random.next() % 512 * 8,
+                _ => random.next() % (room.len() as u64 / 8) * 8,
+            };
+            let word = match random.next() % 4 {
+                0 => 0,
+                1 => random.next() % 260,
+                2 => 1 << (random.next() % 64),
+                _ => random.next().wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            };
+            room.put_u64(at as usize, word).unwrap();
+            if random.next() % 256 == 0 {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_scribbles_over_it_neither_holds_its_home_up_nor_ends_it() {
+        for seed in 1..=6 {
+            println!("seed {seed}");
+            let name = format!("scribbled-{}-{seed}", std::process::id());
+            let repair = |_: Room<'_>, _| Verdict::Keep;
+            let home = Creating::new(&name, 4096).repair(repair).create(7, |_| ()).unwrap();
+            let home = home.patience(Some(Duration::from_millis(20)));
+            let (hostile, other) = (Handle::find(&name, 7).unwrap(), Handle::find(&name, 7).unwrap());
+            let other = other.patience(Some(Duration::from_millis(20)));
+            let over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let over = &over;
+                scope.spawn(move || scribble(&hostile, seed, over));
+                let honest = |handle: &Handle| {
+                    let (begun, mut had) = (Instant::now(), 0);
+                    while begun.elapsed() < Duration::from_millis(300) {
+                        let turn = Instant::now();
+                        had += u32::from(handle.access(|room| room.u64(0)).is_ok());
+                        assert!(turn.elapsed() < Duration::from_secs(2), "seed {seed}: {:?}", turn.elapsed());
+                    }
+                    had
+                };
+                let theirs = scope.spawn(move || honest(&other));
+                let had = honest(&home);
+                println!("    {had} operations at home, {} elsewhere", theirs.join().unwrap());
+                over.store(true, Relaxed);
+            });
+            // What is left of it can be let go of, and the name is free.
+            drop(home);
+            drop(Creating::new(&name, 8).create(7, |_| ()).unwrap());
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::handle::Handle;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use upcall_os::fault::{Point, point};
@@ -113,6 +114,7 @@ impl Creating {
             inner: Mutex::new(Inner { places: [1, 0, 0, 0], ..Inner::default() }),
             settling: Mutex::new(Settling { party: clerks, repair: self.repair }),
             door: OnceLock::new(),
+            handles: AtomicUsize::new(0),
         });
         let door = Arc::new(Door { listener, object: Arc::downgrade(&object) });
         let key =
@@ -136,6 +138,8 @@ pub(crate) struct Object {
     settling: Mutex<Settling>,
     /// What the clerk knows its door by.
     door: OnceLock<u64>,
+    /// So many handles are there at home.
+    pub(crate) handles: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -161,7 +165,7 @@ struct Known {
 struct Dead {
     place: u16,
     pid: u32,
-    was_inside: bool,
+    waited: bool,
 }
 
 struct Settling {
@@ -263,8 +267,8 @@ impl Object {
         }
         let Some(place) = place else { return };
         let Some(party) = self.body.party(CLERKS) else { return };
-        let was_inside = party.bury(place);
-        self.inner().dead.push(Dead { place, pid: guest.peer().pid, was_inside });
+        let waited = party.bury(place);
+        self.inner().dead.push(Dead { place, pid: guest.peer().pid, waited });
         self.settle();
     }
 
@@ -302,47 +306,46 @@ impl Object {
         }
     }
 
-    /// True if there is nothing left to see to.
+    /// One turn. True if there was nothing left to see to.
     fn try_settle(&self) -> bool {
         let mut settling = locked(&self.settling);
         let Settling { party, repair } = &mut *settling;
-        loop {
-            let (dead, tore) = {
-                let mut inner = self.inner();
-                inner.tore |= self.body.state() == State::Torn;
-                if inner.dead.is_empty() && !inner.tore {
-                    inner.settling = false;
-                    return true;
-                }
-                (inner.dead.clone(), inner.tore)
-            };
-            party.need();
-            let had = self.inherit(party, &dead);
-            party.need_no_more();
-            let Some(died) = had else { return false };
-            let torn =
-                died.map(|pid| Torn::Died { pid }).or((tore || self.body.state() == State::Torn).then_some(Torn::Panicked));
-            if let Some(torn) = torn.filter(|_| self.body.state() != State::Poisoned) {
-                let judged = catch_unwind(AssertUnwindSafe(|| {
-                    point(Point::ObjectRepairs);
-                    repair(self.body.data(), torn)
-                }));
-                let verdict = judged.unwrap_or(Verdict::Poison);
-                self.body.set_state(if verdict == Verdict::Keep { State::Whole } else { State::Poisoned });
-            }
-            party.unlock();
+        let (dead, tore) = {
             let mut inner = self.inner();
-            inner.tore = false;
-            // Nobody who has the lock, or had it since, has them in mind.
-            inner.dead.retain(|other| !dead.iter().any(|seen| seen.place == other.place));
-            dead.iter().for_each(|dead| inner.give_place(dead.place));
+            inner.tore |= self.body.state() == State::Torn;
+            if inner.dead.is_empty() && !inner.tore {
+                inner.settling = false;
+                return true;
+            }
+            (inner.dead.clone(), inner.tore)
+        };
+        party.need();
+        let had = self.inherit(party, &dead);
+        party.need_no_more();
+        let Some(died) = had else { return false };
+        let torn = died.map(|pid| Torn::Died { pid }).or((tore || self.body.state() == State::Torn).then_some(Torn::Panicked));
+        if let Some(torn) = torn.filter(|_| self.body.state() != State::Poisoned) {
+            let judged = catch_unwind(AssertUnwindSafe(|| {
+                point(Point::ObjectRepairs);
+                repair(self.body.data(), torn)
+            }));
+            let verdict = judged.unwrap_or(Verdict::Poison);
+            self.body.set_state(if verdict == Verdict::Keep { State::Whole } else { State::Poisoned });
         }
+        party.unlock();
+        let mut inner = self.inner();
+        inner.tore = false;
+        // Nobody who has the lock, or had it since, has them in mind.
+        inner.dead.retain(|other| !dead.iter().any(|seen| seen.place == other.place));
+        dead.iter().for_each(|dead| inner.give_place(dead.place));
+        // Others may have come meanwhile.
+        false
     }
 
     /// Has the lock, from one of the dead or otherwise; and then the process that has left it in the middle of an operation, if one has. `None`: another one has it.
     fn inherit(&self, party: &Ours, dead: &[Dead]) -> Option<Option<u32>> {
         for one in dead {
-            match party.inherit(one.place, one.was_inside) {
+            match party.inherit(one.place, one.waited) {
                 Some(Inherited::Torn) => return Some(Some(one.pid)),
                 Some(Inherited::Nothing | Inherited::Whole) => return Some(None),
                 None => {}
@@ -354,8 +357,9 @@ impl Object {
     }
 }
 
-impl Drop for Object {
-    fn drop(&mut self) {
+impl Object {
+    /// Nobody at home has it any more: its name is free, and others are told.
+    pub(crate) fn close(&self) {
         names::leave_object(&self.name, &self.socket);
         let _ = std::fs::remove_file(&self.socket);
         let guests = std::mem::take(&mut self.inner().guests);
@@ -364,5 +368,12 @@ impl Drop for Object {
             keys.chain(self.door.get().copied()).for_each(|key| clerk.forget(key));
         }
         guests.iter().for_each(|known| known.guest.hang_up());
+    }
+}
+
+impl Drop for Object {
+    /// Again, for one that no handle was made for.
+    fn drop(&mut self) {
+        self.close();
     }
 }

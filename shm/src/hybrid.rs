@@ -6,12 +6,12 @@
 //! # How it is handed over
 //! ```text
 //!   party p waits                              holder g leaves
-//!   stand[p] = waits, of a new turn            stand[g] = outside
+//!   stand[p] = waits, of a new turn
 //!   waiting |= p                               p: the next in `waiting` after g; waiting &= !p
 //!   until stand[p] == granted:                 stand[p]: waits → granted, by compare-and-swap; else the next one
 //!     now and then: held: free → p             held = p;   if nobody is left, held = free
 //!   until held == p
-//!   stand[p] = inside; waiting &= !p
+//!   stand[p] = outside; waiting &= !p
 //! ```
 //! **One at a time.** `held` is changed from free by compare-and-swap, and else by who it names, or by the home when that has died. A party goes in when it names that party and in no other case.
 //!
@@ -22,12 +22,13 @@
 //!
 //! # When a party dies
 //! Its home puts its stand to outside ([`Party::bury`]), so that nobody grants it anything any more, and takes the lock: either from whoever has it in the ordinary way, or from the dead party itself, if `held` names it
-//! ([`Party::inherit`]). Only then is its place free for others, for until then a holder may be about to name it. A stand that says inside tells that something may be half done: the kernel ends a process between two of its
-//! instructions, and what comes before in the program's order is done.
+//! ([`Party::inherit`]). Only then is its place free for others, for until then a holder may be about to name it. Whom `held` names, and whose stand did not say that it waits, may have left something half done: the kernel ends a process
+//! between two of its instructions, and what comes before in the program's order is done.
 //!
 //! Nothing here waits; the caller decides how. Everything lies in memory that the parties can write: one that does not keep to this takes the lock from others, or keeps it. It makes no other one loop here: each function ends after a number of steps that does not depend on what it reads.
 
 use crate::region::Cells;
+use std::cell::Cell;
 use std::ops::Deref;
 use upcall_os::atomic::{AtomicU64, Ordering, fence};
 
@@ -43,7 +44,6 @@ const FREE: u64 = 0;
 const OUTSIDE: u64 = 0;
 const WAITS: u64 = 1;
 const GRANTED: u64 = 2;
-const INSIDE: u64 = 3;
 const STATE: u64 = 3;
 const TURN: u64 = 4;
 
@@ -90,9 +90,9 @@ impl Default for Stand {
 pub enum Inherited {
     /// It did not hold it, and does not now; it may be about to be named, until the lock was had by the caller once.
     Nothing,
-    /// It did, and the caller holds it now. Nothing was half done.
+    /// It was named, and had not begun: the caller holds it now, and nothing is half done.
     Whole,
-    /// It did, and was inside.
+    /// It held it, and the caller does now. Something may be half done.
     Torn,
 }
 
@@ -102,12 +102,15 @@ pub struct Party<L, S> {
     lock: L,
     stands: S,
     place: u16,
+    /// What its stand says of the turn. Kept here, too, so that no store to it has to be waited for.
+    turn: Cell<u64>,
 }
 
 impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
     /// The party in a place that no other one has. `None` if there is no such place.
     pub fn new(lock: L, stands: S, place: u16) -> Option<Self> {
-        (place < PLACES && usize::from(place) < stands.len()).then_some(Self { lock, stands, place })
+        let turn = stands.get(usize::from(place))?.state.load(Ordering::Relaxed) & !STATE;
+        (place < PLACES).then_some(Self { lock, stands, place, turn: Cell::new(turn) })
     }
 
     /// Its place.
@@ -115,10 +118,12 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
         self.place
     }
 
+    #[inline]
     fn own(&self) -> &AtomicU64 {
         &self.stands[usize::from(self.place)].state
     }
 
+    #[inline]
     fn name(&self) -> u64 {
         u64::from(self.place) + 1
     }
@@ -137,19 +142,7 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
     /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock_at_home(&self) -> bool {
-        let taken = self.lock.held.compare_exchange(FREE, self.name(), Ordering::Acquire, Ordering::Relaxed).is_ok();
-        if taken {
-            self.go_in();
-        }
-        taken
-    }
-
-    #[inline]
-    fn go_in(&self) {
-        let own = self.own();
-        own.store(own.load(Ordering::Relaxed) | INSIDE, Ordering::Relaxed);
-        // Whoever finds what comes now finds that, too.
-        fence(Ordering::Release);
+        self.lock.held.compare_exchange(FREE, self.name(), Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     /// The home needs the lock now: until [`need_no_more`](Self::need_no_more) nobody else takes it who has not begun to.
@@ -164,10 +157,14 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
 
     /// Begins to wait for the lock. Until it has it, or has given up, its thread looks again and again: [`is_granted`](Self::is_granted), and now and then [`look`](Self::look).
     pub fn wait(&self) {
-        let own = self.own();
-        let turn = own.load(Ordering::Relaxed) & !STATE;
-        own.store(turn.wrapping_add(TURN) | WAITS, Ordering::Release);
+        self.wait_anew();
         self.enter_set();
+    }
+
+    /// Another turn begins: who was about to hand over in the one before does not.
+    fn wait_anew(&self) {
+        self.turn.set(self.turn.get().wrapping_add(TURN));
+        self.own().store(self.turn.get() | WAITS, Ordering::Release);
     }
 
     fn enter_set(&self) {
@@ -190,7 +187,9 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
     }
 
     fn end_wait(&self) {
-        self.go_in();
+        self.own().store(self.turn.get() | OUTSIDE, Ordering::Relaxed);
+        // Whoever finds what comes now finds that, too.
+        fence(Ordering::Release);
         self.leave_set(self.place);
     }
 
@@ -212,11 +211,9 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
             self.end_wait();
             return true;
         }
-        let own = self.own();
-        let now = own.load(Ordering::Relaxed);
-        if now & STATE == GRANTED {
+        if self.own().load(Ordering::Relaxed) & STATE == GRANTED {
             // By one who has not named it yet, or has died before it could: it can still be named.
-            own.store((now & !STATE).wrapping_add(TURN) | WAITS, Ordering::Release);
+            self.wait_anew();
         }
         let (word, bit) = self.waits_in(self.place);
         if word.load(Ordering::Relaxed) & bit == 0 {
@@ -228,10 +225,8 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
     /// Waits no longer. False if the lock was granted: it is to be taken, by looking on.
     #[must_use]
     pub fn give_up(&self) -> bool {
-        let own = self.own();
-        let now = own.load(Ordering::Relaxed);
-        let left = now & STATE == WAITS
-            && own.compare_exchange(now, now & !STATE | OUTSIDE, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        let turn = self.turn.get();
+        let left = self.own().compare_exchange(turn | WAITS, turn | OUTSIDE, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         if left {
             self.leave_set(self.place);
         }
@@ -241,8 +236,6 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
     /// Lets go of the lock, which this party has.
     #[inline]
     pub fn unlock(&self) {
-        let own = self.own();
-        own.store((own.load(Ordering::Relaxed) & !STATE) | OUTSIDE, Ordering::Release);
         let waits = self.lock.waiting.iter().fold(0, |all, word| all | word.load(Ordering::Relaxed));
         if waits != 0 && self.lock.urgent.load(Ordering::Relaxed) == 0 && self.hand_over() {
             return;
@@ -286,20 +279,18 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
         granted
     }
 
-    /// At the home: nobody hands over to a place any more whose party has died. To be called once, and then [`inherit`](Self::inherit) with what it returns, until the lock was had by the caller. True if it was inside.
+    /// At the home: nobody hands over to a place any more whose party has died. To be called once, and then [`inherit`](Self::inherit) with what it returns, until the lock was had by the caller. True if it waited, and so had begun nothing.
     pub fn bury(&self, place: u16) -> bool {
-        let Some(Stand { state: stand, .. }) = self.stands.get(usize::from(place)) else { return false };
+        let Some(Stand { state: stand, .. }) = self.stands.get(usize::from(place)) else { return true };
         let was = stand.swap(OUTSIDE, Ordering::AcqRel);
         self.leave_set(place);
-        was & STATE == INSIDE
+        was & STATE != OUTSIDE
     }
 
-    /// At the home: takes the lock from one who has died, was buried, and was inside or not. Or in the ordinary way, if it is free. `None` if another one has it now: to be asked again.
-    pub fn inherit(&self, place: u16, was_inside: bool) -> Option<Inherited> {
-        let theirs = u64::from(place) + 1;
-        if self.lock.held.compare_exchange(theirs, self.name(), Ordering::Acquire, Ordering::Relaxed).is_ok() {
-            self.go_in();
-            return Some(if was_inside { Inherited::Torn } else { Inherited::Whole });
+    /// At the home: takes the lock from one who has died, was buried, and waited or not. Or in the ordinary way, if it is free. `None` if another one has it now: to be asked again.
+    pub fn inherit(&self, place: u16, waited: bool) -> Option<Inherited> {
+        if self.seize(u64::from(place)) {
+            return Some(if waited { Inherited::Whole } else { Inherited::Torn });
         }
         self.try_lock_at_home().then_some(Inherited::Nothing)
     }
@@ -324,11 +315,7 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
 
     /// At the home: takes the lock from a holder that is none, as read by [`holder`](Self::holder).
     pub fn seize(&self, holder: u64) -> bool {
-        let seized =
-            self.lock.held.compare_exchange(holder.wrapping_add(1), self.name(), Ordering::Acquire, Ordering::Relaxed).is_ok();
-        if seized {
-            self.go_in();
-        }
-        seized
+        let theirs = holder.wrapping_add(1);
+        self.lock.held.compare_exchange(theirs, self.name(), Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 }

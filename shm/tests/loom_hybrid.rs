@@ -189,10 +189,10 @@ fn one_that_dies_waiting_is_passed_over() {
         while !dead.load(SeqCst) {
             thread::yield_now();
         }
-        let inside = home.bury(2);
-        assert!(!inside);
+        let waited = home.bury(2);
+        assert!(waited);
         let inherited = loop {
-            match home.inherit(2, inside) {
+            match home.inherit(2, waited) {
                 Some(inherited) => break inherited,
                 None => thread::yield_now(),
             }
@@ -216,15 +216,15 @@ fn one_that_dies_inside_leaves_the_lock_to_its_home() {
             let data = data.clone();
             thread::spawn(move || once(other, &data, lock))
         };
-        let inside = home.bury(1);
+        let waited = home.bury(1);
         home.need();
         let inherited = loop {
-            match home.inherit(1, inside) {
+            match home.inherit(1, waited) {
                 Some(inherited) => break inherited,
                 None => thread::yield_now(),
             }
         };
-        assert_eq!((inside, inherited), (true, Inherited::Torn));
+        assert_eq!((waited, inherited), (false, Inherited::Torn));
         home.need_no_more();
         data.count();
         home.unlock();
