@@ -28,6 +28,9 @@
  *   LAST_UNTOLD         the receiver does not say that it has taken the last one   its sender never learns that nothing of its is buffered
  *   OTHERS_UNCOUNTED    segments for other members do not count                    more than the share is buffered
  *   NO_LIMIT            nobody is stopped                                          more than the share is buffered
+ *
+ * What is not modelled: a message that is longer than a segment, and goes to several at once; the time that a send takes to say that it is stuck; members that end; more handlers at a time than the program's messages ask for.
+ * Runs: at most 934161 states and 9 s (little memory), most of them below 1 s.
  */
 
 #ifndef MEMBERS

@@ -50,7 +50,7 @@
  *   OTHERS_UNCOUNTED    segments for other receivers do not count              more than the share is buffered
  *   NO_LIMIT            nobody is stopped                                      more than the share is buffered
  *
- * Runs, with states and seconds (two cores, others at work; some 1 GiB of memory at most); all of it takes 2 min 40 s, half of it gcc's
+ * Runs, with states and seconds (two cores, others at work; some 1 GiB of memory at most); all of check.sh, limits.pml included, takes 5 min beside much other work, a third of it gcc's
  *   one sender, which may die                         4213576 states    7.6 s
  *   drafts are dropped                                3074234 states    5.9 s
  *   the receiver may die                               849731 states    1.2 s
@@ -60,7 +60,10 @@
  *   one sender, which may die, ends                   1523561 states    4.3 s
  *   the receiver may die, ends                        1699461 states    4.5 s
  *   two receivers, one may stop for ever, ends        4098641 states   18.5 s
- *   each of the 15 faults                        at most 1.6 million states, 3 s
+ *   a limit, and ends                                  794483 states    3.9 s
+ *   a limit, and a timeout of 0, and ends              251063 states    1.4 s
+ *   a limit, and a stopped receiver beside              20669 states    0.0 s
+ *   each of the 18 faults                        at most 1.6 million states, 8 s
  */
 
 #ifndef SENDERS
