@@ -127,8 +127,8 @@ impl Group {
             self.nothing_there(inbound);
         }
         // What came meanwhile, and lies behind it, is told of at the end of this.
-        if self.0.interrupts.are_on() {
-            self.0.interrupts.has_come();
+        if self.0.mask.is_on() {
+            self.0.mask.note();
         }
     }
 }

@@ -97,6 +97,10 @@ fn who_is_announced_anew_in_a_handler_is_told_of_what_comes_later() {
             }
         });
         let group = joining.join(handlers).unwrap();
+        if group.rank() == 1 {
+            // Before anything comes, which would announce it, too.
+            *announced.borrow_mut() = Some(group.announce(told.notify()).unwrap());
+        }
         group.barrier().unwrap();
         if group.rank() == 0 {
             for value in 1..=100 {
@@ -104,7 +108,6 @@ fn who_is_announced_anew_in_a_handler_is_told_of_what_comes_later() {
                 group.run_until(|| seen.get() == value).unwrap();
             }
         } else {
-            *announced.borrow_mut() = Some(group.announce(told.notify()).unwrap());
             told.computes_until(&group, || seen.get() == 100);
             drop(announced.take());
         }
