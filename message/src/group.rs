@@ -192,7 +192,7 @@ impl Group {
         self.0.roster.members.get(rank).map(|listed| listed.pid)
     }
 
-    /// Whether a message waits (UDM's message-available flag): a load for each member that has ever sent one here.
+    /// Whether a message waits (UDM's message-available flag), be it one of a barrier or a reduction: a load for each member that has ever sent one here.
     #[inline]
     pub fn available(&self) -> bool {
         // Nothing is called here where nothing waits, so that nothing has to be saved for that.
@@ -384,7 +384,8 @@ impl Group {
         self.0.diversions.get() + self.inbound().iter().map(|inbound| inbound.diversions()).sum::<u64>()
     }
 
-    /// Waits until a message or an event is there, at most as long as `limit`; then [`poll`](Self::poll) or [`receive`](Self::receive). Spins first, as the group's pacing says, then blocks the kernel thread. Whether something is there.
+    /// Waits until a message or an event is there, at most as long as `limit`; then [`poll`](Self::poll) or [`receive`](Self::receive). Spins first, as the group's pacing says, then blocks the kernel thread. Whether something is there,
+    /// which may be another member's coming to a barrier or a reduction: `receive` heeds that and then says [`NothingThere`], so wait in a loop.
     pub fn wait(&self, limit: Option<Duration>) -> bool {
         self.wait_unless(limit, || !self.0.events.borrow().is_empty())
     }

@@ -162,10 +162,11 @@ impl Group {
     fn has_no_room(&self, to: Rank, link: &mut Link, outsized: Option<usize>, waits: bool) -> Result<Try, SendError> {
         let (now, progress) = (Instant::now(), link.queue.progress());
         let diverts = outsized.is_some() || link.flow.full(now, progress) == Full::Divert;
-        let buffered = if diverts { self.buffered_beside(to, link) } else { 0 };
         let room = outsized.unwrap_or(0);
-        let low = if buffered > 0 { self.0.supply.is_low(now) } else { None };
-        let stopped = low.is_some() || buffered > 0 && buffered + (room as u64).max(SEGMENT) > self.0.share;
+        let takes = (room as u64).max(SEGMENT);
+        let buffered = if diverts { self.buffered_beside(to, link, takes) } else { 0 };
+        let low = if buffered > 0 || takes > SEGMENT { self.0.supply.is_low(now) } else { None };
+        let stopped = low.is_some() || buffered > 0 && buffered + takes > self.0.share;
         if stopped {
             self.0.member.account.stops(to, upcall_os::clock::stamp(now), low.is_some());
         }
@@ -199,11 +200,11 @@ impl Group {
         Ok(Try::Later { long: still >= flow::LONG })
     }
 
-    /// Bytes that this member has buffered, if another segment for `to` counts: the first one of a pair does not.
+    /// Bytes that this member has buffered, if so many more for `to` count: the first segment of a pair does not. So a message that is longer than the share goes when nothing else is buffered.
     #[cold]
-    fn buffered_beside(&self, to: Rank, link: &Link) -> u64 {
+    fn buffered_beside(&self, to: Rank, link: &Link, takes: u64) -> u64 {
         let segments = link.queue.buffered();
-        if segments == 0 {
+        if segments == 0 && takes <= SEGMENT {
             return 0;
         }
         let others: u64 = (0..self.size()).filter(|&rank| rank != to).map(|rank| self.buffered(rank)).sum();

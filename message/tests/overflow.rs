@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -192,6 +193,47 @@ fn who_does_not_wait_is_refused_at_the_limit() {
             group.barrier().unwrap();
             assert!(seen.get() > 250, "{}", seen.get());
         }
+    });
+}
+
+/// A message longer than a segment counts, also if it is the first one for its receiver that is buffered. One alone goes, however long.
+#[test]
+fn long_messages_count_from_the_first_one_on() {
+    let sent = Barrier::new(3);
+    together(3, |joining| {
+        let mut handlers = Handlers::new();
+        let long: Kind<[u8]> = handlers.kind("long");
+        let group = joining.limit(9 * MIB).join(handlers).unwrap();
+        let taken = |size: u64| {
+            let ends = Instant::now() + Duration::from_secs(20);
+            // Those of the barrier wake, too.
+            while group.receive(|message| assert_eq!(message.size(), size as usize)).is_err() {
+                assert!(Instant::now() < ends, "nothing comes");
+                group.wait(Some(Duration::from_secs(1)));
+            }
+        };
+        match group.rank() {
+            0 => {
+                // Its share is 3 MiB.
+                group.try_send(1, long, &vec![1; 5 << 20]).unwrap();
+                let refused = group.try_send(2, long, &vec![2; 2 << 20]);
+                assert!(matches!(refused, Err(SendError::Full)), "{refused:?}");
+                group.try_send(2, long, &[2; 1000]).unwrap();
+                sent.wait();
+                // It goes on by itself, once the first one is taken.
+                group.send(2, long, &vec![3; 2 << 20]).unwrap();
+            }
+            1 => {
+                sent.wait();
+                taken(5 << 20);
+            }
+            _ => {
+                sent.wait();
+                taken(1000);
+                taken(2 << 20);
+            }
+        }
+        group.barrier().unwrap();
     });
 }
 
