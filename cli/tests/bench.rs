@@ -360,7 +360,7 @@ fn of_ours_alone() -> Vec<String> {
     let sides = ["", "-sender", "-receiver"];
     [
         of("section", &["-1", "-7"]),
-        of("available", &["-1", "-7"]),
+        of("available", &["-1", "-7", "-30"]),
         of("poll-0", &["", "-by-receive"]),
         ["direct-0", "direct-4", "buffered-0", "buffered-4"].iter().flat_map(|case| of(case, &sides)).collect(),
         of("divert", &["", "-take", "-home", "-leave", "-and-back"]),
