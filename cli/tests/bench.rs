@@ -359,7 +359,7 @@ fn of_ours_alone() -> Vec<String> {
     let of = |case: &str, parts: &[&str]| parts.iter().map(|part| format!("{case}{part}")).collect::<Vec<_>>();
     let sides = ["", "-sender", "-receiver"];
     [
-        of("section", &["-1", "-7"]),
+        of("section", &["-1", "-7", "-30"]),
         of("available", &["-1", "-7", "-30"]),
         of("poll-0", &["", "-by-receive"]),
         ["direct-0", "direct-4", "buffered-0", "buffered-4"].iter().flat_map(|case| of(case, &sides)).collect(),
