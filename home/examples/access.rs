@@ -1,11 +1,13 @@
-//! What an operation on an object takes where it is, beside a plain spin lock: `cargo run --release -p upcall-home --example access`.
+//! What an operation on an object takes where it is, beside a plain spin lock, and one on a map of a million entries: `cargo run --release -p upcall-home --example access`.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use upcall_home::{Creating, Handle};
+use upcall_home::{Blob, Creating, Handle, Homed, Map, Text};
 
 const ROUNDS: u32 = 1_000_000;
+
+const ENTRIES: u64 = 1_000_000;
 
 fn time(mut operation: impl FnMut()) -> f64 {
     let mut times: Vec<f64> = (0..15)
@@ -38,5 +40,46 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         at_home / spin,
         elsewhere / spin
     );
+    table(&name)
+}
+
+/// A map of a million entries of 100 bytes, whose keys come in no order.
+fn table(name: &str) -> Result<(), Box<dyn std::error::Error>> {
+    let key = |number: u64| format!("key {}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let keys = (0..ENTRIES).map(key).collect::<Vec<_>>();
+    let map = Homed::<Map<Text, Blob>>::create(&format!("{name}-table")).room(1 << 30).with(|_| Ok(()))?;
+    let each = |begun: Instant| begun.elapsed().as_nanos() as f64 / ENTRIES as f64;
+    let (mut longest, value, begun) = (std::time::Duration::ZERO, [7; 100], Instant::now());
+    for key in &keys {
+        let own = Instant::now();
+        map.access(|map| map.insert(key, &value))?;
+        longest = longest.max(own.elapsed());
+    }
+    let insert = each(begun);
+    let used = map.used()?;
+    let (mut read, mut got, begun) = (Vec::with_capacity(100), 0, Instant::now());
+    for number in 0..ENTRIES {
+        let key = &keys[(number * 7919 % ENTRIES) as usize];
+        read.clear();
+        map.access(|map| map.get(key)?.map_or(Ok(()), |at| at.append_to(&mut read)))?;
+        got += read.len() as u64;
+    }
+    let get = each(begun);
+    let begun = Instant::now();
+    map.check()?;
+    let check = each(begun);
+    let begun = Instant::now();
+    map.mend()?;
+    let mend = each(begun);
+    let begun = Instant::now();
+    for key in &keys {
+        map.access(|map| map.remove(key))?;
+    }
+    let remove = each(begun);
+    println!(
+        "a map of {ENTRIES} entries of 100 bytes, {} MiB, ns an entry: insert {insert:.0} (longest {longest:?}), get {get:.0}, check {check:.0}, mend {mend:.0}, remove {remove:.0}",
+        used >> 20
+    );
+    assert_eq!(got, 100 * ENTRIES);
     Ok(())
 }

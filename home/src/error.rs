@@ -1,5 +1,6 @@
 //! What can go wrong, what was found, and what to do.
 
+use crate::types::DataError;
 use std::time::Duration;
 use std::{fmt, io};
 use upcall_os::memory::AdoptError;
@@ -17,6 +18,8 @@ pub enum CreateError {
         /// Its word.
         error: io::Error,
     },
+    /// What it was to begin with cannot be written.
+    Data(DataError),
 }
 
 impl fmt::Display for CreateError {
@@ -24,6 +27,7 @@ impl fmt::Display for CreateError {
         match self {
             Self::Name(error) => error.fmt(f),
             Self::Resource { what, error } => write!(f, "{what}: {error}"),
+            Self::Data(error) => error.fmt(f),
         }
     }
 }
@@ -123,7 +127,7 @@ impl From<NotFound> for FindError {
     }
 }
 
-/// Why an operation was not run. It has changed nothing then.
+/// Why an operation was not run. It has changed nothing then, unless it was run and returned [`Data`](Self::Data).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessError {
     /// The home has ended, or has let go of the object: find it again, or make it anew.
@@ -139,6 +143,8 @@ pub enum AccessError {
     },
     /// This handle is in an operation already: within it, or in another thread of this virtual processor that waits.
     Nested,
+    /// What the operation has returned.
+    Data(DataError),
 }
 
 impl fmt::Display for AccessError {
@@ -155,6 +161,7 @@ impl fmt::Display for AccessError {
             Self::Nested => {
                 f.write_str("this handle is in an operation on it already: end that first, or use a handle of your own")
             }
+            Self::Data(error) => error.fmt(f),
         }
     }
 }

@@ -1,24 +1,20 @@
 //! Objects with a home: state that several processes share, in memory that one of them is responsible for.
 //!
-//! What: an object lives in memory of its own, which its home has made, and is found by name ([`object`]). Others work on it where it is, under its lock ([`handle`]): remote access. When one dies in the middle of an operation
+//! What: an object lives in memory of its own, which its home has made, and is found by name ([`Homed`]). It is of types that can live there ([`types`]). Others work on it where it is, under its lock: remote access. When one dies in the middle of an operation
 //! its home learns of it, and decides whether the object can still be used.
 //!
 //! ```
-//! use upcall_home::{Creating, Handle, Verdict};
-//!
-//! const SHAPE: u64 = 0x1f3a;
+//! use upcall_home::{Homed, Map, Text};
 //!
 //! // At its home:
 //! let name = format!("hits-{}", std::process::id());
-//! let counter = Creating::new(&name, 4096)
-//!     .repair(|data, _torn| if data.u64(0).is_some() { Verdict::Keep } else { Verdict::Poison })
-//!     .create(SHAPE, |data| _ = data.put_u64(0, 0))?;
+//! let hits = Homed::<Map<Text, u64>>::create(&name).with(|hits| hits.insert("/", 0).map(drop))?;
 //!
 //! // Elsewhere, by the same user:
-//! let hits = Handle::find(&name, SHAPE)?;
-//! hits.access(|data| _ = data.put_u64(0, data.u64(0).unwrap_or(0) + 1))?;
+//! let other = Homed::<Map<Text, u64>>::find(&name)?;
+//! other.access(|hits| hits.entry("/")?.update(|count| count + 1))?;
 //!
-//! assert_eq!(counter.access(|data| data.u64(0))?, Some(1));
+//! assert_eq!(hits.access(|hits| hits.entry("/")?.get())?, 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -32,11 +28,17 @@ mod body;
 pub mod error;
 mod guest;
 pub mod handle;
+mod homed;
 pub mod object;
+pub mod types;
 mod waiting;
 mod wire;
 
 pub use body::MOST;
 pub use error::{AccessError, CreateError, FindError, NotAnObject};
 pub use handle::Handle;
+pub use homed::{Homed, Making};
 pub use object::{Creating, Torn, Verdict};
+pub use types::{Blob, Check, DataError, Init, Link, List, Map, Plain, Queue, Shared, Spot, Text, Value, With};
+#[doc(hidden)]
+pub use types::{after, larger, shape};

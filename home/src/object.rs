@@ -6,6 +6,7 @@ use crate::body::{Body, Ours, State};
 use crate::error::CreateError;
 use crate::guest::{Door, End, Guest};
 use crate::handle::Handle;
+use crate::types::DataError;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -79,6 +80,11 @@ impl Creating {
         Self { name: name.into(), length, repair: Box::new(|_, _| Verdict::Poison), policy: Box::new(same_user) }
     }
 
+    /// With so many bytes of data.
+    pub(crate) fn length(self, length: u64) -> Self {
+        Self { length, ..self }
+    }
+
     /// Has this look at the data when an operation has ended in the middle, and put them right if it can. It has the object to itself meanwhile; it runs on the domain's clerk, so it is to be short, and may not
     /// block. A panic of it poisons the object, and so does each such end if there is none.
     pub fn repair(self, repair: impl FnMut(Room<'_>, Torn) -> Verdict + Send + 'static) -> Self {
@@ -98,10 +104,22 @@ impl Creating {
     /// # Panics
     /// If `init` does; then there is no object.
     pub fn create(self, shape: u64, init: impl FnOnce(Room<'_>)) -> Result<Handle, CreateError> {
+        self.create_with(shape, |room| {
+            init(room);
+            Ok(())
+        })
+    }
+
+    /// As [`create`](Self::create), with an `init` that may fail; then there is no object.
+    pub(crate) fn create_with(
+        self,
+        shape: u64,
+        init: impl FnOnce(Room<'_>) -> Result<(), DataError>,
+    ) -> Result<Handle, CreateError> {
         let unable = |what| move |error| CreateError::Resource { what, error };
         names::check(&self.name).map_err(|why| names::NotEntered::BadName { name: self.name.clone(), why })?;
         let body = Body::create(&self.name, shape, self.length).map_err(unable("memory for the object"))?;
-        init(body.data());
+        init(body.data()).map_err(CreateError::Data)?;
         let no_place = || CreateError::Resource { what: "a place in the object", error: std::io::Error::other("none is left") };
         let clerks = body.party(CLERKS).ok_or_else(no_place)?;
         let (socket, listener) = names::listen(Whose::Home)?;

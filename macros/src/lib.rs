@@ -4,6 +4,8 @@
 //! script with `upcall_idl::build` gives the same code as `interface!`, in a file that an editor can open.
 #![forbid(unsafe_code)]
 
+mod shared;
+
 use proc_macro::TokenStream;
 use quote::quote;
 use std::path::{Path, PathBuf};
@@ -152,6 +154,66 @@ pub fn interface(input: TokenStream) -> TokenStream {
 #[proc_macro_attribute]
 pub fn package(attribute: TokenStream, item: TokenStream) -> TokenStream {
     upcall_idl::written::expand(attribute.into(), item.into()).unwrap_or_else(|e| e.to_compile_error()).into()
+}
+
+/// Makes a struct a type that can live in an object that processes share: `upcall::home`.
+///
+/// Its fields are types that can. For a struct `Cache` there is `CacheAt` then, the place of one, with a method for each field that gives the field's place. What no other process could use, pointers, references, `String`, `Vec`, handles, `usize`, is an
+/// error that says what to write instead.
+///
+/// ```
+/// use upcall::home::{Homed, Map, Plain, Shared, Text};
+///
+/// /// What several programs have counted.
+/// #[derive(Shared)]
+/// struct Counts {
+///     all: u64,
+///     each: Map<Text, u64>,
+///     last: Seen,
+/// }
+///
+/// #[derive(Clone, Copy, Debug, PartialEq, Plain)]
+/// enum Seen {
+///     Nothing,
+///     At { second: u64 },
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let name = format!("doc-counts-{}", std::process::id());
+/// # let name = name.as_str();
+/// let counts = Homed::<Counts>::create(name).with(|counts| counts.all().set(0))?;
+/// counts.access(|counts| {
+///     counts.all().update(|all| all + 1)?;
+///     counts.each().entry("files")?.update(|files| files + 1)?;
+///     counts.last().set(Seen::At { second: 7 })
+/// })?;
+/// assert_eq!(counts.access(|counts| counts.last().get())?, Seen::At { second: 7 });
+/// # Ok(())
+/// # }
+/// ```
+///
+/// ```compile_fail
+/// #[derive(upcall::home::Shared)]
+/// struct Names {
+///     all: Vec<String>, // it points into this process's memory: write `Queue`, `List`, or `Blob`
+/// }
+/// # fn main() {}
+/// ```
+///
+/// `#[shared(crate = "path")]` says where the types come from, if it is not `upcall::home`.
+#[proc_macro_derive(Shared, attributes(shared))]
+pub fn shared(input: TokenStream) -> TokenStream {
+    let input = syn::parse_macro_input!(input as syn::DeriveInput);
+    shared::shared(&input).unwrap_or_else(|e| e.to_compile_error()).into()
+}
+
+/// Makes a struct or an enum a plain value, that is read and written as a whole where it lies in memory that processes share: [`Shared`](macro@Shared).
+///
+/// Its fields are plain, and it is `Copy`. All zeros are to be a value of it: of an enum that is the first variant.
+#[proc_macro_derive(Plain, attributes(shared))]
+pub fn plain(input: TokenStream) -> TokenStream {
+    let input = syn::parse_macro_input!(input as syn::DeriveInput);
+    shared::plain(&input).unwrap_or_else(|e| e.to_compile_error()).into()
 }
 
 fn expand(given: &str) -> Result<proc_macro2::TokenStream, String> {

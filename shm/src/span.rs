@@ -286,6 +286,12 @@ impl<'a> Room<'a> {
         unsafe { Self::new(start, len) }
     }
 
+    /// A part of it that may be written; `None` if it does not lie within.
+    #[inline]
+    pub fn within(&self, at: usize, len: usize) -> Option<Self> {
+        self.part(at, len).map(Self)
+    }
+
     store!(put_u8, AtomicU8, u8);
     store!(put_u16, AtomicU16, u16);
     store!(put_u32, AtomicU32, u32);

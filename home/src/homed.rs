@@ -1,0 +1,160 @@
+//! An object of a type: [`Homed`].
+
+use crate::error::{AccessError, CreateError, FindError};
+use crate::handle::Handle;
+use crate::object::{Creating, Torn, Verdict};
+use crate::types::arena::overhead;
+use crate::types::{DataError, Memory, Shared, check, room_for, shape, used};
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::Duration;
+use upcall_os::socket::Peer;
+use upcall_shm::span::Room;
+
+/// Room for what grows, if nothing else is said.
+const USUAL: u64 = 1 << 20;
+
+/// A hold on an object of type `T`, at its home or elsewhere: by this operations are run on it. Used by one thread at a time: others have holds of their own ([`try_clone`](Self::try_clone)). An object has 255 of them at a time, of all
+/// processes together.
+pub struct Homed<T> {
+    handle: Handle,
+    of: PhantomData<fn() -> T>,
+}
+
+impl<T> fmt::Debug for Homed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Homed").field(&self.handle).finish()
+    }
+}
+
+/// How to make an object of type `T`: [`Homed::create`].
+#[must_use]
+pub struct Making<T> {
+    creating: Creating,
+    room: u64,
+    of: PhantomData<fn() -> T>,
+}
+
+impl<T> fmt::Debug for Making<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Making").field("creating", &self.creating).field("room", &self.room).finish_non_exhaustive()
+    }
+}
+
+/// Tells objects of different types, and of different versions of the types here, apart.
+const fn shape_of<T: Shared>() -> u64 {
+    shape("homed 1", &[T::SHAPE])
+}
+
+impl<T: Shared> Making<T> {
+    /// With room for so many bytes of what grows in it: texts, elements, entries, each with 16 to 40 bytes of its own. Only what is touched takes memory, so more does no harm. 1 MiB, if nothing is said; all of an object 1 TiB at most.
+    pub fn room(self, bytes: u64) -> Self {
+        Self { room: bytes, ..self }
+    }
+
+    /// Has this decide what becomes of the object when an operation has ended in the middle. What its types lead to has been put right then, as far as that can be done ([`Check`](crate::types::Check)); whether it still means what it should is decided here, and
+    /// it may be changed. If it cannot be put right this is not asked, and the object is poisoned; so it is if nothing is said, or this panics. It runs on the domain's clerk, so it is to be short, and may not block.
+    pub fn repair(self, mut repair: impl FnMut(T::At<'_>, Torn) -> Verdict + Send + 'static) -> Self {
+        let whole = move |room: Room<'_>, torn| match check::check::<T>(room, true) {
+            Ok(()) => repair(T::at(Memory::of::<T>(room).spot(0)), torn),
+            Err(_) => Verdict::Poison,
+        };
+        Self { creating: self.creating.repair(whole), ..self }
+    }
+
+    /// Has this decide who may use the object, in place of who runs as the same user. Who may can change all of it at any time. What it says when it refuses is told. It runs on the clerk, and may not block.
+    pub fn policy(self, policy: impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static) -> Self {
+        Self { creating: self.creating.policy(policy), ..self }
+    }
+
+    /// Makes it, with zeros, on which `init` is run before anybody else finds it. Blocks for some 0.1 ms, and up to 5 s while a process that had the name before is just ending.
+    ///
+    /// # Errors
+    /// See [`CreateError`].
+    ///
+    /// # Panics
+    /// If `init` does; then there is no object.
+    pub fn with(self, init: impl FnOnce(T::At<'_>) -> Result<(), DataError>) -> Result<Homed<T>, CreateError> {
+        let length = (room_for::<T>() as u64).saturating_add(overhead(self.room.min(crate::MOST)));
+        let init = |room: Room<'_>| init(T::at(Memory::of::<T>(room).spot(0)));
+        let handle = self.creating.length(length).create_with(shape_of::<T>(), init)?;
+        Ok(Homed { handle, of: PhantomData })
+    }
+}
+
+impl<T: Shared> Homed<T> {
+    /// One of this name, whose home is this process: [`Making`] says more of it, and makes it by [`with`](Making::with).
+    pub fn create(name: &str) -> Making<T> {
+        const { assert!(T::ALIGN <= 8 && T::ALIGN.is_power_of_two(), "places are aligned at 8 bytes") };
+        Making { creating: Creating::new(name, 0), room: USUAL, of: PhantomData }
+    }
+
+    /// Finds the object of a name, which is to be of this type. Takes some 0.1 ms, and up to 5 s if its home is stopped.
+    ///
+    /// # Errors
+    /// See [`FindError`].
+    pub fn find(name: &str) -> Result<Self, FindError> {
+        let handle = Handle::find(name, shape_of::<T>())?;
+        Ok(Self { handle, of: PhantomData })
+    }
+
+    /// Another hold on the same object, for another thread.
+    ///
+    /// # Errors
+    /// All places of the object are taken, or, elsewhere than at home, as [`find`](Self::find).
+    pub fn try_clone(&self) -> Result<Self, FindError> {
+        Ok(Self { handle: self.handle.try_clone()?, of: PhantomData })
+    }
+
+    /// The same, with operations that wait so long at most for others; for ever, if nothing else is said. Who waits takes no processor, and one that dies is not waited for.
+    #[must_use]
+    pub fn patience(self, patience: Option<Duration>) -> Self {
+        Self { handle: self.handle.patience(patience), ..self }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.handle.name()
+    }
+
+    /// Whether this process is its home.
+    pub fn is_home(&self) -> bool {
+        self.handle.is_home()
+    }
+
+    /// Runs an operation on the object where it is, while nobody else does (Psyche's remote access; at its home, a local one). It is not to block, for others wait for it. Waits until others have done, and blocks the thread for that.
+    ///
+    /// If it panics, the home decides what becomes of the object, as if this process had ended there. If it returns an error, what it has done before stays.
+    ///
+    /// # Errors
+    /// See [`AccessError`]. But for [`AccessError::Data`], which the operation has returned, it was not run then.
+    #[inline]
+    pub fn access<R>(&self, operation: impl FnOnce(T::At<'_>) -> Result<R, DataError>) -> Result<R, AccessError> {
+        let done = self.handle.access(|room| operation(T::at(Memory::of::<T>(room).spot(0))))?;
+        done.map_err(AccessError::Data)
+    }
+
+    /// Looks at all that it leads to, while nobody works on it: each offset, length, tag, text and count. Takes as long as that takes, up to a µs an element; others wait.
+    ///
+    /// # Errors
+    /// See [`AccessError`]. [`AccessError::Data`] says what is not as it should be.
+    pub fn check(&self) -> Result<(), AccessError> {
+        self.handle.access(|room| check::check::<T>(room, false))?.map_err(AccessError::Data)
+    }
+
+    /// Looks at all, and puts right what can be: counts, links back, elements that are nowhere, and the arena's own lists.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn mend(&self) -> Result<(), AccessError> {
+        self.handle.access(|room| check::check::<T>(room, true))?.map_err(AccessError::Data)
+    }
+
+    /// How many bytes of its [room](Making::room) are in use.
+    ///
+    /// # Errors
+    /// See [`AccessError`].
+    pub fn used(&self) -> Result<u64, AccessError> {
+        self.handle.access(used::<T>)?.map_err(AccessError::Data)
+    }
+}

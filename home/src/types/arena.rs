@@ -1,0 +1,495 @@
+//! Memory within an object: blocks that are found by their offset from its beginning.
+//!
+//! ```text
+//! words    bytes in use | first level, a bit for each power of two with free blocks | second level, 16 bits for each | first free block of each class | from here on all is zeros
+//! blocks   header: bytes, whether it is free, whether the one before it is | what is in it, a multiple of 16 bytes from a multiple of 16 on, less the header
+//!          a free one: next and previous of its class; its length once more at its end, but for the last one of all, whose end stays untouched
+//! ```
+//! Both ways take some stores, whatever there is: the class of a size is a power of two and a sixteenth of it, and bits tell which classes have free blocks (Masmano, Ripoll, Crespo and Real: *TLSF, a new dynamic memory allocator for real-time
+//! systems*, 2004). Neighbours that are free are one block. From zeros on it is one block, whose header is written when it is first used.
+//!
+//! Allocators that can be had keep pointers in their memory, and believe them. Here nothing is believed: each offset is looked at for lying among the blocks, each header for a length that fits. Who may write to an object can so make two
+//! blocks of one, which he could as well have overwritten; he cannot make anybody read or write outside of the object, or walk for long.
+//!
+//! If an operation ends in the middle, its blocks may be on no list. From what the object's types lead to all of it can be made anew ([`rebuild`]).
+
+use super::{DataError, Memory, Spot};
+
+/// Blocks are multiples of this.
+const GRAIN: u64 = 16;
+
+/// A header, or a length at the end.
+const WORD: u64 = 8;
+
+/// A header, two links and a length.
+const LEAST: u64 = 32;
+
+const SECOND: usize = 16;
+const FIRST: usize = 36;
+
+// Offsets of the words.
+const USED: usize = 0;
+const LEVELS: usize = 8;
+const BITS: usize = 16;
+const HEADS: usize = BITS + FIRST * 8;
+const TOUCHED: usize = HEADS + FIRST * SECOND * 8;
+const END: usize = TOUCHED + 8;
+
+// In a header, beside the length.
+const FREE: u64 = 1;
+const AFTER_FREE: u64 = 2;
+const FLAGS: u64 = GRAIN - 1;
+
+const BLOCK: &str = "a block of memory";
+const WORDS: &str = "the arena's words";
+
+/// A class of lengths.
+#[derive(Clone, Copy)]
+struct Class {
+    first: usize,
+    second: usize,
+}
+
+impl Class {
+    /// That in which a block of this length is.
+    fn of(length: u64) -> Self {
+        if length < GRAIN * SECOND as u64 {
+            return Self { first: 0, second: (length / GRAIN) as usize };
+        }
+        let log = length.ilog2() as usize;
+        Self { first: (log - 7).min(FIRST - 1), second: (length >> (log - 4)) as usize % SECOND }
+    }
+
+    /// The first one in which all blocks have this length at least.
+    fn at_least(length: u64) -> Self {
+        let more = if length < GRAIN * SECOND as u64 { 0 } else { (1 << (length.ilog2() - 4)) - 1 };
+        Self::of(length + more)
+    }
+
+    fn head(self) -> usize {
+        HEADS + (self.first * SECOND + self.second) * 8
+    }
+}
+
+/// A block, as its header says.
+#[derive(Clone, Copy)]
+struct Block {
+    at: u64,
+    length: u64,
+    flags: u64,
+}
+
+/// See the module.
+#[derive(Clone, Copy)]
+pub(crate) struct Arena<'a> {
+    memory: Memory<'a>,
+    words: Spot<'a>,
+    /// Where the first block begins, and where the last one ends.
+    begin: u64,
+    end: u64,
+}
+
+/// So many bytes a block takes that has room for these.
+const fn whole(bytes: u64) -> u64 {
+    let whole = (bytes + WORD).next_multiple_of(GRAIN);
+    if whole < LEAST { LEAST } else { whole }
+}
+
+/// Bytes that an arena takes which has room for blocks of these.
+pub(crate) const fn overhead(bytes: u64) -> u64 {
+    (END as u64).next_multiple_of(64) + whole(bytes) + 2 * GRAIN
+}
+
+impl<'a> Arena<'a> {
+    #[inline]
+    pub(crate) fn new(memory: Memory<'a>) -> Self {
+        let words = memory.spot(memory.arena);
+        // Headers are 8 bytes before multiples of 16.
+        let begin = memory.arena.saturating_add(END + 8).next_multiple_of(GRAIN as usize) as u64 + WORD;
+        let end = (memory.len() as u64).saturating_sub(WORD) / GRAIN * GRAIN + WORD;
+        Self { memory, words, begin, end }
+    }
+
+    /// Bytes in use, headers included.
+    pub(crate) fn used(self) -> Result<u64, DataError> {
+        self.words.word(USED, WORDS)
+    }
+
+    /// A block with room for so many bytes, in which anything may be. Gives the offset of those.
+    pub(crate) fn allocate(self, bytes: u64) -> Result<u64, DataError> {
+        let full = DataError::Full { asked: bytes };
+        if bytes > crate::MOST || self.end < self.begin.saturating_add(LEAST) {
+            return Err(full);
+        }
+        let used = self.used()?;
+        if used == 0 && self.words.word(LEVELS, WORDS)? == 0 {
+            // The first time: all of it is one block.
+            self.put(Block { at: self.begin, length: self.end - self.begin, flags: FREE })?;
+        }
+        let length = whole(bytes);
+        let block = self.find(length)?.ok_or(full)?;
+        self.take(block)?;
+        let rest = block.length - length;
+        let length = if rest < LEAST {
+            self.tell_next(block.at + block.length, false)?;
+            block.length
+        } else {
+            self.put(Block { at: block.at + length, length: rest, flags: FREE })?;
+            length
+        };
+        self.spot(block.at).put_word(0, length | block.flags & AFTER_FREE, BLOCK)?;
+        self.words.put_word(USED, used.wrapping_add(length), WORDS)?;
+        // The header of what is left, and its links.
+        let ends = block.at + length + LEAST;
+        if self.words.word(TOUCHED, WORDS)? < ends {
+            self.words.put_word(TOUCHED, ends, WORDS)?;
+        }
+        Ok(block.at + WORD)
+    }
+
+    /// A block of zeros. What was never used is not touched for that.
+    pub(crate) fn allocate_zeros(self, bytes: u64) -> Result<u64, DataError> {
+        let touched = self.words.word(TOUCHED, WORDS)?;
+        let at = self.allocate(bytes)?;
+        let length = touched.saturating_sub(at).min(bytes);
+        self.spot(at).zero(usize::try_from(length).unwrap_or(0), BLOCK)?;
+        Ok(at)
+    }
+
+    /// Gives one back that [`allocate`](Self::allocate) has given.
+    pub(crate) fn free(self, at: u64) -> Result<(), DataError> {
+        let mut block = self.block(at.wrapping_sub(WORD))?;
+        if block.flags & FREE != 0 {
+            return Err(DataError::corrupt("a block that is in use", at as usize));
+        }
+        let freed = block.length;
+        let next = block.at + block.length;
+        if next < self.end {
+            let next = self.block(next)?;
+            if next.flags & FREE != 0 {
+                self.take(next)?;
+                block.length += next.length;
+            }
+        }
+        if block.flags & AFTER_FREE != 0 {
+            let length = self.spot(block.at.wrapping_sub(WORD)).word(0, BLOCK)?;
+            let before = self.block(block.at.wrapping_sub(length))?;
+            if before.flags & FREE == 0 || before.length != length {
+                return Err(DataError::corrupt(BLOCK, before.at as usize));
+            }
+            self.take(before)?;
+            block = Block { at: before.at, length: before.length + block.length, flags: before.flags };
+        }
+        self.put(Block { flags: block.flags & AFTER_FREE | FREE, ..block })?;
+        self.words.put_word(USED, self.used()?.wrapping_sub(freed), WORDS)
+    }
+
+    /// A free block of this length at least.
+    fn find(self, length: u64) -> Result<Option<Block>, DataError> {
+        let class = Class::at_least(length);
+        let bits = self.words.word(BITS + class.first * 8, WORDS)? & (!0 << class.second);
+        let class = if bits != 0 {
+            Class { second: bits.trailing_zeros() as usize % SECOND, ..class }
+        } else {
+            let levels = self.words.word(LEVELS, WORDS)? & (!0 << (class.first + 1));
+            if levels == 0 {
+                // Some of its own class may be long enough.
+                return self.first_of(Class::of(length)).map(|found| found.filter(|block| block.length >= length));
+            }
+            let first = levels.trailing_zeros() as usize % FIRST;
+            let bits = self.words.word(BITS + first * 8, WORDS)?;
+            Class { first, second: bits.trailing_zeros() as usize % SECOND }
+        };
+        match self.first_of(class)? {
+            Some(block) if block.length >= length => Ok(Some(block)),
+            _ => Err(DataError::corrupt("a class of free blocks", self.memory.arena + class.head())),
+        }
+    }
+
+    fn first_of(self, class: Class) -> Result<Option<Block>, DataError> {
+        let at = self.words.word(class.head(), WORDS)?;
+        if at == 0 {
+            return Ok(None);
+        }
+        let block = self.block(at)?;
+        if block.flags & FREE == 0 {
+            return Err(DataError::corrupt("a free block", at as usize));
+        }
+        Ok(Some(block))
+    }
+
+    /// Takes a free block off its list.
+    fn take(self, block: Block) -> Result<(), DataError> {
+        let class = Class::of(block.length);
+        let (next, previous) = (self.spot(block.at).word(8, BLOCK)?, self.spot(block.at).word(16, BLOCK)?);
+        if next != 0 {
+            self.free_one(next)?.put_word(16, previous, BLOCK)?;
+        }
+        if previous != 0 {
+            return self.free_one(previous)?.put_word(8, next, BLOCK);
+        }
+        self.words.put_word(class.head(), next, WORDS)?;
+        if next == 0 {
+            let bits = self.words.word(BITS + class.first * 8, WORDS)? & !(1 << class.second);
+            self.words.put_word(BITS + class.first * 8, bits, WORDS)?;
+            if bits == 0 {
+                let levels = self.words.word(LEVELS, WORDS)? & !(1 << class.first);
+                self.words.put_word(LEVELS, levels, WORDS)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a free block on its list, and tells the one behind it.
+    fn put(self, block: Block) -> Result<(), DataError> {
+        let class = Class::of(block.length);
+        let head = self.words.word(class.head(), WORDS)?;
+        let spot = self.spot(block.at);
+        spot.put_word(8, head, BLOCK)?;
+        spot.put_word(16, 0, BLOCK)?;
+        spot.put_word(0, block.length | block.flags, BLOCK)?;
+        let next = block.at + block.length;
+        if next < self.end {
+            self.spot(next - WORD).put_word(0, block.length, BLOCK)?;
+        }
+        self.tell_next(next, true)?;
+        if head != 0 {
+            self.free_one(head)?.put_word(16, block.at, BLOCK)?;
+        }
+        self.words.put_word(class.head(), block.at, WORDS)?;
+        let bits = self.words.word(BITS + class.first * 8, WORDS)?;
+        self.words.put_word(BITS + class.first * 8, bits | 1 << class.second, WORDS)?;
+        let levels = self.words.word(LEVELS, WORDS)?;
+        self.words.put_word(LEVELS, levels | 1 << class.first, WORDS)
+    }
+
+    /// Tells the block at `at`, if there is one, whether the one before it is free.
+    fn tell_next(self, at: u64, free: bool) -> Result<(), DataError> {
+        if at >= self.end {
+            return Ok(());
+        }
+        let header = self.spot(at).word(0, BLOCK)? & !AFTER_FREE;
+        self.spot(at).put_word(0, header | if free { AFTER_FREE } else { 0 }, BLOCK)
+    }
+
+    /// A free block that a link leads to.
+    fn free_one(self, at: u64) -> Result<Spot<'a>, DataError> {
+        Ok(self.spot(self.block(at)?.at))
+    }
+
+    /// The block whose header is at `at`, as far as it can be one.
+    fn block(self, at: u64) -> Result<Block, DataError> {
+        let wrong = || DataError::corrupt(BLOCK, at as usize);
+        if at < self.begin || at >= self.end || at % GRAIN != WORD {
+            return Err(wrong());
+        }
+        let header = self.spot(at).word(0, BLOCK)?;
+        let (length, flags) = (header & !FLAGS, header & FLAGS);
+        if length < LEAST || length > self.end - at { Err(wrong()) } else { Ok(Block { at, length, flags }) }
+    }
+
+    fn spot(self, at: u64) -> Spot<'a> {
+        self.memory.spot_at(at)
+    }
+
+    /// Whether a block with so many bytes can be there.
+    pub(crate) fn has(self, at: u64, bytes: u64) -> bool {
+        at.is_multiple_of(GRAIN)
+            && at >= self.begin + WORD
+            && bytes <= crate::MOST
+            && whole(bytes) <= self.end.saturating_sub(at - WORD)
+    }
+
+    /// Makes all of it anew: of blocks of these offsets and bytes, in order, and what is free between them. They are such as [`has`](Self::has) says, and lie apart.
+    ///
+    /// # Errors
+    /// [`DataError::Corrupt`]: two lie in one another.
+    pub(crate) fn rebuild(self, claims: &[(u64, u64)]) -> Result<(), DataError> {
+        let (mut ends, mut pieces, mut used) = (self.begin, Vec::with_capacity(claims.len() + 1), 0);
+        for &(at, bytes) in claims {
+            let at = at - WORD;
+            let gap = at.checked_sub(ends).ok_or(DataError::corrupt("a block of its own", at as usize))?;
+            if gap >= LEAST {
+                pieces.push((ends, gap, true));
+            } else if gap > 0 {
+                // Too little to be a block: the one before has it; or nobody, at the beginning, where no block ever leaves so little.
+                match pieces.last_mut() {
+                    Some((_, length, _)) => *length += gap,
+                    None => return Err(DataError::corrupt("the first block", at as usize)),
+                }
+            }
+            pieces.push((at, whole(bytes), false));
+            ends = at + whole(bytes);
+        }
+        let gap = self.end.checked_sub(ends).ok_or(DataError::corrupt("the last block", ends as usize))?;
+        match pieces.last_mut() {
+            Some((_, length, _)) if gap < LEAST => *length += gap,
+            _ if gap < LEAST => return Ok(()),
+            _ => pieces.push((ends, gap, true)),
+        }
+        self.words.zero(TOUCHED, WORDS)?;
+        for &(at, length, free) in &pieces {
+            if !free {
+                self.spot(at).put_word(0, length, BLOCK)?;
+                used += length;
+            }
+        }
+        self.words.put_word(USED, used, WORDS)?;
+        let free = pieces.iter().filter(|piece| piece.2);
+        free.rev().try_for_each(|&(at, length, _)| self.put(Block { at, length, flags: FREE }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use upcall_shm::span::Room;
+
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, limit: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) % limit
+        }
+    }
+
+    fn arena(words: &mut [u64]) -> Arena<'_> {
+        Arena::new(Memory { room: Room::of_words(words), arena: 64 })
+    }
+
+    /// Walks over all blocks: so many bytes are free, in so many blocks.
+    fn walk(arena: Arena<'_>) -> (u64, u64) {
+        let (mut at, mut free, mut blocks, mut used, mut was_free) = (arena.begin, 0, 0, 0, false);
+        while at < arena.end {
+            let block = arena.block(at).unwrap();
+            let is_free = block.flags & FREE != 0;
+            assert_eq!(block.flags & AFTER_FREE != 0, was_free, "at {at}");
+            assert!(!(is_free && was_free), "two free ones beside each other at {at}");
+            if is_free {
+                free += block.length;
+                blocks += 1;
+            } else {
+                used += block.length;
+            }
+            was_free = is_free;
+            at += block.length;
+        }
+        assert_eq!((at, arena.used().unwrap()), (arena.end, used));
+        (free, blocks)
+    }
+
+    #[test]
+    fn blocks_are_apart_and_come_together_again() {
+        for (seed, size) in [(1, 1 << 10), (2, 1 << 12), (3, 1 << 16)] {
+            let mut words = vec![0; size];
+            let arena = arena(&mut words);
+            let (mut random, mut own, mut full) = (Random(seed), Vec::<(u64, u64)>::new(), 0);
+            for step in 0..40_000 {
+                let grows = random.below(if step / 4000 % 2 == 0 { 3 } else { 5 }) < 2;
+                if grows {
+                    let bytes = if random.below(20) == 0 { random.below(size as u64) } else { random.below(200) };
+                    match arena.allocate(bytes) {
+                        Ok(at) => {
+                            assert!(at % 16 == 0 && arena.has(at, bytes));
+                            assert!(own.iter().all(|&(other, long)| at + bytes <= other || other + long <= at));
+                            own.push((at, bytes));
+                        }
+                        Err(error) => {
+                            assert_eq!(error, DataError::Full { asked: bytes });
+                            full += 1;
+                        }
+                    }
+                } else if !own.is_empty() {
+                    let (at, _) = own.swap_remove(random.below(own.len() as u64) as usize);
+                    arena.free(at).unwrap();
+                }
+                if step % 100 == 0 && step > 0 {
+                    walk(arena);
+                }
+            }
+            assert!(full > 0 || size > 1 << 12);
+            own.sort_unstable();
+            let before = walk(arena);
+            // What is made anew of the same blocks has as much free, or what had been rounded up for the sake of a block's least length.
+            arena.rebuild(&own).unwrap();
+            assert!(walk(arena).0 >= before.0);
+            own.iter().for_each(|&(at, _)| arena.free(at).unwrap());
+            assert_eq!(walk(arena), (arena.end - arena.begin, 1));
+            assert_eq!(arena.used(), Ok(0));
+        }
+    }
+
+    #[test]
+    fn zeros_are_zeros() {
+        let mut words = vec![0; 1 << 13];
+        let room = Room::of_words(&mut words);
+        let arena = Arena::new(Memory { room, arena: 64 });
+        let (mut random, mut own) = (Random(9), Vec::new());
+        for _ in 0..4000 {
+            let bytes = random.below(900);
+            match arena.allocate_zeros(bytes) {
+                Ok(at) if random.below(3) > 0 => {
+                    assert!((at..at + bytes).all(|at| room.u8(at as usize) == Some(0)));
+                    arena.spot(at).write(&vec![255; bytes as usize], "bytes").unwrap();
+                    own.push((at, bytes));
+                }
+                Ok(at) => arena.free(at).unwrap(),
+                Err(_) => own.drain(..).step_by(2).for_each(|(at, _)| arena.free(at).unwrap()),
+            }
+            if random.below(200) == 0 {
+                own.sort_unstable();
+                arena.rebuild(&own).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_block_cannot_be_given_back() {
+        let mut words = vec![0; 1 << 11];
+        let arena = arena(&mut words);
+        let (one, other) = (arena.allocate(100).unwrap(), arena.allocate(100).unwrap());
+        for at in [0, 8, 64, one + 1, one + 16, other + 8, 1 << 14, u64::MAX, u64::MAX - 7] {
+            assert!(matches!(arena.free(at), Err(DataError::Corrupt { .. })), "{at}");
+        }
+        arena.free(one).unwrap();
+        assert!(matches!(arena.free(one), Err(DataError::Corrupt { .. })));
+        arena.free(other).unwrap();
+        assert!(matches!(arena.allocate(u64::MAX), Err(DataError::Full { .. })));
+        assert!(matches!(arena.allocate(1 << 14), Err(DataError::Full { .. })));
+        // There may be no room for any block at all.
+        for size in [0, 1, 9, 600, 620] {
+            let mut words = vec![0; size];
+            let arena = Arena::new(Memory { room: Room::of_words(&mut words), arena: 0 });
+            assert!(arena.allocate(1).is_err(), "{size}");
+        }
+    }
+
+    /// Whatever stands there, each step ends, and stays within.
+    #[test]
+    fn nothing_in_it_is_believed() {
+        for seed in 0..200 {
+            let mut words = vec![0; 900];
+            let room = Room::of_words(&mut words);
+            let arena = Arena::new(Memory { room, arena: 64 });
+            let (mut random, mut own) = (Random(seed), Vec::new());
+            for _ in 0..500 {
+                match random.below(3) {
+                    0 => own.extend(arena.allocate(random.below(300))),
+                    1 if !own.is_empty() => _ = arena.free(own.swap_remove(random.below(own.len() as u64) as usize)),
+                    _ => {
+                        let word = [
+                            0,
+                            random.below(7200),
+                            random.below(450) * 16 + 8,
+                            u64::MAX - random.below(9),
+                            1 << random.below(64),
+                        ];
+                        let at = [64 + random.below(20) * 8, random.below(900) * 8][random.below(2) as usize];
+                        room.put_u64(at as usize, word[random.below(5) as usize]).unwrap();
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,575 @@
+//! A table by keys.
+//!
+//! ```text
+//! place     offset of the table | offset of the one before it, while it moves, or 0 | buckets moved | how many | seed, two words
+//! table     logarithm of its buckets | 0 … | buckets, from a multiple of 64 on
+//! bucket    how many entries went past it | 7 entries: 16 bits of the hash, 48 of the offset; or 0
+//! entry     hash | bytes of the key | value | key
+//! ```
+//! A bucket is a cache line. An entry is in the bucket of its hash or, if that is full, in one of those behind it, each of which is told that one went past: so whoever looks for a key ends at the first bucket that none went past, and after
+//! [`WALK`] in any case (the counters are those of Bronson and Shi: *Open-sourcing F14*, 2019). A table that becomes too full is followed by one twice as large; each change moves two buckets, so none waits for all.
+//!
+//! Keys are compared and hashed as bytes, by SipHash with a seed of the object's own: whoever can choose keys, and no more than that, cannot fill one bucket.
+
+use super::arena::Arena;
+use super::plain::with_bytes;
+use super::{Blob, Check, DataError, Init, Memory, Plain, Shared, Spot, Text, With, after, shape};
+use siphasher::sip::SipHasher13;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::marker::PhantomData;
+use upcall_shm::span::Span;
+
+const NOW: usize = 0;
+const OLD: usize = 8;
+const MOVED: usize = 16;
+const COUNT: usize = 24;
+const SEED: usize = 32;
+
+const BUCKET: usize = 64;
+const SLOTS: usize = 7;
+
+const LENGTH: usize = 8;
+const VALUE: usize = 16;
+
+/// So many buckets are looked at, at most.
+const WALK: u64 = 16;
+
+/// A table's first size, as a logarithm of buckets, and its last.
+const FIRST: u64 = 0;
+const LAST: u64 = 33;
+
+/// So many old buckets each change moves.
+const AT_ONCE: u64 = 2;
+
+const OFFSET: u64 = (1 << 48) - 1;
+
+const MAP: &str = "a map";
+const TABLE: &str = "the table of a map";
+const ENTRY: &str = "an entry of a map";
+
+/// What a [`Map`] can have as keys: text, bytes, and plain values.
+pub trait Key: 'static {
+    /// Tells keys of different kinds apart.
+    const SHAPE: u64;
+    /// What is looked for.
+    type Query: ?Sized;
+    /// A key, in private memory.
+    type Owned;
+
+    /// Its bytes.
+    fn with_bytes<R>(query: &Self::Query, with: impl FnOnce(&[u8]) -> R) -> R;
+
+    /// The key that has these bytes.
+    ///
+    /// # Errors
+    /// [`DataError::Corrupt`].
+    fn copy(spot: Spot<'_>, length: usize) -> Result<Self::Owned, DataError>;
+}
+
+impl<T: Plain> Key for T {
+    const SHAPE: u64 = <T as Plain>::SHAPE;
+    type Query = T;
+    type Owned = T;
+
+    #[inline]
+    fn with_bytes<R>(query: &T, with: impl FnOnce(&[u8]) -> R) -> R {
+        with_bytes(query, with)
+    }
+
+    fn copy(spot: Spot<'_>, length: usize) -> Result<T, DataError> {
+        if length == T::SIZE { T::read(spot) } else { Err(DataError::corrupt("a key", spot.at())) }
+    }
+}
+
+impl Key for Text {
+    const SHAPE: u64 = <Text as Shared>::SHAPE;
+    type Query = str;
+    type Owned = String;
+
+    #[inline]
+    fn with_bytes<R>(query: &str, with: impl FnOnce(&[u8]) -> R) -> R {
+        with(query.as_bytes())
+    }
+
+    fn copy(spot: Spot<'_>, length: usize) -> Result<String, DataError> {
+        spot.bytes(length, "a key")?.to_text().ok_or_else(|| DataError::corrupt("a key in UTF-8", spot.at()))
+    }
+}
+
+impl Key for Blob {
+    const SHAPE: u64 = <Blob as Shared>::SHAPE;
+    type Query = [u8];
+    type Owned = Vec<u8>;
+
+    #[inline]
+    fn with_bytes<R>(query: &[u8], with: impl FnOnce(&[u8]) -> R) -> R {
+        with(query)
+    }
+
+    fn copy(spot: Spot<'_>, length: usize) -> Result<Vec<u8>, DataError> {
+        let mut bytes = Vec::new();
+        spot.bytes(length, "a key")?.append_to(&mut bytes);
+        Ok(bytes)
+    }
+}
+
+/// A table by keys `K` of values `V`. Its place is a [`MapAt`].
+pub struct Map<K, V>(PhantomData<fn() -> (K, V)>);
+
+impl<K, V> fmt::Debug for Map<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Map")
+    }
+}
+
+/// Where a map is.
+pub struct MapAt<'a, K, V>(Spot<'a>, PhantomData<fn() -> (K, V)>);
+
+impl<K, V> Clone for MapAt<'_, K, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, V> Copy for MapAt<'_, K, V> {}
+
+impl<K: Key, V: Shared> fmt::Debug for MapAt<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MapAt").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+/// A table whose words were looked at.
+#[derive(Clone, Copy)]
+struct Table<'a> {
+    block: Spot<'a>,
+    buckets: Spot<'a>,
+    mask: u64,
+}
+
+/// Where an entry is, or could be.
+#[derive(Clone, Copy)]
+struct Slot<'a> {
+    table: Table<'a>,
+    /// Its bucket is so many behind that of its hash.
+    walked: u64,
+    spot: Spot<'a>,
+}
+
+/// An entry as a slot holds it.
+const fn word(hash: u64, entry: u64) -> u64 {
+    hash & !OFFSET | entry
+}
+
+impl<'a> Table<'a> {
+    const fn bytes(log: u64) -> u64 {
+        // From any multiple of 16 there are 48 bytes at most to one of 64.
+        ((BUCKET as u64) << log) + 2 * BUCKET as u64
+    }
+
+    fn read(memory: Memory<'a>, at: u64) -> Result<Self, DataError> {
+        let block = memory.spot_at(at);
+        let log = block.word(0, TABLE)?;
+        if log > LAST || Self::bytes(log) > memory.len() as u64 {
+            return Err(DataError::corrupt(TABLE, block.at()));
+        }
+        let buckets = memory.spot(block.at().saturating_add(8 + BUCKET - 1) / BUCKET * BUCKET);
+        Ok(Self { block, buckets, mask: (1 << log) - 1 })
+    }
+
+    fn make(memory: Memory<'a>, log: u64) -> Result<Self, DataError> {
+        let arena = Arena::new(memory);
+        let at = arena.allocate_zeros(Self::bytes(log))?;
+        memory.spot_at(at).put_word(0, log, TABLE)?;
+        Self::read(memory, at)
+    }
+
+    fn log(self) -> u64 {
+        u64::from(self.mask.count_ones())
+    }
+
+    #[inline]
+    fn bucket(self, number: u64) -> Spot<'a> {
+        self.buckets.part((number & self.mask) as usize * BUCKET)
+    }
+
+    /// A place for an entry of this hash, and how far that is.
+    fn vacant(self, hash: u64) -> Result<Option<Slot<'a>>, DataError> {
+        for walked in 0..WALK.min(self.mask + 1) {
+            let bucket = self.bucket(hash.wrapping_add(walked));
+            for slot in 1..=SLOTS {
+                if bucket.word(slot * 8, TABLE)? == 0 {
+                    return Ok(Some(Slot { table: self, walked, spot: bucket.part(slot * 8) }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Tells those that an entry passed, or passes no more.
+    fn tell(self, hash: u64, walked: u64, passes: bool) -> Result<(), DataError> {
+        for number in 0..walked {
+            let bucket = self.bucket(hash.wrapping_add(number));
+            let passed = bucket.word(0, TABLE)?;
+            bucket.put_word(0, if passes { passed.saturating_add(1) } else { passed.saturating_sub(1) }, TABLE)?;
+        }
+        Ok(())
+    }
+}
+
+impl Slot<'_> {
+    /// Puts an entry there: from then on it is in the map.
+    fn fill(self, hash: u64, entry: u64) -> Result<(), DataError> {
+        self.table.tell(hash, self.walked, true)?;
+        self.spot.put_word(0, word(hash, entry), TABLE)
+    }
+
+    /// From then on it is not.
+    fn empty(self, hash: u64) -> Result<(), DataError> {
+        self.spot.put_word(0, 0, TABLE)?;
+        self.table.tell(hash, self.walked, false)
+    }
+}
+
+/// Whether the bytes from a place on are these.
+#[inline]
+fn are(span: Span<'_>, bytes: &[u8]) -> bool {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let tail = words.len() * 8;
+    words.iter().enumerate().all(|(at, word)| span.u64(at * 8) == Some(u64::from_le_bytes(*word)))
+        && rest.iter().enumerate().all(|(at, byte)| span.u8(tail + at) == Some(*byte))
+}
+
+impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
+    /// Where an entry's key begins.
+    const KEY: usize = after(VALUE, V::SIZE, 8);
+
+    fn table(self, which: usize) -> Result<Option<Table<'a>>, DataError> {
+        match self.0.word(which, MAP)? {
+            0 => Ok(None),
+            at => Table::read(self.0.memory(), at).map(Some),
+        }
+    }
+
+    fn hash(self, key: &[u8]) -> Result<u64, DataError> {
+        Ok(SipHasher13::new_with_keys(self.0.word(SEED, MAP)?, self.0.word(SEED + 8, MAP)?).hash(key))
+    }
+
+    /// How many entries it has.
+    ///
+    /// # Errors
+    /// [`DataError::Corrupt`].
+    pub fn len(self) -> Result<u64, DataError> {
+        self.0.word(COUNT, MAP)
+    }
+
+    /// Whether it has none.
+    ///
+    /// # Errors
+    /// [`DataError::Corrupt`].
+    pub fn is_empty(self) -> Result<bool, DataError> {
+        Ok(self.len()? == 0)
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// [`DataError::Corrupt`].
+    #[inline]
+    pub fn get(self, key: &K::Query) -> Result<Option<V::At<'a>>, DataError> {
+        K::with_bytes(key, |key| {
+            let hash = self.hash(key)?;
+            Ok(self.find(hash, key)?.map(|(_, entry)| V::at(entry.part(VALUE))))
+        })
+    }
+
+    /// Whether it has a key.
+    ///
+    /// # Errors
+    /// [`DataError::Corrupt`].
+    pub fn contains(self, key: &K::Query) -> Result<bool, DataError> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// The value of a key, which is made of zeros if it was not there.
+    ///
+    /// # Errors
+    /// See [`DataError`].
+    pub fn entry(self, key: &K::Query) -> Result<V::At<'a>, DataError> {
+        K::with_bytes(key, |key| {
+            let hash = self.hash(key)?;
+            let found = self.find(hash, key)?;
+            found.map_or_else(|| self.add(key, With(|_: V::At<'_>| Ok(()))), |(_, entry)| Ok(V::at(entry.part(VALUE))))
+        })
+    }
+
+    /// Gives a key a value, in place of the one that it had. True: it had one.
+    ///
+    /// # Errors
+    /// See [`DataError`]. If it had none, it has none then.
+    pub fn insert(self, key: &K::Query, value: impl Init<V>) -> Result<bool, DataError> {
+        K::with_bytes(key, |key| {
+            let hash = self.hash(key)?;
+            match self.find(hash, key)? {
+                Some((_, entry)) => value.init(V::at(entry.part(VALUE))).map(|()| true),
+                None => self.add(key, value).map(|_| false),
+            }
+        })
+    }
+
+    /// Takes a key and its value out. False: there is none.
+    ///
+    /// # Errors
+    /// [`DataError::Corrupt`].
+    pub fn remove(self, key: &K::Query) -> Result<bool, DataError> {
+        K::with_bytes(key, |key| {
+            let hash = self.hash(key)?;
+            let Some((slot, entry)) = self.find(hash, key)? else { return Ok(false) };
+            slot.empty(hash)?;
+            self.0.put_word(COUNT, self.len()?.wrapping_sub(1), MAP)?;
+            V::clear(entry.part(VALUE))?;
+            Arena::new(self.0.memory()).free(entry.at() as u64)?;
+            self.go_on()?;
+            Ok(true)
+        })
+    }
+
+    /// The entries, in no order. Entries that come or go meanwhile may be seen, once or twice, or not.
+    pub fn iter(self) -> impl Iterator<Item = Result<(K::Owned, V::At<'a>), DataError>> {
+        self.slots().map(move |found| {
+            let entry = self.0.memory().spot_at(found?.1);
+            let length = usize::try_from(entry.word(LENGTH, ENTRY)?).unwrap_or(usize::MAX);
+            Ok((K::copy(entry.part(Self::KEY), length)?, V::at(entry.part(VALUE))))
+        })
+    }
+
+    /// All slots that hold something, and the offsets of their entries.
+    fn slots(self) -> impl Iterator<Item = Result<(Spot<'a>, u64), DataError>> {
+        let mut broken = None;
+        let mut table = |which| match self.table(which) {
+            Ok(table) => table,
+            Err(error) => {
+                broken = Some(Err(error));
+                None
+            }
+        };
+        let both = [table(OLD), table(NOW)];
+        let all = both.into_iter().flatten().flat_map(|table| {
+            (0..=table.mask)
+                .flat_map(move |number| (1..=SLOTS).map(move |slot| table.bucket(number).part(slot * 8)))
+                .map(|spot| spot.word(0, TABLE).map(|found| (spot, found & OFFSET)))
+        });
+        broken.into_iter().chain(all).filter(|found| !matches!(found, Ok((_, 0))))
+    }
+
+    #[inline]
+    fn find(self, hash: u64, key: &[u8]) -> Result<Option<(Slot<'a>, Spot<'a>)>, DataError> {
+        let Some(now) = self.table(NOW)? else { return Ok(None) };
+        if let found @ Some(_) = self.find_in(now, hash, key)? {
+            return Ok(found);
+        }
+        self.table(OLD)?.map_or(Ok(None), |old| self.find_in(old, hash, key))
+    }
+
+    #[inline]
+    fn find_in(self, table: Table<'a>, hash: u64, key: &[u8]) -> Result<Option<(Slot<'a>, Spot<'a>)>, DataError> {
+        for walked in 0..WALK.min(table.mask + 1) {
+            let bucket = table.bucket(hash.wrapping_add(walked));
+            for slot in 1..=SLOTS {
+                let found = bucket.word(slot * 8, TABLE)?;
+                if found & !OFFSET != hash & !OFFSET || found & OFFSET == 0 {
+                    continue;
+                }
+                let entry = self.0.memory().spot_at(found & OFFSET);
+                if entry.word(0, ENTRY)? != hash || entry.word(LENGTH, ENTRY)? != key.len() as u64 {
+                    continue;
+                }
+                if are(entry.part(Self::KEY).bytes(key.len(), ENTRY)?, key) {
+                    return Ok(Some((Slot { table, walked, spot: bucket.part(slot * 8) }, entry)));
+                }
+            }
+            if bucket.word(0, TABLE)? == 0 {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Adds a key that it does not have.
+    fn add(self, key: &[u8], value: impl Init<V>) -> Result<V::At<'a>, DataError> {
+        let memory = self.0.memory();
+        // The first table brings the seed.
+        self.with_room()?;
+        let hash = self.hash(key)?;
+        let bytes = (Self::KEY + key.len()) as u64;
+        let arena = Arena::new(memory);
+        let at = arena.allocate(bytes)?;
+        let entry = memory.spot_at(at);
+        let written = || {
+            entry.put_word(0, hash, ENTRY)?;
+            entry.put_word(LENGTH, key.len() as u64, ENTRY)?;
+            entry.part(VALUE).zero(Self::KEY - VALUE, ENTRY)?;
+            entry.part(Self::KEY).write(key, ENTRY)?;
+            value.init(V::at(entry.part(VALUE)))
+        };
+        // The place is looked for last, for a function that gives the value may have done something to this very map.
+        let slot = written().and_then(|()| self.vacant(hash)?.ok_or(DataError::Full { asked: bytes }));
+        let slot = slot.inspect_err(|_| {
+            let _ = V::clear(entry.part(VALUE));
+            let _ = arena.free(at);
+        })?;
+        slot.fill(hash, at)?;
+        self.0.put_word(COUNT, self.len()?.wrapping_add(1), MAP)?;
+        self.go_on()?;
+        Ok(V::at(entry.part(VALUE)))
+    }
+
+    /// A place for an entry of this hash.
+    fn vacant(self, hash: u64) -> Result<Option<Slot<'a>>, DataError> {
+        let table = self.with_room()?;
+        if let found @ Some(_) = table.vacant(hash)? {
+            return Ok(found);
+        }
+        // Many in one place, by bad luck. In a table that is almost empty that is no luck any more.
+        if self.len()? < table.mask { Ok(None) } else { self.grow(table)?.map_or(Ok(None), |table| table.vacant(hash)) }
+    }
+
+    /// A table with room for one more.
+    fn with_room(self) -> Result<Table<'a>, DataError> {
+        let memory = self.0.memory();
+        let Some(now) = self.table(NOW)? else {
+            let table = Table::make(memory, FIRST)?;
+            for at in [SEED, SEED + 8] {
+                self.0.put_word(at, RandomState::new().build_hasher().finish(), MAP)?;
+            }
+            self.0.put_word(NOW, table.block.at() as u64, MAP)?;
+            return Ok(table);
+        };
+        let slots = (now.mask + 1) * SLOTS as u64;
+        if self.len()? < slots - slots / 4 { Ok(now) } else { Ok(self.grow(now)?.unwrap_or(now)) }
+    }
+
+    /// A table twice as large in place of this one. `None`: there cannot be one yet.
+    #[cold]
+    fn grow(self, now: Table<'a>) -> Result<Option<Table<'a>>, DataError> {
+        if self.0.word(OLD, MAP)? != 0 || now.log() == LAST {
+            return Ok(None);
+        }
+        let new = Table::make(self.0.memory(), now.log() + 1)?;
+        self.0.put_word(MOVED, 0, MAP)?;
+        self.0.put_word(OLD, now.block.at() as u64, MAP)?;
+        self.0.put_word(NOW, new.block.at() as u64, MAP)?;
+        Ok(Some(new))
+    }
+
+    /// Moves some buckets of a table that was followed by a larger one.
+    #[inline]
+    fn go_on(self) -> Result<(), DataError> {
+        if self.0.word(OLD, MAP)? == 0 { Ok(()) } else { self.move_some() }
+    }
+
+    #[cold]
+    fn move_some(self) -> Result<(), DataError> {
+        let (Some(old), Some(now)) = (self.table(OLD)?, self.table(NOW)?) else { return Ok(()) };
+        let moved = self.0.word(MOVED, MAP)?;
+        let until = moved.saturating_add(AT_ONCE).min(old.mask + 1);
+        for number in moved..until {
+            let bucket = old.bucket(number);
+            for slot in 1..=SLOTS {
+                let spot = bucket.part(slot * 8);
+                let found = spot.word(0, TABLE)?;
+                if found == 0 {
+                    continue;
+                }
+                let hash = self.0.memory().spot_at(found & OFFSET).word(0, ENTRY)?;
+                let walked = number.wrapping_sub(hash) & old.mask;
+                let place = now.vacant(hash)?.filter(|_| walked < WALK).ok_or(DataError::corrupt(TABLE, spot.at()))?;
+                place.fill(hash, found & OFFSET)?;
+                Slot { table: old, walked, spot }.empty(hash)?;
+            }
+            self.0.put_word(MOVED, number + 1, MAP)?;
+        }
+        if until > old.mask {
+            self.0.put_word(OLD, 0, MAP)?;
+            Arena::new(self.0.memory()).free(old.block.at() as u64)?;
+        }
+        Ok(())
+    }
+
+    /// Puts all entries into the table anew, and forgets the one before.
+    fn mend(self, entries: &BTreeSet<u64>) -> Result<(), DataError> {
+        let Some(now) = self.table(NOW)? else { return Ok(()) };
+        now.buckets.zero(BUCKET << now.log(), TABLE)?;
+        self.0.put_word(OLD, 0, MAP)?;
+        self.0.put_word(COUNT, entries.len() as u64, MAP)?;
+        for &at in entries {
+            let hash = self.0.memory().spot_at(at).word(0, ENTRY)?;
+            let slot = now.vacant(hash)?.ok_or(DataError::corrupt(TABLE, now.block.at()))?;
+            slot.fill(hash, at)?;
+        }
+        Ok(())
+    }
+}
+
+impl<K: Key, V: Shared> Shared for Map<K, V> {
+    const SIZE: usize = 48;
+    const ALIGN: usize = 8;
+    const SHAPE: u64 = shape("map", &[K::SHAPE, V::SHAPE]);
+    type At<'a> = MapAt<'a, K, V>;
+
+    #[inline]
+    fn at(spot: Spot<'_>) -> MapAt<'_, K, V> {
+        MapAt(spot, PhantomData)
+    }
+
+    fn clear(spot: Spot<'_>) -> Result<(), DataError> {
+        let (map, arena) = (Self::at(spot), Arena::new(spot.memory()));
+        for found in map.slots() {
+            let (slot, at) = found?;
+            slot.put_word(0, 0, TABLE)?;
+            V::clear(spot.memory().spot_at(at).part(VALUE))?;
+            arena.free(at)?;
+        }
+        for which in [OLD, NOW] {
+            if let Some(table) = map.table(which)? {
+                spot.put_word(which, 0, MAP)?;
+                arena.free(table.block.at() as u64)?;
+            }
+        }
+        spot.zero(Self::SIZE, MAP)
+    }
+
+    fn check(spot: Spot<'_>, check: &mut Check) -> Result<(), DataError> {
+        let (map, memory) = (Self::at(spot), spot.memory());
+        let mut entries = BTreeSet::new();
+        for found in map.slots() {
+            let (slot, at) = found?;
+            if !entries.insert(at) {
+                // It was being moved.
+                if check.mends() { continue } else { return Err(DataError::corrupt(ENTRY, slot.at())) }
+            }
+            let entry = memory.spot_at(at);
+            let length = usize::try_from(entry.word(LENGTH, ENTRY)?).unwrap_or(usize::MAX);
+            let key = entry.part(MapAt::<K, V>::KEY);
+            let mut bytes = Vec::new();
+            key.bytes(length, ENTRY)?.append_to(&mut bytes);
+            check.claim(memory, at, (MapAt::<K, V>::KEY + length) as u64, ENTRY)?;
+            K::copy(key, length)?;
+            if map.hash(&bytes)? != entry.word(0, ENTRY)? {
+                return Err(DataError::corrupt(ENTRY, entry.at()));
+            }
+            V::check(entry.part(VALUE), check)?;
+        }
+        if check.mends() {
+            map.mend(&entries)?;
+        } else if map.len()? != entries.len() as u64 {
+            return Err(DataError::corrupt("the number of entries of a map", spot.at()));
+        }
+        for table in [map.table(OLD)?, map.table(NOW)?].into_iter().flatten() {
+            check.claim(memory, table.block.at() as u64, Table::bytes(table.log()), TABLE)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,232 @@
+//! Text and bytes of any length.
+//!
+//! ```text
+//! place    offset of a block, or 0: nothing
+//! block    length | bytes
+//! ```
+//! Another value is another block, and takes the place of the old one by one store: so it is seen as a whole, and whoever ends in the middle leaves one of both.
+
+use super::arena::Arena;
+use super::{Check, DataError, Init, Shared, Spot, Value, shape};
+use std::fmt;
+use upcall_shm::span::Span;
+
+const WORD: usize = 8;
+const BYTES: &str = "bytes";
+
+/// Text. Its place is a [`TextAt`].
+#[derive(Debug)]
+pub struct Text(());
+
+/// Bytes. Their place is a [`BlobAt`].
+#[derive(Debug)]
+pub struct Blob(());
+
+/// Where bytes are.
+#[derive(Clone, Copy)]
+pub struct BlobAt<'a>(Spot<'a>);
+
+/// Where a text is.
+#[derive(Clone, Copy)]
+pub struct TextAt<'a>(BlobAt<'a>);
+
+impl fmt::Debug for BlobAt<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("BlobAt").field(&self.get()).finish()
+    }
+}
+
+impl fmt::Debug for TextAt<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TextAt").field(&self.get()).finish()
+    }
+}
+
+impl<'a> BlobAt<'a> {
+    /// The bytes where they lie, which others may change meanwhile.
+    ///
+    /// # Errors
+    /// [`DataError::Corrupt`].
+    #[inline]
+    pub fn span(self) -> Result<Span<'a>, DataError> {
+        match self.0.word(0, BYTES)? {
+            0 => self.0.bytes(0, BYTES),
+            at => {
+                let block = self.0.memory().spot_at(at);
+                let length = block.word(0, BYTES)?;
+                block.part(WORD).bytes(usize::try_from(length).unwrap_or(usize::MAX), BYTES)
+            }
+        }
+    }
+
+    /// How many they are.
+    ///
+    /// # Errors
+    /// [`DataError::Corrupt`].
+    pub fn len(self) -> Result<usize, DataError> {
+        Ok(self.span()?.len())
+    }
+
+    /// Whether there are none.
+    ///
+    /// # Errors
+    /// [`DataError::Corrupt`].
+    pub fn is_empty(self) -> Result<bool, DataError> {
+        Ok(self.len()? == 0)
+    }
+
+    /// A copy.
+    ///
+    /// # Errors
+    /// [`DataError::Corrupt`].
+    pub fn get(self) -> Result<Vec<u8>, DataError> {
+        let mut bytes = Vec::new();
+        self.span()?.append_to(&mut bytes);
+        Ok(bytes)
+    }
+
+    /// Appends a copy to others.
+    ///
+    /// # Errors
+    /// [`DataError::Corrupt`].
+    #[inline]
+    pub fn append_to(self, to: &mut Vec<u8>) -> Result<(), DataError> {
+        self.span()?.append_to(to);
+        Ok(())
+    }
+
+    /// Puts others there, and gives back what was there.
+    ///
+    /// # Errors
+    /// See [`DataError`]. What was there stays.
+    pub fn set(self, bytes: &[u8]) -> Result<(), DataError> {
+        let memory = self.0.memory();
+        let arena = Arena::new(memory);
+        let old = self.0.word(0, BYTES)?;
+        let new = if bytes.is_empty() { 0 } else { arena.allocate((WORD + bytes.len()) as u64)? };
+        if new != 0 {
+            let block = memory.spot_at(new);
+            block.put_word(0, bytes.len() as u64, BYTES)?;
+            block.part(WORD).write(bytes, BYTES)?;
+        }
+        self.0.put_word(0, new, BYTES)?;
+        if old == 0 { Ok(()) } else { arena.free(old) }
+    }
+}
+
+impl TextAt<'_> {
+    /// A copy.
+    ///
+    /// # Errors
+    /// [`DataError::Corrupt`], also if it is not UTF-8.
+    pub fn get(self) -> Result<String, DataError> {
+        self.0.span()?.to_text().ok_or_else(|| DataError::corrupt("text in UTF-8", self.0.0.at()))
+    }
+
+    /// Puts another one there.
+    ///
+    /// # Errors
+    /// See [`DataError`]. What was there stays.
+    pub fn set(self, text: &str) -> Result<(), DataError> {
+        self.0.set(text.as_bytes())
+    }
+
+    /// Its bytes.
+    pub fn bytes(self) -> usize {
+        self.0.len().unwrap_or(0)
+    }
+}
+
+impl Shared for Blob {
+    const SIZE: usize = WORD;
+    const ALIGN: usize = WORD;
+    const SHAPE: u64 = shape("blob", &[]);
+    type At<'a> = BlobAt<'a>;
+
+    #[inline]
+    fn at(spot: Spot<'_>) -> BlobAt<'_> {
+        BlobAt(spot)
+    }
+
+    fn clear(spot: Spot<'_>) -> Result<(), DataError> {
+        BlobAt(spot).set(&[])
+    }
+
+    fn check(spot: Spot<'_>, check: &mut Check) -> Result<(), DataError> {
+        match spot.word(0, BYTES)? {
+            0 => Ok(()),
+            at => {
+                let length = BlobAt(spot).span()?.len();
+                check.claim(spot.memory(), at, (WORD + length) as u64, BYTES)
+            }
+        }
+    }
+}
+
+impl Shared for Text {
+    const SIZE: usize = WORD;
+    const ALIGN: usize = WORD;
+    const SHAPE: u64 = shape("text", &[]);
+    type At<'a> = TextAt<'a>;
+
+    #[inline]
+    fn at(spot: Spot<'_>) -> TextAt<'_> {
+        TextAt(BlobAt(spot))
+    }
+
+    fn clear(spot: Spot<'_>) -> Result<(), DataError> {
+        Blob::clear(spot)
+    }
+
+    fn check(spot: Spot<'_>, check: &mut Check) -> Result<(), DataError> {
+        Blob::check(spot, check)?;
+        Self::at(spot).get().map(drop)
+    }
+}
+
+impl Value for Blob {
+    type Owned = Vec<u8>;
+
+    fn copy(at: BlobAt<'_>) -> Result<Vec<u8>, DataError> {
+        at.get()
+    }
+}
+
+impl Value for Text {
+    type Owned = String;
+
+    fn copy(at: TextAt<'_>) -> Result<String, DataError> {
+        at.get()
+    }
+}
+
+impl Init<Blob> for &[u8] {
+    #[inline]
+    fn init(self, at: BlobAt<'_>) -> Result<(), DataError> {
+        at.set(self)
+    }
+}
+
+impl<const N: usize> Init<Blob> for &[u8; N] {
+    fn init(self, at: BlobAt<'_>) -> Result<(), DataError> {
+        at.set(self)
+    }
+}
+
+impl Init<Blob> for &Vec<u8> {
+    fn init(self, at: BlobAt<'_>) -> Result<(), DataError> {
+        at.set(self)
+    }
+}
+
+impl Init<Text> for &str {
+    fn init(self, at: TextAt<'_>) -> Result<(), DataError> {
+        at.set(self)
+    }
+}
+
+impl Init<Text> for &String {
+    fn init(self, at: TextAt<'_>) -> Result<(), DataError> {
+        at.set(self)
+    }
+}
