@@ -61,6 +61,12 @@ pub mod message {
     pub use upcall_message::*;
 }
 
+/// Objects with a home: state that processes share.
+pub mod home {
+    pub use upcall_home::*;
+    pub use upcall_macros::{Plain, Shared};
+}
+
 /// The examples of docs/network.md.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/network.md")]

@@ -1,0 +1,140 @@
+//! Objects of a type: made, found, used by several, ended in the middle of.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use upcall_home::{AccessError, CreateError, DataError, FindError, Homed, Link, List, Map, Queue, Text, Verdict};
+use upcall_macros::{Plain, Shared};
+
+fn name(of: &str) -> String {
+    format!("{of}-{}", std::process::id())
+}
+
+/// What is known of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Plain)]
+#[shared(crate = "upcall_home")]
+struct Known {
+    size: u64,
+    link: Link,
+}
+
+/// The files used last: a table, and their order.
+#[derive(Shared)]
+#[shared(crate = "upcall_home")]
+struct Recent {
+    known: Map<Text, Known>,
+    order: List<Text>,
+    asked: u64,
+}
+
+impl RecentAt<'_> {
+    fn see(self, path: &str, size: u64) -> Result<(), DataError> {
+        self.asked().update(|asked| asked + 1)?;
+        if let Some(known) = self.known().get(path)? {
+            let known = known.update(|known| Known { size, ..known })?;
+            return self.order().move_to_front(known.link);
+        }
+        let link = self.order().push_front(path)?;
+        self.known().insert(path, Known { size, link })?;
+        if self.order().len()? > 100
+            && let Some(last) = self.order().pop_back()?
+        {
+            self.known().remove(&last)?;
+        }
+        Ok(())
+    }
+
+    /// The table and the order have the same files.
+    fn agree(self) -> Result<bool, DataError> {
+        for found in self.order().iter() {
+            let (link, path) = found?;
+            let known = self.known().get(&path.get()?)?.map(|known| known.get()).transpose()?;
+            if known.is_none_or(|known| known.link != link) {
+                return Ok(false);
+            }
+        }
+        Ok(self.order().len()? == self.known().len()?)
+    }
+}
+
+#[test]
+fn threads_at_home_and_elsewhere_use_it_at_once() {
+    const EACH: u64 = 3000;
+    let home = Homed::<Recent>::create(&name("recent")).with(|recent| recent.see("/", 1)).unwrap();
+    std::thread::scope(|scope| {
+        for number in 0..4_u64 {
+            let own = if number == 0 { home.try_clone().unwrap() } else { Homed::<Recent>::find(home.name()).unwrap() };
+            scope.spawn(move || {
+                (0..EACH).for_each(|turn| own.access(|recent| recent.see(&format!("/{}", turn * number % 300), turn)).unwrap());
+            });
+        }
+    });
+    home.check().unwrap();
+    assert!(home.access(|recent| recent.agree()).unwrap());
+    let (length, asked) = home.access(|recent| Ok((recent.order().len()?, recent.asked().get()?))).unwrap();
+    assert_eq!((length, asked), (100, 4 * EACH + 1));
+    assert!(home.is_home() && home.used().unwrap() > 100 * 64);
+}
+
+#[test]
+fn one_of_another_type_is_not_found() {
+    let home = Homed::<Recent>::create(&name("typed")).with(|_| Ok(())).unwrap();
+    let other = Homed::<Queue<u64>>::find(home.name()).unwrap_err();
+    assert!(matches!(&other, FindError::Refused { why, .. } if why.contains("another type")), "{other}");
+    let full = Homed::<Recent>::create(&name("small")).room(100).with(|recent| recent.see(&"x".repeat(200), 1)).unwrap_err();
+    assert!(
+        matches!(&full, CreateError::Data(DataError::Full { .. })) && full.to_string().contains("make it with more"),
+        "{full}"
+    );
+    // There is none then.
+    assert!(matches!(Homed::<Recent>::find(&name("small")), Err(FindError::Name(_))));
+}
+
+#[test]
+fn what_an_operation_returns_is_told() {
+    let home = Homed::<Queue<u64>>::create(&name("full")).room(4096).with(|_| Ok(())).unwrap();
+    let full = (0..).find_map(|number: u64| home.access(|queue| queue.push(number)).err().map(|error| (number, error)));
+    let (pushed, error) = full.unwrap();
+    assert!(matches!(error, AccessError::Data(DataError::Full { .. })), "{error}");
+    assert!((128..512).contains(&pushed), "{pushed}");
+    for number in 0..pushed {
+        assert_eq!(home.access(|queue| queue.pop()), Ok(Some(number)));
+    }
+    assert_eq!(home.access(|queue| queue.pop()), Ok(None));
+    home.check().unwrap();
+}
+
+/// Half of an operation is done: its types are mended, and what they mean is put right by the home.
+#[test]
+fn an_operation_that_panics_is_mended() {
+    static MENDED: AtomicU64 = AtomicU64::new(0);
+    let making = Homed::<Recent>::create(&name("mended")).repair(|recent, _torn| {
+        let order = recent.order().iter().map(|found| found.and_then(|(link, path)| Ok((link, path.get()?))));
+        let Ok(order) = order.collect::<Result<Vec<_>, _>>() else { return Verdict::Poison };
+        let again = order
+            .into_iter()
+            .try_for_each(|(link, path)| recent.known().entry(&path)?.update(|known| Known { link, ..known }).map(drop));
+        MENDED.fetch_add(1, Relaxed);
+        if again.is_ok() && recent.agree() == Ok(true) { Verdict::Keep } else { Verdict::Poison }
+    });
+    let home = making.with(|recent| (0..50).try_for_each(|at| recent.see(&format!("/{at}"), at))).unwrap();
+    let away = Homed::<Recent>::find(home.name()).unwrap();
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        away.access(|recent| -> Result<(), DataError> {
+            recent.order().push_front("/half")?;
+            panic!("in between");
+        })
+    }));
+    assert!(panicked.is_err());
+    let begun = Instant::now();
+    while MENDED.load(Relaxed) == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(10));
+        std::thread::yield_now();
+    }
+    assert_eq!(away.access(|recent| Ok((recent.known().contains("/half")?, recent.agree()?))), Ok((true, true)));
+    home.check().unwrap();
+    // Without such a function it is of no use any more.
+    let home = Homed::<Recent>::create(&name("poisoned")).with(|_| Ok(())).unwrap();
+    assert!(catch_unwind(AssertUnwindSafe(|| home.access(|_| -> Result<(), _> { panic!("in between") }))).is_err());
+    assert_eq!(home.access(|recent| recent.asked().get()), Err(AccessError::Poisoned));
+}
