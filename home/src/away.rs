@@ -1,6 +1,6 @@
 //! An object whose home is elsewhere.
 
-use crate::body::Body;
+use crate::body::{Body, Ours, View};
 use crate::error::FindError;
 use crate::wire::{self, Opened, Request, VERSION};
 use std::cell::Cell;
@@ -28,7 +28,7 @@ const MOMENTS: Duration = Duration::from_millis(30);
 pub(crate) struct Away {
     pub(crate) name: String,
     pub(crate) shape: u64,
-    pub(crate) body: Body,
+    pub(crate) memory: Memory,
     far: Arc<Far>,
     /// The home.
     process: Option<OwnedFd>,
@@ -36,6 +36,14 @@ pub(crate) struct Away {
     swept: Cell<bool>,
     /// What the clerk knows the connection by.
     key: u64,
+}
+
+/// What its home has granted.
+pub(crate) enum Memory {
+    /// All of it.
+    Body(Body),
+    /// To look at it.
+    View(View),
 }
 
 /// The connection to the home, which ends when that lets go of the object or ends.
@@ -52,7 +60,7 @@ impl fmt::Debug for Away {
 
 impl Away {
     /// Finds an object, and has its home give a place in it.
-    pub(crate) fn find(name: &str, shape: u64) -> Result<(Self, u16), FindError> {
+    pub(crate) fn find(name: &str, shape: u64) -> Result<(Self, Option<Ours>), FindError> {
         let unreachable = |why: String| FindError::Unreachable { name: name.into(), why };
         let failed = |error: std::io::Error| unreachable(error.to_string());
         let socket = names::find_object(name)?;
@@ -72,15 +80,23 @@ impl Away {
         point(Point::ObjectOpened);
         match wire::unpack(&message.bytes).map_err(unreachable)? {
             Opened::No(why) => Err(FindError::Refused { name: name.into(), why }),
-            Opened::Yes { place, length } => {
+            Opened::Yes { place, length, sealed } => {
                 let memory = message.descriptors.into_iter().next();
                 let memory = memory.ok_or_else(|| unreachable("it has sent no memory".into()))?;
-                let body =
-                    Body::join(memory, shape, length).map_err(|error| FindError::NotAnObject { name: name.into(), error })?;
+                let wrong = |error| FindError::NotAnObject { name: name.into(), error };
+                let (memory, party) = match place {
+                    None => (Memory::View(View::join(memory, sealed, shape, length).map_err(wrong)?), None),
+                    Some(place) => {
+                        let body = Body::join(memory, shape, length).map_err(wrong)?;
+                        let no_such = || unreachable(format!("it has given place {place}, which is none"));
+                        let party = body.party(place).ok_or_else(no_such)?;
+                        (Memory::Body(body), Some(party))
+                    }
+                };
                 let process = connection.peer().ok().and_then(|peer| peer.pidfd);
                 let far = Arc::new(Far { connection, ended: AtomicBool::new(false) });
                 let key = Clerk::current().and_then(|clerk| clerk.watch(far.clone(), Report::WhileReadable)).map_err(failed)?;
-                Ok((Self { name: name.into(), shape, body, far, process, swept: Cell::new(false), key }, place))
+                Ok((Self { name: name.into(), shape, memory, far, process, swept: Cell::new(false), key }, party))
             }
         }
     }

@@ -2,21 +2,21 @@
 //!
 //! ```text
 //!        0  header: magic, shape, bytes of data          the home writes, once
-//!     4096  the lock; the state                          all write
+//!     4096  the lock, with a sequence number; the state   all write
 //!     8192  stands, one line for each party              the party, and who hands over to it
 //!    24576  data
 //! ```
 //! One file of a fixed size, of which only what is touched takes memory.
 
 use crate::error::NotAnObject;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::{fmt, io};
 use upcall_os::atomic::{AtomicU64, Ordering};
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_shm::hybrid::{Lock, PLACES, Party, Stand};
-use upcall_shm::region::{Region, Shared};
-use upcall_shm::span::Room;
+use upcall_shm::region::{Region, Seen, Shared};
+use upcall_shm::span::{Room, Span};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"upcallH1");
 const SHAPE: usize = 8;
@@ -43,11 +43,38 @@ pub(crate) enum State {
     Poisoned,
 }
 
+impl State {
+    fn of(word: u64) -> Self {
+        match word {
+            0 => Self::Whole,
+            1 => Self::Torn,
+            _ => Self::Poisoned,
+        }
+    }
+}
+
+/// What one who reads looks at.
+pub(crate) trait Readable {
+    /// The word of the sequence ([`upcall_shm::sequence`]).
+    fn word(&self) -> u64;
+    fn state(&self) -> State;
+    fn span(&self) -> Span<'_>;
+}
+
 /// See the module.
 pub(crate) struct Body {
     file: MemoryFile,
     region: Arc<Region>,
+    lock: Shared<Lock>,
     state: Shared<AtomicU64>,
+    length: usize,
+    /// Nobody else may write it.
+    sealed: bool,
+}
+
+/// The memory, as it is for one who may only read it.
+pub(crate) struct View {
+    seen: Seen,
     length: usize,
 }
 
@@ -58,14 +85,21 @@ impl fmt::Debug for Body {
 }
 
 impl Body {
-    /// Memory for so many bytes, all zero, in which nothing is yet.
-    pub(crate) fn create(name: &str, shape: u64, length: u64) -> io::Result<Self> {
+    /// Memory for so many bytes, all zero, in which nothing is yet. If it is `sealed` nobody else will ever be able to write it.
+    pub(crate) fn create(name: &str, shape: u64, length: u64, sealed: bool) -> io::Result<Self> {
         let too_long = || io::Error::new(io::ErrorKind::InvalidInput, format!("{length} bytes: an object has 1 to {MOST}"));
         if length == 0 || length > MOST {
             return Err(too_long());
         }
-        let file = MemoryFile::create(&format!("upcall-object-{name}"), DATA + length as usize)?;
-        let body = Self::map(file, length as usize)?;
+        let (name, all) = (format!("upcall-object-{name}"), DATA + length as usize);
+        let (file, mapping) = if sealed {
+            MemoryFile::create_for_one_writer(&name, all)?
+        } else {
+            let file = MemoryFile::create(&name, all)?;
+            let mapping = Mapping::shared(&file)?;
+            (file, mapping)
+        };
+        let body = Self::map(file, mapping, length as usize, sealed)?;
         let header = body.region.room(0, LOCK).ok_or_else(too_long)?;
         for (at, word) in [(SHAPE, shape), (LENGTH, length), (0, MAGIC)] {
             header.put_u64(at, word);
@@ -79,27 +113,27 @@ impl Body {
             return Err(NotAnObject::Length { found: length });
         }
         let file = MemoryFile::adopt(file, DATA + length as usize).map_err(NotAnObject::Memory)?;
-        let body = Self::map(file, length as usize).map_err(NotAnObject::Kernel)?;
-        let word = |at| body.region.room(at, 8).and_then(|room| room.u64(0)).unwrap_or(0);
-        if word(0) != MAGIC || word(LENGTH) != length {
-            return Err(NotAnObject::Header);
-        }
-        match word(SHAPE) {
-            found if found == shape => Ok(body),
-            found => Err(NotAnObject::Shape { found, expected: shape }),
-        }
+        let mapping = Mapping::shared(&file).map_err(NotAnObject::Kernel)?;
+        let body = Self::map(file, mapping, length as usize, false).map_err(NotAnObject::Kernel)?;
+        check_header(|at| body.region.room(at, 8)?.u64(0), shape, length)?;
+        Ok(body)
     }
 
-    fn map(file: MemoryFile, length: usize) -> io::Result<Self> {
+    fn map(file: MemoryFile, mapping: Mapping, length: usize, sealed: bool) -> io::Result<Self> {
         let unmapped = || io::Error::other("an object's memory was not mapped as a whole");
-        let region = Region::new(Mapping::shared(&file)?).ok_or_else(unmapped)?;
+        let region = Region::new(mapping).ok_or_else(unmapped)?;
         let state = region.view(STATE).ok_or_else(unmapped)?;
-        Ok(Self { file, region, state, length })
+        let lock = region.view(LOCK).ok_or_else(unmapped)?;
+        Ok(Self { file, region, lock, state, length, sealed })
     }
 
-    /// To hand over.
-    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+    /// To hand over to one who may write, or only read.
+    pub(crate) fn descriptor(&self, writes: bool) -> io::Result<OwnedFd> {
+        if writes || self.sealed { self.file.as_fd().try_clone_to_owned() } else { self.file.for_readers() }
+    }
+
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.sealed
     }
 
     /// Bytes of data.
@@ -109,8 +143,7 @@ impl Body {
 
     /// The party in a place. `None` if there is no such place.
     pub(crate) fn party(&self, place: u16) -> Option<Ours> {
-        let lock = self.region.view(LOCK)?;
-        Party::new(lock, self.region.view_slice(STANDS, usize::from(PLACES))?, place)
+        Party::new(self.lock.clone(), self.region.view_slice(STANDS, usize::from(PLACES))?, place)
     }
 
     /// The data.
@@ -121,11 +154,7 @@ impl Body {
 
     #[inline]
     pub(crate) fn state(&self) -> State {
-        match self.state.load(Ordering::Relaxed) {
-            0 => State::Whole,
-            1 => State::Torn,
-            _ => State::Poisoned,
-        }
+        State::of(self.state.load(Ordering::Relaxed))
     }
 
     /// To be said by who has the lock.
@@ -137,5 +166,70 @@ impl Body {
     #[cfg(test)]
     pub(crate) fn everything(&self) -> Room<'_> {
         self.region.room(0, DATA + self.length).expect("a region of that length")
+    }
+}
+
+impl Readable for Body {
+    #[inline]
+    fn word(&self) -> u64 {
+        self.lock.sequence().word()
+    }
+
+    #[inline]
+    fn state(&self) -> State {
+        Self::state(self)
+    }
+
+    #[inline]
+    fn span(&self) -> Span<'_> {
+        *self.data()
+    }
+}
+
+impl View {
+    /// The memory that came from a home, which is to have this shape.
+    pub(crate) fn join(file: OwnedFd, sealed: bool, shape: u64, length: u64) -> Result<Self, NotAnObject> {
+        if length == 0 || length > MOST {
+            return Err(NotAnObject::Length { found: length });
+        }
+        let all = DATA + length as usize;
+        let file = if sealed { MemoryFile::adopt_read_only(file, all) } else { MemoryFile::adopt(file, all) };
+        let mapping = Mapping::read_only(&file.map_err(NotAnObject::Memory)?).map_err(NotAnObject::Kernel)?;
+        let view = Self { seen: Seen::new(mapping), length: length as usize };
+        check_header(|at| view.seen.span(at, 8)?.u64(0), shape, length)?;
+        Ok(view)
+    }
+
+    /// Bytes of data.
+    pub(crate) fn length(&self) -> usize {
+        self.length
+    }
+}
+
+impl Readable for View {
+    #[inline]
+    fn word(&self) -> u64 {
+        self.seen.word(LOCK + Lock::SEQUENCE)
+    }
+
+    #[inline]
+    fn state(&self) -> State {
+        State::of(self.seen.word(STATE))
+    }
+
+    #[inline]
+    fn span(&self) -> Span<'_> {
+        self.seen.span(DATA, self.length).expect("a mapping of that length")
+    }
+}
+
+/// Whether an object of this shape and length begins so.
+fn check_header(word: impl Fn(usize) -> Option<u64>, shape: u64, length: u64) -> Result<(), NotAnObject> {
+    if word(0) != Some(MAGIC) || word(LENGTH) != Some(length) {
+        return Err(NotAnObject::Header);
+    }
+    match word(SHAPE).unwrap_or(0) {
+        found if found == shape => Ok(()),
+        found => Err(NotAnObject::Shape { found, expected: shape }),
     }
 }

@@ -143,6 +143,8 @@ pub enum AccessError {
     },
     /// This handle is in an operation already: within it, or in another thread of this virtual processor that waits.
     Nested,
+    /// It may only be read here.
+    NotGranted,
     /// What the operation has returned.
     Data(DataError),
 }
@@ -161,6 +163,7 @@ impl fmt::Display for AccessError {
             Self::Nested => {
                 f.write_str("this handle is in an operation on it already: end that first, or use a handle of your own")
             }
+            Self::NotGranted => f.write_str("its home lets this process only read it: use `read`, or have its home grant more"),
             Self::Data(error) => error.fmt(f),
         }
     }

@@ -52,8 +52,8 @@ pub(crate) struct Guest {
     connection: Connection,
     peer: Peer,
     object: Weak<Object>,
-    /// Its place, once it has one.
-    pub(crate) place: OnceLock<u16>,
+    /// Its place, once it uses the object; one who only reads has none.
+    pub(crate) place: OnceLock<Option<u16>>,
     gone: AtomicBool,
 }
 
@@ -102,10 +102,10 @@ impl Guest {
                     Err(format!("it speaks version {VERSION} of the protocol, and this process version {version}"))
                 };
                 match answer {
-                    Ok(place) => {
+                    Ok((place, memory)) => {
                         let _ = self.place.set(place);
-                        let yes = Opened::Yes { place, length: object.body.length() as u64 };
-                        self.answer(&yes, &[object.body.as_fd()])
+                        let yes = Opened::Yes { place, length: object.body.length() as u64, sealed: object.body.is_sealed() };
+                        self.answer(&yes, &[memory.as_fd()])
                     }
                     Err(why) => {
                         self.answer(&Opened::No(why), &[]);
@@ -113,7 +113,7 @@ impl Guest {
                     }
                 }
             }
-            Ok(Request::Tore) if self.place.get().is_some() => {
+            Ok(Request::Tore) if matches!(self.place.get(), Some(Some(_))) => {
                 object.settle();
                 true
             }

@@ -1,9 +1,9 @@
 //! A hold on an object, at its home or elsewhere: by this operations are run on it.
 
-use crate::away::Away;
-use crate::body::{Body, Ours, State};
+use crate::away::{Away, Memory};
+use crate::body::{Body, Ours, Readable, State};
 use crate::error::{AccessError, FindError};
-use crate::object::Object;
+use crate::object::{Grant, Object};
 use crate::waiting;
 use std::cell::Cell;
 use std::fmt;
@@ -11,11 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use upcall_os::fault::{Point, point};
-use upcall_shm::span::Room;
+use upcall_shm::sequence;
+use upcall_shm::span::{Room, Span};
 
 /// See the module. Used by one thread at a time: others have handles of their own ([`try_clone`](Self::try_clone)). An object has 255 of them at a time, of all processes together.
 pub struct Handle {
-    party: Ours,
+    /// Unless it may only read.
+    party: Option<Ours>,
     side: Side,
     /// An operation is under way.
     busy: Cell<bool>,
@@ -29,7 +31,7 @@ enum Side {
 
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = self.party.place();
+        let place = self.party.as_ref().map(Ours::place);
         f.debug_struct("Handle")
             .field("name", &self.name())
             .field("home", &self.is_home())
@@ -38,9 +40,14 @@ impl fmt::Debug for Handle {
     }
 }
 
+/// So often a look is tried before others have the processor.
+const LOOKS: u32 = 64;
+
 /// The operation under way: at its end others have their turn.
 struct Inside<'a> {
     handle: &'a Handle,
+    party: &'a Ours,
+    body: &'a Body,
     /// It has come to its end.
     done: bool,
 }
@@ -48,7 +55,12 @@ struct Inside<'a> {
 impl Drop for Inside<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.done { self.handle.party.unlock() } else { self.handle.tear() }
+        if self.done {
+            self.party.sequence().end();
+            self.party.unlock();
+        } else {
+            self.handle.tear(self.party, self.body);
+        }
     }
 }
 
@@ -66,7 +78,7 @@ impl Handle {
     pub(crate) fn at_home(object: Arc<Object>) -> Option<Self> {
         let party = object.take_place()?;
         object.handles.fetch_add(1, Ordering::Relaxed);
-        Some(Self { party, side: Side::Home(object), busy: Cell::new(false), patience: None })
+        Some(Self { party: Some(party), side: Side::Home(object), busy: Cell::new(false), patience: None })
     }
 
     /// Finds the object of a name, which is to have this shape. Takes some 0.1 ms, and up to 5 s if its home is stopped.
@@ -74,9 +86,7 @@ impl Handle {
     /// # Errors
     /// See [`FindError`].
     pub fn find(name: &str, shape: u64) -> Result<Self, FindError> {
-        let (away, place) = Away::find(name, shape)?;
-        let no_such = || FindError::Unreachable { name: name.into(), why: format!("it has given place {place}, which is none") };
-        let party = away.body.party(place).ok_or_else(no_such)?;
+        let (away, party) = Away::find(name, shape)?;
         Ok(Self { party, side: Side::Away(away), busy: Cell::new(false), patience: None })
     }
 
@@ -116,15 +126,27 @@ impl Handle {
 
     /// Bytes of its data.
     pub fn length(&self) -> usize {
-        self.body().length()
+        match &self.side {
+            Side::Away(Away { memory: Memory::View(view), .. }) => view.length(),
+            Side::Away(Away { memory: Memory::Body(body), .. }) => body.length(),
+            Side::Home(object) => object.body.length(),
+        }
     }
 
+    /// What its home has granted.
+    pub fn grant(&self) -> Grant {
+        if self.party.is_some() { Grant::ReadWrite } else { Grant::Read }
+    }
+
+    /// What is needed to work on it.
     #[inline]
-    fn body(&self) -> &Body {
-        match &self.side {
+    fn writing(&self) -> Option<(&Ours, &Body)> {
+        let body = match &self.side {
             Side::Home(object) => &object.body,
-            Side::Away(away) => &away.body,
-        }
+            Side::Away(Away { memory: Memory::Body(body), .. }) => body,
+            Side::Away(_) => return None,
+        };
+        Some((self.party.as_ref()?, body))
     }
 
     /// Runs an operation on the object where it is, while nobody else does (Psyche's remote access; at its home, a local one). It is not to block, for others wait for it; and what it reads may have been written by any program that uses the
@@ -136,24 +158,86 @@ impl Handle {
     /// See [`AccessError`]. The operation was not run then.
     #[inline]
     pub fn access<R>(&self, operation: impl FnOnce(Room<'_>) -> R) -> Result<R, AccessError> {
-        if self.busy.replace(true) {
-            return Err(AccessError::Nested);
-        }
-        let _busy = Busy(&self.busy);
-        self.begin()?;
-        let mut inside = Inside { handle: self, done: false };
+        let _busy = self.enter()?;
+        let Some((party, body)) = self.writing() else { return Err(AccessError::NotGranted) };
+        self.begin(party, body)?;
+        party.sequence().begin();
+        let mut inside = Inside { handle: self, party, body, done: false };
         point(Point::ObjectLocked);
-        let result = operation(self.body().data());
+        let result = operation(body.data());
         point(Point::ObjectDone);
         inside.done = true;
         Ok(result)
     }
 
+    #[inline]
+    fn enter(&self) -> Result<Busy<'_>, AccessError> {
+        if self.busy.replace(true) { Err(AccessError::Nested) } else { Ok(Busy(&self.busy)) }
+    }
+
+    /// Runs an operation that only looks at the object where it is, and without the lock, so that any number can at once: it writes nothing that others see. If somebody has changed something meanwhile it is run again, so it may be run several times,
+    /// and what it finds then may be of both; what it returns is of one state. A panic of it is a panic, also then. Where changes leave no time for a look this waits for the lock like any other, if it may. Waits for changes under way, and blocks the thread for that.
+    ///
+    /// # Errors
+    /// See [`AccessError`].
+    #[inline]
+    pub fn read<R>(&self, mut operation: impl FnMut(Span<'_>) -> R) -> Result<R, AccessError> {
+        let busy = self.enter()?;
+        let tried = match &self.side {
+            Side::Home(object) => Self::try_read(&object.body, &mut operation),
+            Side::Away(away) if away.has_ended() => return Err(Self::ended(away)),
+            Side::Away(Away { memory: Memory::Body(body), .. }) => Self::try_read(body, &mut operation),
+            Side::Away(Away { memory: Memory::View(view), .. }) => Self::try_read(view, &mut operation),
+        };
+        tried.map_or_else(|| self.read_at_last(busy, operation), Ok)
+    }
+
+    /// One look. `None`: somebody is changing something, or has meanwhile, or the object is not whole.
+    #[inline]
+    fn try_read<R>(memory: &(impl Readable + ?Sized), operation: &mut impl FnMut(Span<'_>) -> R) -> Option<R> {
+        let began = sequence::look(memory.word())?;
+        if memory.state() != State::Whole {
+            return None;
+        }
+        let result = operation(memory.span());
+        sequence::held(began, || memory.word()).then_some(result)
+    }
+
+    #[cold]
+    fn read_at_last<R>(&self, busy: Busy<'_>, mut operation: impl FnMut(Span<'_>) -> R) -> Result<R, AccessError> {
+        let mut looks = |memory: &dyn Readable| {
+            (0..LOOKS).find_map(|_| {
+                std::hint::spin_loop();
+                Self::try_read(memory, &mut operation)
+            })
+        };
+        let Side::Away(Away { memory: Memory::View(view), .. }) = &self.side else {
+            if let Some(result) = self.writing().and_then(|(_, body)| looks(body)) {
+                return Ok(result);
+            }
+            drop(busy);
+            return self.access(|room| operation(*room));
+        };
+        let over = || matches!(&self.side, Side::Away(away) if away.has_ended());
+        let (begun, mut result) = (Instant::now(), None);
+        waiting::until(self.patience, || {
+            result = looks(view);
+            result.is_some() || view.state() == State::Poisoned || over()
+        });
+        match result {
+            Some(result) => Ok(result),
+            None if view.state() == State::Poisoned => Err(AccessError::Poisoned),
+            None if over() => Err(AccessError::Ended),
+            None => Err(AccessError::Busy { waited: begun.elapsed(), holder: None }),
+        }
+    }
+
     /// Lets go of the lock, and leaves the object to its home.
     #[cold]
-    fn tear(&self) {
-        self.body().set_state(State::Torn);
-        self.party.unlock();
+    fn tear(&self, party: &Ours, body: &Body) {
+        body.set_state(State::Torn);
+        party.sequence().end();
+        party.unlock();
         match &self.side {
             Side::Home(object) => object.settle(),
             Side::Away(away) => away.tore(),
@@ -162,26 +246,26 @@ impl Handle {
 
     /// Has the lock of an object that is whole.
     #[inline]
-    fn begin(&self) -> Result<(), AccessError> {
+    fn begin(&self, party: &Ours, body: &Body) -> Result<(), AccessError> {
         match &self.side {
             Side::Home(object) => {
-                if !waiting::lock_at_home(&self.party, self.patience, |place| object.is_known(place)) {
-                    return Err(self.was_busy());
+                if !waiting::lock_at_home(party, self.patience, |place| object.is_known(place)) {
+                    return Err(self.was_busy(party));
                 }
             }
             Side::Away(away) => {
-                if !waiting::lock(&self.party, self.patience, || away.has_ended()) {
-                    return Err(if away.has_ended() { Self::ended(away) } else { self.was_busy() });
+                if !waiting::lock(party, self.patience, || away.has_ended()) {
+                    return Err(if away.has_ended() { Self::ended(away) } else { self.was_busy(party) });
                 }
                 if away.has_ended() {
-                    self.party.unlock();
+                    party.unlock();
                     return Err(Self::ended(away));
                 }
             }
         }
-        match self.body().state() {
+        match body.state() {
             State::Whole => Ok(()),
-            state => self.is_not_whole(state),
+            state => self.is_not_whole(party, body, state),
         }
     }
 
@@ -192,15 +276,15 @@ impl Handle {
     }
 
     #[cold]
-    fn was_busy(&self) -> AccessError {
+    fn was_busy(&self, party: &Ours) -> AccessError {
         let waited = self.patience.unwrap_or_default();
-        AccessError::Busy { waited, holder: self.party.holder_process() }
+        AccessError::Busy { waited, holder: party.holder_process() }
     }
 
     /// Has the lock, and may not use it: waits until the home has decided, and tries again.
     #[cold]
-    fn is_not_whole(&self, state: State) -> Result<(), AccessError> {
-        self.party.unlock();
+    fn is_not_whole(&self, party: &Ours, body: &Body, state: State) -> Result<(), AccessError> {
+        party.unlock();
         if state == State::Poisoned {
             return Err(AccessError::Poisoned);
         }
@@ -210,17 +294,19 @@ impl Handle {
         }
         let begun = Instant::now();
         let over = || matches!(&self.side, Side::Away(away) if away.has_ended());
-        if !waiting::until(self.patience, || self.body().state() != State::Torn || over()) {
+        if !waiting::until(self.patience, || body.state() != State::Torn || over()) {
             return Err(AccessError::Busy { waited: begun.elapsed(), holder: None });
         }
-        self.begin()
+        self.begin(party, body)
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
         if let Side::Home(object) = &self.side {
-            object.give_place(self.party.place());
+            if let Some(party) = &self.party {
+                object.give_place(party.place());
+            }
             if object.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
                 object.close();
             }
@@ -246,7 +332,7 @@ mod tests {
 
     /// Scribbles over all that it can reach, as one that has leave to write may.
     fn scribble(hostile: &Handle, seed: u64, over: &AtomicBool) {
-        let (room, mut random) = (hostile.body().everything(), Random(seed));
+        let (room, mut random) = (hostile.writing().unwrap().1.everything(), Random(seed));
         while !over.load(Relaxed) {
             let at = match random.next() % 4 {
                 // The lock and the state; all stands; anything.

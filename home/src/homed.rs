@@ -2,7 +2,7 @@
 
 use crate::error::{AccessError, CreateError, FindError};
 use crate::handle::Handle;
-use crate::object::{Creating, Torn, Verdict};
+use crate::object::{Creating, Grant, Torn, Verdict};
 use crate::types::arena::overhead;
 use crate::types::{DataError, Memory, Shared, check, room_for, shape, used};
 use std::fmt;
@@ -55,16 +55,21 @@ impl<T: Shared> Making<T> {
     /// Has this decide what becomes of the object when an operation has ended in the middle. What its types lead to has been put right then, as far as that can be done ([`Check`](crate::types::Check)); whether it still means what it should is decided here, and
     /// it may be changed. If it cannot be put right this is not asked, and the object is poisoned; so it is if nothing is said, or this panics. It runs on the domain's clerk, so it is to be short, and may not block.
     pub fn repair(self, mut repair: impl FnMut(T::At<'_>, Torn) -> Verdict + Send + 'static) -> Self {
-        let whole = move |room: Room<'_>, torn| match check::check::<T>(room, true) {
+        let whole = move |room: Room<'_>, torn| match check::check::<T>(Memory::of::<T>(room), true) {
             Ok(()) => repair(T::at(Memory::of::<T>(room).spot(0)), torn),
             Err(_) => Verdict::Poison,
         };
         Self { creating: self.creating.repair(whole), ..self }
     }
 
-    /// Has this decide who may use the object, in place of who runs as the same user. Who may can change all of it at any time. What it says when it refuses is told. It runs on the clerk, and may not block.
-    pub fn policy(self, policy: impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static) -> Self {
+    /// Has this decide who may do what with the object, in place of: everything, who runs as the same user. What it says when it refuses is told. It runs on the clerk, and may not block.
+    pub fn policy(self, policy: impl Fn(&Peer) -> Result<Grant, String> + Send + Sync + 'static) -> Self {
         Self { creating: self.creating.policy(policy), ..self }
+    }
+
+    /// Only its home can ever write it: its memory is sealed, so that the kernel refuses every other writer, whoever it runs as. Others may [`read`](Homed::read), whatever else the policy grants.
+    pub fn only_home_writes(self) -> Self {
+        Self { creating: self.creating.only_home_writes(), ..self }
     }
 
     /// Makes it, with zeros, on which `init` is run before anybody else finds it. Blocks for some 0.1 ms, and up to 5 s while a process that had the name before is just ending.
@@ -134,20 +139,37 @@ impl<T: Shared> Homed<T> {
         done.map_err(AccessError::Data)
     }
 
-    /// Looks at all that it leads to, while nobody works on it: each offset, length, tag, text and count. Takes as long as that takes, up to a µs an element; others wait.
+    /// Runs an operation that only looks at the object where it is, and without the lock, so that any number can at once: it writes nothing that others see, and what it finds moves to its processor and stays there until somebody changes it. If somebody has meanwhile
+    /// it is run again, so it may be run several times, and what it finds then may be of both states; what it returns is of one. So it is not to take for granted that what it finds fits together: an error that it returns then is not told, but a panic is one. Where changes leave no time for a look this waits for the lock like any other, if it may. Waits for
+    /// changes under way, and blocks the thread for that.
+    ///
+    /// # Errors
+    /// See [`AccessError`]. [`DataError::ReadOnly`]: it was to write.
+    #[inline]
+    pub fn read<R>(&self, mut operation: impl FnMut(T::At<'_>) -> Result<R, DataError>) -> Result<R, AccessError> {
+        let done = self.handle.read(|span| operation(T::at(Memory::to_read::<T>(span).spot(0))))?;
+        done.map_err(AccessError::Data)
+    }
+
+    /// What its home has granted.
+    pub fn grant(&self) -> Grant {
+        self.handle.grant()
+    }
+
+    /// Looks at all that it leads to, as [`read`](Self::read) does: each offset, length, tag, text and count. Takes as long as that takes, up to a µs an element.
     ///
     /// # Errors
     /// See [`AccessError`]. [`AccessError::Data`] says what is not as it should be.
     pub fn check(&self) -> Result<(), AccessError> {
-        self.handle.access(|room| check::check::<T>(room, false))?.map_err(AccessError::Data)
+        self.handle.read(|span| check::check::<T>(Memory::to_read::<T>(span), false))?.map_err(AccessError::Data)
     }
 
-    /// Looks at all, and puts right what can be: counts, links back, elements that are nowhere, and the arena's own lists.
+    /// Looks at all, while nobody else works on it, and puts right what can be: counts, links back, elements that are nowhere, and the arena's own lists.
     ///
     /// # Errors
     /// As [`check`](Self::check).
     pub fn mend(&self) -> Result<(), AccessError> {
-        self.handle.access(|room| check::check::<T>(room, true))?.map_err(AccessError::Data)
+        self.handle.access(|room| check::check::<T>(Memory::of::<T>(room), true))?.map_err(AccessError::Data)
     }
 
     /// How many bytes of its [room](Making::room) are in use.
@@ -155,6 +177,6 @@ impl<T: Shared> Homed<T> {
     /// # Errors
     /// See [`AccessError`].
     pub fn used(&self) -> Result<u64, AccessError> {
-        self.handle.access(used::<T>)?.map_err(AccessError::Data)
+        self.handle.read(|span| used(Memory::to_read::<T>(span)))?.map_err(AccessError::Data)
     }
 }

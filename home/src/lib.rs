@@ -38,7 +38,7 @@ pub use body::MOST;
 pub use error::{AccessError, CreateError, FindError, NotAnObject};
 pub use handle::Handle;
 pub use homed::{Homed, Making};
-pub use object::{Creating, Torn, Verdict};
+pub use object::{Creating, Grant, Torn, Verdict};
 pub use types::{Blob, Check, DataError, Init, Link, List, Map, Plain, Queue, Shared, Spot, Text, Value, With};
 #[doc(hidden)]
 pub use types::{after, larger, shape};

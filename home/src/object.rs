@@ -8,6 +8,7 @@ use crate::guest::{Door, End, Guest};
 use crate::handle::Handle;
 use crate::types::DataError;
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicUsize;
@@ -53,13 +54,23 @@ pub enum Verdict {
 }
 
 type Repair = Box<dyn FnMut(Room<'_>, Torn) -> Verdict + Send>;
-type Policy = Box<dyn Fn(&Peer) -> Result<(), String> + Send + Sync>;
+type Policy = Box<dyn Fn(&Peer) -> Result<Grant, String> + Send + Sync>;
+
+/// What somebody may do with an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grant {
+    /// Look at all of it ([`Handle::read`]). Its memory is mapped for reading only.
+    Read,
+    /// Everything; and change all of it at any time, whatever its types say.
+    ReadWrite,
+}
 
 /// How to make an object.
 #[must_use]
 pub struct Creating {
     name: String,
     length: u64,
+    sealed: bool,
     repair: Repair,
     policy: Policy,
 }
@@ -74,10 +85,10 @@ impl Creating {
     /// One of this name, with `length` bytes of data, all zero at first, of which only those take memory that are touched.
     pub fn new(name: &str, length: u64) -> Self {
         let same_user = |peer: &Peer| match upcall_os::socket::own_user() {
-            own if own == peer.uid => Ok(()),
+            own if own == peer.uid => Ok(Grant::ReadWrite),
             own => Err(format!("it is for programs of user {own}, and this is one of user {}", peer.uid)),
         };
-        Self { name: name.into(), length, repair: Box::new(|_, _| Verdict::Poison), policy: Box::new(same_user) }
+        Self { name: name.into(), length, sealed: false, repair: Box::new(|_, _| Verdict::Poison), policy: Box::new(same_user) }
     }
 
     /// With so many bytes of data.
@@ -91,9 +102,14 @@ impl Creating {
         Self { repair: Box::new(repair), ..self }
     }
 
-    /// Has this decide who may use the object, in place of who runs as the same user. Who may can change all of it at any time. What it says when it refuses is told. It runs on the clerk, and may not block.
-    pub fn policy(self, policy: impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static) -> Self {
+    /// Has this decide who may do what with the object, in place of: everything, who runs as the same user. What it says when it refuses is told. It runs on the clerk, and may not block.
+    pub fn policy(self, policy: impl Fn(&Peer) -> Result<Grant, String> + Send + Sync + 'static) -> Self {
         Self { policy: Box::new(policy), ..self }
+    }
+
+    /// Only its home can ever write it: its memory is sealed, so that the kernel refuses every other writer, whoever it runs as. Others may read, whatever else the policy grants.
+    pub fn only_home_writes(self) -> Self {
+        Self { sealed: true, ..self }
     }
 
     /// Makes it, with data that `init` writes before anybody else finds it. Blocks for some 0.1 ms, and up to 5 s while a process that had the name before is just ending.
@@ -118,7 +134,7 @@ impl Creating {
     ) -> Result<Handle, CreateError> {
         let unable = |what| move |error| CreateError::Resource { what, error };
         names::check(&self.name).map_err(|why| names::NotEntered::BadName { name: self.name.clone(), why })?;
-        let body = Body::create(&self.name, shape, self.length).map_err(unable("memory for the object"))?;
+        let body = Body::create(&self.name, shape, self.length, self.sealed).map_err(unable("memory for the object"))?;
         init(body.data()).map_err(CreateError::Data)?;
         let no_place = || CreateError::Resource { what: "a place in the object", error: std::io::Error::other("none is left") };
         let clerks = body.party(CLERKS).ok_or_else(no_place)?;
@@ -249,9 +265,9 @@ impl Object {
         }
     }
 
-    /// Gives one who asks a place.
-    pub(crate) fn open(&self, guest: &Guest, shape: u64) -> Result<u16, String> {
-        (self.policy)(guest.peer())?;
+    /// Gives one who asks the memory, and a place, if it may write.
+    pub(crate) fn open(&self, guest: &Guest, shape: u64) -> Result<(Option<u16>, OwnedFd), String> {
+        let writes = (self.policy)(guest.peer())? == Grant::ReadWrite && !self.body.is_sealed();
         if shape != self.shape {
             return Err(format!(
                 "it is of another type: its shape is {:016x}, and {shape:016x} was asked for. Both programs are to be built with the same definition",
@@ -263,11 +279,15 @@ impl Object {
                 "a process ended in the middle of an operation, and it could not be repaired: it has to be made anew".into()
             );
         }
+        let memory = self.body.descriptor(writes).map_err(|error| format!("its memory cannot be handed over: {error}"))?;
+        if !writes {
+            return Ok((None, memory));
+        }
         let place = self.inner().take_place().ok_or_else(|| format!("{} use it already, and no more can", PLACES - 1))?;
         if let Some(party) = self.body.party(CLERKS) {
             party.is_of(place, guest.peer().pid);
         }
-        Ok(place)
+        Ok((Some(place), memory))
     }
 
     /// One who had connected is gone.
@@ -283,7 +303,7 @@ impl Object {
         if let (Some(known), Ok(clerk)) = (known, Clerk::current()) {
             known.keys.into_iter().flatten().for_each(|key| clerk.forget(key));
         }
-        let Some(place) = place else { return };
+        let Some(Some(place)) = place else { return };
         let Some(party) = self.body.party(CLERKS) else { return };
         let waited = party.bury(place);
         self.inner().dead.push(Dead { place, pid: guest.peer().pid, waited });
@@ -341,6 +361,7 @@ impl Object {
         let had = self.inherit(party, &dead);
         party.need_no_more();
         let Some(died) = had else { return false };
+        party.sequence().begin();
         let torn = died.map(|pid| Torn::Died { pid }).or((tore || self.body.state() == State::Torn).then_some(Torn::Panicked));
         if let Some(torn) = torn.filter(|_| self.body.state() != State::Poisoned) {
             let judged = catch_unwind(AssertUnwindSafe(|| {
@@ -350,6 +371,7 @@ impl Object {
             let verdict = judged.unwrap_or(Verdict::Poison);
             self.body.set_state(if verdict == Verdict::Keep { State::Whole } else { State::Poisoned });
         }
+        party.sequence().end();
         party.unlock();
         let mut inner = self.inner();
         inner.tore = false;

@@ -61,6 +61,8 @@ pub enum DataError {
         /// Where, in bytes from the beginning of the data.
         at: u64,
     },
+    /// Something was to be written where one only reads.
+    ReadOnly,
 }
 
 impl DataError {
@@ -80,6 +82,7 @@ impl fmt::Display for DataError {
                 f,
                 "{what} was to be at byte {at} of the object, and something else is: a program that may write to it has done so, or ended in the middle. Its home can check it, and mend or poison it"
             ),
+            Self::ReadOnly => f.write_str("an operation that only reads was to write: use `access` for it"),
         }
     }
 }
@@ -89,7 +92,9 @@ impl std::error::Error for DataError {}
 /// The memory of an object, as the types in it see it.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory<'a> {
-    room: Room<'a>,
+    span: Span<'a>,
+    /// The same, if it may be written.
+    room: Option<Room<'a>>,
     /// Where the arena's words are.
     arena: usize,
 }
@@ -98,12 +103,18 @@ impl<'a> Memory<'a> {
     /// For the root of an object of this type, at the beginning.
     #[inline]
     pub(crate) fn of<T: Shared>(room: Room<'a>) -> Self {
-        Self { room, arena: room_for::<T>() }
+        Self { span: *room, room: Some(room), arena: room_for::<T>() }
+    }
+
+    /// The same, where nothing may be written.
+    #[inline]
+    pub(crate) fn to_read<T: Shared>(span: Span<'a>) -> Self {
+        Self { span, room: None, arena: room_for::<T>() }
     }
 
     /// Without an arena.
     pub(crate) fn private(room: Room<'a>) -> Self {
-        Self { room, arena: usize::MAX }
+        Self { span: *room, room: Some(room), arena: usize::MAX }
     }
 
     /// A place in it.
@@ -121,13 +132,13 @@ impl<'a> Memory<'a> {
 
     #[inline]
     pub(crate) fn len(self) -> usize {
-        self.room.len()
+        self.span.len()
     }
 }
 
-/// Bytes in use in the arena of an object whose root is a `T`.
-pub(crate) fn used<T: Shared>(room: Room<'_>) -> Result<u64, DataError> {
-    arena::Arena::new(Memory::of::<T>(room)).used()
+/// Bytes in use in an object's arena.
+pub(crate) fn used(memory: Memory<'_>) -> Result<u64, DataError> {
+    arena::Arena::new(memory).used()
 }
 
 /// Bytes from the beginning of an object to its arena.
@@ -168,34 +179,40 @@ impl<'a> Spot<'a> {
         T::at(self.part(offset))
     }
 
+    /// All of the memory.
     #[inline]
-    pub(crate) fn room(self) -> Room<'a> {
-        self.memory.room
+    pub(crate) fn all(self) -> Span<'a> {
+        self.memory.span
+    }
+
+    /// The same, to be written.
+    #[inline]
+    pub(crate) fn to_write(self) -> Result<Room<'a>, DataError> {
+        stores();
+        self.memory.room.ok_or(DataError::ReadOnly)
     }
 
     #[inline]
     pub(crate) fn word(self, offset: usize, what: &'static str) -> Result<u64, DataError> {
         let at = self.at.wrapping_add(offset);
-        self.memory.room.u64(at).ok_or_else(|| DataError::corrupt(what, at))
+        self.memory.span.u64(at).ok_or_else(|| DataError::corrupt(what, at))
     }
 
     #[inline]
     pub(crate) fn put_word(self, offset: usize, word: u64, what: &'static str) -> Result<(), DataError> {
-        stores();
         let at = self.at.wrapping_add(offset);
-        self.memory.room.put_u64(at, word).ok_or_else(|| DataError::corrupt(what, at))
+        self.to_write()?.put_u64(at, word).ok_or_else(|| DataError::corrupt(what, at))
     }
 
     /// So many bytes from here on.
     #[inline]
     pub(crate) fn bytes(self, length: usize, what: &'static str) -> Result<Span<'a>, DataError> {
-        self.memory.room.part(self.at, length).ok_or_else(|| DataError::corrupt(what, self.at))
+        self.memory.span.part(self.at, length).ok_or_else(|| DataError::corrupt(what, self.at))
     }
 
     #[inline]
     pub(crate) fn write(self, bytes: &[u8], what: &'static str) -> Result<(), DataError> {
-        stores();
-        self.memory.room.copy_in(self.at, bytes).ok_or_else(|| DataError::corrupt(what, self.at))
+        self.to_write()?.copy_in(self.at, bytes).ok_or_else(|| DataError::corrupt(what, self.at))
     }
 
     /// Makes zeros of so many bytes from here on.

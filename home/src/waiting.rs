@@ -123,7 +123,7 @@ fn need(party: &Ours, limit: Option<Duration>, is_known: impl Fn(u64) -> bool) -
 }
 
 /// Waits until something is so that nobody tells. False when it was not until the limit.
-pub(crate) fn until(limit: Option<Duration>, so: impl Fn() -> bool) -> bool {
+pub(crate) fn until(limit: Option<Duration>, mut so: impl FnMut() -> bool) -> bool {
     let mut pauses = Pauses::new(limit);
     while !so() {
         if pauses.are_over() {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The version of these messages and of the object's memory.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// What one who has connected says.
 #[derive(Debug, Serialize, Deserialize)]
@@ -17,10 +17,11 @@ pub(crate) enum Request {
 /// What the home answers to the first.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Opened {
-    /// Descriptor: the object's memory.
+    /// Descriptor: the object's memory. Without a place it may only be read; `sealed` memory only its home may write.
     Yes {
-        place: u16,
+        place: Option<u16>,
         length: u64,
+        sealed: bool,
     },
     No(String),
 }

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use upcall_home::{AccessError, CreateError, DataError, FindError, Homed, Link, List, Map, Queue, Text, Verdict};
+use upcall_home::{AccessError, CreateError, DataError, FindError, Grant, Homed, Link, List, Map, Queue, Text, Verdict};
 use upcall_macros::{Plain, Shared};
 
 fn name(of: &str) -> String {
@@ -137,4 +137,70 @@ fn an_operation_that_panics_is_mended() {
     let home = Homed::<Recent>::create(&name("poisoned")).with(|_| Ok(())).unwrap();
     assert!(catch_unwind(AssertUnwindSafe(|| home.access(|_| -> Result<(), _> { panic!("in between") }))).is_err());
     assert_eq!(home.access(|recent| recent.asked().get()), Err(AccessError::Poisoned));
+}
+
+/// Those who look write nothing, so they do not keep each other waiting; and each look is of one state.
+#[test]
+fn looks_are_of_one_state() {
+    let home = Homed::<Recent>::create(&name("looks")).room(4 << 20).with(|recent| recent.see("/", 1)).unwrap();
+    let done = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for number in 1..=2_u64 {
+            let (own, done) = (Homed::<Recent>::find(home.name()).unwrap(), &done);
+            scope.spawn(move || {
+                (0..6000).for_each(|turn| own.access(|recent| recent.see(&format!("/{}", turn * number % 300), turn)).unwrap());
+                done.fetch_add(1, Relaxed);
+            });
+        }
+        for _ in 0..2 {
+            let (own, done) = (Homed::<Recent>::find(home.name()).unwrap(), &done);
+            scope.spawn(move || {
+                let (mut looks, mut asked) = (0, 0);
+                while done.load(Relaxed) < 2 {
+                    let (agree, now) = own.read(|recent| Ok((recent.agree()?, recent.asked().get()?))).unwrap();
+                    assert!(agree && now >= asked, "look {looks}: {agree}, {asked} and then {now}");
+                    (looks, asked) = (looks + 1, now);
+                }
+                println!("{looks} looks");
+                assert!(looks > 10);
+                // Within a look nothing else is to be done with the same hold, and nothing written.
+                assert_eq!(own.read(|recent| recent.asked().set(0)), Err(AccessError::Data(DataError::ReadOnly)));
+                assert_eq!(own.read(|_| Ok(own.access(|_| Ok(())).unwrap_err())), Ok(AccessError::Nested));
+            });
+        }
+    });
+    home.check().unwrap();
+    assert_eq!(home.read(|recent| recent.asked().get()), Ok(12_001));
+}
+
+#[test]
+fn who_is_granted_reading_only_reads() {
+    let sealed = |sealed: bool| {
+        let making = Homed::<Queue<u64>>::create(&name(if sealed { "sealed" } else { "granted" })).policy(|_| Ok(Grant::Read));
+        let making = if sealed { making.only_home_writes() } else { making };
+        making.with(|queue| queue.push(1)).unwrap()
+    };
+    for home in [sealed(false), sealed(true)] {
+        let away = Homed::<Queue<u64>>::find(home.name()).unwrap();
+        assert_eq!((home.grant(), away.grant()), (Grant::ReadWrite, Grant::Read));
+        home.access(|queue| queue.push(2)).unwrap();
+        assert_eq!(away.read(|queue| queue.at(1)?.map(|at| at.get()).transpose()), Ok(Some(2)));
+        let refused = away.access(|queue| queue.pop()).unwrap_err();
+        assert!(matches!(refused, AccessError::NotGranted) && refused.to_string().contains("`read`"), "{refused}");
+        assert_eq!(away.mend(), Err(AccessError::NotGranted));
+        away.check().unwrap();
+        assert!(away.used().unwrap() > 0);
+        let again = away.try_clone().unwrap();
+        assert_eq!(again.read(|queue| queue.len()), Ok(2));
+        // Any number may read.
+        let many = (0..300).map(|_| Homed::<Queue<u64>>::find(home.name()).unwrap()).collect::<Vec<_>>();
+        assert!(many.iter().all(|one| one.read(|queue| queue.len()) == Ok(2)));
+        drop(many);
+        assert_eq!(home.access(|queue| queue.pop()), Ok(Some(1)));
+        drop(home);
+        let begun = Instant::now();
+        while again.read(|queue| queue.len()) != Err(AccessError::Ended) {
+            assert!(begun.elapsed() < Duration::from_secs(10));
+        }
+    }
 }

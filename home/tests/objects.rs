@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
-use upcall_home::{AccessError, CreateError, Creating, FindError, Handle, NotAnObject, Torn, Verdict};
+use upcall_home::{AccessError, CreateError, Creating, FindError, Grant, Handle, NotAnObject, Torn, Verdict};
 use upcall_shm::span::Room;
 
 const SHAPE: u64 = 0x5ead;
@@ -179,7 +179,7 @@ fn a_policy_decides_who_uses_it() {
     let own = asked.clone();
     let policy = move |peer: &upcall_os::socket::Peer| {
         assert_eq!(peer.pid, std::process::id());
-        if own.fetch_add(1, Relaxed) == 0 { Err("come again".into()) } else { Ok(()) }
+        if own.fetch_add(1, Relaxed) == 0 { Err("come again".into()) } else { Ok(Grant::ReadWrite) }
     };
     let _home = Creating::new(&name("policy"), 8).policy(policy).create(SHAPE, |_| ()).unwrap();
     assert!(matches!(Handle::find(&name("policy"), SHAPE), Err(FindError::Refused { why, .. }) if why == "come again"));

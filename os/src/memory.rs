@@ -5,11 +5,11 @@
 //! in any directory, and the kernel frees the pages with the last descriptor and mapping, also after `kill -9`.
 
 use crate::headroom;
-use rustix::fs::{self, MemfdFlags, SealFlags};
+use rustix::fs::{self, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::mm::{self, MapFlags, ProtFlags};
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 /// The seals that a file with two writers must carry, no more and no fewer.
@@ -127,6 +127,17 @@ impl MemoryFile {
     /// See [`AdoptError`].
     pub fn adopt_read_only(fd: OwnedFd, len: usize) -> Result<Self, AdoptError> {
         Self::adopt_with(fd, len, ONE_WRITES)
+    }
+
+    /// A descriptor of the file by which it can only be read and mapped for reading; and from now on nobody can open it anew to write. A program of the same user could change
+    /// that, or one of root: what nobody at all is to write is [for one writer](Self::create_for_one_writer).
+    ///
+    /// # Errors
+    /// No descriptor left, or no /proc.
+    pub fn for_readers(&self) -> io::Result<OwnedFd> {
+        fs::fchmod(&self.fd, Mode::RUSR)?;
+        let own = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+        Ok(fs::open(own, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
     }
 
     fn adopt_with(fd: OwnedFd, len: usize, expected: SealFlags) -> Result<Self, AdoptError> {

@@ -28,6 +28,7 @@
 //! Nothing here waits; the caller decides how. Everything lies in memory that the parties can write: one that does not keep to this takes the lock from others, or keeps it. It makes no other one loop here: each function ends after a number of steps that does not depend on what it reads.
 
 use crate::region::Cells;
+use crate::sequence::Sequence;
 use std::cell::Cell;
 use std::ops::Deref;
 use upcall_os::atomic::{AtomicU64, Ordering, fence};
@@ -57,6 +58,8 @@ pub struct Lock {
     urgent: AtomicU64,
     /// The places of those who wait.
     waiting: [AtomicU64; WORDS],
+    /// Odd while somebody changes what the lock is for.
+    sequence: Sequence,
 }
 
 /// Where one party waits: a line that is written by it, and by who hands over to it.
@@ -73,9 +76,25 @@ unsafe impl Cells for Lock {}
 // SAFETY: as above.
 unsafe impl Cells for Stand {}
 
+impl Lock {
+    /// Where its sequence is, in bytes.
+    pub const SEQUENCE: usize = std::mem::offset_of!(Self, sequence);
+
+    /// See [`Party::sequence`].
+    #[inline]
+    pub fn sequence(&self) -> &Sequence {
+        &self.sequence
+    }
+}
+
 impl Default for Lock {
     fn default() -> Self {
-        Self { held: AtomicU64::new(FREE), urgent: AtomicU64::new(0), waiting: std::array::from_fn(|_| AtomicU64::new(0)) }
+        Self {
+            held: AtomicU64::new(FREE),
+            urgent: AtomicU64::new(0),
+            waiting: std::array::from_fn(|_| AtomicU64::new(0)),
+            sequence: Sequence::default(),
+        }
     }
 }
 
@@ -111,6 +130,12 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
     pub fn new(lock: L, stands: S, place: u16) -> Option<Self> {
         let turn = stands.get(usize::from(place))?.state.load(Ordering::Relaxed) & !STATE;
         (place < PLACES).then_some(Self { lock, stands, place, turn: Cell::new(turn) })
+    }
+
+    /// By which those who only look find out that something has changed: who has the lock begins and ends its changes by it. In the lock's own line, which is here then.
+    #[inline]
+    pub fn sequence(&self) -> &Sequence {
+        &self.lock.sequence
     }
 
     /// Its place.

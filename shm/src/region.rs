@@ -1,6 +1,6 @@
 //! A region: mapped shared memory, and typed views of the words in it.
 
-use crate::span::Room;
+use crate::span::{Room, Span};
 use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -72,18 +72,26 @@ impl Region {
 
 /// Shared memory that somebody else writes, and that this side only reads.
 #[derive(Debug)]
-pub(crate) struct Seen(Mapping);
+pub struct Seen(Mapping);
 
 impl Seen {
-    pub(crate) fn new(mapping: Mapping) -> Self {
+    /// Takes over a mapping.
+    pub fn new(mapping: Mapping) -> Self {
         Self(mapping)
+    }
+
+    /// The bytes from `at`, `len` of them; `None` if they do not lie within.
+    #[inline]
+    pub fn span(&self, at: usize, len: usize) -> Option<Span<'_>> {
+        // SAFETY: the mapping lives as long as `self`; others write to it from other processes, or by this crate's atomics and opaque copies.
+        unsafe { Span::new(self.0.start(), self.0.len()) }.part(at, len)
     }
 
     /// What the word at byte `at` is now; what was written before it is there then.
     ///
     /// # Panics
     /// It does not lie within, or `at` is no multiple of 8.
-    pub(crate) fn word(&self, at: usize) -> u64 {
+    pub fn word(&self, at: usize) -> u64 {
         assert!(at.is_multiple_of(8) && at < self.0.len() && self.0.len() - at >= 8, "word {at} of {} bytes", self.0.len());
         // SAFETY: `at` lies within the mapping.
         let word = unsafe { self.0.start().add(at) }.cast::<AtomicU64>();

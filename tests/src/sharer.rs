@@ -3,7 +3,8 @@
 use crate::client::{Outcome, done, say, show};
 use std::io::BufRead;
 use std::time::Duration;
-use upcall_home::{Creating, Handle, Torn, Verdict};
+use upcall_home::{Creating, Grant, Handle, Torn, Verdict};
+use upcall_os::socket::Peer;
 use upcall_shm::span::Room;
 
 const SHAPE: u64 = 1;
@@ -20,7 +21,7 @@ fn word(room: Room<'_>, at: usize) -> u64 {
 /// Makes or finds the object, says so, and does what standard input says until it ends.
 pub fn run(name: &str, options: &[&str]) {
     let handle = match options {
-        ["make", options @ ..] => make(name, options.contains(&"poison")),
+        ["make", options @ ..] => make(name, options),
         ["find"] => Handle::find(name, SHAPE).map_err(Into::into),
         _ => Err(format!("unknown options {options:?}").into()),
     };
@@ -42,7 +43,8 @@ pub fn run(name: &str, options: &[&str]) {
     }
 }
 
-fn make(name: &str, poisons: bool) -> Result<Handle, Box<dyn std::error::Error>> {
+fn make(name: &str, options: &[&str]) -> Result<Handle, Box<dyn std::error::Error>> {
+    let [poisons, sealed] = ["poison", "sealed"].map(|option| options.contains(&option));
     let repair = move |room: Room<'_>, _: Torn| {
         if poisons {
             return Verdict::Poison;
@@ -52,7 +54,15 @@ fn make(name: &str, poisons: bool) -> Result<Handle, Box<dyn std::error::Error>>
         room.put_u64(REPAIRED, word(room, REPAIRED) + 1);
         Verdict::Keep
     };
-    Ok(Creating::new(name, 4096).repair(repair).create(SHAPE, |_| ())?)
+    let creating = Creating::new(name, 4096).repair(repair);
+    let creating = if sealed { creating.only_home_writes() } else { creating };
+    // Whoever says so may only read.
+    let policy = |peer: &Peer| {
+        let environment = std::fs::read(format!("/proc/{}/environ", peer.pid)).map_err(|error| error.to_string())?;
+        let reads = environment.split(|byte| *byte == 0).any(|word| word == b"ONLY_READS=1");
+        Ok(if reads { Grant::Read } else { Grant::ReadWrite })
+    };
+    Ok(creating.policy(policy).create(SHAPE, |_| ())?)
 }
 
 fn obey(handle: &Handle, words: &[&str]) -> Outcome {
@@ -77,6 +87,24 @@ fn obey(handle: &Handle, words: &[&str]) -> Outcome {
             let time = Duration::from_millis(ms.parse()?);
             handle.access(|_| std::thread::sleep(time))?;
             done()
+        }
+        // As one who only looks does.
+        ["look"] => show(handle.read(|span| [FIRST, SECOND, REPAIRED].map(|at| span.u64(at).unwrap_or(u64::MAX)))?),
+        // So many looks, each of one state.
+        ["looks", times] => {
+            for _ in 0..times.parse()? {
+                let [first, second] = handle.read(|span| [FIRST, SECOND].map(|at| span.u64(at)))?;
+                if first != second {
+                    return Err(format!("{first:?} and {second:?}").into());
+                }
+            }
+            done()
+        }
+        // Whether its memory can be written, as the kernel has it.
+        ["mapped"] => {
+            let maps = std::fs::read_to_string("/proc/self/maps")?;
+            let kinds = maps.lines().filter(|line| line.contains("upcall-object-")).filter_map(|line| line.split(' ').nth(1));
+            Ok(kinds.map(String::from).collect())
         }
         ["read"] => show(handle.access(|room| [FIRST, SECOND, REPAIRED].map(|at| word(room, at)))?),
         _ => Err(format!("unknown command {words:?}").into()),

@@ -354,8 +354,12 @@ mod tests {
         }
     }
 
+    fn memory(room: Room<'_>, arena: usize) -> Memory<'_> {
+        Memory { arena, ..Memory::private(room) }
+    }
+
     fn arena(words: &mut [u64]) -> Arena<'_> {
-        Arena::new(Memory { room: Room::of_words(words), arena: 64 })
+        Arena::new(memory(Room::of_words(words), 64))
     }
 
     /// Walks over all blocks: so many bytes are free, in so many blocks.
@@ -424,7 +428,7 @@ mod tests {
     fn zeros_are_zeros() {
         let mut words = vec![0; 1 << 13];
         let room = Room::of_words(&mut words);
-        let arena = Arena::new(Memory { room, arena: 64 });
+        let arena = Arena::new(memory(room, 64));
         let (mut random, mut own) = (Random(9), Vec::new());
         for _ in 0..4000 {
             let bytes = random.below(900);
@@ -460,7 +464,7 @@ mod tests {
         // There may be no room for any block at all.
         for size in [0, 1, 9, 600, 620] {
             let mut words = vec![0; size];
-            let arena = Arena::new(Memory { room: Room::of_words(&mut words), arena: 0 });
+            let arena = Arena::new(memory(Room::of_words(&mut words), 0));
             assert!(arena.allocate(1).is_err(), "{size}");
         }
     }
@@ -471,7 +475,7 @@ mod tests {
         for seed in 0..200 {
             let mut words = vec![0; 900];
             let room = Room::of_words(&mut words);
-            let arena = Arena::new(Memory { room, arena: 64 });
+            let arena = Arena::new(memory(room, 64));
             let (mut random, mut own) = (Random(seed), Vec::new());
             for _ in 0..500 {
                 match random.below(3) {

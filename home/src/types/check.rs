@@ -2,7 +2,6 @@
 
 use super::arena::Arena;
 use super::{DataError, Memory, Shared};
-use upcall_shm::span::Room;
 
 /// A walk over an object: each type tells what it holds in the arena, and may put right what an operation has left that ended in the middle.
 #[derive(Debug)]
@@ -30,9 +29,8 @@ impl Check {
 }
 
 /// Checks an object whose root is a `T`. If it `mends`, its arena is made anew, so that what nobody leads to is free.
-pub(crate) fn check<T: Shared>(room: Room<'_>, mends: bool) -> Result<(), DataError> {
-    let memory = Memory::of::<T>(room);
-    let mut check = Check { claims: Vec::new(), most: room.len() / 32, mends };
+pub(crate) fn check<T: Shared>(memory: Memory<'_>, mends: bool) -> Result<(), DataError> {
+    let mut check = Check { claims: Vec::new(), most: memory.len() / 32, mends };
     T::check(memory.spot(0), &mut check)?;
     let mut claims = check.claims;
     claims.sort_unstable();

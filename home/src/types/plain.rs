@@ -1,6 +1,6 @@
 //! Values that are read and written as a whole.
 
-use super::{Check, DataError, Init, Memory, Shared, Spot, Value, after, larger, shape, stores};
+use super::{Check, DataError, Init, Memory, Shared, Spot, Value, after, larger, shape};
 use std::fmt;
 use std::marker::PhantomData;
 use upcall_shm::span::Room;
@@ -192,7 +192,7 @@ macro_rules! number {
 
             #[inline(always)]
             fn read(spot: Spot<'_>) -> Result<Self, DataError> {
-                let raw = spot.room().$load(spot.at()).ok_or_else(|| DataError::corrupt(stringify!($number), spot.at()))?;
+                let raw = spot.all().$load(spot.at()).ok_or_else(|| DataError::corrupt(stringify!($number), spot.at()))?;
                 let from: fn($raw) -> Option<Self> = $from;
                 from(raw).ok_or_else(|| DataError::corrupt(stringify!($number), spot.at()))
             }
@@ -200,8 +200,7 @@ macro_rules! number {
             #[inline(always)]
             fn write(&self, spot: Spot<'_>) -> Result<(), DataError> {
                 let to: fn(Self) -> $raw = $to;
-                stores();
-                spot.room().$store(spot.at(), to(*self)).ok_or_else(|| DataError::corrupt(stringify!($number), spot.at()))
+                spot.to_write()?.$store(spot.at(), to(*self)).ok_or_else(|| DataError::corrupt(stringify!($number), spot.at()))
             }
         }
     )*};
@@ -228,19 +227,18 @@ impl Plain for u8 {
 
     #[inline(always)]
     fn read(spot: Spot<'_>) -> Result<Self, DataError> {
-        spot.room().u8(spot.at()).ok_or_else(|| DataError::corrupt("u8", spot.at()))
+        spot.all().u8(spot.at()).ok_or_else(|| DataError::corrupt("u8", spot.at()))
     }
 
     #[inline(always)]
     fn write(&self, spot: Spot<'_>) -> Result<(), DataError> {
-        stores();
-        spot.room().put_u8(spot.at(), *self).ok_or_else(|| DataError::corrupt("u8", spot.at()))
+        spot.to_write()?.put_u8(spot.at(), *self).ok_or_else(|| DataError::corrupt("u8", spot.at()))
     }
 
     #[inline]
     fn read_several<const N: usize>(spot: Spot<'_>) -> Result<[Self; N], DataError> {
         let mut all = [0; N];
-        spot.room().copy_out(spot.at(), &mut all).ok_or_else(|| DataError::corrupt("bytes", spot.at()))?;
+        spot.all().copy_out(spot.at(), &mut all).ok_or_else(|| DataError::corrupt("bytes", spot.at()))?;
         Ok(all)
     }
 

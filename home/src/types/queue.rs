@@ -7,7 +7,7 @@
 //! The numbers of elements taken and put only grow, so each change is one store, the last one. A larger ring takes the place of a smaller one by one store, too.
 
 use super::arena::Arena;
-use super::{Check, DataError, Init, Memory, Shared, Spot, Value, after, shape, stores};
+use super::{Check, DataError, Init, Memory, Shared, Spot, Value, after, shape};
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -198,8 +198,7 @@ impl<'a, T: Shared> QueueAt<'a, T> {
             for number in 0..put {
                 let from = full.element(full.taken.wrapping_add(number)).bytes(T::SIZE, RING)?;
                 let to = ring.element(number);
-                stores();
-                let copied = to.room().within(to.at(), T::SIZE).and_then(|to| from.copy_to(to));
+                let copied = to.to_write()?.within(to.at(), T::SIZE).and_then(|to| from.copy_to(to));
                 copied.ok_or_else(|| DataError::corrupt(RING, to.at()))?;
             }
         }

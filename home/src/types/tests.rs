@@ -190,7 +190,7 @@ fn they_are_as_those_of_the_standard_library() {
             op.on_model(&mut model);
             if step % 500 == 0 {
                 assert_eq!(read(all).unwrap(), model, "seed {seed}, step {step}");
-                check::check::<Everything>(room, false).unwrap();
+                check::check::<Everything>(Memory::of::<Everything>(room), false).unwrap();
             }
         }
         assert_eq!(read(all).unwrap(), model);
@@ -199,11 +199,14 @@ fn they_are_as_those_of_the_standard_library() {
         }
         assert!(!all.map().contains("nowhere").unwrap());
         // Mended, it is as it was; and cleared, all room is free.
-        let before = used::<Everything>(room).unwrap();
-        check::check::<Everything>(room, true).unwrap();
-        assert!(read(all).unwrap() == model && used::<Everything>(room).unwrap() <= before, "a table that was moving is gone");
+        let before = used(Memory::of::<Everything>(room)).unwrap();
+        check::check::<Everything>(Memory::of::<Everything>(room), true).unwrap();
+        assert!(
+            read(all).unwrap() == model && used(Memory::of::<Everything>(room)).unwrap() <= before,
+            "a table that was moving is gone"
+        );
         Everything::clear(Memory::of::<Everything>(room).spot(0)).unwrap();
-        assert_eq!((read(all).unwrap(), used::<Everything>(room).unwrap()), (Model::default(), 0));
+        assert_eq!((read(all).unwrap(), used(Memory::of::<Everything>(room)).unwrap()), (Model::default(), 0));
     }
 }
 
@@ -230,7 +233,7 @@ fn who_ends_at_any_store_leaves_it_as_it_was_or_as_it_was_to_be() {
                 LEFT.set(u64::MAX);
                 if ended {
                     ends += 1;
-                    let mended = check::check::<Everything>(room, true);
+                    let mended = check::check::<Everything>(Memory::of::<Everything>(room), true);
                     assert!(mended.is_ok(), "turn {turn}, {op:?} ended after {stores} stores: {mended:?}");
                 }
                 let found = read(root(room)).unwrap_or_else(|error| panic!("turn {turn}, {op:?} after {stores}: {error}"));
@@ -253,13 +256,13 @@ fn who_ends_at_any_store_leaves_it_as_it_was_or_as_it_was_to_be() {
                     _ => false,
                 };
                 assert!(ended && (found == model || other) || found == after, "turn {turn}, {op:?} after {stores} stores");
-                check::check::<Everything>(room, false).unwrap();
+                check::check::<Everything>(Memory::of::<Everything>(room), false).unwrap();
                 if !ended {
                     break;
                 }
                 // It can be gone on with.
                 op.on(root(room)).unwrap();
-                check::check::<Everything>(room, false).unwrap();
+                check::check::<Everything>(Memory::of::<Everything>(room), false).unwrap();
             }
             model = after;
             // What is left by the one that did not end.
@@ -292,7 +295,7 @@ fn whatever_is_written_there_by_others_is_an_error_at_most() {
             }
             let done = match random.below(20) {
                 0 => read(root(room)).map(drop),
-                1 => check::check::<Everything>(room, random.below(2) == 0),
+                1 => check::check::<Everything>(Memory::of::<Everything>(room), random.below(2) == 0),
                 2 if random.below(8) == 0 => Everything::clear(Memory::of::<Everything>(room).spot(0)),
                 _ => Op::random(&mut random, 20).on(root(room)),
             };
@@ -358,5 +361,36 @@ fn keys_are_plain_values_and_bytes_too() {
     let (added, error) = full.unwrap();
     assert!(matches!(error, DataError::Full { .. }), "{error}");
     assert_eq!(inner.len(), Ok(before + u64::from(added)));
-    check::check::<Maps>(room, false).unwrap();
+    check::check::<Maps>(Memory::of::<Maps>(room), false).unwrap();
+}
+
+#[test]
+fn what_is_only_read_cannot_be_written() {
+    let mut words = vec![0; 1 << 12];
+    let room = Room::of_words(&mut words);
+    let mut random = Random(3);
+    let mut model = Model::default();
+    for _ in 0..60 {
+        let op = Op::random(&mut random, 8);
+        op.on(root(room)).unwrap();
+        op.on_model(&mut model);
+    }
+    let memory = Memory::to_read::<Everything>(*room);
+    let all = Everything::at(memory.spot(0));
+    assert_eq!(read(all).as_ref(), Ok(&model));
+    check::check::<Everything>(memory, false).unwrap();
+    let writes = [
+        Op::Set("x".into()),
+        Op::PushBack("x".into()),
+        Op::PushFront(String::new()),
+        Op::Put(vec![1]),
+        Op::Insert("new".into(), "x".into()),
+        Op::Add(77, 1),
+    ];
+    for op in writes {
+        assert_eq!(op.on(all), Err(DataError::ReadOnly), "{op:?}");
+    }
+    assert_eq!(all.flag().set(true), Err(DataError::ReadOnly));
+    assert_eq!(all.point().update(|point| point), Err(DataError::ReadOnly));
+    assert_eq!(read(root(room)).unwrap(), model);
 }

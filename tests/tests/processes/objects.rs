@@ -147,6 +147,53 @@ fn when_the_home_is_killed_others_are_told_and_another_one_takes_its_place() {
     end(&place, [home, other, waits, again]);
 }
 
+/// Those who only look see whole states, and can do nothing else, whoever writes meanwhile, and ends in the middle of that.
+#[test]
+fn who_may_only_read_sees_whole_states_and_writes_nothing() {
+    let _company = in_company();
+    let place = place();
+    let mut home = made(&place, "");
+    let mut reader = place.start_with("share object find", "ONLY_READS", "1");
+    reader.hear().expect_ok("finding it");
+    let (mut writer, mut victim) = (found(&place), found(&place));
+    assert_eq!(reader.ask("mapped").expect_ok("its mapping"), ["r--s"]);
+    assert_eq!(writer.ask("mapped").expect_ok("its mapping"), ["rw-s"]);
+    reader.ask("count 1").expect_error("NotGranted", &["only read it", "`read`"]);
+    reader.say("looks 300000");
+    writer.say("count 100000");
+    for turn in 1..=10 {
+        victim.say("die");
+        victim.ended();
+        eventually("it is repaired", || match home.ask("look").numbers("the words")[..] {
+            [.., repaired] if repaired == turn => Ok(()),
+            ref other => Err(format!("{other:?}")),
+        });
+        victim = found(&place);
+    }
+    writer.hear().expect_ok("counting");
+    reader.hear().expect_ok("looking");
+    assert_eq!(reader.ask("look").numbers("the words"), [100_010, 100_010, 10]);
+    end(&place, [home, reader, writer, victim]);
+}
+
+#[test]
+fn what_only_its_home_writes_is_sealed() {
+    let _company = in_company();
+    let place = place();
+    let (mut home, mut other) = (made(&place, "sealed"), found(&place));
+    assert_eq!(other.ask("mapped").expect_ok("its mapping"), ["r--s"]);
+    other.ask("count 1").expect_error("NotGranted", &["only read it"]);
+    home.ask("count 7").expect_ok("counting at home");
+    assert_eq!(other.ask("look").numbers("the words"), [7, 7, 0]);
+    home.kill();
+    home.ended();
+    eventually("the other one knows", || match other.ask("look") {
+        Said::Error { .. } => Ok(()),
+        Said::Ok(words) => Err(format!("{words:?}")),
+    });
+    end(&place, [other]);
+}
+
 /// Each point with each act, of the home's and of others'.
 #[test]
 fn one_that_ends_at_any_point_harms_no_other() {
