@@ -80,16 +80,19 @@ fn a_server_goes_back_to_its_own_processor() {
     client.ask("bind trial").expect_ok("binding");
     let parties = [server.pid(), client.pid()];
     let both = || parties.map(switches).iter().sum::<u64>();
-    let mut found = [(); 20].map(|()| {
-        std::thread::sleep(Duration::from_millis(5));
-        let before = both();
-        client.ask("nulls 5000").expect_ok("calls");
-        both() - before
+    // Where another program takes one of the processors for a while they share the other one meanwhile. A server that does not go back makes 10 000 switches each time.
+    let goes_back = (0..5).any(|_| {
+        let mut found = [(); 20].map(|()| {
+            std::thread::sleep(Duration::from_millis(5));
+            let before = both();
+            client.ask("nulls 5000").expect_ok("calls");
+            both() - before
+        });
+        found.sort_unstable();
+        println!("    {found:?} switches for 5000 calls after a sleep");
+        found[15] < 2500
     });
-    found.sort_unstable();
-    println!("    {found:?} switches for 5000 calls after a sleep");
-    // Where another program takes one of the processors for a while they share the other one meanwhile.
-    assert!(found[15] < 2500, "{found:?} switches for 5000 calls: client and server share a processor");
+    assert!(goes_back, "client and server share a processor");
 }
 
 /// How many crossings the parties have made, each of them. `None`: they do not count.
