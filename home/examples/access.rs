@@ -1,9 +1,9 @@
-//! What an operation on an object takes where it is, beside a plain spin lock, and one on a map of a million entries: `cargo run --release -p upcall-home --example access`.
+//! What an operation on an object takes where it is, beside a plain spin lock, one that its home runs, and one on a map of a million entries: `cargo run --release -p upcall-home --example access`.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use upcall_home::{Blob, Creating, Handle, Homed, Map, Text};
+use upcall_home::{Blob, Creating, DataError, Handle, Homed, Map, Operation, Operations, Place, Text};
 
 const ROUNDS: u32 = 1_000_000;
 
@@ -40,7 +40,38 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         at_home / spin,
         elsewhere / spin
     );
+    urgently(&name)?;
     table(&name)
+}
+
+/// Counts up.
+struct Add;
+
+impl Operation for Add {
+    type Of = u64;
+    type Args<'a> = u64;
+    type Reply = u64;
+    const NAME: &'static str = "add";
+
+    fn run(number: Place<'_, u64>, more: u64) -> Result<u64, DataError> {
+        number.update(|number| number + more)
+    }
+}
+
+/// The same operation where the object is, looked at, and run by a thread of its home.
+fn urgently(name: &str) -> Result<(), Box<dyn std::error::Error>> {
+    let home = Homed::<u64>::create(&format!("{name}-urgent")).with(|_| Ok(()))?;
+    let away = Homed::<u64>::find(home.name())?;
+    let access = time(|| _ = black_box(away.perform::<Add>(1).unwrap()));
+    let read = time(|| _ = black_box(away.read(|number| number.get()).unwrap()));
+    let _served = home.serve_in_background(Operations::new().operation::<Add>())?;
+    let urgent = time(|| _ = black_box(away.urgent::<Add>(1).unwrap()));
+    println!(
+        "ns: an addition where it is {access:.1}, a look {read:.1} ({:.2} ×), by a thread of its home that spins {urgent:.0} ({:.0} ×)",
+        read / access,
+        urgent / access
+    );
+    Ok(())
 }
 
 /// A map of a million entries of 100 bytes, whose keys come in no order.

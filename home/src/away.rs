@@ -1,5 +1,6 @@
 //! An object whose home is elsewhere.
 
+use crate::asking::Sleeps;
 use crate::body::{Body, Ours, View};
 use crate::error::FindError;
 use crate::wire::{self, Opened, Request, VERSION};
@@ -44,12 +45,15 @@ pub(crate) enum Memory {
     Body(Body),
     /// To look at it.
     View(View),
+    /// To have operations run.
+    None,
 }
 
 /// The connection to the home, which ends when that lets go of the object or ends.
-struct Far {
+pub(crate) struct Far {
     connection: Connection,
     ended: AtomicBool,
+    waits: Option<Arc<Sleeps>>,
 }
 
 impl fmt::Debug for Away {
@@ -58,30 +62,78 @@ impl fmt::Debug for Away {
     }
 }
 
+/// A home that has answered.
+pub(crate) struct Connected {
+    pub(crate) connection: Connection,
+    pub(crate) answer: Opened,
+    pub(crate) descriptors: Vec<OwnedFd>,
+}
+
+/// Asks the home of an object for something.
+pub(crate) fn connect(name: &str, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<Connected, FindError> {
+    let unreachable = |why: String| FindError::Unreachable { name: name.into(), why };
+    let failed = |error: std::io::Error| unreachable(error.to_string());
+    let socket = names::find_object(name)?;
+    let connection = Connection::connect_until(&socket, Instant::now() + PATIENCE).map_err(|error| match error.kind() {
+        std::io::ErrorKind::ConnectionRefused | std::io::ErrorKind::NotFound => unreachable("it has ended".into()),
+        _ => failed(error),
+    })?;
+    connection.send(&wire::pack(request).map_err(failed)?, descriptors).map_err(failed)?;
+    point(Point::ObjectAsked);
+    let message = match connection.receive_within(EAGER, PATIENCE) {
+        Ok(Received::Message(message)) => message,
+        Ok(Received::Nothing) => return Err(unreachable(format!("it has not answered for {PATIENCE:?}: is it stopped?"))),
+        Ok(Received::Closed) => return Err(unreachable("it has ended".into())),
+        Err(error) => return Err(failed(error)),
+    };
+    point(Point::ObjectOpened);
+    match wire::unpack(&message.bytes).map_err(unreachable)? {
+        Opened::No(why) => Err(FindError::Refused { name: name.into(), why }),
+        answer => Ok(Connected { connection, answer, descriptors: message.descriptors }),
+    }
+}
+
+impl Far {
+    /// Has the clerk look for its end, and rouse who waits for something of it. Gives what the clerk knows it by, too.
+    pub(crate) fn watch(connection: Connection, waits: Option<Arc<Sleeps>>) -> std::io::Result<(Arc<Self>, u64)> {
+        let far = Arc::new(Self { connection, ended: AtomicBool::new(false), waits });
+        let key = Clerk::current()?.watch(far.clone(), Report::WhileReadable)?;
+        Ok((far, key))
+    }
+
+    /// Whether its home has let go of it, as far as is known.
+    #[inline]
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn hang_up(&self) {
+        self.connection.shut_down();
+    }
+
+    fn ends(&self) {
+        self.ended.store(true, Ordering::Release);
+        if let Some(waits) = &self.waits {
+            waits.post().rouse();
+        }
+    }
+}
+
 impl Away {
     /// Finds an object, and has its home give a place in it.
     pub(crate) fn find(name: &str, shape: u64) -> Result<(Self, Option<Ours>), FindError> {
         let unreachable = |why: String| FindError::Unreachable { name: name.into(), why };
         let failed = |error: std::io::Error| unreachable(error.to_string());
-        let socket = names::find_object(name)?;
-        let connection = Connection::connect_until(&socket, Instant::now() + PATIENCE).map_err(|error| match error.kind() {
-            std::io::ErrorKind::ConnectionRefused | std::io::ErrorKind::NotFound => unreachable("it has ended".into()),
-            _ => failed(error),
-        })?;
-        let open = wire::pack(&Request::Open { version: VERSION, shape }).map_err(failed)?;
-        connection.send(&open, &[]).map_err(failed)?;
-        point(Point::ObjectAsked);
-        let message = match connection.receive_within(EAGER, PATIENCE) {
-            Ok(Received::Message(message)) => message,
-            Ok(Received::Nothing) => return Err(unreachable(format!("it has not answered for {PATIENCE:?}: is it stopped?"))),
-            Ok(Received::Closed) => return Err(unreachable("it has ended".into())),
-            Err(error) => return Err(failed(error)),
+        let Connected { connection, answer, descriptors } = connect(name, &Request::Open { version: VERSION, shape }, &[])?;
+        let process = connection.peer().ok().and_then(|peer| peer.pidfd);
+        let done = |connection, memory, party| {
+            let (far, key) = Far::watch(connection, None).map_err(failed)?;
+            Ok((Self { name: name.into(), shape, memory, far, process, swept: Cell::new(false), key }, party))
         };
-        point(Point::ObjectOpened);
-        match wire::unpack(&message.bytes).map_err(unreachable)? {
-            Opened::No(why) => Err(FindError::Refused { name: name.into(), why }),
+        match answer {
+            Opened::ToInvoke => done(connection, Memory::None, None),
             Opened::Yes { place, length, sealed } => {
-                let memory = message.descriptors.into_iter().next();
+                let memory = descriptors.into_iter().next();
                 let memory = memory.ok_or_else(|| unreachable("it has sent no memory".into()))?;
                 let wrong = |error| FindError::NotAnObject { name: name.into(), error };
                 let (memory, party) = match place {
@@ -93,18 +145,16 @@ impl Away {
                         (Memory::Body(body), Some(party))
                     }
                 };
-                let process = connection.peer().ok().and_then(|peer| peer.pidfd);
-                let far = Arc::new(Far { connection, ended: AtomicBool::new(false) });
-                let key = Clerk::current().and_then(|clerk| clerk.watch(far.clone(), Report::WhileReadable)).map_err(failed)?;
-                Ok((Self { name: name.into(), shape, memory, far, process, swept: Cell::new(false), key }, party))
+                done(connection, memory, party)
             }
+            _ => Err(unreachable("it has answered something else".into())),
         }
     }
 
     /// Whether its home has let go of it, as far as is known.
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
-        self.far.ended.load(Ordering::Relaxed)
+        self.far.has_ended()
     }
 
     /// Takes out of the folder of names what a home that was killed has left there. It closes its connections some moments before the socket that its names lead to: this waits for those moments; not long, for it may also have let go of the object
@@ -129,10 +179,11 @@ impl Away {
 
 impl Drop for Away {
     fn drop(&mut self) {
-        if self.has_ended() {
+        // The clerk may not have heard of it yet.
+        if self.has_ended() || self.process.as_ref().is_some_and(upcall_os::socket::has_ended) {
             self.sweep();
         }
-        self.far.connection.shut_down();
+        self.far.hang_up();
         if let Ok(clerk) = Clerk::current() {
             clerk.forget(self.key);
         }
@@ -146,12 +197,12 @@ impl Watched for Far {
 
     /// Its home has nothing more to say.
     fn happened(&self, _hung_up: bool) -> bool {
-        self.ended.store(true, Ordering::Relaxed);
+        self.ends();
         false
     }
 
     fn failed(&self) -> bool {
-        self.ended.store(true, Ordering::Relaxed);
+        self.ends();
         false
     }
 }

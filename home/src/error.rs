@@ -1,5 +1,6 @@
 //! What can go wrong, what was found, and what to do.
 
+use crate::rules::Broken;
 use crate::types::DataError;
 use std::time::Duration;
 use std::{fmt, io};
@@ -143,8 +144,10 @@ pub enum AccessError {
     },
     /// This handle is in an operation already: within it, or in another thread of this virtual processor that waits.
     Nested,
-    /// It may only be read here.
+    /// It may only be read here, or only be invoked.
     NotGranted,
+    /// Two that do this can wait for each other for ever. In builds with debug assertions only.
+    Rule(Broken),
     /// What the operation has returned.
     Data(DataError),
 }
@@ -163,7 +166,10 @@ impl fmt::Display for AccessError {
             Self::Nested => {
                 f.write_str("this handle is in an operation on it already: end that first, or use a handle of your own")
             }
-            Self::NotGranted => f.write_str("its home lets this process only read it: use `read`, or have its home grant more"),
+            Self::Rule(broken) => broken.fmt(f),
+            Self::NotGranted => f.write_str(
+                "its home lets this process do less than that: `Homed::grant` says what. Use `read`, `urgent` or `invoke`, or have its home grant more",
+            ),
             Self::Data(error) => error.fmt(f),
         }
     }

@@ -1,12 +1,18 @@
 //! Those who use an object from elsewhere, as its home's clerk knows them.
 
+use crate::lane::Lane;
 use crate::object::Object;
+use crate::serving::LaneEnd;
 use crate::wire::{self, Opened, Request, VERSION};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use upcall_os::bell::Bell;
 use upcall_os::socket::{Connection, Listener, Message, Peer, Received};
+use upcall_shm::station::PeerStation;
+use upcall_transfer::Domain;
 use upcall_transfer::clerk::Watched;
+use upcall_transfer::post::{Post, Ringer};
 
 /// So many are let in, or heard, before others have their turn with the clerk.
 const TURN: usize = 16;
@@ -55,12 +61,21 @@ pub(crate) struct Guest {
     /// Its place, once it uses the object; one who only reads has none.
     pub(crate) place: OnceLock<Option<u16>>,
     gone: AtomicBool,
+    /// It has brought a lane.
+    pub(crate) invokes: AtomicBool,
 }
 
 impl Guest {
     fn new(connection: Connection, peer: Peer, object: &Arc<Object>) -> Arc<Self> {
         let object = Arc::downgrade(object);
-        Arc::new(Self { connection, peer, object, place: OnceLock::new(), gone: AtomicBool::new(false) })
+        Arc::new(Self {
+            connection,
+            peer,
+            object,
+            place: OnceLock::new(),
+            gone: AtomicBool::new(false),
+            invokes: AtomicBool::new(false),
+        })
     }
 
     pub(crate) fn peer(&self) -> &Peer {
@@ -85,7 +100,11 @@ impl Guest {
     fn attend(&self, object: &Arc<Object>) -> bool {
         for _ in 0..TURN {
             match self.connection.receive() {
-                Ok(Received::Message(message)) if self.said(object, &message) => {}
+                Ok(Received::Message(message)) => {
+                    if !self.said(object, message) {
+                        return false;
+                    }
+                }
                 Ok(Received::Nothing) => return true,
                 Ok(_) | Err(_) => return false,
             }
@@ -93,16 +112,26 @@ impl Guest {
         true
     }
 
-    fn said(&self, object: &Arc<Object>, message: &Message) -> bool {
+    fn said(&self, object: &Arc<Object>, message: Message) -> bool {
         match wire::unpack(&message.bytes) {
+            Ok(Request::Invoke { version, shape, line, makes_fences }) if !self.invokes.load(Ordering::Relaxed) => {
+                let answer = self.check(version).and_then(|()| self.lane(object, shape, line, makes_fences, message.descriptors));
+                match (answer, Domain::current()) {
+                    (Ok(yes), Ok(domain)) => self.answer(&yes, &[domain.station().as_fd()]),
+                    (Ok(_), Err(_)) => false,
+                    (Err(why), _) => {
+                        self.answer(&Opened::No(why), &[]);
+                        false
+                    }
+                }
+            }
             Ok(Request::Open { version, shape }) if self.place.get().is_none() => {
-                let answer = if version == VERSION {
-                    object.open(self, shape)
-                } else {
-                    Err(format!("it speaks version {VERSION} of the protocol, and this process version {version}"))
-                };
-                match answer {
-                    Ok((place, memory)) => {
+                match self.check(version).and_then(|()| object.open(self, shape)) {
+                    Ok(None) => {
+                        let _ = self.place.set(None);
+                        self.answer(&Opened::ToInvoke, &[])
+                    }
+                    Ok(Some((place, memory))) => {
                         let _ = self.place.set(place);
                         let yes = Opened::Yes { place, length: object.body.length() as u64, sealed: object.body.is_sealed() };
                         self.answer(&yes, &[memory.as_fd()])
@@ -119,6 +148,46 @@ impl Guest {
             }
             _ => false,
         }
+    }
+
+    fn check(&self, version: u32) -> Result<(), String> {
+        if version == VERSION {
+            return Ok(());
+        }
+        Err(format!("it speaks version {VERSION} of the protocol, and this process version {version}"))
+    }
+
+    /// Has the thread that serves the object take a lane in.
+    fn lane(
+        &self,
+        object: &Object,
+        shape: u64,
+        line: u16,
+        makes_fences: bool,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Opened, String> {
+        object.may(self, shape)?;
+        let desk = object.desk().ok_or("it runs no operations for others now: its home is to serve it")?;
+        let Ok([lane, own, bell, station]) = <[OwnedFd; 4]>::try_from(descriptors) else {
+            return Err("a lane comes with four descriptors".into());
+        };
+        let said = |error: &dyn std::fmt::Display| error.to_string();
+        let station = PeerStation::join(station).map_err(|error| said(&error))?;
+        let end = LaneEnd {
+            guest: self.number(),
+            lane: Lane::join(lane)?,
+            own: Bell::adopt(own).map_err(|error| said(&error))?,
+            bell: Bell::adopt(bell).map_err(|error| said(&error))?,
+            ringer: Ringer::new(station, line, makes_fences),
+        };
+        desk.take_in(end).map_err(|error| said(&error))?;
+        self.invokes.store(true, Ordering::Relaxed);
+        Ok(Opened::Invokes { line: desk.post.line(), makes_fences: Post::makes_fences(), operations: desk.names.clone() })
+    }
+
+    /// By which the thread that serves knows it: no other one lives at its address, as long as it does.
+    pub(crate) fn number(&self) -> u64 {
+        std::ptr::from_ref(self).addr() as u64
     }
 
     fn answer(&self, answer: &Opened, descriptors: &[BorrowedFd<'_>]) -> bool {

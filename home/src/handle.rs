@@ -1,11 +1,14 @@
 //! A hold on an object, at its home or elsewhere: by this operations are run on it.
 
+use crate::asking::Asking;
 use crate::away::{Away, Memory};
 use crate::body::{Body, Ours, Readable, State};
 use crate::error::{AccessError, FindError};
+use crate::invoke::InvokeError;
 use crate::object::{Grant, Object};
+use crate::operation::Kind;
 use crate::waiting;
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,6 +22,8 @@ pub struct Handle {
     /// Unless it may only read.
     party: Option<Ours>,
     side: Side,
+    /// The home's lane, once it was asked for something.
+    asking: OnceCell<RefCell<Option<Asking>>>,
     /// An operation is under way.
     busy: Cell<bool>,
     patience: Option<Duration>,
@@ -78,7 +83,13 @@ impl Handle {
     pub(crate) fn at_home(object: Arc<Object>) -> Option<Self> {
         let party = object.take_place()?;
         object.handles.fetch_add(1, Ordering::Relaxed);
-        Some(Self { party: Some(party), side: Side::Home(object), busy: Cell::new(false), patience: None })
+        Some(Self {
+            party: Some(party),
+            side: Side::Home(object),
+            asking: OnceCell::new(),
+            busy: Cell::new(false),
+            patience: None,
+        })
     }
 
     /// Finds the object of a name, which is to have this shape. Takes some 0.1 ms, and up to 5 s if its home is stopped.
@@ -87,7 +98,7 @@ impl Handle {
     /// See [`FindError`].
     pub fn find(name: &str, shape: u64) -> Result<Self, FindError> {
         let (away, party) = Away::find(name, shape)?;
-        Ok(Self { party, side: Side::Away(away), busy: Cell::new(false), patience: None })
+        Ok(Self { party, side: Side::Away(away), asking: OnceCell::new(), busy: Cell::new(false), patience: None })
     }
 
     /// Another hold on the same object, for another thread.
@@ -124,18 +135,52 @@ impl Handle {
         matches!(self.side, Side::Home(_))
     }
 
-    /// Bytes of its data.
+    /// Bytes of its data; 0 if it may only be invoked.
     pub fn length(&self) -> usize {
         match &self.side {
             Side::Away(Away { memory: Memory::View(view), .. }) => view.length(),
             Side::Away(Away { memory: Memory::Body(body), .. }) => body.length(),
+            Side::Away(_) => 0,
             Side::Home(object) => object.body.length(),
         }
     }
 
+    /// The object, at its home.
+    pub(crate) fn object(&self) -> Option<Arc<Object>> {
+        match &self.side {
+            Side::Home(object) => Some(object.clone()),
+            Side::Away(_) => None,
+        }
+    }
+
+    /// Whether an operation is under way.
+    #[inline]
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy.get()
+    }
+
+    /// Has the home run an operation, with arguments in `bytes`, which has the reply's afterwards.
+    pub(crate) fn ask(&self, name: &'static str, kind: Kind, bytes: &mut Vec<u8>) -> Result<(), InvokeError> {
+        let _busy = self.enter().map_err(|_| InvokeError::Nested)?;
+        let Side::Away(away) = &self.side else { return Err(InvokeError::Ended { asked: false }) };
+        let mut asking = self.asking.get_or_init(RefCell::default).borrow_mut();
+        if asking.as_ref().is_some_and(|asking| !asking.is_of_this_thread() || !asking.is_free() || asking.has_ended()) {
+            *asking = None;
+        }
+        let asking = match &mut *asking {
+            Some(asking) => asking,
+            none => none.insert(Asking::open(&away.name, away.shape).map_err(InvokeError::NotServed)?),
+        };
+        asking.ask(name, kind, bytes, self.patience)
+    }
+
     /// What its home has granted.
     pub fn grant(&self) -> Grant {
-        if self.party.is_some() { Grant::ReadWrite } else { Grant::Read }
+        match &self.side {
+            Side::Away(Away { memory: Memory::None, .. }) => Grant::Invoke,
+            Side::Away(Away { memory: Memory::View(_), .. }) => Grant::Read,
+            _ => Grant::ReadWrite,
+        }
     }
 
     /// What is needed to work on it.
@@ -188,6 +233,7 @@ impl Handle {
             Side::Away(away) if away.has_ended() => return Err(Self::ended(away)),
             Side::Away(Away { memory: Memory::Body(body), .. }) => Self::try_read(body, &mut operation),
             Side::Away(Away { memory: Memory::View(view), .. }) => Self::try_read(view, &mut operation),
+            Side::Away(Away { memory: Memory::None, .. }) => return Err(AccessError::NotGranted),
         };
         tried.map_or_else(|| self.read_at_last(busy, operation), Ok)
     }

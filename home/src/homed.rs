@@ -3,6 +3,7 @@
 use crate::error::{AccessError, CreateError, FindError};
 use crate::handle::Handle;
 use crate::object::{Creating, Grant, Torn, Verdict};
+use crate::rules;
 use crate::types::arena::overhead;
 use crate::types::{DataError, Memory, Shared, check, room_for, shape, used};
 use std::fmt;
@@ -117,6 +118,10 @@ impl<T: Shared> Homed<T> {
         Self { handle: self.handle.patience(patience), ..self }
     }
 
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         self.handle.name()
@@ -134,7 +139,9 @@ impl<T: Shared> Homed<T> {
     /// # Errors
     /// See [`AccessError`]. But for [`AccessError::Data`], which the operation has returned, it was not run then.
     #[inline]
+    #[track_caller]
     pub fn access<R>(&self, operation: impl FnOnce(T::At<'_>) -> Result<R, DataError>) -> Result<R, AccessError> {
+        let _holds = rules::hold(self.is_home()).map_err(AccessError::Rule)?;
         let done = self.handle.access(|room| operation(T::at(Memory::of::<T>(room).spot(0))))?;
         done.map_err(AccessError::Data)
     }

@@ -18,18 +18,26 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What not: invocations, by which the home runs operations for others, and the choice between both (issue 6).
+//! Or the home runs operations for them ([`Operation`], [`Procedure`], [`Serving`]): in between whatever it does, or as threads.
 //!
-//! Source: Psyche (P1, P5 here).
+//! What not: the choice between these by measurement, and urgent invocations by signal (issue 6).
+//!
+//! Source: Psyche (P1 to P3, P5 to P7 here).
 #![forbid(unsafe_code)]
 
+mod asking;
 mod away;
 mod body;
 pub mod error;
 mod guest;
 pub mod handle;
 mod homed;
+mod invoke;
+mod lane;
 pub mod object;
+mod operation;
+mod rules;
+mod serving;
 pub mod types;
 mod waiting;
 mod wire;
@@ -38,7 +46,14 @@ pub use body::MOST;
 pub use error::{AccessError, CreateError, FindError, NotAnObject};
 pub use handle::Handle;
 pub use homed::{Homed, Making};
+pub use invoke::InvokeError;
+pub use lane::LONGEST;
 pub use object::{Creating, Grant, Torn, Verdict};
-pub use types::{Blob, Check, DataError, Init, Link, List, Map, Plain, Queue, Shared, Spot, Text, Value, With};
+pub use operation::{Operation, Operations, Procedure};
+pub use rules::Broken;
+pub use serving::{Background, Masked, ServeError, Serving};
+pub use types::{
+    Blob, Check, DataError, Init, Link, List, ListAt, Map, MapAt, Place, Plain, Queue, QueueAt, Shared, Spot, Text, Value, With,
+};
 #[doc(hidden)]
 pub use types::{after, larger, shape};

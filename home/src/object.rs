@@ -6,12 +6,13 @@ use crate::body::{Body, Ours, State};
 use crate::error::CreateError;
 use crate::guest::{Door, End, Guest};
 use crate::handle::Handle;
+use crate::serving::Desk;
 use crate::types::DataError;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use upcall_os::fault::{Point, point};
@@ -59,7 +60,9 @@ type Policy = Box<dyn Fn(&Peer) -> Result<Grant, String> + Send + Sync>;
 /// What somebody may do with an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grant {
-    /// Look at all of it ([`Handle::read`]). Its memory is mapped for reading only.
+    /// Have its home run operations, as far as that serves it. Its memory is not even handed over.
+    Invoke,
+    /// That, and look at all of it ([`Handle::read`]). Its memory is mapped for reading only.
     Read,
     /// Everything; and change all of it at any time, whatever its types say.
     ReadWrite,
@@ -148,6 +151,7 @@ impl Creating {
             inner: Mutex::new(Inner { places: [1, 0, 0, 0], ..Inner::default() }),
             settling: Mutex::new(Settling { party: clerks, repair: self.repair }),
             door: OnceLock::new(),
+            desk: Mutex::default(),
             handles: AtomicUsize::new(0),
         });
         let door = Arc::new(Door { listener, object: Arc::downgrade(&object) });
@@ -172,6 +176,8 @@ pub(crate) struct Object {
     settling: Mutex<Settling>,
     /// What the clerk knows its door by.
     door: OnceLock<u64>,
+    /// Where the thread sleeps that serves it.
+    desk: Mutex<Option<Arc<Desk>>>,
     /// So many handles are there at home.
     pub(crate) handles: AtomicUsize,
 }
@@ -207,7 +213,7 @@ struct Settling {
     repair: Repair,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -265,29 +271,60 @@ impl Object {
         }
     }
 
-    /// Gives one who asks the memory, and a place, if it may write.
-    pub(crate) fn open(&self, guest: &Guest, shape: u64) -> Result<(Option<u16>, OwnedFd), String> {
-        let writes = (self.policy)(guest.peer())? == Grant::ReadWrite && !self.body.is_sealed();
-        if shape != self.shape {
-            return Err(format!(
-                "it is of another type: its shape is {:016x}, and {shape:016x} was asked for. Both programs are to be built with the same definition",
-                self.shape
-            ));
+    /// What one who takes it for this may do.
+    pub(crate) fn may(&self, guest: &Guest, shape: u64) -> Result<Grant, String> {
+        let grant = (self.policy)(guest.peer())?;
+        if shape == self.shape {
+            return Ok(grant);
         }
+        Err(format!(
+            "it is of another type: its shape is {:016x}, and {shape:016x} was asked for. Both programs are to be built with the same definition",
+            self.shape
+        ))
+    }
+
+    pub(crate) fn desk(&self) -> Option<Arc<Desk>> {
+        locked(&self.desk).clone()
+    }
+
+    /// From now on somebody serves it. False: somebody does already.
+    pub(crate) fn is_served_by(&self, desk: &Arc<Desk>) -> bool {
+        let mut own = locked(&self.desk);
+        let free = own.is_none();
+        if free {
+            *own = Some(desk.clone());
+        }
+        free
+    }
+
+    /// Nobody does any more: who has brought a lane is told, by the end of its connection.
+    pub(crate) fn is_served_no_more(&self) {
+        *locked(&self.desk) = None;
+        let guests = self.inner().guests.iter().map(|known| known.guest.clone()).collect::<Vec<_>>();
+        guests.iter().filter(|guest| guest.invokes.load(Ordering::Relaxed)).for_each(|guest| guest.hang_up());
+    }
+
+    /// Gives one who asks the memory, and a place, if it may write.
+    pub(crate) fn open(&self, guest: &Guest, shape: u64) -> Result<Option<(Option<u16>, OwnedFd)>, String> {
+        let grant = self.may(guest, shape)?;
+        let writes = grant == Grant::ReadWrite && !self.body.is_sealed();
         if self.body.state() == State::Poisoned {
             return Err(
                 "a process ended in the middle of an operation, and it could not be repaired: it has to be made anew".into()
             );
         }
+        if grant == Grant::Invoke {
+            return Ok(None);
+        }
         let memory = self.body.descriptor(writes).map_err(|error| format!("its memory cannot be handed over: {error}"))?;
         if !writes {
-            return Ok((None, memory));
+            return Ok(Some((None, memory)));
         }
         let place = self.inner().take_place().ok_or_else(|| format!("{} use it already, and no more can", PLACES - 1))?;
         if let Some(party) = self.body.party(CLERKS) {
             party.is_of(place, guest.peer().pid);
         }
-        Ok((Some(place), memory))
+        Ok(Some((Some(place), memory)))
     }
 
     /// One who had connected is gone.
@@ -302,6 +339,11 @@ impl Object {
         drop(inner);
         if let (Some(known), Ok(clerk)) = (known, Clerk::current()) {
             known.keys.into_iter().flatten().for_each(|key| clerk.forget(key));
+        }
+        if guest.invokes.load(Ordering::Relaxed)
+            && let Some(desk) = self.desk()
+        {
+            desk.lost(guest.number());
         }
         let Some(Some(place)) = place else { return };
         let Some(party) = self.body.party(CLERKS) else { return };

@@ -1,5 +1,6 @@
 //! The messages between an object's home and who uses it, in postcard's encoding.
 
+use crate::operation::Kind;
 use serde::{Deserialize, Serialize};
 
 /// The version of these messages and of the object's memory.
@@ -10,6 +11,8 @@ pub(crate) const VERSION: u32 = 2;
 pub(crate) enum Request {
     /// Wants to use the object, and takes it for one of this shape.
     Open { version: u32, shape: u64 },
+    /// Wants the home to run operations on it. Descriptors: the lane, the bell to ring for the home, the bell to ring for who asks, and the station at a line of which that sleeps.
+    Invoke { version: u32, shape: u64, line: u16, makes_fences: bool },
     /// Ended an operation in the middle, by a panic.
     Tore,
 }
@@ -22,6 +25,14 @@ pub(crate) enum Opened {
         place: Option<u16>,
         length: u64,
         sealed: bool,
+    },
+    /// It may be invoked, and is not handed over.
+    ToInvoke,
+    /// Descriptor: the station at a line of which the thread sleeps that serves the object.
+    Invokes {
+        line: u16,
+        makes_fences: bool,
+        operations: Vec<(String, Kind)>,
     },
     No(String),
 }

@@ -141,6 +141,12 @@ points! {
     ObjectDone = "object-done",
     /// The home is about to repair one.
     ObjectRepairs = "object-repairs",
+    /// A request is in its lane, and the home was not told.
+    InvocationSent = "invocation-sent",
+    /// The home has taken a request, and not begun with it.
+    InvocationTaken = "invocation-taken",
+    /// The home has run an operation, and not answered.
+    InvocationRan = "invocation-ran",
 }
 
 /// What a process does at a point.

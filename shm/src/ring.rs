@@ -300,6 +300,12 @@ impl<S: Deref<Target = Slot>> SingleServer<S> {
         self.slot.holds(turns(self.taken.load(Ordering::Relaxed)).0)
     }
 
+    /// The tag of the request that waits. What is taken later may have another one, if its sender wants to deceive.
+    #[inline]
+    pub fn peek_tag(&self) -> Option<u16> {
+        self.slot.tag(turns(self.taken.load(Ordering::Relaxed)).0)
+    }
+
     /// Takes the request into `image`; false if there is none, or another processor was faster. As for [`SharedReceiver::take`], the claim comes after
     /// the copy.
     #[inline]

@@ -199,6 +199,13 @@ impl Slot {
         (self.control.load(Ordering::Acquire) >> 48) as u16 & LAP == lap & LAP
     }
 
+    /// The tag of the message of this lap, if it is there.
+    #[inline]
+    pub(crate) fn tag(&self, lap: u16) -> Option<u16> {
+        let control = self.control.load(Ordering::Acquire);
+        ((control >> 48) as u16 & LAP == lap & LAP).then_some((control >> 16) as u16)
+    }
+
     /// Copies the message of this lap into `image`; false, and nothing done, if it is not there yet. Where the message has no values, those of `image` stay.
     ///
     /// In place, because an image that was written word by word and is then moved by vectors makes the processor wait for its own stores.

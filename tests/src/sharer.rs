@@ -3,7 +3,7 @@
 use crate::client::{Outcome, done, say, show};
 use std::io::BufRead;
 use std::time::Duration;
-use upcall_home::{Creating, Grant, Handle, Torn, Verdict};
+use upcall_home::{Background, Creating, DataError, Grant, Handle, Homed, Operation, Operations, Place, Torn, Verdict};
 use upcall_os::socket::Peer;
 use upcall_shm::span::Room;
 
@@ -20,6 +20,9 @@ fn word(room: Room<'_>, at: usize) -> u64 {
 
 /// Makes or finds the object, says so, and does what standard input says until it ends.
 pub fn run(name: &str, options: &[&str]) {
+    if let ["serve" | "ask"] = options {
+        return invoke(name, options == ["serve"]);
+    }
     let handle = match options {
         ["make", options @ ..] => make(name, options),
         ["find"] => Handle::find(name, SHAPE).map_err(Into::into),
@@ -120,4 +123,45 @@ fn count(room: Room<'_>) -> Result<(), String> {
     std::hint::black_box(&room);
     room.put_u64(SECOND, second + 1);
     Ok(())
+}
+
+/// Counts up.
+struct Add;
+
+impl Operation for Add {
+    type Of = u64;
+    type Args<'a> = u64;
+    type Reply = u64;
+    const NAME: &'static str = "add";
+
+    fn run(number: Place<'_, u64>, more: u64) -> Result<u64, DataError> {
+        number.update(|number| number + more)
+    }
+}
+
+/// The same with a number that its home serves, or that is elsewhere.
+fn invoke(name: &str, serves: bool) {
+    let (number, _served) = match found(name, serves) {
+        Ok(found) => found,
+        Err(error) => return say(Err(error)),
+    };
+    say(done());
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        say(match words[..] {
+            ["leave"] => return,
+            ["add", more] => more.parse().map_err(Into::into).and_then(|more| show([number.urgent::<Add>(more)?])),
+            ["number"] => number.read(|number| number.get()).map_err(Into::into).and_then(|number| show([number])),
+            _ => Err(format!("unknown command {words:?}").into()),
+        });
+    }
+}
+
+fn found(name: &str, serves: bool) -> Result<(Homed<u64>, Option<Background>), Box<dyn std::error::Error>> {
+    if !serves {
+        return Ok((Homed::find(name)?, None));
+    }
+    let home = Homed::<u64>::create(name).repair(|_, _| Verdict::Keep).with(|_| Ok(()))?;
+    let served = home.serve_in_background(Operations::new().operation::<Add>())?;
+    Ok((home, Some(served)))
 }

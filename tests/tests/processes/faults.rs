@@ -53,7 +53,7 @@ fn walk(points: impl Fn(Point) -> bool, each: impl Fn(Point, Act, &str)) {
     if !POINTS_ARE_THERE {
         return println!("    skipped: points are in builds with debug assertions only");
     }
-    let calls = |point: &&Point| !["member", "object"].iter().any(|other| point.name().starts_with(other));
+    let calls = |point: &&Point| !["member", "object", "invocation"].iter().any(|other| point.name().starts_with(other));
     for &point in Point::ALL.iter().filter(calls).filter(|&&point| points(point)) {
         for (turn, &act) in Act::ALL.iter().enumerate() {
             // Between a reply and its wake are stores, a fence and a system call: nothing that can panic.

@@ -158,7 +158,7 @@ fn who_may_only_read_sees_whole_states_and_writes_nothing() {
     let (mut writer, mut victim) = (found(&place), found(&place));
     assert_eq!(reader.ask("mapped").expect_ok("its mapping"), ["r--s"]);
     assert_eq!(writer.ask("mapped").expect_ok("its mapping"), ["rw-s"]);
-    reader.ask("count 1").expect_error("NotGranted", &["only read it", "`read`"]);
+    reader.ask("count 1").expect_error("NotGranted", &["do less than that", "`read`"]);
     reader.say("looks 300000");
     writer.say("count 100000");
     for turn in 1..=10 {
@@ -182,7 +182,7 @@ fn what_only_its_home_writes_is_sealed() {
     let place = place();
     let (mut home, mut other) = (made(&place, "sealed"), found(&place));
     assert_eq!(other.ask("mapped").expect_ok("its mapping"), ["r--s"]);
-    other.ask("count 1").expect_error("NotGranted", &["only read it"]);
+    other.ask("count 1").expect_error("NotGranted", &["do less than that"]);
     home.ask("count 7").expect_ok("counting at home");
     assert_eq!(other.ask("look").numbers("the words"), [7, 7, 0]);
     home.kill();
@@ -192,6 +192,63 @@ fn what_only_its_home_writes_is_sealed() {
         Said::Ok(words) => Err(format!("{words:?}")),
     });
     end(&place, [other]);
+}
+
+/// Each is run once, or the one who asked is told that this is not known; and nobody else is harmed.
+#[test]
+fn one_that_ends_at_any_point_of_an_invocation_harms_no_other() {
+    let _company = in_company();
+    if !POINTS_ARE_THERE {
+        return println!("    skipped: points are in builds with debug assertions only");
+    }
+    for &point in Point::ALL.iter().filter(|point| point.name().starts_with("invocation")) {
+        for &act in Act::ALL {
+            let fault = format!("{point}:{}", act.name());
+            println!("    {fault}");
+            let place = place();
+            let at_home = point != Point::InvocationSent;
+            let start = |what: &str, faulty: bool| {
+                let party = format!("share object {what}");
+                let mut party = if faulty { place.start_with(&party, "UPCALL_FAULT", &fault) } else { place.start(&party) };
+                party.hear().expect_ok(what);
+                party
+            };
+            let mut home = start("serve", at_home);
+            let (mut asks, mut other) = (start("ask", !at_home), start("ask", false));
+            asks.say("add 1");
+            let faulty = if at_home { &home } else { &asks };
+            match act {
+                Act::Stop => {
+                    stops(faulty);
+                    faulty.signal(Signal::CONT);
+                    asks.hear().expect_ok("an invocation that was stopped in between");
+                    assert_eq!(other.ask("add 1").numbers("the number"), [2]);
+                }
+                _ if at_home => {
+                    let kind = asks.hear().expect_error("Ended", &["it may have run"]);
+                    println!("    {kind}");
+                }
+                _ => {
+                    if act != Act::Exec {
+                        asks.ended();
+                    }
+                    // What it asked for may be run still, or not at all.
+                    let now = [(); 2].map(|()| other.ask("add 1").numbers("the number")[0]);
+                    assert!(now[0] < now[1] && (2..=3).contains(&now[1]), "{now:?}");
+                }
+            }
+            // A panic ends the thread that serves, and no more.
+            if at_home && act == Act::Panic {
+                other.ask("add 1").expect_error("NotServed", &["is to serve it"]);
+                assert!(home.ask("number").numbers("the number")[0] <= 1);
+            }
+            for party in [&mut asks, &mut home] {
+                party.kill();
+                party.ended();
+            }
+            end(&place, [other]);
+        }
+    }
 }
 
 /// Each point with each act, of the home's and of others'.

@@ -1,0 +1,218 @@
+//! The other side of invocations: it has the home run an operation, and waits for that.
+//!
+//! Who waits spins for some microseconds and then sleeps at a post; on a virtual processor other threads run meanwhile, and it looks again and again, in pauses that grow with the time that has passed. If the kernel thread serves objects itself it
+//! sleeps at the post where others ring for that, and runs the short operations that they wait for; so homes can invoke each other (P2).
+
+use crate::away::{Far, connect};
+use crate::error::FindError;
+use crate::invoke::InvokeError;
+use crate::lane::{LONGEST, Lane, Way};
+use crate::operation::{Failure, Kind};
+use crate::serving::{DONE, Desk, desk_here, serve_here};
+use crate::wire::{Opened, Request, VERSION};
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+use upcall_os::bell::Bell;
+use upcall_os::clapper::Clapper;
+use upcall_os::fault::{Point, point};
+use upcall_shm::region::Shared;
+use upcall_shm::ring::SingleCaller;
+use upcall_shm::slot::{Image, NO_ASTACK, Slot};
+use upcall_shm::station::PeerStation;
+use upcall_transfer::clerk::Clerk;
+use upcall_transfer::post::{Post, Ringer};
+use upcall_transfer::{Domain, Pacing};
+
+/// On a virtual processor: so often others have it before this pauses, and how long at most.
+const TURNS: u32 = 1000;
+const SHORTEST: Duration = Duration::from_micros(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(1);
+
+/// Where it sleeps.
+pub(crate) enum Sleeps {
+    /// At a post of its own.
+    Own(Post),
+    /// Where its thread serves objects.
+    Desk(Arc<Desk>),
+}
+
+/// See the module.
+pub(crate) struct Asking {
+    lane: Lane,
+    caller: SingleCaller<Shared<Slot>>,
+    ringer: Ringer,
+    /// Rung for the home.
+    theirs: Bell,
+    /// Rung by the home.
+    own: Bell,
+    sleeps: Arc<Sleeps>,
+    /// The thread that sleeps there.
+    thread: ThreadId,
+    operations: HashMap<String, (u16, Kind)>,
+    far: Arc<Far>,
+    key: u64,
+    /// A reply is still to come that nobody waits for any more.
+    stale: Cell<bool>,
+}
+
+impl Sleeps {
+    pub(crate) fn post(&self) -> &Post {
+        match self {
+            Self::Own(post) => post,
+            Self::Desk(desk) => &desk.post,
+        }
+    }
+}
+
+impl Asking {
+    /// Has the home take a lane in.
+    pub(crate) fn open(name: &str, shape: u64) -> Result<Self, FindError> {
+        let unreachable = |why: String| FindError::Unreachable { name: name.into(), why };
+        let failed = |error: std::io::Error| unreachable(error.to_string());
+        let lane = Lane::create().map_err(failed)?;
+        let (theirs, own) = (Bell::new().map_err(failed)?, Bell::new().map_err(failed)?);
+        let sleeps = match desk_here() {
+            Some(desk) => Sleeps::Desk(desk),
+            None => Sleeps::Own(Post::take().map_err(failed)?),
+        };
+        let sleeps = Arc::new(sleeps);
+        sleeps.post().add(&own).map_err(failed)?;
+        let station = Domain::current().map_err(failed)?.station();
+        let request = Request::Invoke { version: VERSION, shape, line: sleeps.post().line(), makes_fences: Post::makes_fences() };
+        let descriptors = [lane.as_fd(), theirs.as_fd(), own.as_fd(), station.as_fd()];
+        let connected = connect(name, &request, &descriptors)?;
+        let Opened::Invokes { line, makes_fences, operations } = connected.answer else {
+            return Err(unreachable("it has answered something else".into()));
+        };
+        let station = connected.descriptors.into_iter().next();
+        let station = station.ok_or_else(|| unreachable("no station came with its answer".into()))?;
+        let station = PeerStation::join(station).map_err(|error| unreachable(error.to_string()))?;
+        let (far, key) = Far::watch(connected.connection, Some(sleeps.clone())).map_err(failed)?;
+        let numbered = operations.into_iter().enumerate();
+        Ok(Self {
+            caller: SingleCaller::new(lane.slot()),
+            lane,
+            ringer: Ringer::new(station, line, makes_fences),
+            theirs,
+            own,
+            sleeps,
+            thread: std::thread::current().id(),
+            operations: numbered.map(|(at, (name, kind))| (name, (at as u16, kind))).collect(),
+            far,
+            key,
+            stale: Cell::new(false),
+        })
+    }
+
+    /// Whether this thread can use it: it sleeps where it is rung for.
+    pub(crate) fn is_of_this_thread(&self) -> bool {
+        let sleeps_here = match &*self.sleeps {
+            Sleeps::Own(_) => desk_here().is_none(),
+            Sleeps::Desk(desk) => desk_here().is_some_and(|here| Arc::ptr_eq(&here, desk)),
+        };
+        sleeps_here && self.thread == std::thread::current().id()
+    }
+
+    /// Whether a reply is on its way still that nobody waits for. Then it cannot be used.
+    pub(crate) fn is_free(&self) -> bool {
+        if self.stale.get() && self.caller.take(&mut Image::new(0, 0, NO_ASTACK)) {
+            self.stale.set(false);
+        }
+        !self.stale.get()
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.far.has_ended()
+    }
+
+    /// Has an operation run, with arguments in `bytes`, which has the reply's afterwards.
+    pub(crate) fn ask(
+        &self,
+        name: &'static str,
+        kind: Kind,
+        bytes: &mut Vec<u8>,
+        patience: Option<Duration>,
+    ) -> Result<(), InvokeError> {
+        let Some(&(number, registered)) = self.operations.get(name) else {
+            return Err(InvokeError::Unknown { name, known: self.operations.keys().cloned().collect() });
+        };
+        if registered != kind {
+            return Err(InvokeError::Kind { name });
+        }
+        if bytes.len() > LONGEST {
+            return Err(InvokeError::TooLong { bytes: bytes.len() });
+        }
+        if self.far.has_ended() {
+            return Err(InvokeError::Ended { asked: false });
+        }
+        self.caller.send(&self.lane.message(number, bytes, Way::There));
+        point(Point::InvocationSent);
+        if let Ok(clapper) = Clapper::current() {
+            self.ringer.launched(clapper, &self.theirs);
+        }
+        let begun = Instant::now();
+        let mut image = Image::new(0, 0, NO_ASTACK);
+        if !self.wait(begun, patience) || !self.caller.take(&mut image) {
+            if self.far.has_ended() {
+                return Err(InvokeError::Ended { asked: true });
+            }
+            self.stale.set(true);
+            return Err(InvokeError::Busy { waited: begun.elapsed() });
+        }
+        bytes.clear();
+        let wrong = || InvokeError::Malformed("its reply is none".into());
+        self.lane.bytes(&image, Way::Back, bytes).ok_or_else(wrong)?;
+        if image.tag() == DONE {
+            return Ok(());
+        }
+        let failure = postcard::from_bytes::<Failure>(bytes).map_err(|error| InvokeError::Malformed(error.to_string()))?;
+        Err(failure.into())
+    }
+
+    /// Until the reply is there. False: the home has ended, or patience has.
+    fn wait(&self, begun: Instant, patience: Option<Duration>) -> bool {
+        let there = || self.caller.waits() || self.far.has_ended();
+        if upcall_thread::on_virtual_processor().is_some() {
+            let (mut turns, mut pause) = (0, SHORTEST);
+            while !there() {
+                if patience.is_some_and(|patience| begun.elapsed() >= patience) {
+                    return false;
+                }
+                if turns < TURNS {
+                    turns += 1;
+                    upcall_thread::yield_now();
+                } else {
+                    upcall_thread::sleep(pause);
+                    pause = (begun.elapsed() / 16).clamp(SHORTEST, LONGEST_PAUSE);
+                }
+            }
+            return self.caller.waits();
+        }
+        let serves = matches!(*self.sleeps, Sleeps::Desk(_));
+        let look = || {
+            if there() {
+                return true;
+            }
+            if serves {
+                serve_here();
+            }
+            there()
+        };
+        self.sleeps.post().wait(Pacing::Adaptive, patience, look, || ());
+        self.caller.waits()
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.sleeps.post().remove(&self.own);
+        self.far.hang_up();
+        if let Ok(clerk) = Clerk::current() {
+            clerk.forget(self.key);
+        }
+    }
+}

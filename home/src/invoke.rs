@@ -1,0 +1,190 @@
+//! Operations that the home runs for others ([`Homed::urgent`], [`Homed::invoke`]), and those that are named and run where the object is ([`Homed::perform`]).
+
+use crate::error::{AccessError, FindError};
+use crate::homed::Homed;
+use crate::lane::LONGEST;
+use crate::operation::{Failure, Kind, Operation, Procedure, pack};
+use crate::rules::{self, Broken};
+use crate::types::{DataError, Shared};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt;
+use std::time::Duration;
+
+/// Why an invocation has no reply. What it says of whether the operation was run is meant so: a home that ended may have run it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum InvokeError {
+    /// The home has ended, or serves the object no more.
+    Ended {
+        /// The request was there already: it may have been run. Else it was not.
+        asked: bool,
+    },
+    /// The home cannot be asked: it has ended, or runs nothing for others, or refuses.
+    NotServed(FindError),
+    /// The home has registered no operation of this name.
+    Unknown {
+        /// The name.
+        name: &'static str,
+        /// Those that it has.
+        known: Vec<String>,
+    },
+    /// The home has registered it as the other kind: short, or one that may block.
+    Kind {
+        /// The name.
+        name: &'static str,
+    },
+    /// Its arguments have more bytes than can be sent.
+    TooLong {
+        /// So many.
+        bytes: usize,
+    },
+    /// The home has not answered for so long. The operation may still be run.
+    Busy {
+        /// So long.
+        waited: Duration,
+    },
+    /// What the operation has returned.
+    Data(DataError),
+    /// What was found in the object, as its home says: as [`DataError::Corrupt`].
+    Corrupt {
+        /// What was looked for.
+        what: String,
+        /// Where.
+        at: u64,
+    },
+    /// The procedure's own words.
+    Said(String),
+    /// The home did not run it, and says why.
+    NotRun(String),
+    /// It panicked at the home, which decides what becomes of the object.
+    Panicked,
+    /// What the home has sent is no reply to this: both programs are to be built with the same definition.
+    Malformed(String),
+    /// This hold is in an operation already.
+    Nested,
+    /// At home: why it was not run there.
+    Access(AccessError),
+    /// It could wait for ever.
+    Rule(Broken),
+}
+
+impl fmt::Display for InvokeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ended { asked: true } => f.write_str("the home has ended, or serves it no more; it may have run the operation"),
+            Self::Ended { asked: false } => {
+                f.write_str("the home has ended, or serves it no more: find the object again when it is there")
+            }
+            Self::NotServed(error) => error.fmt(f),
+            Self::Unknown { name, known } => {
+                write!(
+                    f,
+                    "its home has no operation called {name:?}, but {}: register it where the object is served",
+                    known.join(", ")
+                )
+            }
+            Self::Kind { name } => {
+                write!(
+                    f,
+                    "{name:?} is short here and may block there, or the other way: both programs are to be built with the same definition"
+                )
+            }
+            Self::TooLong { bytes } => {
+                write!(f, "its arguments have {bytes} bytes, and {LONGEST} can be sent: send them in parts")
+            }
+            Self::Busy { waited } => {
+                write!(
+                    f,
+                    "the home has not answered for {waited:?}: it is busy, stopped, or masks; the operation may still be run"
+                )
+            }
+            Self::Data(error) => error.fmt(f),
+            Self::Corrupt { what, at } => write!(f, "at home {what} was to be at byte {at} of the object, and something else is"),
+            Self::Said(words) => f.write_str(words),
+            Self::NotRun(why) => write!(f, "its home did not run it: {why}"),
+            Self::Panicked => f.write_str("it panicked at its home, which decides what becomes of the object"),
+            Self::Malformed(error) => {
+                write!(
+                    f,
+                    "what its home has sent is no reply to it: {error}. Both programs are to be built with the same definition"
+                )
+            }
+            Self::Nested => f.write_str("this hold is in an operation already: end that first, or use one of your own"),
+            Self::Access(error) => error.fmt(f),
+            Self::Rule(broken) => broken.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for InvokeError {}
+
+impl From<Failure> for InvokeError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Full { asked } => Self::Data(DataError::Full { asked }),
+            Failure::Corrupt { what, at } => Self::Corrupt { what, at },
+            Failure::ReadOnly => Self::Data(DataError::ReadOnly),
+            Failure::Said(words) => Self::Said(words),
+            Failure::NotRun(why) => Self::NotRun(why),
+            Failure::Panicked => Self::Panicked,
+        }
+    }
+}
+
+impl From<AccessError> for InvokeError {
+    fn from(error: AccessError) -> Self {
+        match error {
+            AccessError::Data(error) => Self::Data(error),
+            AccessError::Nested => Self::Nested,
+            error => Self::Access(error),
+        }
+    }
+}
+
+impl<T: Shared> Homed<T> {
+    /// Runs an operation on the object where it is: [`access`](Self::access) by name.
+    ///
+    /// # Errors
+    /// See [`AccessError`].
+    #[inline]
+    pub fn perform<O: Operation<Of = T>>(&self, args: O::Args<'_>) -> Result<O::Reply, AccessError> {
+        self.access(|object| O::run(object, args))
+    }
+
+    /// Has the home run a short operation as soon as it can, in between whatever else it does, and waits for that (Psyche's urgent invocation). It is run once; if it cannot be known whether it was, the error says so. At home it is run by the caller.
+    ///
+    /// The home runs it where it serves the object ([`serve`](Self::serve)): on a virtual processor at safe points, on another thread where that polls or waits. Waits as long as the hold's [patience](Self::patience) lasts, spinning for some µs and blocking the thread then.
+    ///
+    /// # Errors
+    /// See [`InvokeError`].
+    #[track_caller]
+    pub fn urgent<O: Operation<Of = T>>(&self, args: O::Args<'_>) -> Result<O::Reply, InvokeError> {
+        rules::invoke().map_err(InvokeError::Rule)?;
+        if self.is_home() {
+            return Ok(self.perform::<O>(args)?);
+        }
+        self.ask(O::NAME, Kind::Short, &args)
+    }
+
+    /// Has the home run a procedure, which may block, as a thread of its own, and blocks the caller's thread until that is done (Psyche's ordinary invocation). Otherwise as [`urgent`](Self::urgent). On a home that serves on an ordinary kernel
+    /// thread it keeps that busy.
+    ///
+    /// # Errors
+    /// See [`InvokeError`].
+    #[track_caller]
+    pub fn invoke<P: Procedure<Of = T>>(&self, args: P::Args<'_>) -> Result<P::Reply, InvokeError> {
+        rules::invoke().map_err(InvokeError::Rule)?;
+        if self.is_home() {
+            return P::run(self, args).map_err(InvokeError::Said);
+        }
+        self.ask(P::NAME, Kind::MayBlock, &args)
+    }
+
+    fn ask<R: DeserializeOwned>(&self, name: &'static str, kind: Kind, args: &impl Serialize) -> Result<R, InvokeError> {
+        let mut bytes = Vec::with_capacity(64);
+        pack(args, &mut bytes).map_err(InvokeError::Malformed)?;
+        self.handle().ask(name, kind, &mut bytes)?;
+        postcard::from_bytes(&bytes).map_err(|error| InvokeError::Malformed(error.to_string()))
+    }
+}

@@ -1,0 +1,456 @@
+//! The home's side of invocations: it runs operations for others, at its own points.
+//!
+//! Source: Psyche, sections 2.1 and 3.1 (P1 to P3, P7 here). There an urgent invocation interrupts the home's processor, unless that masks it, and an ordinary one becomes a process there. Here one thread of the home serves an object. A virtual
+//! processor does so by itself, at its safe points ([`arrivals`](upcall_transfer::arrivals)); what may block is a thread there by that alone. An ordinary kernel thread does so where it says ([`Serving::poll`], [`Serving::run_until`]), and while it
+//! waits for an invocation of its own: then short operations only, so that homes which invoke each other do not wait for ever. While it [masks](Serving::mask) nothing is run; what has come waits in its lane, and is run at the end of that.
+//!
+//! Who invokes has a lane of its own ([`lane`](crate::lane)), which the clerk takes in, and tells this thread of by news. Short operations take the object's lock as the home does, so they wait for those only who have it.
+
+use crate::homed::Homed;
+use crate::lane::{Lane, Way};
+use crate::object::{Object, locked};
+use crate::operation::{Entry, Failure, Kind, Operations, pack};
+use crate::rules;
+use crate::types::Shared;
+use std::cell::{Cell, RefCell};
+use std::panic::Location;
+use std::rc::{Rc, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use std::{fmt, io};
+use upcall_os::bell::Bell;
+use upcall_os::clapper::Clapper;
+use upcall_os::fault::{Point, point};
+use upcall_shm::region::Shared as View;
+use upcall_shm::ring::SingleServer;
+use upcall_shm::slot::{Image, NO_ASTACK, Slot};
+use upcall_thread::Found;
+use upcall_transfer::Pacing;
+use upcall_transfer::arrivals::{Arrivals, Attended};
+use upcall_transfer::post::{Post, Ringer};
+
+/// In a reply's tag: it is the operation's, or the home's words on why there is none.
+pub(crate) const DONE: u16 = 0;
+pub(crate) const FAILED: u16 = 1;
+
+/// Where others leave word for the thread that serves. The clerk has it, too.
+pub(crate) struct Desk {
+    pub(crate) post: Post,
+    pub(crate) names: Vec<(String, Kind)>,
+    news: Mutex<Vec<News>>,
+    has_news: AtomicBool,
+}
+
+enum News {
+    Came(LaneEnd),
+    Gone(u64),
+}
+
+/// The home's end of a lane.
+pub(crate) struct LaneEnd {
+    /// Whose it is.
+    pub(crate) guest: u64,
+    pub(crate) lane: Lane,
+    /// Who invokes rings this.
+    pub(crate) own: Bell,
+    /// This wakes who invokes.
+    pub(crate) bell: Bell,
+    pub(crate) ringer: Ringer,
+}
+
+struct Served {
+    end: LaneEnd,
+    server: SingleServer<View<Slot>>,
+}
+
+impl Desk {
+    fn tell(&self, news: News) {
+        locked(&self.news).push(news);
+        self.nudge();
+    }
+
+    /// Has the thread look at what has changed.
+    fn nudge(&self) {
+        self.has_news.store(true, Ordering::Release);
+        self.post.rouse();
+    }
+
+    /// Takes a lane in.
+    pub(crate) fn take_in(&self, end: LaneEnd) -> io::Result<()> {
+        self.post.add(&end.own)?;
+        self.tell(News::Came(end));
+        Ok(())
+    }
+
+    /// Whose it was is gone.
+    pub(crate) fn lost(&self, guest: u64) {
+        self.tell(News::Gone(guest));
+    }
+}
+
+/// Why an object is not served.
+#[derive(Debug)]
+pub enum ServeError {
+    /// This is not its home.
+    Elsewhere,
+    /// Another thread serves it already, or this one.
+    Served,
+    /// Two operations have this name.
+    Twice(String),
+    /// No memory, no descriptor or no place is left.
+    Resource(String),
+}
+
+impl fmt::Display for ServeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Elsewhere => f.write_str("only its home can run operations for others: serve it where it was made"),
+            Self::Served => f.write_str("a thread serves it already: have that do so, or end it there first"),
+            Self::Twice(name) => write!(f, "two operations are called {name:?}: give one of them another name"),
+            Self::Resource(error) => write!(f, "it cannot be served: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ServeError {}
+
+/// An object is served by this thread, as long as this lives.
+#[must_use = "nothing is served any more when this is dropped"]
+pub struct Serving<T: Shared> {
+    inner: Rc<Inner<T>>,
+    attended: Option<Attended>,
+}
+
+struct Inner<T> {
+    on: Homed<T>,
+    object: Arc<Object>,
+    desk: Arc<Desk>,
+    operations: Vec<Entry<T>>,
+    lanes: RefCell<Rc<[Rc<Served>]>>,
+    masked: Cell<u32>,
+}
+
+impl<T: Shared> fmt::Debug for Serving<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Serving")
+            .field("on", &self.inner.on)
+            .field("lanes", &self.inner.lanes.borrow().len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Nothing is run for others until this is dropped: [`Serving::mask`].
+#[must_use = "what has come is run when this is dropped"]
+pub struct Masked<'a, T: Shared>(&'a Serving<T>);
+
+impl<T: Shared> fmt::Debug for Masked<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Masked")
+    }
+}
+
+impl<T: Shared> Drop for Masked<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        let inner = &self.0.inner;
+        inner.masked.set(inner.masked.get() - 1);
+        if inner.masked.get() == 0 {
+            rules::unmask();
+            if inner.has_deferred() {
+                self.0.make_good();
+            }
+        }
+    }
+}
+
+/// Served while this thread waits for something else.
+trait Urgently {
+    fn serve_urgently(&self);
+    fn desk(&self) -> &Arc<Desk>;
+}
+
+thread_local! {
+    /// What this kernel thread serves.
+    static HERE: RefCell<Vec<Weak<dyn Urgently>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs the short operations that others wait for here.
+pub(crate) fn serve_here() {
+    let all = HERE.with_borrow(|here| here.iter().filter_map(Weak::upgrade).collect::<Vec<_>>());
+    all.iter().for_each(|one| one.serve_urgently());
+}
+
+/// The first desk of this thread, at whose post it sleeps.
+pub(crate) fn desk_here() -> Option<Arc<Desk>> {
+    HERE.with_borrow(|here| here.iter().find_map(Weak::upgrade).map(|one| one.desk().clone()))
+}
+
+impl<T: Shared> Homed<T> {
+    /// Has this thread run operations on the object for others, until what this gives is dropped; at its home. On a virtual processor they run by themselves, at safe points; elsewhere where this thread [polls](Serving::poll), or waits.
+    ///
+    /// # Errors
+    /// See [`ServeError`].
+    pub fn serve(&self, operations: Operations<T>) -> Result<Serving<T>, ServeError> {
+        let object = self.handle().object().ok_or(ServeError::Elsewhere)?;
+        let Operations(operations) = operations;
+        let mut names = operations.iter().map(|entry| (entry.name.to_string(), entry.kind)).collect::<Vec<_>>();
+        if let Some(at) = (1..names.len()).find(|&at| names[..at].iter().any(|(name, _)| *name == names[at].0)) {
+            return Err(ServeError::Twice(names.swap_remove(at).0));
+        }
+        let resource = |error: io::Error| ServeError::Resource(error.to_string());
+        let post = Post::take().map_err(resource)?;
+        let desk = Arc::new(Desk { post, names, news: Mutex::default(), has_news: AtomicBool::new(false) });
+        let on = self.try_clone().map_err(|error| ServeError::Resource(error.to_string()))?;
+        if !object.is_served_by(&desk) {
+            return Err(ServeError::Served);
+        }
+        let inner = Rc::new(Inner { on, object, desk, operations, lanes: RefCell::new(Rc::new([])), masked: Cell::new(0) });
+        let attended =
+            Attended::begin(Rc::new(Hook { inner: Rc::downgrade(&inner), desk: inner.desk.clone() })).map_err(resource)?;
+        let here: Rc<dyn Urgently> = inner.clone();
+        HERE.with_borrow_mut(|all| all.push(Rc::downgrade(&here)));
+        Ok(Serving { inner, attended })
+    }
+
+    /// Has a kernel thread of its own run operations on the object for others, until what this gives is dropped; at its home. Idle, it sleeps.
+    ///
+    /// # Errors
+    /// See [`ServeError`].
+    pub fn serve_in_background(&self, operations: Operations<T>) -> Result<Background, ServeError> {
+        let on = self.try_clone().map_err(|error| ServeError::Resource(error.to_string()))?;
+        let over = Arc::new(AtomicBool::new(false));
+        let (own, (begun, begins)) = (over.clone(), std::sync::mpsc::channel());
+        let serve = move || {
+            let serving = match on.serve(operations) {
+                Ok(serving) => serving,
+                Err(error) => return drop(begun.send(Err(error))),
+            };
+            let _ = begun.send(Ok(serving.inner.desk.clone()));
+            serving.run_until(|| own.load(Ordering::Acquire));
+        };
+        let thread = std::thread::Builder::new().name("upcall-home".into()).spawn(serve);
+        let thread = thread.map_err(|error| ServeError::Resource(error.to_string()))?;
+        let desk = begins.recv().map_err(|_| ServeError::Resource("its thread has ended".into()))??;
+        Ok(Background { over, desk, thread: Some(thread) })
+    }
+}
+
+/// A thread that serves an object, as long as this lives.
+#[must_use = "nothing is served any more when this is dropped"]
+pub struct Background {
+    over: Arc<AtomicBool>,
+    desk: Arc<Desk>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl fmt::Debug for Background {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Background")
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        self.desk.nudge();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<T: Shared> Serving<T> {
+    /// Runs what others wait for. Returns how many. Nothing is run while this thread [masks](Self::mask).
+    pub fn poll(&self) -> usize {
+        self.inner.serve(true)
+    }
+
+    /// Serves until `done` is true, which is asked after each turn, and after others have come or gone. Spins first, then blocks the kernel thread; on a virtual processor others run meanwhile.
+    pub fn run_until(&self, mut done: impl FnMut() -> bool) {
+        while !done() {
+            if self.poll() == 0 && !done() {
+                self.wait(None);
+            }
+        }
+    }
+
+    /// Waits until somebody waits for something, at most as long as `limit`. Whether somebody does. May return before, when this was roused.
+    pub fn wait(&self, limit: Option<Duration>) -> bool {
+        let inner = &*self.inner;
+        if self.attended.as_ref().is_some_and(Attended::is_here) {
+            // What comes is run by itself.
+            upcall_thread::sleep(limit.unwrap_or(Duration::from_millis(1)).min(Duration::from_millis(1)));
+            return inner.waits();
+        }
+        inner.desk.post.wait(Pacing::Adaptive, limit, || inner.desk.has_news.load(Ordering::Acquire) || inner.waits(), || ())
+    }
+
+    /// Nothing is run for others until what this gives is dropped. What comes meanwhile waits, and is run then (P2). Takes about a nanosecond; may be nested. Who masks is not to invoke: in builds with debug assertions that is an error, which names both places.
+    #[inline]
+    #[track_caller]
+    pub fn mask(&self) -> Masked<'_, T> {
+        let masked = self.inner.masked.get();
+        self.inner.masked.set(masked + 1);
+        if masked == 0 {
+            rules::mask(Location::caller());
+        }
+        Masked(self)
+    }
+
+    #[cold]
+    fn make_good(&self) {
+        if self.attended.as_ref().is_some_and(Attended::is_here) {
+            upcall_thread::safe_point();
+        } else {
+            self.poll();
+        }
+    }
+}
+
+impl<T: Shared> Drop for Serving<T> {
+    fn drop(&mut self) {
+        self.inner.object.is_served_no_more();
+        let own = Rc::as_ptr(&self.inner);
+        HERE.with_borrow_mut(|all| all.retain(|one| !std::ptr::addr_eq(one.as_ptr(), own)));
+    }
+}
+
+impl<T: Shared> Inner<T> {
+    fn attend(&self) {
+        if !self.desk.has_news.load(Ordering::Acquire) {
+            return;
+        }
+        self.desk.has_news.store(false, Ordering::Relaxed);
+        let news = std::mem::take(&mut *locked(&self.desk.news));
+        let mut lanes = self.lanes.borrow().to_vec();
+        for one in news {
+            match one {
+                News::Came(end) => {
+                    let server = SingleServer::new(end.lane.slot());
+                    lanes.push(Rc::new(Served { end, server }));
+                }
+                News::Gone(guest) => lanes.retain(|served| {
+                    let stays = served.end.guest != guest;
+                    if !stays {
+                        self.desk.post.remove(&served.end.own);
+                    }
+                    stays
+                }),
+            }
+        }
+        *self.lanes.borrow_mut() = lanes.into();
+    }
+
+    /// Whether somebody waits for what may be run now.
+    fn waits(&self) -> bool {
+        self.masked.get() == 0 && self.has_deferred()
+    }
+
+    /// Whether somebody waits.
+    #[inline]
+    fn has_deferred(&self) -> bool {
+        self.lanes.borrow().iter().any(|served| served.server.waits())
+    }
+
+    fn serve(&self, all: bool) -> usize {
+        self.attend();
+        if self.masked.get() > 0 {
+            return 0;
+        }
+        let lanes = self.lanes.borrow().clone();
+        lanes.iter().map(|served| usize::from(self.serve_one(served, all))).sum()
+    }
+
+    fn serve_one(&self, served: &Served, all: bool) -> bool {
+        // On a virtual processor another thread of it may wait for the lock just now.
+        if !served.server.waits() || self.on.handle().is_busy() {
+            return false;
+        }
+        if !all && self.kind_of(served) == Some(Kind::MayBlock) {
+            return false;
+        }
+        let mut image = Image::new(0, 0, NO_ASTACK);
+        if !served.server.take_alone(&mut image) {
+            return false;
+        }
+        point(Point::InvocationTaken);
+        let mut reply = Vec::new();
+        let outcome = self.run(&served.end.lane, &image, &mut reply).and_then(|()| {
+            if reply.len() <= crate::lane::LONGEST {
+                Ok(())
+            } else {
+                Err(Failure::Said(format!("its result has {} bytes, and {} can be sent", reply.len(), crate::lane::LONGEST)))
+            }
+        });
+        let tag = match outcome {
+            Ok(()) => DONE,
+            Err(failure) => {
+                reply.clear();
+                let _ = pack(&failure, &mut reply);
+                reply.truncate(crate::lane::LONGEST);
+                FAILED
+            }
+        };
+        point(Point::InvocationRan);
+        served.server.reply(&served.end.lane.message(tag, &reply, Way::Back));
+        if let Ok(clapper) = Clapper::current() {
+            served.end.ringer.launched(clapper, &served.end.bell);
+        }
+        true
+    }
+
+    /// What the next one is, as far as can be seen without taking it.
+    fn kind_of(&self, served: &Served) -> Option<Kind> {
+        Some(self.operations.get(usize::from(served.server.peek_tag()?))?.kind)
+    }
+
+    fn run(&self, lane: &Lane, image: &Image, reply: &mut Vec<u8>) -> Result<(), Failure> {
+        let not_run = |why: &str| Failure::NotRun(why.into());
+        let entry = self.operations.get(usize::from(image.tag())).ok_or_else(|| not_run("there is no such operation"))?;
+        let mut args = Vec::new();
+        lane.bytes(image, Way::There, &mut args).ok_or_else(|| not_run("its arguments are none"))?;
+        (entry.run)(&self.on, &args, reply)
+    }
+}
+
+impl<T: Shared> Urgently for Inner<T> {
+    fn serve_urgently(&self) {
+        self.serve(false);
+    }
+
+    fn desk(&self) -> &Arc<Desk> {
+        &self.desk
+    }
+}
+
+/// What a virtual processor knows of it.
+struct Hook<T> {
+    inner: Weak<Inner<T>>,
+    desk: Arc<Desk>,
+}
+
+impl<T: Shared> Arrivals for Hook<T> {
+    fn look(&self) -> Found {
+        let Some(inner) = self.inner.upgrade() else { return Found::Nothing };
+        inner.attend();
+        if inner.waits() && !inner.on.handle().is_busy() { Found::Work } else { Found::Nothing }
+    }
+
+    fn waits(&self) -> bool {
+        let Some(inner) = self.inner.upgrade() else { return false };
+        self.desk.has_news.load(Ordering::Acquire) || inner.waits() && !inner.on.handle().is_busy()
+    }
+
+    fn falls_asleep(&self) {}
+
+    fn serve(&self) {
+        if let Some(inner) = self.inner.upgrade() {
+            inner.serve(true);
+        }
+    }
+
+    fn post(&self) -> &Post {
+        &self.desk.post
+    }
+}

@@ -1,0 +1,313 @@
+//! Operations that the home runs for others: each once, at its own points.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant};
+use upcall_home::{
+    AccessError, Blob, DataError, Grant, Homed, InvokeError, LONGEST, Map, MapAt, Operation, Operations, Place, Procedure,
+    ServeError, Text, Verdict,
+};
+
+fn name(of: &str) -> String {
+    format!("{of}-{}", std::process::id())
+}
+
+/// Counts up.
+struct Add;
+
+impl Operation for Add {
+    type Of = u64;
+    type Args<'a> = u64;
+    type Reply = u64;
+    const NAME: &'static str = "add";
+
+    fn run(number: Place<'_, u64>, more: u64) -> Result<u64, DataError> {
+        number.update(|number| number + more)
+    }
+}
+
+/// Panics.
+struct Fail;
+
+impl Operation for Fail {
+    type Of = u64;
+    type Args<'a> = ();
+    type Reply = ();
+    const NAME: &'static str = "fail";
+
+    fn run(_: Place<'_, u64>, (): ()) -> Result<(), DataError> {
+        panic!("as it was asked for")
+    }
+}
+
+/// Takes so many milliseconds, in the midst of two operations.
+struct Slow;
+
+impl Procedure for Slow {
+    type Of = u64;
+    type Args<'a> = u64;
+    type Reply = u64;
+    const NAME: &'static str = "slow";
+
+    fn run(on: &Homed<u64>, ms: u64) -> Result<u64, String> {
+        if ms > 10_000 {
+            return Err(format!("{ms} ms are too long"));
+        }
+        let before = on.perform::<Add>(0).map_err(|error| error.to_string())?;
+        upcall_thread::sleep(Duration::from_millis(ms));
+        on.perform::<Add>(1).map_err(|error| error.to_string())?;
+        Ok(before)
+    }
+}
+
+fn operations() -> Operations<u64> {
+    Operations::new().operation::<Add>().operation::<Fail>().procedure::<Slow>()
+}
+
+fn create(of: &str) -> Homed<u64> {
+    Homed::<u64>::create(&name(of)).repair(|_, _| Verdict::Keep).with(|_| Ok(())).unwrap()
+}
+
+fn find(home: &Homed<u64>) -> Homed<u64> {
+    Homed::find(home.name()).unwrap()
+}
+
+#[test]
+fn each_is_run_once_whatever_way_it_takes() {
+    const EACH: u64 = 3000;
+    let home = create("once");
+    let _served = home.serve_in_background(operations()).unwrap();
+    thread::scope(|scope| {
+        for number in 0..5 {
+            let own = find(&home);
+            scope.spawn(move || {
+                let mut last = 0;
+                for _ in 0..EACH {
+                    let now = if number == 0 { own.perform::<Add>(1).unwrap() } else { own.urgent::<Add>(1).unwrap() };
+                    assert!(now > last, "{now} after {last}");
+                    last = now;
+                }
+            });
+        }
+        let own = home.try_clone().unwrap();
+        scope.spawn(move || (0..EACH).for_each(|_| _ = own.urgent::<Add>(1).unwrap()));
+    });
+    assert_eq!(home.read(|number| number.get()), Ok(6 * EACH));
+}
+
+#[test]
+fn procedures_may_block_and_say_what_they_want() {
+    let home = create("slow");
+    let _served = home.serve_in_background(operations()).unwrap();
+    let away = find(&home);
+    assert_eq!(away.invoke::<Slow>(20).unwrap(), 0);
+    assert_eq!(home.invoke::<Slow>(0).unwrap(), 1);
+    assert!(matches!(away.invoke::<Slow>(20_000), Err(InvokeError::Said(words)) if words.contains("too long")));
+    // Who has no patience is told that it may still be run; and then it is, once.
+    let away = away.patience(Some(Duration::from_millis(20)));
+    assert!(matches!(away.invoke::<Slow>(200), Err(InvokeError::Busy { .. })));
+    let away = away.patience(None);
+    assert_eq!(away.urgent::<Add>(0).unwrap(), 3);
+}
+
+/// An echo that is as long as can be.
+struct Echo;
+
+impl Operation for Echo {
+    type Of = Map<Text, Blob>;
+    type Args<'a> = (&'a str, &'a [u8]);
+    type Reply = Vec<u8>;
+    const NAME: &'static str = "echo";
+
+    fn run(map: MapAt<'_, Text, Blob>, (key, bytes): (&str, &[u8])) -> Result<Vec<u8>, DataError> {
+        map.insert(key, bytes)?;
+        map.get(key)?.map_or(Ok(Vec::new()), |at| at.get())
+    }
+}
+
+#[test]
+fn arguments_and_replies_of_all_lengths_come_whole() {
+    let home = Homed::<Map<Text, Blob>>::create(&name("echo")).room(16 << 20).with(|_| Ok(())).unwrap();
+    let _served = home.serve_in_background(Operations::new().operation::<Echo>()).unwrap();
+    let away = Homed::<Map<Text, Blob>>::find(home.name()).unwrap();
+    for length in [0, 1, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 4000, 100_000, LONGEST - 20] {
+        let bytes = (0..length).map(|at| at as u8).collect::<Vec<_>>();
+        assert!(away.urgent::<Echo>(("a", &bytes)).unwrap() == bytes, "{length}");
+    }
+    let long = vec![0; LONGEST];
+    assert!(matches!(away.urgent::<Echo>(("a", &long)), Err(InvokeError::TooLong { bytes }) if bytes > LONGEST));
+    assert_eq!(away.urgent::<Echo>(("b", b"x")).unwrap(), b"x");
+}
+
+#[test]
+fn what_is_masked_waits_and_is_run_then() {
+    let home = create("masked");
+    let (away, done) = (find(&home), &AtomicU64::new(0));
+    let serving = home.serve(operations()).unwrap();
+    let begun = &Barrier::new(2);
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            away.urgent::<Add>(1).unwrap();
+            begun.wait();
+            (0..100).for_each(|_| {
+                away.urgent::<Add>(1).unwrap();
+                done.fetch_add(1, SeqCst);
+            });
+        });
+        serving.run_until(|| home.read(|number| number.get()) == Ok(1));
+        begun.wait();
+        let masked = serving.mask();
+        let nested = serving.mask();
+        thread::sleep(Duration::from_millis(50));
+        assert_eq!((serving.poll(), done.load(SeqCst)), (0, 0));
+        drop(nested);
+        assert_eq!((serving.poll(), done.load(SeqCst)), (0, 0));
+        drop(masked);
+        // At its end.
+        assert_eq!(home.read(|number| number.get()), Ok(2));
+        serving.run_until(|| done.load(SeqCst) == 100 || home.read(|number| number.get()) == Ok(101));
+    });
+    assert_eq!(home.read(|number| number.get()), Ok(101));
+}
+
+/// Each waits for the other, and serves it meanwhile.
+#[test]
+fn homes_can_invoke_each_other() {
+    const EACH: u64 = 2000;
+    let ready = Barrier::new(2);
+    let done = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for number in 0..2 {
+            let (ready, done) = (&ready, &done);
+            scope.spawn(move || {
+                let own = create(&format!("mutual-{number}"));
+                let serving = own.serve(operations()).unwrap();
+                ready.wait();
+                let other = Homed::<u64>::find(&name(&format!("mutual-{}", 1 - number))).unwrap();
+                for turn in 1..=EACH {
+                    assert_eq!(other.urgent::<Add>(1).unwrap(), turn);
+                }
+                done.fetch_add(1, SeqCst);
+                let begun = Instant::now();
+                while done.load(SeqCst) < 2 {
+                    serving.poll();
+                    serving.wait(Some(Duration::from_millis(1)));
+                    assert!(begun.elapsed() < Duration::from_secs(30));
+                }
+                assert_eq!(own.read(|number| number.get()), Ok(EACH));
+            });
+        }
+    });
+}
+
+#[test]
+fn a_virtual_processor_serves_by_itself() {
+    let home = create("virtual");
+    let away = [find(&home), find(&home)];
+    let over = AtomicBool::new(false);
+    let processors = upcall_thread::Processors::new();
+    let idle = upcall_transfer::Processors::new(1, upcall_transfer::Pacing::Adaptive).unwrap();
+    let ready = Barrier::new(3);
+    thread::scope(|scope| {
+        let ready = &ready;
+        for own in away {
+            scope.spawn(move || {
+                ready.wait();
+                for turn in 0..1000 {
+                    own.urgent::<Add>(1).unwrap();
+                    if turn % 100 == 0 {
+                        own.invoke::<Slow>(2).unwrap();
+                    }
+                }
+            });
+        }
+        let over = &over;
+        let ran = processors.count(1).idle(std::sync::Arc::new(idle)).run(|| {
+            let serving = home.serve(operations()).unwrap();
+            ready.wait();
+            let begun = Instant::now();
+            // It computes, with a safe point now and then; and sleeps.
+            while home.read(|number| number.get()) != Ok(2020) {
+                assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", home.read(|number| number.get()));
+                std::hint::black_box((0..1000_u64).sum::<u64>());
+                upcall_thread::safe_point();
+                upcall_thread::sleep(Duration::from_micros(200));
+            }
+            drop(serving);
+            over.store(true, SeqCst);
+        });
+        assert!(ran.is_ok());
+    });
+    assert!(over.load(SeqCst));
+}
+
+#[test]
+fn what_cannot_be_run_is_told() {
+    let home = create("told");
+    let away = find(&home);
+    assert!(matches!(away.serve(operations()), Err(ServeError::Elsewhere)));
+    let not = away.urgent::<Add>(1).unwrap_err();
+    assert!(matches!(not, InvokeError::NotServed(_)) && not.to_string().contains("is to serve it"), "{not}");
+    let twice = home.serve(operations().operation::<Add>()).unwrap_err();
+    assert!(matches!(&twice, ServeError::Twice(name) if name == "add"), "{twice}");
+    let served = home.serve_in_background(Operations::new().operation::<Fail>()).unwrap();
+    assert!(matches!(home.serve(operations()), Err(ServeError::Served)));
+    let unknown = away.urgent::<Add>(1).unwrap_err();
+    assert!(matches!(unknown, InvokeError::Unknown { .. }) && unknown.to_string().contains("but fail"), "{unknown}");
+    assert!(matches!(away.urgent::<Fail>(()), Err(InvokeError::Panicked)));
+    // It was repaired, and goes on.
+    assert_eq!(away.perform::<Add>(7), Ok(7));
+    drop(served);
+    let begun = Instant::now();
+    while !matches!(away.urgent::<Fail>(()), Err(InvokeError::NotServed(_))) {
+        assert!(begun.elapsed() < Duration::from_secs(10));
+    }
+    // Served anew, it is found anew.
+    let _served = home.serve_in_background(operations()).unwrap();
+    assert_eq!(away.urgent::<Add>(1).unwrap(), 8);
+    if cfg!(debug_assertions) {
+        // Both places are named.
+        let broken = away.access(|_| Ok(find(&home).urgent::<Add>(1).unwrap_err())).unwrap();
+        let text = broken.to_string();
+        assert!(matches!(broken, InvokeError::Rule(_)) && text.matches("invocations.rs").count() == 2, "{text}");
+        let broken = home.access(|_| Ok(away.access(|number| number.get()).unwrap_err())).unwrap();
+        assert!(matches!(broken, AccessError::Rule(_)) && broken.to_string().matches("invocations.rs").count() == 2, "{broken}");
+    }
+}
+
+#[test]
+fn who_waits_for_a_home_that_ends_is_told() {
+    let home = create("ends");
+    let away = find(&home);
+    let serving = home.serve(operations()).unwrap();
+    thread::scope(|scope| {
+        let waits = scope.spawn(move || away.urgent::<Add>(1));
+        // It has asked, and nobody polls.
+        let begun = Instant::now();
+        while !serving.wait(Some(Duration::from_millis(10))) || begun.elapsed() < Duration::from_millis(50) {
+            assert!(begun.elapsed() < Duration::from_secs(10));
+        }
+        drop(serving);
+        let ended = waits.join().unwrap();
+        assert!(matches!(ended, Err(InvokeError::Ended { asked: true })), "{ended:?}");
+    });
+    assert_eq!(home.read(|number| number.get()), Ok(0));
+}
+
+/// Its memory is not even mapped.
+#[test]
+fn who_may_only_invoke_invokes() {
+    let making = Homed::<u64>::create(&name("only")).policy(|_| Ok(Grant::Invoke));
+    let home = making.with(|number| number.set(5)).unwrap();
+    let _served = home.serve_in_background(operations()).unwrap();
+    let maps = || std::fs::read_to_string("/proc/self/maps").unwrap().matches(&format!("upcall-object-{}", home.name())).count();
+    let before = maps();
+    let away = find(&home);
+    assert_eq!((away.grant(), maps()), (Grant::Invoke, before));
+    assert_eq!(away.urgent::<Add>(1).unwrap(), 6);
+    assert_eq!(away.perform::<Add>(1), Err(AccessError::NotGranted));
+    let refused = away.read(|number| number.get()).unwrap_err();
+    assert!(matches!(refused, AccessError::NotGranted) && refused.to_string().contains("`urgent`"), "{refused}");
+    assert_eq!(away.try_clone().unwrap().urgent::<Add>(1).unwrap(), 7);
+}
