@@ -151,8 +151,9 @@ impl Asking {
         }
         self.caller.send(&self.lane.message(number, bytes, Way::There));
         point(Point::InvocationSent);
-        if let Ok(clapper) = Clapper::current() {
-            self.ringer.launched(clapper, &self.theirs);
+        match Clapper::current() {
+            Ok(clapper) => self.ringer.launched(clapper, &self.theirs),
+            Err(_) => self.theirs.ring(),
         }
         let begun = Instant::now();
         let mut image = Image::new(0, 0, NO_ASTACK);

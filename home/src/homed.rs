@@ -8,6 +8,7 @@ use crate::types::arena::overhead;
 use crate::types::{DataError, Memory, Shared, check, room_for, shape, used};
 use std::fmt;
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::time::Duration;
 use upcall_os::socket::Peer;
 use upcall_shm::span::Room;
@@ -141,8 +142,12 @@ impl<T: Shared> Homed<T> {
     #[inline]
     #[track_caller]
     pub fn access<R>(&self, operation: impl FnOnce(T::At<'_>) -> Result<R, DataError>) -> Result<R, AccessError> {
-        let _holds = rules::hold(self.is_home()).map_err(AccessError::Rule)?;
-        let done = self.handle.access(|room| operation(T::at(Memory::of::<T>(room).spot(0))))?;
+        let (here, at_home) = (Location::caller(), self.is_home());
+        rules::access(at_home, here).map_err(AccessError::Rule)?;
+        let done = self.handle.access(|room| {
+            let _holds = rules::hold(at_home, here);
+            operation(T::at(Memory::of::<T>(room).spot(0)))
+        })?;
         done.map_err(AccessError::Data)
     }
 

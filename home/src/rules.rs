@@ -47,7 +47,7 @@ mod checked {
         MASKED.set(None);
     }
 
-    /// The lock of an object is held, until this is dropped.
+    /// The lock of an object is held, until this is dropped. To be said once it was had: who waits for it may let other threads have the processor.
     pub(crate) struct Holds(&'static std::thread::LocalKey<Place>, Option<&'static Location<'static>>);
 
     impl Drop for Holds {
@@ -56,17 +56,20 @@ mod checked {
         }
     }
 
-    #[track_caller]
-    pub(crate) fn hold(at_home: bool) -> Result<Holds, Broken> {
-        let here = Location::caller();
-        if !at_home {
-            let begun = [(&AT_HOME, "within an operation on an object at home"), (&MASKED, "while what others invoke is masked")];
-            if let Some((begun, against)) = begun.into_iter().find_map(|(place, against)| Some((place.get()?, against))) {
-                return Err(Broken { what: "an operation on an object elsewhere", here, against, begun });
-            }
-        }
+    pub(crate) fn hold(at_home: bool, here: &'static Location<'static>) -> Holds {
         let place = if at_home { &AT_HOME } else { &ELSEWHERE };
-        Ok(Holds(place, place.replace(Some(here))))
+        Holds(place, place.replace(Some(here)))
+    }
+
+    /// Before an operation.
+    pub(crate) fn access(at_home: bool, here: &'static Location<'static>) -> Result<(), Broken> {
+        let all = [(&AT_HOME, "within an operation on an object at home"), (&MASKED, "while what others invoke is masked")];
+        match all.into_iter().find_map(|(place, against)| Some((place.get()?, against))) {
+            Some((begun, against)) if !at_home => {
+                Err(Broken { what: "an operation on an object elsewhere", here, against, begun })
+            }
+            _ => Ok(()),
+        }
     }
 
     #[track_caller]
@@ -95,8 +98,12 @@ mod checked {
     #[inline(always)]
     pub(crate) fn unmask() {}
     #[inline(always)]
-    pub(crate) fn hold(_: bool) -> Result<Holds, Broken> {
-        Ok(Holds)
+    pub(crate) fn hold(_: bool, _: &'static Location<'static>) -> Holds {
+        Holds
+    }
+    #[inline(always)]
+    pub(crate) fn access(_: bool, _: &'static Location<'static>) -> Result<(), Broken> {
+        Ok(())
     }
     #[inline(always)]
     pub(crate) fn invoke() -> Result<(), Broken> {
@@ -104,4 +111,4 @@ mod checked {
     }
 }
 
-pub(crate) use checked::{hold, invoke, mask, unmask};
+pub(crate) use checked::{access, hold, invoke, mask, unmask};

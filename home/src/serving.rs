@@ -157,7 +157,7 @@ impl<T: Shared> Drop for Masked<'_, T> {
         inner.masked.set(inner.masked.get() - 1);
         if inner.masked.get() == 0 {
             rules::unmask();
-            if inner.has_deferred() {
+            if inner.has_deferred() && !std::thread::panicking() {
                 self.0.make_good();
             }
         }
@@ -394,8 +394,9 @@ impl<T: Shared> Inner<T> {
         };
         point(Point::InvocationRan);
         served.server.reply(&served.end.lane.message(tag, &reply, Way::Back));
-        if let Ok(clapper) = Clapper::current() {
-            served.end.ringer.launched(clapper, &served.end.bell);
+        match Clapper::current() {
+            Ok(clapper) => served.end.ringer.launched(clapper, &served.end.bell),
+            Err(_) => served.end.bell.ring(),
         }
         true
     }
