@@ -30,13 +30,17 @@ use upcall_transfer::Pacing;
 use upcall_transfer::arrivals::{Arrivals, Attended};
 use upcall_transfer::post::{Post, Ringer};
 
+/// So often it looks before it looks at the clock.
+const LOOKS: u32 = 64;
+
 /// In a reply's tag: it is the operation's, or the home's words on why there is none.
 pub(crate) const DONE: u16 = 0;
 pub(crate) const FAILED: u16 = 1;
 
 /// Where others leave word for the thread that serves. The clerk has it, too.
 pub(crate) struct Desk {
-    pub(crate) post: Post,
+    /// One for all that a thread serves.
+    pub(crate) post: Arc<Post>,
     pub(crate) names: Vec<(String, Kind)>,
     news: Mutex<Vec<News>>,
     has_news: AtomicBool,
@@ -164,24 +168,36 @@ impl<T: Shared> Drop for Masked<'_, T> {
     }
 }
 
-/// Served while this thread waits for something else.
-trait Urgently {
-    fn serve_urgently(&self);
+/// What a thread serves, of whatever type.
+trait Here {
+    fn serve(&self, all: bool) -> usize;
+    fn has_work(&self) -> bool;
     fn desk(&self) -> &Arc<Desk>;
 }
 
 thread_local! {
     /// What this kernel thread serves.
-    static HERE: RefCell<Vec<Weak<dyn Urgently>>> = const { RefCell::new(Vec::new()) };
+    static HERE: RefCell<Vec<Weak<dyn Here>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs what others wait for here, or the short ones of that.
+fn serve_here(all: bool) -> usize {
+    let here = HERE.with_borrow(|here| here.iter().filter_map(Weak::upgrade).collect::<Vec<_>>());
+    here.iter().map(|one| one.serve(all)).sum()
 }
 
 /// Runs the short operations that others wait for here.
-pub(crate) fn serve_here() {
-    let all = HERE.with_borrow(|here| here.iter().filter_map(Weak::upgrade).collect::<Vec<_>>());
-    all.iter().for_each(|one| one.serve_urgently());
+pub(crate) fn serve_urgently_here() {
+    if has_work_here() {
+        serve_here(false);
+    }
 }
 
-/// The first desk of this thread, at whose post it sleeps.
+fn has_work_here() -> bool {
+    HERE.with_borrow(|here| here.iter().filter_map(Weak::upgrade).any(|one| one.has_work()))
+}
+
+/// A desk of this thread, at whose post it sleeps.
 pub(crate) fn desk_here() -> Option<Arc<Desk>> {
     HERE.with_borrow(|here| here.iter().find_map(Weak::upgrade).map(|one| one.desk().clone()))
 }
@@ -199,16 +215,20 @@ impl<T: Shared> Homed<T> {
             return Err(ServeError::Twice(names.swap_remove(at).0));
         }
         let resource = |error: io::Error| ServeError::Resource(error.to_string());
-        let post = Post::take().map_err(resource)?;
+        // The virtual processor has each in its bed.
+        let post = match desk_here().filter(|_| upcall_thread::on_virtual_processor().is_none()) {
+            Some(desk) => desk.post.clone(),
+            None => Arc::new(Post::take().map_err(resource)?),
+        };
         let desk = Arc::new(Desk { post, names, news: Mutex::default(), has_news: AtomicBool::new(false) });
         let on = self.try_clone().map_err(|error| ServeError::Resource(error.to_string()))?;
-        if !object.is_served_by(&desk) {
-            return Err(ServeError::Served);
-        }
         let inner = Rc::new(Inner { on, object, desk, operations, lanes: RefCell::new(Rc::new([])), masked: Cell::new(0) });
         let attended =
             Attended::begin(Rc::new(Hook { inner: Rc::downgrade(&inner), desk: inner.desk.clone() })).map_err(resource)?;
-        let here: Rc<dyn Urgently> = inner.clone();
+        if !inner.object.is_served_by(&inner.desk) {
+            return Err(ServeError::Served);
+        }
+        let here: Rc<dyn Here> = inner.clone();
         HERE.with_borrow_mut(|all| all.push(Rc::downgrade(&here)));
         Ok(Serving { inner, attended })
     }
@@ -266,24 +286,30 @@ impl<T: Shared> Serving<T> {
         self.inner.serve(true)
     }
 
-    /// Serves until `done` is true, which is asked after each turn, and after others have come or gone. Spins first, then blocks the kernel thread; on a virtual processor others run meanwhile.
+    /// Serves, with all else that this thread serves, until `done` is true, which is asked after each turn, and after others have come or gone. Spins first, then blocks the kernel thread; on a virtual processor others run meanwhile.
     pub fn run_until(&self, mut done: impl FnMut() -> bool) {
         while !done() {
-            if self.poll() == 0 && !done() {
+            if serve_here(true) == 0 && !done() {
                 self.wait(None);
             }
         }
     }
 
-    /// Waits until somebody waits for something, at most as long as `limit`. Whether somebody does. May return before, when this was roused.
+    /// Waits until somebody waits for something that this thread serves, at most as long as `limit`. Whether somebody does. May return before, when others have come or gone.
     pub fn wait(&self, limit: Option<Duration>) -> bool {
-        let inner = &*self.inner;
         if self.attended.as_ref().is_some_and(Attended::is_here) {
             // What comes is run by itself.
             upcall_thread::sleep(limit.unwrap_or(Duration::from_millis(1)).min(Duration::from_millis(1)));
-            return inner.waits();
+            return has_work_here();
         }
-        inner.desk.post.wait(Pacing::Adaptive, limit, || inner.desk.has_news.load(Ordering::Acquire) || inner.waits(), || ())
+        // Most requests come soon, and without a look at the clock.
+        if (0..LOOKS).any(|_| {
+            std::hint::spin_loop();
+            has_work_here()
+        }) {
+            return true;
+        }
+        self.inner.desk.post.wait(Pacing::Adaptive, limit, has_work_here, || ())
     }
 
     /// Nothing is run for others until what this gives is dropped. What comes meanwhile waits, and is run then (P2). Takes about a nanosecond; may be nested. Who masks is not to invoke: in builds with debug assertions that is an error, which names both places.
@@ -415,9 +441,13 @@ impl<T: Shared> Inner<T> {
     }
 }
 
-impl<T: Shared> Urgently for Inner<T> {
-    fn serve_urgently(&self) {
-        self.serve(false);
+impl<T: Shared> Here for Inner<T> {
+    fn serve(&self, all: bool) -> usize {
+        Self::serve(self, all)
+    }
+
+    fn has_work(&self) -> bool {
+        self.desk.has_news.load(Ordering::Acquire) || self.waits()
     }
 
     fn desk(&self) -> &Arc<Desk> {

@@ -311,3 +311,32 @@ fn who_may_only_invoke_invokes() {
     assert!(matches!(refused, AccessError::NotGranted) && refused.to_string().contains("`urgent`"), "{refused}");
     assert_eq!(away.try_clone().unwrap().urgent::<Add>(1).unwrap(), 7);
 }
+
+/// It sleeps where it is rung for by the users of both.
+#[test]
+fn a_thread_serves_several_objects() {
+    let homes = [create("several-1"), create("several-2")];
+    let served = homes.each_ref().map(|home| home.serve(operations()).unwrap());
+    let done = &AtomicU64::new(0);
+    thread::scope(|scope| {
+        for home in &homes {
+            let own = find(home);
+            scope.spawn(move || {
+                for turn in 1..=300 {
+                    assert_eq!(own.urgent::<Add>(1).unwrap(), turn);
+                    if turn % 50 == 0 {
+                        // Long enough for its home to fall asleep.
+                        thread::sleep(Duration::from_millis(2));
+                    }
+                }
+                done.fetch_add(1, SeqCst);
+                // Something that has it look.
+                drop(own);
+            });
+        }
+        served[1].run_until(|| done.load(SeqCst) == 2);
+    });
+    drop(served);
+    // Neither is marked as served any more.
+    drop(homes.each_ref().map(|home| home.serve(operations()).unwrap()));
+}
