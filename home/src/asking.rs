@@ -8,7 +8,7 @@ use crate::error::FindError;
 use crate::invoke::InvokeError;
 use crate::lane::{LONGEST, Lane, Way};
 use crate::operation::{Failure, Kind};
-use crate::serving::{DONE, Desk, desk_here, serve_urgently_here};
+use crate::serving::{DONE, post_here, serve_urgently_here};
 use crate::wire::{Opened, Request, VERSION};
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -34,14 +34,6 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 /// So often it looks before it looks at the clock.
 const LOOKS: u32 = 256;
 
-/// Where it sleeps.
-pub(crate) enum Sleeps {
-    /// At a post of its own.
-    Own(Post),
-    /// Where its thread serves objects.
-    Desk(Arc<Desk>),
-}
-
 /// See the module.
 pub(crate) struct Asking {
     lane: Lane,
@@ -51,7 +43,10 @@ pub(crate) struct Asking {
     theirs: Bell,
     /// Rung by the home.
     own: Bell,
-    sleeps: Arc<Sleeps>,
+    /// Where it sleeps.
+    post: Arc<Post>,
+    /// Its thread serves objects there.
+    serves: bool,
     /// The thread that sleeps there.
     thread: usize,
     operations: HashMap<String, (u16, Kind)>,
@@ -61,15 +56,6 @@ pub(crate) struct Asking {
     key: u64,
     /// A reply is still to come that nobody waits for any more.
     stale: Cell<bool>,
-}
-
-impl Sleeps {
-    pub(crate) fn post(&self) -> &Post {
-        match self {
-            Self::Own(post) => post,
-            Self::Desk(desk) => &desk.post,
-        }
-    }
 }
 
 /// Tells kernel threads apart that live at the same time.
@@ -85,14 +71,12 @@ impl Asking {
         let failed = |error: std::io::Error| unreachable(error.to_string());
         let lane = Lane::create().map_err(failed)?;
         let (theirs, own) = (Bell::new().map_err(failed)?, Bell::new().map_err(failed)?);
-        let sleeps = match desk_here() {
-            Some(desk) => Sleeps::Desk(desk),
-            None => Sleeps::Own(Post::take().map_err(failed)?),
-        };
-        let sleeps = Arc::new(sleeps);
-        sleeps.post().add(&own).map_err(failed)?;
+        let here = post_here();
+        let serves = here.is_some();
+        let post = here.map_or_else(|| Post::take().map(Arc::new), Ok).map_err(failed)?;
+        post.add(&own).map_err(failed)?;
         let station = Domain::current().map_err(failed)?.station();
-        let request = Request::Invoke { version: VERSION, shape, line: sleeps.post().line(), makes_fences: Post::makes_fences() };
+        let request = Request::Invoke { version: VERSION, shape, line: post.line(), makes_fences: Post::makes_fences() };
         let descriptors = [lane.as_fd(), theirs.as_fd(), own.as_fd(), station.as_fd()];
         let connected = connect(name, &request, &descriptors)?;
         let Opened::Invokes { line, makes_fences, operations } = connected.answer else {
@@ -101,7 +85,7 @@ impl Asking {
         let station = connected.descriptors.into_iter().next();
         let station = station.ok_or_else(|| unreachable("no station came with its answer".into()))?;
         let station = PeerStation::join(station).map_err(|error| unreachable(error.to_string()))?;
-        let (far, key) = Far::watch(connected.connection, Some(sleeps.clone())).map_err(failed)?;
+        let (far, key) = Far::watch(connected.connection, Some(post.clone())).map_err(failed)?;
         let numbered = operations.into_iter().enumerate();
         Ok(Self {
             caller: SingleCaller::new(lane.slot()),
@@ -109,7 +93,8 @@ impl Asking {
             ringer: Ringer::new(station, line, makes_fences),
             theirs,
             own,
-            sleeps,
+            post,
+            serves,
             thread: this_thread(),
             operations: numbered.map(|(at, (name, kind))| (name, (at as u16, kind))).collect(),
             last: Cell::new(None),
@@ -121,10 +106,7 @@ impl Asking {
 
     /// Whether this thread can use it: it sleeps where it is rung for.
     pub(crate) fn is_of_this_thread(&self) -> bool {
-        let sleeps_here = match &*self.sleeps {
-            Sleeps::Own(_) => desk_here().is_none(),
-            Sleeps::Desk(desk) => desk_here().is_some_and(|here| Arc::ptr_eq(&here.post, &desk.post)),
-        };
+        let sleeps_here = post_here().map_or(!self.serves, |here| Arc::ptr_eq(&here, &self.post));
         sleeps_here && self.thread == this_thread()
     }
 
@@ -212,24 +194,23 @@ impl Asking {
             }
             return self.caller.waits();
         }
-        let serves = matches!(*self.sleeps, Sleeps::Desk(_));
         let look = || {
             if there() {
                 return true;
             }
-            if serves {
+            if self.serves {
                 serve_urgently_here();
             }
             there()
         };
-        self.sleeps.post().wait(Pacing::Adaptive, patience, look, || ());
+        self.post.wait(Pacing::Adaptive, patience, look, || ());
         self.caller.waits()
     }
 }
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        self.sleeps.post().remove(&self.own);
+        self.post.remove(&self.own);
         self.far.hang_up();
         if let Ok(clerk) = Clerk::current() {
             clerk.forget(self.key);

@@ -1,6 +1,5 @@
 //! An object whose home is elsewhere.
 
-use crate::asking::Sleeps;
 use crate::body::{Body, Ours, View};
 use crate::error::FindError;
 use crate::wire::{self, Opened, Request, VERSION};
@@ -15,6 +14,7 @@ use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Received};
 use upcall_transfer::clerk::{Clerk, Watched};
 use upcall_transfer::names;
+use upcall_transfer::post::Post;
 
 /// So long a home may take to let somebody in, and to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -41,8 +41,8 @@ pub(crate) struct Away {
 
 /// What its home has granted.
 pub(crate) enum Memory {
-    /// All of it.
-    Body(Body),
+    /// All of it, and a place among those who lock it.
+    Body(Body, Ours),
     /// To look at it.
     View(View),
     /// To have operations run.
@@ -53,7 +53,8 @@ pub(crate) enum Memory {
 pub(crate) struct Far {
     connection: Connection,
     ended: AtomicBool,
-    waits: Option<Arc<Sleeps>>,
+    /// Where somebody sleeps who waits for it.
+    post: Option<Arc<Post>>,
 }
 
 impl fmt::Debug for Away {
@@ -95,8 +96,8 @@ pub(crate) fn connect(name: &str, request: &Request, descriptors: &[BorrowedFd<'
 
 impl Far {
     /// Has the clerk look for its end, and rouse who waits for something of it. Gives what the clerk knows it by, too.
-    pub(crate) fn watch(connection: Connection, waits: Option<Arc<Sleeps>>) -> std::io::Result<(Arc<Self>, u64)> {
-        let far = Arc::new(Self { connection, ended: AtomicBool::new(false), waits });
+    pub(crate) fn watch(connection: Connection, post: Option<Arc<Post>>) -> std::io::Result<(Arc<Self>, u64)> {
+        let far = Arc::new(Self { connection, ended: AtomicBool::new(false), post });
         let key = Clerk::current()?.watch(far.clone(), Report::WhileReadable)?;
         Ok((far, key))
     }
@@ -113,39 +114,39 @@ impl Far {
 
     fn ends(&self) {
         self.ended.store(true, Ordering::Release);
-        if let Some(waits) = &self.waits {
-            waits.post().rouse();
+        if let Some(post) = &self.post {
+            post.rouse();
         }
     }
 }
 
 impl Away {
     /// Finds an object, and has its home give a place in it.
-    pub(crate) fn find(name: &str, shape: u64) -> Result<(Self, Option<Ours>), FindError> {
+    pub(crate) fn find(name: &str, shape: u64) -> Result<Self, FindError> {
         let unreachable = |why: String| FindError::Unreachable { name: name.into(), why };
         let failed = |error: std::io::Error| unreachable(error.to_string());
         let Connected { connection, answer, descriptors } = connect(name, &Request::Open { version: VERSION, shape }, &[])?;
         let process = connection.peer().ok().and_then(|peer| peer.pidfd);
-        let done = |connection, memory, party| {
+        let done = |connection, memory| {
             let (far, key) = Far::watch(connection, None).map_err(failed)?;
-            Ok((Self { name: name.into(), shape, memory, far, process, swept: Cell::new(false), key }, party))
+            Ok(Self { name: name.into(), shape, memory, far, process, swept: Cell::new(false), key })
         };
         match answer {
-            Opened::ToInvoke => done(connection, Memory::None, None),
+            Opened::ToInvoke => done(connection, Memory::None),
             Opened::Yes { place, length, sealed } => {
                 let memory = descriptors.into_iter().next();
                 let memory = memory.ok_or_else(|| unreachable("it has sent no memory".into()))?;
                 let wrong = |error| FindError::NotAnObject { name: name.into(), error };
-                let (memory, party) = match place {
-                    None => (Memory::View(View::join(memory, sealed, shape, length).map_err(wrong)?), None),
+                let memory = match place {
+                    None => Memory::View(View::join(memory, sealed, shape, length).map_err(wrong)?),
                     Some(place) => {
                         let body = Body::join(memory, shape, length).map_err(wrong)?;
                         let no_such = || unreachable(format!("it has given place {place}, which is none"));
                         let party = body.party(place).ok_or_else(no_such)?;
-                        (Memory::Body(body), Some(party))
+                        Memory::Body(body, party)
                     }
                 };
-                done(connection, memory, party)
+                done(connection, memory)
             }
             _ => Err(unreachable("it has answered something else".into())),
         }

@@ -109,10 +109,7 @@ impl Body {
 
     /// The memory that came from a home, which is to have this shape.
     pub(crate) fn join(file: OwnedFd, shape: u64, length: u64) -> Result<Self, NotAnObject> {
-        if length == 0 || length > MOST {
-            return Err(NotAnObject::Length { found: length });
-        }
-        let file = MemoryFile::adopt(file, DATA + length as usize).map_err(NotAnObject::Memory)?;
+        let file = MemoryFile::adopt(file, whole(length)?).map_err(NotAnObject::Memory)?;
         let mapping = Mapping::shared(&file).map_err(NotAnObject::Kernel)?;
         let body = Self::map(file, mapping, length as usize, false).map_err(NotAnObject::Kernel)?;
         check_header(|at| body.region.room(at, 8)?.u64(0), shape, length)?;
@@ -189,10 +186,7 @@ impl Readable for Body {
 impl View {
     /// The memory that came from a home, which is to have this shape.
     pub(crate) fn join(file: OwnedFd, sealed: bool, shape: u64, length: u64) -> Result<Self, NotAnObject> {
-        if length == 0 || length > MOST {
-            return Err(NotAnObject::Length { found: length });
-        }
-        let all = DATA + length as usize;
+        let all = whole(length)?;
         let file = if sealed { MemoryFile::adopt_read_only(file, all) } else { MemoryFile::adopt(file, all) };
         let mapping = Mapping::read_only(&file.map_err(NotAnObject::Memory)?).map_err(NotAnObject::Kernel)?;
         let view = Self { seen: Seen::new(mapping), length: length as usize };
@@ -221,6 +215,11 @@ impl Readable for View {
     fn span(&self) -> Span<'_> {
         self.seen.span(DATA, self.length).expect("a mapping of that length")
     }
+}
+
+/// The bytes of an object with so many of data, if there can be one.
+fn whole(length: u64) -> Result<usize, NotAnObject> {
+    if (1..=MOST).contains(&length) { Ok(DATA + length as usize) } else { Err(NotAnObject::Length { found: length }) }
 }
 
 /// Whether an object of this shape and length begins so.

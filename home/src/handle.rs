@@ -8,7 +8,7 @@ use crate::invoke::InvokeError;
 use crate::object::{Grant, Object};
 use crate::operation::Kind;
 use crate::waiting;
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,24 +19,22 @@ use upcall_shm::span::{Room, Span};
 
 /// See the module. Used by one thread at a time: others have handles of their own ([`try_clone`](Self::try_clone)). An object has 255 of them at a time, of all processes together.
 pub struct Handle {
-    /// Unless it may only read.
-    party: Option<Ours>,
     side: Side,
     /// The home's lane, once it was asked for something.
-    asking: OnceCell<RefCell<Option<Asking>>>,
+    asking: RefCell<Option<Asking>>,
     /// An operation is under way.
     busy: Cell<bool>,
     patience: Option<Duration>,
 }
 
 enum Side {
-    Home(Arc<Object>),
+    Home(Arc<Object>, Ours),
     Away(Away),
 }
 
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = self.party.as_ref().map(Ours::place);
+        let place = self.writing().map(|(party, _)| party.place());
         f.debug_struct("Handle")
             .field("name", &self.name())
             .field("home", &self.is_home())
@@ -83,13 +81,7 @@ impl Handle {
     pub(crate) fn at_home(object: Arc<Object>) -> Option<Self> {
         let party = object.take_place()?;
         object.handles.fetch_add(1, Ordering::Relaxed);
-        Some(Self {
-            party: Some(party),
-            side: Side::Home(object),
-            asking: OnceCell::new(),
-            busy: Cell::new(false),
-            patience: None,
-        })
+        Some(Self { side: Side::Home(object, party), asking: RefCell::default(), busy: Cell::new(false), patience: None })
     }
 
     /// Finds the object of a name, which is to have this shape. Takes some 0.1 ms, and up to 5 s if its home is stopped.
@@ -97,8 +89,8 @@ impl Handle {
     /// # Errors
     /// See [`FindError`].
     pub fn find(name: &str, shape: u64) -> Result<Self, FindError> {
-        let (away, party) = Away::find(name, shape)?;
-        Ok(Self { party, side: Side::Away(away), asking: OnceCell::new(), busy: Cell::new(false), patience: None })
+        let away = Away::find(name, shape)?;
+        Ok(Self { side: Side::Away(away), asking: RefCell::default(), busy: Cell::new(false), patience: None })
     }
 
     /// Another hold on the same object, for another thread.
@@ -108,7 +100,7 @@ impl Handle {
     pub fn try_clone(&self) -> Result<Self, FindError> {
         let full = || FindError::Refused { name: self.name().into(), why: "no more can use it".into() };
         let mut new = match &self.side {
-            Side::Home(object) => Self::at_home(object.clone()).ok_or_else(full)?,
+            Side::Home(object, _) => Self::at_home(object.clone()).ok_or_else(full)?,
             Side::Away(away) => Self::find(&away.name, away.shape)?,
         };
         new.patience = self.patience;
@@ -125,30 +117,30 @@ impl Handle {
     /// Its name.
     pub fn name(&self) -> &str {
         match &self.side {
-            Side::Home(object) => &object.name,
+            Side::Home(object, _) => &object.name,
             Side::Away(away) => &away.name,
         }
     }
 
     /// Whether this process is its home.
     pub fn is_home(&self) -> bool {
-        matches!(self.side, Side::Home(_))
+        matches!(self.side, Side::Home(..))
     }
 
     /// Bytes of its data; 0 if it may only be invoked.
     pub fn length(&self) -> usize {
         match &self.side {
             Side::Away(Away { memory: Memory::View(view), .. }) => view.length(),
-            Side::Away(Away { memory: Memory::Body(body), .. }) => body.length(),
+            Side::Away(Away { memory: Memory::Body(body, _), .. }) => body.length(),
             Side::Away(_) => 0,
-            Side::Home(object) => object.body.length(),
+            Side::Home(object, _) => object.body.length(),
         }
     }
 
     /// The object, at its home.
     pub(crate) fn object(&self) -> Option<Arc<Object>> {
         match &self.side {
-            Side::Home(object) => Some(object.clone()),
+            Side::Home(object, _) => Some(object.clone()),
             Side::Away(_) => None,
         }
     }
@@ -163,7 +155,7 @@ impl Handle {
     pub(crate) fn ask(&self, name: &'static str, kind: Kind, bytes: &mut Vec<u8>) -> Result<(), InvokeError> {
         let _busy = self.enter().map_err(|_| InvokeError::Nested)?;
         let Side::Away(away) = &self.side else { return Err(InvokeError::Ended { asked: false }) };
-        let mut asking = self.asking.get_or_init(RefCell::default).borrow_mut();
+        let mut asking = self.asking.borrow_mut();
         if asking.as_ref().is_some_and(|asking| !asking.is_of_this_thread() || !asking.is_free() || asking.has_ended()) {
             *asking = None;
         }
@@ -186,12 +178,11 @@ impl Handle {
     /// What is needed to work on it.
     #[inline]
     fn writing(&self) -> Option<(&Ours, &Body)> {
-        let body = match &self.side {
-            Side::Home(object) => &object.body,
-            Side::Away(Away { memory: Memory::Body(body), .. }) => body,
-            Side::Away(_) => return None,
-        };
-        Some((self.party.as_ref()?, body))
+        match &self.side {
+            Side::Home(object, party) => Some((party, &object.body)),
+            Side::Away(Away { memory: Memory::Body(body, party), .. }) => Some((party, body)),
+            Side::Away(_) => None,
+        }
     }
 
     /// Runs an operation on the object where it is, while nobody else does (Psyche's remote access; at its home, a local one). It is not to block, for others wait for it; and what it reads may have been written by any program that uses the
@@ -229,9 +220,9 @@ impl Handle {
     pub fn read<R>(&self, mut operation: impl FnMut(Span<'_>) -> R) -> Result<R, AccessError> {
         let busy = self.enter()?;
         let tried = match &self.side {
-            Side::Home(object) => Self::try_read(&object.body, &mut operation),
+            Side::Home(object, _) => Self::try_read(&object.body, &mut operation),
             Side::Away(away) if away.has_ended() => return Err(Self::ended(away)),
-            Side::Away(Away { memory: Memory::Body(body), .. }) => Self::try_read(body, &mut operation),
+            Side::Away(Away { memory: Memory::Body(body, _), .. }) => Self::try_read(body, &mut operation),
             Side::Away(Away { memory: Memory::View(view), .. }) => Self::try_read(view, &mut operation),
             Side::Away(Away { memory: Memory::None, .. }) => return Err(AccessError::NotGranted),
         };
@@ -264,16 +255,15 @@ impl Handle {
             drop(busy);
             return self.access(|room| operation(*room));
         };
-        let over = || matches!(&self.side, Side::Away(away) if away.has_ended());
         let (begun, mut result) = (Instant::now(), None);
         waiting::until(self.patience, || {
             result = looks(view);
-            result.is_some() || view.state() == State::Poisoned || over()
+            result.is_some() || view.state() == State::Poisoned || self.is_over()
         });
         match result {
             Some(result) => Ok(result),
             None if view.state() == State::Poisoned => Err(AccessError::Poisoned),
-            None if over() => Err(AccessError::Ended),
+            None if self.is_over() => Err(AccessError::Ended),
             None => Err(AccessError::Busy { waited: begun.elapsed(), holder: None }),
         }
     }
@@ -284,17 +274,27 @@ impl Handle {
         body.set_state(State::Torn);
         party.sequence().end();
         party.unlock();
+        self.have_it_settled();
+    }
+
+    /// Has the home see to an object that is torn.
+    fn have_it_settled(&self) {
         match &self.side {
-            Side::Home(object) => object.settle(),
+            Side::Home(object, _) => object.settle(),
             Side::Away(away) => away.tore(),
         }
+    }
+
+    /// Whether its home has let go of it.
+    fn is_over(&self) -> bool {
+        matches!(&self.side, Side::Away(away) if away.has_ended())
     }
 
     /// Has the lock of an object that is whole.
     #[inline]
     fn begin(&self, party: &Ours, body: &Body) -> Result<(), AccessError> {
         match &self.side {
-            Side::Home(object) => {
+            Side::Home(object, _) => {
                 if !waiting::lock_at_home(party, self.patience, |place| object.is_known(place)) {
                     return Err(self.was_busy(party));
                 }
@@ -334,13 +334,9 @@ impl Handle {
         if state == State::Poisoned {
             return Err(AccessError::Poisoned);
         }
-        match &self.side {
-            Side::Home(object) => object.settle(),
-            Side::Away(away) => away.tore(),
-        }
+        self.have_it_settled();
         let begun = Instant::now();
-        let over = || matches!(&self.side, Side::Away(away) if away.has_ended());
-        if !waiting::until(self.patience, || body.state() != State::Torn || over()) {
+        if !waiting::until(self.patience, || body.state() != State::Torn || self.is_over()) {
             return Err(AccessError::Busy { waited: begun.elapsed(), holder: None });
         }
         self.begin(party, body)
@@ -349,10 +345,8 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if let Side::Home(object) = &self.side {
-            if let Some(party) = &self.party {
-                object.give_place(party.place());
-            }
+        if let Side::Home(object, party) = &self.side {
+            object.give_place(party.place());
             if object.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
                 object.close();
             }

@@ -172,7 +172,7 @@ impl<T: Shared> Drop for Masked<'_, T> {
 trait Here {
     fn serve(&self, all: bool) -> usize;
     fn has_work(&self) -> bool;
-    fn desk(&self) -> &Arc<Desk>;
+    fn post(&self) -> &Arc<Post>;
 }
 
 thread_local! {
@@ -182,8 +182,9 @@ thread_local! {
 
 /// Runs what others wait for here, or the short ones of that.
 fn serve_here(all: bool) -> usize {
-    let here = HERE.with_borrow(|here| here.iter().filter_map(Weak::upgrade).collect::<Vec<_>>());
-    here.iter().map(|one| one.serve(all)).sum()
+    // What runs may begin or end to serve others.
+    let nth = |at: usize| HERE.with_borrow(|here| here.get(at).map(Weak::upgrade));
+    (0..).map_while(nth).flatten().map(|one| one.serve(all)).sum()
 }
 
 /// Runs the short operations that others wait for here.
@@ -197,9 +198,9 @@ fn has_work_here() -> bool {
     HERE.with_borrow(|here| here.iter().filter_map(Weak::upgrade).any(|one| one.has_work()))
 }
 
-/// A desk of this thread, at whose post it sleeps.
-pub(crate) fn desk_here() -> Option<Arc<Desk>> {
-    HERE.with_borrow(|here| here.iter().find_map(Weak::upgrade).map(|one| one.desk().clone()))
+/// Where this thread sleeps, if it serves anything.
+pub(crate) fn post_here() -> Option<Arc<Post>> {
+    HERE.with_borrow(|here| here.iter().find_map(Weak::upgrade).map(|one| one.post().clone()))
 }
 
 impl<T: Shared> Homed<T> {
@@ -216,8 +217,8 @@ impl<T: Shared> Homed<T> {
         }
         let resource = |error: io::Error| ServeError::Resource(error.to_string());
         // The virtual processor has each in its bed.
-        let post = match desk_here().filter(|_| upcall_thread::on_virtual_processor().is_none()) {
-            Some(desk) => desk.post.clone(),
+        let post = match post_here().filter(|_| upcall_thread::on_virtual_processor().is_none()) {
+            Some(post) => post,
             None => Arc::new(Post::take().map_err(resource)?),
         };
         let desk = Arc::new(Desk { post, names, news: Mutex::default(), has_news: AtomicBool::new(false) });
@@ -390,7 +391,7 @@ impl<T: Shared> Inner<T> {
 
     fn serve_one(&self, served: &Served, all: bool) -> bool {
         // On a virtual processor another thread of it may wait for the lock just now.
-        if !served.server.waits() || self.on.handle().is_busy() {
+        if self.on.handle().is_busy() {
             return false;
         }
         if !all && self.kind_of(served) == Some(Kind::MayBlock) {
@@ -450,8 +451,8 @@ impl<T: Shared> Here for Inner<T> {
         self.desk.has_news.load(Ordering::Acquire) || self.waits()
     }
 
-    fn desk(&self) -> &Arc<Desk> {
-        &self.desk
+    fn post(&self) -> &Arc<Post> {
+        &self.desk.post
     }
 }
 

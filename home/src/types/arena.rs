@@ -343,16 +343,8 @@ impl<'a> Arena<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::tests::Random;
     use upcall_shm::span::Room;
-
-    struct Random(u64);
-
-    impl Random {
-        fn below(&mut self, limit: u64) -> u64 {
-            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (self.0 >> 33) % limit
-        }
-    }
 
     fn memory(room: Room<'_>, arena: usize) -> Memory<'_> {
         Memory { arena, ..Memory::private(room) }

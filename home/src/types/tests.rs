@@ -22,10 +22,11 @@ pub(super) fn count() {
     LEFT.set(left - 1);
 }
 
-struct Random(u64);
+/// Numbers that follow from a seed.
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
+    pub(super) fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % limit
     }
