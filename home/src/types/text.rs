@@ -131,9 +131,20 @@ impl TextAt<'_> {
         self.0.set(text.as_bytes())
     }
 
-    /// Its bytes.
-    pub fn bytes(self) -> usize {
-        self.0.len().unwrap_or(0)
+    /// How many bytes it has.
+    ///
+    /// # Errors
+    /// [`DataError::Corrupt`].
+    pub fn len(self) -> Result<usize, DataError> {
+        self.0.len()
+    }
+
+    /// Whether it has none.
+    ///
+    /// # Errors
+    /// [`DataError::Corrupt`].
+    pub fn is_empty(self) -> Result<bool, DataError> {
+        self.0.is_empty()
     }
 }
 
