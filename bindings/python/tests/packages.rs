@@ -227,7 +227,7 @@ fn type_hints_are_sound() {
         let Ok(module) = upcall_idl::generate_python(&path) else { continue };
         std::fs::write(folder.join(format!("{stem}.py")), module).unwrap();
     }
-    for program in ["server.py", "values.py", "waits.py", "tasks.py", "ends.py", "common.py", "members.py"] {
+    for program in ["server.py", "values.py", "waits.py", "tasks.py", "ends.py", "common.py", "expect.py", "members.py"] {
         std::fs::copy(here("tests/programs").join(program), folder.join(program)).unwrap();
     }
     let mut run = Command::new(mypy);

@@ -7,6 +7,7 @@ import time
 import typing
 
 import upcall
+from expect import raises
 from upcall import errors
 
 
@@ -25,14 +26,6 @@ def deep(m: typing.Any) -> typing.Any:
         letters=["ß", "\U0001f600"],
         truths=[True, False, True],
     )
-
-
-def raises(kind: type[BaseException], call: typing.Callable[[], object]) -> typing.Any:
-    try:
-        found = call()
-    except kind as error:
-        return error
-    raise AssertionError(f"{found!r} and no {kind.__name__}")
 
 
 def values(m: typing.Any, every: typing.Any) -> None:

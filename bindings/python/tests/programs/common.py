@@ -7,14 +7,7 @@ import typing
 
 import upcall
 from every import ServeEvery, ServeNode
-
-
-def raises(kind: type[BaseException], call: typing.Callable[[], object]) -> typing.Any:
-    try:
-        found = call()
-    except kind as error:
-        return error
-    raise AssertionError(f"{found!r} and no {kind.__name__}")
+from expect import raises
 
 
 def until(what: typing.Callable[[], bool], seconds: float = 10.0) -> None:

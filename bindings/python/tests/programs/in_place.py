@@ -11,19 +11,12 @@ import threading
 import time
 import typing
 
+from expect import raises
 from upcall import Closed, message
 
 LARGE, LITTLE = 64 << 20, 8 << 20
 
 name, size, rank, what = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-
-
-def raises(kind: type[BaseException], call: typing.Callable[[], object]) -> typing.Any:
-    try:
-        found = call()
-    except kind as error:
-        return error
-    raise AssertionError(f"{found!r} and no {kind.__name__}")
 
 
 handlers = message.Handlers()

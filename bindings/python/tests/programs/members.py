@@ -11,20 +11,13 @@ import threading
 import time
 import typing
 
+from expect import raises
 from upcall import Closed, Forked, message
 
 ROUNDS = 40
 FACTOR = 0x9E3779B97F4A7C15
 
 name, size, rank, what = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-
-
-def raises(kind: type[BaseException], call: typing.Callable[[], object]) -> typing.Any:
-    try:
-        found = call()
-    except kind as error:
-        return error
-    raise AssertionError(f"{found!r} and no {kind.__name__}")
 
 
 def values(number: int, sender: int, to: int) -> list[typing.Any]:
