@@ -4,10 +4,12 @@
 //!        0  header: magic, shape, bytes of data          the home writes, once
 //!     4096  the lock, with a sequence number; the state   all write
 //!     8192  stands, one line for each party              the party, and who hands over to it
-//!    24576  data
+//!    24576  accounts, one line for each party            the party; place 0: what those who have left had done
+//!    40960  data
 //! ```
 //! One file of a fixed size, of which only what is touched takes memory.
 
+use crate::account::Counts;
 use crate::error::NotAnObject;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -18,13 +20,17 @@ use upcall_shm::hybrid::{Lock, PLACES, Party, Stand};
 use upcall_shm::region::{Region, Seen, Shared};
 use upcall_shm::span::{Room, Span};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"upcallH1");
+/// What an object's memory is called, before its name.
+pub(crate) const NAMED: &str = "upcall-object-";
+
+const MAGIC: u64 = u64::from_le_bytes(*b"upcallH2");
 const SHAPE: usize = 8;
 const LENGTH: usize = 16;
 const LOCK: usize = 4096;
 const STATE: usize = LOCK + 64;
 const STANDS: usize = 8192;
-const DATA: usize = STANDS + PLACES as usize * 64;
+const ACCOUNTS: usize = STANDS + PLACES as usize * 64;
+const DATA: usize = ACCOUNTS + PLACES as usize * 64;
 
 /// The most bytes of data.
 pub const MOST: u64 = 1 << 40;
@@ -91,7 +97,7 @@ impl Body {
         if length == 0 || length > MOST {
             return Err(too_long());
         }
-        let (name, all) = (format!("upcall-object-{name}"), DATA + length as usize);
+        let (name, all) = (format!("{NAMED}{name}"), DATA + length as usize);
         let (file, mapping) = if sealed {
             MemoryFile::create_for_one_writer(&name, all)?
         } else {
@@ -141,6 +147,11 @@ impl Body {
     /// The party in a place. `None` if there is no such place.
     pub(crate) fn party(&self, place: u16) -> Option<Ours> {
         Party::new(self.lock.clone(), self.region.view_slice(STANDS, usize::from(PLACES))?, place)
+    }
+
+    /// The line of the account of a party's.
+    pub(crate) fn account(&self, place: u16) -> Option<Room<'_>> {
+        (place < PLACES).then(|| self.region.room(ACCOUNTS + usize::from(place) * 64, 64))?
     }
 
     /// The data.
@@ -220,6 +231,47 @@ impl Readable for View {
 /// The bytes of an object with so many of data, if there can be one.
 fn whole(length: u64) -> Result<usize, NotAnObject> {
     if (1..=MOST).contains(&length) { Ok(DATA + length as usize) } else { Err(NotAnObject::Length { found: length }) }
+}
+
+/// What stands before the data, as one sees it who only looks on: it may be of any object, of any length.
+pub(crate) struct Front(Seen);
+
+impl Front {
+    /// Of memory that nobody has handed over. `None`: it is no object of this version.
+    pub(crate) fn join(file: OwnedFd) -> io::Result<Option<Self>> {
+        let again = file.try_clone()?;
+        let Ok(file) = MemoryFile::adopt(file, DATA).or_else(|_| MemoryFile::adopt_read_only(again, DATA)) else {
+            return Ok(None);
+        };
+        let front = Self(Seen::new(Mapping::read_only(&file)?));
+        Ok((front.0.word(0) == MAGIC).then_some(front))
+    }
+
+    /// Bytes of data.
+    pub(crate) fn length(&self) -> u64 {
+        self.0.word(LENGTH)
+    }
+
+    pub(crate) fn state(&self) -> State {
+        State::of(self.0.word(STATE))
+    }
+
+    pub(crate) fn sequence(&self) -> u64 {
+        self.0.word(LOCK + Lock::SEQUENCE)
+    }
+
+    /// The place of who has the lock.
+    pub(crate) fn holder(&self) -> Option<u16> {
+        let place = u16::try_from(self.0.word(LOCK + Lock::HELD).checked_sub(1)?).ok()?;
+        (place < PLACES).then_some(place)
+    }
+
+    /// The process of who is in a place, by its own word; and what it has done.
+    pub(crate) fn party(&self, place: u16) -> (Option<u32>, Counts) {
+        let (stand, line) = (STANDS + usize::from(place) * 64, ACCOUNTS + usize::from(place) * 64);
+        let process = u32::try_from(self.0.word(stand + Stand::PROCESS)).ok().filter(|&process| process != 0);
+        (process, Counts::read(|at| Some(self.0.word(line + at))))
+    }
 }
 
 /// Whether an object of this shape and length begins so.

@@ -1,6 +1,8 @@
 //! A hold on an object, at its home or elsewhere: by this operations are run on it.
 
+use crate::account::{Account, Counts};
 use crate::asking::Asking;
+use crate::auto::Choices;
 use crate::away::{Away, Memory};
 use crate::body::{Body, Ours, Readable, State};
 use crate::error::{AccessError, FindError};
@@ -25,6 +27,9 @@ pub struct Handle {
     /// An operation is under way.
     busy: Cell<bool>,
     patience: Option<Duration>,
+    /// How its operations are run that may be in several ways.
+    pub(crate) choices: Choices,
+    account: Account,
 }
 
 enum Side {
@@ -81,7 +86,7 @@ impl Handle {
     pub(crate) fn at_home(object: Arc<Object>) -> Option<Self> {
         let party = object.take_place()?;
         object.handles.fetch_add(1, Ordering::Relaxed);
-        Some(Self { side: Side::Home(object, party), asking: RefCell::default(), busy: Cell::new(false), patience: None })
+        Some(Self::new(Side::Home(object, party)))
     }
 
     /// Finds the object of a name, which is to have this shape. Takes some 0.1 ms, and up to 5 s if its home is stopped.
@@ -89,8 +94,18 @@ impl Handle {
     /// # Errors
     /// See [`FindError`].
     pub fn find(name: &str, shape: u64) -> Result<Self, FindError> {
-        let away = Away::find(name, shape)?;
-        Ok(Self { side: Side::Away(away), asking: RefCell::default(), busy: Cell::new(false), patience: None })
+        Ok(Self::new(Side::Away(Away::find(name, shape)?)))
+    }
+
+    fn new(side: Side) -> Self {
+        Self {
+            side,
+            asking: RefCell::default(),
+            busy: Cell::new(false),
+            patience: None,
+            choices: Choices::default(),
+            account: Account::default(),
+        }
     }
 
     /// Another hold on the same object, for another thread.
@@ -163,7 +178,17 @@ impl Handle {
             Some(asking) => asking,
             none => none.insert(Asking::open(&away.name, away.shape).map_err(InvokeError::NotServed)?),
         };
-        asking.ask(name, kind, bytes, self.patience)
+        let done = asking.ask(name, kind, bytes, self.patience);
+        self.count(|counts| match kind {
+            Kind::Short => counts.urgent += 1,
+            Kind::MayBlock => counts.invoked += 1,
+        });
+        done
+    }
+
+    /// Counts something that it has done.
+    pub(crate) fn count(&self, what: impl FnOnce(&mut Counts)) {
+        self.account.count(self.writing().and_then(|(party, body)| body.account(party.place())), what);
     }
 
     /// What its home has granted.
@@ -345,6 +370,7 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        self.choices.at_last(|counts| self.count(|own| *own = own.and(counts)));
         if let Side::Home(object, party) = &self.side {
             object.give_place(party.place());
             if object.handles.fetch_sub(1, Ordering::AcqRel) == 1 {

@@ -20,14 +20,20 @@
 //!
 //! Or the home runs operations for them ([`Operation`], [`Procedure`], [`Serving`]): in between whatever it does, or as threads.
 //!
-//! What not: the choice between these by measurement, and urgent invocations by signal (issue 6).
+//! Which of these is cheapest depends on the operation, the machine and what others do; [`Homed::auto`] finds out by measuring ([`costs`] is where it begins).
 //!
-//! Source: Psyche (P1 to P3, P5 to P7 here).
+//! What not: urgent invocations by signal (issue 6).
+//!
+//! Source: Psyche (P1 to P3, P5 to P8 here).
 #![forbid(unsafe_code)]
 
+mod account;
+pub mod accounts;
 mod asking;
+mod auto;
 mod away;
 mod body;
+pub mod costs;
 pub mod error;
 mod guest;
 pub mod handle;
@@ -42,6 +48,7 @@ pub mod types;
 mod waiting;
 mod wire;
 
+pub use account::Counts;
 pub use body::MOST;
 pub use error::{AccessError, CreateError, FindError, NotAnObject};
 pub use handle::Handle;

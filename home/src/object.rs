@@ -2,6 +2,7 @@
 //!
 //! All that happens to others runs on the clerk, whatever the home's own threads do: so who waits for the lock of one that was killed waits for the clerk, and not for the home to come to it.
 
+use crate::account;
 use crate::body::{Body, Ours, State};
 use crate::error::CreateError;
 use crate::guest::{Door, End, Guest};
@@ -245,7 +246,16 @@ impl Object {
 
     /// A place whose party has the lock no more, and does not wait for it.
     pub(crate) fn give_place(&self, place: u16) {
-        self.inner().give_place(place);
+        self.leaves(&mut self.inner(), place);
+    }
+
+    /// Nobody is in this place any more.
+    fn leaves(&self, inner: &mut Inner, place: u16) {
+        account::keep(&self.body, place);
+        if let Some(clerks) = self.body.party(CLERKS) {
+            clerks.is_of(place, 0);
+        }
+        inner.give_place(place);
     }
 
     /// Whether somebody is in a place. Of one that nobody is in no lock is waited for.
@@ -419,7 +429,7 @@ impl Object {
         inner.tore = false;
         // Nobody who has the lock, or had it since, has them in mind.
         inner.dead.retain(|other| !dead.iter().any(|seen| seen.place == other.place));
-        dead.iter().for_each(|dead| inner.give_place(dead.place));
+        dead.iter().for_each(|dead| self.leaves(&mut inner, dead.place));
         // Others may have come meanwhile.
         false
     }

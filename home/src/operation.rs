@@ -30,11 +30,13 @@ pub trait Operation: 'static {
     /// The object's type.
     type Of: Shared;
     /// What it is given: 1 MiB at most, as postcard encodes it.
-    type Args<'a>: Serialize + Deserialize<'a>;
+    type Args<'a>: Serialize + Deserialize<'a> + Clone;
     /// What it gives back: as much at most.
     type Reply: Serialize + DeserializeOwned;
     /// By this it is found at the home.
     const NAME: &'static str;
+    /// It writes nothing, so that it can also be run by a look, without the lock ([`Homed::read`]).
+    const LOOKS: bool = false;
 
     /// Runs it.
     ///

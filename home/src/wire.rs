@@ -4,7 +4,7 @@ use crate::operation::Kind;
 use serde::{Deserialize, Serialize};
 
 /// The version of these messages and of the object's memory.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// What one who has connected says.
 #[derive(Debug, Serialize, Deserialize)]

@@ -79,12 +79,19 @@ unsafe impl Cells for Stand {}
 impl Lock {
     /// Where its sequence is, in bytes.
     pub const SEQUENCE: usize = std::mem::offset_of!(Self, sequence);
+    /// Where the place of who holds it is, and one; 0 if nobody does.
+    pub const HELD: usize = std::mem::offset_of!(Self, held);
 
     /// See [`Party::sequence`].
     #[inline]
     pub fn sequence(&self) -> &Sequence {
         &self.sequence
     }
+}
+
+impl Stand {
+    /// Where the process of its party is, in bytes; 0 if nobody has the place.
+    pub const PROCESS: usize = std::mem::offset_of!(Self, process);
 }
 
 impl Default for Lock {

@@ -164,9 +164,9 @@ pub fn check(name: &str) -> Result<(), &'static str> {
         [] => Err("it is empty"),
         bytes if bytes.len() > 64 => Err("it has more than 64 characters"),
         [first, ..] if !first.is_ascii_alphanumeric() => Err("it does not begin with a letter or a digit"),
-        _ if OWN.iter().any(|own| name.starts_with(own)) => {
-            Err("names that begin with \"domain.\", \"member.\", \"group.\", \"job.\", \"jobs.\" or \"turns.\" are Upcall's own")
-        }
+        _ if OWN.iter().any(|own| name.starts_with(own)) => Err(
+            "names that begin with \"domain.\", \"member.\", \"home.\", \"group.\", \"object.\", \"job.\", \"jobs.\" or \"turns.\" are Upcall's own",
+        ),
         bytes if !bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(b)) => {
             Err("it has something else than ASCII letters, digits, dots, underscores and hyphens")
         }
@@ -419,6 +419,17 @@ pub fn members() -> BTreeMap<u32, usize> {
         }
     }
     members
+}
+
+/// The objects that this user's processes are the homes of, and those processes.
+pub fn objects() -> BTreeMap<String, u32> {
+    let entries = fs::read_dir(folder()).into_iter().flatten().flatten();
+    let named = entries.filter_map(|entry| {
+        let name = entry.file_name().to_str()?.strip_prefix(OBJECT)?.to_string();
+        let home = process_of(&fs::read_link(entry.path()).ok()?);
+        (check(&name).is_ok() && home != 0).then_some((name, home))
+    });
+    named.collect()
 }
 
 fn is_of(path: &Path, whose: Whose) -> bool {

@@ -1,0 +1,121 @@
+//! What each hold on an object has done, in a line of the object's memory that is its own: for people and programs that look on.
+//!
+//! Nothing is counted where an operation is run on the object itself: the lock's sequence counts those of all. A line is written by its party, and read by whoever has the object mapped; what stands there is believed to be numbers and nothing else.
+
+use crate::body::Body;
+use std::cell::Cell;
+use upcall_shm::span::Room;
+
+/// The ways between which [`auto`](crate::Homed::auto) chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Access,
+    Look,
+    Urgent,
+}
+
+impl Way {
+    pub(crate) const ALL: [Self; 3] = [Self::Access, Self::Look, Self::Urgent];
+}
+
+/// What one hold has done, or several together. Times are those of the operations that were run by [`auto`](crate::Homed::auto), all together, as far as they were measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// By `auto`: so many operations under the lock, by looks, and by urgent invocations.
+    pub chosen: [u64; 3],
+    /// So many urgent invocations, those by `auto` among them.
+    pub urgent: u64,
+    /// So many ordinary ones.
+    pub invoked: u64,
+    /// How many ns all that were run by `auto` would have taken if each had been run under the lock, by looks where they only look, and by urgent invocations. What cannot be done so counts as under the lock.
+    pub would: [u64; 3],
+}
+
+/// Words of a line.
+const WORDS: usize = 8;
+
+impl Counts {
+    fn words(self) -> [u64; WORDS] {
+        let ([a, b, c], [d, e, f]) = (self.chosen, self.would);
+        [a, b, c, self.urgent, self.invoked, d, e, f]
+    }
+
+    /// Of words that anybody may have written.
+    pub(crate) fn of([a, b, c, urgent, invoked, d, e, f]: [u64; WORDS]) -> Self {
+        Self { chosen: [a, b, c], urgent, invoked, would: [d, e, f] }
+    }
+
+    pub(crate) fn read(word: impl Fn(usize) -> Option<u64>) -> Self {
+        Self::of(std::array::from_fn(|at| word(at * 8).unwrap_or(0)))
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let (own, others) = (self.words(), other.words());
+        Self::of(std::array::from_fn(|at| own[at].saturating_add(others[at])))
+    }
+
+    /// Without what was there before.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        let (own, others) = (self.words(), before.words());
+        Self::of(std::array::from_fn(|at| own[at].saturating_sub(others[at])))
+    }
+
+    fn put(self, line: Room<'_>) {
+        for (at, word) in self.words().into_iter().enumerate() {
+            line.put_u64(at * 8, word);
+        }
+    }
+}
+
+/// A hold's own.
+#[derive(Debug, Default)]
+pub(crate) struct Account(Cell<Counts>);
+
+impl Account {
+    /// Counts something, and shows it where the hold has a line for that: one that may only look, or invoke, has none.
+    pub(crate) fn count(&self, line: Option<Room<'_>>, what: impl FnOnce(&mut Counts)) {
+        let mut counts = self.0.get();
+        what(&mut counts);
+        self.0.set(counts);
+        if let Some(line) = line {
+            counts.put(line);
+        }
+    }
+}
+
+/// At home: a party has left, and its place will be another's. What it has counted is kept in place 0.
+pub(crate) fn keep(body: &Body, place: u16) {
+    let (Some(kept), Some(line)) = (body.account(0), body.account(place)) else { return };
+    let read = |line: &Room<'_>| Counts::read(|at| line.u64(at));
+    read(&kept).and(read(&line)).put(kept);
+    Counts::default().put(line);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_party_has_done_is_kept_when_it_has_left() {
+        let body = Body::create("accounts", 7, 64, false).unwrap();
+        let (first, second) = (Account::default(), Account::default());
+        first.count(body.account(3), |counts| counts.urgent += 5);
+        second.count(body.account(255), |counts| (counts.chosen, counts.would) = ([1, 2, 3], [10, 20, u64::MAX]));
+        assert!(body.account(256).is_none());
+        let read = |place| Counts::read(|at| body.account(place).unwrap().u64(at));
+        assert_eq!((read(3).urgent, read(255).chosen), (5, [1, 2, 3]));
+        keep(&body, 3);
+        keep(&body, 255);
+        // What anybody may have written there does no harm.
+        second.count(body.account(255), |counts| counts.would = [u64::MAX; 3]);
+        keep(&body, 255);
+        assert_eq!((read(3), read(255)), (Counts::default(), Counts::default()));
+        let all = read(0);
+        assert_eq!((all.urgent, all.chosen, all.would), (5, [2, 4, 6], [u64::MAX; 3]));
+        assert_eq!(all.since(all), Counts::default());
+    }
+}

@@ -1,0 +1,130 @@
+//! Operations in the way that is cheapest: each once, whatever way it goes, and told to those who look on.
+
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
+use upcall_home::accounts::{self, Condition};
+use upcall_home::{DataError, Grant, Homed, InvokeError, Operation, Operations, Place};
+
+const EACH: u64 = 50_000;
+
+fn name(of: &str) -> String {
+    format!("{of}-{}", std::process::id())
+}
+
+/// Counts up.
+struct Add;
+
+impl Operation for Add {
+    type Of = u64;
+    type Args<'a> = u64;
+    type Reply = u64;
+    const NAME: &'static str = "add";
+
+    fn run(number: Place<'_, u64>, more: u64) -> Result<u64, DataError> {
+        number.update(|number| number + more)
+    }
+}
+
+/// Only looks.
+struct Get;
+
+impl Operation for Get {
+    type Of = u64;
+    type Args<'a> = ();
+    type Reply = u64;
+    const NAME: &'static str = "get";
+    const LOOKS: bool = true;
+
+    fn run(number: Place<'_, u64>, (): ()) -> Result<u64, DataError> {
+        number.get()
+    }
+}
+
+fn operations() -> Operations<u64> {
+    Operations::new().operation::<Add>().operation::<Get>()
+}
+
+fn read(object: &str) -> accounts::ObjectReading {
+    accounts::of(std::process::id(), object).unwrap().expect("it is there").read()
+}
+
+#[test]
+fn each_is_run_once_whatever_way_it_goes_and_who_looks_on_sees_them() {
+    let name = name("auto");
+    let home = Homed::<u64>::create(&name).with(|_| Ok(())).unwrap();
+    assert_eq!(accounts::objects().get(&name), Some(&std::process::id()));
+    let serving = home.serve_in_background(operations()).unwrap();
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let own = Homed::<u64>::find(&name).unwrap();
+                let mut last = 0;
+                for _ in 0..EACH {
+                    let before = own.auto::<Add>(1).unwrap();
+                    assert!(before > last);
+                    last = before;
+                    assert!(own.auto::<Get>(()).unwrap() >= before);
+                }
+                let seen = read(&name);
+                assert!(seen.holds.len() >= 4 && seen.bytes > 8 && seen.condition == Condition::Whole, "{seen:?}");
+            });
+        }
+        for _ in 0..EACH {
+            home.auto::<Add>(1).unwrap();
+        }
+    });
+    assert_eq!(home.read(|number| number.get()).unwrap(), 4 * EACH);
+    drop(serving);
+    // What has left is kept with what is there; their homes hear of the end by and by.
+    let mut all = read(&name).all();
+    for _ in 0..1000 {
+        all = read(&name).all();
+        if read(&name).holds.len() == 1 {
+            break;
+        }
+        thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let chosen = all.chosen.iter().sum::<u64>();
+    assert!((6 * EACH..=7 * EACH).contains(&chosen), "{all:?}");
+    assert!(all.urgent >= all.chosen[2] / 2 && all.would[0] > EACH, "{all:?}");
+    assert!(read(&name).changes >= 4 * EACH);
+}
+
+#[test]
+fn a_home_that_serves_nothing_is_no_error() {
+    let home = Homed::<u64>::create(&name("auto-alone")).with(|_| Ok(())).unwrap();
+    let away = Homed::<u64>::find(home.name()).unwrap();
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        // The lock is dear, so that the other way is tried.
+        let (busy, over) = (home.try_clone().unwrap(), &over);
+        scope.spawn(move || {
+            while !over.load(SeqCst) {
+                busy.access(|number| number.update(|number| number)).unwrap();
+            }
+        });
+        for at in 0..EACH {
+            assert_eq!(away.auto::<Add>(1).unwrap(), at + 1);
+        }
+        over.store(true, SeqCst);
+    });
+}
+
+#[test]
+fn what_is_granted_is_what_is_done() {
+    for (grant, way) in [(Grant::Invoke, 2), (Grant::Read, 1)] {
+        let home = Homed::<u64>::create(&name("auto-granted")).policy(move |_| Ok(grant)).with(|_| Ok(())).unwrap();
+        let serving = home.serve_in_background(operations()).unwrap();
+        let away = Homed::<u64>::find(home.name()).unwrap();
+        for at in 0..1000 {
+            assert_eq!(away.auto::<Get>(()).unwrap(), at, "{grant:?}");
+            assert_eq!(away.auto::<Add>(1).unwrap(), at + 1, "{grant:?}, {way}");
+        }
+        drop(serving);
+        // Nothing else can be done, so that is an error.
+        let error = away.auto::<Add>(1).unwrap_err();
+        assert!(matches!(error, InvokeError::NotServed(_) | InvokeError::Ended { .. }), "{error}");
+        let reads = away.auto::<Get>(());
+        assert_eq!(reads.is_ok(), grant == Grant::Read, "{reads:?}");
+    }
+}
