@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 mod bench;
+mod calibrate;
 mod call;
 mod job;
 mod ls;
@@ -41,6 +42,7 @@ enum Command {
     /// Starts the processes of a group together, stops and schedules them (docs/jobs.md).
     #[command(subcommand)]
     Job(job::Suite),
+    Calibrate(calibrate::Args),
     /// Measures calls and threads: ours, the limits of the machine, and other systems, in one run.
     #[command(subcommand)]
     Bench(bench::Suite),
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         Command::Call(args) => call::run(&args),
         Command::Wit(suite) => wit::run(suite),
         Command::Threads(args) => threads::run(&args),
+        Command::Calibrate(args) => calibrate::run(&args),
         Command::Job(suite) => job::run(suite),
         Command::Bench(suite) => bench::run(suite),
     };
