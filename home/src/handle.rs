@@ -5,6 +5,7 @@ use crate::asking::Asking;
 use crate::auto::Choices;
 use crate::away::{Away, Memory};
 use crate::body::{Body, Ours, Readable, State};
+use crate::bulk::Scratch;
 use crate::error::{AccessError, FindError};
 use crate::invoke::InvokeError;
 use crate::object::{Grant, Object};
@@ -30,6 +31,7 @@ pub struct Handle {
     /// How its operations are run that may be in several ways.
     pub(crate) choices: Choices,
     account: Account,
+    pub(crate) scratch: Scratch,
 }
 
 enum Side {
@@ -105,6 +107,7 @@ impl Handle {
             patience: None,
             choices: Choices::default(),
             account: Account::default(),
+            scratch: Scratch::default(),
         }
     }
 

@@ -33,6 +33,7 @@ mod asking;
 mod auto;
 mod away;
 mod body;
+mod bulk;
 pub mod costs;
 pub mod error;
 mod guest;

@@ -141,6 +141,11 @@ pub(crate) fn used(memory: Memory<'_>) -> Result<u64, DataError> {
     arena::Arena::new(memory).used()
 }
 
+/// Bytes from the beginning of an object to the end of what was ever in use.
+pub(crate) fn touched(memory: Memory<'_>) -> Result<usize, DataError> {
+    arena::Arena::new(memory).touched()
+}
+
 /// Bytes from the beginning of an object to its arena.
 pub(crate) const fn room_for<T: Shared>() -> usize {
     after(0, T::SIZE, 64)

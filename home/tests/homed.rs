@@ -204,3 +204,35 @@ fn who_is_granted_reading_only_reads() {
         }
     }
 }
+
+#[test]
+fn what_is_done_to_a_copy_is_done_as_a_whole_or_not_at_all() {
+    let home = Homed::<Map<Text, u64>>::create(&name("bulk")).room(1 << 20).with(|_| Ok(())).unwrap();
+    let away = Homed::<Map<Text, u64>>::find(home.name()).unwrap();
+    let length = |on: &Homed<Map<Text, u64>>| on.access(|map| map.len()).unwrap();
+    for turn in 0..3_u64 {
+        away.bulk(|map| (0..1000).try_for_each(|key| map.insert(&key.to_string(), key + turn).map(drop))).unwrap();
+        let value =
+            |on: &Homed<Map<Text, u64>>, key: &str| on.access(|map| map.get(key)?.map(|at| at.get()).transpose()).unwrap();
+        assert_eq!(value(&home, "999"), Some(999 + turn));
+        // An error, and a panic.
+        let full = away.bulk(|map| (0..1_000_000).try_for_each(|key| map.insert(&format!("more {key}"), key).map(drop)));
+        assert!(matches!(full, Err(AccessError::Data(DataError::Full { .. }))), "{full:?}");
+        let panics = AssertUnwindSafe(|| {
+            away.bulk::<()>(|map| {
+                map.remove("999")?;
+                panic!("as it was asked for")
+            })
+        });
+        assert!(catch_unwind(panics).is_err());
+        assert_eq!(length(&home), 1000);
+        home.check().unwrap();
+        // Less is in use than before.
+        home.bulk(|map| (500..1000).try_for_each(|key| map.remove(&key.to_string()).map(drop))).unwrap();
+        assert_eq!((length(&away), value(&away, "500")), (500, None));
+        home.check().unwrap();
+        away.access(|map| map.insert("after", 1).map(drop)).unwrap();
+        away.access(|map| map.remove("after").map(drop)).unwrap();
+    }
+    assert!(matches!(away.bulk(|_| away.access(|_| Ok(())).map_err(|_| DataError::ReadOnly)), Err(AccessError::Data(_))));
+}

@@ -156,6 +156,15 @@ impl<'a> Arena<'a> {
         Ok(at)
     }
 
+    /// Where the zeros begin, from the beginning of the object on.
+    pub(crate) fn touched(self) -> Result<usize, DataError> {
+        let touched = self.words.word(TOUCHED, WORDS)?.max((self.memory.arena + END) as u64);
+        match usize::try_from(touched) {
+            Ok(touched) if touched <= self.memory.len() => Ok(touched),
+            _ => Err(DataError::corrupt("the end of what is in use", self.memory.arena + TOUCHED)),
+        }
+    }
+
     /// Gives one back that [`allocate`](Self::allocate) has given.
     pub(crate) fn free(self, at: u64) -> Result<(), DataError> {
         let mut block = self.block(at.wrapping_sub(WORD))?;

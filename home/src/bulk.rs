@@ -1,0 +1,79 @@
+//! Bulk transfer: an operation on a copy, which is copied back ([`Homed::bulk`]).
+//!
+//! Source: Psyche, section 1, which names it beside remote access and invocation (P1 here), for operations that go over all of some data many times. What is copied is as much of the object as was ever in use, into memory of the hold's own, which is kept for the next time.
+
+use crate::error::AccessError;
+use crate::homed::Homed;
+use crate::object::Grant;
+use crate::rules;
+use crate::types::{DataError, Memory, Shared, touched};
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use upcall_os::memory::{Mapping, MemoryFile};
+use upcall_shm::region::Region;
+
+/// A hold's own memory, as long as the object's, and how much of it is not zeros.
+#[derive(Default)]
+pub(crate) struct Scratch(RefCell<Option<(Arc<Region>, usize)>>);
+
+impl Scratch {
+    /// `None`: no memory or no descriptor is left.
+    fn open(&self, length: usize) -> Option<Arc<Region>> {
+        let mut own = self.0.borrow_mut();
+        if own.is_none() {
+            let file = MemoryFile::create("upcall-bulk", length).ok()?;
+            *own = Some((Region::new(Mapping::shared(&file).ok()?)?, 0));
+        }
+        own.as_ref().map(|(region, _)| region.clone())
+    }
+
+    /// So much of it will not be zeros. Gives how much was not.
+    fn fills(&self, length: usize) -> usize {
+        self.0.borrow_mut().as_mut().map_or(0, |(_, filled)| std::mem::replace(filled, length))
+    }
+}
+
+impl<T: Shared> Homed<T> {
+    /// Runs an operation on a copy of the object, while nobody else works on it, and copies that back when it is done (bulk transfer). For what goes over much of the data several times, so that each line moves once each way; and for what is to be done as a whole or not at all:
+    /// if it returns an error, or panics, nothing has changed. Takes the time to copy all that was ever in use, twice, some 0.1 ms a MiB, and as much memory. Otherwise as [`access`](Self::access).
+    ///
+    /// # Errors
+    /// See [`AccessError`]. [`DataError::Full`]: there is no memory for the copy.
+    ///
+    /// # Panics
+    /// If the operation does.
+    #[track_caller]
+    pub fn bulk<R>(&self, operation: impl FnOnce(T::At<'_>) -> Result<R, DataError>) -> Result<R, AccessError> {
+        let (here, at_home) = (Location::caller(), self.is_home());
+        rules::access(at_home, here).map_err(AccessError::Rule)?;
+        if self.grant() != Grant::ReadWrite {
+            return Err(AccessError::NotGranted);
+        }
+        let length = self.handle().length();
+        let scratch = &self.handle().scratch;
+        let copy = scratch.open(length).ok_or(AccessError::Data(DataError::Full { asked: length as u64 }))?;
+        let copy = copy.room(0, length).ok_or(AccessError::Data(DataError::Full { asked: length as u64 }))?;
+        let done = self.handle().access(|room| {
+            let _holds = rules::hold(at_home, here);
+            let outside = || DataError::Corrupt { what: "the end of what is in use", at: 0 };
+            let there = touched(Memory::of::<T>(room))?;
+            let before = scratch.fills(length);
+            room.part(0, there).zip(copy.within(0, there)).and_then(|(from, to)| from.copy_to(to)).ok_or_else(outside)?;
+            if before > there {
+                Memory::of::<T>(copy).spot(there).zero(before - there, "the copy")?;
+            }
+            let memory = Memory::of::<T>(copy);
+            let run = AssertUnwindSafe(|| operation(T::at(memory.spot(0))));
+            let result = match catch_unwind(run) {
+                Ok(done) => done?,
+                Err(panic) => return Ok(Err(panic)),
+            };
+            let now = touched(memory)?;
+            scratch.fills(now);
+            copy.part(0, now).zip(room.within(0, now)).and_then(|(from, to)| from.copy_to(to)).ok_or_else(outside)?;
+            Ok(Ok(result))
+        })?;
+        done.map_err(AccessError::Data)?.map_or_else(|panic| resume_unwind(panic), Ok)
+    }
+}
