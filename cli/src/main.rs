@@ -7,6 +7,7 @@ mod call;
 mod job;
 mod ls;
 mod members;
+mod objects;
 mod stat;
 mod threads;
 mod told;

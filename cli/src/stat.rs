@@ -1,6 +1,7 @@
-//! `upcall stat`: what the bindings of this user's servers have done, and the members of its groups, by their own count.
+//! `upcall stat`: what the bindings of this user's servers have done, the members of its groups, and those who use its objects, by their own count.
 
 use crate::members::{self, Members};
+use crate::objects::{self, Objects};
 use crate::told::{cell, json, line, plain};
 use crate::{Done, FAINT, STRONG};
 use serde::Serialize;
@@ -11,7 +12,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use upcall::directory::{self, PeerTallies, Reading};
 
-/// Shows what each binding has done: calls, errors, bytes, time in the server, and how the server came to them; and what each member of a group has.
+/// Shows what each binding has done: calls, errors, bytes, time in the server, and how the server came to them; what each member of a group has, and what was done with each object.
 ///
 /// SPIN, DONATE, HAND, WAKE, WAIT and NET are shares of the calls: those that the server found by looking, on a processor of its own or on one that the caller gave it; those that woke it, on the caller's processor or
 /// elsewhere; those that waited for others to be served; and those that came from another machine. With --json they are numbers of calls: all six together are the calls.
@@ -24,14 +25,17 @@ use upcall::directory::{self, PeerTallies, Reading};
 ///
 /// Members of groups (docs/messages.md) come below: messages SENT and TAKEN, and those that are WAITING to be taken; which share of those sent went by a buffer (BUFFERED), the memory that is HELD by them still, and the member's
 /// share of what its group may buffer (LIMIT); how often it was stopped there (STOPS); and connections, queues and messages that it has REFUSED. This asks nothing of them, so it shows those that are stopped, too.
+///
+/// Objects (docs/objects.md) come at last: CHANGES are operations under the lock, in whatever way they came; URGENT and INVOKED are invocations of the home; AUTO are operations for which the way was chosen by what it takes: under the lock, by a
+/// look without it, or urgent; and what one would take each way, in ns (LOCK-NS, LOOK-NS, URG-NS), as it was measured last. Holds count in steps of some hundreds; those that may only look or invoke are not counted.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  upcall stat\n  upcall stat files --procedures\n  upcall stat --interval 1\n  upcall stat --sizes\n  \
-    upcall stat --total\n  upcall stat --groups --pairs\n  upcall stat --json | jq '.[] | {name, client, calls}'\n  \
+    upcall stat --total\n  upcall stat --groups --pairs\n  upcall stat --objects --holds\n  upcall stat --json | jq '.[] | {name, client, calls}'\n  \
     upcall stat --groups --json | jq '.[] | select(.stopped_s) | {group, rank, stopped_for}'"
 )]
 pub struct Args {
-    /// Only bindings to these names, of this machine's servers; and members of groups with these names.
+    /// Only bindings to these names, of this machine's servers; members of groups with these names; and objects.
     names: Vec<String>,
     /// Show the calls of each procedure.
     #[arg(short, long)]
@@ -45,13 +49,19 @@ pub struct Args {
     /// Show only the members of groups; with --json an object for each.
     #[arg(short, long, conflicts_with_all = ["procedures", "sizes", "total"])]
     groups: bool,
+    /// Show only objects; with --json an object for each.
+    #[arg(short, long, conflicts_with_all = ["procedures", "sizes", "total", "groups"])]
+    objects: bool,
+    /// Show for each object what each process has done that may write it.
+    #[arg(long, conflicts_with = "total")]
+    holds: bool,
     /// Show for each member of a group what it has sent to whom.
     #[arg(long, conflicts_with = "total")]
     pairs: bool,
     /// Count for so many seconds, and show that in place of what was done since the binding was made.
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     interval: Option<Duration>,
-    /// Print a JSON array with one object for each binding, or, with --groups, for each member of a group.
+    /// Print a JSON array with one object for each binding; with --groups for each member of a group, with --objects for each object.
     #[arg(long)]
     json: bool,
 }
@@ -199,7 +209,8 @@ pub fn run(args: &Args) -> Done {
     if args.shows_groups() {
         members.renew();
     }
-    for socket in directory::domains().into_iter().filter(|_| !args.groups) {
+    let mut objects = if args.shows_objects() { Objects::look() } else { Objects::default() };
+    for socket in directory::domains().into_iter().filter(|_| !args.groups && !args.objects) {
         match look(socket) {
             Ok(server) => servers.push(server),
             Err(error) => silent.push(error.to_string()),
@@ -208,14 +219,18 @@ pub fn run(args: &Args) -> Done {
     if let Some(interval) = args.interval {
         servers.iter_mut().for_each(Server::begin);
         members.begin();
+        objects.begin();
         std::thread::sleep(interval);
     }
     let members_rows = members.read(&args.names, args.interval);
-    silent.extend(members.silent.into_values());
+    let objects_rows = objects.read(&args.names, args.interval);
+    silent.extend(members.silent.into_values().chain(objects.silent));
     let mut rows: Vec<Row> = servers.iter_mut().flat_map(|server| rows(server, &args.names, args.interval)).collect();
     rows.sort_by(|a, b| (&a.name, b.calls, a.client).cmp(&(&b.name, a.calls, b.client)));
     if args.groups && args.json {
         println!("{}", json(&members_rows)?);
+    } else if args.objects && args.json {
+        println!("{}", json(&objects_rows)?);
     } else if args.total {
         total(&Total::of(&rows), args.json)?;
     } else if args.json {
@@ -229,12 +244,18 @@ pub fn run(args: &Args) -> Done {
             }
         } else if args.groups && members_rows.is_empty() {
             anstream::println!("{FAINT}nobody is a member of a group in {}{FAINT:#}", folder.display());
-        } else if members_rows.is_empty() {
+        } else if args.objects && objects_rows.is_empty() {
+            anstream::println!("{FAINT}nobody is the home of an object in {}{FAINT:#}", folder.display());
+        } else if members_rows.is_empty() && objects_rows.is_empty() {
             anstream::println!("{FAINT}nobody is bound to anything in {}{FAINT:#}", folder.display());
         }
         if !members_rows.is_empty() {
             let between = if rows.is_empty() { "" } else { "\n" };
             anstream::print!("{between}{}", members::table(&members_rows, args.pairs, args.interval.is_some()));
+        }
+        if !objects_rows.is_empty() {
+            let between = if rows.is_empty() && members_rows.is_empty() { "" } else { "\n" };
+            anstream::print!("{between}{}", objects::table(&objects_rows, args.holds));
         }
     }
     for server in servers.iter().filter(|server| server.tallies.uncounted() > 0) {
@@ -248,7 +269,11 @@ pub fn run(args: &Args) -> Done {
 
 impl Args {
     fn shows_groups(&self) -> bool {
-        self.groups || !self.json && !self.total
+        self.groups || !self.objects && !self.json && !self.total
+    }
+
+    fn shows_objects(&self) -> bool {
+        self.objects || !self.groups && !self.json && !self.total
     }
 }
 
@@ -515,6 +540,8 @@ mod tests {
             sizes: false,
             total: false,
             groups: false,
+            objects: false,
+            holds: false,
             pairs: false,
             interval: None,
             json: false,
