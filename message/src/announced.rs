@@ -7,15 +7,10 @@
 //! As for interrupts: each announcement is followed by a look, and what that finds is told like a ring. `heed` and the end of each operation of the group announce anew.
 
 use crate::Group;
-use crate::error::InterruptError;
 use crate::interrupts::On;
-use crate::member::Member;
 use std::fmt;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use upcall_os::poll::Report;
-use upcall_transfer::clerk::{Clerk, Watched};
-use upcall_transfer::post::Post;
+use upcall_transfer::rung::{self, InterruptError, Rung};
 
 /// Has a thread come by soon.
 pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
@@ -41,10 +36,10 @@ impl Group {
             let error = std::io::ErrorKind::ResourceBusy.into();
             return Err(InterruptError::Resource { what: "the thread is announced or interruptible already".into(), error });
         }
-        let clerk = self.can_be_rung_for()?;
-        let rung = Arc::new(Rung { member: self.0.member.clone(), notify: notify.clone() });
+        self.can_be_rung_for()?;
+        let own = notify.clone();
         *self.0.notify.borrow_mut() = Some(notify);
-        let on = self.be_rung_for(clerk, rung).inspect_err(|_| *self.0.notify.borrow_mut() = None);
+        let on = self.be_rung_for(move || own()).inspect_err(|_| *self.0.notify.borrow_mut() = None);
         Ok(Announced(on?))
     }
 
@@ -64,22 +59,15 @@ impl Group {
         self.poll()
     }
 
-    /// The clerk, if senders can ring for this thread.
-    pub(crate) fn can_be_rung_for(&self) -> Result<&'static Clerk, InterruptError> {
-        if self.blocks_a_thread() {
-            return Err(InterruptError::SafePoints);
-        }
-        if !Post::makes_fences() {
-            return Err(InterruptError::NoFence);
-        }
-        Clerk::current().map_err(|error| InterruptError::Resource { what: "the clerk's thread".into(), error })
+    /// Whether senders can ring for this thread.
+    pub(crate) fn can_be_rung_for(&self) -> Result<(), InterruptError> {
+        if self.blocks_a_thread() { Err(InterruptError::SafePoints) } else { rung::can_be() }
     }
 
-    /// From now on senders ring for this thread, and the clerk hears it.
-    pub(crate) fn be_rung_for(&self, clerk: &'static Clerk, rung: Arc<dyn Watched>) -> Result<On, InterruptError> {
-        let unable = |error| InterruptError::Resource { what: "a place among what the clerk watches".into(), error };
-        let key = clerk.watch(rung, Report::EachRing).map_err(unable)?;
-        let on = On { group: self.clone(), clerk, key };
+    /// From now on senders ring for this thread, and the clerk tells it of that.
+    pub(crate) fn be_rung_for(&self, tell: impl Fn() + Send + Sync + 'static) -> Result<On, InterruptError> {
+        let rung = Rung::tells(self.0.member.clone(), tell)?;
+        let on = On { group: self.clone(), rung };
         self.0.mask.begin();
         // Announces, and takes what is there.
         self.is_done();
@@ -93,26 +81,5 @@ impl Group {
         if self.0.member.has_news() || self.any_next(|next| self.is_claimed(next)) {
             notify();
         }
-    }
-}
-
-/// A post whose receiver computes, as the clerk watches it.
-struct Rung {
-    member: Arc<Member>,
-    notify: Notify,
-}
-
-impl Watched for Rung {
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.member.post.rings()
-    }
-
-    fn happened(&self, _hung_up: bool) -> bool {
-        (self.notify)();
-        true
-    }
-
-    fn failed(&self) -> bool {
-        true
     }
 }

@@ -203,40 +203,6 @@ impl fmt::Display for SendError {
 
 impl std::error::Error for SendError {}
 
-/// Why a thread cannot be interrupted.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum InterruptError {
-    /// It is a virtual processor, on which handlers run at safe points.
-    SafePoints,
-    /// The kernel makes no fence for others (`membarrier(2)`), so that senders could not know of it for sure.
-    NoFence,
-    /// The handler of the signal could not be installed.
-    Signal(io::Error),
-    /// A descriptor, memory, or another resource could not be had.
-    Resource {
-        /// What for.
-        what: String,
-        /// The kernel's word.
-        error: io::Error,
-    },
-}
-
-impl fmt::Display for InterruptError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::SafePoints => f.write_str(
-                "a virtual processor is not interrupted: handlers run at its safe points, so call upcall::thread::safe_point() now and then",
-            ),
-            Self::NoFence => f.write_str("the kernel has no membarrier(2), or a sandbox refuses it: poll instead"),
-            Self::Signal(error) => write!(f, "no handler for SIGURG: {error}"),
-            Self::Resource { what, error } => write!(f, "{what}: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for InterruptError {}
-
 /// No message waits (UDM: `receive` and `peek` are errors then).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NothingThere;

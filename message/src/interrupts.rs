@@ -11,21 +11,19 @@
 //!
 //! # Why no wake is lost
 //! The announcement is that of the sleep protocol, with the fence for all senders, and is followed by a look; the argument is there ([`sleep`](upcall_transfer::sleep)), where "wakes" means here: rings a bell in the set that the clerk watches. The clerk hears each ring of the
-//! set (the edge, not the level), also beside the thread itself, which may sleep there within an operation. Its signal comes after that ring; and the handler either takes what is there, announces anew, and looks again, or leaves a note to who does so: that is argued in [`mask`](upcall_transfer::mask), and
+//! set ([`rung`](upcall_transfer::rung)), also beside the thread itself, which may sleep there within an operation. Its signal comes after that ring; and the handler either takes what is there, announces anew, and looks again, or leaves a note to who does so: that is argued in [`mask`](upcall_transfer::mask), and
 //! `transfer/tests/loom_mask.rs` is the model of it all.
 
-use crate::error::{InterruptError, SendError};
+use crate::error::SendError;
 use crate::foreign::{Checked, ForeignKind};
 use crate::inbound::Inbound;
 use crate::kinds::Kind;
-use crate::member::{Member, News};
+use crate::member::News;
 use crate::payload::Payload;
 use crate::{Group, Message, Rank};
 use std::fmt;
-use std::os::fd::BorrowedFd;
-use std::sync::Arc;
-use upcall_os::interrupt::{self, Interruptible, Promise};
-use upcall_transfer::clerk::{Clerk, Watched};
+use upcall_os::interrupt::{self, Promise};
+use upcall_transfer::rung::{InterruptError, Rung};
 
 /// An operation is under way.
 pub(crate) struct Busy<'a>(Option<&'a Group>);
@@ -100,7 +98,7 @@ impl Group {
         if self.0.mask.is_on() {
             return Ok(body());
         }
-        let clerk = self.can_be_rung_for()?;
+        self.can_be_rung_for()?;
         self.0.member.bring_spares();
         self.attend_if_there_is_news();
         for inbound in self.inbound().iter() {
@@ -108,7 +106,7 @@ impl Group {
         }
         let run = || self.is_signalled();
         let result = interrupt::interruptible(promise, &run, |thread| {
-            let _on = self.be_rung_for(clerk, Arc::new(Rung { member: self.0.member.clone(), thread }))?;
+            let _on = self.be_rung_for(move || thread.interrupt())?;
             Ok(body())
         });
         result.map_err(InterruptError::Signal)?
@@ -191,8 +189,8 @@ impl Group {
 /// While a group's thread is rung for.
 pub(crate) struct On {
     pub(crate) group: Group,
-    pub(crate) clerk: &'static Clerk,
-    pub(crate) key: u64,
+    #[expect(dead_code, reason = "held for its end")]
+    pub(crate) rung: Rung,
 }
 
 impl Drop for On {
@@ -201,27 +199,5 @@ impl Drop for On {
         inner.mask.end();
         *inner.notify.borrow_mut() = None;
         inner.member.post.retract();
-        self.clerk.forget(self.key);
-    }
-}
-
-/// A post whose receiver computes, as the clerk watches it.
-struct Rung {
-    member: Arc<Member>,
-    thread: Arc<Interruptible>,
-}
-
-impl Watched for Rung {
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.member.post.rings()
-    }
-
-    fn happened(&self, _hung_up: bool) -> bool {
-        self.thread.interrupt();
-        true
-    }
-
-    fn failed(&self) -> bool {
-        true
     }
 }

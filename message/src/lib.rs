@@ -57,7 +57,7 @@ mod upcalls;
 mod wire;
 
 pub use announced::Announced;
-pub use error::{InterruptError, JoinError, NothingThere, RunError, SendError};
+pub use error::{JoinError, NothingThere, RunError, SendError};
 pub use foreign::{BadKind, ForeignKind};
 pub use forming::{Joining, MOST_MEMBERS};
 pub use group::{Event, Group, Message};
@@ -71,6 +71,7 @@ pub use upcall_os::interrupt::Promise;
 /// Bytes where they lie, in memory that another process can write.
 pub use upcall_shm::span::Span as Uninterpreted;
 pub use upcall_transfer::Pacing;
+pub use upcall_transfer::rung::InterruptError;
 pub use upcalls::Atomic;
 
 /// A member's place in its group, from 0.

@@ -8,6 +8,7 @@ use crate::wire::{GroupId, Listed};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -18,6 +19,7 @@ use upcall_shm::account::Account;
 use upcall_shm::mailbag::Mailbag;
 use upcall_transfer::clerk::{Clerk, Watched};
 use upcall_transfer::post::{Post, Ringer};
+use upcall_transfer::rung::Rings;
 
 /// Who is who in a group.
 #[derive(Debug)]
@@ -71,6 +73,12 @@ pub(crate) struct Member {
 impl fmt::Debug for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Member").field("socket", &self.socket).finish_non_exhaustive()
+    }
+}
+
+impl Rings for Member {
+    fn rings(&self) -> BorrowedFd<'_> {
+        self.post.rings()
     }
 }
 

@@ -47,6 +47,8 @@ pub mod placed;
 #[cfg(not(loom))]
 pub mod post;
 #[cfg(not(loom))]
+pub mod rung;
+#[cfg(not(loom))]
 mod seat;
 #[cfg(not(loom))]
 pub mod server;
