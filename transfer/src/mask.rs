@@ -46,9 +46,15 @@ pub struct Mask<B: Between = ()> {
 
 impl<B: Between> Mask<B> {
     /// With something between its accesses.
-    pub fn new(between: B) -> Self {
-        let [on, busy, came, sections, deferred] = [const { AtomicU32::new(0) }; 5];
-        Self { on, busy, came, sections, deferred, between }
+    pub const fn new(between: B) -> Self {
+        Self {
+            on: AtomicU32::new(0),
+            busy: AtomicU32::new(0),
+            came: AtomicU32::new(0),
+            sections: AtomicU32::new(0),
+            deferred: AtomicU32::new(0),
+            between,
+        }
     }
 
     /// What is between its accesses.
