@@ -32,7 +32,7 @@ unit:
 # Every lock-free piece under a model checker, all interleavings.
 models:
 	$(LOOM) --package upcall-shm --test loom_direct --test loom_hybrid --test loom_ring --test loom_sequence
-	$(LOOM) --package upcall-transfer --test loom_sleep --test loom_donation --test loom_gate --test loom_mask --test loom_watch --test loom_word
+	$(LOOM) --package upcall-transfer --test loom_sleep --test loom_donation --test loom_gate --test loom_mask --test loom_serving --test loom_watch --test loom_word
 	$(LOOM) --package upcall-thread --test loom_condvar --test loom_fresh --test loom_lock --test loom_park --test loom_shares
 
 # Miri comes with a nightly toolchain only; where there is none this says so and goes on. Tree Borrows for `shm`: the older model refuses an atomic read of

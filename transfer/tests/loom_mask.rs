@@ -1,12 +1,14 @@
 //! Models of interrupts: `RUSTFLAGS="--cfg loom" cargo test -p upcall-transfer --release --test loom_mask`.
 //!
-//! The mask and the sleep protocol are the product's own. Modelled are the queues (a count for each sender), and the kernel's part: the set of bells, which reports each ring to who sleeps there and to the clerk, and the signal, which is kept until it can be
-//! delivered, and then runs its handler on the thread: before any access to its mask (`Between`), or while it computes. A thread that computes is one that waits for its signal: if no more can come, and it has not taken all that was launched, a message is lost.
+//! The mask and the sleep protocol are the product's own. Modelled are the queues (a count for each sender), and the kernel's part (`kernel`). The signal runs its handler on the thread before any access to its mask (`Between`), or while it computes. A thread that computes is one that waits for its signal: if no more can come, and it has not taken all that was launched, a message is lost.
 //! A sleep that a signal ends early is left out: it is a needless look more.
 #![cfg(loom)]
 
-use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use loom::sync::{Arc, Condvar, Mutex};
+mod kernel;
+
+use kernel::Kernel;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 use std::cell::Cell;
 use std::sync::Arc as Outside;
@@ -34,79 +36,10 @@ enum Fault {
     FirstRing,
 }
 
-/// What becomes readable when a bell rings.
-#[derive(Default)]
-struct Set {
-    /// For who sleeps there. Nobody reads the bells, so it stays until somebody has waited.
-    readable: bool,
-    /// It has rung since the clerk heard it last.
-    edge: bool,
-    /// So many senders may ring.
-    senders: usize,
-}
-
-/// What the kernel has for the thread.
-#[derive(Default)]
-struct Signal {
-    pending: bool,
-    /// There will be no more: all that has rung was heard.
-    last: bool,
-}
-
 struct Shared {
-    asleep: AtomicU32,
-    sleeps: AtomicU64,
+    kernel: Kernel,
     /// Launched by each sender.
     launched: [AtomicU32; 2],
-    set: Mutex<Set>,
-    rung: Condvar,
-    signal: Mutex<Signal>,
-    signalled: Condvar,
-}
-
-impl Shared {
-    fn ring(&self) {
-        let mut set = self.set.lock().unwrap();
-        (set.readable, set.edge) = (true, true);
-        self.rung.notify_all();
-    }
-
-    /// A sender, with so many messages: `Ringer::launched` after each.
-    fn send(&self, own: usize, messages: u32) {
-        let rung = AtomicU64::new(0);
-        for message in 1..=messages {
-            self.launched[own].store(message, Ordering::Release);
-            sleep::no_fence();
-            if sleep::seems_asleep(&self.asleep) && sleep::first_ring(&rung, self.sleeps.load(Ordering::Relaxed)) {
-                self.ring();
-            }
-        }
-        self.set.lock().unwrap().senders -= 1;
-        self.rung.notify_all();
-    }
-
-    /// The clerk. An edge of a set that somebody else has waited for meanwhile is none.
-    fn watch(&self, fault: Fault) {
-        let mut heard = false;
-        loop {
-            let mut set = self.set.lock().unwrap();
-            while !set.edge && set.senders > 0 {
-                set = self.rung.wait(set).unwrap();
-            }
-            let last = !std::mem::take(&mut set.edge);
-            let hears = !last && set.readable && !(fault == Fault::FirstRing && heard);
-            heard = set.readable;
-            drop(set);
-            if last || hears {
-                let mut signal = self.signal.lock().unwrap();
-                (signal.pending, signal.last) = (signal.pending || hears, last);
-                self.signalled.notify_all();
-            }
-            if last {
-                return;
-            }
-        }
-    }
 }
 
 /// The thread that can be interrupted, and what its handler sees.
@@ -122,7 +55,7 @@ struct Thread {
 impl Between for Thread {
     fn access(mask: &Mask<Self>) {
         let own = mask.between();
-        if !own.handles.get() && std::mem::take(&mut own.shared.signal.lock().unwrap().pending) {
+        if !own.handles.get() && own.shared.kernel.delivers() {
             own.handle(mask);
         }
     }
@@ -149,11 +82,11 @@ impl Thread {
     }
 
     fn announce(&self) {
-        let Shared { asleep, sleeps, .. } = &*self.shared;
+        let kernel = &self.shared.kernel;
         if self.fault == Fault::NoFence {
-            sleep::announce_without_fence(asleep, sleeps);
+            sleep::announce_without_fence(&kernel.asleep, &kernel.sleeps);
         } else {
-            assert!(sleep::announce_to_all(asleep, sleeps));
+            kernel.announce();
         }
     }
 
@@ -174,7 +107,7 @@ impl Thread {
     }
 
     fn end_operation(&self, mask: &Mask<Self>) {
-        let is_announced = || self.fault == Fault::Unannounced || self.shared.asleep.load(Ordering::Relaxed) != 0;
+        let is_announced = || self.fault == Fault::Unannounced || self.shared.kernel.asleep.load(Ordering::Relaxed) != 0;
         mask.end_operation(is_announced, || self.serve(mask));
     }
 
@@ -203,21 +136,16 @@ impl Thread {
 
     /// `Post::sleep`, until something is there or nothing more will come.
     fn sleep(&self, all: [u32; 2]) {
-        let Shared { asleep, sleeps, set, rung, .. } = &*self.shared;
+        let kernel = &self.shared.kernel;
         while !self.has_all(all) {
-            assert!(sleep::announce_to_all(asleep, sleeps));
+            kernel.announce();
             if self.there() {
-                return sleep::retract(asleep);
+                return sleep::retract(&kernel.asleep);
             }
-            let mut set = set.lock().unwrap();
-            while !set.readable && set.senders > 0 {
-                set = rung.wait(set).unwrap();
-            }
-            if !std::mem::take(&mut set.readable) {
+            if !kernel.sleep() {
                 return self.lost.store(true, SeqCst);
             }
-            drop(set);
-            sleep::retract(asleep);
+            sleep::retract(&kernel.asleep);
             if self.there() {
                 return;
             }
@@ -227,14 +155,9 @@ impl Thread {
     /// Computes, and does nothing else, until it has been interrupted for all messages.
     fn compute(&self, mask: &Mask<Self>, all: [u32; 2]) {
         while !self.has_all(all) {
-            let mut signal = self.shared.signal.lock().unwrap();
-            while !signal.pending && !signal.last {
-                signal = self.shared.signalled.wait(signal).unwrap();
-            }
-            if !std::mem::take(&mut signal.pending) {
+            if !self.shared.kernel.next_signal() {
                 return self.lost.store(true, SeqCst);
             }
-            drop(signal);
             self.handle(mask);
         }
     }
@@ -252,19 +175,14 @@ fn is_lost(fault: Fault, preemptions: usize, all: [u32; 2], does: Does) -> bool 
     model.check(move || {
         lost.store(false, SeqCst);
         let shared = Arc::new(Shared {
-            asleep: AtomicU32::new(0),
-            sleeps: AtomicU64::new(0),
+            kernel: Kernel::new(all.iter().filter(|&&messages| messages > 0).count()),
             launched: [AtomicU32::new(0), AtomicU32::new(0)],
-            set: Mutex::new(Set { senders: all.iter().filter(|&&messages| messages > 0).count(), ..Set::default() }),
-            rung: Condvar::new(),
-            signal: Mutex::default(),
-            signalled: Condvar::new(),
         });
         let of = shared.clone();
-        let clerk = thread::spawn(move || of.watch(fault));
+        let clerk = thread::spawn(move || of.kernel.watch(fault == Fault::FirstRing));
         let senders = [0, 1].into_iter().filter(|&own| all[own] > 0).map(|own| {
             let of = shared.clone();
-            thread::spawn(move || of.send(own, all[own]))
+            thread::spawn(move || of.kernel.send(&of.launched[own], all[own]))
         });
         let senders: Vec<_> = senders.collect();
         let own =
@@ -277,7 +195,7 @@ fn is_lost(fault: Fault, preemptions: usize, all: [u32; 2], does: Does) -> bool 
         does(own, &mask, all);
         own.compute(&mask, all);
         mask.end();
-        sleep::retract(&shared.asleep);
+        sleep::retract(&shared.kernel.asleep);
         senders.into_iter().for_each(|sender| sender.join().unwrap());
         clerk.join().unwrap();
         ever.fetch_or(lost.load(SeqCst), SeqCst);

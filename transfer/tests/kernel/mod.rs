@@ -1,0 +1,120 @@
+//! The kernel's part in models of interrupts: the set of bells, which reports each ring to who sleeps there and to the clerk, and the signal, which is kept until it can be delivered. Also the words of the sleep protocol, and who rings by it.
+
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use loom::sync::{Condvar, Mutex};
+use upcall_transfer::sleep;
+
+/// What becomes readable when a bell rings.
+#[derive(Default)]
+struct Set {
+    /// For who sleeps there. Nobody reads the bells, so it stays until somebody has waited.
+    readable: bool,
+    /// It has rung since the clerk heard it last.
+    edge: bool,
+    /// So many senders may ring.
+    senders: usize,
+}
+
+/// What the kernel has for the thread.
+#[derive(Default)]
+struct Signal {
+    pending: bool,
+    /// There will be no more: all that has rung was heard.
+    last: bool,
+}
+
+/// See the module.
+pub struct Kernel {
+    pub asleep: AtomicU32,
+    pub sleeps: AtomicU64,
+    set: Mutex<Set>,
+    rung: Condvar,
+    signal: Mutex<Signal>,
+    signalled: Condvar,
+}
+
+impl Kernel {
+    /// With so many senders.
+    pub fn new(senders: usize) -> Self {
+        Self {
+            asleep: AtomicU32::new(0),
+            sleeps: AtomicU64::new(0),
+            set: Mutex::new(Set { senders, ..Set::default() }),
+            rung: Condvar::new(),
+            signal: Mutex::default(),
+            signalled: Condvar::new(),
+        }
+    }
+
+    fn ring(&self) {
+        let mut set = self.set.lock().unwrap();
+        (set.readable, set.edge) = (true, true);
+        self.rung.notify_all();
+    }
+
+    /// A sender, with so many messages, each counted in its word: `Ringer::launched` after each.
+    pub fn send(&self, launched: &AtomicU32, messages: u32) {
+        let rung = AtomicU64::new(0);
+        for message in 1..=messages {
+            launched.store(message, Ordering::Release);
+            sleep::no_fence();
+            if sleep::seems_asleep(&self.asleep) && sleep::first_ring(&rung, self.sleeps.load(Ordering::Relaxed)) {
+                self.ring();
+            }
+        }
+        self.set.lock().unwrap().senders -= 1;
+        self.rung.notify_all();
+    }
+
+    /// The clerk. An edge of a set that somebody else has waited for meanwhile is none. One that is deaf hears only that the set becomes readable.
+    pub fn watch(&self, deaf: bool) {
+        let mut heard = false;
+        loop {
+            let mut set = self.set.lock().unwrap();
+            while !set.edge && set.senders > 0 {
+                set = self.rung.wait(set).unwrap();
+            }
+            let last = !std::mem::take(&mut set.edge);
+            let hears = !last && set.readable && !(deaf && heard);
+            heard = set.readable;
+            drop(set);
+            if last || hears {
+                let mut signal = self.signal.lock().unwrap();
+                (signal.pending, signal.last) = (signal.pending || hears, last);
+                self.signalled.notify_all();
+            }
+            if last {
+                return;
+            }
+        }
+    }
+
+    /// Whether a signal is there, which is delivered by this.
+    pub fn delivers(&self) -> bool {
+        std::mem::take(&mut self.signal.lock().unwrap().pending)
+    }
+
+    /// Waits for the next signal. False: no more will come.
+    pub fn next_signal(&self) -> bool {
+        let mut signal = self.signal.lock().unwrap();
+        while !signal.pending && !signal.last {
+            signal = self.signalled.wait(signal).unwrap();
+        }
+        std::mem::take(&mut signal.pending)
+    }
+
+    /// `Post::announce_to_be_rung_for`.
+    pub fn announce(&self) {
+        assert!(sleep::announce_to_all(&self.asleep, &self.sleeps));
+    }
+
+    /// Sleeps until a bell rings. False: none will.
+    #[allow(dead_code, reason = "not all who compute sleep")]
+    pub fn sleep(&self) -> bool {
+        let mut set = self.set.lock().unwrap();
+        while !set.readable && set.senders > 0 {
+            set = self.rung.wait(set).unwrap();
+        }
+        std::mem::take(&mut set.readable)
+    }
+}
