@@ -152,13 +152,15 @@ pub enum AccessError {
     Data(DataError),
 }
 
+/// In the words of [`AccessError::Poisoned`].
+pub(crate) const POISONED: &str =
+    "a process ended in the middle of an operation, and its home could not repair it: it has to be made anew";
+
 impl fmt::Display for AccessError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ended => f.write_str("its home has ended, or has let go of it: find it again when it is there"),
-            Self::Poisoned => f.write_str(
-                "a process ended in the middle of an operation, and its home could not repair it: it has to be made anew",
-            ),
+            Self::Poisoned => f.write_str(POISONED),
             Self::Busy { waited, holder: Some(pid) } => {
                 write!(f, "process {pid} has had it for {waited:?}: it may be stopped (kill -CONT {pid}), or in a long operation")
             }

@@ -10,6 +10,7 @@ use crate::error::{AccessError, FindError};
 use crate::invoke::InvokeError;
 use crate::object::{Grant, Object};
 use crate::operation::Kind;
+use crate::serving::interrupts::keep_off;
 use crate::waiting;
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -48,6 +49,15 @@ impl fmt::Debug for Handle {
             .field("place", &place)
             .finish_non_exhaustive()
     }
+}
+
+/// Why an operation is not run in an interrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotNow {
+    /// Somebody has the lock for long, or the home has to decide first. That is over some time, and nobody tells.
+    Held,
+    /// See [`AccessError::Poisoned`].
+    Poisoned,
 }
 
 /// So often a look is tried before others have the processor.
@@ -173,6 +183,7 @@ impl Handle {
     pub(crate) fn ask(&self, name: &'static str, kind: Kind, bytes: &mut Vec<u8>) -> Result<(), InvokeError> {
         let _busy = self.enter().map_err(|_| InvokeError::Nested)?;
         let Side::Away(away) = &self.side else { return Err(InvokeError::Ended { asked: false }) };
+        let _kept_off = keep_off();
         let mut asking = self.asking.borrow_mut();
         if asking.as_ref().is_some_and(|asking| !asking.is_of_this_thread() || !asking.is_free() || asking.has_ended()) {
             *asking = None;
@@ -224,14 +235,36 @@ impl Handle {
     pub fn access<R>(&self, operation: impl FnOnce(Room<'_>) -> R) -> Result<R, AccessError> {
         let _busy = self.enter()?;
         let Some((party, body)) = self.writing() else { return Err(AccessError::NotGranted) };
+        // Until the lock is free again.
+        let _kept_off = keep_off();
         self.begin(party, body)?;
+        Ok(self.work(party, body, operation))
+    }
+
+    /// Runs an operation, by who has the lock, and lets go of that.
+    #[inline]
+    fn work<R>(&self, party: &Ours, body: &Body, operation: impl FnOnce(Room<'_>) -> R) -> R {
         party.sequence().begin();
         let mut inside = Inside { handle: self, party, body, done: false };
         point(Point::ObjectLocked);
         let result = operation(body.data());
         point(Point::ObjectDone);
         inside.done = true;
-        Ok(result)
+        result
+    }
+
+    /// The same in an interrupt, at home: neither blocks nor allocates, and waits for some microseconds at most.
+    pub(crate) fn access_at_once<R>(&self, operation: impl FnOnce(Room<'_>) -> R) -> Result<R, NotNow> {
+        let (Side::Home(object, party), Ok(_busy)) = (&self.side, self.enter()) else { return Err(NotNow::Held) };
+        if !waiting::lock_at_once(party, |place| object.may_be_known(place)) {
+            return Err(NotNow::Held);
+        }
+        let state = object.body.state();
+        if state == State::Whole {
+            return Ok(self.work(party, &object.body, operation));
+        }
+        party.unlock();
+        Err(if state == State::Poisoned { NotNow::Poisoned } else { NotNow::Held })
     }
 
     #[inline]

@@ -123,10 +123,10 @@ impl From<Failure> for InvokeError {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Full { asked } => Self::Data(DataError::Full { asked }),
-            Failure::Corrupt { what, at } => Self::Corrupt { what, at },
+            Failure::Corrupt { what, at } => Self::Corrupt { what: what.into_owned(), at },
             Failure::ReadOnly => Self::Data(DataError::ReadOnly),
-            Failure::Said(words) => Self::Said(words),
-            Failure::NotRun(why) => Self::NotRun(why),
+            Failure::Said(words) => Self::Said(words.into_owned()),
+            Failure::NotRun(why) => Self::NotRun(why.into_owned()),
             Failure::Panicked => Self::Panicked,
         }
     }
@@ -154,7 +154,7 @@ impl<T: Shared> Homed<T> {
 
     /// Has the home run a short operation as soon as it can, in between whatever else it does, and waits for that (Psyche's urgent invocation). It is run once; if it cannot be known whether it was, the error says so. At home it is run by the caller.
     ///
-    /// The home runs it where it serves the object ([`serve`](Self::serve)): on a virtual processor at safe points, on another thread where that polls or waits. Waits as long as the hold's [patience](Self::patience) lasts, spinning for some µs and blocking the thread then.
+    /// The home runs it where it serves the object ([`serve`](Self::serve)): on a virtual processor at safe points, on another thread where that polls or waits, or in between whatever that computes ([`Serving::interruptible`](crate::Serving::interruptible)). Waits as long as the hold's [patience](Self::patience) lasts, spinning for some µs and blocking the thread then.
     ///
     /// # Errors
     /// See [`InvokeError`].

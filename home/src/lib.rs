@@ -18,11 +18,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Or the home runs operations for them ([`Operation`], [`Procedure`], [`Serving`]): in between whatever it does, or as threads.
+//! Or the home runs operations for them ([`Operation`], [`Procedure`], [`Serving`]): in between whatever it does, at points of its own or by signal, or as threads.
 //!
 //! Which of these is cheapest depends on the operation, the machine and what others do; [`Homed::auto`] finds out by measuring ([`costs`] is where it begins).
-//!
-//! What not: urgent invocations by signal (issue 6).
 //!
 //! Source: Psyche (P1 to P3, P5 to P8 here).
 #![forbid(unsafe_code)]
@@ -65,3 +63,5 @@ pub use types::{
 };
 #[doc(hidden)]
 pub use types::{after, larger, shape};
+pub use upcall_os::interrupt::Promise;
+pub use upcall_transfer::rung::InterruptError;

@@ -265,6 +265,13 @@ impl Object {
         word.and_then(|word| inner.places.get(word)).is_some_and(|word| word >> (place % 64) & 1 != 0)
     }
 
+    /// The same in an interrupt, which waits for nobody: true also if somebody is taking or giving a place just now.
+    pub(crate) fn may_be_known(&self, place: u64) -> bool {
+        let word = usize::try_from(place / 64).ok();
+        let Ok(inner) = self.inner.try_lock() else { return true };
+        word.and_then(|word| inner.places.get(word)).is_some_and(|word| word >> (place % 64) & 1 != 0)
+    }
+
     /// Lets in one who has connected.
     pub(crate) fn admit(self: &Arc<Self>, guest: Arc<Guest>) {
         let Ok(clerk) = Clerk::current() else { return };

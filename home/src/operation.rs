@@ -4,8 +4,10 @@ use crate::homed::Homed;
 use crate::types::{DataError, Memory, Shared};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use upcall_shm::span::Room;
 
 /// A short operation: it is run by one at a time, does not block, and invokes nothing. So it can be run where the object is ([`Homed::perform`]), or at the home in between whatever that does ([`Homed::urgent`]).
 ///
@@ -77,14 +79,14 @@ pub(crate) enum Failure {
         asked: u64,
     },
     Corrupt {
-        what: String,
+        what: Cow<'static, str>,
         at: u64,
     },
     ReadOnly,
     /// The procedure's own words.
-    Said(String),
+    Said(Cow<'static, str>),
     /// It was not run.
-    NotRun(String),
+    NotRun(Cow<'static, str>),
     Panicked,
 }
 
@@ -100,10 +102,15 @@ impl From<DataError> for Failure {
 
 type Run<T> = Box<dyn Fn(&Homed<T>, &[u8], &mut Vec<u8>) -> Result<(), Failure> + Send>;
 
+/// Runs one in an interrupt, by who has the lock; the reply's bytes are at the beginning then, so many. Allocates nothing but what the operation, or its arguments or reply, do.
+pub(crate) type RunInInterrupt = fn(Room<'_>, &[u8], &mut [u8]) -> Result<usize, Failure>;
+
 pub(crate) struct Entry<T> {
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
     pub(crate) run: Run<T>,
+    /// Of one that is fit for it.
+    pub(crate) in_interrupt: Option<RunInInterrupt>,
 }
 
 /// What a home runs for others.
@@ -123,7 +130,7 @@ impl<T> fmt::Debug for Operations<T> {
 }
 
 fn unpack<'a, A: Deserialize<'a>>(bytes: &'a [u8]) -> Result<A, Failure> {
-    postcard::from_bytes(bytes).map_err(|error| Failure::NotRun(format!("its arguments cannot be read: {error}")))
+    postcard::from_bytes(bytes).map_err(|error| Failure::NotRun(format!("its arguments cannot be read: {error}").into()))
 }
 
 /// Puts a value's bytes at the end of others.
@@ -148,26 +155,46 @@ impl<T: Shared> Operations<T> {
             }));
             match done {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => return Err(Failure::NotRun(error.to_string())),
+                Ok(Err(error)) => return Err(Failure::NotRun(error.to_string().into())),
                 Err(_) => return Err(Failure::Panicked),
             }
             let value = result.expect("it was run")?;
-            pack(&value, reply).map_err(Failure::Said)
+            pack(&value, reply).map_err(|error| Failure::Said(error.into()))
         });
-        self.0.push(Entry { name: O::NAME, kind: Kind::Short, run });
+        self.0.push(Entry { name: O::NAME, kind: Kind::Short, run, in_interrupt: None });
         self
+    }
+
+    /// With a short one that may also interrupt what its home computes, while that is [interruptible](crate::Serving::interruptible): so it has to be fit for a handler of a signal, which [`Promise`](crate::Promise) tells of. Its arguments are to be such that to read and to drop them allocates and frees
+    /// nothing (numbers, `&str`, `&[u8]`, arrays and tuples of those), and so is its reply. An error that it returns is told as ever.
+    ///
+    /// In an interrupt it is run only if its arguments have no more than 4 KiB, as postcard encodes them; with more it waits until its home polls. A reply that has more is not sent: then who asked is told so, and it was run.
+    pub fn on_interrupt<O: Operation<Of = T>>(self) -> Self {
+        let run: RunInInterrupt = |room, args, reply| {
+            let not_run = |_| Failure::NotRun(Cow::Borrowed("its arguments cannot be read"));
+            let args = postcard::from_bytes::<O::Args<'_>>(args).map_err(not_run)?;
+            let value = O::run(T::at(Memory::of::<T>(room).spot(0)), args)?;
+            let too_long =
+                |_| Failure::Said(Cow::Borrowed("its result has more bytes than can be sent from an interrupt, which are 4096"));
+            postcard::to_slice(&value, reply).map(|used| used.len()).map_err(too_long)
+        };
+        let mut all = self.operation::<O>();
+        if let Some(entry) = all.0.last_mut() {
+            entry.in_interrupt = Some(run);
+        }
+        all
     }
 
     /// With one that may block.
     pub fn procedure<P: Procedure<Of = T>>(mut self) -> Self {
         let run: Run<T> = Box::new(|on, args, reply| {
             let args = unpack::<P::Args<'_>>(args)?;
-            let own = on.try_clone().map_err(|error| Failure::NotRun(error.to_string()))?;
+            let own = on.try_clone().map_err(|error| Failure::NotRun(error.to_string().into()))?;
             let done = catch_unwind(AssertUnwindSafe(|| P::run(&own, args)));
-            let value = done.map_err(|_| Failure::Panicked)?.map_err(Failure::Said)?;
-            pack(&value, reply).map_err(Failure::Said)
+            let value = done.map_err(|_| Failure::Panicked)?.map_err(|words| Failure::Said(words.into()))?;
+            pack(&value, reply).map_err(|error| Failure::Said(error.into()))
         });
-        self.0.push(Entry { name: P::NAME, kind: Kind::MayBlock, run });
+        self.0.push(Entry { name: P::NAME, kind: Kind::MayBlock, run, in_interrupt: None });
         self
     }
 }

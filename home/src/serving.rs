@@ -2,9 +2,11 @@
 //!
 //! Source: Psyche, sections 2.1 and 3.1 (P1 to P3, P7 here). There an urgent invocation interrupts the home's processor, unless that masks it, and an ordinary one becomes a process there. Here one thread of the home serves an object. A virtual
 //! processor does so by itself, at its safe points ([`arrivals`](upcall_transfer::arrivals)); what may block is a thread there by that alone. An ordinary kernel thread does so where it says ([`Serving::poll`], [`Serving::run_until`]), and while it
-//! waits for an invocation of its own: then short operations only, so that homes which invoke each other do not wait for ever. While it [masks](Serving::mask) nothing is run; what has come waits in its lane, and is run at the end of that.
+//! waits for an invocation of its own: then short operations only, so that homes which invoke each other do not wait for ever. While it [masks](Serving::mask) nothing is run; what has come waits in its lane, and is run at the end of that. What it computes can be interrupted for some of them, by signal ([`interrupts`]).
 //!
 //! Who invokes has a lane of its own ([`lane`](crate::lane)), which the clerk takes in, and tells this thread of by news. Short operations take the object's lock as the home does, so they wait for those only who have it.
+
+pub(crate) mod interrupts;
 
 use crate::homed::Homed;
 use crate::lane::{Lane, Way};
@@ -12,6 +14,7 @@ use crate::object::{Object, locked};
 use crate::operation::{Entry, Failure, Kind, Operations, pack};
 use crate::rules;
 use crate::types::Shared;
+use interrupts::keep_off;
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
 use std::rc::{Rc, Weak};
@@ -47,7 +50,7 @@ pub(crate) struct Desk {
 }
 
 enum News {
-    Came(LaneEnd),
+    Came(Arc<Served>),
     Gone(u64),
 }
 
@@ -66,6 +69,23 @@ pub(crate) struct LaneEnd {
 struct Served {
     end: LaneEnd,
     server: SingleServer<View<Slot>>,
+    /// An interrupt could not run what is there.
+    left: AtomicBool,
+}
+
+impl Served {
+    fn new(end: LaneEnd) -> Self {
+        let server = SingleServer::new(end.lane.slot());
+        Self { end, server, left: AtomicBool::new(false) }
+    }
+
+    fn answer(&self, reply: &Image) {
+        self.server.reply(reply);
+        match Clapper::current() {
+            Ok(clapper) => self.end.ringer.launched(clapper, &self.end.bell),
+            Err(_) => self.end.bell.ring(),
+        }
+    }
 }
 
 impl Desk {
@@ -83,8 +103,20 @@ impl Desk {
     /// Takes a lane in.
     pub(crate) fn take_in(&self, end: LaneEnd) -> io::Result<()> {
         self.post.add(&end.own)?;
-        self.tell(News::Came(end));
+        self.tell(News::Came(Arc::new(Served::new(end))));
         Ok(())
+    }
+
+    /// Looks at the lanes that the thread has not taken in yet; at none if somebody is bringing one, who rings then. Allocates nothing.
+    fn look_at_lanes(&self, mut look: impl FnMut(&Served)) {
+        if self.has_news.load(Ordering::Acquire)
+            && let Ok(news) = self.news.try_lock()
+        {
+            news.iter().for_each(|one| match one {
+                News::Came(served) => look(served),
+                News::Gone(_) => {}
+            });
+        }
     }
 
     /// Whose it was is gone.
@@ -131,8 +163,10 @@ struct Inner<T> {
     object: Arc<Object>,
     desk: Arc<Desk>,
     operations: Vec<Entry<T>>,
-    lanes: RefCell<Rc<[Rc<Served>]>>,
+    lanes: RefCell<Rc<[Arc<Served>]>>,
     masked: Cell<u32>,
+    /// For interrupts.
+    rooms: RefCell<interrupts::Rooms>,
 }
 
 impl<T: Shared> fmt::Debug for Serving<T> {
@@ -165,6 +199,7 @@ impl<T: Shared> Drop for Masked<'_, T> {
                 self.0.make_good();
             }
         }
+        interrupts::end_section();
     }
 }
 
@@ -172,6 +207,10 @@ impl<T: Shared> Drop for Masked<'_, T> {
 trait Here {
     fn serve(&self, all: bool) -> usize;
     fn has_work(&self) -> bool;
+    /// In an interrupt: runs what is fit for that.
+    fn serve_in_interrupt(&self);
+    /// Whether there is more of that, but for what could not be run.
+    fn has_more(&self) -> bool;
     fn post(&self) -> &Arc<Post>;
 }
 
@@ -182,6 +221,7 @@ thread_local! {
 
 /// Runs what others wait for here, or the short ones of that.
 fn serve_here(all: bool) -> usize {
+    let _kept_off = keep_off();
     // What runs may begin or end to serve others.
     let nth = |at: usize| HERE.with_borrow(|here| here.get(at).map(Weak::upgrade));
     (0..).map_while(nth).flatten().map(|one| one.serve(all)).sum()
@@ -210,6 +250,7 @@ impl<T: Shared> Homed<T> {
     /// See [`ServeError`].
     pub fn serve(&self, operations: Operations<T>) -> Result<Serving<T>, ServeError> {
         let object = self.handle().object().ok_or(ServeError::Elsewhere)?;
+        let _kept_off = keep_off();
         let Operations(operations) = operations;
         let mut names = operations.iter().map(|entry| (entry.name.to_string(), entry.kind)).collect::<Vec<_>>();
         if let Some(at) = (1..names.len()).find(|&at| names[..at].iter().any(|(name, _)| *name == names[at].0)) {
@@ -223,7 +264,8 @@ impl<T: Shared> Homed<T> {
         };
         let desk = Arc::new(Desk { post, names, news: Mutex::default(), has_news: AtomicBool::new(false) });
         let on = self.try_clone().map_err(|error| ServeError::Resource(error.to_string()))?;
-        let inner = Rc::new(Inner { on, object, desk, operations, lanes: RefCell::new(Rc::new([])), masked: Cell::new(0) });
+        let (lanes, rooms) = (RefCell::new(Rc::default()), RefCell::default());
+        let inner = Rc::new(Inner { on, object, desk, operations, lanes, masked: Cell::new(0), rooms });
         let attended =
             Attended::begin(Rc::new(Hook { inner: Rc::downgrade(&inner), desk: inner.desk.clone() })).map_err(resource)?;
         if !inner.object.is_served_by(&inner.desk) {
@@ -284,6 +326,7 @@ impl Drop for Background {
 impl<T: Shared> Serving<T> {
     /// Runs what others wait for. Returns how many. Nothing is run while this thread [masks](Self::mask).
     pub fn poll(&self) -> usize {
+        let _kept_off = keep_off();
         self.inner.serve(true)
     }
 
@@ -303,6 +346,7 @@ impl<T: Shared> Serving<T> {
             upcall_thread::sleep(limit.unwrap_or(Duration::from_millis(1)).min(Duration::from_millis(1)));
             return has_work_here();
         }
+        let _kept_off = keep_off();
         // Most requests come soon, and without a look at the clock.
         if (0..LOOKS).any(|_| {
             std::hint::spin_loop();
@@ -317,6 +361,7 @@ impl<T: Shared> Serving<T> {
     #[inline]
     #[track_caller]
     pub fn mask(&self) -> Masked<'_, T> {
+        interrupts::begin_section();
         let masked = self.inner.masked.get();
         self.inner.masked.set(masked + 1);
         if masked == 0 {
@@ -337,6 +382,7 @@ impl<T: Shared> Serving<T> {
 
 impl<T: Shared> Drop for Serving<T> {
     fn drop(&mut self) {
+        let _kept_off = keep_off();
         self.inner.object.is_served_no_more();
         let own = Rc::as_ptr(&self.inner);
         HERE.with_borrow_mut(|all| all.retain(|one| !std::ptr::addr_eq(one.as_ptr(), own)));
@@ -353,10 +399,7 @@ impl<T: Shared> Inner<T> {
         let mut lanes = self.lanes.borrow().to_vec();
         for one in news {
             match one {
-                News::Came(end) => {
-                    let server = SingleServer::new(end.lane.slot());
-                    lanes.push(Rc::new(Served { end, server }));
-                }
+                News::Came(served) => lanes.push(served),
                 News::Gone(guest) => lanes.retain(|served| {
                     let stays = served.end.guest != guest;
                     if !stays {
@@ -407,7 +450,8 @@ impl<T: Shared> Inner<T> {
             if reply.len() <= crate::lane::LONGEST {
                 Ok(())
             } else {
-                Err(Failure::Said(format!("its result has {} bytes, and {} can be sent", reply.len(), crate::lane::LONGEST)))
+                let why = format!("its result has {} bytes, and {} can be sent", reply.len(), crate::lane::LONGEST);
+                Err(Failure::Said(why.into()))
             }
         });
         let tag = match outcome {
@@ -420,11 +464,7 @@ impl<T: Shared> Inner<T> {
             }
         };
         point(Point::InvocationRan);
-        served.server.reply(&served.end.lane.message(tag, &reply, Way::Back));
-        match Clapper::current() {
-            Ok(clapper) => served.end.ringer.launched(clapper, &served.end.bell),
-            Err(_) => served.end.bell.ring(),
-        }
+        served.answer(&served.end.lane.message(tag, &reply, Way::Back));
         true
     }
 
@@ -434,7 +474,7 @@ impl<T: Shared> Inner<T> {
     }
 
     fn run(&self, lane: &Lane, image: &Image, reply: &mut Vec<u8>) -> Result<(), Failure> {
-        let not_run = |why: &str| Failure::NotRun(why.into());
+        let not_run = |why: &'static str| Failure::NotRun(why.into());
         let entry = self.operations.get(usize::from(image.tag())).ok_or_else(|| not_run("there is no such operation"))?;
         let mut args = Vec::new();
         lane.bytes(image, Way::There, &mut args).ok_or_else(|| not_run("its arguments are none"))?;
@@ -449,6 +489,14 @@ impl<T: Shared> Here for Inner<T> {
 
     fn has_work(&self) -> bool {
         self.desk.has_news.load(Ordering::Acquire) || self.waits()
+    }
+
+    fn serve_in_interrupt(&self) {
+        self.serve_lanes_in_interrupt();
+    }
+
+    fn has_more(&self) -> bool {
+        self.has_more_for_interrupts()
     }
 
     fn post(&self) -> &Arc<Post> {

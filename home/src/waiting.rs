@@ -18,8 +18,8 @@ const AWAKE: u32 = 4;
 /// So often others are offered the processor before it sleeps.
 const OFFERS: u32 = 16;
 
-const SHORTEST: Duration = Duration::from_micros(50);
-const LONGEST: Duration = Duration::from_millis(4);
+pub(crate) const SHORTEST: Duration = Duration::from_micros(50);
+pub(crate) const LONGEST: Duration = Duration::from_millis(4);
 
 /// After so long it stays among those who wait.
 const FAIR: Duration = Duration::from_millis(10);
@@ -120,6 +120,17 @@ fn need(party: &Ours, limit: Option<Duration>, is_known: impl Fn(u64) -> bool) -
     };
     party.need_no_more();
     had
+}
+
+/// Has the lock, as the home, if that can be had within some microseconds: who has it may be about to let go of it, and nobody else takes it meanwhile. Neither blocks nor allocates.
+pub(crate) fn lock_at_once(party: &Ours, is_known: impl Fn(u64) -> bool) -> bool {
+    party.try_lock_at_home() || {
+        let seize = || party.holder().is_some_and(|holder| !is_known(holder) && party.seize(holder));
+        party.need();
+        let had = soon(LOOKS, |rarer| party.try_lock_at_home() || rarer && seize());
+        party.need_no_more();
+        had
+    }
 }
 
 /// Waits until something is so that nobody tells. False when it was not until the limit.
