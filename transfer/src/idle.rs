@@ -73,9 +73,9 @@ const TURNS: usize = 64;
 /// So many times in a row a donor's requests come first: as many as it can have had outstanding when it gave its processor.
 const MOST_OF_DONOR: usize = DEPTH.div_ceil(BATCH);
 
-/// Who is woken so soon after going to sleep, and so often in a row, is better off with a processor of its own: moving there costs about as
-/// much as [`SOON_ENOUGH`] hand-offs.
-const SOON: Duration = Duration::from_micros(20);
+/// Who is woken so soon after going to sleep, and so often in a row, is better off with a processor of its own, where it would have spun for as long: moving there costs about as
+/// much as [`SOON_ENOUGH`] hand-offs. On a slow machine a hand-off alone can take half of it.
+const SOON: Duration = LONGEST;
 const SOON_ENOUGH: u32 = 8;
 
 /// So long a server takes at most to move to another processor, as a rule; so long its callers have patience with it.
