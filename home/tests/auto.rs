@@ -5,7 +5,7 @@ use std::thread;
 use upcall_home::accounts::{self, Condition};
 use upcall_home::{DataError, Grant, Homed, InvokeError, Operation, Operations, Place};
 
-const EACH: u64 = 50_000;
+const EACH: u64 = 20_000;
 
 fn name(of: &str) -> String {
     format!("{of}-{}", std::process::id())
