@@ -36,11 +36,11 @@
 //!     }
 //! }
 //! ```
-//! The other suites have `bench-threads` and [`threads::child::child_main`], `bench-urpc` and [`urpc::child::child_main`], `bench-messages` and [`messages::child::child_main`], `bench-own-messages` and [`messages::own::child::child_main`] for this.
+//! The other suites have `bench-threads` and [`threads::child::child_main`], `bench-urpc` and [`urpc::child::child_main`], `bench-messages` and [`messages::child::child_main`], `bench-own-messages` and and [`messages::own::child::child_main`] for this.
 //!
 //! Reading order: [`case`], [`payload`], [`child`], then `limits` and `socket` as examples of systems, then `pair` and
 //! [`rpc`]. Of threads: [`threads::case`], [`threads::child`], [`threads::library`], then [`threads`].
-//! Of the papers' experiments: [`urpc::case`], [`urpc::child`], then [`urpc`]; [`lrpc`]. Of messages: [`messages::case`], [`messages::child`], then [`messages`]; [`messages::own::case`], [`messages::own::lab`], then [`messages::own`].
+//! Of the papers' experiments: [`urpc::case`], [`urpc::child`], then [`urpc`]; [`lrpc`]. Of messages: [`messages::case`], [`messages::child`], then [`messages`]; [`messages::own::case`], [`lab`], then [`messages::own`].
 #![deny(unsafe_code)]
 
 mod built;
@@ -51,6 +51,7 @@ mod contender;
 mod error;
 mod found;
 mod interrupted;
+pub mod lab;
 mod like;
 mod limits;
 mod line;

@@ -23,7 +23,7 @@ pub mod own;
 mod pair;
 mod programs;
 #[allow(unsafe_code)]
-mod raw;
+pub(crate) mod raw;
 mod table;
 
 use std::path::PathBuf;

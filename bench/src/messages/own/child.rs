@@ -1,9 +1,9 @@
 //! The child's side: what it is asked for, and how it answers.
 //!
 //! ```text
-//! EXE bench-own-messages CASE --cpus A,B --millis N --count N [--second PROCESS/DESCRIPTOR]
+//! EXE bench-own-messages CASE --cpus A,B --millis N --count N [--second PROCESS/DESCRIPTOR/RANK]
 //! ```
-//! Measures the case once, with a second process that it starts by the last argument (see [`lab`](super::lab)). Prints lines `at N`, so many messages are through, where that is long, and last, as one line, a JSON array of [`Finding`]s;
+//! Measures the case once, with a second process that it starts by the last argument (see [`lab`](crate::lab)). Prints lines `at N`, so many messages are through, where that is long, and last, as one line, a JSON array of [`Finding`]s;
 //! then ends. What goes wrong goes to standard error, and the child ends badly. It dies with the harness, and the second process with it.
 
 use std::ffi::OsString;
@@ -14,9 +14,9 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
 use super::case::Own;
-use super::lab::Lab;
 use crate::child::{Outcome, exit};
 use crate::found::Throughput;
+use crate::lab::{Errand, Lab, Seat};
 use crate::messages::Found;
 use crate::place;
 use crate::stats::Summary;
@@ -34,6 +34,20 @@ pub struct Task {
     pub count: u64,
     /// The first process: a part of the names of groups.
     pub group: u32,
+}
+
+impl Errand for Task {
+    fn arguments(&self) -> Vec<String> {
+        arguments(self)
+    }
+
+    fn group(&self) -> u32 {
+        self.group
+    }
+
+    fn cpus(&self) -> [usize; 2] {
+        self.cpus
+    }
 }
 
 /// A record in the making.
@@ -76,11 +90,14 @@ pub(super) fn read_at(line: &str) -> Option<u64> {
 }
 
 /// Runs this process as a child of the harness. `args` are those after `bench-own-messages`; `measure` does what it is asked for.
-pub fn child_main(args: impl IntoIterator<Item = OsString>, measure: impl FnOnce(&mut Lab) -> Outcome<Vec<Finding>>) -> ExitCode {
+pub fn child_main(
+    args: impl IntoIterator<Item = OsString>,
+    measure: impl FnOnce(&mut Lab<Task>) -> Outcome<Vec<Finding>>,
+) -> ExitCode {
     exit(run(args, measure))
 }
 
-const USAGE: &str = "bench-own-messages CASE --cpus A,B --millis N --count N [--second PROCESS/DESCRIPTOR]";
+const USAGE: &str = "bench-own-messages CASE --cpus A,B --millis N --count N [--second PROCESS/DESCRIPTOR/RANK]";
 
 /// What follows the program's name.
 pub(super) fn arguments(task: &Task) -> Vec<String> {
@@ -88,10 +105,10 @@ pub(super) fn arguments(task: &Task) -> Vec<String> {
     ["bench-own-messages", task.case.name(), "--cpus", &cpus, "--millis", &millis, "--count", &count].map(str::to_owned).into()
 }
 
-fn run(args: impl IntoIterator<Item = OsString>, measure: impl FnOnce(&mut Lab) -> Outcome<Vec<Finding>>) -> Outcome<()> {
+fn run(args: impl IntoIterator<Item = OsString>, measure: impl FnOnce(&mut Lab<Task>) -> Outcome<Vec<Finding>>) -> Outcome<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    let (task, memory) = parse(args)?;
-    let mut lab = memory.map_or_else(|| Lab::first(task), |number| Lab::second(task, number))?;
+    let (task, seat) = parse(args)?;
+    let mut lab = seat.map_or_else(|| Lab::first(task), |seat| Lab::second(task, seat))?;
     let found = measure(&mut lab)?;
     let tells = lab.tells();
     lab.end()?;
@@ -101,8 +118,8 @@ fn run(args: impl IntoIterator<Item = OsString>, measure: impl FnOnce(&mut Lab) 
     Ok(())
 }
 
-/// The task; and in the second process the descriptor of the memory.
-fn parse(args: impl IntoIterator<Item = OsString>) -> Outcome<(Task, Option<i32>)> {
+/// The task; and in the second process its place.
+fn parse(args: impl IntoIterator<Item = OsString>) -> Outcome<(Task, Option<Seat>)> {
     let args: Vec<String> = args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let words: Vec<_> = args.iter().map(String::as_str).collect();
     let [case, "--cpus", cpus, "--millis", millis, "--count", count, ref rest @ ..] = words[..] else {
@@ -111,15 +128,15 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Outcome<(Task, Option<i32>
     let number = |word: &str| word.parse::<u64>().map_err(|_| format!("{word}: not a number; usage: {USAGE}"));
     let cpus = place::numbers(cpus).and_then(|cpus| cpus.try_into().ok());
     let cpus = cpus.ok_or_else(|| format!("--cpus is not two numbers; usage: {USAGE}"))?;
-    let (group, memory) = match rest {
+    let (group, seat) = match rest {
         [] => (std::process::id(), None),
         ["--second", place] => {
-            let (group, memory) = place.split_once('/').ok_or_else(|| format!("--second {place}; usage: {USAGE}"))?;
-            (number(group)? as u32, Some(number(memory)? as i32))
+            let seat = Seat::read(place).ok_or_else(|| format!("--second {place}; usage: {USAGE}"))?;
+            (seat.group, Some(seat))
         }
         _ => return Err(format!("usage: {USAGE}").into()),
     };
-    Ok((Task { case: case.parse()?, cpus, time: Duration::from_millis(number(millis)?), count: number(count)?, group }, memory))
+    Ok((Task { case: case.parse()?, cpus, time: Duration::from_millis(number(millis)?), count: number(count)?, group }, seat))
 }
 
 #[cfg(test)]
@@ -130,8 +147,8 @@ mod tests {
     fn what_is_asked_for_is_understood() {
         let task = Task { case: Own::Once, cpus: [3, 5], time: Duration::from_millis(7), count: 11, group: 13 };
         let first = || arguments(&task).into_iter().skip(1).map(OsString::from);
-        let second = first().chain(["--second", "13/17"].map(OsString::from));
-        assert_eq!(parse(second).unwrap(), (task, Some(17)));
+        let second = first().chain(["--second", "13/17/1"].map(OsString::from));
+        assert_eq!(parse(second).unwrap(), (task, Seat::read("13/17/1")));
         assert_eq!(parse(first()).unwrap(), (Task { group: std::process::id(), ..task }, None));
         let told = |line: &str| parse(line.split(' ').map(OsString::from)).unwrap_err().to_string();
         assert!(told("section").contains("usage: bench-own-messages"));

@@ -1,6 +1,6 @@
 //! The second part of the suite: what only ours has, or what is asked of ours alone (issue 5; UDM, D14 and D15).
 //!
-//! One turn of a case is one child process, which measures it once with a second one ([`child`], [`lab`]), so that those that are compared follow each other within a fraction of a second. The cases take turns, round by
+//! One turn of a case is one child process, which measures it once with a second one ([`child`], [`lab`](crate::lab)), so that those that are compared follow each other within a fraction of a second. The cases take turns, round by
 //! round; the cache line is probed between turns; what counts are medians over the rounds, and only turns of one placement of the processors, as in the first part. This crate does not know ours: the program that runs the benchmark
 //! answers to `bench-own-messages`.
 //!
@@ -8,7 +8,6 @@
 
 pub mod case;
 pub mod child;
-pub mod lab;
 pub mod paper;
 pub(super) mod paper_table;
 pub(super) mod table;

@@ -4,8 +4,8 @@ use super::{BURST, MANY, joining, well};
 use std::time::{Duration, Instant};
 use upcall::message::{Group, Handlers, Kind};
 use upcall_bench::child::Outcome;
+use upcall_bench::lab::{Gate, Lab, OVER};
 use upcall_bench::messages::own::child::{Finding, Task};
-use upcall_bench::messages::own::lab::{Gate, Lab, OVER};
 use upcall_bench::stats::{Clock, Summary};
 
 /// Words of a segment.
@@ -17,7 +17,7 @@ const LOST: f64 = 300_000.0;
 /// Never, and always.
 const TIMEOUTS: [(&str, Option<Duration>); 2] = [("direct", None), ("buffered", Some(Duration::ZERO))];
 
-pub fn measure(lab: &mut Lab) -> Outcome<Vec<Finding>> {
+pub fn measure(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     let (none, four) = (with::<0>(lab)?, with::<4>(lab)?);
     Ok(none.into_iter().chain(four).collect())
 }
@@ -49,7 +49,7 @@ fn members<const N: usize>(task: &Task, rank: usize) -> Outcome<[Member<N>; 2]> 
 }
 
 /// Both groups with messages of N words. Each side finds its ticks for every burst; together they become windows.
-fn with<const N: usize>(lab: &mut Lab) -> Outcome<Vec<Finding>> {
+fn with<const N: usize>(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     let (task, clock) = (lab.task, Clock::calibrated());
     // The first window of each is to warm up.
     let least = 4 * window(N);

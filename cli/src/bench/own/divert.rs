@@ -4,8 +4,8 @@ use super::{MANY, joining, take, well};
 use std::time::{Duration, Instant};
 use upcall::message::{Handlers, SendError};
 use upcall_bench::child::Outcome;
-use upcall_bench::messages::own::child::Finding;
-use upcall_bench::messages::own::lab::{Gate, Lab, OVER};
+use upcall_bench::lab::{Gate, Lab, OVER};
+use upcall_bench::messages::own::child::{Finding, Task};
 use upcall_bench::stats::{Clock, Summary};
 
 /// So short that it is over when a sender looks for the second time, and not so short that every message is buffered.
@@ -14,7 +14,7 @@ const TIMEOUT: Duration = Duration::from_nanos(1);
 /// Turns of an iteration.
 const TURNS: u64 = 6;
 
-pub fn measure(lab: &mut Lab) -> Outcome<Vec<Finding>> {
+pub fn measure(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     let (task, clock) = (lab.task, Clock::calibrated());
     let sender = |gate: &Gate| {
         let mut handlers = Handlers::new();

@@ -15,12 +15,12 @@ mod upcalls;
 use std::time::Duration;
 use upcall::message::{Group, Joining, Pacing};
 use upcall_bench::child::Outcome;
+use upcall_bench::lab::{Gate, Lab};
 use upcall_bench::messages::own::case::Own;
 use upcall_bench::messages::own::child::{Finding, Task};
-use upcall_bench::messages::own::lab::{Gate, Lab};
 
 /// Measures what it is asked for.
-pub fn measure(lab: &mut Lab) -> Outcome<Vec<Finding>> {
+pub fn measure(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     match lab.task.case {
         Own::Section => sides::section(lab),
         Own::Poll => sides::poll(lab),
@@ -83,6 +83,7 @@ mod tests {
     /// Every case, on whatever processors there are: on one, both sides give way now and then.
     #[test]
     fn every_case_is_measured() {
+        let _alone = crate::bench::ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let allowed = std::thread::available_parallelism().map_or(1, usize::from);
         // Tpuz takes a job, and that the command.
         for case in Own::ALL.into_iter().filter(|case| *case != Own::Tpuz) {

@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use upcall::message::{Handlers, Message};
 use upcall_bench::child::Outcome;
+use upcall_bench::lab::{Gate, Lab, OVER};
 use upcall_bench::messages::own::child::{Finding, Task, at};
-use upcall_bench::messages::own::lab::{Gate, Lab, OVER};
 
 /// The sender's patience.
 const TIMEOUT: Duration = Duration::from_micros(20);
@@ -42,7 +42,7 @@ fn word(number: u64, at: usize) -> u64 {
     number.wrapping_add((at as u64).wrapping_mul(0xd1b5_4a32_d192_ed03))
 }
 
-pub fn check(lab: &mut Lab) -> Outcome<Vec<Finding>> {
+pub fn check(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     let task = lab.task;
     let begun = Instant::now();
     // The receiver knows how far it is, and the first process tells the harness.

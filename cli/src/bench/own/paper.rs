@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use upcall_bench::child::Outcome;
+use upcall_bench::lab::Lab;
 use upcall_bench::messages::own::child::{Finding, Task};
-use upcall_bench::messages::own::lab::Lab;
 use upcall_bench::messages::own::paper::{
     AWAY_NS, CYCLE_NS, GROUPS, HANDLER, INTERVALS, OTHERS, REQUEST, SCHEDULES, SLICE_NS, TIMEOUT_NS, figure_7, table_6,
     table_6_alone, table_6_other,
@@ -19,7 +19,7 @@ use upcall_simulator::tpuz::{Other, PATIENCE, Sent as Simulated, Workload};
 use upcall_simulator::turns::Schedule;
 
 /// synth-N with a producer and a consumer, for each interval.
-pub fn figure(lab: &mut Lab, group: u64) -> Outcome<Vec<Finding>> {
+pub fn figure(lab: &mut Lab<Task>, group: u64) -> Outcome<Vec<Finding>> {
     let (task, mut found) = (lab.task, Vec::new());
     for interval in INTERVALS {
         let plan = plan(group, interval, task.time);
@@ -48,7 +48,7 @@ fn plan(group: u64, interval: u64, time: Duration) -> synth::Plan {
 }
 
 /// The same on virtual clocks, with the paper's times.
-pub fn simulated(lab: &Lab) -> Outcome<Vec<Finding>> {
+pub fn simulated(lab: &Lab<Task>) -> Outcome<Vec<Finding>> {
     if !lab.tells() {
         return Ok(Vec::new());
     }
@@ -63,7 +63,7 @@ pub fn simulated(lab: &Lab) -> Outcome<Vec<Finding>> {
 }
 
 /// Tpuz on virtual clocks, with the paper's times: a board of 6 holes a side, or of 5 where it is to be quick.
-pub fn simulated_table(lab: &Lab) -> Outcome<Vec<Finding>> {
+pub fn simulated_table(lab: &Lab<Task>) -> Outcome<Vec<Finding>> {
     if !lab.tells() {
         return Ok(Vec::new());
     }
@@ -98,7 +98,7 @@ impl Drop for Folder {
 }
 
 /// Tpuz alone and beside others.
-pub fn table(lab: &Lab) -> Outcome<Vec<Finding>> {
+pub fn table(lab: &Lab<Task>) -> Outcome<Vec<Finding>> {
     if !lab.tells() {
         return Ok(Vec::new());
     }

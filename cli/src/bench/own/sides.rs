@@ -8,14 +8,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 use upcall::message::{Handlers, Pacing};
 use upcall_bench::child::Outcome;
-use upcall_bench::messages::own::child::Finding;
-use upcall_bench::messages::own::lab::{Gate, Lab, OVER};
+use upcall_bench::lab::{Gate, Lab, OVER};
+use upcall_bench::messages::own::child::{Finding, Task};
 use upcall_bench::stats::{Clock, Summary};
 
 /// Sections of a sample.
 const SECTIONS: u32 = 256;
 
-pub fn section(lab: &mut Lab) -> Outcome<Vec<Finding>> {
+pub fn section(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     let mut findings = Vec::new();
     for others in [1, 7, 30] {
         if let Some([section, look]) = section_beside(others, lab)? {
@@ -27,7 +27,7 @@ pub fn section(lab: &mut Lab) -> Outcome<Vec<Finding>> {
 }
 
 /// The time of a section, and of a look whether something waits, which is the most of it, where so many others have sent something before.
-fn section_beside(others: usize, lab: &mut Lab) -> Outcome<Option<[Summary; 2]>> {
+fn section_beside(others: usize, lab: &mut Lab<Task>) -> Outcome<Option<[Summary; 2]>> {
     let task = lab.task;
     let name = format!("section-{others}");
     let own = |gate: &Gate| {
@@ -79,7 +79,7 @@ fn section_beside(others: usize, lab: &mut Lab) -> Outcome<Option<[Summary; 2]>>
 }
 
 /// Bursts that wait in the queue, taken by `poll` and by `receive` in turn.
-pub fn poll(lab: &mut Lab) -> Outcome<Vec<Finding>> {
+pub fn poll(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     let task = lab.task;
     let sender = |gate: &Gate| {
         let mut handlers = Handlers::new();

@@ -5,8 +5,8 @@ use std::thread;
 use std::time::Instant;
 use upcall::message::{Group, Handlers, Kind};
 use upcall_bench::child::Outcome;
+use upcall_bench::lab::{Gate, Lab, OVER};
 use upcall_bench::messages::own::child::{Finding, Task};
-use upcall_bench::messages::own::lab::{Gate, Lab, OVER};
 use upcall_bench::stats::{Clock, Summary, median};
 
 /// Messages of a sample, and samples of a phase at least.
@@ -44,7 +44,7 @@ fn member(task: &Task, rank: usize) -> Outcome<Member> {
     Ok(Member { group: joining(task, "stopped", 4, rank).join(handlers)?, number, end, block })
 }
 
-pub fn measure(lab: &mut Lab) -> Outcome<Vec<Finding>> {
+pub fn measure(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     let (task, clock) = (lab.task, Clock::calibrated());
     let first = |gate: &Gate| {
         thread::scope(|scope| {

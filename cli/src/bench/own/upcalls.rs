@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use upcall::message::{Handlers, Pacing, Promise};
 use upcall::thread;
 use upcall_bench::child::Outcome;
+use upcall_bench::lab::{Gate, Lab, OVER};
 use upcall_bench::messages::own::case::Own;
 use upcall_bench::messages::own::child::{Finding, Task};
-use upcall_bench::messages::own::lab::{Gate, Lab, OVER};
 use upcall_bench::stats::{Clock, Summary};
 
 /// Half of a ping-pong by handlers, which run by upcall or by polling.
-pub fn ping_pong(lab: &mut Lab, by_upcall: bool) -> Outcome<Vec<Finding>> {
+pub fn ping_pong(lab: &mut Lab<Task>, by_upcall: bool) -> Outcome<Vec<Finding>> {
     let (task, clock) = (lab.task, Clock::calibrated());
     let side = |rank: usize, gate: &Gate| {
         let body = || player(rank, &task, by_upcall, &clock, gate);
@@ -76,7 +76,7 @@ fn player(rank: usize, task: &Task, by_upcall: bool, clock: &Clock, gate: &Gate)
 }
 
 /// What the receiver does, by the clock's value in the message.
-pub fn one_way(lab: &mut Lab) -> Outcome<Vec<Finding>> {
+pub fn one_way(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     let (task, clock) = (lab.task, Clock::calibrated());
     let pacing = if task.case == Own::Asleep { Pacing::Sleep } else { Pacing::Poll };
     let receiver = |gate: &Gate| match task.case {
