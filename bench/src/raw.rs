@@ -220,6 +220,24 @@ pub fn ticks() -> u64 {
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
+/// None here.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn ticks_in_order() -> u64 {
+    0
+}
+
+/// The same after all loads that stand before it, and before all that follow.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub fn ticks_in_order() -> u64 {
+    // SAFETY: every x86-64 processor has the instruction, and it changes nothing that a program can see.
+    unsafe { std::arch::x86_64::_mm_lfence() };
+    let ticks = ticks();
+    // SAFETY: as above.
+    unsafe { std::arch::x86_64::_mm_lfence() };
+    ticks
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
