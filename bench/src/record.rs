@@ -17,11 +17,11 @@ use crate::stats::{Summary, median};
 /// In `urpc` they are of the calls that one of the N threads times, while `per_s` is of all N while none does, and `mean_ns` is N ÷ `per_s`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// Which benchmark: `rpc`, `threads`, `urpc`, `lrpc` or `messages`.
+    /// Which benchmark: `rpc`, `threads`, `urpc`, `lrpc`, `messages` or `homed`.
     pub suite: String,
     /// Which call, which operation of threads, or which part of a call.
     pub case: String,
-    /// Who made it: `upcall`, `limit`, or a peer. In `urpc` also `upcall-polling` (see [`crate::urpc`]).
+    /// Who made it: `upcall`, `limit`, or a peer. In `urpc` also `upcall-polling` (see [`crate::urpc`]). In `homed` the way by which an operation was run ([`crate::homed::case::way`]).
     pub system: String,
     /// Where the two processes ran. In `threads`, and for the parts of a call in `urpc`, which have one process on one processor, always `one-core`; for the calls of
     /// `urpc`, `one-core` where the server has no processor of its own.

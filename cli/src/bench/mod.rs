@@ -1,5 +1,6 @@
 //! `upcall bench`, and Upcall itself as one of the systems that the harness runs.
 
+mod homed;
 mod messages;
 mod own;
 mod parts;
@@ -66,6 +67,14 @@ pub enum Suite {
         upcall bench messages --peers none --case buffered --case synth-10 --case synth-100 --case synth-1000 --case synth-simulated --case tpuz --case tpuz-simulated --plot docs/figures\n  upcall bench messages --peers none --case exactly-once --messages 1000000000"
     )]
     Messages(MessagesArgs),
+    /// Operations on objects with a home, by every way (Psyche, section 5): Table 1 and Figures 3 to 5, throughput of several processes, what the home loses, and from how many lines on an invocation is worth it.
+    ///
+    /// The cases are enqueue-dequeue, find-last-5, -10, -100 and -1000, create-segment, map-segment and create-process (records end in -dirty where the home touches the object between); throughput-counter and throughput-queue, beside a
+    /// mutex that processes share and a spin lock; slowdown; and break-even.
+    #[command(
+        after_help = "Examples:\n  upcall bench homed --quick\n  upcall bench homed --json homed.json --plot docs/figures\n  upcall bench homed --case find-last-10 --case break-even"
+    )]
+    Homed(HomedArgs),
 }
 
 /// What every suite is told.
@@ -175,6 +184,18 @@ pub struct MessagesArgs {
     plot: Option<PathBuf>,
 }
 
+#[derive(clap::Args)]
+pub struct HomedArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Only this case, for example `find-last-10` or `break-even`; may be repeated.
+    #[arg(long = "case", value_name = "NAME")]
+    cases: Vec<String>,
+    /// Draw Table 1, Figures 3 to 5, throughput and break-even, beside the paper's figures, into this folder, as SVG files.
+    #[arg(long, value_name = "DIR")]
+    plot: Option<PathBuf>,
+}
+
 pub fn run(suite: Suite) -> Done {
     let failures = match suite {
         Suite::Rpc(args) => run_rpc(args)?,
@@ -182,6 +203,7 @@ pub fn run(suite: Suite) -> Done {
         Suite::Urpc(args) => run_urpc(args)?,
         Suite::Lrpc(args) => run_lrpc(args)?,
         Suite::Messages(args) => run_messages(args)?,
+        Suite::Homed(args) => run_homed(args)?,
     };
     Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -253,11 +275,24 @@ fn run_messages(args: MessagesArgs) -> Failures {
     Ok(report.failures)
 }
 
+fn run_homed(args: HomedArgs) -> Failures {
+    use upcall_bench::homed;
+    let options =
+        homed::Options { exe: std::env::current_exe()?, json: args.common.json, quick: args.common.quick, cases: args.cases };
+    let report = homed::run(&options)?;
+    plot::told(args.plot.map_or(Ok(Vec::new()), |dir| plot::homed::write(&report.records, &dir))?);
+    Ok(report.failures)
+}
+
 /// The interface of the suite `rpc`, as it was compiled.
 #[cfg(test)]
 pub(crate) fn tests_interface() -> &'static upcall::stub::Interface {
     &rpc::tests::INTERFACE
 }
+
+/// For tests that keep two processors busy by themselves: one at a time.
+#[cfg(test)]
+static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 /// A child of the suites `rpc` and `lrpc`.
 pub fn child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -294,6 +329,11 @@ pub fn messages_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// A child of the suite `messages` for a case of ours alone.
 pub fn own_messages_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     upcall_bench::messages::own::child::child_main(args, own::measure)
+}
+
+/// A child of the suite `homed`.
+pub fn homed_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    upcall_bench::homed::child::child_main(args, homed::measure)
 }
 
 /// A job of such a child, or a member of it.

@@ -1,5 +1,6 @@
 //! Figures of a run, drawn from its records: what all of them have in common.
 
+pub mod homed;
 pub mod lrpc;
 pub mod messages;
 pub mod threads;

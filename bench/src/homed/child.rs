@@ -1,0 +1,147 @@
+//! The child's side: what it is asked for, and how it answers.
+//!
+//! ```text
+//! EXE bench-homed CASE --cpus A,B --millis N [--second PROCESS/DESCRIPTOR/RANK]
+//! ```
+//! Measures the case once, as the home; those who use its object it starts by the last argument (see [`lab`](crate::lab)). Prints, as one line, a JSON array of [`Finding`]s, and ends. What goes wrong goes to standard error, and the child
+//! ends badly. It dies with the harness, and the others with it.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+use serde::{Deserialize, Serialize};
+
+use super::case::Case;
+use crate::child::{Outcome, exit};
+use crate::found::Throughput;
+use crate::lab::{Errand, Lab, Seat};
+use crate::messages::Found;
+use crate::place;
+use crate::stats::Summary;
+
+/// What a child is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Task {
+    /// The case.
+    pub case: Case,
+    /// The two processors: the home's, and the caller's.
+    pub cpus: [usize; 2],
+    /// For about so long each of its parts is measured.
+    pub time: Duration,
+    /// The home's process: a part of the names of objects.
+    pub group: u32,
+}
+
+impl Errand for Task {
+    fn arguments(&self) -> Vec<String> {
+        arguments(self)
+    }
+
+    fn group(&self) -> u32 {
+        self.group
+    }
+
+    fn cpus(&self) -> [usize; 2] {
+        self.cpus
+    }
+
+    fn others(&self) -> usize {
+        self.case.callers()
+    }
+}
+
+/// A record in the making.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// The name of the record.
+    pub case: String,
+    /// The way.
+    pub system: String,
+    /// What was found.
+    pub found: Found,
+    /// How many callers there were, where it is a rate.
+    pub callers: usize,
+}
+
+impl Finding {
+    /// Times.
+    pub fn times(case: &str, system: &str, found: Summary) -> Finding {
+        Finding { case: case.to_owned(), system: system.to_owned(), found: Found::Times(found), callers: 1 }
+    }
+
+    /// So many operations by so many callers in so long.
+    pub fn rate(case: &str, system: &str, callers: usize, found: Throughput) -> Finding {
+        Finding { case: case.to_owned(), system: system.to_owned(), found: Found::Rate(found), callers }
+    }
+}
+
+/// Runs this process as a child of the harness. `args` are those after `bench-homed`; `measure` does what it is asked for.
+pub fn child_main(
+    args: impl IntoIterator<Item = OsString>,
+    measure: impl FnOnce(&mut Lab<Task>) -> Outcome<Vec<Finding>>,
+) -> ExitCode {
+    exit(run(args, measure))
+}
+
+const USAGE: &str = "bench-homed CASE --cpus A,B --millis N [--second PROCESS/DESCRIPTOR/RANK]";
+
+/// What follows the program's name.
+pub(super) fn arguments(task: &Task) -> Vec<String> {
+    let (cpus, millis) = (place::list(&task.cpus), task.time.as_millis().to_string());
+    ["bench-homed", &task.case.name(), "--cpus", &cpus, "--millis", &millis].map(str::to_owned).into()
+}
+
+fn run(args: impl IntoIterator<Item = OsString>, measure: impl FnOnce(&mut Lab<Task>) -> Outcome<Vec<Finding>>) -> Outcome<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    let (task, seat) = parse(args)?;
+    let mut lab = seat.map_or_else(|| Lab::first(task), |seat| Lab::second(task, seat))?;
+    let found = measure(&mut lab)?;
+    let tells = lab.tells();
+    lab.end()?;
+    if tells {
+        println!("{}", serde_json::to_string(&found)?);
+    }
+    Ok(())
+}
+
+/// The task; and in the other processes their place.
+fn parse(args: impl IntoIterator<Item = OsString>) -> Outcome<(Task, Option<Seat>)> {
+    let args: Vec<String> = args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let words: Vec<_> = args.iter().map(String::as_str).collect();
+    let [case, "--cpus", cpus, "--millis", millis, ref rest @ ..] = words[..] else {
+        return Err(format!("usage: {USAGE}").into());
+    };
+    let cpus = place::numbers(cpus).and_then(|cpus| cpus.try_into().ok());
+    let cpus = cpus.ok_or_else(|| format!("--cpus is not two numbers; usage: {USAGE}"))?;
+    let millis = millis.parse().map_err(|_| format!("{millis}: not a number; usage: {USAGE}"))?;
+    let seat = match rest {
+        [] => None,
+        ["--second", place] => Some(Seat::read(place).ok_or_else(|| format!("--second {place}; usage: {USAGE}"))?),
+        _ => return Err(format!("usage: {USAGE}").into()),
+    };
+    let group = seat.map_or_else(std::process::id, |seat| seat.group);
+    Ok((Task { case: case.parse()?, cpus, time: Duration::from_millis(millis), group }, seat))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::homed::case::Hot;
+
+    #[test]
+    fn what_is_asked_for_is_understood() {
+        let task = Task { case: Case::Throughput(Hot::Queue), cpus: [3, 5], time: Duration::from_millis(7), group: 13 };
+        let first = || arguments(&task).into_iter().skip(1).map(OsString::from);
+        let second = first().chain(["--second", "13/17/8"].map(OsString::from));
+        assert_eq!(parse(second).unwrap(), (task, Seat::read("13/17/8")));
+        assert_eq!(parse(first()).unwrap(), (Task { group: std::process::id(), ..task }, None));
+        let told = |line: &str| parse(line.split(' ').map(OsString::from)).unwrap_err().to_string();
+        assert!(told("slowdown").contains("usage: bench-homed"));
+        assert!(told("slow --cpus 0,1 --millis 1").contains("no case `slow`"));
+        assert!(told("slowdown --cpus 0 --millis 1").contains("not two numbers"));
+        assert!(told("slowdown --cpus 0,1 --millis x").contains("x: not a number"));
+        assert!(told("slowdown --cpus 0,1 --millis 1 --second 5").contains("--second 5"));
+    }
+}

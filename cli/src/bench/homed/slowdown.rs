@@ -1,0 +1,174 @@
+//! What a home that computes loses for each operation of a caller (P9, P13).
+//!
+//! The home computes for windows of half a millisecond, with a safe point each microsecond. In some the caller does nothing but look at a line, in others it runs operations by one way as fast as they go. What the home has done less than in the quiet
+//! ones is time that the operations took from it.
+
+use super::objects::{EnqueueDequeue, FindLast, Ordinary, Subject};
+use super::ways::{compute, create, name, on_a_processor, operations};
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+use upcall::home::Homed;
+use upcall_bench::child::Outcome;
+use upcall_bench::homed::case::{Op, SLOWED, slowdown, slowdown_caller, way};
+use upcall_bench::homed::child::{Finding, Task};
+use upcall_bench::lab::{Gate, Lab, OVER};
+use upcall_bench::stats::{Summary, median};
+
+/// How long the home computes at a time.
+const WINDOW: Duration = Duration::from_micros(500);
+
+/// Windows of each kind at least; and the longest that they may take, other programs' use of the processors included.
+const LEAST: u64 = 4;
+const LONGEST: Duration = Duration::from_secs(20);
+
+/// Turns: the object is there; the caller has found it; and then three for each window: it begins, it ends, the caller has said how many operations there were.
+const READY: u64 = 1;
+const FOUND: u64 = 2;
+const FIRST: u64 = 3;
+const EACH: u64 = 3;
+
+pub fn measure(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
+    let mut all = Vec::new();
+    for op in SLOWED {
+        all.extend(match op {
+            Op::FindLast(length) => of(lab, op, &FindLast(length))?,
+            _ => of(lab, op, &EnqueueDequeue)?,
+        });
+    }
+    Ok(all)
+}
+
+fn of<S: Subject>(lab: &mut Lab<Task>, op: Op, subject: &S) -> Outcome<Vec<Finding>> {
+    let task = lab.task;
+    let argument = subject.argument();
+    let object = |kind: &str| format!("{}-{kind}", op.name());
+
+    let home = |gate: &Gate| {
+        let home = create(&task, &object("polls"), subject)?;
+        let serving = home.serve(operations::<S>())?;
+        computes(gate, &task, 2, || _ = serving.poll())
+    };
+    let caller = |gate: &Gate| {
+        gate.wait(READY)?;
+        let away = Homed::<S::Of>::find(&name(&task, &object("polls")))?;
+        asks(gate, 2, |kind| {
+            match kind {
+                0 => _ = black_box(away.perform::<S::Run>(argument)?),
+                _ => _ = black_box(away.urgent::<S::Run>(argument)?),
+            }
+            Ok(())
+        })
+    };
+    let mut all = told(op, &[way::ACCESS, way::URGENT_COMPUTING], lab.both(home, caller)?);
+
+    let home = |gate: &Gate| {
+        on_a_processor(task.cpus[0], || {
+            let home = create(&task, &object("virtual"), subject)?;
+            let _serving = home.serve(operations::<S>())?;
+            computes(gate, &task, 1, upcall::thread::safe_point)
+        })
+    };
+    let caller = |gate: &Gate| {
+        gate.wait(READY)?;
+        let away = Homed::<S::Of>::find(&name(&task, &object("virtual")))?;
+        asks(gate, 1, |_| {
+            black_box(away.invoke::<Ordinary<S::Run>>(argument)?);
+            Ok(())
+        })
+    };
+    all.extend(told(op, &[way::INVOKE], lab.both(home, caller)?));
+    Ok(all)
+}
+
+/// The records of what both have found.
+fn told(op: Op, ways: &[&str], found: Option<(Vec<Summary>, Vec<Summary>)>) -> Vec<Finding> {
+    let Some((home, caller)) = found else { return Vec::new() };
+    let of = |case: String, found: Vec<Summary>| {
+        ways.iter().zip(found).map(|(way, found)| Finding::times(&case, way, found)).collect::<Vec<_>>()
+    };
+    [of(slowdown(op), home), of(slowdown_caller(op), caller)].concat()
+}
+
+/// The home: ns lost for an operation of each kind.
+fn computes(gate: &Gate, task: &Task, kinds: usize, mut serve: impl FnMut()) -> Outcome<Vec<Summary>> {
+    let serve_until = |turn: u64, serve: &mut dyn FnMut()| {
+        while gate.turn() != turn {
+            serve();
+            gate.check()?;
+        }
+        Outcome::Ok(())
+    };
+    gate.open(READY);
+    serve_until(FOUND, &mut serve)?;
+    let windows = (task.time * 4).div_duration_f64(WINDOW) as u64 / (2 * kinds as u64);
+    // Of each window: its time, what was computed, and operations.
+    let mut found: Vec<Vec<(f64, f64, f64)>> = vec![Vec::new(); 1 + kinds];
+    let (started, least) = (Instant::now(), windows.max(LEAST));
+    let enough = |found: &[Vec<(f64, f64, f64)>]| found.iter().all(|windows| windows.len() as u64 >= least);
+    for at in 0.. {
+        if at % (2 * kinds) == 0 && enough(&found) {
+            break;
+        }
+        if started.elapsed() > LONGEST {
+            return Err("the caller has done no operations in most windows".into());
+        }
+        // Between two windows with operations there is a quiet one.
+        let kind = if at % 2 == 0 { 0 } else { 1 + at / 2 % kinds };
+        let turn = FIRST + EACH * at as u64;
+        gate.open(turn);
+        let (begun, mut done) = (Instant::now(), 0.0);
+        while begun.elapsed() < WINDOW {
+            for _ in 0..8 {
+                compute();
+                serve();
+            }
+            done += 8.0;
+        }
+        let spent = begun.elapsed().as_nanos() as f64;
+        gate.open(turn + 1);
+        serve_until(turn + 2, &mut serve)?;
+        // One that other programs kept from its processor has done none.
+        let count = gate.said();
+        if kind == 0 || count > 0 {
+            found[kind].push((spent, done, count as f64));
+        }
+    }
+    gate.open(OVER);
+    let quiet = median(&found[0].iter().map(|(spent, done, _)| spent / done).collect::<Vec<_>>());
+    let lost = |windows: &Vec<(f64, f64, f64)>| {
+        Summary::of_nanoseconds(windows.iter().map(|(spent, done, count)| (spent - done * quiet) / count).collect())
+    };
+    Ok(found[1..].iter().map(lost).collect())
+}
+
+/// The caller: ns of an operation of each kind.
+fn asks(gate: &Gate, kinds: usize, mut run: impl FnMut(usize) -> Outcome<()>) -> Outcome<Vec<Summary>> {
+    let mut found = vec![Vec::new(); kinds];
+    gate.open(FOUND);
+    for at in 0.. {
+        let turn = FIRST + EACH * at as u64;
+        if gate.wait(turn)? == OVER {
+            break;
+        }
+        let (begun, mut count) = (Instant::now(), 0_u64);
+        let kind = if at % 2 == 0 { None } else { Some(at / 2 % kinds) };
+        while gate.turn() == turn {
+            match kind {
+                None => std::hint::spin_loop(),
+                Some(kind) => {
+                    run(kind)?;
+                    count += 1;
+                }
+            }
+        }
+        if let Some(kind) = kind.filter(|_| count > 0) {
+            found[kind].push(begun.elapsed().as_nanos() as f64 / count as f64);
+        }
+        gate.say(count);
+        gate.open(turn + 2);
+    }
+    if found.iter().any(Vec::is_empty) {
+        return Err("no operation in any window".into());
+    }
+    Ok(found.into_iter().map(Summary::of_nanoseconds).collect())
+}
