@@ -36,8 +36,8 @@ fn records(suite: &str, text: &str) -> BTreeMap<[String; 4], Value> {
     for record in all {
         assert_eq!(record["suite"], suite, "{record}");
         let name = ["case", "system", "placement", "mode"].map(|key| record[key].as_str().expect("a name").to_string());
-        // What is told as the time above a direct message's may be none, where that was held up more.
-        let above = name[0].starts_with("divert");
+        // What is told as the time above a direct message's, or above a quiet time's, may be none, where that was held up more.
+        let above = name[0].starts_with("divert") || name[0].starts_with("slowdown") && !name[0].ends_with("caller");
         for key in ["p50_ns", "p99_ns", "mean_ns", "per_s"].into_iter().filter(|_| !above) {
             assert!(record[key].as_f64().is_some_and(|figure| figure > 0.0), "{key}: {record}");
         }
@@ -453,6 +453,81 @@ fn long_peers_of_messages_are_measured_or_said_to_be_missing() {
             errors.lines().any(|line| line.contains(peer) && line.contains("no part") && line.contains("apt-get install"));
         assert!(measured != missing, "{peer}: {said}{errors}");
     }
+}
+
+/// The records of the suite `homed`: cases and ways.
+fn of_homed() -> BTreeSet<[String; 4]> {
+    let mut all = BTreeSet::new();
+    let mut want = |case: &str, ways: &[&str]| {
+        for way in ways {
+            let mode = if way.ends_with("background") { "parked" } else { "polling" };
+            assert!(all.insert([case, way, "two-cores", mode].map(String::from)), "twice: {case} {way}");
+        }
+    };
+    let finds = ["find-last-5", "find-last-10", "find-last-100", "find-last-1000"];
+    for case in finds.into_iter().chain(["enqueue-dequeue", "create-segment"]) {
+        let remote = ["access", "access-unlocked", "urgent", "urgent-computing", "invoke"];
+        let plain = ["bare", "local", "local-unlocked", "urgent-background", "invoke-background"];
+        let dirty = format!("{case}-dirty");
+        want(case, &[&plain[..], &remote].concat());
+        want(&dirty, &remote);
+        if finds.contains(&case) {
+            want(case, &["read"]);
+            want(&dirty, &["read"]);
+        }
+    }
+    for case in ["map-segment", "create-process"] {
+        want(case, &["local", "access", "invoke", "invoke-background"]);
+        want(&format!("{case}-dirty"), &["access", "invoke"]);
+    }
+    for hot in ["counter", "queue"] {
+        want(&format!("throughput-{hot}-alone"), &["local", "pthread-mutex", "spin-lock"]);
+        for callers in [1, 2, 4, 8] {
+            want(&format!("throughput-{hot}-{callers}"), &["access", "urgent", "pthread-mutex", "spin-lock"]);
+        }
+    }
+    for op in ["enqueue-dequeue", "find-last-10"] {
+        want(&format!("slowdown-{op}"), &["access", "urgent-computing", "invoke"]);
+        want(&format!("slowdown-{op}-caller"), &["access", "urgent-computing", "invoke"]);
+    }
+    for lines in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512] {
+        want(&format!("chain-{lines}"), &["local", "access", "read", "urgent"]);
+    }
+    all
+}
+
+#[test]
+fn objects_are_measured_within_a_minute() {
+    let begun = Instant::now();
+    let (done, said, errors) = calls("homed", &["--quick", "--json", "-"]);
+    assert!(done, "{errors}");
+    assert!(begun.elapsed() < PROMISED, "{:?}", begun.elapsed());
+    let found: BTreeSet<_> = records("homed", &said).into_keys().collect();
+    let two = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
+    assert_eq!(found, if two { of_homed() } else { BTreeSet::new() });
+}
+
+#[test]
+fn objects_are_told_and_drawn_beside_the_papers() {
+    let place = TempDir::new().expect("a folder");
+    let folder = place.path().join("figures");
+    let into = folder.to_str().expect("a path in Unicode");
+    let cases = ["--case", "find-last-5", "--case", "throughput-counter", "--case", "break-even", "--case", "slowdown"];
+    let two = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
+    let plot = if two { &["--plot", into][..] } else { &[] };
+    let (done, said, errors) = calls("homed", &[&["--quick"], plot, &cases].concat());
+    assert!(done, "{said}{errors}");
+    if two {
+        for row in ["find-last-5-dirty", "1993", "R = ", "counter, 8 processes", "≥ 2", "by access 1 ms of 19, 5 %"] {
+            assert!(said.contains(row), "{row}: {said}");
+        }
+        let figures = ["break-even", "figure-3", "figure-4", "figure-5", "table-1", "throughput"];
+        assert_eq!(names_in(&folder), figures.map(|figure| format!("homed-{figure}.svg")).into());
+    } else {
+        assert!(said.contains("one processor only"), "{said}");
+    }
+    let (done, said, errors) = calls("homed", &["--case", "find-last-7"]);
+    assert!(!done && said.is_empty() && errors.contains("no case `find-last-7`") && errors.contains("break-even"), "{errors}");
 }
 
 #[test]
