@@ -1,0 +1,414 @@
+//! A cache that processes share: a table of a million entries of 100 bytes, under keys of this machine, in memory that one process is the home of.
+//!
+//! Each caller is a process. It works on the table where that is (`access`), looks without its lock (`read`), or has the home do it: in between whatever that does (`urgent`), or as a thread there (`invoke`). All values are looked at for belonging to their keys.
+//! `cache --help` says what may be said. `upcall bench cache` measures the same beside Redis and Memcached (docs/cache.md).
+#![forbid(unsafe_code)]
+
+#[path = "cache/entries.rs"]
+pub mod entries;
+
+use entries::{Keys, Random, check, value};
+use std::error::Error;
+use std::io::{BufRead, BufReader, Write, stdin};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+use upcall::home::{Blob, DataError, Homed, Map, MapAt, Operation, Operations, Procedure, Text, Verdict};
+
+type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// What is shared.
+pub type Table = Map<Text, Blob>;
+
+/// The value of a key, if it has one.
+pub struct Get;
+
+impl Operation for Get {
+    type Of = Table;
+    type Args<'a> = &'a str;
+    type Reply = Option<Vec<u8>>;
+    const NAME: &'static str = "get";
+
+    fn run(table: MapAt<'_, Text, Blob>, key: &str) -> Result<Option<Vec<u8>>, DataError> {
+        table.get(key)?.map(|at| at.get()).transpose()
+    }
+}
+
+/// Gives a key a value. Whether it had one.
+pub struct Put;
+
+impl Operation for Put {
+    type Of = Table;
+    type Args<'a> = (&'a str, &'a [u8]);
+    type Reply = bool;
+    const NAME: &'static str = "put";
+
+    fn run(table: MapAt<'_, Text, Blob>, (key, value): (&str, &[u8])) -> Result<bool, DataError> {
+        table.insert(key, value)
+    }
+}
+
+/// The same as threads of the home, which could do more than one operation, and wait in between.
+pub struct LongGet;
+
+impl Procedure for LongGet {
+    type Of = Table;
+    type Args<'a> = &'a str;
+    type Reply = Option<Vec<u8>>;
+    const NAME: &'static str = "long-get";
+
+    fn run(table: &Homed<Table>, key: &str) -> Result<Option<Vec<u8>>, String> {
+        table.perform::<Get>(key).map_err(|error| error.to_string())
+    }
+}
+
+/// See [`LongGet`].
+pub struct LongPut;
+
+impl Procedure for LongPut {
+    type Of = Table;
+    type Args<'a> = (&'a str, &'a [u8]);
+    type Reply = bool;
+    const NAME: &'static str = "long-put";
+
+    fn run(table: &Homed<Table>, entry: (&str, &[u8])) -> Result<bool, String> {
+        table.perform::<Put>(entry).map_err(|error| error.to_string())
+    }
+}
+
+/// What its home runs for others.
+pub fn operations() -> Operations<Table> {
+    Operations::new().operation::<Get>().operation::<Put>().procedure::<LongGet>().procedure::<LongPut>()
+}
+
+/// An empty table of this name, with room for so many entries. One that somebody died at is as it was before that change, or after it, so it is kept.
+pub fn create(name: &str, entries: usize) -> Outcome<Homed<Table>> {
+    // Of an entry, its key and value, the blocks around them, and its places in two tables while the one grows into the other.
+    let room = (1 << 20) + 1024 * entries as u64;
+    Ok(Homed::<Table>::create(name).room(room).repair(|_, _| Verdict::Keep).with(|_| Ok(()))?)
+}
+
+/// How it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// By the caller, under the table's lock.
+    Access,
+    /// By the caller, without it. Gets only.
+    Read,
+    /// By the home, in between.
+    Urgent,
+    /// By a thread of the home.
+    Invoke,
+}
+
+impl Way {
+    /// Every one.
+    pub const ALL: [Self; 4] = [Self::Access, Self::Read, Self::Urgent, Self::Invoke];
+
+    /// Its name on the command line and in the table.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Access => "access",
+            Self::Read => "read",
+            Self::Urgent => "urgent",
+            Self::Invoke => "invoke",
+        }
+    }
+}
+
+/// A caller's hold on the table.
+pub struct Cache {
+    table: Homed<Table>,
+    /// What was found by a look.
+    found: Vec<u8>,
+}
+
+impl Cache {
+    /// Finds the table of a name.
+    pub fn find(name: &str) -> Outcome<Self> {
+        Ok(Self { table: Homed::find(name)?, found: Vec::new() })
+    }
+
+    /// The value of a key.
+    pub fn get(&mut self, way: Way, key: &str) -> Outcome<&[u8]> {
+        let Self { table, found } = self;
+        let none = || format!("nothing is under {key:?}");
+        match way {
+            Way::Access => *found = table.perform::<Get>(key)?.ok_or_else(none)?,
+            Way::Urgent => *found = table.urgent::<Get>(key)?.ok_or_else(none)?,
+            Way::Invoke => *found = table.invoke::<LongGet>(key)?.ok_or_else(none)?,
+            // It may be run several times, where somebody changes the table meanwhile.
+            Way::Read => table
+                .read(|table| {
+                    found.clear();
+                    table.get(key)?.map(|at| at.append_to(found)).transpose()
+                })?
+                .ok_or_else(none)?,
+        }
+        Ok(found)
+    }
+
+    /// Gives a key another value.
+    pub fn put(&self, way: Way, key: &str, value: &[u8]) -> Outcome<()> {
+        match way {
+            Way::Access => self.table.perform::<Put>((key, value))?,
+            Way::Urgent => self.table.urgent::<Put>((key, value))?,
+            Way::Invoke => self.table.invoke::<LongPut>((key, value))?,
+            Way::Read => return Err("a look changes nothing: put by another way".into()),
+        };
+        Ok(())
+    }
+}
+
+/// What is said on the command line.
+struct Plan {
+    entries: usize,
+    callers: usize,
+    /// For each way.
+    time: Duration,
+    json: bool,
+}
+
+const HELP: &str = "A table of a million entries that processes share: get and put in all ways.
+
+Usage: cache [--entries N] [--callers N] [--ms N] [--json]
+
+  --entries N   in the table (1000000)
+  --callers N   processes that use it at once (2)
+  --ms N        so long each way is measured (1000)
+  --json        records in place of a table
+  --help        this
+
+Examples:
+  cargo run --release -p upcall --example cache
+  cargo run --release -p upcall --example cache -- --entries 100000 --callers 1 --ms 200
+  cargo run --release -p upcall --example cache -- --callers 8 --json > cache.json";
+
+impl Plan {
+    /// None: it is to say what may be said.
+    fn of(mut words: impl Iterator<Item = String>) -> Outcome<Option<Self>> {
+        let mut plan = Self { entries: 1_000_000, callers: 2, time: Duration::from_secs(1), json: false };
+        while let Some(word) = words.next() {
+            let mut number = || -> Outcome<usize> {
+                let said = words.next().and_then(|number| number.parse().ok()).filter(|number| *number > 0);
+                said.ok_or_else(|| format!("{word} takes a number above 0; see --help").into())
+            };
+            match word.as_str() {
+                "--entries" => plan.entries = number()?,
+                "--callers" => plan.callers = number()?,
+                "--ms" => plan.time = Duration::from_millis(number()? as u64),
+                "--json" => plan.json = true,
+                "--help" | "-h" => return Ok(None),
+                _ => return Err(format!("{word} means nothing here; see --help").into()),
+            }
+        }
+        Ok(Some(plan))
+    }
+}
+
+/// Quantiles that a caller tells: so many parts.
+const PARTS: usize = 1000;
+
+/// What a caller has done, or all of them.
+#[derive(Debug, Default)]
+struct Tally {
+    done: u64,
+    /// Of all callers together.
+    per_s: f64,
+    /// Each caller's quantiles, in ns.
+    ns: Vec<u64>,
+}
+
+impl Tally {
+    fn quantile(&self, part: usize) -> u64 {
+        self.ns[(self.ns.len() - 1) * part / PARTS]
+    }
+
+    /// As a caller tells it: operations, how long all took, and quantiles.
+    fn told(samples: &mut [u64], time: Duration) -> String {
+        samples.sort_unstable();
+        let quantiles = (0..=PARTS).map(|part| samples[(samples.len() - 1) * part / PARTS]);
+        let words = [samples.len() as u64, time.as_nanos() as u64].into_iter().chain(quantiles);
+        words.map(|word| word.to_string()).collect::<Vec<_>>().join(" ")
+    }
+
+    fn add(&mut self, told: &str) -> Option<()> {
+        let mut words = told.split_whitespace().map(|word| word.parse::<u64>().ok());
+        let (done, time) = (words.next()??, words.next()??);
+        self.done += done;
+        self.per_s += done as f64 * 1e9 / time as f64;
+        self.ns.extend(words.collect::<Option<Vec<_>>>()?);
+        self.ns.sort_unstable();
+        self.ns.len().is_multiple_of(PARTS + 1).then_some(())
+    }
+}
+
+/// A caller's process: each line says an operation, a way and a time, and is answered by a line.
+fn caller(name: &str, entries: usize, seed: u64) -> Outcome<()> {
+    let (keys, mut cache, mut random) = (Keys::find(entries)?, Cache::find(name)?, Random(seed));
+    println!("ready");
+    for line in stdin().lines() {
+        let line = line?;
+        let [operation, way, ms] = line.split(' ').collect::<Vec<_>>()[..] else { return Err(line.into()) };
+        let way = Way::ALL.into_iter().find(|one| one.name() == way).ok_or("no such way")?;
+        let (time, mut samples, mut spent) = (Duration::from_millis(ms.parse()?), Vec::new(), Duration::ZERO);
+        let mut next: Vec<(usize, String)> = Vec::new();
+        while spent < time {
+            // Looked up before the time begins: a caller has its key at hand.
+            next.clear();
+            next.extend((0..256).map(|_| random.below(keys.len())).map(|number| (number, keys.get(number).to_owned())));
+            let begun = Instant::now();
+            let mut last = begun;
+            for (number, key) in &next {
+                match operation {
+                    "get" => check(*number, cache.get(way, key)?)?,
+                    _ => cache.put(way, key, &value(*number, samples.len() as u64))?,
+                }
+                let now = Instant::now();
+                samples.push((now - last).as_nanos() as u64);
+                last = now;
+            }
+            spent += last - begun;
+        }
+        println!("{}", Tally::told(&mut samples, spent));
+    }
+    Ok(())
+}
+
+/// A caller, as the home sees it. It ends with its input, which ends with this.
+struct Caller {
+    process: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+}
+
+impl Caller {
+    fn start(name: &str, entries: usize, number: usize) -> Outcome<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["caller", name, &entries.to_string(), &number.to_string()]);
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let (to, from) = (process.stdin.take().ok_or("no input")?, process.stdout.take().ok_or("no output")?);
+        Ok(Self { process, to, from: BufReader::new(from) })
+    }
+
+    fn line(&mut self) -> Outcome<String> {
+        let mut line = String::new();
+        let length = self.from.read_line(&mut line)?;
+        if length == 0 { Err("a caller has ended; what it says is above".into()) } else { Ok(line) }
+    }
+}
+
+/// The home: fills the table, serves it, and has callers use it.
+fn home(plan: &Plan) -> Outcome<()> {
+    let keys = Keys::find(plan.entries)?;
+    let name = format!("cache-{}", std::process::id());
+    let table = create(&name, plan.entries)?;
+    let begun = Instant::now();
+    for number in 0..keys.len() {
+        table.access(|table| table.insert(keys.get(number), &value(number, 0)))?;
+        if (number + 1) % 1_000_000 == 0 {
+            eprintln!("{} of {} entries", number + 1, keys.len());
+        }
+    }
+    let each = begun.elapsed().as_nanos() / keys.len() as u128;
+    let about = format!("{} entries ({}), {} MiB, filled in {each} ns each", keys.len(), keys.source, table.used()? >> 20);
+    let _served = table.serve_in_background(operations())?;
+    let callers = (0..plan.callers).map(|number| Caller::start(&name, plan.entries, number));
+    let mut callers = callers.collect::<Outcome<Vec<_>>>()?;
+    callers.iter_mut().try_for_each(|caller| caller.line().map(drop))?;
+    if !plan.json {
+        println!("{about}; {} callers\n", plan.callers);
+        println!("{:14}{:>10}{:>10}{:>10}{:>14}", "", "median ns", "99 %", "99.9 %", "a second");
+    }
+    let ways = ["get", "put"].into_iter().flat_map(|operation| Way::ALL.map(|way| (operation, way)));
+    let mut records = Vec::new();
+    for (operation, way) in ways.filter(|way| *way != ("put", Way::Read)) {
+        eprintln!("{operation} by {} for {:?}", way.name(), plan.time);
+        for caller in &mut callers {
+            writeln!(caller.to, "{operation} {} {}", way.name(), plan.time.as_millis())?;
+        }
+        let mut tally = Tally::default();
+        for caller in &mut callers {
+            let told = caller.line()?;
+            tally.add(&told).ok_or_else(|| format!("a caller has said {told:?}"))?;
+        }
+        let [p50, p99, p999] = [500, 990, 999].map(|part| tally.quantile(part));
+        if !plan.json {
+            println!("{:14}{p50:>10}{p99:>10}{p999:>10}{:>14.0}", format!("{operation} {}", way.name()), tally.per_s);
+        }
+        records.push(format!(
+            "{{\"case\":\"{operation}\",\"system\":\"upcall-{}\",\"callers\":{},\"entries\":{},\"p50_ns\":{p50},\"p99_ns\":{p99},\"p999_ns\":{p999},\"per_s\":{:.1},\"samples\":{}}}",
+            way.name(),
+            plan.callers,
+            plan.entries,
+            tally.per_s,
+            tally.done
+        ));
+    }
+    if plan.json {
+        println!("[\n{}\n]", records.join(",\n"));
+    }
+    for Caller { mut process, to, from } in callers {
+        drop((to, from));
+        if !process.wait()?.success() {
+            return Err("a caller has ended badly".into());
+        }
+    }
+    // Nothing came, nothing went, and all of it is well.
+    if table.read(|table| table.len())? != plan.entries as u64 {
+        return Err("the table has lost entries, or won some".into());
+    }
+    Ok(table.check()?)
+}
+
+fn main() -> Outcome<()> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if let [first, name, entries, number] = &words[..]
+        && first == "caller"
+    {
+        return caller(name, entries.parse()?, number.parse::<u64>()? + 1);
+    }
+    if let Some(plan) = Plan::of(words.into_iter())? {
+        return home(&plan);
+    }
+    println!("{HELP}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_way_finds_what_each_way_has_put() {
+        let table = create(&format!("cache-test-{}", std::process::id()), 1000).unwrap();
+        let _served = table.serve_in_background(operations()).unwrap();
+        let mut cache = Cache::find(table.name()).unwrap();
+        for (version, way) in Way::ALL.into_iter().enumerate() {
+            let put = cache.put(way, "a", &value(1, version as u64));
+            assert_eq!(put.is_err(), way == Way::Read);
+            cache.put(Way::Access, "b", &value(2, version as u64)).unwrap();
+            for way in Way::ALL {
+                check(1, cache.get(way, "a").unwrap()).unwrap();
+                assert_eq!(cache.get(way, "b").unwrap(), value(2, version as u64));
+                assert!(cache.get(way, "c").unwrap_err().to_string().contains("under \"c\""));
+            }
+        }
+    }
+
+    #[test]
+    fn what_callers_tell_is_put_together() {
+        let mut tally = Tally::default();
+        tally.add(&Tally::told(&mut [3, 1, 2], Duration::from_nanos(6))).unwrap();
+        tally.add(&Tally::told(&mut [1; 500], Duration::from_nanos(500))).unwrap();
+        assert_eq!((tally.done, tally.quantile(0), tally.quantile(990)), (503, 1, 2));
+        assert!((tally.per_s - 1.5e9).abs() < 1.0 && tally.add("1 2 x").is_none() && tally.add("1 2 3").is_none());
+    }
+
+    #[test]
+    fn plans_are_read() {
+        let of = |words: &str| Plan::of(words.split_whitespace().map(str::to_owned));
+        let plan = of("--entries 10 --callers 3 --ms 7 --json").unwrap().unwrap();
+        assert_eq!((plan.entries, plan.callers, plan.time.as_millis(), plan.json), (10, 3, 7, true));
+        assert!(of("--json --help").unwrap().is_none() && of("--callers 0").is_err() && of("--bulk").is_err());
+    }
+}
