@@ -1,7 +1,9 @@
 //! Processors: which are used, and staying on them.
 
+use std::fs;
 use std::io;
 
+use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// The processors of a run.
@@ -54,6 +56,22 @@ pub fn confine(cpus: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     cpus.iter().for_each(|&cpu| set.set(cpu));
     sched_setaffinity(None, &set).map_err(|error| refused(&error.to_string()))
+}
+
+/// Keeps all threads that a process has, and those that they start, on processor `cpu`.
+///
+/// # Errors
+/// When it has ended, or there is no such processor.
+pub(crate) fn confine_process(process: u32, cpu: usize) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    for task in fs::read_dir(format!("/proc/{process}/task"))? {
+        // None would be this thread.
+        if let Some(thread) = task?.file_name().to_str().and_then(|name| Pid::from_raw(name.parse().ok()?)) {
+            sched_setaffinity(Some(thread), &set)?;
+        }
+    }
+    Ok(())
 }
 
 /// Processors as a child's command line has them: numbers with commas between.

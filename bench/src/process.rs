@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::place;
+
 /// Why a child, or a pair of them, could not be measured.
 #[derive(Debug)]
 pub enum ChildError {
@@ -190,6 +192,14 @@ impl Process {
         let said: Vec<_> = last.into_iter().rev().collect();
         let what = if said.is_empty() { what.to_owned() } else { format!("{what}; it said: {}", said.join(" / ")) };
         ChildError::Child { who: self.who.clone(), what }
+    }
+
+    /// Keeps all threads that it has, and those that they start, on this processor from now on.
+    ///
+    /// # Errors
+    /// When it has ended, or there is no such processor.
+    pub fn confine(&self, cpu: usize) -> Result<(), ChildError> {
+        place::confine_process(self.child.id(), cpu).map_err(|error| self.fault(&format!("cannot be confined: {error}")))
     }
 
     /// CPU time of all of its threads so far.

@@ -17,7 +17,7 @@ use crate::stats::{Summary, median};
 /// In `urpc` they are of the calls that one of the N threads times, while `per_s` is of all N while none does, and `mean_ns` is N ÷ `per_s`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// Which benchmark: `rpc`, `threads`, `urpc`, `lrpc`, `messages` or `homed`.
+    /// Which benchmark: `rpc`, `threads`, `urpc`, `lrpc`, `messages`, `homed` or `cache`.
     pub suite: String,
     /// Which call, which operation of threads, or which part of a call.
     pub case: String,

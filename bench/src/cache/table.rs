@@ -1,0 +1,116 @@
+//! The report for people: for each case who took how long, and how much longer than the best of ours.
+
+use std::io::{self, Write};
+
+use super::case::Case;
+use crate::case::Placement;
+use crate::record::Record;
+use crate::report::Report;
+use crate::table::{BOLD, DIM, Paint, remarks, thousands};
+
+/// So many times as long as ours a peer's get is to take (docs/cache.md).
+const BAR: f64 = 50.0;
+
+/// Prints everything that `report` holds.
+///
+/// # Errors
+/// When `out` cannot be written.
+pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<()> {
+    let paint = Paint { colour };
+    for placement in [Placement::TwoCores, Placement::OneCore] {
+        let records: Vec<&Record> = report.records.iter().filter(|record| record.placement == placement).collect();
+        if records.is_empty() {
+            continue;
+        }
+        let title = format!("{placement}: ns an operation; × of it what the best of ours takes, one at a time");
+        writeln!(out, "\n{}", paint.text(BOLD, &title))?;
+        let heads =
+            ["p50", "× ours", "p99", "× ours", "p99.9", "mean", "a second", "line"].map(|head| format!("{head:>11}")).concat();
+        writeln!(out, "{}", paint.text(DIM, &format!("{:<8}{:<15}{heads}", "case", "system")))?;
+        for case in Case::ALL {
+            let mut name = case.name();
+            for record in records.iter().filter(|record| record.case == case.name()) {
+                let times = |figure: fn(&Record) -> f64| {
+                    let ours = best(&records, case).map(figure).filter(|&ours| ours > 0.0);
+                    ours.map_or("-".to_owned(), |ours| format!("{:.1}", figure(record) / ours))
+                };
+                let figures = [
+                    thousands(record.p50_ns),
+                    times(|record| record.p50_ns),
+                    thousands(record.p99_ns),
+                    times(|record| record.p99_ns),
+                    thousands(record.p999_ns.unwrap_or(f64::NAN)),
+                    thousands(record.mean_ns),
+                    thousands(record.per_s),
+                    thousands(record.line_ns.unwrap_or(f64::NAN)),
+                ];
+                let figures: String = figures.iter().map(|figure| format!("{figure:>11}")).collect();
+                let shown = if record.system.starts_with("upcall") { "upcall" } else { &record.system };
+                writeln!(out, "{}", paint.row(shown, &format!("{name:<8}{:<15}{figures}", record.system)))?;
+                name = "";
+            }
+        }
+        for line in bar(&records) {
+            writeln!(out, "{line}")?;
+        }
+    }
+    writeln!(out)?;
+    remarks(out, &paint, &report.notes, &report.failures)
+}
+
+/// The one of ours with the least median, where one operation is asked for at a time.
+fn best<'a>(records: &[&'a Record], case: Case) -> Option<&'a Record> {
+    let ours = records.iter().filter(|record| record.case == case.single().name() && record.system.starts_with("upcall"));
+    ours.copied().min_by(|a, b| a.p50_ns.total_cmp(&b.p50_ns))
+}
+
+/// How the gets of the peers are to the bar.
+fn bar(records: &[&Record]) -> Vec<String> {
+    let Some(ours) = best(records, Case::Get) else { return Vec::new() };
+    let peers = records.iter().filter(|record| record.case == Case::Get.name() && !record.system.starts_with("upcall"));
+    let told = |record: &&Record| {
+        let times = [record.p50_ns / ours.p50_ns, record.p99_ns / ours.p99_ns];
+        let reached = if times.iter().all(|&times| times >= BAR) { "reached" } else { "not reached" };
+        format!(
+            "a get by {} takes {:.1} × as long as by {} (p50), {:.1} × (p99): the bar of {BAR} × is {reached}",
+            record.system, times[0], ours.system, times[1]
+        )
+    };
+    peers.map(told).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::Mode;
+    use crate::record::{Label, Turn};
+    use crate::stats::Summary;
+
+    fn record(case: &str, system: &str, p50_ns: f64, p99_ns: f64) -> Record {
+        let found = Summary { p50_ns, p99_ns, p999_ns: p99_ns, mean_ns: p50_ns, count: 5 };
+        Label { suite: "cache", case, system, placement: Placement::TwoCores, mode: Mode::Parked }
+            .latency(&[Turn { found, lines: (140.0, 140.0) }])
+    }
+
+    #[test]
+    fn peers_are_compared_with_the_best_of_ours() {
+        let records = vec![
+            record("get", "upcall-access", 700.0, 900.0),
+            record("get", "upcall-read", 500.0, 1000.0),
+            record("get", "redis", 30_000.0, 50_000.0),
+            record("get", "memcached", 20_000.0, 60_000.0),
+            record("get-16", "redis", 2_000.0, 5_000.0),
+        ];
+        let report = Report { records, failures: vec!["something".to_owned()], ..Report::default() };
+        let mut out = Vec::new();
+        print(&report, &mut out, false).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let words: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(words[3][..4], ["get", "upcall-access", "700", "1.4"], "{text}");
+        assert_eq!(words[5][..7], ["redis", "30", "000", "60.0", "50", "000", "50.0"], "{text}");
+        assert_eq!(words[7][..5], ["get-16", "redis", "2", "000", "4.0"], "{text}");
+        assert!(text.contains("by redis takes 60.0 × as long as by upcall-read (p50), 50.0 × (p99): the bar of 50 × is reached"));
+        assert!(text.contains("by memcached takes 40.0 ×") && text.contains("is not reached"), "{text}");
+        assert!(text.contains("not measured: something") && !text.contains('\x1b'), "{text}");
+    }
+}
