@@ -6,7 +6,7 @@
 # make wheel       the package `upcall` for Python, in target/wheels
 # make install     the command, and libupcall with its header for C, under PREFIX (/usr/local), behind DESTDIR if that is set
 #
-# Each target does all its set-up. Needed: Rust (1.95 or newer), gcc, Python (3.11 or newer; no headers); for bench a C++ compiler, Boost.Fiber, gRPC's C++ library, UCX, Open MPI and Go.
+# Each target does all its set-up. Needed: Rust (1.95 or newer), gcc, Python (3.11 or newer; no headers); for bench a C++ compiler, Boost.Fiber, gRPC's C++ library, UCX, Open MPI and Go, and Debian's redis-server and memcached.
 
 CARGO ?= cargo
 LOOM := RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 $(CARGO) test --release --target-dir target/loom
@@ -106,14 +106,15 @@ test-long: test miri-threads spin asan tsan lines
 	UPCALL_STRESS_SECONDS=600 $(CARGO) test --release --package upcall-thread --test stress
 	UPCALL_STEPS=1000000000 $(CARGO) test --release --package upcall-simulator --test chaos -- --nocapture
 
-# ARGS are for the suite rpc, THREADS_ARGS for the suite threads, URPC_ARGS for the suite urpc, MESSAGES_ARGS for the suite messages (`upcall bench SUITE --help`).
+# ARGS are for the suite rpc, THREADS_ARGS for the suite threads, URPC_ARGS for the suite urpc, MESSAGES_ARGS for the suite messages, CACHE_ARGS for the suite cache (`upcall bench SUITE --help`).
 bench:
 	$(CARGO) build --release --bin upcall
 	target/release/upcall bench rpc --peers all --json target/bench-rpc.json $(ARGS)
 	target/release/upcall bench threads --peers all --json target/bench-threads.json --plot target/bench-threads $(THREADS_ARGS)
 	target/release/upcall bench urpc --json target/bench-urpc.json --plot target/bench-urpc $(URPC_ARGS)
 	target/release/upcall bench messages --peers all --json target/bench-messages.json --plot target/bench-messages $(MESSAGES_ARGS)
-	@echo "records: target/bench-rpc.json target/bench-threads.json target/bench-urpc.json target/bench-messages.json; figures: target/bench-threads target/bench-urpc target/bench-messages"
+	target/release/upcall bench cache --peers all --json target/bench-cache.json $(CACHE_ARGS)
+	@echo "records: target/bench-rpc.json target/bench-threads.json target/bench-urpc.json target/bench-messages.json target/bench-cache.json; figures: target/bench-threads target/bench-urpc target/bench-messages"
 
 # A call by a client in C beside one in Rust, of one server, in turns.
 bench-c:

@@ -531,6 +531,27 @@ fn objects_are_told_and_drawn_beside_the_papers() {
 }
 
 #[test]
+fn a_table_that_processes_share_is_measured() {
+    let wish = ["--quick", "--entries", "5000", "--peers", "all", "--case", "get", "--case", "put-16", "--json", "-"];
+    let (done, said, errors) = calls("cache", &wish);
+    assert!(done, "{errors}");
+    let records = records("cache", &said);
+    let of = |case: &str, system: &str, mode: &str| records.contains_key(&[case, system, "one-core", mode].map(String::from));
+    for (way, mode) in [("read", "polling"), ("access", "polling"), ("urgent", "parked"), ("invoke", "parked")] {
+        let system = format!("upcall-{way}");
+        assert!(of("get", &system, mode) && !of("put-16", &system, mode), "{system}: {said}{errors}");
+    }
+    for peer in ["redis", "memcached"] {
+        let measured = of("get", peer, "parked") && of("put-16", peer, "parked");
+        let missing =
+            errors.lines().any(|line| line.contains(peer) && line.contains("no part") && line.contains("apt-get install"));
+        assert!(measured != missing, "{peer}: {said}{errors}");
+    }
+    let (done, said, errors) = calls("cache", &["--peers", "none", "--case", "got"]);
+    assert!(!done && said.is_empty() && errors.contains("no case `got`") && errors.contains("put-16"), "{errors}");
+}
+
+#[test]
 fn the_parts_of_a_call_are_measured() {
     let names = ["procedure-call", "send-client", "receive-client", "dispatch-client", "poll-server", "dispatch-server"];
     let wish: Vec<&str> = names.iter().flat_map(|name| ["--case", name]).chain(["--quick"]).collect();

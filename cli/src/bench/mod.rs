@@ -1,5 +1,6 @@
 //! `upcall bench`, and Upcall itself as one of the systems that the harness runs.
 
+mod cache;
 mod homed;
 mod messages;
 mod own;
@@ -75,6 +76,14 @@ pub enum Suite {
         after_help = "Examples:\n  upcall bench homed --quick\n  upcall bench homed --json homed.json --plot docs/figures\n  upcall bench homed --case find-last-10 --case break-even"
     )]
     Homed(HomedArgs),
+    /// A table of a million entries that processes share (docs/cache.md): get and put of 100 bytes, by ours in all ways, by Redis and by Memcached over a Unix socket.
+    ///
+    /// The cases are get and put, one at a time, and get-16 and put-16, with 16 requests at once, which the peers have. The systems are upcall-read, without the lock, upcall-access, under it, upcall-urgent and upcall-invoke, by its home, and the peers redis and memcached, and where they have two processors redis-spin and memcached-spin, whose clients do not sleep until they are answered.
+    #[command(
+        after_help = "Examples:\n  upcall bench cache\n  upcall bench cache --quick --peers none\n  upcall bench cache --peers redis --case get --json cache.json\n  \
+        upcall bench cache --entries 10000 --placement two-cores"
+    )]
+    Cache(CacheArgs),
 }
 
 /// What every suite is told.
@@ -196,6 +205,27 @@ pub struct HomedArgs {
     plot: Option<PathBuf>,
 }
 
+#[derive(clap::Args)]
+pub struct CacheArgs {
+    /// Who else is measured: `none`, `all`, or names with commas between.
+    #[arg(long, default_value = "all")]
+    peers: upcall_bench::cache::Peers,
+    #[command(flatten)]
+    common: Common,
+    /// Entries of the table: a million where nothing is said, and 100 000 with --quick.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    entries: Option<u32>,
+    /// Only this system, for example `upcall-read` or `redis`; may be repeated.
+    #[arg(long = "system", value_name = "NAME")]
+    systems: Vec<String>,
+    /// Only this case, for example `get` or `put-16`; may be repeated.
+    #[arg(long = "case", value_name = "NAME")]
+    cases: Vec<String>,
+    /// Only this placement: `two-cores` or `one-core`.
+    #[arg(long = "placement", value_name = "NAME")]
+    placements: Vec<Placement>,
+}
+
 pub fn run(suite: Suite) -> Done {
     let failures = match suite {
         Suite::Rpc(args) => run_rpc(args)?,
@@ -204,6 +234,7 @@ pub fn run(suite: Suite) -> Done {
         Suite::Lrpc(args) => run_lrpc(args)?,
         Suite::Messages(args) => run_messages(args)?,
         Suite::Homed(args) => run_homed(args)?,
+        Suite::Cache(args) => run_cache(args)?,
     };
     Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -284,6 +315,19 @@ fn run_homed(args: HomedArgs) -> Failures {
     Ok(report.failures)
 }
 
+fn run_cache(args: CacheArgs) -> Failures {
+    use upcall_bench::cache;
+    let options = cache::Options {
+        exe: std::env::current_exe()?,
+        peers: args.peers,
+        json: args.common.json,
+        quick: args.common.quick,
+        entries: args.entries.map(|entries| entries as usize),
+        only: cache::Only { systems: args.systems, cases: args.cases, placements: args.placements },
+    };
+    Ok(cache::run(&options)?.failures)
+}
+
 /// The interface of the suite `rpc`, as it was compiled.
 #[cfg(test)]
 pub(crate) fn tests_interface() -> &'static upcall::stub::Interface {
@@ -324,6 +368,14 @@ pub fn messages_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut systems = SYSTEMS.to_vec();
     systems.push(child::Entry::of::<messages::Messages>());
     child::child_main(args, &systems)
+}
+
+/// A child of the suite `cache`.
+pub fn cache_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    use upcall_bench::cache::{STORES, child};
+    let mut stores = STORES.to_vec();
+    stores.push(child::Entry::of::<cache::Upcall>());
+    child::child_main(args, &stores)
 }
 
 /// A child of the suite `messages` for a case of ours alone.
