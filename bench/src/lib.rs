@@ -37,7 +37,7 @@
 //!     }
 //! }
 //! ```
-//! The other suites have `bench-threads` and [`threads::child::child_main`], `bench-urpc` and [`urpc::child::child_main`], `bench-messages` and [`messages::child::child_main`], `bench-own-messages` and [`messages::own::child::child_main`], `bench-homed` and [`homed::child::child_main`], `bench-cache` and [`cache::child::child_main`] for this.
+//! The other suites have `bench-threads` and [`threads::child::child_main`], `bench-urpc` and [`urpc::child::child_main`], `bench-messages` and [`messages::child::child_main`], `bench-own-messages` and [`messages::own::child::child_main`], `bench-homed` and [`homed::child::child_main`], and `bench-cache` and [`cache::child::child_main`] for this.
 //!
 //! Reading order: [`case`], [`payload`], [`child`], then `limits` and `socket` as examples of systems, then `pair` and
 //! [`rpc`]. Of threads: [`threads::case`], [`threads::child`], [`threads::library`], then [`threads`].

@@ -67,7 +67,9 @@ pub mod way {
     pub const READ: &str = "read";
     /// Run by the home in between, which polls.
     pub const URGENT: &str = "urgent";
-    /// The same by one that computes, and polls each microsecond.
+    /// Whichever of these three is cheapest, as `Homed::auto` finds out; the home polls.
+    pub const AUTO: &str = "auto";
+    /// Urgently by a home that computes, and polls each microsecond.
     pub const URGENT_COMPUTING: &str = "urgent-computing";
     /// The same by a thread of the home that sleeps when idle.
     pub const URGENT_BACKGROUND: &str = "urgent-background";
@@ -81,7 +83,7 @@ pub mod way {
     pub const SPIN: &str = "spin-lock";
 
     /// All, in the order of the report.
-    pub const ALL: [&str; 13] = [
+    pub const ALL: [&str; 14] = [
         BARE,
         LOCAL_UNLOCKED,
         LOCAL,
@@ -89,6 +91,7 @@ pub mod way {
         ACCESS,
         READ,
         URGENT,
+        AUTO,
         URGENT_COMPUTING,
         URGENT_BACKGROUND,
         INVOKE,

@@ -15,7 +15,7 @@ const NAME: usize = 24;
 const FIGURE: usize = 12;
 
 /// Columns of Table 1, with what stands above them.
-const COLUMNS: [(&str, &str); 11] = [
+const COLUMNS: [(&str, &str); 12] = [
     (way::BARE, "bare"),
     (way::LOCAL_UNLOCKED, "unlocked"),
     (way::LOCAL, "local"),
@@ -23,6 +23,7 @@ const COLUMNS: [(&str, &str); 11] = [
     (way::ACCESS, "access"),
     (way::READ, "read"),
     (way::URGENT, "urgent"),
+    (way::AUTO, "auto"),
     (way::URGENT_COMPUTING, "computing"),
     (way::URGENT_BACKGROUND, "backgr."),
     (way::INVOKE, "invoke"),
@@ -164,7 +165,7 @@ fn chains(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Result
     let narrow = |text: &str| format!("{text:>9}");
     let head: String = counts.iter().map(|count| narrow(count)).collect();
     writeln!(out, "{}", paint.text(DIM, &format!("{:<NAME$}{head}", "")))?;
-    for way in [way::LOCAL, way::ACCESS, way::READ, way::URGENT] {
+    for way in [way::LOCAL, way::ACCESS, way::READ, way::URGENT, way::AUTO] {
         let figures = CHAINS.map(|lines| narrow(&found(records, &chain(lines), way).map_or("-".to_owned(), thousands)));
         writeln!(out, "{way:<NAME$}{}", figures.concat())?;
     }

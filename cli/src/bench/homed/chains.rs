@@ -1,6 +1,6 @@
 //! Walks over chains of lines that the home has written: from how many on an invocation is worth it (P8, P12).
 
-use super::objects::{Walk, touch_chain};
+use super::objects::{Subject, Walk, touch_chain};
 use super::ways::{Caller, attend, batches, create, name, operations};
 use std::hint::black_box;
 use upcall::home::{Homed, Operation};
@@ -31,7 +31,7 @@ pub fn measure(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     };
     let asks = |gate: &Gate| {
         let caller = Caller::new(gate, &task)?;
-        let away = Homed::find(&name(&task, "chain"))?;
+        let away = Homed::<<Walk as Subject>::Of>::find(&name(&task, "chain"))?;
         let mut found = Vec::new();
         for lines in CHAINS {
             let count = u64::from(lines);
@@ -48,7 +48,12 @@ pub fn measure(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
                 black_box(away.urgent::<Walk>(black_box(count))?);
                 Ok(())
             })?;
-            let ways = [(way::ACCESS, access), (way::READ, read), (way::URGENT, urgent)];
+            let own = away.try_clone()?;
+            let auto = caller.each(true, || {
+                black_box(own.auto::<Walk>(black_box(count))?);
+                Ok(())
+            })?;
+            let ways = [(way::ACCESS, access), (way::READ, read), (way::URGENT, urgent), (way::AUTO, auto)];
             found.extend(ways.map(|(way, times)| Finding::times(&chain(lines), way, times)));
         }
         caller.end();

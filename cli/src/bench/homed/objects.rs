@@ -12,9 +12,6 @@ pub trait Subject: Sync {
     type Of: Shared;
     /// The operation.
     type Run: for<'a> Operation<Of = Self::Of, Args<'a> = u64>;
-    /// Whether it only looks.
-    const LOOKS: bool;
-
     /// What it is given.
     fn argument(&self) -> u64;
 
@@ -47,7 +44,6 @@ impl Operation for EnqueueDequeue {
 impl Subject for EnqueueDequeue {
     type Of = Queue<u64>;
     type Run = Self;
-    const LOOKS: bool = false;
 
     fn argument(&self) -> u64 {
         7
@@ -82,6 +78,7 @@ impl Operation for Find {
     type Args<'a> = u64;
     type Reply = bool;
     const NAME: &'static str = "find";
+    const LOOKS: bool = true;
 
     #[inline]
     fn run(list: ListAt<'_, u64>, number: u64) -> Result<bool, DataError> {
@@ -97,7 +94,6 @@ impl Operation for Find {
 impl Subject for FindLast {
     type Of = List<u64>;
     type Run = Find;
-    const LOOKS: bool = true;
 
     fn argument(&self) -> u64 {
         u64::from(self.0)
@@ -138,7 +134,6 @@ impl Operation for CreateSegment {
 impl Subject for CreateSegment {
     type Of = Blob;
     type Run = Self;
-    const LOOKS: bool = false;
 
     fn argument(&self) -> u64 {
         SEGMENT.len() as u64
@@ -179,7 +174,6 @@ impl Operation for Count {
 impl Subject for Count {
     type Of = u64;
     type Run = Self;
-    const LOOKS: bool = false;
 
     fn argument(&self) -> u64 {
         1
@@ -284,6 +278,7 @@ impl Operation for Walk {
     type Args<'a> = u64;
     type Reply = u64;
     const NAME: &'static str = "walk";
+    const LOOKS: bool = true;
 
     #[inline]
     fn run(lines: QueueAt<'_, Line>, count: u64) -> Result<u64, DataError> {
@@ -298,7 +293,6 @@ impl Operation for Walk {
 impl Subject for Walk {
     type Of = Queue<Line>;
     type Run = Self;
-    const LOOKS: bool = true;
 
     fn argument(&self) -> u64 {
         u64::from(self.0)

@@ -202,11 +202,24 @@ fn by_access<S: Subject>(caller: &Caller<'_>, op: Op, subject: &S, away: &Homed<
         Finding::times(&dirty, way::ACCESS, caller.each(true, perform)?),
         Finding::times(&dirty, way::ACCESS_UNLOCKED, unlocked_dirty),
     ];
-    if S::LOOKS {
+    if S::Run::LOOKS {
         found.push(Finding::times(&plain, way::READ, batches(clock, time, look)?));
         found.push(Finding::times(&dirty, way::READ, caller.each(true, look)?));
     }
     Ok(found)
+}
+
+/// In whichever way is cheapest, as it finds out by itself: each by a hold that begins anew.
+fn by_itself<S: Subject>(caller: &Caller<'_>, op: Op, subject: &S, away: &Homed<S::Of>) -> Outcome<Vec<Finding>> {
+    let argument = subject.argument();
+    let auto = |own: &Homed<S::Of>| {
+        black_box(own.auto::<S::Run>(black_box(argument))?);
+        Outcome::Ok(())
+    };
+    let own = [away.try_clone()?, away.try_clone()?];
+    let plain = batches(&caller.clock, caller.time, || auto(&own[0]))?;
+    let dirty = caller.each(true, || auto(&own[1]))?;
+    Ok(vec![Finding::times(&op.name(), way::AUTO, plain), Finding::times(&op.dirty(), way::AUTO, dirty)])
 }
 
 /// Plain and dirty.
@@ -247,6 +260,7 @@ pub fn short<S: Subject>(lab: &mut Lab<Task>, op: Op, subject: &S) -> Outcome<Ve
         let away = find("polls")?;
         let mut found = by_access(&caller, op, subject, &away)?;
         found.extend(both(&caller, op, way::URGENT, || urgent(&away))?);
+        found.extend(by_itself(&caller, op, subject, &away)?);
         caller.end();
         Ok(found)
     };

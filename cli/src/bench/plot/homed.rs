@@ -62,7 +62,14 @@ pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> 
 
 /// What an operation takes by each way.
 fn operations(records: &[Record]) -> Vec<Bars> {
-    let ways = [(way::LOCAL, false), (way::ACCESS, true), (way::READ, true), (way::URGENT, true), (way::INVOKE, true)];
+    let ways = [
+        (way::LOCAL, false),
+        (way::ACCESS, true),
+        (way::READ, true),
+        (way::URGENT, true),
+        (way::AUTO, true),
+        (way::INVOKE, true),
+    ];
     let of = |((way, dirty), colour): ((&str, bool), RGBColor)| {
         let height = |(at, op): (usize, Op)| Some((at, found(records, &if dirty { op.dirty() } else { op.name() }, way)?));
         Bars { name: way.to_owned(), colour, heights: Op::ALL.into_iter().enumerate().filter_map(height).collect() }
@@ -121,7 +128,7 @@ fn throughput(records: &[Record], hot: Hot) -> Vec<Line> {
 }
 
 fn walks(records: &[Record]) -> Vec<Line> {
-    lines(&[way::LOCAL, way::ACCESS, way::READ, way::URGENT], |way| {
+    lines(&[way::LOCAL, way::ACCESS, way::READ, way::URGENT, way::AUTO], |way| {
         CHAINS.into_iter().filter_map(|lines| Some((f64::from(lines), found(records, &chain(lines), way)?))).collect()
     })
 }
