@@ -185,6 +185,16 @@ impl Image {
         self.extent as u32 as usize
     }
 
+    /// So many words behind the extent say something.
+    #[inline]
+    const fn words(&self) -> usize {
+        if self.extent & TIMED == 0 && (self.extent & !FLAGS) >> 48 == Place::Inline as u64 && self.len() < INLINE {
+            self.len().div_ceil(8)
+        } else {
+            INLINE_WORDS
+        }
+    }
+
     /// Whether there are no values.
     #[inline]
     pub const fn is_empty(&self) -> bool {
@@ -206,7 +216,7 @@ impl Slot {
         ((control >> 48) as u16 & LAP == lap & LAP).then_some((control >> 16) as u16)
     }
 
-    /// Copies the message of this lap into `image`; false, and nothing done, if it is not there yet. Where the message has no values, those of `image` stay.
+    /// Copies the message of this lap into `image`; false, and nothing done, if it is not there yet. Where the message has no values, those of `image` stay; behind the last one that it has is what a message before had there.
     ///
     /// In place, because an image that was written word by word and is then moved by vectors makes the processor wait for its own stores.
     #[inline]
@@ -234,7 +244,7 @@ impl Slot {
             // The receiver reads this line all the time. Stores that it could see one by one would cost a transfer each; so no more than needed.
             control |= VALUES;
             self.rest[0].store(image.extent, Ordering::Relaxed);
-            for (word, value) in self.rest[1..].iter().zip(&image.values) {
+            for (word, value) in self.rest[1..].iter().zip(&image.values).take(image.words()) {
                 word.store(*value, Ordering::Relaxed);
             }
         }
@@ -310,6 +320,28 @@ mod tests {
         assert_eq!((read.call(), read.tag(), read.astack(), read.segment(), read.len()), (7, 8, 9, 10, 200));
         assert_eq!(read.values_in(), Some(Place::AStack));
         assert_eq!(read.values, image.values);
+    }
+
+    #[test]
+    fn values_of_all_lengths_arrive_over_those_of_a_longer_message() {
+        let slot = Slot::default();
+        let mut image = Image::new(1, 2, 3);
+        for (lap, length) in (0..=INLINE as u32).rev().enumerate() {
+            image.place(Place::Inline, 0, length);
+            image.values = std::array::from_fn(|at| (lap * 100 + at) as u64);
+            slot.write(&image, lap as u16);
+            let mut read = Image::new(0, 0, 0);
+            assert!(slot.read(lap as u16, &mut read));
+            let words = length.div_ceil(8) as usize;
+            assert_eq!((read.len(), &read.values[..words]), (length as usize, &image.values[..words]));
+        }
+        // The last word of what is given up at a moment is that moment.
+        image.place(Place::Inline, 0, 1);
+        image.set_deadline(77);
+        slot.write(&image, 100);
+        let mut read = Image::new(0, 0, 0);
+        assert!(slot.read(100, &mut read));
+        assert_eq!((read.deadline(), read.values), (Some(77), image.values));
     }
 
     #[test]
