@@ -6,10 +6,12 @@
 use crate::away::{Far, connect};
 use crate::error::FindError;
 use crate::invoke::InvokeError;
-use crate::lane::{LONGEST, Lane, Way};
+use crate::lane::{Bytes, Lane, Way};
 use crate::operation::{Failure, Kind};
 use crate::serving::{DONE, post_here, serve_urgently_here};
 use crate::wire::{Opened, Request, VERSION};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -23,6 +25,7 @@ use upcall_shm::ring::SingleCaller;
 use upcall_shm::slot::{Image, NO_ASTACK, Slot};
 use upcall_shm::station::PeerStation;
 use upcall_transfer::clerk::Clerk;
+use upcall_transfer::look::Foresight;
 use upcall_transfer::post::{Post, Ringer};
 use upcall_transfer::{Domain, Pacing};
 
@@ -34,13 +37,16 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 /// So often it looks before it looks at the clock.
 const LOOKS: u32 = 256;
 
+const FORESIGHTS: usize = 16;
+
 /// See the module.
 pub(crate) struct Asking {
     lane: Lane,
     caller: SingleCaller<Shared<Slot>>,
     ringer: Ringer,
-    /// Rung for the home.
+    /// Rung for the home, by this if it could be had.
     theirs: Bell,
+    clapper: Option<&'static Clapper>,
     /// Rung by the home.
     own: Bell,
     /// Where it sleeps.
@@ -51,7 +57,11 @@ pub(crate) struct Asking {
     thread: usize,
     operations: HashMap<String, (u16, Kind)>,
     /// The one that was asked for last.
-    last: Cell<Option<(&'static str, (u16, Kind))>>,
+    last: Option<(&'static str, (u16, Kind))>,
+    /// How long the replies take, by operation; some may share one.
+    foresight: [Foresight; FORESIGHTS],
+    /// The last reply.
+    copy: Bytes,
     far: Arc<Far>,
     key: u64,
     /// A reply is still to come that nobody waits for any more.
@@ -92,12 +102,15 @@ impl Asking {
             lane,
             ringer: Ringer::new(station, line, makes_fences),
             theirs,
+            clapper: Clapper::current().ok(),
             own,
             post,
             serves,
             thread: this_thread(),
             operations: numbered.map(|(at, (name, kind))| (name, (at as u16, kind))).collect(),
-            last: Cell::new(None),
+            last: None,
+            foresight: [Foresight::default(); FORESIGHTS],
+            copy: Bytes::with(Vec::new()),
             far,
             key,
             stale: Cell::new(false),
@@ -122,57 +135,63 @@ impl Asking {
         self.far.has_ended()
     }
 
-    /// Has an operation run, with arguments in `bytes`, which has the reply's afterwards.
-    pub(crate) fn ask(
-        &self,
+    /// Has the home run an operation.
+    pub(crate) fn ask<R: DeserializeOwned>(
+        &mut self,
         name: &'static str,
         kind: Kind,
-        bytes: &mut Vec<u8>,
+        args: &impl Serialize,
         patience: Option<Duration>,
-    ) -> Result<(), InvokeError> {
-        let found = self.last.get().filter(|last| std::ptr::eq(last.0, name)).map(|last| last.1);
-        let Some((number, registered)) = found.or_else(|| self.operations.get(name).copied()) else {
-            return Err(InvokeError::Unknown { name, known: self.operations.keys().cloned().collect() });
-        };
-        self.last.set(Some((name, (number, registered))));
-        if registered != kind {
-            return Err(InvokeError::Kind { name });
-        }
-        if bytes.len() > LONGEST {
-            return Err(InvokeError::TooLong { bytes: bytes.len() });
-        }
+    ) -> Result<R, InvokeError> {
+        let number = self.number(name, kind)?;
         if self.far.has_ended() {
             return Err(InvokeError::Ended { asked: false });
         }
-        self.caller.send(&self.lane.message(number, bytes, Way::There));
+        let message = self.lane.message(number, args, Way::There)?;
+        let reply = self.send_and_wait(&message, patience)?;
+        let wrong = || InvokeError::Malformed("its reply is none".into());
+        let bytes = self.lane.bytes(&reply, Way::Back, &mut self.copy).ok_or_else(wrong)?;
+        let malformed = |error: postcard::Error| InvokeError::Malformed(error.to_string());
+        if reply.tag() == DONE {
+            return postcard::from_bytes(bytes).map_err(malformed);
+        }
+        Err(postcard::from_bytes::<Failure>(bytes).map_err(malformed)?.into())
+    }
+
+    /// What the home knows an operation by.
+    #[inline]
+    fn number(&mut self, name: &'static str, kind: Kind) -> Result<u16, InvokeError> {
+        let found = self.last.filter(|last| std::ptr::eq(last.0, name)).map(|last| last.1);
+        let Some((number, registered)) = found.or_else(|| self.operations.get(name).copied()) else {
+            return Err(InvokeError::Unknown { name, known: self.operations.keys().cloned().collect() });
+        };
+        self.last = Some((name, (number, registered)));
+        if registered == kind { Ok(number) } else { Err(InvokeError::Kind { name }) }
+    }
+
+    fn send_and_wait(&mut self, message: &Image, patience: Option<Duration>) -> Result<Image, InvokeError> {
+        self.caller.send(message);
         point(Point::InvocationSent);
-        match Clapper::current() {
-            Ok(clapper) => self.ringer.launched(clapper, &self.theirs),
-            Err(_) => self.theirs.ring(),
+        match self.clapper {
+            Some(clapper) => self.ringer.launched(clapper, &self.theirs),
+            None => self.theirs.ring(),
         }
         // Most replies come soon, and without a look at the clock.
-        let soon = upcall_thread::on_virtual_processor().is_none()
-            && (0..LOOKS).any(|_| {
-                std::hint::spin_loop();
-                self.caller.waits()
-            });
+        let foresight = &mut self.foresight[usize::from(message.tag()) % FORESIGHTS];
+        let soon = upcall_thread::on_virtual_processor().is_none() && foresight.await_answer(LOOKS, || self.caller.waits());
+        let mut reply = Image::new(0, 0, NO_ASTACK);
+        if soon && self.caller.take(&mut reply) {
+            return Ok(reply);
+        }
         let begun = Instant::now();
-        let mut image = Image::new(0, 0, NO_ASTACK);
-        if !(soon || self.wait(begun, patience)) || !self.caller.take(&mut image) {
-            if self.far.has_ended() {
-                return Err(InvokeError::Ended { asked: true });
-            }
-            self.stale.set(true);
-            return Err(InvokeError::Busy { waited: begun.elapsed() });
+        if self.wait(begun, patience) && self.caller.take(&mut reply) {
+            return Ok(reply);
         }
-        bytes.clear();
-        let wrong = || InvokeError::Malformed("its reply is none".into());
-        self.lane.bytes(&image, Way::Back, bytes).ok_or_else(wrong)?;
-        if image.tag() == DONE {
-            return Ok(());
+        if self.far.has_ended() {
+            return Err(InvokeError::Ended { asked: true });
         }
-        let failure = postcard::from_bytes::<Failure>(bytes).map_err(|error| InvokeError::Malformed(error.to_string()))?;
-        Err(failure.into())
+        self.stale.set(true);
+        Err(InvokeError::Busy { waited: begun.elapsed() })
     }
 
     /// Until the reply is there. False: the home has ended, or patience has.

@@ -12,6 +12,8 @@ use crate::object::{Grant, Object};
 use crate::operation::Kind;
 use crate::serving::interrupts::keep_off;
 use crate::waiting;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::Arc;
@@ -179,8 +181,13 @@ impl Handle {
         self.busy.get()
     }
 
-    /// Has the home run an operation, with arguments in `bytes`, which has the reply's afterwards.
-    pub(crate) fn ask(&self, name: &'static str, kind: Kind, bytes: &mut Vec<u8>) -> Result<(), InvokeError> {
+    /// Has the home run an operation.
+    pub(crate) fn ask<R: DeserializeOwned>(
+        &self,
+        name: &'static str,
+        kind: Kind,
+        args: &impl Serialize,
+    ) -> Result<R, InvokeError> {
         let _busy = self.enter().map_err(|_| InvokeError::Nested)?;
         let Side::Away(away) = &self.side else { return Err(InvokeError::Ended { asked: false }) };
         let _kept_off = keep_off();
@@ -192,7 +199,7 @@ impl Handle {
             Some(asking) => asking,
             none => none.insert(Asking::open(&away.name, away.shape).map_err(InvokeError::NotServed)?),
         };
-        let done = asking.ask(name, kind, bytes, self.patience);
+        let done = asking.ask(name, kind, args, self.patience);
         self.count(|counts| match kind {
             Kind::Short => counts.urgent += 1,
             Kind::MayBlock => counts.invoked += 1,

@@ -2,8 +2,8 @@
 
 use crate::error::{AccessError, FindError};
 use crate::homed::Homed;
-use crate::lane::LONGEST;
-use crate::operation::{Failure, Kind, Operation, Procedure, pack};
+use crate::lane::{LONGEST, Unsent};
+use crate::operation::{Failure, Kind, Operation, Procedure};
 use crate::rules::{self, Broken};
 use crate::types::{DataError, Shared};
 use serde::Serialize;
@@ -132,6 +132,15 @@ impl From<Failure> for InvokeError {
     }
 }
 
+impl From<Unsent> for InvokeError {
+    fn from(unsent: Unsent) -> Self {
+        match unsent {
+            Unsent::TooLong { bytes } => Self::TooLong { bytes },
+            Unsent::Unencodable(error) => Self::Malformed(error.to_string()),
+        }
+    }
+}
+
 impl From<AccessError> for InvokeError {
     fn from(error: AccessError) -> Self {
         match error {
@@ -182,9 +191,6 @@ impl<T: Shared> Homed<T> {
     }
 
     fn ask<R: DeserializeOwned>(&self, name: &'static str, kind: Kind, args: &impl Serialize) -> Result<R, InvokeError> {
-        let mut bytes = Vec::with_capacity(64);
-        pack(args, &mut bytes).map_err(InvokeError::Malformed)?;
-        self.handle().ask(name, kind, &mut bytes)?;
-        postcard::from_bytes(&bytes).map_err(|error| InvokeError::Malformed(error.to_string()))
+        self.handle().ask(name, kind, args)
     }
 }

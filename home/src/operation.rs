@@ -1,12 +1,15 @@
 //! What is run at the home for others: operations and procedures, by name. Closures never travel; their names and arguments do.
 
 use crate::homed::Homed;
+use crate::lane::{LONGEST, Lane, Unsent, Way};
+use crate::serving::DONE;
 use crate::types::{DataError, Memory, Shared};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use upcall_shm::slot::Image;
 use upcall_shm::span::Room;
 
 /// A short operation: it is run by one at a time, does not block, and invokes nothing. So it can be run where the object is ([`Homed::perform`]), or at the home in between whatever that does ([`Homed::urgent`]).
@@ -100,10 +103,11 @@ impl From<DataError> for Failure {
     }
 }
 
-type Run<T> = Box<dyn Fn(&Homed<T>, &[u8], &mut Vec<u8>) -> Result<(), Failure> + Send>;
+/// Runs it with the arguments of these bytes. Gives the reply, which is yet to be sent.
+type Run<T> = Box<dyn Fn(&Homed<T>, &[u8], &Lane) -> Result<Image, Failure> + Send>;
 
-/// Runs one in an interrupt, by who has the lock; the reply's bytes are at the beginning then, so many. Allocates nothing but what the operation, or its arguments or reply, do.
-pub(crate) type RunInInterrupt = fn(Room<'_>, &[u8], &mut [u8]) -> Result<usize, Failure>;
+/// Runs one in an interrupt, by who has the lock. Gives the reply, which is yet to be sent. Allocates nothing but what the operation, or its arguments or reply, do.
+pub(crate) type RunInInterrupt = fn(Room<'_>, &[u8], &Lane) -> Result<Image, Failure>;
 
 pub(crate) struct Entry<T> {
     pub(crate) name: &'static str,
@@ -133,10 +137,12 @@ fn unpack<'a, A: Deserialize<'a>>(bytes: &'a [u8]) -> Result<A, Failure> {
     postcard::from_bytes(bytes).map_err(|error| Failure::NotRun(format!("its arguments cannot be read: {error}").into()))
 }
 
-/// Puts a value's bytes at the end of others.
-pub(crate) fn pack(value: &impl Serialize, to: &mut Vec<u8>) -> Result<(), String> {
-    *to = postcard::to_extend(value, std::mem::take(to)).map_err(|error| error.to_string())?;
-    Ok(())
+/// The reply of an operation that has come to its end.
+fn pack(value: &impl Serialize, lane: &Lane) -> Result<Image, Failure> {
+    lane.message(DONE, value, Way::Back).map_err(|unsent| match unsent {
+        Unsent::TooLong { bytes } => Failure::Said(format!("its result has {bytes} bytes, and {LONGEST} can be sent").into()),
+        Unsent::Unencodable(error) => Failure::Said(error.to_string().into()),
+    })
 }
 
 impl<T: Shared> Operations<T> {
@@ -147,7 +153,7 @@ impl<T: Shared> Operations<T> {
 
     /// With a short one.
     pub fn operation<O: Operation<Of = T>>(mut self) -> Self {
-        let run: Run<T> = Box::new(|on, args, reply| {
+        let run: Run<T> = Box::new(|on, args, lane| {
             let args = unpack::<O::Args<'_>>(args)?;
             let mut result = None;
             let done = catch_unwind(AssertUnwindSafe(|| {
@@ -159,7 +165,7 @@ impl<T: Shared> Operations<T> {
                 Err(_) => return Err(Failure::Panicked),
             }
             let value = result.expect("it was run")?;
-            pack(&value, reply).map_err(|error| Failure::Said(error.into()))
+            pack(&value, lane)
         });
         self.0.push(Entry { name: O::NAME, kind: Kind::Short, run, in_interrupt: None });
         self
@@ -168,15 +174,17 @@ impl<T: Shared> Operations<T> {
     /// With a short one that may also interrupt what its home computes, while that is [interruptible](crate::Serving::interruptible): so it has to be fit for a handler of a signal, which [`Promise`](crate::Promise) tells of. Its arguments are to be such that to read and to drop them allocates and frees
     /// nothing (numbers, `&str`, `&[u8]`, arrays and tuples of those), and so is its reply. An error that it returns is told as ever.
     ///
-    /// In an interrupt it is run only if its arguments have no more than 4 KiB, as postcard encodes them; with more it waits until its home polls. A reply that has more is not sent: then who asked is told so, and it was run.
+    /// In an interrupt it is run only if its arguments have no more than 4 KiB, as postcard encodes them; with more it waits until its home polls.
     pub fn on_interrupt<O: Operation<Of = T>>(self) -> Self {
-        let run: RunInInterrupt = |room, args, reply| {
+        let run: RunInInterrupt = |room, args, lane| {
             let not_run = |_| Failure::NotRun(Cow::Borrowed("its arguments cannot be read"));
             let args = postcard::from_bytes::<O::Args<'_>>(args).map_err(not_run)?;
             let value = O::run(T::at(Memory::of::<T>(room).spot(0)), args)?;
-            let too_long =
-                |_| Failure::Said(Cow::Borrowed("its result has more bytes than can be sent from an interrupt, which are 4096"));
-            postcard::to_slice(&value, reply).map(|used| used.len()).map_err(too_long)
+            let said = |words| Failure::Said(Cow::Borrowed(words));
+            lane.message(DONE, &value, Way::Back).map_err(|unsent| match unsent {
+                Unsent::TooLong { .. } => said("its result has more bytes than can be sent, which are 1 MiB"),
+                Unsent::Unencodable(_) => said("its result cannot be encoded"),
+            })
         };
         let mut all = self.operation::<O>();
         if let Some(entry) = all.0.last_mut() {
@@ -187,12 +195,12 @@ impl<T: Shared> Operations<T> {
 
     /// With one that may block.
     pub fn procedure<P: Procedure<Of = T>>(mut self) -> Self {
-        let run: Run<T> = Box::new(|on, args, reply| {
+        let run: Run<T> = Box::new(|on, args, lane| {
             let args = unpack::<P::Args<'_>>(args)?;
             let own = on.try_clone().map_err(|error| Failure::NotRun(error.to_string().into()))?;
             let done = catch_unwind(AssertUnwindSafe(|| P::run(&own, args)));
             let value = done.map_err(|_| Failure::Panicked)?.map_err(|words| Failure::Said(words.into()))?;
-            pack(&value, reply).map_err(|error| Failure::Said(error.into()))
+            pack(&value, lane)
         });
         self.0.push(Entry { name: P::NAME, kind: Kind::MayBlock, run, in_interrupt: None });
         self

@@ -9,9 +9,9 @@
 pub(crate) mod interrupts;
 
 use crate::homed::Homed;
-use crate::lane::{Lane, Way};
+use crate::lane::{Bytes, Lane, Way};
 use crate::object::{Object, locked};
-use crate::operation::{Entry, Failure, Kind, Operations, pack};
+use crate::operation::{Entry, Failure, Kind, Operations};
 use crate::rules;
 use crate::types::Shared;
 use interrupts::keep_off;
@@ -31,6 +31,7 @@ use upcall_shm::slot::{Image, NO_ASTACK, Slot};
 use upcall_thread::Found;
 use upcall_transfer::Pacing;
 use upcall_transfer::arrivals::{Arrivals, Attended};
+use upcall_transfer::look::Foresight;
 use upcall_transfer::post::{Post, Ringer};
 
 /// So often it looks before it looks at the clock.
@@ -167,6 +168,10 @@ struct Inner<T> {
     masked: Cell<u32>,
     /// For interrupts.
     rooms: RefCell<interrupts::Rooms>,
+    /// For arguments that a slot has no room for.
+    long: Cell<Vec<u8>>,
+    /// How long the next invocation takes to come.
+    foresight: Cell<Foresight>,
 }
 
 impl<T: Shared> fmt::Debug for Serving<T> {
@@ -264,8 +269,17 @@ impl<T: Shared> Homed<T> {
         };
         let desk = Arc::new(Desk { post, names, news: Mutex::default(), has_news: AtomicBool::new(false) });
         let on = self.try_clone().map_err(|error| ServeError::Resource(error.to_string()))?;
-        let (lanes, rooms) = (RefCell::new(Rc::default()), RefCell::default());
-        let inner = Rc::new(Inner { on, object, desk, operations, lanes, masked: Cell::new(0), rooms });
+        let inner = Rc::new(Inner {
+            on,
+            object,
+            desk,
+            operations,
+            lanes: RefCell::new(Rc::default()),
+            masked: Cell::new(0),
+            long: Cell::default(),
+            foresight: Cell::default(),
+            rooms: RefCell::default(),
+        });
         let attended =
             Attended::begin(Rc::new(Hook { inner: Rc::downgrade(&inner), desk: inner.desk.clone() })).map_err(resource)?;
         if !inner.object.is_served_by(&inner.desk) {
@@ -348,10 +362,10 @@ impl<T: Shared> Serving<T> {
         }
         let _kept_off = keep_off();
         // Most requests come soon, and without a look at the clock.
-        if (0..LOOKS).any(|_| {
-            std::hint::spin_loop();
-            has_work_here()
-        }) {
+        let mut foresight = self.inner.foresight.get();
+        let soon = foresight.await_answer(LOOKS, has_work_here);
+        self.inner.foresight.set(foresight);
+        if soon {
             return true;
         }
         self.inner.desk.post.wait(Pacing::Adaptive, limit, has_work_here, || ())
@@ -445,26 +459,9 @@ impl<T: Shared> Inner<T> {
             return false;
         }
         point(Point::InvocationTaken);
-        let mut reply = Vec::new();
-        let outcome = self.run(&served.end.lane, &image, &mut reply).and_then(|()| {
-            if reply.len() <= crate::lane::LONGEST {
-                Ok(())
-            } else {
-                let why = format!("its result has {} bytes, and {} can be sent", reply.len(), crate::lane::LONGEST);
-                Err(Failure::Said(why.into()))
-            }
-        });
-        let tag = match outcome {
-            Ok(()) => DONE,
-            Err(failure) => {
-                reply.clear();
-                let _ = pack(&failure, &mut reply);
-                reply.truncate(crate::lane::LONGEST);
-                FAILED
-            }
-        };
+        let reply = self.run(&served.end.lane, &image).unwrap_or_else(|failure| failed(&served.end.lane, &failure));
         point(Point::InvocationRan);
-        served.answer(&served.end.lane.message(tag, &reply, Way::Back));
+        served.answer(&reply);
         true
     }
 
@@ -473,13 +470,27 @@ impl<T: Shared> Inner<T> {
         Some(self.operations.get(usize::from(served.server.peek_tag()?))?.kind)
     }
 
-    fn run(&self, lane: &Lane, image: &Image, reply: &mut Vec<u8>) -> Result<(), Failure> {
+    fn run(&self, lane: &Lane, image: &Image) -> Result<Image, Failure> {
         let not_run = |why: &'static str| Failure::NotRun(why.into());
         let entry = self.operations.get(usize::from(image.tag())).ok_or_else(|| not_run("there is no such operation"))?;
-        let mut args = Vec::new();
-        lane.bytes(image, Way::There, &mut args).ok_or_else(|| not_run("its arguments are none"))?;
-        (entry.run)(&self.on, &args, reply)
+        // What runs may have others run meanwhile: they find no memory there, and bring their own.
+        let mut copy = Bytes::with(self.long.take());
+        let args = lane.bytes(image, Way::There, &mut copy).ok_or_else(|| not_run("its arguments are none"))?;
+        let reply = (entry.run)(&self.on, args, lane);
+        self.long.set(copy.long());
+        reply
     }
+}
+
+/// The home's words on why there is no reply of the operation's.
+#[cold]
+fn failed(lane: &Lane, failure: &Failure) -> Image {
+    let said = lane.message(FAILED, failure, Way::Back).or_else(|_| {
+        let shorter = Failure::Said("it has failed, with more words than can be sent".into());
+        lane.message(FAILED, &shorter, Way::Back)
+    });
+    // Without values it is no reply, which who has invoked it finds.
+    said.unwrap_or_else(|_| Image::new(0, FAILED, NO_ASTACK))
 }
 
 impl<T: Shared> Here for Inner<T> {

@@ -35,7 +35,7 @@ pub mod handoff;
 #[cfg(not(loom))]
 pub mod idle;
 #[cfg(not(loom))]
-mod look;
+pub mod look;
 pub mod mask;
 #[cfg(not(loom))]
 pub mod names;

@@ -14,7 +14,7 @@ use upcall_os::atomic::spin_loop;
 /// comes later by much more. Where answers differ widely, the quick ones count: looking too late for them costs more than looking too early for the slow
 /// ones, so an answer that comes long after the first look moves the next one less than a quick one does.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Foresight(u16);
+pub struct Foresight(u16);
 
 /// The parts of a step that are counted.
 const STEP: u16 = 16;
@@ -45,7 +45,7 @@ impl Foresight {
 
     /// Lets the time pass in which no answer is expected, then looks, at most `most` times. Whether it is there.
     #[inline]
-    pub(crate) fn await_answer(&mut self, most: u32, mut there: impl FnMut() -> bool) -> bool {
+    pub fn await_answer(&mut self, most: u32, mut there: impl FnMut() -> bool) -> bool {
         pass(self.0 / STEP);
         if there() {
             self.0 = self.0.saturating_sub(EARLIER);

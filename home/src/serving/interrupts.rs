@@ -17,9 +17,9 @@
 use super::{HERE, Here, Inner, Served};
 use crate::error::POISONED;
 use crate::handle::NotNow;
-use crate::lane::Way;
+use crate::lane::{Bytes, Way};
 use crate::operation::{Failure, RunInInterrupt};
-use crate::serving::{DONE, FAILED, Serving};
+use crate::serving::{Serving, failed};
 use crate::types::Shared;
 use crate::waiting::{LONGEST, SHORTEST};
 use std::borrow::Cow;
@@ -37,7 +37,7 @@ use upcall_transfer::mask::Mask;
 use upcall_transfer::post::Post;
 use upcall_transfer::rung::{self, InterruptError, Rung};
 
-/// Bytes of arguments, and of results, of what runs in interrupts.
+/// Bytes of arguments of what runs in interrupts.
 const ROOM: usize = 4096;
 
 thread_local! {
@@ -208,15 +208,12 @@ impl<T: Shared> Serving<T> {
     }
 }
 
-/// Where values are put meanwhile.
-pub(super) struct Rooms {
-    args: Vec<u8>,
-    reply: Box<[u8; ROOM]>,
-}
+/// Where arguments are put meanwhile.
+pub(super) struct Rooms(Bytes);
 
 impl Default for Rooms {
     fn default() -> Self {
-        Self { args: Vec::with_capacity(ROOM), reply: Box::new([0; ROOM]) }
+        Self(Bytes::with(Vec::with_capacity(ROOM)))
     }
 }
 
@@ -259,17 +256,13 @@ impl<T: Shared> Inner<T> {
     /// Runs it, if the lock can be had. False: it was left.
     fn run_at_once(&self, served: &Served, image: &Image, run: RunInInterrupt) -> bool {
         let Ok(mut rooms) = self.rooms.try_borrow_mut() else { return false };
-        let Rooms { args, reply } = &mut *rooms;
-        args.clear();
         let lane = &served.end.lane;
-        if lane.bytes(image, Way::There, args).is_none() {
-            // A poll says so.
-            return false;
-        }
+        // A poll says so.
+        let Some(args) = lane.bytes(image, Way::There, &mut rooms.0) else { return false };
         let ran = self.on.handle().access_at_once(|room| {
             served.server.take_peeked();
             point(Point::InvocationTaken);
-            run(room, args, &mut reply[..])
+            run(room, args, lane)
         });
         let outcome = match ran {
             Ok(outcome) => outcome,
@@ -282,12 +275,9 @@ impl<T: Shared> Inner<T> {
                 Err(Failure::NotRun(Cow::Borrowed(POISONED)))
             }
         };
-        let (tag, length) = match outcome {
-            Ok(length) => (DONE, length),
-            Err(failure) => (FAILED, postcard::to_slice(&failure, &mut reply[..]).map_or(0, |used| used.len())),
-        };
+        let reply = outcome.unwrap_or_else(|failure| failed(lane, &failure));
         point(Point::InvocationRan);
-        served.answer(&lane.message(tag, &reply[..length], Way::Back));
+        served.answer(&reply);
         with_rings(|rings| rings.pauses.set(0));
         true
     }
