@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use upcall_os::fault::{Point, point};
-use upcall_shm::sequence;
+use upcall_shm::sequence::{self, Changing};
 use upcall_shm::span::{Room, Span};
 
 /// See the module. Used by one thread at a time: others have handles of their own ([`try_clone`](Self::try_clone)). An object has 255 of them at a time, of all processes together.
@@ -70,6 +70,7 @@ struct Inside<'a> {
     handle: &'a Handle,
     party: &'a Ours,
     body: &'a Body,
+    changing: Changing,
     /// It has come to its end.
     done: bool,
 }
@@ -78,10 +79,10 @@ impl Drop for Inside<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.done {
-            self.party.sequence().end();
+            self.party.sequence().end(self.changing);
             self.party.unlock();
         } else {
-            self.handle.tear(self.party, self.body);
+            self.handle.tear(self.party, self.body, self.changing);
         }
     }
 }
@@ -90,6 +91,7 @@ impl Drop for Inside<'_> {
 struct Busy<'a>(&'a Cell<bool>);
 
 impl Drop for Busy<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.0.set(false);
     }
@@ -251,8 +253,8 @@ impl Handle {
     /// Runs an operation, by who has the lock, and lets go of that.
     #[inline]
     fn work<R>(&self, party: &Ours, body: &Body, operation: impl FnOnce(Room<'_>) -> R) -> R {
-        party.sequence().begin();
-        let mut inside = Inside { handle: self, party, body, done: false };
+        let changing = party.sequence().begin();
+        let mut inside = Inside { handle: self, party, body, changing, done: false };
         point(Point::ObjectLocked);
         let result = operation(body.data());
         point(Point::ObjectDone);
@@ -338,9 +340,9 @@ impl Handle {
 
     /// Lets go of the lock, and leaves the object to its home.
     #[cold]
-    fn tear(&self, party: &Ours, body: &Body) {
+    fn tear(&self, party: &Ours, body: &Body, changing: Changing) {
         body.set_state(State::Torn);
-        party.sequence().end();
+        party.sequence().end(changing);
         party.unlock();
         self.have_it_settled();
     }

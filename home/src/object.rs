@@ -420,7 +420,7 @@ impl Object {
         let had = self.inherit(party, &dead);
         party.need_no_more();
         let Some(died) = had else { return false };
-        party.sequence().begin();
+        let changing = party.sequence().begin();
         let torn = died.map(|pid| Torn::Died { pid }).or((tore || self.body.state() == State::Torn).then_some(Torn::Panicked));
         if let Some(torn) = torn.filter(|_| self.body.state() != State::Poisoned) {
             let judged = catch_unwind(AssertUnwindSafe(|| {
@@ -430,7 +430,7 @@ impl Object {
             let verdict = judged.unwrap_or(Verdict::Poison);
             self.body.set_state(if verdict == Verdict::Keep { State::Whole } else { State::Poisoned });
         }
-        party.sequence().end();
+        party.sequence().end(changing);
         party.unlock();
         let mut inner = self.inner();
         inner.tore = false;

@@ -13,6 +13,10 @@ use upcall_os::atomic::{AtomicU64, Ordering, fence};
 #[repr(transparent)]
 pub struct Sequence(AtomicU64);
 
+/// The number of changes under way.
+#[derive(Clone, Copy, Debug)]
+pub struct Changing(u64);
+
 impl Default for Sequence {
     fn default() -> Self {
         Self(AtomicU64::new(0))
@@ -20,18 +24,20 @@ impl Default for Sequence {
 }
 
 impl Sequence {
-    /// Changes follow. By one at a time; another one may have ended in the midst of its own.
+    /// Changes follow, until [`end`](Self::end) is given what this returns. By one at a time; another one may have ended in the midst of its own.
     #[inline]
-    pub fn begin(&self) {
-        self.0.store(self.0.load(Ordering::Relaxed) | 1, Ordering::Relaxed);
+    #[must_use]
+    pub fn begin(&self) -> Changing {
+        let odd = self.0.load(Ordering::Relaxed) | 1;
+        self.0.store(odd, Ordering::Relaxed);
         fence(Ordering::Release);
+        Changing(odd)
     }
 
-    /// They are done.
+    /// They are done. Stores what follows from the beginning, whatever stands there now: a load would wait for that store.
     #[inline]
-    pub fn end(&self) {
-        let odd = self.0.load(Ordering::Relaxed) | 1;
-        self.0.store(odd.wrapping_add(1), Ordering::Release);
+    pub fn end(&self, changing: Changing) {
+        self.0.store(changing.0.wrapping_add(1), Ordering::Release);
     }
 
     /// What it is, for [`look`] and [`held`].

@@ -15,11 +15,11 @@ struct Data {
 
 impl Data {
     fn change(&self) {
-        self.sequence.begin();
+        let changing = self.sequence.begin();
         for word in &self.words {
             word.store(word.load(Relaxed) + 1, Relaxed);
         }
-        self.sequence.end();
+        self.sequence.end(changing);
     }
 
     /// One look, in the order in which it finds most.
@@ -65,12 +65,12 @@ fn who_ends_in_the_midst_is_followed_by_another() {
         let data = Arc::new(Data::default());
         let other = data.clone();
         let changers = thread::spawn(move || {
-            other.sequence.begin();
+            let _ended = other.sequence.begin();
             other.words[0].store(1, Relaxed);
             // It has ended there; whoever has the lock next puts it right.
-            other.sequence.begin();
+            let changing = other.sequence.begin();
             other.words[1].store(1, Relaxed);
-            other.sequence.end();
+            other.sequence.end(changing);
         });
         let seen = data.look([1, 0]);
         changers.join().unwrap();
