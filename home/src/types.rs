@@ -209,6 +209,15 @@ impl<'a> Spot<'a> {
         self.to_write()?.put_u64(at, word).ok_or_else(|| DataError::corrupt(what, at))
     }
 
+    /// Asks for so many bytes from here on, which are to be read soon, and changes nothing. What lies outside is left out.
+    #[inline]
+    pub(crate) fn prefetch(self, length: usize) {
+        let within = self.memory.len().saturating_sub(self.at).min(length);
+        if let Some(part) = self.memory.span.part(self.at, within) {
+            part.prefetch();
+        }
+    }
+
     /// So many bytes from here on.
     #[inline]
     pub(crate) fn bytes(self, length: usize, what: &'static str) -> Result<Span<'a>, DataError> {
@@ -252,6 +261,9 @@ pub trait Shared: 'static {
     const ALIGN: usize;
     /// Tells types of different layouts apart: see [`shape`].
     const SHAPE: u64;
+    /// Whether values of it hold memory of their own in the arena.
+    #[doc(hidden)]
+    const GROWS: bool = true;
     /// Its place.
     type At<'a>: Copy;
 

@@ -43,6 +43,9 @@ const LAST: u64 = 33;
 /// So many old buckets each change moves.
 const AT_ONCE: u64 = 2;
 
+/// What a value has in the arena was most likely put right behind its entry: so many bytes of it are asked for together with that.
+const BEHIND: usize = 128;
+
 const OFFSET: u64 = (1 << 48) - 1;
 
 const MAP: &str = "a map";
@@ -193,6 +196,13 @@ impl<'a> Table<'a> {
     #[inline]
     fn bucket(self, number: u64) -> Spot<'a> {
         self.buckets.part((number & self.mask) as usize * BUCKET)
+    }
+
+    /// The offsets of the entries in a bucket.
+    #[inline]
+    fn entries(self, number: u64) -> impl Iterator<Item = u64> {
+        let bucket = self.bucket(number);
+        (1..=SLOTS).filter_map(move |slot| bucket.word(slot * 8, TABLE).ok()).map(|found| found & OFFSET).filter(|&at| at != 0)
     }
 
     /// A place for an entry of this hash, and how far that is.
@@ -367,10 +377,15 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
     #[inline]
     fn find(self, hash: u64, key: &[u8]) -> Result<Option<(Slot<'a>, Spot<'a>)>, DataError> {
         let Some(now) = self.table(NOW)? else { return Ok(None) };
+        let old = self.table(OLD)?;
+        if let Some(old) = old {
+            // It may be in either, and both are most likely far away.
+            old.bucket(hash).prefetch(BUCKET);
+        }
         if let found @ Some(_) = self.find_in(now, hash, key)? {
             return Ok(found);
         }
-        self.table(OLD)?.map_or(Ok(None), |old| self.find_in(old, hash, key))
+        old.map_or(Ok(None), |old| self.find_in(old, hash, key))
     }
 
     #[inline]
@@ -383,6 +398,7 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
                     continue;
                 }
                 let entry = self.0.memory().spot_at(found & OFFSET);
+                entry.prefetch(Self::KEY + key.len() + if V::GROWS { BEHIND } else { 0 });
                 if entry.word(0, ENTRY)? != hash || entry.word(LENGTH, ENTRY)? != key.len() as u64 {
                     continue;
                 }
@@ -475,6 +491,7 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         let (Some(old), Some(now)) = (self.table(OLD)?, self.table(NOW)?) else { return Ok(()) };
         let moved = self.0.word(MOVED, MAP)?;
         let until = moved.saturating_add(AT_ONCE).min(old.mask + 1);
+        self.look_ahead(old, now, until);
         for number in moved..until {
             let bucket = old.bucket(number);
             for slot in 1..=SLOTS {
@@ -496,6 +513,18 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
             Arena::new(self.0.memory()).free(old.block.at() as u64)?;
         }
         Ok(())
+    }
+
+    /// Asks for what the next change will move, and for the buckets that the one after it will look at: each alone would be waited for.
+    #[inline]
+    fn look_ahead(self, old: Table<'a>, now: Table<'a>, next: u64) {
+        old.bucket(next.saturating_add(AT_ONCE)).prefetch(AT_ONCE as usize * BUCKET);
+        for number in next..next.saturating_add(AT_ONCE) {
+            old.entries(number).for_each(|at| self.0.memory().spot_at(at).prefetch(1));
+            // They go to one of these two, if not behind that.
+            now.bucket(number).prefetch(1);
+            now.bucket(number.wrapping_add(old.mask + 1)).prefetch(1);
+        }
     }
 
     /// Puts all entries into the table anew, and forgets the one before.

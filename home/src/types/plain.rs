@@ -128,6 +128,7 @@ impl<T: Plain> Shared for T {
     const SIZE: usize = <T as Plain>::SIZE;
     const ALIGN: usize = <T as Plain>::ALIGN;
     const SHAPE: u64 = <T as Plain>::SHAPE;
+    const GROWS: bool = false;
     type At<'a> = Place<'a, T>;
 
     #[inline]
