@@ -44,7 +44,7 @@ impl<T> fmt::Debug for Making<T> {
 }
 
 /// Tells objects of different types, and of different versions of the types here, apart.
-const fn shape_of<T: Shared>() -> u64 {
+pub(crate) const fn shape_of<T: Shared>() -> u64 {
     shape("homed 1", &[T::SHAPE])
 }
 

@@ -41,6 +41,7 @@ mod invoke;
 mod lane;
 pub mod object;
 mod operation;
+mod reference;
 mod rules;
 mod serving;
 pub mod types;
@@ -56,6 +57,7 @@ pub use invoke::InvokeError;
 pub use lane::LONGEST;
 pub use object::{Creating, Grant, Torn, Verdict};
 pub use operation::{Operation, Operations, Procedure};
+pub use reference::{NotAReference, Reference};
 pub use rules::Broken;
 pub use serving::{Background, Masked, ServeError, Serving};
 pub use types::{
