@@ -489,6 +489,7 @@ fn of_homed() -> BTreeSet<[String; 4]> {
     for op in ["enqueue-dequeue", "find-last-10"] {
         want(&format!("slowdown-{op}"), &["access", "urgent-computing", "invoke"]);
         want(&format!("slowdown-{op}-caller"), &["access", "urgent-computing", "invoke"]);
+        want(&format!("slowdown-{op}-quiet"), &["bare", "urgent-computing", "invoke"]);
     }
     for lines in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512] {
         want(&format!("chain-{lines}"), &["local", "access", "read", "urgent", "auto"]);

@@ -12,7 +12,7 @@ pub enum Case {
     /// 1, 2, 4 and 8 callers at once, each a process, on one hot object: `throughput-counter-1` and so on, the time that one of their operations is outstanding; and `throughput-counter-alone`, the same operation at home while nobody
     /// else is there.
     Throughput(Hot),
-    /// What a home that computes, and polls each microsecond, loses for each operation of one caller: `slowdown-enqueue-dequeue` and `slowdown-find-last-10`; and what the operation takes the caller meanwhile, `…-caller`.
+    /// What a home that computes, and polls each microsecond, loses for each operation of one caller: `slowdown-enqueue-dequeue` and `slowdown-find-last-10`; and what the operation takes the caller meanwhile, `…-caller`; and a step of what it computes while nobody asks, `…-quiet`.
     Slowdown,
     /// A chain of n lines, all of which the home dirties before each walk: `chain-1` to `chain-512`, by remote access and by urgent invocation; and by the home itself.
     BreakEven,
@@ -164,6 +164,11 @@ pub fn slowdown(op: Op) -> String {
 /// That of what the operation takes its caller meanwhile.
 pub fn slowdown_caller(op: Op) -> String {
     format!("slowdown-{}-caller", op.name())
+}
+
+/// That of a step of the home, with its safe point, while nobody asks: on a thread that polls (`urgent-computing`), on a virtual processor (`invoke`), and without a safe point (`bare`).
+pub fn slowdown_quiet(op: Op) -> String {
+    format!("slowdown-{}-quiet", op.name())
 }
 
 /// The record of a walk over so many lines.

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::Report;
-use super::case::{CALLERS, CHAINS, Hot, Op, SLOWED, chain, slowdown, slowdown_caller, way};
+use super::case::{CALLERS, CHAINS, Hot, Op, SLOWED, chain, slowdown, slowdown_caller, slowdown_quiet, way};
 use super::paper::{
     ORDINARY, R, SLOWDOWN, TABLE_1, URGENT, break_even, columns, columns_of_the_paper, figure_3, figure_4, figure_5, found,
 };
@@ -153,6 +153,11 @@ fn slowdowns(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Res
             let percent = home.zip(caller).map(|(home, caller)| 100.0 * home / caller);
             writeln!(out, "{:<2$}{}", format!("{}, {way}", op.name()), cells([home, caller, percent]), NAME + 20)?;
         }
+        let steps = [way::BARE, way::URGENT_COMPUTING, way::INVOKE].map(|way| found(records, &slowdown_quiet(op), way));
+        let [bare, polls, processor] = steps.map(|step| step.map_or("-".to_owned(), thousands));
+        let text =
+            format!("  a step while nobody asks: {bare}, with a poll {polls}, with a virtual processor's safe point {processor}");
+        writeln!(out, "{}", paint.text(DIM, &text))?;
     }
     let paper = SLOWDOWN.map(|(home, all)| format!("{home} ms of {all}, {:.0} %", 100.0 * home / all)).join("; urgent ");
     writeln!(out, "{}", paint.text(DIM, &format!("1993: by access {paper}")))

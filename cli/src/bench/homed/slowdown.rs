@@ -4,15 +4,15 @@
 //! ones is time that the operations took from it.
 
 use super::objects::{EnqueueDequeue, FindLast, Ordinary, Subject};
-use super::ways::{compute, create, name, on_a_processor, operations};
+use super::ways::{batches, compute, create, name, on_a_processor, operations};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 use upcall::home::Homed;
 use upcall_bench::child::Outcome;
-use upcall_bench::homed::case::{Op, SLOWED, slowdown, slowdown_caller, way};
+use upcall_bench::homed::case::{Op, SLOWED, slowdown, slowdown_caller, slowdown_quiet, way};
 use upcall_bench::homed::child::{Finding, Task};
 use upcall_bench::lab::{Gate, Lab, OVER};
-use upcall_bench::stats::{Summary, median};
+use upcall_bench::stats::{Clock, Summary};
 
 /// How long the home computes at a time.
 const WINDOW: Duration = Duration::from_micros(500);
@@ -44,9 +44,15 @@ fn of<S: Subject>(lab: &mut Lab<Task>, op: Op, subject: &S) -> Outcome<Vec<Findi
     let object = |kind: &str| format!("{}-{kind}", op.name());
 
     let home = |gate: &Gate| {
+        let steps = batches(&Clock::in_order(), task.time, || {
+            compute();
+            Ok(())
+        })?;
         let home = create(&task, &object("polls"), subject)?;
         let serving = home.serve(operations::<S>())?;
-        computes(gate, &task, 2, || _ = serving.poll())
+        let mut found = computes(gate, &task, 2, || _ = serving.poll())?;
+        found.push(steps);
+        Ok(found)
     };
     let caller = |gate: &Gate| {
         gate.wait(READY)?;
@@ -83,13 +89,14 @@ fn of<S: Subject>(lab: &mut Lab<Task>, op: Op, subject: &S) -> Outcome<Vec<Findi
 /// The records of what both have found.
 fn told(op: Op, ways: &[&str], found: Option<(Vec<Summary>, Vec<Summary>)>) -> Vec<Finding> {
     let Some((home, caller)) = found else { return Vec::new() };
-    let of = |case: String, found: Vec<Summary>| {
-        ways.iter().zip(found).map(|(way, found)| Finding::times(&case, way, found)).collect::<Vec<_>>()
+    let of = |case: String, ways: &[&str], found: &[Summary]| {
+        ways.iter().zip(found).map(|(way, found)| Finding::times(&case, way, *found)).collect::<Vec<_>>()
     };
-    [of(slowdown(op), home), of(slowdown_caller(op), caller)].concat()
+    let quiet = of(slowdown_quiet(op), &[ways[ways.len() - 1], way::BARE], &home[ways.len()..]);
+    [of(slowdown(op), ways, &home), of(slowdown_caller(op), ways, &caller), quiet].concat()
 }
 
-/// The home: ns lost for an operation of each kind.
+/// The home: ns lost for an operation of each kind; and last, ns of a step while nobody asks.
 fn computes(gate: &Gate, task: &Task, kinds: usize, mut serve: impl FnMut()) -> Outcome<Vec<Summary>> {
     let serve_until = |turn: u64, serve: &mut dyn FnMut()| {
         while gate.turn() != turn {
@@ -134,11 +141,11 @@ fn computes(gate: &Gate, task: &Task, kinds: usize, mut serve: impl FnMut()) -> 
         }
     }
     gate.open(OVER);
-    let quiet = median(&found[0].iter().map(|(spent, done, _)| spent / done).collect::<Vec<_>>());
+    let steps = Summary::of_nanoseconds(found[0].iter().map(|(spent, done, _)| spent / done).collect());
     let lost = |windows: &Vec<(f64, f64, f64)>| {
-        Summary::of_nanoseconds(windows.iter().map(|(spent, done, count)| (spent - done * quiet) / count).collect())
+        Summary::of_nanoseconds(windows.iter().map(|(spent, done, count)| (spent - done * steps.p50_ns) / count).collect())
     };
-    Ok(found[1..].iter().map(lost).collect())
+    Ok(found[1..].iter().map(lost).chain([steps]).collect())
 }
 
 /// The caller: ns of an operation of each kind.
