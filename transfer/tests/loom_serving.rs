@@ -37,6 +37,8 @@ enum Fault {
     NotDeferred,
     /// What was left, because another one has the lock, is not come again for.
     NoTimer,
+    /// A home that has run so many that it has its own turn is not come again for.
+    RestsForGood,
     /// What was left once is not tried again.
     LeftForGood,
     /// A handler goes on until it has run all, whoever has the lock.
@@ -107,6 +109,8 @@ struct Home {
     /// The handler runs: the signal waits.
     handles: Cell<bool>,
     in_section: Cell<bool>,
+    /// After one it has its own turn.
+    tires: bool,
     fault: Fault,
     wrong: Outside<AtomicBool>,
 }
@@ -178,16 +182,24 @@ impl Home {
     }
 
     fn serve(&self, mask: &Mask<Self>) {
-        let turns = Cell::new(0);
+        let (turns, before) = (Cell::new(0), self.runs.get());
+        let is_tired = || self.tires && self.runs.get() > before;
+        let announce = || {
+            if is_tired() {
+                self.timer.set(self.fault != Fault::RestsForGood);
+            } else {
+                self.shared.kernel.announce();
+            }
+        };
         let more = || {
             turns.set(turns.get() + 1);
             if turns.get() > 8 {
                 self.is_wrong();
                 return false;
             }
-            (0..2).any(|lane| (self.fault == Fault::Insists || !self.left[lane].get()) && self.waits(lane))
+            !is_tired() && (0..2).any(|lane| (self.fault == Fault::Insists || !self.left[lane].get()) && self.waits(lane))
         };
-        mask.serve(|| self.take(), || self.shared.kernel.announce(), more);
+        mask.serve(|| self.take(), announce, more);
     }
 
     fn begin(&self, mask: &Mask<Self>, fault: Fault) -> bool {
@@ -269,8 +281,8 @@ impl Home {
 /// What the home does before it computes.
 type Does = fn(&Home, &Mask<Home>) -> u32;
 
-/// So many requests of each, whatever the home does, with another process that has the lock for a while or not. Whether one can be lost or doubled, or the home be held up, with so many preemptions.
-fn is_wrong(fault: Fault, preemptions: usize, all: [u32; 2], beside: bool, does: Does) -> bool {
+/// So many requests of each, whatever the home does, with another process that has the lock for a while or not; and the home has its own turn after each, or not. Whether one can be lost or doubled, or the home be held up, with so many preemptions.
+fn is_wrong(fault: Fault, preemptions: usize, all: [u32; 2], (beside, tires): (bool, bool), does: Does) -> bool {
     let (wrong, ever) = (Outside::new(AtomicBool::new(false)), Outside::new(AtomicBool::new(false)));
     let found = ever.clone();
     let mut model = loom::model::Builder::new();
@@ -302,6 +314,7 @@ fn is_wrong(fault: Fault, preemptions: usize, all: [u32; 2], beside: bool, does:
             runs: Cell::default(),
             handles: Cell::default(),
             in_section: Cell::default(),
+            tires,
             fault,
             wrong: wrong.clone(),
         };
@@ -326,7 +339,7 @@ fn is_wrong(fault: Fault, preemptions: usize, all: [u32; 2], beside: bool, does:
 }
 
 fn check(preemptions: usize, all: [u32; 2], beside: bool, does: Does) {
-    assert!(!is_wrong(Fault::None, preemptions, all, beside, does));
+    assert!(!is_wrong(Fault::None, preemptions, all, (beside, false), does));
 }
 
 fn computes(_: &Home, _: &Mask<Home>) -> u32 {
@@ -386,6 +399,14 @@ fn another_one_that_has_the_lock_delays_and_no_more() {
 }
 
 #[test]
+fn a_home_that_has_its_own_turn_is_come_again_for() {
+    for does in [computes as Does, operates, has_a_section, polls] {
+        assert!(!is_wrong(Fault::None, 2, [2, 0], (false, true), does));
+    }
+    assert!(!is_wrong(Fault::None, 2, [1, 0], (true, true), computes));
+}
+
+#[test]
 fn faults_are_found() {
     for (fault, all, beside, does) in [
         (Fault::OperationsLetIn, [1, 0], false, operates as Does),
@@ -398,6 +419,7 @@ fn faults_are_found() {
         (Fault::LeftForGood, [1, 0], true, computes),
         (Fault::Insists, [1, 0], true, computes),
     ] {
-        assert!(is_wrong(fault, 2, all, beside, does), "{fault:?} is not found");
+        assert!(is_wrong(fault, 2, all, (beside, false), does), "{fault:?} is not found");
     }
+    assert!(is_wrong(Fault::RestsForGood, 2, [2, 0], (false, true), computes), "RestsForGood is not found");
 }
