@@ -212,8 +212,8 @@ impl<T: Shared> Drop for Masked<'_, T> {
 trait Here {
     fn serve(&self, all: bool) -> usize;
     fn has_work(&self) -> bool;
-    /// In an interrupt: runs what is fit for that.
-    fn serve_in_interrupt(&self);
+    /// In an interrupt: runs what is fit for that. Returns how many.
+    fn serve_in_interrupt(&self) -> u32;
     /// Whether there is more of that, but for what could not be run.
     fn has_more(&self) -> bool;
     fn post(&self) -> &Arc<Post>;
@@ -502,8 +502,8 @@ impl<T: Shared> Here for Inner<T> {
         self.desk.has_news.load(Ordering::Acquire) || self.waits()
     }
 
-    fn serve_in_interrupt(&self) {
-        self.serve_lanes_in_interrupt();
+    fn serve_in_interrupt(&self) -> u32 {
+        self.serve_lanes_in_interrupt()
     }
 
     fn has_more(&self) -> bool {

@@ -12,6 +12,10 @@
 //! lock for longer than some microseconds, or the object's state has to be settled. Nobody rings when that is over. So a timer is set, which the clerk hears as it hears bells, in pauses that grow up to 4 ms; the end of any operation looks again, too. While the handler tries for the lock the others stand back, and who has it is not interrupted by this, so the
 //! home waits for one operation at a time (P5).
 //!
+//! # Who asks again soon
+//! Another signal would cost more than to wait for that (some 15 µs there and back, of which the home's processor has most). So the handler looks for the next request for a microsecond or two before it ends, as long as there is one as a rule. After so many in a row what the thread computes has its turn: then it is not announced,
+//! and the timer has it come again.
+//!
 //! `transfer/tests/loom_serving.rs` is the model.
 
 use super::{HERE, Here, Inner, Served};
@@ -28,6 +32,7 @@ use std::marker::PhantomData;
 use std::rc::Weak;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 use upcall_os::clapper::Clapper;
 use upcall_os::fault::{Point, point};
 use upcall_os::interrupt::{self, Interruptible, Promise};
@@ -39,6 +44,14 @@ use upcall_transfer::rung::{self, InterruptError, Rung};
 
 /// Bytes of arguments of what runs in interrupts.
 const ROOM: usize = 4096;
+
+/// So often it looks for the next one; and if there was none the last time, only every so often.
+const LOOKS: u32 = 64;
+const TRIES: u32 = 16;
+
+/// After so many the thread has its turn, for so long.
+const MOST: u32 = 256;
+const TURN: Duration = SHORTEST;
 
 thread_local! {
     /// What keeps interrupts off this kernel thread.
@@ -53,6 +66,8 @@ struct Rings {
     timer: Arc<Timer>,
     /// So often it has been set in vain.
     pauses: Cell<u32>,
+    /// So often nobody has asked again soon.
+    alone: Cell<u32>,
 }
 
 /// No interrupt comes in until this is dropped; then what has come is served.
@@ -116,16 +131,53 @@ fn is_signalled() {
     MASK.with(|mask| mask.interrupt(serve));
 }
 
-/// Runs what is fit for it, of all that this thread serves, and has others ring anew.
+/// Runs what is fit for it, of all that this thread serves, and has others ring anew, or the timer.
 fn serve() {
-    let more = || {
-        let mut more = false;
-        each_here(|one| more |= one.has_more());
-        more
+    let ran = Cell::new(0);
+    let is_tired = || ran.get() >= MOST;
+    let take = || {
+        loop {
+            let mut now = 0;
+            each_here(|one| now += one.serve_in_interrupt());
+            ran.set(ran.get() + now);
+            if now == 0 || is_tired() || !asks_again_soon() {
+                return;
+            }
+        }
     };
-    // The kernel has been asked before whether it makes the fence.
-    let announce = || _ = with_rings(|rings| rings.post.announce_to_be_rung_for());
-    MASK.with(|mask| mask.serve(|| each_here(Here::serve_in_interrupt), announce, more));
+    let announce = || {
+        with_rings(|rings| {
+            if is_tired() {
+                rings.timer.set(TURN);
+            } else {
+                // The kernel has been asked before whether it makes the fence.
+                let _ = rings.post.announce_to_be_rung_for();
+            }
+        });
+    };
+    MASK.with(|mask| mask.serve(take, announce, || !is_tired() && has_more()));
+}
+
+fn has_more() -> bool {
+    let mut more = false;
+    each_here(|one| more |= one.has_more());
+    more
+}
+
+/// Whether there is another one within a microsecond or two, if that is to be expected.
+fn asks_again_soon() -> bool {
+    let soon = with_rings(|rings| {
+        let alone = rings.alone.get();
+        let expected = alone % TRIES == 0;
+        let found = expected
+            && (0..LOOKS).any(|_| {
+                std::hint::spin_loop();
+                has_more()
+            });
+        rings.alone.set(if found { 0 } else { alone.wrapping_add(1) });
+        found
+    });
+    soon.unwrap_or(false)
 }
 
 /// With each of what this thread serves. What it is called by keeps off, or is the handler.
@@ -157,7 +209,7 @@ impl On {
         let timer = Timer::new().map_err(|error| InterruptError::Resource { what: "a timer".into(), error })?;
         let (timer, own, other) = (Arc::new(timer), thread.clone(), thread.clone());
         let rung = [Rung::tells(post.clone(), move || own.interrupt())?, Rung::tells(timer.clone(), move || other.interrupt())?];
-        RINGS.set(Some(Rings { post, timer, pauses: Cell::new(0) }));
+        RINGS.set(Some(Rings { post, timer, pauses: Cell::new(0), alone: Cell::new(0) }));
         let on = Self { rung };
         MASK.with(Mask::begin);
         // Announces, and runs what is there.
@@ -177,7 +229,7 @@ impl Drop for On {
 
 impl<T: Shared> Serving<T> {
     /// Runs `body`, and meanwhile, whatever it computes, has urgent operations that were registered for that ([`Operations::on_interrupt`](crate::Operations::on_interrupt)) interrupt it: they run on this thread at once, in a signal (SIGURG); those of all objects that this thread serves. Operations on objects that `body` does, by whichever hold,
-    /// invocations that it waits for, polls, and what it [masks](Self::mask) keep interrupts off until they are done; then what has come is run. Others wait for a poll as ever. If another process has the object's lock for long, `body` goes on and is interrupted again, after 0.05 to 4 ms. Those who ask again and again may take most of the thread's time.
+    /// invocations that it waits for, polls, and what it [masks](Self::mask) keep interrupts off until they are done; then what has come is run. Others wait for a poll as ever. If another process has the object's lock for long, `body` goes on and is interrupted again, after 0.05 to 4 ms. Those who ask again and again may take most of the thread's time, but for 0.05 ms after each 256.
     ///
     /// For an ordinary kernel thread: on a virtual processor what comes is run at safe points. What the promise must hold for: the operations that are registered so, of all objects that the thread serves. System calls that `body` makes are restarted where the kernel can do so, and end with `EINTR` where not (`signal(7)`): sleeps, for example.
     ///
@@ -235,15 +287,15 @@ impl<T: Shared> Inner<T> {
         self.desk.look_at_lanes(with);
     }
 
-    pub(super) fn serve_lanes_in_interrupt(&self) {
+    /// Returns how many it has run.
+    pub(super) fn serve_lanes_in_interrupt(&self) -> u32 {
+        let mut ran = 0;
         self.each_lane(|served| {
-            served.left.store(false, Relaxed);
-            if let Some((image, run)) = self.fit(served)
-                && !self.run_at_once(served, &image, run)
-            {
-                served.left.store(true, Relaxed);
-            }
+            let done = self.fit(served).map(|(image, run)| self.run_at_once(served, &image, run));
+            served.left.store(done == Some(false), Relaxed);
+            ran += u32::from(done == Some(true));
         });
+        ran
     }
 
     /// Whether something is there that was not left.
