@@ -1,9 +1,9 @@
-//! What an urgent invocation takes there and back, of a home that polls and of one that computes and is interrupted for it, beside a line there and back; and what keeping interrupts off takes: `cargo run --release -p upcall-home --example interrupts`.
+//! What an urgent invocation takes there and back, of a home that polls and of one that computes and is interrupted for it, one right after the other or after pauses, beside a line there and back; and what keeping interrupts off takes: `cargo run --release -p upcall-home --example interrupts`.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use upcall_home::{DataError, Homed, Operation, Operations, Place, Promise};
 
 const TURNS: u64 = 15;
@@ -23,6 +23,10 @@ impl Operation for Add {
         number.update(|number| number + more)
     }
 }
+
+/// Between two, where there are pauses; then there are fewer.
+const PAUSE: Duration = Duration::from_micros(50);
+const SPARSE: u64 = 500;
 
 fn each(rounds: u64, mut operation: impl FnMut(u64)) -> f64 {
     let begun = Instant::now();
@@ -77,8 +81,26 @@ fn step() -> f64 {
     begun.elapsed().as_nanos() as f64 / steps as f64
 }
 
+/// The median of those that come after pauses.
+fn sparsely(operation: impl Fn(u64)) -> f64 {
+    let mut times: Vec<f64> = (0..SPARSE)
+        .map(|turn| {
+            let begun = Instant::now();
+            while begun.elapsed() < PAUSE {
+                std::hint::spin_loop();
+            }
+            let begun = Instant::now();
+            operation(turn);
+            begun.elapsed().as_nanos() as f64
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
 /// Asks a home that does one or the other meanwhile. Returns what each takes, and what each costs what the home computes, in ns.
-fn asked(name: &str, computes: bool) -> Result<[f64; 2], Box<dyn std::error::Error>> {
+fn asked(name: &str, computes: bool, pauses: bool) -> Result<[f64; 2], Box<dyn std::error::Error>> {
+    let rounds = if pauses { SPARSE } else { EACH };
     let home = Homed::<u64>::create(name).with(|_| Ok(()))?;
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -87,8 +109,8 @@ fn asked(name: &str, computes: bool) -> Result<[f64; 2], Box<dyn std::error::Err
         let asks = scope.spawn(|| {
             let away = away;
             let add = |_| _ = black_box(away.urgent::<Add>(1).unwrap());
-            (0..EACH / 10).for_each(add);
-            let taken = each(EACH, add);
+            (0..rounds / 10).for_each(add);
+            let taken = if pauses { sparsely(add) } else { each(rounds, add) };
             over.store(true, Release);
             taken
         });
@@ -98,7 +120,7 @@ fn asked(name: &str, computes: bool) -> Result<[f64; 2], Box<dyn std::error::Err
             let body = || compute(|| over.load(Relaxed));
             // SAFETY: the operation that is registered for interrupts adds to a number.
             let steps = serving.interruptible(unsafe { Promise::given() }, body)?;
-            lost = (begun.elapsed().as_nanos() as f64 - alone * steps as f64) / (EACH + EACH / 10) as f64;
+            lost = (begun.elapsed().as_nanos() as f64 - alone * steps as f64) / (rounds + rounds / 10) as f64;
         } else {
             while !over.load(Relaxed) {
                 serving.poll();
@@ -111,17 +133,20 @@ fn asked(name: &str, computes: bool) -> Result<[f64; 2], Box<dyn std::error::Err
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let name = format!("interrupts-{}", std::process::id());
-    let [mut lines, mut polled, mut signalled, mut losts] = [const { Vec::new() }; 4];
+    let [mut lines, mut polled, mut signalled, mut lost, mut sparse, mut sparsely_lost] = [const { Vec::new() }; 6];
     for _ in 0..TURNS {
         lines.push(line());
-        polled.push(asked(&name, false)?[0] / 1000.0);
-        let [taken, lost] = asked(&name, true)?;
-        signalled.push(taken / 1000.0);
-        losts.push(lost / 1000.0);
+        polled.push(asked(&name, false, false)?[0] / 1000.0);
+        for (pauses, taken, lost) in [(false, &mut signalled, &mut lost), (true, &mut sparse, &mut sparsely_lost)] {
+            let [each, own] = asked(&name, true, pauses)?;
+            taken.push(each / 1000.0);
+            lost.push(own / 1000.0);
+        }
     }
     println!("a line there and back, ns: {}", told(lines));
-    println!("an urgent addition there and back, µs: its home polls {}, is interrupted {}", told(polled), told(signalled));
-    println!("of what it computes each takes, µs: {}", told(losts));
+    println!("an urgent addition there and back, µs: its home polls {}", told(polled));
+    println!("it is interrupted: one after the other {}, of what it computes each takes {}", told(signalled), told(lost));
+    println!("after pauses: {}, of what it computes each takes {}", told(sparse), told(sparsely_lost));
     let home = Homed::<u64>::create(&name).with(|_| Ok(()))?;
     let serving = home.serve(Operations::new().on_interrupt::<Add>())?;
     let measure = || {

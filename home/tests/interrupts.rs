@@ -59,7 +59,7 @@ fn promise() -> Promise {
 }
 
 /// Computes until something is true, which an operation makes. What it computes allocates and frees, as anything does.
-fn computes_until(done: impl Fn() -> bool) {
+fn computes_until(mut done: impl FnMut() -> bool) {
     let ends = Instant::now() + Duration::from_secs(60);
     while !done() {
         assert!(Instant::now() < ends, "no operation comes");
@@ -265,6 +265,38 @@ fn another_one_that_has_the_lock_for_long_does_not_hold_the_home_up() {
         serving.interruptible(promise(), body).unwrap();
     });
     assert!(turns.load(SeqCst) >= 2000);
+}
+
+/// They go on until it has computed for a while.
+#[test]
+fn a_home_that_is_asked_again_and_again_computes_all_the_same() {
+    let home = create();
+    let serving = serve(&home);
+    let (over, all, ended) = (&AtomicBool::new(false), &AtomicU64::new(0), &AtomicU64::new(0));
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            let away = find(&home);
+            scope.spawn(move || {
+                while !over.load(SeqCst) {
+                    away.urgent::<Add>(1).unwrap();
+                    all.fetch_add(1, SeqCst);
+                }
+                ended.fetch_add(1, SeqCst);
+            });
+        }
+        let mut turns = 0;
+        let body = || {
+            computes_until(|| all.load(SeqCst) > 1000);
+            computes_until(|| {
+                turns += 1;
+                turns > 300
+            });
+            over.store(true, SeqCst);
+            computes_until(|| ended.load(SeqCst) == 3);
+        };
+        serving.interruptible(promise(), body).unwrap();
+    });
+    assert_eq!(number(&home), all.load(SeqCst));
 }
 
 struct Random(u64);
