@@ -119,6 +119,10 @@ impl<T: Shared> Homed<T> {
         Self { handle: self.handle.patience(patience), ..self }
     }
 
+    pub(crate) fn of(handle: Handle) -> Self {
+        Self { handle, of: PhantomData }
+    }
+
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }

@@ -111,6 +111,12 @@ impl Creating {
         Self { policy: Box::new(policy), ..self }
     }
 
+    /// Nobody is handed its memory: who may do anything with it may invoke.
+    pub(crate) fn only_to_invoke(self) -> Self {
+        let policy = self.policy;
+        Self { policy: Box::new(move |peer| policy(peer).map(|_| Grant::Invoke)), ..self }
+    }
+
     /// Only its home can ever write it: its memory is sealed, so that the kernel refuses every other writer, whoever it runs as. Others may read, whatever else the policy grants.
     pub fn only_home_writes(self) -> Self {
         Self { sealed: true, ..self }

@@ -6,6 +6,7 @@ use crate::serving::DONE;
 use crate::types::{DataError, Memory, Shared};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -103,8 +104,11 @@ impl From<DataError> for Failure {
     }
 }
 
+/// What a home has beside the object, of whatever type: see [`kept`](crate::kept).
+pub(crate) type State = dyn Any;
+
 /// Runs it with the arguments of these bytes. Gives the reply, which is yet to be sent.
-type Run<T> = Box<dyn Fn(&Homed<T>, &[u8], &Lane) -> Result<Image, Failure> + Send>;
+type Run<T> = Box<dyn Fn(&Homed<T>, &State, &[u8], &Lane) -> Result<Image, Failure> + Send>;
 
 /// Runs one in an interrupt, by who has the lock. Gives the reply, which is yet to be sent. Allocates nothing but what the operation, or its arguments or reply, do.
 pub(crate) type RunInInterrupt = fn(Room<'_>, &[u8], &Lane) -> Result<Image, Failure>;
@@ -153,7 +157,7 @@ impl<T: Shared> Operations<T> {
 
     /// With a short one.
     pub fn operation<O: Operation<Of = T>>(mut self) -> Self {
-        let run: Run<T> = Box::new(|on, args, lane| {
+        let run: Run<T> = Box::new(|on, _, args, lane| {
             let args = unpack::<O::Args<'_>>(args)?;
             let mut result = None;
             let done = catch_unwind(AssertUnwindSafe(|| {
@@ -193,9 +197,20 @@ impl<T: Shared> Operations<T> {
         all
     }
 
+    /// With a short one that does not touch the object, but the state beside it.
+    pub(crate) fn unlocked<R: Serialize>(
+        mut self,
+        name: &'static str,
+        run: impl Fn(&State, &[u8]) -> Result<R, Failure> + Send + 'static,
+    ) -> Self {
+        let run: Run<T> = Box::new(move |_, state, args, lane| pack(&run(state, args)?, lane));
+        self.0.push(Entry { name, kind: Kind::Short, run, in_interrupt: None });
+        self
+    }
+
     /// With one that may block.
     pub fn procedure<P: Procedure<Of = T>>(mut self) -> Self {
-        let run: Run<T> = Box::new(|on, args, lane| {
+        let run: Run<T> = Box::new(|on, _, args, lane| {
             let args = unpack::<P::Args<'_>>(args)?;
             let own = on.try_clone().map_err(|error| Failure::NotRun(error.to_string().into()))?;
             let done = catch_unwind(AssertUnwindSafe(|| P::run(&own, args)));

@@ -11,7 +11,7 @@ pub(crate) mod interrupts;
 use crate::homed::Homed;
 use crate::lane::{Bytes, Lane, Way};
 use crate::object::{Object, locked};
-use crate::operation::{Entry, Failure, Kind, Operations};
+use crate::operation::{Entry, Failure, Kind, Operations, State};
 use crate::rules;
 use crate::types::Shared;
 use interrupts::keep_off;
@@ -164,6 +164,7 @@ struct Inner<T> {
     object: Arc<Object>,
     desk: Arc<Desk>,
     operations: Vec<Entry<T>>,
+    state: Box<State>,
     lanes: RefCell<Rc<[Arc<Served>]>>,
     masked: Cell<u32>,
     /// For interrupts.
@@ -254,6 +255,11 @@ impl<T: Shared> Homed<T> {
     /// # Errors
     /// See [`ServeError`].
     pub fn serve(&self, operations: Operations<T>) -> Result<Serving<T>, ServeError> {
+        self.serve_with(operations, Box::new(()))
+    }
+
+    /// The same, with something beside the object.
+    pub(crate) fn serve_with(&self, operations: Operations<T>, state: Box<State>) -> Result<Serving<T>, ServeError> {
         let object = self.handle().object().ok_or(ServeError::Elsewhere)?;
         let _kept_off = keep_off();
         let Operations(operations) = operations;
@@ -274,6 +280,7 @@ impl<T: Shared> Homed<T> {
             object,
             desk,
             operations,
+            state,
             lanes: RefCell::new(Rc::default()),
             masked: Cell::new(0),
             long: Cell::default(),
@@ -338,6 +345,11 @@ impl Drop for Background {
 }
 
 impl<T: Shared> Serving<T> {
+    /// What is beside the object.
+    pub(crate) fn state(&self) -> &State {
+        &*self.inner.state
+    }
+
     /// Runs what others wait for. Returns how many. Nothing is run while this thread [masks](Self::mask).
     pub fn poll(&self) -> usize {
         let _kept_off = keep_off();
@@ -476,7 +488,7 @@ impl<T: Shared> Inner<T> {
         // What runs may have others run meanwhile: they find no memory there, and bring their own.
         let mut copy = Bytes::with(self.long.take());
         let args = lane.bytes(image, Way::There, &mut copy).ok_or_else(|| not_run("its arguments are none"))?;
-        let reply = (entry.run)(&self.on, args, lane);
+        let reply = (entry.run)(&self.on, &*self.state, args, lane);
         self.long.set(copy.long());
         reply
     }

@@ -1,0 +1,169 @@
+//! Values that are only ever invoked: each errand once, by the thread that keeps them, and by no other way.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
+use upcall_home::{Asked, Errand, Errands, FindError, Homed, InvokeError, Kept};
+
+/// Of a type that no other thread could have.
+type Pages = BTreeMap<String, Rc<u64>>;
+
+fn name(of: &str) -> String {
+    format!("kept-{of}-{}", std::process::id())
+}
+
+/// Counts a page up.
+struct Hit;
+
+impl Errand for Hit {
+    type Of = Pages;
+    type Args<'a> = &'a str;
+    type Reply = u64;
+    const NAME: &'static str = "hit";
+
+    fn run(pages: &mut Pages, page: &str) -> Result<u64, String> {
+        if page.is_empty() {
+            return Err("which page?".into());
+        }
+        let count = pages.entry(page.into()).or_default();
+        *count = Rc::new(**count + 1);
+        Ok(**count)
+    }
+}
+
+/// Ends in the middle.
+struct Fail;
+
+impl Errand for Fail {
+    type Of = Pages;
+    type Args<'a> = ();
+    type Reply = ();
+    const NAME: &'static str = "fail";
+
+    fn run(pages: &mut Pages, (): ()) -> Result<(), String> {
+        pages.clear();
+        panic!("as it was asked for")
+    }
+}
+
+/// Is not registered.
+struct Other;
+
+impl Errand for Other {
+    type Of = Pages;
+    type Args<'a> = ();
+    type Reply = ();
+    const NAME: &'static str = "other";
+
+    fn run(_: &mut Pages, (): ()) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// Does what comes.
+fn until(kept: &Kept<Pages>, mut done: impl FnMut() -> bool) {
+    while !done() {
+        if kept.poll() == 0 {
+            kept.wait(Some(Duration::from_millis(1)));
+        }
+    }
+}
+
+fn errands() -> Errands<Pages> {
+    Errands::new().errand::<Hit>().errand::<Fail>()
+}
+
+#[test]
+fn each_errand_is_done_once_in_between_its_homes_own_turns() {
+    let name = name("counts");
+    let kept = Kept::serve(&name, Pages::new(), errands()).unwrap();
+    let done = AtomicU32::new(0);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let asked = Asked::<Pages>::find(&name).unwrap();
+                let mut last = 0;
+                for _ in 0..5000 {
+                    let count = asked.ask::<Hit>("/").unwrap();
+                    assert!(count > last, "{count} after {last}");
+                    last = count;
+                }
+                done.fetch_add(1, SeqCst);
+            });
+        }
+        let mut own = 0;
+        until(&kept, || {
+            // Nothing is done in the midst of this.
+            kept.with(|pages| {
+                let before = pages.get("/").cloned().unwrap_or_default();
+                assert_eq!(kept.poll(), 0);
+                pages.insert("/".into(), Rc::new(*before + 1));
+            });
+            own += 1;
+            done.load(SeqCst) == 3
+        });
+        assert_eq!(kept.with(|pages| *pages["/"]), 15_000 + own);
+    });
+}
+
+#[test]
+fn it_is_no_object_and_has_no_other_errands() {
+    let name = name("alone");
+    let kept = Kept::serve(&name, Pages::new(), errands()).unwrap();
+    thread::scope(|scope| {
+        let asks = scope.spawn(|| {
+            assert!(matches!(Homed::<u64>::find(&name), Err(FindError::Refused { .. })));
+            let asked = Asked::<Pages>::find(&name).unwrap();
+            let unknown = asked.ask::<Other>(()).unwrap_err();
+            assert!(matches!(&unknown, InvokeError::Unknown { known, .. } if known.len() == 2), "{unknown}");
+            let said = asked.ask::<Hit>("").unwrap_err();
+            assert!(matches!(&said, InvokeError::Said(words) if words == "which page?"), "{said}");
+        });
+        until(&kept, || asks.is_finished());
+    });
+    let home = Homed::<u64>::create(&name).with(|_| Ok(())).unwrap_err();
+    assert!(home.to_string().contains(&name), "{home}");
+    drop(kept);
+    let object = Homed::<u64>::create(&name).with(|_| Ok(())).unwrap();
+    assert!(Asked::<Pages>::find(&name).is_err());
+    drop(object);
+}
+
+#[test]
+fn what_an_errand_leaves_half_done_is_seen_by_nobody_until_its_home_has_put_it_right() {
+    let name = name("torn");
+    let kept = Kept::serve(&name, Pages::new(), errands()).unwrap();
+    thread::scope(|scope| {
+        let asks = scope.spawn(|| {
+            let asked = Asked::<Pages>::find(&name).unwrap();
+            assert_eq!(asked.ask::<Hit>("/").unwrap(), 1);
+            assert!(matches!(asked.ask::<Fail>(()), Err(InvokeError::Panicked)));
+            let torn = asked.ask::<Hit>("/").unwrap_err();
+            assert!(matches!(&torn, InvokeError::NotRun(why) if why.contains("panicked")), "{torn}");
+        });
+        until(&kept, || asks.is_finished());
+        asks.join().unwrap();
+        assert!(kept.is_torn());
+        kept.mend(|pages| pages.insert("/".into(), Rc::new(1)));
+        let asks = scope.spawn(|| Asked::<Pages>::find(&name).unwrap().ask::<Hit>("/").unwrap());
+        until(&kept, || asks.is_finished());
+        assert_eq!(asks.join().unwrap(), 2);
+    });
+    // Who waits when it ends is told.
+    let asks = thread::spawn(move || Asked::<Pages>::find(&name).unwrap().ask::<Hit>("/"));
+    thread::sleep(Duration::from_millis(50));
+    drop(kept);
+    let ended = asks.join().unwrap().unwrap_err();
+    assert!(matches!(ended, InvokeError::Ended { .. } | InvokeError::NotServed(_)), "{ended}");
+}
+
+#[test]
+fn those_who_may_not_ask_are_told_why() {
+    let name = name("refused");
+    let kept = Kept::serve_to(&name, Pages::new(), errands(), |_| Err("not today".into())).unwrap();
+    let refused = Asked::<Pages>::find(&name).map(drop).unwrap_err();
+    assert!(refused.to_string().contains("not today"), "{refused}");
+    drop(kept);
+}
