@@ -538,7 +538,9 @@ fn a_table_that_processes_share_is_measured() {
     assert!(done, "{errors}");
     let records = records("cache", &said);
     let of = |case: &str, system: &str, mode: &str| records.contains_key(&[case, system, "one-core", mode].map(String::from));
-    for (way, mode) in [("read", "polling"), ("access", "polling"), ("urgent", "parked"), ("invoke", "parked")] {
+    for (way, mode) in
+        [("read", "polling"), ("access", "polling"), ("urgent", "parked"), ("invoke", "parked"), ("auto", "polling")]
+    {
         let system = format!("upcall-{way}");
         assert!(of("get", &system, mode) && !of("put-16", &system, mode), "{system}: {said}{errors}");
     }

@@ -1,6 +1,6 @@
 //! A cache that processes share: a table of a million entries of 100 bytes, under keys of this machine, in memory that one process is the home of.
 //!
-//! Each caller is a process. It works on the table where that is (`access`), looks without its lock (`read`), or has the home do it: in between whatever that does (`urgent`), or as a thread there (`invoke`). All values are looked at for belonging to their keys.
+//! Each caller is a process. It works on the table where that is (`access`), looks without its lock (`read`), or has the home do it: in between whatever that does (`urgent`), or as a thread there (`invoke`); or leaves it to what is found to take the least time (`auto`). All values are looked at for belonging to their keys.
 //! `cache --help` says what may be said. `upcall bench cache` measures the same beside Redis and Memcached (docs/cache.md).
 #![forbid(unsafe_code)]
 
@@ -27,6 +27,7 @@ impl Operation for Get {
     type Args<'a> = &'a str;
     type Reply = Option<Vec<u8>>;
     const NAME: &'static str = "get";
+    const LOOKS: bool = true;
 
     fn run(table: MapAt<'_, Text, Blob>, key: &str) -> Result<Option<Vec<u8>>, DataError> {
         table.get(key)?.map(|at| at.get()).transpose()
@@ -98,11 +99,13 @@ pub enum Way {
     Urgent,
     /// By a thread of the home.
     Invoke,
+    /// By whichever of the first three takes the least time just now.
+    Auto,
 }
 
 impl Way {
     /// Every one.
-    pub const ALL: [Self; 4] = [Self::Access, Self::Read, Self::Urgent, Self::Invoke];
+    pub const ALL: [Self; 5] = [Self::Access, Self::Read, Self::Urgent, Self::Invoke, Self::Auto];
 
     /// Its name on the command line and in the table.
     pub fn name(self) -> &'static str {
@@ -111,6 +114,7 @@ impl Way {
             Self::Read => "read",
             Self::Urgent => "urgent",
             Self::Invoke => "invoke",
+            Self::Auto => "auto",
         }
     }
 }
@@ -136,6 +140,7 @@ impl Cache {
             Way::Access => *found = table.perform::<Get>(key)?.ok_or_else(none)?,
             Way::Urgent => *found = table.urgent::<Get>(key)?.ok_or_else(none)?,
             Way::Invoke => *found = table.invoke::<LongGet>(key)?.ok_or_else(none)?,
+            Way::Auto => *found = table.auto::<Get>(key)?.ok_or_else(none)?,
             // It may be run several times, where somebody changes the table meanwhile.
             Way::Read => table
                 .read(|table| {
@@ -153,6 +158,7 @@ impl Cache {
             Way::Access => self.table.perform::<Put>((key, value))?,
             Way::Urgent => self.table.urgent::<Put>((key, value))?,
             Way::Invoke => self.table.invoke::<LongPut>((key, value))?,
+            Way::Auto => self.table.auto::<Put>((key, value))?,
             Way::Read => return Err("a look changes nothing: put by another way".into()),
         };
         Ok(())

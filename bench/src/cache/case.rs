@@ -85,11 +85,12 @@ const fn peer(name: &'static str, store: &'static str, way: &'static str, packag
 }
 
 /// Ours. Nobody is asked where the caller does it itself.
-pub const OURS: [Contender; 4] = [
+pub const OURS: [Contender; 5] = [
     ours("upcall-read", "read", Mode::Polling),
     ours("upcall-access", "access", Mode::Polling),
     ours("upcall-urgent", "urgent", Mode::Parked),
     ours("upcall-invoke", "invoke", Mode::Parked),
+    ours("upcall-auto", "auto", Mode::Polling),
 ];
 
 const REDIS: [&str; 2] = ["redis-server", "redis-server"];
@@ -142,7 +143,7 @@ mod tests {
         assert_eq!(OURS.map(all)[..2], [[true, false, false, false], [true, true, false, false]]);
         assert_eq!(PEERS.map(all), [[true; 4]; 2]);
         let names: Vec<_> = super::all().map(|contender| contender.name).collect();
-        assert_eq!(names[4..], ["redis", "redis-spin", "memcached", "memcached-spin"]);
+        assert_eq!(names[5..], ["redis", "redis-spin", "memcached", "memcached-spin"]);
         assert_eq!(with_spinning(PEERS[0]).filter(|peer| peer.is_for(Placement::OneCore)).count(), 1);
         assert!(Case::ALL.iter().all(|case| Case::named(case.name()) == Some(*case) && case.single().depth() == 1));
     }

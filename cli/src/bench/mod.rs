@@ -78,7 +78,7 @@ pub enum Suite {
     Homed(HomedArgs),
     /// A table of a million entries that processes share (docs/cache.md): get and put of 100 bytes, by ours in all ways, by Redis and by Memcached over a Unix socket.
     ///
-    /// The cases are get and put, one at a time, and get-16 and put-16, with 16 requests at once, which the peers have. The systems are upcall-read, without the lock, upcall-access, under it, upcall-urgent and upcall-invoke, by its home, and the peers redis and memcached, and where they have two processors redis-spin and memcached-spin, whose clients do not sleep until they are answered.
+    /// The cases are get and put, one at a time, and get-16 and put-16, with 16 requests at once, which the peers have. The systems are upcall-read, without the lock, upcall-access, under it, upcall-urgent and upcall-invoke, by its home, upcall-auto, as what is found to take the least time, and the peers redis and memcached, and where they have two processors redis-spin and memcached-spin, whose clients do not sleep until they are answered.
     #[command(
         after_help = "Examples:\n  upcall bench cache\n  upcall bench cache --quick --peers none\n  upcall bench cache --peers redis --case get --json cache.json\n  \
         upcall bench cache --entries 10000 --placement two-cores"
