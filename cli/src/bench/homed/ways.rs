@@ -58,7 +58,7 @@ pub fn attend(gate: &Gate, mut serve: impl FnMut(), mut touch: impl FnMut() -> O
 
 /// Computes for about a microsecond.
 pub fn compute() {
-    const STEPS: u64 = 400;
+    const STEPS: u64 = 1000;
     black_box((0..STEPS).fold(1_u64, |state, _| black_box(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1))));
 }
 
