@@ -1,10 +1,11 @@
 //! How a party waits for the lock.
 //!
-//! It looks at its own line for some microseconds, then lets others have the processor, and then sleeps for longer and longer, up to 4 ms: who has the lock may be stopped, and nobody would wake who waits for it. So nobody who waits takes
+//! At first it stands aside: it looks a few times whether the lock is free, later and later, while who has had it can have it again and again; for operations that are much shorter than a line takes from one processor to the other, many are done so for each time that it goes over (as by locks that cohorts keep: Dice, Marathe and
+//! Shavit 2012). Then it wants its turn: it looks at its own line for some microseconds, then lets others have the processor, and then sleeps for longer and longer, up to 4 ms: who has the lock may be stopped, and nobody would wake who waits for it. So nobody who waits takes
 //! a processor for long, and no wake can be lost.
 //!
 //! Who lets go of the lock hands it over to one that looks. One that sleeps, or may not run, would keep it from the others meanwhile; so it is not among those who wait then, until it has waited for long ([`FAIR`]): from then on it
-//! stays there, and has its turn.
+//! stays there, and has its turn; awake at first, for an operation's length is not known, and then in pauses that begin anew.
 
 use crate::body::Ours;
 use std::time::{Duration, Instant};
@@ -14,6 +15,9 @@ use upcall_os::atomic::spin_loop;
 const LOOKS: u32 = 512;
 const BETWEEN: u32 = 32;
 const AWAKE: u32 = 4;
+
+/// So many steps it stands aside between two looks at the lock: two to three microseconds in all.
+const ASIDE: [u32; 5] = [4, 8, 16, 32, 64];
 
 /// So often others are offered the processor before it sleeps.
 const OFFERS: u32 = 16;
@@ -51,6 +55,11 @@ impl Pauses {
         if self.offers < OFFERS { LOOKS } else { AWAKE }
     }
 
+    /// It has its turn next: that may come soon, and is not to be slept through.
+    fn anew(&mut self) {
+        (self.offers, self.next) = (0, SHORTEST);
+    }
+
     fn are_over(&self) -> bool {
         self.ends.is_some_and(|ends| Instant::now() >= ends)
     }
@@ -72,8 +81,19 @@ pub(crate) fn lock(party: &Ours, limit: Option<Duration>, over: impl Fn() -> boo
     party.try_lock() || wait_for(party, limit, over)
 }
 
+/// Leaves the lock to those who have it already.
+fn had_aside(party: &Ours) -> bool {
+    ASIDE.into_iter().any(|steps| {
+        (0..steps).for_each(|_| spin_loop());
+        party.holder().is_none() && party.try_lock()
+    })
+}
+
 #[cold]
 fn wait_for(party: &Ours, limit: Option<Duration>, over: impl Fn() -> bool) -> bool {
+    if had_aside(party) {
+        return true;
+    }
     let mut pauses = Pauses::new(limit);
     let mut waits = false;
     loop {
@@ -84,7 +104,10 @@ fn wait_for(party: &Ours, limit: Option<Duration>, over: impl Fn() -> bool) -> b
             return true;
         }
         let last = over() || pauses.are_over();
-        waits = !last && pauses.begun.elapsed() > FAIR;
+        let waited = std::mem::replace(&mut waits, !last && pauses.begun.elapsed() > FAIR);
+        if waits && !waited {
+            pauses.anew();
+        }
         if !waits && !party.give_up() {
             // It was granted: it has it, or is just about to.
             waits = true;
