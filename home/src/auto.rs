@@ -146,7 +146,8 @@ impl Record {
         burst.found.push(took);
         let way = burst.way;
         let known = &mut self.ways[way as usize];
-        let too_long = way != best && took > TOO_LONG * known.cost;
+        // The first one may have had to open a lane.
+        let too_long = way != best && burst.found.len() > 1 && took > TOO_LONG * known.cost;
         if burst.found.len() < BURST && !too_long {
             return 0;
         }
@@ -154,7 +155,7 @@ impl Record {
         self.burst = None;
         let spent = found.iter().sum::<f64>();
         let cost = if too_long {
-            took
+            found.into_iter().fold(took, f64::min)
         } else {
             // Without the first, which found the data where another way had left them, and the longest.
             found.remove(0);
