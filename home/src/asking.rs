@@ -12,10 +12,11 @@ use crate::serving::{DONE, post_here, serve_urgently_here};
 use crate::wire::{Opened, Request, VERSION};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::io;
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
@@ -74,6 +75,19 @@ fn this_thread() -> usize {
     HERE.with(|here| std::ptr::from_ref(here).addr())
 }
 
+/// Where this kernel thread sleeps that serves nothing: in one place, whatever it waits for.
+fn own_post() -> io::Result<Arc<Post>> {
+    thread_local!(static OWN: RefCell<Weak<Post>> = const { RefCell::new(Weak::new()) });
+    OWN.with_borrow_mut(|own| {
+        if let Some(post) = own.upgrade() {
+            return Ok(post);
+        }
+        let post = Arc::new(Post::take()?);
+        *own = Arc::downgrade(&post);
+        Ok(post)
+    })
+}
+
 impl Asking {
     /// Has the home take a lane in.
     pub(crate) fn open(name: &str, shape: u64) -> Result<Self, FindError> {
@@ -83,7 +97,7 @@ impl Asking {
         let (theirs, own) = (Bell::new().map_err(failed)?, Bell::new().map_err(failed)?);
         let here = post_here();
         let serves = here.is_some();
-        let post = here.map_or_else(|| Post::take().map(Arc::new), Ok).map_err(failed)?;
+        let post = here.map_or_else(own_post, Ok).map_err(failed)?;
         post.add(&own).map_err(failed)?;
         let station = Domain::current().map_err(failed)?.station();
         let request = Request::Invoke { version: VERSION, shape, line: post.line(), makes_fences: Post::makes_fences() };

@@ -340,3 +340,14 @@ fn a_thread_serves_several_objects() {
     // Neither is marked as served any more.
     drop(homes.each_ref().map(|home| home.serve(operations()).unwrap()));
 }
+
+#[test]
+fn a_thread_invokes_by_any_number_of_holds() {
+    let home = create("holds");
+    let _serving = home.serve_in_background(operations()).unwrap();
+    let holds: Vec<_> = (0..60).map(|_| find(&home)).collect();
+    for hold in holds.iter().chain(holds.iter().rev()) {
+        hold.urgent::<Add>(1).unwrap();
+    }
+    assert_eq!(home.read(|number| number.get()).unwrap(), 120);
+}
