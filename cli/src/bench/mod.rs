@@ -336,7 +336,7 @@ pub(crate) fn tests_interface() -> &'static upcall::stub::Interface {
 
 /// For tests that keep two processors busy by themselves: one at a time.
 #[cfg(test)]
-static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+pub(crate) static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 /// A child of the suites `rpc` and `lrpc`.
 pub fn child(args: impl IntoIterator<Item = OsString>) -> ExitCode {

@@ -47,7 +47,7 @@ const MANY: usize = 1 << 16;
 /// How to become a member of the group of these two processes that has this name.
 fn joining(task: &Task, name: &str, size: usize, rank: usize) -> Joining {
     let name = format!("bench-own-{name}-{}", task.group);
-    Joining::new(&name, size).rank(rank).pacing(Pacing::Poll).within(Duration::from_secs(60))
+    Joining::new(&name, size).rank(rank).pacing(Pacing::Poll).within(Duration::from_secs(30))
 }
 
 /// Runs this on a virtual processor, on that processor.
