@@ -122,12 +122,13 @@ pub fn processor_time(pid: u32) -> u64 {
     spent.filter_map(|text| text.split_whitespace().next()?.parse::<u64>().ok()).sum()
 }
 
-/// The memory that a process has in use, in KiB: all of it, and the part shared with others.
+/// The memory that a process has in use, in KiB: all of it, and the part shared with others. Without its program's: that is one for all its processes, and the kernel maps 64 KiB of it wherever one byte is touched, so that it says where the linker has put things.
 pub fn memory(pid: u32) -> (u64, u64) {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let find = |key: &str| {
         let line = text.lines().find(|line| line.starts_with(key))?;
         line.split_whitespace().nth(1)?.parse::<u64>().ok()
     };
-    (find("VmRSS:").unwrap_or(0), find("RssShmem:").unwrap_or(0))
+    let shared = find("RssShmem:").unwrap_or(0);
+    (find("RssAnon:").unwrap_or(0) + shared, shared)
 }
