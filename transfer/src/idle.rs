@@ -279,6 +279,7 @@ impl Idle for Processors {
             view.refresh(self);
             // A glance between two threads wakes servers, but our processor has work.
             view.settle(self.0.domain, self.0.pacing == Pacing::Poll || !vp.is_idle());
+            view.in_between = !vp.is_idle();
             let mut woke = false;
             for seat in view.seats.iter() {
                 woke |= seat.collect();

@@ -55,6 +55,8 @@ pub(super) struct View {
     pub(super) give_way: GiveWay,
     /// The last look found nothing.
     pub(super) quiet: bool,
+    /// This look is a thread's, in between what it does.
+    pub(super) in_between: bool,
     /// It spun since something was found.
     pub(super) spun: bool,
     /// Since when nothing was found, but for the first rounds.
@@ -150,10 +152,15 @@ impl View {
         if *woke && self.lanes.is_empty() { None } else { self.look(domain, Stacks::of(vp)).map(Work::Call) }
     }
 
+    /// Whether several looks are taken in a row: not by a thread in between what it does.
+    fn looks_on(&self) -> bool {
+        self.quiet && !self.in_between
+    }
+
     fn find_any(&mut self, domain: &Domain, vp: &Vp, woke: &mut bool) -> Option<Work> {
         let messages_first = std::mem::take(&mut self.attending.first);
         let mut messages = |view: &mut Self| {
-            let found = view.attending.look(vp.has_stack(), view.quiet && view.lanes.is_empty());
+            let found = view.attending.look(vp.has_stack(), view.looks_on() && view.lanes.is_empty());
             *woke |= found == Found::Woke;
             (found == Found::Work).then_some(Work::Messages)
         };
@@ -211,7 +218,7 @@ impl View {
             return Some(donors);
         }
         let (before, from) = self.lanes[..self.own].split_at(self.next.min(self.own));
-        let looks = if self.quiet && self.own > 0 { LOOKS } else { 1 };
+        let looks = if self.looks_on() && self.own > 0 { LOOKS } else { 1 };
         for _ in 0..looks {
             if let Some(at) = from.iter().position(|lane| lane.waits()) {
                 return Some(before.len() + at);
