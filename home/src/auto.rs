@@ -148,7 +148,9 @@ impl Record {
         let known = &mut self.ways[way as usize];
         // The first one may have had to open a lane.
         let too_long = way != best && burst.found.len() > 1 && took > TOO_LONG * known.cost;
-        if burst.found.len() < BURST && !too_long {
+        // At first it has to become acquainted: a lane is opened, both sides learn when to look.
+        let all = if known.measured { BURST } else { 2 * BURST };
+        if burst.found.len() < all && !too_long {
             return 0;
         }
         let mut found = std::mem::take(&mut burst.found);
@@ -158,7 +160,7 @@ impl Record {
             found.into_iter().fold(took, f64::min)
         } else {
             // Without the first, which found the data where another way had left them, and the longest.
-            found.remove(0);
+            found.drain(..(found.len() + 1).saturating_sub(BURST).min(found.len() - 1));
             found.sort_by(f64::total_cmp);
             found.pop();
             found.iter().sum::<f64>() / found.len().max(1) as f64
