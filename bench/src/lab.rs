@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -63,6 +64,18 @@ impl Seat {
         let (group, number, rank) = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
         numbers.next().is_none().then_some(Seat { group, number, rank })
     }
+
+    /// What stands behind a task: nothing in the first process, in the others their place.
+    ///
+    /// # Errors
+    /// Something else; told with the `usage`.
+    pub fn behind(rest: &[&str], usage: &str) -> Outcome<Option<Seat>> {
+        match rest {
+            [] => Ok(None),
+            ["--second", place] => Ok(Some(Seat::read(place).ok_or_else(|| format!("--second {place}; usage: {usage}"))?)),
+            _ => Err(format!("usage: {usage}").into()),
+        }
+    }
 }
 
 impl fmt::Display for Seat {
@@ -108,6 +121,26 @@ impl Other {
         let found = BufReader::new(process.stdout.take().ok_or("no output of another process")?);
         Ok(Other { process, found })
     }
+}
+
+/// All that a child does: it finds what it is asked for, and measures that; the first process tells what was found, as a line of JSON. It dies with who has started it.
+///
+/// # Errors
+/// Those of both, and of the lab.
+pub(crate) fn run<T: Errand, F: Serialize>(
+    asked: impl FnOnce() -> Outcome<(T, Option<Seat>)>,
+    measure: impl FnOnce(&mut Lab<T>) -> Outcome<F>,
+) -> Outcome<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    let (task, seat) = asked()?;
+    let mut lab = seat.map_or_else(|| Lab::first(task), |seat| Lab::second(task, seat))?;
+    let found = measure(&mut lab)?;
+    let tells = lab.tells();
+    lab.end()?;
+    if tells {
+        println!("{}", serde_json::to_string(&found)?);
+    }
+    Ok(())
 }
 
 impl<T: Errand> Lab<T> {

@@ -10,13 +10,12 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
 use super::case::Case;
 use crate::child::{Outcome, exit};
 use crate::found::Throughput;
-use crate::lab::{Errand, Lab, Seat};
+use crate::lab::{self, Errand, Lab, Seat};
 use crate::messages::Found;
 use crate::place;
 use crate::stats::Summary;
@@ -82,7 +81,7 @@ pub fn child_main(
     args: impl IntoIterator<Item = OsString>,
     measure: impl FnOnce(&mut Lab<Task>) -> Outcome<Vec<Finding>>,
 ) -> ExitCode {
-    exit(run(args, measure))
+    exit(lab::run(|| parse(args), measure))
 }
 
 const USAGE: &str = "bench-homed CASE --cpus A,B --millis N [--second PROCESS/DESCRIPTOR/RANK]";
@@ -91,19 +90,6 @@ const USAGE: &str = "bench-homed CASE --cpus A,B --millis N [--second PROCESS/DE
 pub(super) fn arguments(task: &Task) -> Vec<String> {
     let (cpus, millis) = (place::list(&task.cpus), task.time.as_millis().to_string());
     ["bench-homed", &task.case.name(), "--cpus", &cpus, "--millis", &millis].map(str::to_owned).into()
-}
-
-fn run(args: impl IntoIterator<Item = OsString>, measure: impl FnOnce(&mut Lab<Task>) -> Outcome<Vec<Finding>>) -> Outcome<()> {
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    let (task, seat) = parse(args)?;
-    let mut lab = seat.map_or_else(|| Lab::first(task), |seat| Lab::second(task, seat))?;
-    let found = measure(&mut lab)?;
-    let tells = lab.tells();
-    lab.end()?;
-    if tells {
-        println!("{}", serde_json::to_string(&found)?);
-    }
-    Ok(())
 }
 
 /// The task; and in the other processes their place.
@@ -116,11 +102,7 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Outcome<(Task, Option<Seat
     let cpus = place::numbers(cpus).and_then(|cpus| cpus.try_into().ok());
     let cpus = cpus.ok_or_else(|| format!("--cpus is not two numbers; usage: {USAGE}"))?;
     let millis = millis.parse().map_err(|_| format!("{millis}: not a number; usage: {USAGE}"))?;
-    let seat = match rest {
-        [] => None,
-        ["--second", place] => Some(Seat::read(place).ok_or_else(|| format!("--second {place}; usage: {USAGE}"))?),
-        _ => return Err(format!("usage: {USAGE}").into()),
-    };
+    let seat = Seat::behind(rest, USAGE)?;
     let group = seat.map_or_else(std::process::id, |seat| seat.group);
     Ok((Task { case: case.parse()?, cpus, time: Duration::from_millis(millis), group }, seat))
 }

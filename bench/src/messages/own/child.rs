@@ -10,13 +10,12 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
 use super::case::Own;
 use crate::child::{Outcome, exit};
 use crate::found::Throughput;
-use crate::lab::{Errand, Lab, Seat};
+use crate::lab::{self, Errand, Lab, Seat};
 use crate::messages::Found;
 use crate::place;
 use crate::stats::Summary;
@@ -94,7 +93,7 @@ pub fn child_main(
     args: impl IntoIterator<Item = OsString>,
     measure: impl FnOnce(&mut Lab<Task>) -> Outcome<Vec<Finding>>,
 ) -> ExitCode {
-    exit(run(args, measure))
+    exit(lab::run(|| parse(args), measure))
 }
 
 const USAGE: &str = "bench-own-messages CASE --cpus A,B --millis N --count N [--second PROCESS/DESCRIPTOR/RANK]";
@@ -103,19 +102,6 @@ const USAGE: &str = "bench-own-messages CASE --cpus A,B --millis N --count N [--
 pub(super) fn arguments(task: &Task) -> Vec<String> {
     let (cpus, millis, count) = (place::list(&task.cpus), task.time.as_millis().to_string(), task.count.to_string());
     ["bench-own-messages", task.case.name(), "--cpus", &cpus, "--millis", &millis, "--count", &count].map(str::to_owned).into()
-}
-
-fn run(args: impl IntoIterator<Item = OsString>, measure: impl FnOnce(&mut Lab<Task>) -> Outcome<Vec<Finding>>) -> Outcome<()> {
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    let (task, seat) = parse(args)?;
-    let mut lab = seat.map_or_else(|| Lab::first(task), |seat| Lab::second(task, seat))?;
-    let found = measure(&mut lab)?;
-    let tells = lab.tells();
-    lab.end()?;
-    if tells {
-        println!("{}", serde_json::to_string(&found)?);
-    }
-    Ok(())
 }
 
 /// The task; and in the second process its place.
@@ -128,14 +114,8 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Outcome<(Task, Option<Seat
     let number = |word: &str| word.parse::<u64>().map_err(|_| format!("{word}: not a number; usage: {USAGE}"));
     let cpus = place::numbers(cpus).and_then(|cpus| cpus.try_into().ok());
     let cpus = cpus.ok_or_else(|| format!("--cpus is not two numbers; usage: {USAGE}"))?;
-    let (group, seat) = match rest {
-        [] => (std::process::id(), None),
-        ["--second", place] => {
-            let seat = Seat::read(place).ok_or_else(|| format!("--second {place}; usage: {USAGE}"))?;
-            (seat.group, Some(seat))
-        }
-        _ => return Err(format!("usage: {USAGE}").into()),
-    };
+    let seat = Seat::behind(rest, USAGE)?;
+    let group = seat.map_or_else(std::process::id, |seat| seat.group);
     Ok((Task { case: case.parse()?, cpus, time: Duration::from_millis(number(millis)?), count: number(count)?, group }, seat))
 }
 
