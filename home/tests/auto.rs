@@ -1,5 +1,8 @@
 //! Operations in the way that is cheapest: each once, whatever way it goes, and told to those who look on.
 
+mod adding;
+
+use adding::Add;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use upcall_home::accounts::{self, Condition};
@@ -9,20 +12,6 @@ const EACH: u64 = 20_000;
 
 fn name(of: &str) -> String {
     format!("{of}-{}", std::process::id())
-}
-
-/// Counts up.
-struct Add;
-
-impl Operation for Add {
-    type Of = u64;
-    type Args<'a> = u64;
-    type Reply = u64;
-    const NAME: &'static str = "add";
-
-    fn run(number: Place<'_, u64>, more: u64) -> Result<u64, DataError> {
-        number.update(|number| number + more)
-    }
 }
 
 /// Only looks.

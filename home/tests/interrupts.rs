@@ -1,5 +1,8 @@
 //! Operations that run in the middle of what their home computes: homes on ordinary kernel threads, which do not poll.
 
+mod adding;
+
+use adding::Add;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::hint::black_box;
@@ -64,20 +67,6 @@ fn computes_until(mut done: impl FnMut() -> bool) {
     while !done() {
         assert!(Instant::now() < ends, "no operation comes");
         black_box((0..200_u64).map(|at| at.to_string()).collect::<Vec<_>>());
-    }
-}
-
-/// Counts up; fit for interrupts.
-struct Add;
-
-impl Operation for Add {
-    type Of = u64;
-    type Args<'a> = u64;
-    type Reply = u64;
-    const NAME: &'static str = "add";
-
-    fn run(number: Place<'_, u64>, more: u64) -> Result<u64, DataError> {
-        number.update(|number| number + more)
     }
 }
 

@@ -1,5 +1,8 @@
 //! Operations that the home runs for others: each once, at its own points.
 
+mod adding;
+
+use adding::Add;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
@@ -11,20 +14,6 @@ use upcall_home::{
 
 fn name(of: &str) -> String {
     format!("{of}-{}", std::process::id())
-}
-
-/// Counts up.
-struct Add;
-
-impl Operation for Add {
-    type Of = u64;
-    type Args<'a> = u64;
-    type Reply = u64;
-    const NAME: &'static str = "add";
-
-    fn run(number: Place<'_, u64>, more: u64) -> Result<u64, DataError> {
-        number.update(|number| number + more)
-    }
 }
 
 /// Panics.
