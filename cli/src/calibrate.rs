@@ -76,11 +76,16 @@ pub fn run(args: &Args) -> Done {
             costs: between(first, second).map_err(|error| error.to_string())?,
         });
     }
-    let calibration = Calibration { machine: costs::machine(), pairs: measured };
+    let calibration = Calibration { machine: costs::machine(), checked: cfg!(debug_assertions), pairs: measured };
     let file = calibration.store()?;
     show(&calibration, args.json)?;
     if !args.json {
         anstream::println!("{FAINT}kept in {}{FAINT:#}", file.display());
+        if calibration.checked {
+            anstream::println!(
+                "{FAINT}This is a build with debug assertions, which takes longer for everything: builds without do not go by it{FAINT:#}"
+            );
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

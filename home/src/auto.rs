@@ -1,7 +1,7 @@
 //! Operations in the way that is cheapest just now ([`Homed::auto`]).
 //!
 //! Source: Psyche, sections 3.3 and 4 (P8 here): the choice is between a remote access and an invocation, by what they cost. What it depends on (lines that have to move, who else is at it, what the home is doing) changes while programs run, so it is found by doing:
-//! now and then some operations in a row are measured, as a rule in the way that is cheapest so far; and in another one when the time that this may waste is a 128th of what was spent since. So a hold that works for long loses some two per cent to looking around, and notices what changes.
+//! now and then some operations in a row are measured, as a rule in the way that is cheapest so far; and in another one when the time that this may waste is a 128th of what was spent since (at first an eighth: what is believed of it may be wrong). So a hold that works for long loses some two per cent to looking around, and notices what changes.
 //! It begins with what `upcall calibrate` has measured on this machine ([`costs`](crate::costs)).
 //!
 //! Each hold has its own record of each operation: it is used by one thread, and others may be on processors from which everything costs otherwise.
@@ -21,8 +21,17 @@ use std::time::{Duration, Instant};
 /// So many in a row are measured: one that finds the data elsewhere, one that may be an outlier, and the rest.
 const BURST: usize = 8;
 
+/// At first so many: a lane is opened, and both sides learn when to look.
+const ACQUAINTED: usize = 2 * BURST;
+
 /// The share of the time that may go to each other way than the best.
 const SHARE: f64 = 1.0 / 128.0;
+
+/// What was never tried is tried when that takes this share of what was spent so far: what is believed of it may be of another time, or a guess.
+const EARLY: f64 = 1.0 / 8.0;
+
+/// A hold's first invocation opens its lane, which takes so many ns.
+const LANE: f64 = 300_000.0;
 
 /// Measuring takes so many ns a burst, which are to be a hundredth of the time between two; so many operations at least and at most.
 const BURST_NS: f64 = 600.0;
@@ -62,6 +71,8 @@ struct Record {
     ways: [Known; 3],
     /// So many were run since the last burst.
     ran: u32,
+    /// ns that all before that took.
+    spent: f64,
     burst: Option<Burst>,
 }
 
@@ -89,7 +100,7 @@ impl Record {
             Known { cost, measured: false, budget: 0.0 }
         };
         let fixed = can.into_iter().filter(|can| *can).count() < 2;
-        let mut new = Self { best: Way::Access, fixed, ways: Way::ALL.map(known), ran: 0, burst: None };
+        let mut new = Self { best: Way::Access, fixed, ways: Way::ALL.map(known), ran: 0, spent: 0.0, burst: None };
         new.best = new.cheapest();
         new
     }
@@ -109,18 +120,25 @@ impl Record {
             return (burst.way, None);
         }
         let counts = self.accounted();
-        let best = self.cost(self.best);
-        let more = f64::from(std::mem::take(&mut self.ran)) * best * SHARE;
-        self.ways.iter_mut().for_each(|known| known.budget += more);
-        let affordable = |way: &Way| {
-            let known = self.ways[*way as usize];
-            *way != self.best
-                && known.cost.is_finite()
-                && (known.cost * BURST as f64 <= known.budget || !known.measured && known.cost < best * CLEARLY)
-        };
+        let took = f64::from(std::mem::take(&mut self.ran)) * self.cost(self.best);
+        self.spent += took;
+        self.ways.iter_mut().for_each(|known| known.budget += took * SHARE);
+        let affordable = |way: &Way| *way != self.best && self.affordable_after(*way) <= self.spent;
         let way = Way::ALL.into_iter().find(affordable).unwrap_or(self.best);
         self.burst = Some(Burst { way, found: Vec::with_capacity(BURST) });
         (way, Some(counts))
+    }
+
+    /// When so many ns were spent in all it can be tried; infinite for what is never possible.
+    fn affordable_after(&self, way: Way) -> f64 {
+        let known = self.ways[way as usize];
+        if known.measured {
+            return self.spent + (known.cost * BURST as f64 - known.budget) / SHARE;
+        }
+        let lane = if way == Way::Urgent { LANE } else { 0.0 };
+        let price = known.cost * ACQUAINTED as f64 + lane;
+        // Where it is believed to be worth it, it need not wait for long.
+        if known.cost < self.cost(self.best) * CLEARLY { price } else { price / EARLY }
     }
 
     /// What was run since the last burst, and what each way would have taken for that.
@@ -148,8 +166,7 @@ impl Record {
         let known = &mut self.ways[way as usize];
         // The first one may have had to open a lane.
         let too_long = way != best && burst.found.len() > 1 && took > TOO_LONG * known.cost;
-        // At first it has to become acquainted: a lane is opened, both sides learn when to look.
-        let all = if known.measured { BURST } else { 2 * BURST };
+        let all = if known.measured { BURST } else { ACQUAINTED };
         if burst.found.len() < all && !too_long {
             return 0;
         }
@@ -175,7 +192,9 @@ impl Record {
             self.best = cheapest;
             return SOON;
         }
-        (100.0 * BURST_NS / self.cost(best)).clamp(FEWEST, MOST) as u32
+        let untried = Way::ALL.into_iter().filter(|way| *way != best && !self.ways[*way as usize].measured);
+        let tries = untried.map(|way| (self.affordable_after(way) - self.spent) / self.cost(best));
+        tries.fold(100.0 * BURST_NS / self.cost(best), f64::min).clamp(FEWEST, MOST) as u32
     }
 
     /// It cannot be done so now; it is tried again some time.
@@ -361,6 +380,23 @@ mod tests {
                 let wasted = all / (300_000.0 * cheapest) - 1.0;
                 assert!(wasted < 0.03, "{cheap:?}, {cheapest} and {others}: {wasted:.3}");
             }
+        }
+    }
+
+    #[test]
+    fn what_is_believed_wrongly_is_found_out_soon_and_at_little_cost() {
+        for believed in [5.0, 4000.0, 50_000.0] {
+            let mut record = Record::new(&Costs { urgent: believed, ..COSTS }, [true, false, true]);
+            let cost = |way, _| if way == Way::Access { 230.0 } else { 160.0 };
+            // 15 ms, and more for what is believed to take long.
+            run(&mut record, if believed > 10_000.0 { 50_000 } else { 20_000 }, cost);
+            assert_eq!(record.best, Way::Urgent, "believed to take {believed}");
+        }
+        for believed in [5.0, 500.0] {
+            let mut record = Record::new(&Costs { urgent: believed, ..COSTS }, [true, false, true]);
+            let (all, _) = run(&mut record, 10_000, |way, _| if way == Way::Access { 100.0 } else { 2000.0 });
+            assert_eq!(record.best, Way::Access, "believed to take {believed}");
+            assert!(all < 1.1 * 10_000.0 * 100.0, "believed to take {believed}: {all:.0}");
         }
     }
 

@@ -64,6 +64,8 @@ pub struct Pair {
 pub struct Calibration {
     /// Which: its processors' model, and how many there are.
     pub machine: String,
+    /// By a build with debug assertions, in which everything takes several times as long; such builds go by such measurements, and others by others.
+    pub checked: bool,
     /// One pair at least of each kind.
     pub pairs: Vec<Pair>,
 }
@@ -79,6 +81,13 @@ pub enum NoCalibration {
     File(PathBuf, io::Error),
     /// It is no calibration.
     Malformed(PathBuf, String),
+    /// It was measured by a build with debug assertions and this one has none, or the other way round.
+    Build {
+        /// The file.
+        file: PathBuf,
+        /// Whether that had.
+        checked: bool,
+    },
     /// It is of another machine.
     Other {
         /// The file.
@@ -98,6 +107,14 @@ impl fmt::Display for NoCalibration {
             Self::File(file, error) => write!(f, "{}: {error}", file.display()),
             Self::Malformed(file, error) => {
                 write!(f, "{} is no calibration: {error}. Make it anew with `upcall calibrate`", file.display())
+            }
+            Self::Build { file, checked } => {
+                let (theirs, own) = if *checked { ("with", "without") } else { ("without", "with") };
+                write!(
+                    f,
+                    "{} was measured by a build {theirs} debug assertions, and this one is {own}: run its own `upcall calibrate`",
+                    file.display()
+                )
             }
             Self::Other { file, found, here } => {
                 write!(
@@ -150,6 +167,9 @@ impl Calibration {
         let read: Self = serde_json::from_str(&text).map_err(|error| malformed(error.to_string()))?;
         if read.pairs.is_empty() || !read.pairs.iter().all(|pair| pair.costs.is_sound()) {
             return Err(malformed("its times are none".into()));
+        }
+        if read.checked != cfg!(debug_assertions) {
+            return Err(NoCalibration::Build { file: file.into(), checked: read.checked });
         }
         match machine() {
             here if here == read.machine => Ok(read),
@@ -207,7 +227,11 @@ mod tests {
         let file = file("kept");
         let near = Costs { line: 60.0, ..Costs::default() };
         let pair = |processors, costs| Pair { processors, share: "cache".into(), costs };
-        let made = Calibration { machine: machine(), pairs: vec![pair([0, 1], near), pair([0, 2], Costs::default())] };
+        let made = Calibration {
+            machine: machine(),
+            checked: cfg!(debug_assertions),
+            pairs: vec![pair([0, 1], near), pair([0, 2], Costs::default())],
+        };
         assert!(matches!(Calibration::load_from(&file), Err(NoCalibration::None(_))));
         made.store_to(&file).unwrap();
         made.store_to(&file).unwrap();
@@ -222,13 +246,18 @@ mod tests {
     fn what_is_no_calibration_is_said() {
         let file = file("wrong");
         fs::create_dir_all(file.parent().unwrap()).unwrap();
-        let other = Calibration { machine: "a PDP-11".into(), pairs: vec![] };
+        let checked = cfg!(debug_assertions);
+        let other = Calibration { machine: "a PDP-11".into(), checked, pairs: vec![] };
         let with = |costs| Calibration { pairs: vec![Pair { processors: [0, 1], share: "core".into(), costs }], ..other.clone() };
         let cases = [
             ("{".to_string(), "no calibration"),
             (serde_json::to_string(&other).unwrap(), "its times are none"),
             (serde_json::to_string(&with(Costs { line: -1.0, ..Costs::default() })).unwrap(), "its times are none"),
             (serde_json::to_string(&with(Costs::default())).unwrap(), "another machine (a PDP-11"),
+            (
+                serde_json::to_string(&Calibration { checked: !checked, ..with(Costs::default()) }).unwrap(),
+                "run its own `upcall calibrate`",
+            ),
         ];
         for (text, expected) in cases {
             fs::write(&file, text).unwrap();
