@@ -90,7 +90,6 @@ impl Members {
     /// Looks who is there.
     pub fn renew(&mut self) {
         let there = accounts::members();
-        let is_there = |pid: u32| Path::new("/proc").join(pid.to_string()).exists();
         self.known.retain(|&pid, (count, _)| there.get(&pid) == Some(count) && is_there(pid));
         self.silent.retain(|pid, _| there.contains_key(pid));
         for (&pid, &count) in &there {
@@ -138,6 +137,11 @@ impl Members {
         rows.sort_by(|a, b| (&a.group, &a.id, a.rank, a.process).cmp(&(&b.group, &b.id, b.rank, b.process)));
         rows
     }
+}
+
+/// Whether there is such a process.
+pub fn is_there(pid: u32) -> bool {
+    Path::new("/proc").join(pid.to_string()).exists()
 }
 
 /// Tells a member from the others of its process.

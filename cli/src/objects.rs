@@ -1,16 +1,16 @@
-//! What was done with objects, for `upcall stat`: operations, the ways that were chosen for them, and what the others would have taken.
+//! What was done with objects, for `upcall stat` and `upcall top`: operations, the ways that were chosen for them, and what the others would have taken.
 //!
 //! It stands in the objects' memory, which whoever may write them may have written: it is believed to be numbers and nothing else.
 
+use crate::members::is_there;
 use crate::stat::share;
 use crate::told::cell;
 use crate::{FAINT, STRONG, size};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Duration;
 use upcall::home::Counts;
-use upcall::home::accounts::{self, Condition, ObjectReading, PeerObject};
+use upcall::home::accounts::{self, Condition, Named, ObjectReading, PeerObject};
 
 /// What was done with one object, since it was made, or within an interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -29,6 +29,9 @@ pub struct Object {
     pub changes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changes_per_s: Option<f64>,
+    /// All of this was done within so long, or else since it was made.
+    #[serde(skip)]
+    pub interval: Option<Duration>,
     #[serde(flatten)]
     pub done: Ways,
     /// Those who may write it.
@@ -70,22 +73,25 @@ impl<T> Each<T> {
     }
 }
 
+impl Each<u64> {
+    /// Together.
+    pub fn all(&self) -> u64 {
+        self.lock.saturating_add(self.look).saturating_add(self.urgent)
+    }
+}
+
 impl Ways {
     fn of(counts: Counts) -> Self {
-        let all = counts.chosen.iter().fold(0, |all: u64, &one| all.saturating_add(one));
+        let chosen = Each::of(counts.chosen);
+        let all = chosen.all();
         let would = counts.would.map(|ns| ns as f64 / all as f64);
-        Self {
-            urgent: counts.urgent,
-            invoked: counts.invoked,
-            chosen: Each::of(counts.chosen),
-            would_ns: (all > 0).then(|| Each::of(would)),
-        }
+        Self { urgent: counts.urgent, invoked: counts.invoked, chosen, would_ns: (all > 0).then(|| Each::of(would)) }
     }
 
     /// How many `auto` has run, the shares of each way, and what each would take.
-    fn cells(&self) -> [String; 7] {
+    pub fn cells(&self) -> [String; 7] {
         let Each { lock, look, urgent } = self.chosen;
-        let all = lock.saturating_add(look).saturating_add(urgent);
+        let all = self.chosen.all();
         let ns = |of: fn(&Each<f64>) -> f64| self.would_ns.as_ref().map_or_else(|| "-".into(), |each| format!("{:.0}", of(each)));
         [
             all.to_string(),
@@ -102,44 +108,79 @@ impl Ways {
 /// All objects of this user's processes.
 #[derive(Default)]
 pub struct Objects {
-    known: BTreeMap<String, (u32, PeerObject, Option<ObjectReading>)>,
-    /// What is wrong with those that cannot be looked at.
-    pub silent: Vec<String>,
+    known: BTreeMap<String, Known>,
+    /// Those that cannot be looked at, and what is wrong with them.
+    pub silent: BTreeMap<String, (Named, String)>,
+}
+
+struct Known {
+    named: Named,
+    object: PeerObject,
+    before: ObjectReading,
 }
 
 impl Objects {
-    /// Those that are there now.
-    pub fn look() -> Self {
-        let mut found = Self::default();
-        for (name, home) in accounts::objects() {
+    /// Looks who is there. Asks nothing of homes, which may be stopped.
+    pub fn renew(&mut self) {
+        let there = accounts::objects();
+        let is_same = |name: &String, named: &Named| there.get(name) == Some(named) && is_there(named.home);
+        self.known.retain(|name, known| is_same(name, &known.named));
+        self.silent.retain(|name, (named, _)| is_same(name, named));
+        for (name, named) in there {
+            if self.known.contains_key(&name) || self.silent.contains_key(&name) {
+                continue;
+            }
+            let home = named.home;
             match accounts::of(home, &name) {
-                Ok(Some(object)) => _ = found.known.insert(name, (home, object, None)),
+                Ok(Some(object)) => {
+                    // It counts from now on.
+                    let before = object.read();
+                    self.known.insert(name, Known { named, object, before });
+                }
                 // It has been let go of, or its home has ended.
                 Ok(None) => {}
-                Err(_) if !Path::new("/proc").join(home.to_string()).exists() => {}
-                Err(error) => found.silent.push(format!(
-                    "process {home} is the home of object {name}, and cannot be looked at (/proc/{home}/fd): {error}"
-                )),
+                Err(_) if !is_there(home) => {}
+                Err(error) => {
+                    let error = format!(
+                        "process {home} is the home of object {name}, and cannot be looked at (/proc/{home}/fd): {error}"
+                    );
+                    self.silent.insert(name, (named, error));
+                }
             }
         }
-        found
     }
 
     /// Counts from now on.
     pub fn begin(&mut self) {
-        self.known.values_mut().for_each(|(_, object, before)| *before = Some(object.read()));
+        self.read(&[], None);
     }
 
-    /// What was done with those of these names, or all: since that moment, so long ago, or since they were made.
-    pub fn read(&self, names: &[String], interval: Option<Duration>) -> Vec<Object> {
-        let wanted = self.known.iter().filter(|(name, _)| names.is_empty() || names.contains(name));
-        wanted.map(|(name, (home, object, before))| row(name, *home, &object.read(), before.as_ref(), interval)).collect()
+    /// What was done with those of these names, or all: since the last such moment, so long ago, or since they were made. The next begins now.
+    pub fn read(&mut self, names: &[String], interval: Option<Duration>) -> Vec<Object> {
+        let rows = self.known.iter_mut().map(|(name, known)| {
+            let now = known.object.read();
+            let row = row(name, known.named.home, &now, interval.map(|interval| (&known.before, interval)));
+            known.before = now;
+            row
+        });
+        let rows: Vec<_> = rows.collect();
+        rows.into_iter().filter(|row| names.is_empty() || names.contains(&row.name)).collect()
     }
 }
 
-fn row(name: &str, home: u32, now: &ObjectReading, before: Option<&ObjectReading>, interval: Option<Duration>) -> Object {
-    let all = |reading: &ObjectReading| reading.all();
-    let changes = now.changes.saturating_sub(before.map_or(0, |before| before.changes));
+impl Object {
+    /// How many of so many that is in a second.
+    pub fn per_s(&self, count: u64) -> f64 {
+        self.interval.map_or(0.0, |interval| count as f64 / interval.as_secs_f64())
+    }
+}
+
+fn row(name: &str, home: u32, now: &ObjectReading, since: Option<(&ObjectReading, Duration)>) -> Object {
+    let (changes, counts) = match since {
+        Some((before, _)) => (now.changes.saturating_sub(before.changes), now.all().since(before.all())),
+        None => (now.changes, now.all()),
+    };
+    let interval = since.map(|(_, interval)| interval);
     Object {
         name: name.into(),
         home,
@@ -152,7 +193,8 @@ fn row(name: &str, home: u32, now: &ObjectReading, before: Option<&ObjectReading
         holder: now.holder,
         changes,
         changes_per_s: interval.map(|interval| (changes as f64 / interval.as_secs_f64()).round()),
-        done: Ways::of(all(now).since(before.map(all).unwrap_or_default())),
+        interval,
+        done: Ways::of(counts),
         holds: now.holds.iter().map(|(process, counts)| Hold { process: *process, done: Ways::of(*counts) }).collect(),
     }
 }
@@ -209,6 +251,8 @@ fn cells(row: &Object) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::told::json;
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
     use upcall::home::{DataError, Homed, Operation, Place};
 
     struct Add;
@@ -231,7 +275,8 @@ mod tests {
         let home = Homed::<u64>::create(&name).with(|_| Ok(())).unwrap();
         let away = Homed::<u64>::find(&name).unwrap();
         (0..10_000).for_each(|_| _ = away.auto::<Add>(1).unwrap());
-        let mut objects = Objects::look();
+        let mut objects = Objects::default();
+        objects.renew();
         let own = [name.clone()];
         let [row] = &objects.read(&own, None)[..] else { panic!("{:?}", objects.silent) };
         assert!((row.home, row.state, row.holds.len()) == (std::process::id(), "whole", 2), "{row:?}");
@@ -244,6 +289,61 @@ mod tests {
         let [row] = &objects.read(&own, Some(Duration::from_secs(1)))[..] else { panic!("one") };
         assert_eq!((row.changes, row.changes_per_s), (5, Some(5.0)));
         assert!(objects.read(&["another".into()], None).is_empty());
+    }
+
+    /// Who is started for another test: the name of its object.
+    const HOME_OF: &str = "UPCALL_TEST_HOME_OF";
+
+    #[test]
+    fn a_home_in_an_operation() {
+        let Ok(name) = std::env::var(HOME_OF) else { return };
+        let home = Homed::<u64>::create(&name).with(|_| Ok(())).unwrap();
+        (0..99).for_each(|_| _ = home.access(|number| Add::run(number, 1)).unwrap());
+        let said = |_: Place<'_, u64>| {
+            println!("\nis in it");
+            std::io::stdin().read_line(&mut String::new()).unwrap();
+            Ok(())
+        };
+        home.access(said).unwrap();
+    }
+
+    #[test]
+    fn a_stopped_home_is_asked_nothing_and_one_that_was_killed_is_forgotten() {
+        let name = format!("stopped-{}", std::process::id());
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["objects::tests::a_home_in_an_operation", "--exact", "--nocapture"]).env(HOME_OF, &name);
+        let mut home = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(home.stdout.take().unwrap()).lines().map_while(Result::ok);
+        assert!(lines.any(|line| line == "is in it"));
+        let stopped = Command::new("kill").args(["-STOP", &home.id().to_string()]).status().unwrap();
+        assert!(stopped.success());
+        let mut objects = Objects::default();
+        let own = [name];
+        objects.renew();
+        let [row] = &objects.read(&own, None)[..] else { panic!("{:?}", objects.silent) };
+        assert!(row.changes >= 99 && (row.home, row.holder) == (home.id(), Some(home.id())), "{row:?}");
+        objects.renew();
+        let [row] = &objects.read(&own, Some(Duration::from_secs(2)))[..] else { panic!("{:?}", objects.silent) };
+        assert_eq!((row.changes, row.per_s(row.changes), row.per_s(10)), (0, 0.0, 5.0));
+        home.kill().unwrap();
+        home.wait().unwrap();
+        objects.renew();
+        assert!(objects.read(&own, None).is_empty() && !objects.silent.contains_key(&own[0]));
+    }
+
+    #[test]
+    fn another_object_under_the_name_counts_from_its_own_beginning() {
+        let own = [format!("again-{}", std::process::id())];
+        let mut objects = Objects::default();
+        for changes in [500, 7] {
+            let home = Homed::<u64>::create(&own[0]).with(|_| Ok(())).unwrap();
+            (0..changes).for_each(|_| _ = home.access(|number| Add::run(number, 1)).unwrap());
+            objects.renew();
+            let [row] = &objects.read(&own, None)[..] else { panic!("{:?}", objects.silent) };
+            assert!((changes..changes + 10).contains(&row.changes), "{row:?}");
+        }
+        objects.renew();
+        assert!(objects.read(&own, None).is_empty());
     }
 
     #[test]

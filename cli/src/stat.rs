@@ -205,11 +205,13 @@ pub fn is_here(names: &[String], command: &str) -> Result<(), String> {
 pub fn run(args: &Args) -> Done {
     is_here(&args.names, "stat")?;
     directory::sweep();
-    let (mut silent, mut servers, mut members) = (Vec::new(), Vec::new(), Members::default());
+    let (mut silent, mut servers, mut members, mut objects) = (Vec::new(), Vec::new(), Members::default(), Objects::default());
     if args.shows_groups() {
         members.renew();
     }
-    let mut objects = if args.shows_objects() { Objects::look() } else { Objects::default() };
+    if args.shows_objects() {
+        objects.renew();
+    }
     for socket in directory::domains().into_iter().filter(|_| !args.groups && !args.objects) {
         match look(socket) {
             Ok(server) => servers.push(server),
@@ -224,7 +226,7 @@ pub fn run(args: &Args) -> Done {
     }
     let members_rows = members.read(&args.names, args.interval);
     let objects_rows = objects.read(&args.names, args.interval);
-    silent.extend(members.silent.into_values().chain(objects.silent));
+    silent.extend(members.silent.into_values().chain(objects.silent.into_values().map(|(_, error)| error)));
     let mut rows: Vec<Row> = servers.iter_mut().flat_map(|server| rows(server, &args.names, args.interval)).collect();
     rows.sort_by(|a, b| (&a.name, b.calls, a.client).cmp(&(&b.name, a.calls, b.client)));
     if args.groups && args.json {

@@ -1,8 +1,11 @@
 //! `upcall top`: the same as `upcall stat`, live.
 //!
-//! Bindings and members of groups have pictures of their own. What is shown is what was done within the last interval, read from memory that servers have given once and count in anyway; only new servers are asked for theirs, and members not at all.
+//! Bindings, members of groups and objects have pictures of their own. What is shown is what was done within the last interval, read from memory that servers have given once and count in anyway; only new servers are asked for theirs, and members and homes not at all.
+
+mod objects;
 
 use crate::members::{self, Member, Members};
+use crate::objects::{Object, Objects};
 use crate::stat::{self, Row, Server, Total, share, time};
 use crate::{Done, size, told};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
@@ -26,11 +29,14 @@ use upcall::directory;
 /// The third picture shows the members of groups: messages sent and taken a second, those that wait, and what is buffered (see `upcall stat --help`). A member that is stopped because it has buffered all that it may, or was within the
 /// interval, is told of in the second line of each picture.
 ///
+/// The fourth picture shows objects with their homes (see `upcall stat --help`): operations under the lock (CHANGES), urgent and ordinary invocations, and those for which `auto` has chosen the way, a second; the shares of these ways; and
+/// the process that is in an operation just now (HOLDER). Homes that are stopped are shown like others, for nothing is asked of them.
+///
 /// Keys: arrows to the left and right choose the column to sort by, `r` turns the order, tab shows the next picture, arrows up and down scroll, space holds the picture, `q` ends.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  upcall top\n  upcall top files --interval 0.5")]
 pub struct Args {
-    /// Only bindings to these names, and members of groups with these names.
+    /// Only bindings to these names, members of groups with these names, and objects.
     names: Vec<String>,
     /// Seconds between two pictures.
     #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = stat::seconds)]
@@ -59,8 +65,7 @@ pub fn run(args: &Args) -> Done {
                     _ => continue,
                 }
             }
-            let (rows, members) = watched.rows(&args.names);
-            screen.renew(rows, members, watched.silent());
+            screen.renew(watched.read(&args.names));
             due = Instant::now() + args.interval;
         }
     })();
@@ -75,18 +80,15 @@ struct Watched {
     /// Those that did not give their tallies: they are not asked again, since a stopped one would hold us up each time.
     silent: Vec<PathBuf>,
     members: Members,
+    objects: Objects,
     since: Option<Instant>,
 }
 
 impl Watched {
-    /// So many do not say what they do.
-    fn silent(&self) -> usize {
-        self.silent.len() + self.members.silent.len()
-    }
-
     /// Asks new servers, and forgets old ones.
     fn renew(&mut self) {
         self.members.renew();
+        self.objects.renew();
         let sockets = directory::domains();
         self.servers.retain(|socket, _| sockets.contains(socket));
         self.silent.retain(|socket| sockets.contains(socket));
@@ -104,14 +106,31 @@ impl Watched {
         }
     }
 
-    fn rows(&mut self, names: &[String]) -> (Vec<Row>, Vec<Member>) {
+    fn read(&mut self, names: &[String]) -> Seen {
         let interval = self.since.map(|since| since.elapsed());
-        let members = self.members.read(names, interval);
-        let rows = self.servers.values_mut().flat_map(|server| stat::rows(server, names, interval)).collect();
+        let seen = Seen {
+            members: self.members.read(names, interval),
+            objects: self.objects.read(names, interval),
+            rows: self.servers.values_mut().flat_map(|server| stat::rows(server, names, interval)).collect(),
+            silent: self.silent.len() + self.members.silent.len(),
+            unseen: self.objects.silent.len(),
+        };
         self.since = Some(Instant::now());
         self.renew();
-        (rows, members)
+        seen
     }
+}
+
+/// What was done within an interval.
+#[derive(Default)]
+struct Seen {
+    rows: Vec<Row>,
+    members: Vec<Member>,
+    objects: Vec<Object>,
+    /// So many processes do not say what they do.
+    silent: usize,
+    /// So many objects cannot be looked at.
+    unseen: usize,
 }
 
 const HEADS: [&str; 15] = [
@@ -125,23 +144,45 @@ const MEMBERS_WIDTHS: [u16; 12] = [16, 5, 8, 11, 11, 9, 9, 9, 9, 6, 8, 36];
 const _: () = assert!(members::HEADS.len() == MEMBERS.len());
 const NAME: usize = 0;
 const CLIENT: usize = 1;
-/// Calls a second, or messages sent a second: all pictures are sorted by that at first.
+/// Calls a second, messages sent, or operations: all pictures are sorted by that at first.
 const MOST: usize = 3;
 
-/// The columns of each picture: what calls carry and take, and how the server came to them; and what members of groups do.
-const PICTURES: [&[usize]; 3] =
-    [&[0, 1, 2, MOST, 4, 5, 6, 7, 8], &[0, 1, 2, MOST, 9, 10, 11, 12, 13, 14], &[0, 1, 2, MOST, 4, 5, 6, 7, 8, 9, 10, 11]];
-const OF_MEMBERS: usize = 2;
+/// What the rows of a picture are.
+#[derive(Clone, Copy, PartialEq)]
+enum Of {
+    Bindings,
+    Members,
+    Objects,
+}
+
+/// One for each that can be looked at: what calls carry and take, and how the server came to them; what members of groups do; and what is done with objects.
+struct Picture {
+    of: Of,
+    heads: &'static [&'static str],
+    widths: &'static [u16],
+    /// Those of the heads that it shows.
+    columns: &'static [usize],
+}
+
+static PICTURES: [Picture; 4] = [
+    Picture { of: Of::Bindings, heads: &HEADS, widths: &WIDTHS, columns: &[0, 1, 2, MOST, 4, 5, 6, 7, 8] },
+    Picture { of: Of::Bindings, heads: &HEADS, widths: &WIDTHS, columns: &[0, 1, 2, MOST, 9, 10, 11, 12, 13, 14] },
+    Picture { of: Of::Members, heads: &MEMBERS, widths: &MEMBERS_WIDTHS, columns: &[0, 1, 2, MOST, 4, 5, 6, 7, 8, 9, 10, 11] },
+    Picture {
+        of: Of::Objects,
+        heads: &objects::HEADS,
+        widths: &objects::WIDTHS,
+        columns: &[0, 1, 2, MOST, 4, 5, 6, 7, 8, 9, 10, 11],
+    },
+];
 
 /// The picture, and how it is to be seen.
 #[derive(Default)]
 struct Screen {
-    rows: Vec<Row>,
-    members: Vec<Member>,
-    silent: usize,
+    seen: Seen,
     /// One of [`PICTURES`].
     picture: usize,
-    /// A column of [`HEADS`] or [`MEMBERS`]; [`MOST`] at first.
+    /// One of its columns; [`MOST`] at first.
     sorted_by: Option<usize>,
     turned: bool,
     held: bool,
@@ -149,9 +190,9 @@ struct Screen {
 }
 
 impl Screen {
-    fn renew(&mut self, rows: Vec<Row>, members: Vec<Member>, silent: usize) {
+    fn renew(&mut self, seen: Seen) {
         if !self.held {
-            (self.rows, self.members, self.silent) = (rows, members, silent);
+            self.seen = seen;
             self.sort();
         }
     }
@@ -160,27 +201,35 @@ impl Screen {
         self.sorted_by.unwrap_or(MOST)
     }
 
-    fn columns(&self) -> &'static [usize] {
-        PICTURES[self.picture]
-    }
-
-    fn heads(&self) -> &'static [&'static str] {
-        if self.picture == OF_MEMBERS { &MEMBERS } else { &HEADS }
+    fn picture(&self) -> &'static Picture {
+        &PICTURES[self.picture]
     }
 
     /// Sorts by the column that is shown so many places to the right of this one.
     fn choose(&mut self, right: usize) {
-        let (shown, column) = (self.columns(), self.column());
+        let (shown, column) = (self.picture().columns, self.column());
         let at = shown.iter().position(|&shown| shown == column).unwrap_or(0);
         self.sorted_by = Some(shown[(at + right) % shown.len()]);
     }
 
     fn sort(&mut self) {
-        let (column, turned) = (self.column(), self.turned);
-        if self.picture == OF_MEMBERS {
-            return self.sort_members();
+        match self.picture().of {
+            Of::Bindings => self.sort_bindings(),
+            Of::Members => self.sort_members(),
+            Of::Objects => {
+                let (column, turned) = (self.column(), self.turned);
+                self.seen.objects.sort_by(|a, b| {
+                    let order = objects::order(a, b, column);
+                    let order = if turned { order.reverse() } else { order };
+                    order.then_with(|| a.name.cmp(&b.name))
+                });
+            }
         }
-        self.rows.sort_by(|a, b| {
+    }
+
+    fn sort_bindings(&mut self) {
+        let (column, turned) = (self.column(), self.turned);
+        self.seen.rows.sort_by(|a, b| {
             let order = match column {
                 0 => a.name.cmp(&b.name),
                 1 => (a.client, a.address).cmp(&(b.client, b.address)),
@@ -205,7 +254,7 @@ impl Screen {
 
     fn sort_members(&mut self) {
         let (column, turned) = (self.column(), self.turned);
-        self.members.sort_by(|a, b| {
+        self.seen.members.sort_by(|a, b| {
             let place = |of: &Member| (of.group.clone(), of.id.clone(), of.rank, of.process);
             let order = match column {
                 0 => a.group.cmp(&b.group),
@@ -237,13 +286,12 @@ impl Screen {
             KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return true,
             KeyCode::Char(' ') => self.held = !self.held,
             KeyCode::Char('r') => self.turned = !self.turned,
-            KeyCode::Left => self.choose(self.columns().len() - 1),
+            KeyCode::Left => self.choose(self.picture().columns.len() - 1),
             KeyCode::Right => self.choose(1),
             KeyCode::Tab => {
-                let was_of_members = self.picture == OF_MEMBERS;
+                let were = self.picture().of;
                 self.picture = (self.picture + 1) % PICTURES.len();
-                let other_rows = was_of_members != (self.picture == OF_MEMBERS);
-                if other_rows || !self.columns().contains(&self.column()) {
+                if were != self.picture().of || !self.picture().columns.contains(&self.column()) {
                     (self.sorted_by, self.at) = (None, TableState::default());
                 }
             }
@@ -257,10 +305,10 @@ impl Screen {
 
     /// Of the columns that are shown. Addresses are longer than processes' numbers, and are of no use if they are cut: where there is no room, names give it.
     fn widths(&self, room: u16) -> impl Iterator<Item = u16> + use<> {
-        let columns = self.columns();
-        let mut widths = if self.picture == OF_MEMBERS { MEMBERS_WIDTHS.to_vec() } else { WIDTHS.to_vec() };
-        let longest = self.rows.iter().map(|row| row.client().len() as u16).max();
-        if self.picture != OF_MEMBERS {
+        let Picture { of, widths, columns, .. } = self.picture();
+        let mut widths = widths.to_vec();
+        let longest = self.seen.rows.iter().map(|row| row.client().len() as u16).max();
+        if *of == Of::Bindings {
             widths[CLIENT] = longest.unwrap_or(0).max(WIDTHS[CLIENT]);
         }
         let wanted = columns.iter().map(|&at| widths[at] + 1).sum::<u16>() - 1;
@@ -271,12 +319,14 @@ impl Screen {
     /// Texts to the left, numbers to the right.
     fn cell(&self, column: usize, text: String) -> Cell<'static> {
         let line = Line::from(text);
-        let is_text = column == 0 || self.picture == OF_MEMBERS && column + 1 == MEMBERS.len();
+        let Picture { of, heads, .. } = self.picture();
+        let is_text = column == 0 || *of != Of::Bindings && column + 1 == heads.len();
         Cell::from(if is_text { line.left_aligned() } else { line.right_aligned() })
     }
 
     fn draw(&mut self, frame: &mut Frame<'_>) {
-        let overflows: Vec<_> = self.members.iter().filter_map(Member::overflow).collect();
+        let Seen { rows, members, objects, silent, unseen } = &self.seen;
+        let overflows: Vec<_> = members.iter().filter_map(Member::overflow).collect();
         let lines = [1, u16::from(!overflows.is_empty())];
         let [head, event, body, foot] = Layout::vertical([
             Constraint::Length(lines[0]),
@@ -285,26 +335,33 @@ impl Screen {
             Constraint::Length(1),
         ])
         .areas(frame.area());
-        let calls = self.rows.iter().filter_map(|row| row.calls_per_s).fold(0.0, |sum, rate| sum + rate);
+        let calls = rows.iter().filter_map(|row| row.calls_per_s).fold(0.0, |sum, rate| sum + rate);
         let held = if self.held { ", held" } else { "" };
-        let silent = match self.silent {
+        let silent = match silent {
             0 => String::new(),
             1 => ", 1 server does not answer".into(),
             more => format!(", {more} servers do not answer"),
         };
-        // Where all calls are local nothing is to be said.
-        let far = if self.rows.iter().any(|row| row.address.is_some()) {
-            format!(", {}", Total::of(&self.rows).shares())
-        } else {
-            String::new()
+        let unseen = match unseen {
+            0 => String::new(),
+            1 => ", 1 object cannot be looked at".into(),
+            more => format!(", {more} objects cannot be looked at"),
         };
-        let messages = self.members.iter().filter_map(|member| member.sent_per_s).fold(0.0, |sum, rate| sum + rate);
-        let members = match self.members.len() {
+        // Where all calls are local nothing is to be said.
+        let far =
+            if rows.iter().any(|row| row.address.is_some()) { format!(", {}", Total::of(rows).shares()) } else { String::new() };
+        let messages = members.iter().filter_map(|member| member.sent_per_s).fold(0.0, |sum, rate| sum + rate);
+        let groups = match members.len() {
             0 => String::new(),
             all => format!("; {all} members of groups, {messages:.0} messages a second"),
         };
-        let bindings = format!("{} bindings, {calls:.0} calls a second", self.rows.len());
-        frame.render_widget(Line::from(format!("{bindings}{far}{members}{silent}{held}")), head);
+        let changes = objects.iter().fold(0.0, |sum, object| sum + object.per_s(object.changes));
+        let homes = match objects.len() {
+            0 => String::new(),
+            all => format!("; {all} objects, {changes:.0} changes a second"),
+        };
+        let bindings = format!("{} bindings, {calls:.0} calls a second", rows.len());
+        frame.render_widget(Line::from(format!("{bindings}{far}{groups}{homes}{silent}{unseen}{held}")), head);
         if let Some(first) = overflows.first() {
             let more = match overflows.len() - 1 {
                 0 => String::new(),
@@ -314,9 +371,9 @@ impl Screen {
             frame.render_widget(Line::from(format!("{first}{more}")).style(alarm), event);
         }
         let strong = Style::new().add_modifier(Modifier::BOLD);
-        let columns = self.columns();
+        let Picture { of, heads, columns, .. } = self.picture();
         let heads = columns.iter().map(|&at| {
-            let text = self.heads()[at];
+            let text = heads[at];
             let chosen = at == self.column();
             let arrow = if !chosen {
                 ""
@@ -328,10 +385,10 @@ impl Screen {
             let style = if chosen { strong.add_modifier(Modifier::REVERSED) } else { strong };
             self.cell(at, format!("{text}{arrow}")).style(style)
         });
-        let rows: Vec<Vec<String>> = if self.picture == OF_MEMBERS {
-            self.members.iter().map(|member| members::cells(member).to_vec()).collect()
-        } else {
-            self.rows.iter().map(|row| cells(row).to_vec()).collect()
+        let rows: Vec<Vec<String>> = match of {
+            Of::Bindings => rows.iter().map(|row| cells(row).to_vec()).collect(),
+            Of::Members => members.iter().map(|member| members::cells(member).to_vec()).collect(),
+            Of::Objects => objects.iter().map(|object| objects::cells(object).to_vec()).collect(),
         };
         let rows = rows
             .into_iter()
@@ -375,6 +432,7 @@ fn cells(row: &Row) -> [String; 15] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::objects::{Each, Hold, Ways};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
@@ -384,7 +442,11 @@ mod tests {
 
     /// The lines of the picture, without the spaces at their ends.
     fn shown(screen: &mut Screen) -> Vec<String> {
-        let mut terminal = Terminal::new(TestBackend::new(100, 6)).unwrap();
+        shown_wide(screen, 100)
+    }
+
+    fn shown_wide(screen: &mut Screen, columns: u16) -> Vec<String> {
+        let mut terminal = Terminal::new(TestBackend::new(columns, 6)).unwrap();
         terminal.draw(|frame| screen.draw(frame)).unwrap();
         let buffer = terminal.backend().buffer();
         let line = |y| (0..buffer.area.width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
@@ -400,7 +462,7 @@ mod tests {
         let mut screen = Screen::default();
         let polled = Row { spins: 990, waits: 10, ..row("polled", 1000, 0) };
         let handed = Row { hand_offs: 60, donations: 40, ..row("handed", 100, 0) };
-        screen.renew(vec![handed, polled], Vec::new(), 0);
+        screen.renew(Seen { rows: vec![handed, polled], ..Seen::default() });
         // Sorted by bytes, which the other picture does not show: by calls again there.
         press(&mut screen, KeyCode::Right);
         press(&mut screen, KeyCode::Right);
@@ -413,7 +475,7 @@ mod tests {
         (0..3).for_each(|_| _ = press(&mut screen, KeyCode::Right));
         assert!(shown(&mut screen)[1].contains("HANDv") && shown(&mut screen)[2].starts_with("handed"));
         (0..3).for_each(|_| _ = press(&mut screen, KeyCode::Left));
-        (0..2).for_each(|_| _ = press(&mut screen, KeyCode::Tab));
+        (0..3).for_each(|_| _ = press(&mut screen, KeyCode::Tab));
         assert!(shown(&mut screen)[1].contains("CALLS/Sv") && shown(&mut screen)[1].contains("P99"));
     }
 
@@ -422,7 +484,7 @@ mod tests {
         let mut screen = Screen::default();
         let near = Row { local: 300, spins: 300, ..row("near", 300, 0) };
         let far = Row { client: 0, address: Some("192.0.2.100:54321".parse().unwrap()), remote: 100, ..row("far", 100, 0) };
-        screen.renew(vec![near.clone(), far], Vec::new(), 0);
+        screen.renew(Seen { rows: vec![near.clone(), far], ..Seen::default() });
         let lines = shown(&mut screen);
         assert_eq!(lines[0], "2 bindings, 800 calls a second, 75% local, 25% remote");
         assert!(lines[3].starts_with("far") && lines[3].contains(" 192.0.2.100:54321 "), "{lines:?}");
@@ -430,14 +492,14 @@ mod tests {
         (0..6).for_each(|_| _ = press(&mut screen, KeyCode::Right));
         let lines = shown(&mut screen);
         assert!(lines[1].ends_with("NETv") && lines[2].starts_with("far") && lines[2].ends_with("100%"), "{lines:?}");
-        screen.renew(vec![near], Vec::new(), 0);
+        screen.renew(Seen { rows: vec![near], ..Seen::default() });
         assert_eq!(shown(&mut screen)[0], "1 bindings, 600 calls a second");
     }
 
     #[test]
     fn the_busiest_come_first_and_keys_sort_otherwise() {
         let mut screen = Screen::default();
-        screen.renew(vec![row("slow", 10, 5000), row("quick", 1000, 0)], Vec::new(), 1);
+        screen.renew(Seen { rows: vec![row("slow", 10, 5000), row("quick", 1000, 0)], silent: 1, ..Seen::default() });
         let lines = shown(&mut screen);
         assert_eq!(lines[0], "2 bindings, 2020 calls a second, 1 server does not answer");
         assert!(lines[1].starts_with("NAME") && lines[1].contains("CALLS/Sv"), "{lines:?}");
@@ -449,10 +511,10 @@ mod tests {
         assert!(shown(&mut screen)[2].starts_with("quick"));
         // Held: what is new waits.
         press(&mut screen, KeyCode::Char(' '));
-        screen.renew(Vec::new(), Vec::new(), 0);
+        screen.renew(Seen::default());
         assert!(shown(&mut screen)[0].ends_with("held"));
         press(&mut screen, KeyCode::Char(' '));
-        screen.renew(Vec::new(), Vec::new(), 0);
+        screen.renew(Seen::default());
         assert_eq!(shown(&mut screen)[0], "0 bindings, 0 calls a second");
         assert!(press(&mut screen, KeyCode::Char('q')));
         assert!(screen.ends(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)));
@@ -471,7 +533,7 @@ mod tests {
         };
         let stopped = Member { stopped_s: Some(3.0), stopped_for: Some(1), held_bytes: 4 << 20, ..member(0, 10) };
         let mut screen = Screen::default();
-        screen.renew(Vec::new(), vec![stopped.clone(), member(1, 500)], 0);
+        screen.renew(Seen { members: vec![stopped.clone(), member(1, 500)], ..Seen::default() });
         let lines = shown(&mut screen);
         assert_eq!(lines[0], "0 bindings, 0 calls a second; 2 members of groups, 510 messages a second");
         let said = "overflow: member 0 of flood (process 70) is stopped for 3 s: it has buffered all of its 4 MiB, and member";
@@ -485,9 +547,43 @@ mod tests {
         (0..4).for_each(|_| _ = press(&mut screen, KeyCode::Right));
         assert!(shown(&mut screen)[3].contains(" 70 "));
         let were = Member { stopped_s: None, stops: 2, ..stopped };
-        screen.renew(Vec::new(), vec![were.clone(), were], 0);
+        screen.renew(Seen { members: vec![were.clone(), were], ..Seen::default() });
         assert!(shown(&mut screen)[1].contains("was stopped 2 times"));
-        screen.renew(Vec::new(), vec![member(0, 10)], 0);
+        screen.renew(Seen { members: vec![member(0, 10)], ..Seen::default() });
         assert!(shown(&mut screen)[1].starts_with("GROUP"));
+    }
+    #[test]
+    fn objects_have_a_picture_with_who_holds_them_and_what_auto_chose() {
+        let object = |name: &str, changes, chosen| Object {
+            name: name.into(),
+            home: 70,
+            state: "whole",
+            changes,
+            interval: Some(Duration::from_millis(500)),
+            done: Ways { urgent: 40, invoked: 3, chosen, would_ns: None },
+            holds: vec![Hold::default(); 2],
+            ..Object::default()
+        };
+        let held = Object { holder: Some(71), ..object("held", 10, Each { lock: 6, look: 2, urgent: 0 }) };
+        let busy = object("busy", 400, Each { lock: 0, look: 0, urgent: 40 });
+        let mut screen = Screen::default();
+        screen.renew(Seen { objects: vec![held, busy], unseen: 1, ..Seen::default() });
+        let said = "0 bindings, 0 calls a second; 2 objects, 820 changes a second, 1 object cannot be looked at";
+        assert_eq!(shown(&mut screen)[0], said);
+        (0..3).for_each(|_| _ = press(&mut screen, KeyCode::Tab));
+        let lines = shown_wide(&mut screen, 120);
+        let words = |line: &str| line.split_whitespace().map(String::from).collect::<Vec<_>>();
+        assert!(lines[1].starts_with("OBJECT") && lines[1].contains(" CHANGES/Sv "), "{lines:?}");
+        assert_eq!(words(&lines[2]), ["busy", "70", "2", "800", "80", "6", "80", "-", "-", "100%", "-", "whole"]);
+        assert_eq!(words(&lines[3]), ["held", "70", "2", "20", "80", "6", "16", "75%", "25%", "-", "71", "whole"]);
+        // By what was done under the lock, of what `auto` has run; and by who holds it.
+        (0..4).for_each(|_| _ = press(&mut screen, KeyCode::Right));
+        assert!(shown(&mut screen)[2].starts_with("held"));
+        press(&mut screen, KeyCode::Char('r'));
+        assert!(shown(&mut screen)[2].starts_with("busy"));
+        (0..3).for_each(|_| _ = press(&mut screen, KeyCode::Right));
+        assert!(shown_wide(&mut screen, 120)[1].contains("HOLDER^") && shown(&mut screen)[2].starts_with("busy"));
+        press(&mut screen, KeyCode::Tab);
+        assert!(shown(&mut screen)[1].contains("CALLS/S^"));
     }
 }

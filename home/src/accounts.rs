@@ -6,13 +6,23 @@ use crate::account::Counts;
 use crate::body::{Front, NAMED, State};
 use std::collections::BTreeMap;
 use std::io;
+use std::path::PathBuf;
 use upcall_os::memory;
 use upcall_shm::hybrid::PLACES;
 use upcall_transfer::names;
 
-/// The objects that processes of this user are the homes of, and those processes. From the folder of names; one whose home was killed may be among them still.
-pub fn objects() -> BTreeMap<String, u32> {
-    names::objects()
+/// Where an object's name leads. Two are equal if it is the same object, and not another one that has the name now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// The process that is its home.
+    pub home: u32,
+    /// Each object has one of its own.
+    socket: PathBuf,
+}
+
+/// The objects that processes of this user are the homes of. From the folder of names; one whose home was killed may be among them still.
+pub fn objects() -> BTreeMap<String, Named> {
+    names::objects().into_iter().map(|(name, (home, socket))| (name, Named { home, socket })).collect()
 }
 
 /// An object, to look on.

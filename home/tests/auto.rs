@@ -41,7 +41,7 @@ fn read(object: &str) -> accounts::ObjectReading {
 fn each_is_run_once_whatever_way_it_goes_and_who_looks_on_sees_them() {
     let name = name("auto");
     let home = Homed::<u64>::create(&name).with(|_| Ok(())).unwrap();
-    assert_eq!(accounts::objects().get(&name), Some(&std::process::id()));
+    assert_eq!(accounts::objects().get(&name).map(|named| named.home), Some(std::process::id()));
     let serving = home.serve_in_background(operations()).unwrap();
     thread::scope(|scope| {
         for _ in 0..3 {

@@ -421,13 +421,14 @@ pub fn members() -> BTreeMap<u32, usize> {
     members
 }
 
-/// The objects that this user's processes are the homes of, and those processes.
-pub fn objects() -> BTreeMap<String, u32> {
+/// The objects that this user's processes are the homes of; those processes, and the sockets at which they hear of them.
+pub fn objects() -> BTreeMap<String, (u32, PathBuf)> {
     let entries = fs::read_dir(folder()).into_iter().flatten().flatten();
     let named = entries.filter_map(|entry| {
         let name = entry.file_name().to_str()?.strip_prefix(OBJECT)?.to_string();
-        let home = process_of(&fs::read_link(entry.path()).ok()?);
-        (check(&name).is_ok() && home != 0).then_some((name, home))
+        let socket = fs::read_link(entry.path()).ok()?;
+        let home = process_of(&socket);
+        (check(&name).is_ok() && home != 0).then_some((name, (home, socket)))
     });
     named.collect()
 }
