@@ -200,12 +200,6 @@ impl Calibration {
         }
         done
     }
-
-    /// What it takes between two processors: as between these, else as between the two that were measured first.
-    pub fn between(&self, first: u32, second: u32) -> Costs {
-        let these = |pair: &&Pair| pair.processors == [first, second] || pair.processors == [second, first];
-        self.pairs.iter().find(these).or(self.pairs.first()).map_or_else(Costs::default, |pair| pair.costs)
-    }
 }
 
 /// What it takes between two processors that are near each other, as far as this process knows: what had been measured when it asked first, else a guess.
@@ -223,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_is_found_again_by_pair() {
+    fn what_was_measured_is_found_again() {
         let file = file("kept");
         let near = Costs { line: 60.0, ..Costs::default() };
         let pair = |processors, costs| Pair { processors, share: "cache".into(), costs };
@@ -237,7 +231,6 @@ mod tests {
         made.store_to(&file).unwrap();
         let read = Calibration::load_from(&file).unwrap();
         assert_eq!(read, made);
-        assert_eq!((read.between(1, 0), read.between(2, 0), read.between(7, 9)), (near, Costs::default(), near));
         assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
         fs::remove_dir_all(file.parent().unwrap().parent().unwrap()).unwrap();
     }
