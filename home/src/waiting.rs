@@ -67,6 +67,10 @@ impl Pauses {
     fn pause(&mut self) {
         if self.offers < OFFERS {
             self.offers += 1;
+            // Other user-level threads first: who has the lock may be one of them. The kernel is asked in any case, for it may be a thread that has lost this processor.
+            if upcall_thread::on_virtual_processor().is_some() {
+                upcall_thread::yield_now();
+            }
             return std::thread::yield_now();
         }
         // Other user-level threads of this virtual processor run meanwhile.
@@ -166,4 +170,38 @@ pub(crate) fn until(limit: Option<Duration>, mut so: impl FnMut() -> bool) -> bo
         pauses.pause();
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn other_user_level_threads_are_offered_the_processor_each_time() {
+        let (turns, is_over) = (AtomicU32::new(0), AtomicU32::new(0));
+        upcall_thread::run(|| {
+            upcall_thread::scope(|scope| {
+                scope.spawn(|| {
+                    while is_over.load(Ordering::Relaxed) == 0 {
+                        turns.fetch_add(1, Ordering::Relaxed);
+                        upcall_thread::yield_now();
+                    }
+                });
+                let mut pauses = Pauses::new(None);
+                (1..=OFFERS).for_each(|offer| {
+                    pauses.pause();
+                    assert_eq!(turns.load(Ordering::Relaxed), offer);
+                });
+                is_over.store(1, Ordering::Relaxed);
+            });
+        });
+    }
+
+    #[test]
+    fn a_kernel_thread_pauses_and_has_an_end() {
+        let begun = Instant::now();
+        assert!(!until(Some(Duration::from_millis(1)), || false));
+        assert!(begun.elapsed() >= Duration::from_millis(1));
+    }
 }
