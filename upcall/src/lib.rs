@@ -72,6 +72,11 @@ pub mod home {
 #[doc = include_str!("../../docs/network.md")]
 mod network {}
 
+/// The examples of docs/objects.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/objects.md")]
+mod objects {}
+
 /// What is exported in the folder of names, and at addresses of other machines, as `upcall ls` shows it.
 pub mod directory {
     pub use upcall_os::socket::Peer;
