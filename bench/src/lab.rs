@@ -20,8 +20,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::child::Outcome;
-use crate::messages::raw;
 use crate::place;
+use crate::raw::{self, PAGE, Page};
 
 /// The turn after the last.
 pub const OVER: u64 = u64::MAX;
@@ -89,7 +89,7 @@ pub struct Lab<T> {
     /// What is to be done.
     pub task: T,
     role: Role,
-    memory: Arc<raw::Gate>,
+    memory: Arc<Page>,
     gates: usize,
 }
 
@@ -149,9 +149,9 @@ impl<T: Errand> Lab<T> {
     /// # Errors
     /// No memory, or no process.
     pub(crate) fn first(task: T) -> Outcome<Lab<T>> {
-        let file = raw::create()?;
+        let file = raw::create(PAGE)?;
         let number = file.as_raw_fd();
-        let memory = Arc::new(raw::Gate::open(&path(task.group(), number))?);
+        let memory = Arc::new(Page::open(&path(task.group(), number))?);
         let mut lab = Lab { task, role: Role::First { others: Vec::new(), _file: file }, memory, gates: 0 };
         for rank in 1..=task.others() {
             let other = Other::start(&task, Seat { group: task.group(), number, rank })?;
@@ -167,7 +167,7 @@ impl<T: Errand> Lab<T> {
     /// # Errors
     /// The first one has ended.
     pub(crate) fn second(task: T, seat: Seat) -> Outcome<Lab<T>> {
-        let memory = raw::Gate::open(&path(seat.group, seat.number))?;
+        let memory = Page::open(&path(seat.group, seat.number))?;
         Ok(Lab { task, role: Role::Other { rank: seat.rank }, memory: Arc::new(memory), gates: 0 })
     }
 
@@ -176,8 +176,8 @@ impl<T: Errand> Lab<T> {
     /// # Errors
     /// No memory.
     pub fn of_threads(task: T) -> Outcome<Lab<T>> {
-        let file = raw::create()?;
-        let memory = raw::Gate::open(&path(std::process::id(), file.as_raw_fd()))?;
+        let file = raw::create(PAGE)?;
+        let memory = Page::open(&path(std::process::id(), file.as_raw_fd()))?;
         Ok(Lab { task, role: Role::All, memory: Arc::new(memory), gates: 0 })
     }
 
@@ -315,7 +315,7 @@ fn path(process: u32, number: i32) -> PathBuf {
 /// A turn, which grows; alone on its lines. Beside it, whether a side has failed.
 #[derive(Clone)]
 pub struct Gate {
-    memory: Arc<raw::Gate>,
+    memory: Arc<Page>,
     line: usize,
 }
 

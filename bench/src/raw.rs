@@ -1,8 +1,8 @@
-//! Bare shared memory between two processes that trust each other, the floor that calls are compared with; and the
-//! bare time-stamp counter, the cheapest clock.
+//! Bare shared memory between processes that trust each other: the floor that calls are compared with, and a page by which
+//! those who measure take turns; and the bare time-stamp counter, the cheapest clock.
 //!
-//! This is the only module of the crate with `unsafe`, and it is here because a floor must stand on nothing else. Both
-//! sides are this program; nothing here defends against a hostile peer, and nothing but the floors may use it.
+//! `unsafe` is here, and in the floors of the suites that rest on this, because a floor must stand on nothing else. All
+//! sides are this program; nothing here defends against a hostile peer, and nothing else may use it.
 //!
 //! ```text
 //! 0        slot 0: turn u32 | op u32 | a i32 | b i32 | len u64 | sum u64     one line of 64 bytes
@@ -15,18 +15,108 @@
 //! Acquire load sees. Every access below checks the turn first (a load of a line that is the caller's anyway); that
 //! check, made by both sides, is the invariant which the blocks rest on.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+/// Bytes of a [`Page`].
+pub const PAGE: usize = 4096;
+/// Bytes of a line of the cache.
+pub const LINE: usize = 64;
+
+/// Makes memory of so many bytes, all 0. The descriptor is for those who map it.
+///
+/// # Errors
+/// When the kernel has no memory or descriptors left.
+pub fn create(len: usize) -> io::Result<OwnedFd> {
+    let file = memfd_create("upcall-bench", MemfdFlags::CLOEXEC)?;
+    ftruncate(&file, len as u64)?;
+    Ok(file)
+}
+
+/// The first bytes of such memory, mapped.
+pub struct Mapping<const LEN: usize> {
+    base: NonNull<u8>,
+}
+
+impl<const LEN: usize> Mapping<LEN> {
+    /// Maps memory by the path of its file.
+    ///
+    /// # Errors
+    /// When it is not there, or too small.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        Self::map(&file, MapFlags::empty()).map_err(|error| io::Error::other(format!("{}: {error}", path.display())))
+    }
+
+    fn map(file: &File, flags: MapFlags) -> io::Result<Self> {
+        let found = file.metadata()?.len();
+        if found < LEN as u64 {
+            return Err(io::Error::other(format!("shared memory of {found} bytes where {LEN} were expected")));
+        }
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | flags);
+        // SAFETY: no address is asked for, so no mapping in use is replaced; the mapping lives until drop.
+        let base = unsafe { mmap(std::ptr::null_mut(), LEN, access, flags, file, 0) }?;
+        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
+        Ok(Self { base })
+    }
+
+    /// The place at so many bytes, for a block that says why it may be used.
+    #[inline(always)]
+    pub fn at(&self, at: usize) -> NonNull<u8> {
+        assert!(at < LEN);
+        // SAFETY: within the mapping.
+        unsafe { self.base.add(at) }
+    }
+
+    /// The word at so many bytes, which all access by atomics, or in turn.
+    #[inline(always)]
+    pub fn word(&self, at: usize) -> &AtomicU64 {
+        assert!(at.is_multiple_of(8) && at + 8 <= LEN);
+        // SAFETY: within the mapping, aligned, mapped as long as `self`, any bits are a word.
+        unsafe { self.at(at).cast::<AtomicU64>().as_ref() }
+    }
+}
+
+impl<const LEN: usize> Drop for Mapping<LEN> {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map` with this length; every borrow of it has ended.
+        unsafe { munmap(self.base.as_ptr().cast(), LEN) }.ok();
+    }
+}
+
+// SAFETY: a mapping is not bound to a thread; of what is in it, this gives out atomics and bare places.
+unsafe impl<const LEN: usize> Send for Mapping<LEN> {}
+// SAFETY: as above.
+unsafe impl<const LEN: usize> Sync for Mapping<LEN> {}
+
+/// A page of words, each alone on its line, by which processes take turns.
+pub struct Page(Mapping<PAGE>);
+
+impl Page {
+    /// That at the beginning of this memory.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn open(path: &Path) -> io::Result<Page> {
+        Ok(Page(Mapping::open(path)?))
+    }
+
+    /// One of its words.
+    #[inline]
+    pub fn line(&self, which: usize) -> &AtomicU64 {
+        self.0.word(which * LINE)
+    }
+}
+
 /// Slots of one memory.
 pub const SLOTS: usize = 256;
-const LINE: usize = 64;
 const ARGUMENT: usize = SLOTS * LINE;
 const ARGUMENT_LEN: usize = 1 << 20;
 const RESULT: usize = ARGUMENT + ARGUMENT_LEN;
@@ -61,7 +151,7 @@ const _: () = assert!(size_of::<Slot>() == LINE);
 
 /// A mapping of the memory, held by one of the two sides.
 pub struct Memory {
-    base: NonNull<u8>,
+    mapping: Mapping<LEN>,
     /// Which turns are this side's: 0 the even ones (client), 1 the odd ones (server).
     own: u32,
 }
@@ -72,36 +162,22 @@ impl Memory {
     /// # Errors
     /// When the kernel has no memory or descriptors left.
     pub fn create() -> io::Result<(Memory, OwnedFd)> {
-        let fd = memfd_create("upcall-bench", MemfdFlags::CLOEXEC)?;
-        ftruncate(&fd, LEN as u64)?;
-        Ok((Memory::map(&fd, 1)?, fd))
+        let file = File::from(create(LEN)?);
+        let mapping = Mapping::map(&file, MapFlags::POPULATE)?;
+        Ok((Memory { mapping, own: 1 }, file.into()))
     }
 
     /// Maps a memory that the server made, for its one client.
     ///
     /// # Errors
-    /// When it has the wrong size or cannot be mapped.
+    /// When it is too small or cannot be mapped.
     pub fn open(fd: OwnedFd) -> io::Result<Memory> {
-        let file = File::from(fd);
-        let found = file.metadata()?.len();
-        if found != LEN as u64 {
-            return Err(io::Error::other(format!("shared memory of {found} bytes where {LEN} were expected")));
-        }
-        Memory::map(&file, 0)
-    }
-
-    fn map(fd: &impl AsFd, own: u32) -> io::Result<Memory> {
-        let flags = MapFlags::SHARED | MapFlags::POPULATE;
-        // SAFETY: no address is asked for, so no mapping in use is replaced; the mapping lives until drop.
-        let base = unsafe { mmap(std::ptr::null_mut(), LEN, ProtFlags::READ | ProtFlags::WRITE, flags, fd, 0) }?;
-        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
-        Ok(Memory { base, own })
+        Ok(Memory { mapping: Mapping::map(&fd.into(), MapFlags::POPULATE)?, own: 0 })
     }
 
     fn slot(&self, slot: usize) -> NonNull<Slot> {
         assert!(slot < SLOTS);
-        // SAFETY: SLOTS lines lie at the start of the mapping.
-        unsafe { self.base.cast::<Slot>().add(slot) }
+        self.mapping.at(slot * LINE).cast()
     }
 
     /// The word that says whose turn it is. Safe to look at and wait on at any time.
@@ -157,8 +233,7 @@ impl Memory {
     pub fn put_argument(&mut self, data: &[u8]) {
         assert!(data.len() <= ARGUMENT_LEN);
         self.check_own(0);
-        // SAFETY: ARGUMENT lies inside the mapping.
-        let place = unsafe { self.base.add(ARGUMENT) };
+        let place = self.mapping.at(ARGUMENT);
         // SAFETY: the length was checked; `data` is private memory, so the two do not overlap; slot 0 is the caller's.
         unsafe { place.copy_from_nonoverlapping(NonNull::from(data).cast(), data.len()) };
     }
@@ -171,8 +246,7 @@ impl Memory {
     pub fn argument(&mut self, len: u64) -> &[u8] {
         assert!(len <= ARGUMENT_LEN as u64);
         self.check_own(0);
-        // SAFETY: ARGUMENT lies inside the mapping.
-        let place = unsafe { self.base.add(ARGUMENT) };
+        let place = self.mapping.at(ARGUMENT);
         // SAFETY: the length was checked, and the other side does not write while slot 0 is the caller's, which it
         // stays until `pass`, for which the borrow must have ended.
         unsafe { NonNull::slice_from_raw_parts(place, len as usize).as_ref() }
@@ -186,22 +260,11 @@ impl Memory {
     pub fn result(&mut self, len: usize) -> &mut [u8] {
         assert!(len <= RESULT_LEN);
         self.check_own(0);
-        // SAFETY: RESULT lies inside the mapping.
-        let place = unsafe { self.base.add(RESULT) };
+        let place = self.mapping.at(RESULT);
         // SAFETY: as in `argument`.
         unsafe { NonNull::slice_from_raw_parts(place, len).as_mut() }
     }
 }
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `map` with this length; every borrow of it has ended.
-        unsafe { munmap(self.base.as_ptr().cast(), LEN) }.ok();
-    }
-}
-
-// SAFETY: the mapping is not bound to a thread, and all access goes through `&self` atomics or `&mut self`.
-unsafe impl Send for Memory {}
 
 /// Whether [`ticks`] is there.
 pub const TICKS: bool = cfg!(target_arch = "x86_64");

@@ -4,94 +4,40 @@
 //! As in [`crate::raw`], nothing here defends against a hostile peer, and nothing but the floor may use it.
 //!
 //! ```text
-//! 0        the gate; more words, a line each
+//! 0        a page with the gate
 //! 4 KiB    words from sender to receiver, 64 KiB; then a line with how many of them were disposed of
 //! then     the same from receiver to sender
 //! ```
 //! A queue is words one after another: a message's header, its payload, and 0 where the next header will be. Its writer writes what lies before `disposed + WORDS`, its
 //! reader reads what a header has published; that is the invariant which the blocks below rest on.
 
-use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
-
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::child::{Payload, Side};
 use crate::payload::checksum;
+use crate::raw::{self, LINE, Mapping, PAGE, Page};
 
 /// Words of one queue.
 const WORDS: usize = 8192;
-const LINE: usize = 64;
-const FIRST: usize = 4096;
 const QUEUE: usize = WORDS * 8 + LINE;
-const LEN: usize = FIRST + 2 * QUEUE;
+const LEN: usize = PAGE + 2 * QUEUE;
 
 /// Makes the memory of a pair.
 ///
 /// # Errors
 /// When the kernel has no memory or descriptors left.
 pub fn create() -> io::Result<OwnedFd> {
-    let file = memfd_create("upcall-bench", MemfdFlags::CLOEXEC)?;
-    ftruncate(&file, LEN as u64)?;
-    Ok(file)
+    raw::create(LEN)
 }
 
-/// A mapping of it.
-struct Memory {
-    base: NonNull<u8>,
-}
-
-impl Memory {
-    fn open(path: &Path) -> io::Result<Arc<Memory>> {
-        let file: File = OpenOptions::new().read(true).write(true).open(path)?;
-        let found = file.metadata()?.len();
-        if found != LEN as u64 {
-            return Err(io::Error::other(format!("{}: {found} bytes where {LEN} were expected", path.display())));
-        }
-        // SAFETY: no address is asked for, so no mapping in use is replaced; the mapping lives until drop.
-        let base = unsafe { mmap(std::ptr::null_mut(), LEN, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0) }?;
-        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
-        Ok(Arc::new(Memory { base }))
-    }
-
-    /// The word at so many bytes.
-    fn word(&self, at: usize) -> &AtomicU64 {
-        assert!(at.is_multiple_of(8) && at < LEN);
-        // SAFETY: within the mapping.
-        let word = unsafe { self.base.add(at) }.cast::<AtomicU64>();
-        // SAFETY: aligned, mapped as long as `self`, any bits are a word; both sides access it by atomics, or in turn.
-        unsafe { word.as_ref() }
-    }
-
-    fn words(&self, at: usize) -> &[AtomicU64; WORDS] {
-        assert!(at.is_multiple_of(8) && at + WORDS * 8 <= LEN);
-        // SAFETY: within the mapping.
-        let words = unsafe { self.base.add(at) }.cast::<[AtomicU64; WORDS]>();
-        // SAFETY: as in `word`, for all of them.
-        unsafe { words.as_ref() }
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `open` with this length; every borrow of it has ended.
-        unsafe { munmap(self.base.as_ptr().cast(), LEN) }.ok();
-    }
-}
-
-// SAFETY: the mapping is not bound to a thread, and what is shared of it is atomics.
-unsafe impl Send for Memory {}
-// SAFETY: as above.
-unsafe impl Sync for Memory {}
+type Memory = Mapping<LEN>;
 
 /// The word by which the two wait for each other beside their queues.
-pub struct Gate(Arc<Memory>);
+pub struct Gate(Page);
 
 impl Gate {
     /// The gate of a pair, by the path of its memory.
@@ -99,20 +45,13 @@ impl Gate {
     /// # Errors
     /// When it is not there.
     pub fn open(path: &Path) -> io::Result<Gate> {
-        Ok(Gate(Memory::open(path)?))
-    }
-
-    /// A word that has one of the lines for itself which are before the queues.
-    #[inline]
-    pub fn line(&self, which: usize) -> &AtomicU64 {
-        assert!(which < FIRST / LINE);
-        self.0.word(which * LINE)
+        Ok(Gate(Page::open(path)?))
     }
 
     /// Sets it, after all that was done before.
     #[inline]
     pub fn set(&self, value: u64) {
-        self.0.word(0).store(value, Release);
+        self.0.line(0).store(value, Release);
     }
 
     /// Waits until it has one of two values: says which.
@@ -120,7 +59,7 @@ impl Gate {
     pub fn wait(&self, one: u64, other: u64) -> u64 {
         let mut looks = 0_u32;
         loop {
-            let found = self.0.word(0).load(Acquire);
+            let found = self.0.line(0).load(Acquire);
             if found == one || found == other {
                 return found;
             }
@@ -141,14 +80,14 @@ const ELSEWHERE: u64 = 1 << 62;
 /// Where a queue lies.
 fn queue_from(side: Side) -> usize {
     match side {
-        Side::Sender => FIRST,
-        Side::Receiver => FIRST + QUEUE,
+        Side::Sender => PAGE,
+        Side::Receiver => PAGE + QUEUE,
     }
 }
 
 /// One end of a queue.
 struct End {
-    memory: Arc<Memory>,
+    memory: Memory,
     at: usize,
     /// Words from the beginning of time.
     next: u64,
@@ -160,8 +99,15 @@ impl End {
     }
 
     #[inline(always)]
+    fn words(&self) -> &[AtomicU64; WORDS] {
+        assert!(self.at.is_multiple_of(8) && self.at + WORDS * 8 <= LEN);
+        // SAFETY: within the mapping, aligned, mapped as long as `self`, any bits are words; both sides access them by atomics, or in turn.
+        unsafe { self.memory.at(self.at).cast().as_ref() }
+    }
+
+    #[inline(always)]
     fn word(&self, position: u64) -> &AtomicU64 {
-        &self.memory.words(self.at)[position as usize % WORDS]
+        &self.words()[position as usize % WORDS]
     }
 
     fn disposed(&self) -> &AtomicU64 {
@@ -177,7 +123,7 @@ impl End {
     #[inline(always)]
     fn payload(&self, header: u64, words: usize) -> NonNull<u8> {
         let first = header as usize % WORDS + 1;
-        NonNull::from(&self.memory.words(self.at)[first..first + words]).cast()
+        NonNull::from(&self.words()[first..first + words]).cast()
     }
 }
 
@@ -378,8 +324,11 @@ mod tests {
 
     #[test]
     fn another_size_is_refused() {
-        let file = memfd_create("small", MemfdFlags::CLOEXEC).unwrap();
+        let file = raw::create(0).unwrap();
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        assert!(Gate::open(Path::new(&path)).is_err_and(|error| error.to_string().contains("0 bytes")));
+        assert!(Gate::open(Path::new(&path)).is_err_and(|error| error.to_string().contains(" 0 bytes")));
+        let file = raw::create(PAGE).unwrap();
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        assert!(Incoming::open(Path::new(&path), Side::Sender).is_err_and(|error| error.to_string().contains(" 4096 bytes")));
     }
 }
