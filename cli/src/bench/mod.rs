@@ -265,7 +265,7 @@ fn run_threads(args: ThreadsArgs) -> Failures {
         only: threads::Only { systems: args.systems, cases: args.cases },
     };
     let report = threads::run(&options)?;
-    plot::told(args.plot.map_or(Ok(Vec::new()), |dir| plot::threads::write(&report.records, &dir))?);
+    plot::draw(args.plot.as_deref(), &report.records, plot::threads::write)?;
     Ok(report.failures)
 }
 
@@ -278,7 +278,7 @@ fn run_urpc(args: UrpcArgs) -> Failures {
         only: urpc::Only { cases: args.cases, configs: args.configs },
     };
     let report = urpc::run(&options)?;
-    plot::told(args.plot.map_or(Ok(Vec::new()), |dir| plot::urpc::write(&report.records, &dir))?);
+    plot::draw(args.plot.as_deref(), &report.records, plot::urpc::write)?;
     Ok(report.failures)
 }
 
@@ -287,7 +287,7 @@ fn run_lrpc(args: LrpcArgs) -> Failures {
     let options =
         lrpc::Options { exe: std::env::current_exe()?, peers: args.peers, json: args.common.json, quick: args.common.quick };
     let report = lrpc::run(&options)?;
-    plot::told(args.plot.map_or(Ok(Vec::new()), |dir| plot::lrpc::write(&report.records, &dir))?);
+    plot::draw(args.plot.as_deref(), &report.records, plot::lrpc::write)?;
     Ok(report.failures)
 }
 
@@ -302,7 +302,7 @@ fn run_messages(args: MessagesArgs) -> Failures {
         only: messages::Only { systems: args.systems, cases: args.cases, placements: args.placements },
     };
     let report = messages::run(&options)?;
-    plot::told(args.plot.map_or(Ok(Vec::new()), |dir| plot::messages::write(&report.records, &dir))?);
+    plot::draw(args.plot.as_deref(), &report.records, plot::messages::write)?;
     Ok(report.failures)
 }
 
@@ -311,7 +311,7 @@ fn run_homed(args: HomedArgs) -> Failures {
     let options =
         homed::Options { exe: std::env::current_exe()?, json: args.common.json, quick: args.common.quick, cases: args.cases };
     let report = homed::run(&options)?;
-    plot::told(args.plot.map_or(Ok(Vec::new()), |dir| plot::homed::write(&report.records, &dir))?);
+    plot::draw(args.plot.as_deref(), &report.records, plot::homed::write)?;
     Ok(report.failures)
 }
 

@@ -90,11 +90,17 @@ struct Line {
 /// A figure of a record.
 type Figure = fn(&Record) -> f64;
 
-/// Tells which files were made.
-pub fn told(paths: Vec<PathBuf>) {
-    for path in paths {
-        eprintln!("{}", path.display());
-    }
+/// How a suite draws its records into a folder, and which files it makes.
+type Write = fn(&[Record], &Path) -> Result<Vec<PathBuf>, PlotError>;
+
+/// Draws the records, if there is a folder for that, and tells which files were made.
+///
+/// # Errors
+/// Those of the suite.
+pub fn draw(dir: Option<&Path>, records: &[Record], write: Write) -> Result<(), PlotError> {
+    let paths = dir.map_or(Ok(Vec::new()), |dir| write(records, dir))?;
+    paths.iter().for_each(|path| eprintln!("{}", path.display()));
+    Ok(())
 }
 
 /// Draws them into `dir`, which is made if need be, and returns their paths.
