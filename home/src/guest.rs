@@ -8,14 +8,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use upcall_os::bell::Bell;
-use upcall_os::socket::{Connection, Listener, Message, Peer, Received};
+use upcall_os::socket::{Connection, Listener, Message, Peer};
 use upcall_shm::station::PeerStation;
 use upcall_transfer::Domain;
-use upcall_transfer::clerk::Watched;
+use upcall_transfer::clerk::{self, TURN, Watched};
 use upcall_transfer::post::{Post, Ringer};
-
-/// So many are let in, or heard, before others have their turn with the clerk.
-const TURN: usize = 16;
 
 /// Where others connect.
 pub(crate) struct Door {
@@ -30,21 +27,13 @@ impl Watched for Door {
 
     fn happened(&self, _hung_up: bool) -> bool {
         let Some(object) = self.object.upgrade() else { return false };
-        for _ in 0..TURN {
-            match self.listener.accept() {
-                Ok(Some(connection)) => {
-                    // Who has ended already is known no more, and of no use.
-                    let Ok(peer) = connection.peer() else { continue };
-                    object.admit(Guest::new(connection, peer, &object));
-                }
-                Ok(None) => break,
-                // The descriptor table is full. The connection stays in the queue; without the pause the clerk would spin on it.
-                Err(_) => {
-                    std::thread::sleep(std::time::Duration::from_millis(10));
-                    break;
-                }
+        let admit = |connection: Connection| {
+            // Who has ended already is known no more, and of no use.
+            if let Ok(peer) = connection.peer() {
+                object.admit(Guest::new(connection, peer, &object));
             }
-        }
+        };
+        clerk::let_in(&self.listener, TURN, |_| false, admit);
         true
     }
 
@@ -96,22 +85,7 @@ impl Guest {
         !self.gone.swap(true, Ordering::AcqRel)
     }
 
-    /// Attends to what it has sent. False if it is gone, or is to be.
-    fn attend(&self, object: &Arc<Object>) -> bool {
-        for _ in 0..TURN {
-            match self.connection.receive() {
-                Ok(Received::Message(message)) => {
-                    if !self.said(object, message) {
-                        return false;
-                    }
-                }
-                Ok(Received::Nothing) => return true,
-                Ok(_) | Err(_) => return false,
-            }
-        }
-        true
-    }
-
+    /// Does what it asks for. False to hang up.
     fn said(&self, object: &Arc<Object>, message: Message) -> bool {
         match wire::unpack(&message.bytes) {
             Ok(Request::Invoke { version, shape, line, makes_fences }) if !self.invokes.load(Ordering::Relaxed) => {
@@ -208,7 +182,7 @@ impl Watched for Guest {
 
     fn happened(&self, _hung_up: bool) -> bool {
         let Some(object) = self.object.upgrade() else { return false };
-        let there = self.attend(&object);
+        let there = clerk::hear(&self.connection, |message| self.said(&object, message));
         if !there {
             object.lost(self);
         }

@@ -12,7 +12,7 @@ use upcall_os::fault::{Point, point};
 use upcall_os::socket::{Connection, Listener, Message, Peer, Received};
 use upcall_shm::mailbag::Mailbag;
 use upcall_transfer::Domain;
-use upcall_transfer::clerk::Watched;
+use upcall_transfer::clerk::{self, TURN, Watched};
 use upcall_transfer::domain::MOST_POSTS;
 use upcall_transfer::post::Post;
 
@@ -21,9 +21,6 @@ const MOST_CONNECTIONS: usize = 2 * MOST_POSTS as usize;
 
 /// So many wait at a door at most; the kernel has room for one more than it was asked for.
 pub(crate) const ALL: usize = 1025;
-
-/// So many are let in, or heard, before others have their turn with the clerk.
-const TURN: usize = 16;
 
 /// The door.
 pub(crate) struct AtDoor {
@@ -36,26 +33,19 @@ impl AtDoor {
     pub(crate) fn accept(&self, most: usize) {
         let Some(member) = self.member.upgrade() else { return };
         let own = upcall_os::socket::own_user();
-        for _ in 0..most {
-            match self.listener.accept() {
-                Ok(Some(connection)) => {
-                    // Who has ended already is known no more, and of no use.
-                    let Ok(peer) = connection.peer() else { continue };
-                    if peer.uid == own && member.forming.expects(peer.pid) && self.has_room_for(&member, peer.pid) {
-                        let here = self.member.clone();
-                        let new =
-                            |me: &Weak<_>| Guest { me: me.clone(), connection, peer, member: here, brought: Mutex::default() };
-                        member.admit(Arc::new_cyclic(new));
-                    } else if matches!(connection.receive(), Ok(Received::Message(_))) {
-                        // Who only looks whether somebody is here has nothing to say.
-                        member.account.refuses();
-                    }
-                }
-                Ok(None) => return,
-                // The descriptor table is full. The connection stays in the queue; without the pause the clerk would spin on it.
-                Err(_) => return std::thread::sleep(std::time::Duration::from_millis(10)),
+        let admit = |connection: Connection| {
+            // Who has ended already is known no more, and of no use.
+            let Ok(peer) = connection.peer() else { return };
+            if peer.uid == own && member.forming.expects(peer.pid) && self.has_room_for(&member, peer.pid) {
+                let here = self.member.clone();
+                let new = |me: &Weak<_>| Guest { me: me.clone(), connection, peer, member: here, brought: Mutex::default() };
+                member.admit(Arc::new_cyclic(new));
+            } else if matches!(connection.receive(), Ok(Received::Message(_))) {
+                // Who only looks whether somebody is here has nothing to say.
+                member.account.refuses();
             }
-        }
+        };
+        clerk::let_in(&self.listener, most, |_| false, admit);
     }
 
     fn has_room_for(&self, member: &Member, pid: u32) -> bool {
@@ -118,19 +108,7 @@ impl Guest {
 
     /// Attends to what it has sent. False if it is gone.
     pub(crate) fn attend(&self) -> bool {
-        for _ in 0..TURN {
-            match self.connection.receive() {
-                Ok(Received::Message(message)) => {
-                    let Some(member) = self.member.upgrade() else { return false };
-                    if !self.said(&member, message) {
-                        return false;
-                    }
-                }
-                Ok(Received::Nothing) => return true,
-                Ok(Received::Closed) | Err(_) => return false,
-            }
-        }
-        true
+        clerk::hear(&self.connection, |message| self.member.upgrade().is_some_and(|member| self.said(&member, message)))
     }
 
     /// Does what it asks for. False to hang up.

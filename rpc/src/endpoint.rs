@@ -19,7 +19,7 @@ use upcall_os::fault::{Point, point};
 use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Listener, Peer, Reserve};
 use upcall_shm::tally::Tallies;
-use upcall_transfer::clerk::{Clerk, Watched};
+use upcall_transfer::clerk::{self, Clerk, TURN, Watched};
 use upcall_transfer::{Pacing, Processors, ServerChannel};
 
 /// Decides who may bind; see [`Server::policy`].
@@ -27,9 +27,6 @@ pub type Policy = Box<dyn Fn(&Peer) -> Result<(), String> + Send + Sync>;
 
 /// For longer nobody looks at a client that has gone.
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
-
-/// So many connections are taken before others have their turn with the clerk.
-const TURN: usize = 16;
 
 /// The most connections of one process: it needs one, and another for each 64 bindings.
 const MOST_CONNECTIONS: usize = 64;
@@ -126,23 +123,6 @@ impl Endpoint {
         locked(&self.clients).all.iter().filter(|client| client.pid() == pid).count()
     }
 
-    /// Lets in those who wait, but not so many that those who are in would wait.
-    fn accept(self: &Arc<Self>, listener: &Listener) {
-        for _ in 0..TURN {
-            match listener.accept() {
-                Ok(Some(connection)) => self.admit(connection),
-                Ok(None) => return,
-                // The descriptor table is full.
-                Err(error) => {
-                    if !self.turn_one_away(listener, &error) {
-                        // The connection stays in the queue; without the pause this thread would spin on it.
-                        return std::thread::sleep(Duration::from_millis(10));
-                    }
-                }
-            }
-        }
-    }
-
     /// Takes the next connection in the place kept in reserve, says why it is refused, and closes it. Returns whether there was one, and a place for it.
     fn turn_one_away(&self, listener: &Listener, error: &io::Error) -> bool {
         self.reserve.spend(|| match listener.accept() {
@@ -203,7 +183,9 @@ impl Watched for AtDoor {
     }
 
     fn happened(&self, _hung_up: bool) -> bool {
-        self.endpoint.accept(&self.listener);
+        let endpoint = &self.endpoint;
+        let full = |error: &_| endpoint.turn_one_away(&self.listener, error);
+        clerk::let_in(&self.listener, TURN, full, |connection| endpoint.admit(connection));
         true
     }
 

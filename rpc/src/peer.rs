@@ -22,12 +22,12 @@ use upcall_os::clock;
 use upcall_os::fault::{Point, point};
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_os::poll::Report;
-use upcall_os::socket::{Connection, Message, Peer, Received};
+use upcall_os::socket::{Connection, Message, Peer};
 use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
 use upcall_shm::station::PeerStation;
 use upcall_shm::tally::Came;
-use upcall_transfer::clerk::{Clerk, Watched};
+use upcall_transfer::clerk::{self, Clerk, Watched};
 use upcall_transfer::server::Caller;
 use upcall_transfer::{Domain, Request, Serve, ServerChannel};
 
@@ -38,8 +38,6 @@ const ENTER_AT_ONCE: usize = 4 << 20;
 /// Descriptors of a connection: its socket, and the client's process. A channel has one more, and two mappings.
 const OF_CONNECTION: usize = 2;
 const OF_CHANNEL: (usize, usize) = (1, 2);
-/// So many control messages of one client are handled before another client's turn.
-const TURN: usize = 16;
 
 /// What calls need of a client's state.
 pub(crate) struct Shared {
@@ -232,18 +230,7 @@ impl ClientPeer {
 
     /// Reads what the client has sent. Returns whether it is still there.
     fn attend(self: &Arc<Self>) -> bool {
-        for _ in 0..TURN {
-            match self.connection.receive() {
-                Ok(Received::Message(message)) => {
-                    if !self.handle(message) {
-                        return false;
-                    }
-                }
-                Ok(Received::Nothing) => return true,
-                Ok(Received::Closed) | Err(_) => return false,
-            }
-        }
-        true
+        clerk::hear(&self.connection, |message| self.handle(message))
     }
 
     fn handle(self: &Arc<Self>, message: Message) -> bool {

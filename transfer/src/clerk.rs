@@ -8,12 +8,47 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use upcall_os::once::Once;
 use upcall_os::poll::{PollSet, Report};
 use upcall_os::processor;
+use upcall_os::socket::{Connection, Listener, Message, Received};
 
 /// The stack of the clerk, and of other threads that ask a server's policy, in bytes.
 pub const STACK: usize = 256 << 10;
+
+/// So many connections are let in, or messages of one heard, before others have their turn with the clerk.
+pub const TURN: usize = 16;
+
+/// Lets in those who wait at a door, so many at most: says so to `admit`.
+///
+/// Where no descriptor is left `full` says whether it has taken the next one, and has room for another. If not, that stays at the door, and this blocks for 10 ms, for the clerk would spin on it.
+pub fn let_in(listener: &Listener, most: usize, mut full: impl FnMut(&io::Error) -> bool, mut admit: impl FnMut(Connection)) {
+    for _ in 0..most {
+        match listener.accept() {
+            Ok(Some(connection)) => admit(connection),
+            Ok(None) => return,
+            Err(error) if full(&error) => {}
+            Err(_) => return std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
+}
+
+/// Hears what has come by a connection, [so much](TURN) at most. Never blocks. False if the other side has closed it, or ended, or `said` is false of what it says.
+pub fn hear(connection: &Connection, mut said: impl FnMut(Message) -> bool) -> bool {
+    for _ in 0..TURN {
+        match connection.receive() {
+            Ok(Received::Message(message)) => {
+                if !said(message) {
+                    return false;
+                }
+            }
+            Ok(Received::Nothing) => return true,
+            Ok(Received::Closed) | Err(_) => return false,
+        }
+    }
+    true
+}
 
 /// Something that the clerk watches.
 pub trait Watched: Send + Sync {
@@ -99,5 +134,43 @@ impl Clerk {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_at_a_door_is_let_in_by_turns() {
+        let path = std::env::temp_dir().join(format!("upcall-door-{}", std::process::id()));
+        let door = Listener::bind(&path).unwrap();
+        let waiting = [(); 3].map(|()| Connection::connect(&path).unwrap());
+        std::fs::remove_file(&path).unwrap();
+        let mut inside = Vec::new();
+        for all in [2, 3, 3] {
+            let_in(&door, 2, |error| panic!("{error}"), |connection| inside.push(connection));
+            assert_eq!(inside.len(), all);
+        }
+        drop(waiting);
+    }
+
+    #[test]
+    fn who_says_much_is_heard_by_turns_and_who_is_gone_or_says_nonsense_no_more() {
+        let (other, own) = Connection::pair().unwrap();
+        let heard = |well: bool| {
+            let mut messages = 0;
+            let goes_on = hear(&own, |_| {
+                messages += 1;
+                well
+            });
+            (goes_on, messages)
+        };
+        (0..=TURN).for_each(|_| other.send(b"one", &[]).unwrap());
+        assert_eq!((heard(true), heard(true), heard(true)), ((true, TURN), (true, 1), (true, 0)));
+        (0..2).for_each(|_| other.send(b"two", &[]).unwrap());
+        assert_eq!(heard(false), (false, 1));
+        drop(other);
+        assert_eq!((heard(true), heard(true)), ((false, 1), (false, 0)));
     }
 }
