@@ -363,14 +363,24 @@ impl Handle {
     /// Has the lock of an object that is whole.
     #[inline]
     fn begin(&self, party: &Ours, body: &Body) -> Result<(), AccessError> {
+        let (had, goes_on) = match &self.side {
+            Side::Home(..) => (party.try_lock_at_home(), true),
+            Side::Away(away) => (party.try_lock(), !away.has_ended()),
+        };
+        if had && goes_on && body.state() == State::Whole { Ok(()) } else { self.begin_at_last(had, party, body) }
+    }
+
+    /// The same where the lock was not free, or the object is not as it should be.
+    #[cold]
+    fn begin_at_last(&self, had: bool, party: &Ours, body: &Body) -> Result<(), AccessError> {
         match &self.side {
             Side::Home(object, _) => {
-                if !waiting::lock_at_home(party, self.patience, |place| object.is_known(place)) {
+                if !had && !waiting::lock_at_home(party, self.patience, |place| object.is_known(place)) {
                     return Err(self.was_busy(party));
                 }
             }
             Side::Away(away) => {
-                if !waiting::lock(party, self.patience, || away.has_ended()) {
+                if !had && !waiting::lock(party, self.patience, || away.has_ended()) {
                     return Err(if away.has_ended() { Self::ended(away) } else { self.was_busy(party) });
                 }
                 if away.has_ended() {
