@@ -184,6 +184,7 @@ impl Handle {
     }
 
     /// Has the home run an operation.
+    #[track_caller]
     pub(crate) fn ask<R: DeserializeOwned>(
         &self,
         name: &'static str,
