@@ -150,6 +150,7 @@ impl Asking {
     }
 
     /// Has the home run an operation.
+    #[track_caller]
     pub(crate) fn ask<R: DeserializeOwned>(
         &mut self,
         name: &'static str,
@@ -169,7 +170,7 @@ impl Asking {
         if reply.tag() == DONE {
             return postcard::from_bytes(bytes).map_err(malformed);
         }
-        Err(postcard::from_bytes::<Failure>(bytes).map_err(malformed)?.into())
+        Err(InvokeError::said(name, postcard::from_bytes::<Failure>(bytes).map_err(malformed)?))
     }
 
     /// What the home knows an operation by.

@@ -1,6 +1,6 @@
 //! What can go wrong, what was found, and what to do.
 
-use crate::rules::Broken;
+use crate::rules::{Blocked, Broken};
 use crate::types::DataError;
 use std::time::Duration;
 use std::{fmt, io};
@@ -128,7 +128,7 @@ impl From<NotFound> for FindError {
     }
 }
 
-/// Why an operation was not run. It has changed nothing then, unless it was run and returned [`Data`](Self::Data).
+/// Why an operation was not run. It has changed nothing then, unless it was run and returned [`Data`](Self::Data), or has [blocked](Self::Blocked).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessError {
     /// The home has ended, or has let go of the object: find it again, or make it anew.
@@ -148,6 +148,8 @@ pub enum AccessError {
     NotGranted,
     /// Two that do this can wait for each other for ever. In builds with debug assertions only.
     Rule(Broken),
+    /// An operation by name ([`perform`](crate::Homed::perform)) was run, and has blocked. In builds with debug assertions only.
+    Blocked(Blocked),
     /// What the operation has returned.
     Data(DataError),
 }
@@ -169,6 +171,7 @@ impl fmt::Display for AccessError {
                 f.write_str("this handle is in an operation on it already: end that first, or use a handle of your own")
             }
             Self::Rule(broken) => broken.fmt(f),
+            Self::Blocked(blocked) => blocked.fmt(f),
             Self::NotGranted => f.write_str(
                 "its home lets this process do less than that: `Homed::grant` says what. Use `read`, `urgent` or `invoke`, or have its home grant more",
             ),

@@ -4,11 +4,12 @@ use crate::error::{AccessError, FindError};
 use crate::homed::Homed;
 use crate::lane::{LONGEST, Unsent};
 use crate::operation::{Failure, Kind, Operation, Procedure};
-use crate::rules::{self, Broken};
+use crate::rules::{self, Blocked, Broken};
 use crate::types::{DataError, Shared};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
+use std::panic::Location;
 use std::time::Duration;
 
 /// Why an invocation has no reply. What it says of whether the operation was run is meant so: a home that ended may have run it.
@@ -67,6 +68,8 @@ pub enum InvokeError {
     Access(AccessError),
     /// It could wait for ever.
     Rule(Broken),
+    /// It was run, and has blocked. In builds with debug assertions only.
+    Blocked(Blocked),
 }
 
 impl fmt::Display for InvokeError {
@@ -113,14 +116,17 @@ impl fmt::Display for InvokeError {
             Self::Nested => f.write_str("this hold is in an operation already: end that first, or use one of your own"),
             Self::Access(error) => error.fmt(f),
             Self::Rule(broken) => broken.fmt(f),
+            Self::Blocked(blocked) => blocked.fmt(f),
         }
     }
 }
 
 impl std::error::Error for InvokeError {}
 
-impl From<Failure> for InvokeError {
-    fn from(failure: Failure) -> Self {
+impl InvokeError {
+    /// What a home has said of an operation, which was asked for by the caller.
+    #[track_caller]
+    pub(crate) fn said(name: &'static str, failure: Failure) -> Self {
         match failure {
             Failure::Full { asked } => Self::Data(DataError::Full { asked }),
             Failure::Corrupt { what, at } => Self::Corrupt { what: what.into_owned(), at },
@@ -128,6 +134,9 @@ impl From<Failure> for InvokeError {
             Failure::Said(words) => Self::Said(words.into_owned()),
             Failure::NotRun(why) => Self::NotRun(why.into_owned()),
             Failure::Panicked => Self::Panicked,
+            Failure::Blocked { file, line } => {
+                Self::Blocked(Blocked { name, here: Location::caller(), registered: Some(format!("{file}:{line}")) })
+            }
         }
     }
 }
@@ -146,6 +155,7 @@ impl From<AccessError> for InvokeError {
         match error {
             AccessError::Data(error) => Self::Data(error),
             AccessError::Nested => Self::Nested,
+            AccessError::Blocked(blocked) => Self::Blocked(blocked),
             error => Self::Access(error),
         }
     }
@@ -155,10 +165,20 @@ impl<T: Shared> Homed<T> {
     /// Runs an operation on the object where it is: [`access`](Self::access) by name.
     ///
     /// # Errors
-    /// See [`AccessError`].
+    /// See [`AccessError`]. In builds with debug assertions [`AccessError::Blocked`], if it was run and has blocked.
     #[inline]
+    #[track_caller]
     pub fn perform<O: Operation<Of = T>>(&self, args: O::Args<'_>) -> Result<O::Reply, AccessError> {
-        self.access(|object| O::run(object, args))
+        let mut has_blocked = false;
+        let done = self.access(|object| {
+            let (result, blocked) = rules::watched(|| O::run(object, args));
+            has_blocked = blocked;
+            result
+        });
+        if has_blocked {
+            return Err(AccessError::Blocked(Blocked { name: O::NAME, here: Location::caller(), registered: None }));
+        }
+        done
     }
 
     /// Has the home run a short operation as soon as it can, in between whatever else it does, and waits for that (Psyche's urgent invocation). It is run once; if it cannot be known whether it was, the error says so. At home it is run by the caller.
@@ -190,6 +210,7 @@ impl<T: Shared> Homed<T> {
         self.ask(P::NAME, Kind::MayBlock, &args)
     }
 
+    #[track_caller]
     fn ask<R: DeserializeOwned>(&self, name: &'static str, kind: Kind, args: &impl Serialize) -> Result<R, InvokeError> {
         self.handle().ask(name, kind, args)
     }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::time::Duration;
 use upcall_os::socket::Peer;
 
@@ -106,9 +106,11 @@ impl<V: 'static> Errands<V> {
         Self::default()
     }
 
-    /// With one more.
+    /// With one more. In builds with debug assertions who asks for one that blocks is told of it, and of this place ([`InvokeError::Blocked`]).
+    #[track_caller]
     pub fn errand<E: Errand<Of = V>>(self) -> Self {
-        let run = |state: &State, args: &[u8]| {
+        let registered = Location::caller();
+        let run = move |state: &State, args: &[u8]| {
             let not_run = |why: &'static str| Failure::NotRun(why.into());
             let kept = state.downcast_ref::<Value<V>>().ok_or_else(|| not_run("nothing is kept there"))?;
             if kept.torn.get() {
@@ -116,11 +118,14 @@ impl<V: 'static> Errands<V> {
             }
             let args = postcard::from_bytes::<E::Args<'_>>(args).map_err(|_| not_run("its arguments cannot be read"))?;
             let mut value = kept.value.try_borrow_mut().map_err(|_| not_run("it is in use"))?;
-            let done = catch_unwind(AssertUnwindSafe(|| E::run(&mut value, args)));
-            let done = done.map_err(|_| {
+            let done = catch_unwind(AssertUnwindSafe(|| rules::watched(|| E::run(&mut value, args))));
+            let (done, blocked) = done.map_err(|_| {
                 kept.torn.set(true);
                 Failure::Panicked
             })?;
+            if blocked {
+                return Err(Failure::blocked(registered));
+            }
             done.map_err(|words| Failure::Said(words.into()))
         };
         Self(self.0.unlocked(E::NAME, run), PhantomData)

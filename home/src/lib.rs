@@ -60,7 +60,7 @@ pub use lane::LONGEST;
 pub use object::{Creating, Grant, Torn, Verdict};
 pub use operation::{Operation, Operations, Procedure};
 pub use reference::{NotAReference, Reference};
-pub use rules::Broken;
+pub use rules::{Blocked, Broken};
 pub use serving::{Background, Masked, ServeError, Serving};
 pub use types::{
     Blob, Check, DataError, Init, Link, List, ListAt, Map, MapAt, Place, Plain, Queue, QueueAt, Shared, Spot, Text, Value, With,

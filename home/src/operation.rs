@@ -2,6 +2,7 @@
 
 use crate::homed::Homed;
 use crate::lane::{LONGEST, Lane, Unsent, Way};
+use crate::rules;
 use crate::serving::DONE;
 use crate::types::{DataError, Memory, Shared};
 use serde::de::DeserializeOwned;
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use upcall_shm::slot::Image;
 use upcall_shm::span::Room;
 
@@ -92,6 +93,18 @@ pub(crate) enum Failure {
     /// It was not run.
     NotRun(Cow<'static, str>),
     Panicked,
+    /// It was run, and has blocked. This line has registered it.
+    Blocked {
+        file: Cow<'static, str>,
+        line: u32,
+    },
+}
+
+impl Failure {
+    /// One that was registered there has blocked.
+    pub(crate) fn blocked(registered: &'static Location<'static>) -> Self {
+        Self::Blocked { file: Cow::Borrowed(registered.file()), line: registered.line() }
+    }
 }
 
 impl From<DataError> for Failure {
@@ -110,8 +123,18 @@ pub(crate) type State = dyn Any;
 /// Runs it with the arguments of these bytes. Gives the reply, which is yet to be sent.
 type Run<T> = Box<dyn Fn(&Homed<T>, &State, &[u8], &Lane) -> Result<Image, Failure> + Send>;
 
-/// Runs one in an interrupt, by who has the lock. Gives the reply, which is yet to be sent. Allocates nothing but what the operation, or its arguments or reply, do.
-pub(crate) type RunInInterrupt = fn(Room<'_>, &[u8], &Lane) -> Result<Image, Failure>;
+/// How one is run in an interrupt, by who has the lock. Gives the reply, which is yet to be sent. Allocates nothing but what the operation, or its arguments or reply, do.
+#[derive(Clone, Copy)]
+pub(crate) struct RunInInterrupt {
+    run: fn(Room<'_>, &[u8], &Lane, &'static Location<'static>) -> Result<Image, Failure>,
+    registered: &'static Location<'static>,
+}
+
+impl RunInInterrupt {
+    pub(crate) fn run(self, room: Room<'_>, args: &[u8], lane: &Lane) -> Result<Image, Failure> {
+        (self.run)(room, args, lane, self.registered)
+    }
+}
 
 pub(crate) struct Entry<T> {
     pub(crate) name: &'static str,
@@ -155,21 +178,27 @@ impl<T: Shared> Operations<T> {
         Self::default()
     }
 
-    /// With a short one.
+    /// With a short one. In builds with debug assertions who asks for one that blocks is told of it, and of this place ([`InvokeError::Blocked`](crate::InvokeError::Blocked)).
+    #[track_caller]
     pub fn operation<O: Operation<Of = T>>(mut self) -> Self {
+        let registered = Location::caller();
         let run: Run<T> = Box::new(|on, _, args, lane| {
             let args = unpack::<O::Args<'_>>(args)?;
             let mut result = None;
             let done = catch_unwind(AssertUnwindSafe(|| {
-                on.handle().access(|room| result = Some(O::run(T::at(Memory::of::<T>(room).spot(0)), args)))
+                on.handle().access(|room| {
+                    result = Some(rules::watched(|| O::run(T::at(Memory::of::<T>(room).spot(0)), args)));
+                })
             }));
             match done {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => return Err(Failure::NotRun(error.to_string().into())),
                 Err(_) => return Err(Failure::Panicked),
             }
-            let value = result.expect("it was run")?;
-            pack(&value, lane)
+            match result.expect("it was run") {
+                (_, true) => Err(Failure::blocked(registered)),
+                (value, false) => pack(&value?, lane),
+            }
         });
         self.0.push(Entry { name: O::NAME, kind: Kind::Short, run, in_interrupt: None });
         self
@@ -179,11 +208,16 @@ impl<T: Shared> Operations<T> {
     /// nothing (numbers, `&str`, `&[u8]`, arrays and tuples of those), and so is its reply. An error that it returns is told as ever.
     ///
     /// In an interrupt it is run only if its arguments have no more than 4 KiB, as postcard encodes them; with more it waits until its home polls.
+    #[track_caller]
     pub fn on_interrupt<O: Operation<Of = T>>(self) -> Self {
-        let run: RunInInterrupt = |room, args, lane| {
+        let run = |room: Room<'_>, args: &[u8], lane: &Lane, registered| {
             let not_run = |_| Failure::NotRun(Cow::Borrowed("its arguments cannot be read"));
             let args = postcard::from_bytes::<O::Args<'_>>(args).map_err(not_run)?;
-            let value = O::run(T::at(Memory::of::<T>(room).spot(0)), args)?;
+            let (value, blocked) = rules::watched(|| O::run(T::at(Memory::of::<T>(room).spot(0)), args));
+            if blocked {
+                return Err(Failure::blocked(registered));
+            }
+            let value = value?;
             let said = |words| Failure::Said(Cow::Borrowed(words));
             lane.message(DONE, &value, Way::Back).map_err(|unsent| match unsent {
                 Unsent::TooLong { .. } => said("its result has more bytes than can be sent, which are 1 MiB"),
@@ -192,7 +226,7 @@ impl<T: Shared> Operations<T> {
         };
         let mut all = self.operation::<O>();
         if let Some(entry) = all.0.last_mut() {
-            entry.in_interrupt = Some(run);
+            entry.in_interrupt = Some(RunInInterrupt { run, registered: Location::caller() });
         }
         all
     }

@@ -1,4 +1,14 @@
 //! The order of things, in builds with debug assertions (P6; Psyche, section 3.1): who masks, or has an object's lock, invokes nothing; and who has the lock of an object at home takes none elsewhere. Otherwise two homes could wait for each other for ever.
+//!
+//! And a short operation does not block (P2), for others wait for it, whatever it is. That it did is found when it has: the kernel counts how often a thread lets go of its processor to wait, and the count is read right before and right after the operation's own code ([`watched`]), behind the lock, for which it may wait.
+//!
+//! # What becomes of one that has blocked
+//! It was run, so nobody is told that it was not; what it has done stays, for it has come to its end, and the object is whole. But who has asked for it gets an error in place of its result ([`Blocked`]), once it is over: who tests a program is to find it, and would not find a line on the home's standard error. A panic would be the home's, and take it from others
+//! who have done nothing wrong.
+//!
+//! # What is not found, or without need
+//! Nobody is to be told of what he has not done. So an operation that has touched memory which was on a disk is let go, and for each page that was not mapped yet it may have waited once; what blocks for itself is found at the next time, when its memory is there. But the kernel counts alike when a thread is stopped (a debugger, SIGSTOP) in the midst of an operation: then
+//! it is reported without need. An operation that has its user-level thread wait, and not its kernel thread, is found only if the virtual processor had nothing else to do, and slept; it is not refused before. Closures that are run by [`access`](crate::Homed::access) are the program's own, and nobody else waits for a processor meanwhile: they are not looked at.
 
 use std::fmt;
 use std::panic::Location;
@@ -26,10 +36,34 @@ impl fmt::Display for Broken {
     }
 }
 
+/// A short operation has blocked: it slept, or waited for a lock, a descriptor or another thread (P2). It was run, and what it has done stays; its result is lost. In builds with debug assertions only: others do it, and all who want something of the object, or of the home's thread, wait for it. (A program that was stopped in the midst of an operation, by a debugger for example, is told the same.)
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    /// The operation.
+    pub name: &'static str,
+    /// Where it was asked for.
+    pub here: &'static Location<'static>,
+    /// The line, as the home says, where it was registered. `None`: it was run by who has asked.
+    pub registered: Option<String>,
+}
+
+impl fmt::Display for Blocked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, here, registered } = self;
+        write!(f, "the operation {name:?}, asked for at {here}, has blocked ")?;
+        match registered {
+            Some(place) => write!(f, "at its home, where it was registered at {place}")?,
+            None => f.write_str("there")?,
+        }
+        f.write_str(": it was run, but all others had to wait. Make it a procedure (`invoke`), or wait outside of it")
+    }
+}
+
 #[cfg(debug_assertions)]
 mod checked {
     use super::{Broken, Location};
     use std::cell::Cell;
+    use upcall_os::processor::{Waits, waits};
 
     type Place = Cell<Option<&'static Location<'static>>>;
 
@@ -72,6 +106,17 @@ mod checked {
         }
     }
 
+    /// Runs what is not to block. And whether it did.
+    pub(crate) fn watched<R>(operation: impl FnOnce() -> R) -> (R, bool) {
+        let before = waits();
+        let result = operation();
+        (result, before.zip(waits()).is_some_and(|(before, after)| has_blocked(before, after)))
+    }
+
+    fn has_blocked(before: Waits, after: Waits) -> bool {
+        after.read == before.read && after.blocked - before.blocked > after.mapped - before.mapped
+    }
+
     #[track_caller]
     pub(crate) fn invoke() -> Result<(), Broken> {
         let here = Location::caller();
@@ -106,9 +151,13 @@ mod checked {
         Ok(())
     }
     #[inline(always)]
+    pub(crate) fn watched<R>(operation: impl FnOnce() -> R) -> (R, bool) {
+        (operation(), false)
+    }
+    #[inline(always)]
     pub(crate) fn invoke() -> Result<(), Broken> {
         Ok(())
     }
 }
 
-pub(crate) use checked::{access, hold, invoke, mask, unmask};
+pub(crate) use checked::{access, hold, invoke, mask, unmask, watched};

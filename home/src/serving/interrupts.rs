@@ -314,7 +314,7 @@ impl<T: Shared> Inner<T> {
         let ran = self.on.handle().access_at_once(|room| {
             served.server.take_peeked();
             point(Point::InvocationTaken);
-            run(room, args, lane)
+            run.run(room, args, lane)
         });
         let outcome = match ran {
             Ok(outcome) => outcome,
