@@ -187,6 +187,7 @@ impl<T: Shared> Operations<T> {
             let mut result = None;
             let done = catch_unwind(AssertUnwindSafe(|| {
                 on.handle().access(|room| {
+                    let _holds = rules::hold(true, registered);
                     result = Some(rules::watched(|| O::run(T::at(Memory::of::<T>(room).spot(0)), args)));
                 })
             }));
@@ -213,6 +214,7 @@ impl<T: Shared> Operations<T> {
         let run = |room: Room<'_>, args: &[u8], lane: &Lane, registered| {
             let not_run = |_| Failure::NotRun(Cow::Borrowed("its arguments cannot be read"));
             let args = postcard::from_bytes::<O::Args<'_>>(args).map_err(not_run)?;
+            let _holds = rules::hold(true, registered);
             let (value, blocked) = rules::watched(|| O::run(T::at(Memory::of::<T>(room).spot(0)), args));
             if blocked {
                 return Err(Failure::blocked(registered));

@@ -265,6 +265,52 @@ fn what_cannot_be_run_is_told() {
     }
 }
 
+thread_local! {
+    /// Another object, for those who have to be told that they are not to use it now.
+    static OTHER: std::cell::RefCell<Option<Homed<u64>>> = const { std::cell::RefCell::new(None) };
+}
+
+/// Invokes, as it should not: what it is told.
+struct Invoke;
+
+impl Operation for Invoke {
+    type Of = u64;
+    type Args<'a> = ();
+    type Reply = String;
+    const NAME: &'static str = "invoke";
+
+    fn run(_: Place<'_, u64>, (): ()) -> Result<String, DataError> {
+        let told = |other: &Homed<u64>| match other.urgent::<Add>(1) {
+            Err(InvokeError::Rule(broken)) => broken.to_string(),
+            other => format!("{other:?}"),
+        };
+        OTHER.with_borrow(|other| other.as_ref().map(told)).ok_or(DataError::ReadOnly)
+    }
+}
+
+#[test]
+fn an_operation_that_the_home_runs_for_others_invokes_nothing_either() {
+    if !cfg!(debug_assertions) {
+        return;
+    }
+    let (home, other) = (create("for-others"), create("of-others"));
+    OTHER.set(Some(find(&other)));
+    let _others = other.serve_in_background(operations()).unwrap();
+    let serving = home.serve(Operations::new().operation::<Invoke>()).unwrap();
+    let away = find(&home);
+    let text = thread::scope(|scope| {
+        let asks = scope.spawn(move || away.urgent::<Invoke>(()).unwrap());
+        while !asks.is_finished() {
+            serving.poll();
+            serving.wait(Some(Duration::from_millis(1)));
+        }
+        asks.join().unwrap()
+    });
+    assert!(text.contains("within an operation on an object at home") && text.matches("invocations.rs").count() == 2, "{text}");
+    assert_eq!(other.read(|number| number.get()), Ok(0));
+    OTHER.set(None);
+}
+
 #[test]
 fn who_waits_for_a_home_that_ends_is_told() {
     let home = create("ends");
