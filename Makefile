@@ -31,7 +31,7 @@ unit:
 
 # Every lock-free piece under a model checker, all interleavings.
 models:
-	$(LOOM) --package upcall-shm --test loom_direct --test loom_hybrid --test loom_ring --test loom_sequence
+	$(LOOM) --package upcall-shm --test loom_direct --test loom_hybrid --test loom_one_slot --test loom_ring --test loom_sequence
 	$(LOOM) --package upcall-transfer --test loom_sleep --test loom_donation --test loom_gate --test loom_mask --test loom_serving --test loom_watch --test loom_word
 	$(LOOM) --package upcall-thread --test loom_condvar --test loom_fresh --test loom_lock --test loom_park --test loom_shares
 

@@ -30,6 +30,8 @@ pub mod direct;
 pub mod hybrid;
 #[cfg(not(loom))]
 pub mod mailbag;
+#[doc(hidden)]
+pub mod one_slot;
 pub mod region;
 pub mod ring;
 pub mod sequence;
