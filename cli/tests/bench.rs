@@ -492,7 +492,7 @@ fn of_homed() -> BTreeSet<[String; 4]> {
         want(&format!("slowdown-{op}-quiet"), &["bare", "urgent-computing", "invoke"]);
     }
     for lines in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512] {
-        want(&format!("chain-{lines}"), &["local", "access", "read", "urgent", "auto"]);
+        want(&format!("chain-{lines}"), &["local", "access", "read", "urgent", "auto", "invoke"]);
     }
     all
 }
@@ -519,7 +519,16 @@ fn objects_are_told_and_drawn_beside_the_papers() {
     let (done, said, errors) = calls("homed", &[&["--quick"], plot, &cases].concat());
     assert!(done, "{said}{errors}");
     if two {
-        for row in ["find-last-5-dirty", "1993", "R = ", "counter, 8 processes", "≥ 2", "by access 1 ms of 19, 5 %"] {
+        for row in [
+            "find-last-5-dirty",
+            "1993",
+            "R = ",
+            "urgent: C = ",
+            "ordinary: C = ",
+            "counter, 8 processes",
+            "≥ 2",
+            "by access 1 ms of 19, 5 %",
+        ] {
             assert!(said.contains(row), "{row}: {said}");
         }
         let figures = ["break-even", "figure-3", "figure-4", "figure-5", "table-1", "throughput"];

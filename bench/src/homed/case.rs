@@ -14,7 +14,7 @@ pub enum Case {
     Throughput(Hot),
     /// What a home that computes, and polls each microsecond, loses for each operation of one caller: `slowdown-enqueue-dequeue` and `slowdown-find-last-10`; and what the operation takes the caller meanwhile, `…-caller`; and a step of what it computes while nobody asks, `…-quiet`.
     Slowdown,
-    /// A chain of n lines, all of which the home dirties before each walk: `chain-1` to `chain-512`, by remote access and by urgent invocation; and by the home itself.
+    /// A chain of n lines, all of which the home dirties before each walk: `chain-1` to `chain-512`, by remote access, by urgent and by ordinary invocation; and by the home itself.
     BreakEven,
 }
 

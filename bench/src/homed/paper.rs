@@ -92,14 +92,16 @@ pub struct BreakEven {
     pub access: f64,
     /// Where the two cross by the paper's formula, (R − 1) n = C.
     pub formula: f64,
-    /// The same with what remote access takes besides: (R − 1) n = C − A.
+    /// By so many lines sooner for each lock that remote access takes: what that takes besides, in lines. In the paper 7.
+    pub lock: f64,
+    /// The same with one lock, as here: (R − 1) n = C − A.
     pub whole: f64,
     /// Where they cross: between the last chain by which remote access was quicker, and the next. Less than 1: invocation always was; none: it never was.
     pub crossing: Option<f64>,
 }
 
-/// Figures of the chains.
-pub fn break_even(records: &[Record]) -> Option<BreakEven> {
+/// Figures of the chains, for one of the ways to invoke.
+pub fn break_even(records: &[Record], way: &str) -> Option<BreakEven> {
     // Long chains are fetched beforehand, in part.
     const LONG: u32 = 16;
     let of = |lines, system| found(records, &chain(lines), system);
@@ -107,9 +109,9 @@ pub fn break_even(records: &[Record]) -> Option<BreakEven> {
     let (local_ns, remote_ns) = (slope(way::LOCAL)?, slope(way::ACCESS)?);
     let one = of(1, way::LOCAL)?;
     let r = remote_ns / local_ns;
-    let c = (of(1, way::URGENT)? - one) / local_ns;
+    let c = (of(1, way)? - one) / local_ns;
     let access = ((of(1, way::ACCESS)? - one) / local_ns - (r - 1.0)).max(0.0);
-    let differences = CHAINS.map(|lines| Some((f64::from(lines), of(lines, way::ACCESS)? - of(lines, way::URGENT)?)));
+    let differences = CHAINS.map(|lines| Some((f64::from(lines), of(lines, way::ACCESS)? - of(lines, way)?)));
     let differences: Vec<(f64, f64)> = differences.into_iter().flatten().collect();
     let crossing = match differences.iter().rposition(|(_, more)| *more < 0.0) {
         None => Some(0.0),
@@ -118,7 +120,8 @@ pub fn break_even(records: &[Record]) -> Option<BreakEven> {
             before + (n - before) * -less / (more - less)
         }),
     };
-    Some(BreakEven { local_ns, remote_ns, r, c, access, formula: c / (r - 1.0), whole: (c - access) / (r - 1.0), crossing })
+    let (formula, lock) = (c / (r - 1.0), access / (r - 1.0));
+    Some(BreakEven { local_ns, remote_ns, r, c, access, formula, lock, whole: formula - lock, crossing })
 }
 
 #[cfg(test)]
@@ -169,20 +172,26 @@ mod tests {
 
     #[test]
     fn two_lines_cross() {
-        // 2 ns a line at home, 52 elsewhere, 300 for an invocation, 100 for the lock.
+        // 2 ns a line at home, 52 elsewhere, 300 and 800 for invocations, 100 for the lock.
         let all = |access: fn(f64) -> f64| -> Vec<Record> {
             let of = |n: u32| {
                 let lines = f64::from(n);
                 let at = |system, ns| record(&chain(n), system, ns);
-                [at(way::LOCAL, 2.0 * lines), at(way::ACCESS, access(lines)), at(way::URGENT, 300.0 + 2.0 * lines)]
+                let invoked = [(way::URGENT, 300.0), (way::INVOKE, 800.0)].map(|(way, ns)| at(way, ns + 2.0 * lines));
+                [at(way::LOCAL, 2.0 * lines), at(way::ACCESS, access(lines))].into_iter().chain(invoked)
             };
             CHAINS.into_iter().flat_map(of).collect()
         };
-        let found = break_even(&all(|lines| 100.0 + 52.0 * lines)).unwrap();
-        assert_eq!((found.r, found.c, found.access, found.formula, found.whole), (26.0, 150.0, 50.0, 6.0, 4.0));
+        let urgent = |access| break_even(&all(access), way::URGENT);
+        let found = urgent(|lines| 100.0 + 52.0 * lines).unwrap();
+        assert_eq!((found.r, found.c, found.access, found.lock), (26.0, 150.0, 50.0, 2.0));
+        assert_eq!((found.formula, found.whole), (6.0, 4.0));
         assert!((found.crossing.unwrap() - 4.0).abs() < 1e-9, "{found:?}");
-        assert_eq!(break_even(&all(|lines| 400.0 + 52.0 * lines)).unwrap().crossing, Some(0.0));
-        assert_eq!(break_even(&all(|lines| 2.5 * lines)).unwrap().crossing, None);
-        assert_eq!(break_even(&[]), None);
+        assert_eq!(urgent(|lines| 400.0 + 52.0 * lines).unwrap().crossing, Some(0.0));
+        assert_eq!(urgent(|lines| 2.5 * lines).unwrap().crossing, None);
+        let found = break_even(&all(|lines| 100.0 + 52.0 * lines), way::INVOKE).unwrap();
+        assert_eq!((found.formula, found.lock, found.whole), (16.0, 2.0, 14.0));
+        assert!((found.crossing.unwrap() - 14.0).abs() < 1e-9, "{found:?}");
+        assert_eq!(break_even(&[], way::URGENT), None);
     }
 }

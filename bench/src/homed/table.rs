@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use super::Report;
 use super::case::{CALLERS, CHAINS, Hot, Op, SLOWED, chain, slowdown, slowdown_caller, slowdown_quiet, way};
 use super::paper::{
-    ORDINARY, R, SLOWDOWN, TABLE_1, URGENT, break_even, columns, columns_of_the_paper, figure_3, figure_4, figure_5, found,
+    BreakEven, ORDINARY, R, SLOWDOWN, TABLE_1, URGENT, break_even, columns, columns_of_the_paper, figure_3, figure_4, figure_5,
+    found,
 };
 use crate::record::Record;
 use crate::table::{BOLD, DIM, GREEN, Paint, RED, remarks, thousands};
@@ -164,28 +165,34 @@ fn slowdowns(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Res
 }
 
 fn chains(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Result<()> {
-    let Some(even) = break_even(records) else { return Ok(()) };
+    let evens = [("urgent", way::URGENT), ("ordinary", way::INVOKE)];
+    let evens = evens.into_iter().filter_map(|(name, way)| Some((name, break_even(records, way)?))).collect::<Vec<_>>();
+    let Some((_, first)) = evens.first() else { return Ok(()) };
     writeln!(out, "\n{}", paint.text(BOLD, "break-even: a walk over n lines that the home has written, ns"))?;
     let counts = CHAINS.map(|lines| lines.to_string());
     let narrow = |text: &str| format!("{text:>9}");
     let head: String = counts.iter().map(|count| narrow(count)).collect();
     writeln!(out, "{}", paint.text(DIM, &format!("{:<NAME$}{head}", "")))?;
-    for way in [way::LOCAL, way::ACCESS, way::READ, way::URGENT, way::AUTO] {
+    for way in [way::LOCAL, way::ACCESS, way::READ, way::URGENT, way::AUTO, way::INVOKE] {
         let figures = CHAINS.map(|lines| narrow(&found(records, &chain(lines), way).map_or("-".to_owned(), thousands)));
         writeln!(out, "{way:<NAME$}{}", figures.concat())?;
     }
-    let crossing = match even.crossing {
-        None => format!("more than {}", CHAINS[CHAINS.len() - 1]),
-        Some(n) if n < 1.0 => "less than 1".to_owned(),
-        Some(n) => format!("{n:.1}"),
-    };
     writeln!(
         out,
-        "R = {:.1} ({:.1} ns to {:.2}), C = {:.0}: break-even at n = {:.1} by (R - 1) n = C, {:.1} with what access takes besides; found {crossing}",
-        even.r, even.remote_ns, even.local_ns, even.c, even.formula, even.whole
+        "R = {:.1} ({:.1} ns to {:.2}); break-even by (R - 1) n = C, with k locks saved:",
+        first.r, first.remote_ns, first.local_ns
     )?;
+    for (name, even) in &evens {
+        let crossing = match even.crossing {
+            None => format!("more than {}", CHAINS[CHAINS.len() - 1]),
+            Some(n) if n < 1.0 => "less than 1".to_owned(),
+            Some(n) => format!("{n:.1}"),
+        };
+        let BreakEven { c, formula, lock, whole, .. } = even;
+        writeln!(out, "{name}: C = {c:.0}, n = {formula:.1} - {lock:.1} k, with one lock {whole:.1}; found {crossing}")?;
+    }
     let paper = format!(
-        "1993: R = {R:.0}; urgent {} µs, n = {}; ordinary {} µs, n = {} less 7 for each lock saved",
+        "1993: R = {R:.0}; urgent {} µs, n = {}; ordinary {} µs, n = {} - 7 k",
         URGENT.0, URGENT.1, ORDINARY.0, ORDINARY.1
     );
     writeln!(out, "{}", paint.text(DIM, &paper))
@@ -281,6 +288,7 @@ mod tests {
                 time(&chain(lines), way::LOCAL, 2.0 * n),
                 time(&chain(lines), way::ACCESS, 100.0 + 52.0 * n),
                 time(&chain(lines), way::URGENT, 300.0 + 2.0 * n),
+                time(&chain(lines), way::INVOKE, 800.0 + 2.0 * n),
             ]);
         }
         let report = Report { records, notes: vec!["a note".into()], failures: vec!["something".into()] };
@@ -295,7 +303,9 @@ mod tests {
         assert_eq!(row("counter, 8 processes: access to a pthread mutex"), ["3.00", "≥", "2"], "{text}");
         assert_eq!(row("counter at home alone, to a spin lock"), ["1.50", "≤", "1.3"], "{text}");
         assert_eq!(row("find-last-10, access"), ["10.0", "200", "5.0"], "{text}");
-        assert!(text.contains("R = 26.0 (52.0 ns to 2.00), C = 150") && text.contains("found 4.0"), "{text}");
+        assert!(text.contains("R = 26.0 (52.0 ns to 2.00)"), "{text}");
+        assert!(text.contains("urgent: C = 150, n = 6.0 - 2.0 k, with one lock 4.0; found 4.0"), "{text}");
+        assert!(text.contains("ordinary: C = 400, n = 16.0 - 2.0 k, with one lock 14.0; found 14.0"), "{text}");
         assert!(text.contains("1993: by access 1 ms of 19, 5 %; urgent 17 ms of 22, 77 %"), "{text}");
         assert!(text.contains("note: a note") && text.contains("not measured: something") && !text.contains('\x1b'), "{text}");
     }

@@ -1,9 +1,9 @@
 //! Walks over chains of lines that the home has written: from how many on an invocation is worth it (P8, P12).
 
-use super::objects::{Subject, Walk, touch_chain};
-use super::ways::{Caller, attend, batches, create, name, operations};
+use super::objects::{Line, Ordinary, Subject, Walk, touch_chain};
+use super::ways::{Caller, attend, batches, create, found, name, on_a_processor, operations};
 use std::hint::black_box;
-use upcall::home::{Homed, Operation};
+use upcall::home::{Homed, Operation, Queue};
 use upcall_bench::child::Outcome;
 use upcall_bench::homed::case::{CHAINS, chain, way};
 use upcall_bench::homed::child::{Finding, Task};
@@ -12,7 +12,9 @@ use upcall_bench::stats::Clock;
 
 pub fn measure(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     let task = lab.task;
-    let home = |gate: &Gate| {
+    // The caller has said how many.
+    let touch = |home: &Homed<Queue<Line>>, gate: &Gate| Ok(home.access(|lines| touch_chain(lines, gate.said()))?);
+    let polls = |gate: &Gate| {
         let home = create(&task, "chain", &Walk(0))?;
         let clock = Clock::in_order();
         let local = |lines: u32| {
@@ -22,17 +24,15 @@ pub fn measure(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
             };
             Ok(Finding::times(&chain(lines), way::LOCAL, batches(&clock, task.time, walk)?))
         };
-        let found = CHAINS.into_iter().map(local).collect::<Outcome<Vec<_>>>()?;
+        let told = CHAINS.into_iter().map(local).collect::<Outcome<Vec<_>>>()?;
         let serving = home.serve(operations::<Walk>())?;
-        // The caller has said how many.
-        let touch = || Ok(home.access(|lines| touch_chain(lines, gate.said()))?);
-        attend(gate, || _ = serving.poll(), touch)?;
-        Ok(found)
+        attend(gate, || _ = serving.poll(), || touch(&home, gate))?;
+        Ok(told)
     };
     let asks = |gate: &Gate| {
         let caller = Caller::new(gate, &task)?;
         let away = Homed::<<Walk as Subject>::Of>::find(&name(&task, "chain"))?;
-        let mut found = Vec::new();
+        let mut told = Vec::new();
         for lines in CHAINS {
             let count = u64::from(lines);
             gate.say(count);
@@ -54,10 +54,37 @@ pub fn measure(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
                 Ok(())
             })?;
             let ways = [(way::ACCESS, access), (way::READ, read), (way::URGENT, urgent), (way::AUTO, auto)];
-            found.extend(ways.map(|(way, times)| Finding::times(&chain(lines), way, times)));
+            told.extend(ways.map(|(way, times)| Finding::times(&chain(lines), way, times)));
         }
         caller.end();
-        Ok(found)
+        Ok(told)
     };
-    Ok(lab.both(home, asks)?.map_or(Vec::new(), |(home, caller)| [home, caller].concat()))
+    let mut all = found(lab.both(polls, asks)?);
+
+    // One on a virtual processor.
+    let home = |gate: &Gate| {
+        on_a_processor(task.cpus[0], || {
+            let home = create(&task, "chain-virtual", &Walk(0))?;
+            let _serving = home.serve(operations::<Walk>())?;
+            attend(gate, upcall::thread::yield_now, || touch(&home, gate)).map(|()| Vec::new())
+        })
+    };
+    let asks = |gate: &Gate| {
+        let caller = Caller::new(gate, &task)?;
+        let away = Homed::<<Walk as Subject>::Of>::find(&name(&task, "chain-virtual"))?;
+        let invoked = |lines: u32| {
+            let count = u64::from(lines);
+            gate.say(count);
+            let invoke = caller.each(true, || {
+                black_box(away.invoke::<Ordinary<Walk>>(black_box(count))?);
+                Ok(())
+            })?;
+            Ok(Finding::times(&chain(lines), way::INVOKE, invoke))
+        };
+        let told = CHAINS.into_iter().map(invoked).collect::<Outcome<Vec<_>>>()?;
+        caller.end();
+        Ok(told)
+    };
+    all.extend(found(lab.both(home, asks)?));
+    Ok(all)
 }

@@ -229,7 +229,7 @@ fn both(caller: &Caller<'_>, op: Op, way: &str, mut run: impl FnMut() -> Outcome
 }
 
 /// What both sides have found, at home.
-fn found(both: Option<(Vec<Finding>, Vec<Finding>)>) -> Vec<Finding> {
+pub fn found(both: Option<(Vec<Finding>, Vec<Finding>)>) -> Vec<Finding> {
     both.map_or(Vec::new(), |(home, caller)| [home, caller].concat())
 }
 
