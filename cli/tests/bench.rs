@@ -487,9 +487,10 @@ fn of_homed() -> BTreeSet<[String; 4]> {
         }
     }
     for op in ["enqueue-dequeue", "find-last-10"] {
-        want(&format!("slowdown-{op}"), &["access", "urgent-computing", "invoke"]);
-        want(&format!("slowdown-{op}-caller"), &["access", "urgent-computing", "invoke"]);
-        want(&format!("slowdown-{op}-quiet"), &["bare", "urgent-computing", "invoke"]);
+        let urgent = ["urgent-computing", "urgent-computing-paused", "urgent-signal", "urgent-signal-paused"];
+        want(&format!("slowdown-{op}"), &[&["access", "invoke"][..], &urgent].concat());
+        want(&format!("slowdown-{op}-caller"), &[&["access", "invoke"][..], &urgent].concat());
+        want(&format!("slowdown-{op}-quiet"), &["bare", "urgent-computing", "urgent-signal", "invoke"]);
     }
     for lines in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512] {
         want(&format!("chain-{lines}"), &["local", "access", "read", "urgent", "auto", "invoke"]);

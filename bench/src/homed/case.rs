@@ -12,7 +12,7 @@ pub enum Case {
     /// 1, 2, 4 and 8 callers at once, each a process, on one hot object: `throughput-counter-1` and so on, the time that one of their operations is outstanding; and `throughput-counter-alone`, the same operation at home while nobody
     /// else is there.
     Throughput(Hot),
-    /// What a home that computes, and polls each microsecond, loses for each operation of one caller: `slowdown-enqueue-dequeue` and `slowdown-find-last-10`; and what the operation takes the caller meanwhile, `…-caller`; and a step of what it computes while nobody asks, `…-quiet`.
+    /// What a home that computes, and polls each microsecond, or is interrupted by signal, loses for each operation of one caller: `slowdown-enqueue-dequeue` and `slowdown-find-last-10`; and what the operation takes the caller meanwhile, `…-caller`; and a step of what it computes while nobody asks, `…-quiet`.
     Slowdown,
     /// A chain of n lines, all of which the home dirties before each walk: `chain-1` to `chain-512`, by remote access, by urgent and by ordinary invocation; and by the home itself.
     BreakEven,
@@ -71,7 +71,13 @@ pub mod way {
     pub const AUTO: &str = "auto";
     /// Urgently by a home that computes, and polls each microsecond.
     pub const URGENT_COMPUTING: &str = "urgent-computing";
-    /// The same by a thread of the home that sleeps when idle.
+    /// The same after a pause, in which nobody asks.
+    pub const URGENT_COMPUTING_PAUSED: &str = "urgent-computing-paused";
+    /// Urgently by a home that computes without a safe point, in a signal.
+    pub const URGENT_SIGNAL: &str = "urgent-signal";
+    /// The same after a pause.
+    pub const URGENT_SIGNAL_PAUSED: &str = "urgent-signal-paused";
+    /// Urgently by a thread of the home that sleeps when idle.
     pub const URGENT_BACKGROUND: &str = "urgent-background";
     /// Run by the home as a thread of a virtual processor, which polls.
     pub const INVOKE: &str = "invoke";
@@ -83,7 +89,7 @@ pub mod way {
     pub const SPIN: &str = "spin-lock";
 
     /// All, in the order of the report.
-    pub const ALL: [&str; 14] = [
+    pub const ALL: [&str; 17] = [
         BARE,
         LOCAL_UNLOCKED,
         LOCAL,
@@ -93,6 +99,9 @@ pub mod way {
         URGENT,
         AUTO,
         URGENT_COMPUTING,
+        URGENT_COMPUTING_PAUSED,
+        URGENT_SIGNAL,
+        URGENT_SIGNAL_PAUSED,
         URGENT_BACKGROUND,
         INVOKE,
         INVOKE_BACKGROUND,
@@ -166,7 +175,7 @@ pub fn slowdown_caller(op: Op) -> String {
     format!("slowdown-{}-caller", op.name())
 }
 
-/// That of a step of the home, with its safe point, while nobody asks: on a thread that polls (`urgent-computing`), on a virtual processor (`invoke`), and without a safe point (`bare`).
+/// That of a step of the home, with its safe point, while nobody asks: on a thread that polls (`urgent-computing`), on a virtual processor (`invoke`), without a safe point, while signals may come (`urgent-signal`), and without one (`bare`).
 pub fn slowdown_quiet(op: Op) -> String {
     format!("slowdown-{}-quiet", op.name())
 }

@@ -149,15 +149,24 @@ fn slowdowns(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Res
     writeln!(out, "\n{}", paint.text(BOLD, title))?;
     writeln!(out, "{}", paint.text(DIM, &format!("{:<2$}{}", "", heads(["home", "caller", "percent"]), NAME + 20)))?;
     for op in SLOWED {
-        for way in [way::ACCESS, way::URGENT_COMPUTING, way::INVOKE] {
+        for way in [
+            way::ACCESS,
+            way::URGENT_COMPUTING,
+            way::URGENT_COMPUTING_PAUSED,
+            way::URGENT_SIGNAL,
+            way::URGENT_SIGNAL_PAUSED,
+            way::INVOKE,
+        ] {
             let [home, caller] = [slowdown(op), slowdown_caller(op)].map(|case| found(records, &case, way));
             let percent = home.zip(caller).map(|(home, caller)| 100.0 * home / caller);
             writeln!(out, "{:<2$}{}", format!("{}, {way}", op.name()), cells([home, caller, percent]), NAME + 20)?;
         }
-        let steps = [way::BARE, way::URGENT_COMPUTING, way::INVOKE].map(|way| found(records, &slowdown_quiet(op), way));
-        let [bare, polls, processor] = steps.map(|step| step.map_or("-".to_owned(), thousands));
-        let text =
-            format!("  a step while nobody asks: {bare}, with a poll {polls}, with a virtual processor's safe point {processor}");
+        let steps = [way::BARE, way::URGENT_COMPUTING, way::URGENT_SIGNAL, way::INVOKE];
+        let steps = steps.map(|way| found(records, &slowdown_quiet(op), way));
+        let [bare, polls, signals, processor] = steps.map(|step| step.map_or("-".to_owned(), thousands));
+        let text = format!(
+            "  a step while nobody asks: {bare}, with a poll {polls}, while signals may come {signals}, with a virtual processor's safe point {processor}"
+        );
         writeln!(out, "{}", paint.text(DIM, &text))?;
     }
     let paper = SLOWDOWN.map(|(home, all)| format!("{home} ms of {all}, {:.0} %", 100.0 * home / all)).join("; urgent ");
@@ -280,6 +289,8 @@ mod tests {
             time("throughput-counter-alone", way::SPIN, 4.0),
             time("slowdown-find-last-10", way::ACCESS, 10.0),
             time("slowdown-find-last-10-caller", way::ACCESS, 200.0),
+            time("slowdown-find-last-10", way::URGENT_SIGNAL_PAUSED, 300.0),
+            time("slowdown-find-last-10-caller", way::URGENT_SIGNAL_PAUSED, 900.0),
             time("slowdown-enqueue-dequeue", way::ACCESS, 10.0),
         ];
         for lines in CHAINS {
@@ -303,6 +314,7 @@ mod tests {
         assert_eq!(row("counter, 8 processes: access to a pthread mutex"), ["3.00", "≥", "2"], "{text}");
         assert_eq!(row("counter at home alone, to a spin lock"), ["1.50", "≤", "1.3"], "{text}");
         assert_eq!(row("find-last-10, access"), ["10.0", "200", "5.0"], "{text}");
+        assert_eq!(row("find-last-10, urgent-signal-paused"), ["300", "900", "33.3"], "{text}");
         assert!(text.contains("R = 26.0 (52.0 ns to 2.00)"), "{text}");
         assert!(text.contains("urgent: C = 150, n = 6.0 - 2.0 k, with one lock 4.0; found 4.0"), "{text}");
         assert!(text.contains("ordinary: C = 400, n = 16.0 - 2.0 k, with one lock 14.0; found 14.0"), "{text}");

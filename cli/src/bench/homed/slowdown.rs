@@ -1,13 +1,13 @@
 //! What a home that computes loses for each operation of a caller (P9, P13).
 //!
-//! The home computes for windows of half a millisecond, with a safe point each microsecond. In some the caller does nothing but look at a line, in others it runs operations by one way as fast as they go. What the home has done less than in the quiet
-//! ones is time that the operations took from it.
+//! The home computes for windows of half a millisecond, with a safe point each microsecond, or with none, and is interrupted by signal. In some the caller does nothing but look at a line, in others it runs operations by one way as fast as they go, or after pauses.
+//! What the home has done less than in the quiet ones is time that the operations took from it.
 
 use super::objects::{EnqueueDequeue, FindLast, Ordinary, Subject};
 use super::ways::{batches, compute, create, name, on_a_processor, operations};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
-use upcall::home::Homed;
+use upcall::home::{Homed, Operations, Promise};
 use upcall_bench::child::Outcome;
 use upcall_bench::homed::case::{Op, SLOWED, slowdown, slowdown_caller, slowdown_quiet, way};
 use upcall_bench::homed::child::{Finding, Task};
@@ -16,6 +16,10 @@ use upcall_bench::stats::{Clock, Summary};
 
 /// How long the home computes at a time.
 const WINDOW: Duration = Duration::from_micros(500);
+
+/// Between two operations where the caller pauses, in which a home that was just asked gives up looking for more.
+const PAUSE: Duration = Duration::from_micros(50);
+const NO_PAUSE: Duration = Duration::ZERO;
 
 /// Windows of each kind at least; and the longest that they may take, other programs' use of the processors included.
 const LEAST: u64 = 4;
@@ -50,14 +54,14 @@ fn of<S: Subject>(lab: &mut Lab<Task>, op: Op, subject: &S) -> Outcome<Vec<Findi
         })?;
         let home = create(&task, &object("polls"), subject)?;
         let serving = home.serve(operations::<S>())?;
-        let mut found = computes(gate, &task, 2, || _ = serving.poll())?;
+        let mut found = computes(gate, &task, 3, || _ = serving.poll())?;
         found.push(steps);
         Ok(found)
     };
     let caller = |gate: &Gate| {
         gate.wait(READY)?;
         let away = Homed::<S::Of>::find(&name(&task, &object("polls")))?;
-        asks(gate, 2, |kind| {
+        asks(gate, [NO_PAUSE, NO_PAUSE, PAUSE], |kind| {
             match kind {
                 0 => _ = black_box(away.perform::<S::Run>(argument)?),
                 _ => _ = black_box(away.urgent::<S::Run>(argument)?),
@@ -65,7 +69,24 @@ fn of<S: Subject>(lab: &mut Lab<Task>, op: Op, subject: &S) -> Outcome<Vec<Findi
             Ok(())
         })
     };
-    let mut all = told(op, &[way::ACCESS, way::URGENT_COMPUTING], lab.both(home, caller)?);
+    let ways = [way::ACCESS, way::URGENT_COMPUTING, way::URGENT_COMPUTING_PAUSED];
+    let mut all = told(op, &ways, way::URGENT_COMPUTING, lab.both(home, caller)?);
+
+    let home = |gate: &Gate| {
+        let home = create(&task, &object("signals"), subject)?;
+        let serving = home.serve(Operations::new().on_interrupt::<S::Run>())?;
+        serving.interruptible(promise(), || computes(gate, &task, 2, || ()))?
+    };
+    let caller = |gate: &Gate| {
+        gate.wait(READY)?;
+        let away = Homed::<S::Of>::find(&name(&task, &object("signals")))?;
+        asks(gate, [NO_PAUSE, PAUSE], |_| {
+            black_box(away.urgent::<S::Run>(argument)?);
+            Ok(())
+        })
+    };
+    let ways = [way::URGENT_SIGNAL, way::URGENT_SIGNAL_PAUSED];
+    all.extend(told(op, &ways, way::URGENT_SIGNAL, lab.both(home, caller)?));
 
     let home = |gate: &Gate| {
         on_a_processor(task.cpus[0], || {
@@ -77,22 +98,28 @@ fn of<S: Subject>(lab: &mut Lab<Task>, op: Op, subject: &S) -> Outcome<Vec<Findi
     let caller = |gate: &Gate| {
         gate.wait(READY)?;
         let away = Homed::<S::Of>::find(&name(&task, &object("virtual")))?;
-        asks(gate, 1, |_| {
+        asks(gate, [NO_PAUSE], |_| {
             black_box(away.invoke::<Ordinary<S::Run>>(argument)?);
             Ok(())
         })
     };
-    all.extend(told(op, &[way::INVOKE], lab.both(home, caller)?));
+    all.extend(told(op, &[way::INVOKE], way::INVOKE, lab.both(home, caller)?));
     Ok(all)
 }
 
-/// The records of what both have found.
-fn told(op: Op, ways: &[&str], found: Option<(Vec<Summary>, Vec<Summary>)>) -> Vec<Finding> {
+#[allow(unsafe_code)]
+fn promise() -> Promise {
+    // SAFETY: the operations of `SLOWED` change a queue of numbers, or look at a list of them, in objects, by arguments and replies without memory of their own.
+    unsafe { Promise::given() }
+}
+
+/// The records of what both have found, and of the home's step while nobody asks, which is called as said.
+fn told(op: Op, ways: &[&str], quiet: &str, found: Option<(Vec<Summary>, Vec<Summary>)>) -> Vec<Finding> {
     let Some((home, caller)) = found else { return Vec::new() };
     let of = |case: String, ways: &[&str], found: &[Summary]| {
         ways.iter().zip(found).map(|(way, found)| Finding::times(&case, way, *found)).collect::<Vec<_>>()
     };
-    let quiet = of(slowdown_quiet(op), &[ways[ways.len() - 1], way::BARE], &home[ways.len()..]);
+    let quiet = of(slowdown_quiet(op), &[quiet, way::BARE], &home[ways.len()..]);
     [of(slowdown(op), ways, &home), of(slowdown_caller(op), ways, &caller), quiet].concat()
 }
 
@@ -148,28 +175,37 @@ fn computes(gate: &Gate, task: &Task, kinds: usize, mut serve: impl FnMut()) -> 
     Ok(found[1..].iter().map(lost).chain([steps]).collect())
 }
 
-/// The caller: ns of an operation of each kind.
-fn asks(gate: &Gate, kinds: usize, mut run: impl FnMut(usize) -> Outcome<()>) -> Outcome<Vec<Summary>> {
-    let mut found = vec![Vec::new(); kinds];
+/// The caller: ns of an operation of each kind, of which each has a pause before it.
+fn asks<const KINDS: usize>(
+    gate: &Gate,
+    pauses: [Duration; KINDS],
+    mut run: impl FnMut(usize) -> Outcome<()>,
+) -> Outcome<Vec<Summary>> {
+    let mut found = vec![Vec::new(); KINDS];
     gate.open(FOUND);
     for at in 0.. {
         let turn = FIRST + EACH * at as u64;
         if gate.wait(turn)? == OVER {
             break;
         }
-        let (begun, mut count) = (Instant::now(), 0_u64);
-        let kind = if at % 2 == 0 { None } else { Some(at / 2 % kinds) };
+        let (begun, mut paused, mut count) = (Instant::now(), Duration::ZERO, 0_u64);
+        let kind = if at % 2 == 0 { None } else { Some(at / 2 % KINDS) };
         while gate.turn() == turn {
-            match kind {
-                None => std::hint::spin_loop(),
-                Some(kind) => {
-                    run(kind)?;
-                    count += 1;
+            let Some(kind) = kind else {
+                std::hint::spin_loop();
+                continue;
+            };
+            if pauses[kind] > NO_PAUSE {
+                paused += pause(pauses[kind]);
+                if gate.turn() != turn {
+                    break;
                 }
             }
+            run(kind)?;
+            count += 1;
         }
         if let Some(kind) = kind.filter(|_| count > 0) {
-            found[kind].push(begun.elapsed().as_nanos() as f64 / count as f64);
+            found[kind].push((begun.elapsed() - paused).as_nanos() as f64 / count as f64);
         }
         gate.say(count);
         gate.open(turn + 2);
@@ -178,4 +214,16 @@ fn asks(gate: &Gate, kinds: usize, mut run: impl FnMut(usize) -> Outcome<()>) ->
         return Err("no operation in any window".into());
     }
     Ok(found.into_iter().map(Summary::of_nanoseconds).collect())
+}
+
+/// Looks at the clock for so long, and says how long it was.
+fn pause(time: Duration) -> Duration {
+    let begun = Instant::now();
+    loop {
+        let spent = begun.elapsed();
+        if spent >= time {
+            return spent;
+        }
+        std::hint::spin_loop();
+    }
 }
