@@ -466,7 +466,7 @@ fn of_homed() -> BTreeSet<[String; 4]> {
     };
     let finds = ["find-last-5", "find-last-10", "find-last-100", "find-last-1000"];
     for case in finds.into_iter().chain(["enqueue-dequeue", "create-segment"]) {
-        let remote = ["access", "access-unlocked", "urgent", "auto", "urgent-computing", "invoke"];
+        let remote = ["access", "access-unlocked", "bulk", "urgent", "auto", "urgent-computing", "invoke"];
         let plain = ["bare", "local", "local-unlocked", "urgent-background", "invoke-background"];
         let dirty = format!("{case}-dirty");
         want(case, &[&plain[..], &remote].concat());
@@ -493,7 +493,7 @@ fn of_homed() -> BTreeSet<[String; 4]> {
         want(&format!("slowdown-{op}-quiet"), &["bare", "urgent-computing", "urgent-signal", "invoke"]);
     }
     for lines in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512] {
-        want(&format!("chain-{lines}"), &["local", "access", "read", "urgent", "auto", "invoke"]);
+        want(&format!("chain-{lines}"), &["local", "access", "read", "bulk", "urgent", "auto", "invoke"]);
     }
     all
 }

@@ -14,7 +14,7 @@ pub enum Case {
     Throughput(Hot),
     /// What a home that computes, and polls each microsecond, or is interrupted by signal, loses for each operation of one caller: `slowdown-enqueue-dequeue` and `slowdown-find-last-10`; and what the operation takes the caller meanwhile, `…-caller`; and a step of what it computes while nobody asks, `…-quiet`.
     Slowdown,
-    /// A chain of n lines, all of which the home dirties before each walk: `chain-1` to `chain-512`, by remote access, by urgent and by ordinary invocation; and by the home itself.
+    /// A chain of n lines, all of which the home dirties before each walk: `chain-1` to `chain-512`, by remote access, on a copy, by urgent and by ordinary invocation; and by the home itself.
     BreakEven,
 }
 
@@ -65,9 +65,11 @@ pub mod way {
     pub const ACCESS_UNLOCKED: &str = "access-unlocked";
     /// A look without the lock.
     pub const READ: &str = "read";
+    /// On a copy of all that was ever in use, which is copied back, under the lock.
+    pub const BULK: &str = "bulk";
     /// Run by the home in between, which polls.
     pub const URGENT: &str = "urgent";
-    /// Whichever of these three is cheapest, as `Homed::auto` finds out; the home polls.
+    /// Whichever of these is cheapest but a copy, as `Homed::auto` finds out; the home polls.
     pub const AUTO: &str = "auto";
     /// Urgently by a home that computes, and polls each microsecond.
     pub const URGENT_COMPUTING: &str = "urgent-computing";
@@ -89,13 +91,14 @@ pub mod way {
     pub const SPIN: &str = "spin-lock";
 
     /// All, in the order of the report.
-    pub const ALL: [&str; 17] = [
+    pub const ALL: [&str; 18] = [
         BARE,
         LOCAL_UNLOCKED,
         LOCAL,
         ACCESS_UNLOCKED,
         ACCESS,
         READ,
+        BULK,
         URGENT,
         AUTO,
         URGENT_COMPUTING,

@@ -16,13 +16,14 @@ const NAME: usize = 24;
 const FIGURE: usize = 12;
 
 /// Columns of Table 1, with what stands above them.
-const COLUMNS: [(&str, &str); 12] = [
+const COLUMNS: [(&str, &str); 13] = [
     (way::BARE, "bare"),
     (way::LOCAL_UNLOCKED, "unlocked"),
     (way::LOCAL, "local"),
     (way::ACCESS_UNLOCKED, "acc. unl."),
     (way::ACCESS, "access"),
     (way::READ, "read"),
+    (way::BULK, "bulk"),
     (way::URGENT, "urgent"),
     (way::AUTO, "auto"),
     (way::URGENT_COMPUTING, "computing"),
@@ -182,7 +183,7 @@ fn chains(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Result
     let narrow = |text: &str| format!("{text:>9}");
     let head: String = counts.iter().map(|count| narrow(count)).collect();
     writeln!(out, "{}", paint.text(DIM, &format!("{:<NAME$}{head}", "")))?;
-    for way in [way::LOCAL, way::ACCESS, way::READ, way::URGENT, way::AUTO, way::INVOKE] {
+    for way in [way::LOCAL, way::ACCESS, way::READ, way::BULK, way::URGENT, way::AUTO, way::INVOKE] {
         let figures = CHAINS.map(|lines| narrow(&found(records, &chain(lines), way).map_or("-".to_owned(), thousands)));
         writeln!(out, "{way:<NAME$}{}", figures.concat())?;
     }
@@ -282,6 +283,7 @@ mod tests {
             time("find-last-5", way::LOCAL, 20.0),
             time("find-last-5", way::LOCAL_UNLOCKED, 15.0),
             time("find-last-5-dirty", way::ACCESS, 400.0),
+            time("find-last-5-dirty", way::BULK, 450.0),
             time("find-last-5-dirty", way::URGENT, 505.0),
             rate("throughput-counter-8", way::ACCESS, 30_000),
             rate("throughput-counter-8", way::MUTEX, 10_000),
@@ -310,7 +312,7 @@ mod tests {
             let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}: {text}"));
             line[name.len()..].split_whitespace().map(str::to_owned).collect::<Vec<_>>()
         };
-        assert_eq!(row("find-last-5-dirty")[4..7], ["400", "-", "505"], "{text}");
+        assert_eq!(row("find-last-5-dirty")[4..8], ["400", "-", "450", "505"], "{text}");
         assert_eq!(row("counter, 8 processes: access to a pthread mutex"), ["3.00", "≥", "2"], "{text}");
         assert_eq!(row("counter at home alone, to a spin lock"), ["1.50", "≤", "1.3"], "{text}");
         assert_eq!(row("find-last-10, access"), ["10.0", "200", "5.0"], "{text}");

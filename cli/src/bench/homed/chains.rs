@@ -53,7 +53,11 @@ pub fn measure(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
                 black_box(own.auto::<Walk>(black_box(count))?);
                 Ok(())
             })?;
-            let ways = [(way::ACCESS, access), (way::READ, read), (way::URGENT, urgent), (way::AUTO, auto)];
+            let bulk = caller.each(true, || {
+                black_box(away.bulk(|object| Walk::run(object, black_box(count)))?);
+                Ok(())
+            })?;
+            let ways = [(way::ACCESS, access), (way::READ, read), (way::URGENT, urgent), (way::AUTO, auto), (way::BULK, bulk)];
             told.extend(ways.map(|(way, times)| Finding::times(&chain(lines), way, times)));
         }
         caller.end();

@@ -171,7 +171,7 @@ fn at_home<S: Subject>(task: &Task, case: &str, subject: &S, home: &Homed<S::Of>
     Ok(told.map(|(way, found)| Finding::times(case, way, found)).into())
 }
 
-/// Where the object is: with the lock, within it, and by looks.
+/// Where the object is: with the lock, within it, by looks, and on a copy.
 fn by_access<S: Subject>(caller: &Caller<'_>, op: Op, subject: &S, away: &Homed<S::Of>) -> Outcome<Vec<Finding>> {
     let (clock, time, argument) = (&caller.clock, caller.time, subject.argument());
     let perform = || {
@@ -180,6 +180,10 @@ fn by_access<S: Subject>(caller: &Caller<'_>, op: Op, subject: &S, away: &Homed<
     };
     let look = || {
         black_box(away.read(|object| S::Run::run(object, black_box(argument)))?);
+        Ok(())
+    };
+    let copy = || {
+        black_box(away.bulk(|object| S::Run::run(object, black_box(argument)))?);
         Ok(())
     };
     let (plain, dirty) = (op.name(), op.dirty());
@@ -206,6 +210,8 @@ fn by_access<S: Subject>(caller: &Caller<'_>, op: Op, subject: &S, away: &Homed<
         found.push(Finding::times(&plain, way::READ, batches(clock, time, look)?));
         found.push(Finding::times(&dirty, way::READ, caller.each(true, look)?));
     }
+    found.push(Finding::times(&plain, way::BULK, batches(clock, time, copy)?));
+    found.push(Finding::times(&dirty, way::BULK, caller.each(true, copy)?));
     Ok(found)
 }
 

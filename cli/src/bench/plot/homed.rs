@@ -128,7 +128,7 @@ fn throughput(records: &[Record], hot: Hot) -> Vec<Line> {
 }
 
 fn walks(records: &[Record]) -> Vec<Line> {
-    lines(&[way::LOCAL, way::ACCESS, way::READ, way::URGENT, way::AUTO, way::INVOKE], |way| {
+    lines(&[way::LOCAL, way::ACCESS, way::READ, way::URGENT, way::AUTO, way::INVOKE, way::BULK], |way| {
         CHAINS.into_iter().filter_map(|lines| Some((f64::from(lines), found(records, &chain(lines), way)?))).collect()
     })
 }

@@ -58,13 +58,14 @@ type Draw<'a> = &'a dyn Fn(&Area<'_>) -> Drawn;
 type Chart<'a, X> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, LogCoord<f64>>>;
 
 /// Colours that are told apart by those who see red and green alike, too.
-const COLOURS: [RGBColor; 6] = [
+const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
     RGBColor(170, 70, 140),
     RGBColor(120, 94, 0),
     RGBColor(70, 70, 70),
+    RGBColor(190, 30, 60),
 ];
 const GREY: RGBColor = RGBColor(120, 120, 120);
 const LIGHT: RGBColor = RGBColor(190, 190, 190);
