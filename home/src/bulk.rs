@@ -46,7 +46,7 @@ impl<T: Shared> Homed<T> {
     #[track_caller]
     pub fn bulk<R>(&self, operation: impl FnOnce(T::At<'_>) -> Result<R, DataError>) -> Result<R, AccessError> {
         let (here, at_home) = (Location::caller(), self.is_home());
-        rules::access(at_home, here).map_err(AccessError::Rule)?;
+        rules::access(at_home, here).map_err(|broken| AccessError::Rule(Box::new(broken)))?;
         if self.grant() != Grant::ReadWrite {
             return Err(AccessError::NotGranted);
         }

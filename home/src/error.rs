@@ -147,9 +147,9 @@ pub enum AccessError {
     /// It may only be read here, or only be invoked.
     NotGranted,
     /// Two that do this can wait for each other for ever. In builds with debug assertions only.
-    Rule(Broken),
+    Rule(Box<Broken>),
     /// An operation by name ([`perform`](crate::Homed::perform)) was run, and has blocked. In builds with debug assertions only.
-    Blocked(Blocked),
+    Blocked(Box<Blocked>),
     /// What the operation has returned.
     Data(DataError),
 }

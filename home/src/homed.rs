@@ -147,7 +147,7 @@ impl<T: Shared> Homed<T> {
     #[track_caller]
     pub fn access<R>(&self, operation: impl FnOnce(T::At<'_>) -> Result<R, DataError>) -> Result<R, AccessError> {
         let (here, at_home) = (Location::caller(), self.is_home());
-        rules::access(at_home, here).map_err(AccessError::Rule)?;
+        rules::access(at_home, here).map_err(|broken| AccessError::Rule(Box::new(broken)))?;
         let done = self.handle.access(|room| {
             let _holds = rules::hold(at_home, here);
             operation(T::at(Memory::of::<T>(room).spot(0)))

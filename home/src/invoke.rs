@@ -155,7 +155,7 @@ impl From<AccessError> for InvokeError {
         match error {
             AccessError::Data(error) => Self::Data(error),
             AccessError::Nested => Self::Nested,
-            AccessError::Blocked(blocked) => Self::Blocked(blocked),
+            AccessError::Blocked(blocked) => Self::Blocked(*blocked),
             error => Self::Access(error),
         }
     }
@@ -176,7 +176,8 @@ impl<T: Shared> Homed<T> {
             result
         });
         if has_blocked {
-            return Err(AccessError::Blocked(Blocked { name: O::NAME, here: Location::caller(), registered: None }));
+            let blocked = Blocked { name: O::NAME, here: Location::caller(), registered: None };
+            return Err(AccessError::Blocked(Box::new(blocked)));
         }
         done
     }
