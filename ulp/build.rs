@@ -1,0 +1,27 @@
+//! Compiles the part of the runtime that is linked into images, and makes its header of the one definition of the layout.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::{env, fs};
+
+/// The archive's sources.
+const SOURCES: [&str; 3] = ["start.c", "heap.c", "refuse.c"];
+
+fn main() {
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    let layout = fs::read_to_string("src/layout.rs").expect("src/layout.rs");
+    let mut header = String::from("/* Made of src/layout.rs by build.rs. */\n");
+    for line in layout.lines().filter_map(|line| line.strip_prefix("pub const ")) {
+        let (name, value) = line.split_once(": u64 = ").expect("a constant of 64 bits");
+        let value = value.trim_end_matches(';').replace("1 <<", "1ul <<").replace("15 <<", "15ul <<");
+        writeln!(header, "#define UPVM_{name} ({value})").expect("a string");
+    }
+    fs::write(out.join("layout.h"), header).expect("OUT_DIR can be written");
+    println!("cargo::rerun-if-changed=src/layout.rs");
+    println!("cargo::rerun-if-changed=image");
+    let mut build = cc::Build::new();
+    build.files(SOURCES.map(|name| format!("image/{name}"))).include(&out).include("image").opt_level(2).pic(true);
+    // It runs before there are thread-locals, in which the stack protector has its word.
+    build.flag("-fno-stack-protector").flag("-std=gnu11").flag("-Wall").flag("-Wextra").debug(false);
+    build.cargo_metadata(false).compile("upvm");
+}

@@ -1,0 +1,79 @@
+//! What ULPs take: to load and start one, to switch from one to the next, and in memory: `cargo run --release -p upcall-ulp --example switch [COUNT …]`.
+
+use std::error::Error;
+use std::ffi::CString;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+use std::{env, fs};
+use upcall_ulp::{Image, Stopped, Ulp, Worker, tools};
+
+/// Asks for its turn to end, for ever.
+const PROGRAM: &str = "#include \"image.h\"
+int counter;
+int main(void) { for (;;) counter += UPVM_ASK(upvm_table(), UPVM_ASK_YIELD, 0, 0, 0, 0, 0); }
+";
+
+fn compile(folder: &Path) -> Result<Image, Box<dyn Error>> {
+    let (source, archive, program) = (folder.join("turns.c"), folder.join("libupvm.a"), folder.join("turns"));
+    fs::write(&source, PROGRAM)?;
+    fs::write(&archive, tools::ARCHIVE)?;
+    let image = concat!(env!("CARGO_MANIFEST_DIR"), "/image");
+    let mut gcc = Command::new("gcc");
+    gcc.args(tools::COMPILING).args(["-O2", "-I", env!("OUT_DIR"), "-I", image]).arg(source);
+    let done = gcc.args(tools::LINKING).arg("-o").arg(&program).arg(archive).status()?;
+    if done.success() { Ok(Image::open(&program)?) } else { Err("gcc failed".into()) }
+}
+
+/// KiB that this process has to itself.
+fn resident() -> Result<f64, Box<dyn Error>> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).ok_or("no RssAnon")?;
+    Ok(line.trim().trim_end_matches(" kB").parse()?)
+}
+
+fn turn(worker: &mut Worker, ulp: &mut Ulp) -> Result<(), String> {
+    match worker.resume(ulp) {
+        Stopped::Asks(_) => Ok(ulp.answer(1)),
+        other => Err(format!("{other:?}")),
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let counts = env::args().skip(1).map(|count| count.parse()).collect::<Result<Vec<usize>, _>>()?;
+    let counts = if counts.is_empty() { vec![1, 16, 256, 1000, 4000] } else { counts };
+    let folder = tempfile::tempdir()?;
+    let image = compile(folder.path())?;
+    let mut worker = Worker::begin()?;
+    println!("{:>7} {:>9} {:>9} {:>9} {:>9}", "ULPs", "load, µs", "start, µs", "turn, ns", "KiB each");
+    for count in counts {
+        let before = resident()?;
+        let begun = Instant::now();
+        let load = |_| Ulp::load(&image, &[CString::from(c"turns")], &[]);
+        let mut ulps = (0..count).map(load).collect::<Result<Vec<_>, _>>()?;
+        let loaded = begun.elapsed();
+        let begun = Instant::now();
+        ulps.iter_mut().try_for_each(|ulp| turn(&mut worker, ulp))?;
+        let started = begun.elapsed();
+        let rounds = 1 + 2_000_000 / count;
+        let mut times = Vec::new();
+        for _ in 0..9 {
+            let begun = Instant::now();
+            for _ in 0..rounds / 9 + 1 {
+                ulps.iter_mut().try_for_each(|ulp| turn(&mut worker, ulp))?;
+            }
+            times.push(begun.elapsed().as_nanos() as f64 / ((rounds / 9 + 1) * count) as f64);
+        }
+        times.sort_by(f64::total_cmp);
+        let each = |time: std::time::Duration| time.as_nanos() as f64 / count as f64 / 1e3;
+        println!(
+            "{count:>7} {:>9.1} {:>9.1} {:>9.1} {:>9.0}",
+            each(loaded),
+            each(started),
+            times[times.len() / 2],
+            (resident()? - before) / count as f64
+        );
+    }
+    drop(folder);
+    std::process::exit(0)
+}

@@ -1,0 +1,72 @@
+/* The heap of an image: a part of its slot, in place of the process's.
+ *
+ * libc's own malloc works on it: that grows by sbrk, and is kept from asking the kernel for memory elsewhere. So does
+ * what libc takes for its thread-locals before there is a malloc. */
+
+#define _GNU_SOURCE
+#include "image.h"
+#include <errno.h>
+#include <malloc.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* libc's early allocation looks whether this is set. */
+void *__curbrk;
+
+static long kernels(long address)
+{
+    long result;
+    __asm__ volatile("syscall" : "=a"(result) : "a"((long)SYS_brk), "D"(address) : "rcx", "r11", "memory");
+    return result;
+}
+
+int brk(void *address)
+{
+    uint64_t *table = upvm_table();
+    char *to = address;
+    if (!table) {
+        __curbrk = (void *)kernels((long)address);
+        if ((char *)__curbrk >= to)
+            return 0;
+        errno = ENOMEM;
+        return -1;
+    }
+    char *start = (char *)table[UPVM_TABLE_HEAP], *end = (char *)table[UPVM_TABLE_HEAP_END];
+    if (!__curbrk)
+        __curbrk = start;
+    if (!to) /* asked where it is */
+        return 0;
+    if (to < start || to > end) {
+        errno = ENOMEM;
+        return -1;
+    }
+    if (to < (char *)__curbrk) {
+        /* What comes back later is taken for zeros. */
+        uintptr_t whole = ((uintptr_t)to + UPVM_PAGE - 1) & ~(UPVM_PAGE - 1);
+        for (char *byte = to; byte < (char *)whole && byte < (char *)__curbrk; byte++)
+            *byte = 0;
+        if (whole < (uintptr_t)__curbrk)
+            madvise((void *)whole, (uintptr_t)__curbrk - whole, MADV_DONTNEED);
+    }
+    __curbrk = to;
+    return 0;
+}
+
+void *sbrk(intptr_t more)
+{
+    if (!__curbrk && brk(0) < 0)
+        return (void *)-1;
+    char *was = __curbrk;
+    if (more && brk(was + more) < 0)
+        return (void *)-1;
+    return was;
+}
+
+__attribute__((nothrow, leaf, alias("brk"))) int __brk(void *address);
+__attribute__((nothrow, leaf, alias("sbrk"))) void *__sbrk(intptr_t more);
+
+__attribute__((constructor(102))) static void settle(void)
+{
+    mallopt(M_MMAP_MAX, 0);
+}

@@ -1,0 +1,16 @@
+/* What the parts of the archive know of each other. */
+#ifndef UPVM_IMAGE_H
+#define UPVM_IMAGE_H
+
+#include <stdint.h>
+#include "layout.h"
+
+/* Asks the host. Runs others if the host says so. */
+typedef long upvm_gate(unsigned long what, long a, long b, long c, long d, long e);
+
+/* The table of the slot that this image is in; none if it was not started in one. */
+uint64_t *upvm_table(void);
+
+#define UPVM_ASK(table, ...) (((upvm_gate *)(table)[UPVM_TABLE_GATE])(__VA_ARGS__))
+
+#endif

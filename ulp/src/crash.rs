@@ -1,0 +1,100 @@
+//! What ends one ULP and not the process: a signal that would end a program.
+
+use crate::slot::Slot;
+use crate::switch;
+use std::{fmt, io, mem, ptr};
+
+/// Those that a program's own mistakes raise.
+const SIGNALS: [i32; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT];
+
+/// How a ULP has crashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crash {
+    /// The signal's number.
+    pub signal: i32,
+    /// What it could not reach, for SIGSEGV and SIGBUS; for SIGILL and SIGFPE the instruction; else of no meaning.
+    pub address: u64,
+    /// The instruction, and the stack pointer there.
+    pub at: u64,
+    /// The stack pointer.
+    pub stack: u64,
+}
+
+impl Crash {
+    /// The signal's name.
+    pub fn name(&self) -> &'static str {
+        match self.signal {
+            libc::SIGSEGV => "SIGSEGV",
+            libc::SIGBUS => "SIGBUS",
+            libc::SIGILL => "SIGILL",
+            libc::SIGFPE => "SIGFPE",
+            libc::SIGABRT => "SIGABRT",
+            _ => "a signal",
+        }
+    }
+}
+
+impl fmt::Display for Crash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {:#x}", self.name(), self.at)?;
+        if matches!(self.signal, libc::SIGSEGV | libc::SIGBUS) {
+            write!(f, ", which wanted {:#x}", self.address)?;
+            match (Slot::of(self.address), Slot::of(self.at)) {
+                (Some(theirs), Some(own)) if theirs != own => write!(f, ", in another task's memory")?,
+                _ if self.stack.abs_diff(self.address) < 1 << 16 => write!(f, ", at the end of its stack")?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The host itself has crashed: nobody handles what comes next.
+pub(crate) extern "sysv64" fn own(signal: i32) {
+    // SAFETY: the default action has no handler.
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
+    if signal == libc::SIGABRT {
+        // SAFETY: a signal to this thread, which ends the process.
+        unsafe { libc::raise(signal) };
+    }
+}
+
+/// Has the process's crashes handled, on the stack that the thread has for that.
+pub(crate) fn handle() -> io::Result<()> {
+    for signal in SIGNALS {
+        // SAFETY: all zeros are a valid one.
+        let mut action: libc::sigaction = unsafe { mem::zeroed() };
+        action.sa_sigaction = switch::crashed as *const () as usize;
+        // It is left by a jump, so nothing may stay blocked.
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
+        // SAFETY: the handler has the signature that SA_SIGINFO asks for, and touches nothing but this thread's own.
+        if unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// The stack on which this thread's crashes are handled; as long as this lives.
+pub(crate) struct Stack(Box<[u8]>);
+
+impl Stack {
+    pub(crate) fn new() -> io::Result<Self> {
+        let least = libc::MINSIGSTKSZ.max(rustix::param::page_size()) + (64 << 10);
+        let mut memory = vec![0; least].into_boxed_slice();
+        let stack = libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: memory.len() };
+        // SAFETY: the memory lives until it is taken back in `drop`.
+        if unsafe { libc::sigaltstack(&raw const stack, ptr::null_mut()) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self(memory))
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        let none = libc::stack_t { ss_sp: ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: self.0.len() };
+        // SAFETY: nothing runs on it, for this runs on another one.
+        unsafe { libc::sigaltstack(&raw const none, ptr::null_mut()) };
+    }
+}

@@ -1,0 +1,179 @@
+//! A program's file: whether it can be loaded into slots, and which parts of it go where.
+
+use crate::layout::{PAGE, SLOT};
+use crate::slot::{GAP, STACK};
+use object::NativeEndian;
+use object::elf::{self, FileHeader64, ProgramHeader64};
+use object::read::elf::{FileHeader, ProgramHeader};
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// The least that heap has to have.
+const HEAP: u64 = 16 << 20;
+
+/// A part of the file that is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// Where, from the image's beginning.
+    pub(crate) at: u64,
+    /// Where in the file.
+    pub(crate) offset: u64,
+    /// Bytes of the file, and in memory.
+    pub(crate) filled: u64,
+    pub(crate) length: u64,
+    pub(crate) writable: bool,
+    pub(crate) executable: bool,
+}
+
+/// A program that can be loaded, any number of times. Its file is kept open: what is written into it meanwhile may be seen, as with any program that runs.
+#[derive(Debug)]
+pub struct Image {
+    pub(crate) path: PathBuf,
+    pub(crate) file: File,
+    pub(crate) parts: Vec<Part>,
+    pub(crate) entry: u64,
+    /// Where its program headers are in memory, and how many.
+    pub(crate) headers: (u64, u64),
+    /// Where it ends, at a whole page.
+    pub(crate) end: u64,
+}
+
+/// Why a file is no image.
+#[derive(Debug)]
+pub enum NoImage {
+    /// It cannot be read.
+    File(PathBuf, io::Error),
+    /// It is no program for this machine that can be mapped anywhere and needs nothing else.
+    Unfit {
+        /// The file.
+        path: PathBuf,
+        /// What was found.
+        found: String,
+    },
+}
+
+impl fmt::Display for NoImage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Unfit { path, found } => {
+                write!(f, "{} cannot be loaded: {found}. Compile and link it by `upvmcc`", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for NoImage {}
+
+impl Image {
+    /// Reads what a program's file says of itself. Blocks for as long as reading it takes.
+    ///
+    /// # Errors
+    /// See [`NoImage`].
+    pub fn open(path: &Path) -> Result<Self, NoImage> {
+        let unreadable = |error| NoImage::File(path.into(), error);
+        let mut file = File::open(path).map_err(unreadable)?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(unreadable)?;
+        let unfit = |found: String| NoImage::Unfit { path: path.into(), found };
+        let (parts, entry, headers, end) = read(&bytes).map_err(unfit)?;
+        Ok(Self { path: path.into(), file, parts, entry, headers, end })
+    }
+
+    /// Its file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+type Read_ = (Vec<Part>, u64, (u64, u64), u64);
+
+/// Whole pages.
+pub(crate) fn up(address: u64) -> u64 {
+    address.div_ceil(PAGE) * PAGE
+}
+
+fn read(bytes: &[u8]) -> Result<Read_, String> {
+    let header = FileHeader64::<NativeEndian>::parse(bytes).map_err(|_| "it is no ELF file of 64 bits".to_owned())?;
+    let endian = header.endian().map_err(|error| error.to_string())?;
+    if header.e_machine(endian) != elf::EM_X86_64 {
+        return Err("it is for another kind of processor".into());
+    }
+    if header.e_type(endian) != elf::ET_DYN {
+        return Err("it has fixed addresses (it is not linked as static-PIE)".into());
+    }
+    let all = header.program_headers(endian, bytes).map_err(|error| error.to_string())?;
+    if all.iter().any(|one| one.p_type(endian) == elf::PT_INTERP) {
+        return Err("it needs shared libraries (it is not linked as static-PIE)".into());
+    }
+    let parts = all.iter().filter(|one| one.p_type(endian) == elf::PT_LOAD).map(|one| part(one, endian, bytes.len()));
+    let parts = parts.collect::<Result<Vec<_>, _>>()?;
+    let end = parts.iter().map(|part| up(part.at + part.length)).max().ok_or("nothing of it is to be loaded")?;
+    if end > SLOT - STACK - PAGE - GAP - HEAP {
+        return Err(format!("it takes {} MiB, and a slot has 1 GiB for program, heap and stack", end >> 20));
+    }
+    let mut ends = 0;
+    for part in &parts {
+        if part.at / PAGE * PAGE < ends {
+            return Err("its parts overlap".into());
+        }
+        ends = up(part.at + part.length);
+    }
+    let entry = header.e_entry(endian);
+    if !parts.iter().any(|part| part.executable && (part.at..part.at + part.filled).contains(&entry)) {
+        return Err("its entry is not in its code".into());
+    }
+    let headers = header.e_phoff(endian);
+    let first = parts.iter().find(|part| part.offset <= headers && headers < part.offset + part.filled);
+    let first = first.ok_or("its program headers are not loaded")?;
+    Ok((parts.clone(), entry, (first.at + (headers - first.offset), all.len() as u64), end))
+}
+
+fn part(header: &ProgramHeader64<NativeEndian>, endian: NativeEndian, file: usize) -> Result<Part, String> {
+    let part = Part {
+        at: header.p_vaddr(endian),
+        offset: header.p_offset(endian),
+        filled: header.p_filesz(endian),
+        length: header.p_memsz(endian),
+        writable: header.p_flags(endian).0 & elf::PF_W.0 != 0,
+        executable: header.p_flags(endian).0 & elf::PF_X.0 != 0,
+    };
+    let whole = part.offset.checked_add(part.filled).is_some_and(|end| end <= file as u64);
+    let sound = whole
+        && part.filled <= part.length
+        && part.at.checked_add(part.length).is_some_and(|end| end <= SLOT)
+        && part.at % PAGE == part.offset % PAGE
+        && (part.filled == part.length || part.writable);
+    if sound { Ok(part) } else { Err(format!("a part of it cannot be mapped (at {:#x})", part.at)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_image_is_said_with_the_way_out() {
+        let said = |path: &str| Image::open(path.as_ref()).unwrap_err().to_string();
+        assert!(said("/nowhere/at/all").contains("No such file"));
+        assert!(said("/etc/passwd").contains("no ELF file") && said("/etc/passwd").contains("upvmcc"));
+        let own = std::env::current_exe().unwrap();
+        assert!(said(own.to_str().unwrap()).contains("shared libraries"));
+    }
+
+    #[test]
+    fn bent_files_are_refused_and_nothing_else() {
+        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let mut state = 1_u64;
+        let mut any = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize
+        };
+        for _ in 0..2000 {
+            let mut bent = own[..4096].to_vec();
+            (0..4).for_each(|_| bent[any() % 1024] = any() as u8);
+            let _ = read(&bent);
+        }
+    }
+}

@@ -1,0 +1,25 @@
+// What the host and the images agree on. Read by the crate, and by build.rs, which makes a C header of it.
+
+/// Where the first slot begins: 1 to 15 TiB is free whatever the kernel's limits and personality (DESIGN.md, decision 8).
+pub const FIRST: u64 = 1 << 40;
+/// Where the last one ends.
+pub const LAST: u64 = 15 << 40;
+/// A slot's length, and what it is aligned at.
+pub const SLOT: u64 = 1 << 30;
+pub const PAGE: u64 = 4096;
+
+/// The entry of the auxiliary vector that tells an image that it runs in a slot.
+pub const AUXILIARY: u64 = 0x5550;
+
+/// The table in a slot's last page, in words.
+pub const TABLE_GATE: u64 = 0;
+pub const TABLE_NUMBER: u64 = 1;
+pub const TABLE_HEAP: u64 = 2;
+pub const TABLE_HEAP_END: u64 = 3;
+
+/// What an image asks for: to end.
+pub const ASK_EXIT: u64 = 0;
+/// To let others run.
+pub const ASK_YIELD: u64 = 1;
+/// From here up it is what the library above says.
+pub const ASK_OWN: u64 = 16;

@@ -1,0 +1,40 @@
+//! User-level processes (ULPs): whole programs, each with globals, heap, stack, thread-locals and libc of its own, many in one process.
+//!
+//! Source: UPVM, sections 2 and 3 (V1, V2, V4 here). A program is linked as static-PIE, with its own libc and with the small [archive](tools) that this crate brings; it is mapped into a [slot](slot) of addresses that nothing else ever uses, and started at its normal entry.
+//! So its source needs no change, and a switch from one to another is a few instructions ([`switch`]). What runs them is a kernel thread, the [`Worker`]; the library above decides which ULP runs next and answers what they [ask](Stopped::Asks) for.
+//!
+//! What it does not do: it knows no tasks, no messages and no order of running; a ULP that does not ask for anything keeps its worker. ULPs are not protected from each other's stray writes.
+//!
+//! ```no_run
+//! use upcall_ulp::{Image, Stopped, Ulp, Worker};
+//!
+//! let image = Image::open("hello".as_ref())?;
+//! let mut worker = Worker::begin()?;
+//! let mut ulp = Ulp::load(&image, &[c"hello".into()], &[])?;
+//! loop {
+//!     match worker.resume(&mut ulp) {
+//!         Stopped::Asks(asked) => ulp.answer(asked.what as i64),
+//!         Stopped::Ended { status } => break println!("it has ended with {status}"),
+//!         Stopped::Crashed(crash) => break println!("{crash}"),
+//!     }
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+compile_error!("user-level processes are for Linux on x86-64: the switch and the loader have to be written for others");
+
+mod crash;
+mod image;
+mod layout;
+pub mod slot;
+mod switch;
+pub mod tools;
+mod ulp;
+mod worker;
+
+pub use crash::Crash;
+pub use image::{Image, NoImage};
+pub use layout::{ASK_OWN, ASK_YIELD};
+pub use ulp::{NotLoaded, Ulp};
+pub use worker::{Asked, NoWorker, Stopped, Worker};

@@ -1,0 +1,93 @@
+//! Addresses of ULPs: slots of 1 GiB, aligned at that, of which each process of a machine has the same ones. So a ULP can be anywhere without a pointer of its own changing (V2).
+//!
+//! ```text
+//! 1 TiB + n GiB   the image: code, constants, data, zeros             of its file, private
+//!                 heap, from the image's end                          grows upwards; nothing is there until it is touched
+//!                 (a gap, which nobody may touch)
+//!                 stack                                               grows downwards
+//!   1 GiB - 4096  table: the gate to the host, the heap's bounds
+//! ```
+
+use crate::layout::{FIRST, LAST, PAGE, SLOT};
+use std::sync::{Mutex, PoisonError};
+
+/// So many there are.
+pub const SLOTS: usize = ((LAST - FIRST) / SLOT) as usize;
+
+/// Room for a stack.
+pub(crate) const STACK: u64 = 8 << 20;
+/// Between heap and stack.
+pub(crate) const GAP: u64 = 1 << 20;
+
+/// A slot that nobody else in this process has. Free again when it is dropped; what is mapped there is its owner's to unmap.
+#[derive(Debug)]
+pub struct Slot(usize);
+
+/// A bit for each: taken or not.
+static TAKEN: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+
+impl Slot {
+    /// The lowest one that is free. `None`: all are taken.
+    pub fn take() -> Option<Self> {
+        let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.resize(SLOTS.div_ceil(64), 0);
+        let (at, word) = taken.iter_mut().enumerate().find(|(_, word)| **word != u64::MAX)?;
+        let bit = word.trailing_ones() as usize;
+        let number = at * 64 + bit;
+        if number >= SLOTS {
+            return None;
+        }
+        *word |= 1 << bit;
+        Some(Self(number))
+    }
+
+    /// Its number.
+    pub fn number(&self) -> usize {
+        self.0
+    }
+
+    /// Where it begins.
+    pub fn start(&self) -> u64 {
+        FIRST + self.0 as u64 * SLOT
+    }
+
+    /// Where its table is.
+    pub(crate) fn table(&self) -> u64 {
+        self.start() + SLOT - PAGE
+    }
+
+    /// The lowest address of its stack.
+    pub(crate) fn stack(&self) -> u64 {
+        self.table() - STACK
+    }
+
+    /// The slot that an address is in.
+    pub fn of(address: u64) -> Option<usize> {
+        (FIRST..LAST).contains(&address).then(|| ((address - FIRST) / SLOT) as usize)
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(word) = taken.get_mut(self.0 / 64) {
+            *word &= !(1 << (self.0 % 64));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_taken_once_and_found_by_their_addresses() {
+        let (first, second) = (Slot::take().unwrap(), Slot::take().unwrap());
+        assert_ne!(first.start(), second.start());
+        assert_eq!(first.start() % SLOT, 0);
+        assert_eq!(Slot::of(first.start()), Some(first.number()));
+        assert_eq!(Slot::of(first.table() + PAGE - 1), Some(first.number()));
+        assert_eq!((Slot::of(FIRST - 1), Slot::of(LAST)), (None, None));
+        assert_eq!(SLOTS, 14_336);
+    }
+}

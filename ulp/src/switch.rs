@@ -1,0 +1,196 @@
+//! The switch between a worker and a ULP on x86-64 (System V calling convention).
+//!
+//! A ULP has all registers of a process: those that a called function keeps, the control words of both floating-point units, and FS, by which its libc finds its thread-locals. What a called function may destroy is not kept, for each switch is a call on both sides.
+//! GS is the worker's: by it the gate, which is called from a ULP, finds where to go back to. So nothing of the host's has to be known to a ULP but the gate's address, which is in its table, and no address of the host's is on its stack while it waits.
+//!
+//! ```text
+//! high addresses
+//! ┌────────────────────────────┐               ┌────────────────────────────┐
+//! │ frames …                   │               │ argc, argv, … (as from the │
+//! │ return address (image's)   │               │ kernel); entry             │
+//! │ rbp rbx r12 r13 r14 r15    │               │ six zeros                  │
+//! │ mxcsr, x87                 │ ◄─ sp         │ mxcsr, x87                 │ ◄─ sp
+//! └────────────────────────────┘ waits         └────────────────────────────┘ fresh
+//! low addresses
+//! ```
+//! The worker's own stack looks like the left one while a ULP runs.
+
+use std::arch::{asm, naked_asm};
+use std::mem::offset_of;
+
+/// The default control words, as they lie on a stack.
+pub(crate) const CONTROL: u64 = 0x037F_0000_1F80;
+
+/// Of [`Context::what`]: it did not ask, but has crashed.
+pub(crate) const CRASHED: u64 = u64::MAX;
+
+/// What is kept of a ULP while it does not run, and how it and the host speak.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub(crate) struct Context {
+    pub(crate) sp: u64,
+    pub(crate) fs: u64,
+    /// What it asks for, and with what.
+    pub(crate) what: u64,
+    pub(crate) args: [u64; 5],
+    /// What it is answered.
+    pub(crate) reply: u64,
+}
+
+/// What is kept of the host's thread while a ULP runs. GS points here.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub(crate) struct Host {
+    sp: u64,
+    fs: u64,
+    /// Of the ULP that runs; 0 while none does.
+    current: u64,
+}
+
+/// Runs a ULP until it asks for something, or crashes.
+///
+/// # Safety
+/// GS points to `host`, which is this thread's. `context` is of a ULP whose memory is mapped, and which waits, or is fresh; nobody else uses either until this returns.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn resume(host: *mut Host, context: *mut Context) {
+    naked_asm!(
+        "push rbp",
+        "push rbx",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "sub rsp, 8",
+        "stmxcsr [rsp]",
+        "fnstcw [rsp + 4]",
+        "rdfsbase rax",
+        "mov [rdi + {host_fs}], rax",
+        "mov [rdi + {host_sp}], rsp",
+        "mov [rdi + {current}], rsi",
+        "mov rsp, [rsi + {sp}]",
+        "mov rcx, [rsi + {fs}]",
+        "mov rax, [rsi + {reply}]",
+        "wrfsbase rcx",
+        "ldmxcsr [rsp]",
+        "fldcw [rsp + 4]",
+        "add rsp, 8",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        // A fresh one finds here that nothing is to be called at its end.
+        "xor edx, edx",
+        "ret",
+        host_fs = const offset_of!(Host, fs),
+        host_sp = const offset_of!(Host, sp),
+        current = const offset_of!(Host, current),
+        sp = const offset_of!(Context, sp),
+        fs = const offset_of!(Context, fs),
+        reply = const offset_of!(Context, reply),
+    )
+}
+
+/// Called from an image: goes back to the host with what it asks for, and returns the answer when it runs again.
+#[unsafe(naked)]
+pub(crate) extern "sysv64" fn gate() {
+    naked_asm!(
+        "push rbp",
+        "push rbx",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "sub rsp, 8",
+        "stmxcsr [rsp]",
+        "fnstcw [rsp + 4]",
+        "mov rax, gs:[{current}]",
+        "mov [rax + {what}], rdi",
+        "mov [rax + {args}], rsi",
+        "mov [rax + {args} + 8], rdx",
+        "mov [rax + {args} + 16], rcx",
+        "mov [rax + {args} + 24], r8",
+        "mov [rax + {args} + 32], r9",
+        "mov [rax + {sp}], rsp",
+        "rdfsbase rcx",
+        "mov [rax + {fs}], rcx",
+        "jmp {leave}",
+        current = const offset_of!(Host, current),
+        what = const offset_of!(Context, what),
+        args = const offset_of!(Context, args),
+        sp = const offset_of!(Context, sp),
+        fs = const offset_of!(Context, fs),
+        leave = sym leave,
+    )
+}
+
+/// Back to the host, from whatever stack.
+#[unsafe(naked)]
+extern "sysv64" fn leave() {
+    naked_asm!(
+        "mov rcx, gs:[{host_fs}]",
+        "wrfsbase rcx",
+        "mov rsp, gs:[{host_sp}]",
+        "mov qword ptr gs:[{current}], 0",
+        "ldmxcsr [rsp]",
+        "fldcw [rsp + 4]",
+        "add rsp, 8",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        "ret",
+        host_fs = const offset_of!(Host, fs),
+        host_sp = const offset_of!(Host, sp),
+        current = const offset_of!(Host, current),
+    )
+}
+
+/// Where registers are in what the kernel hands to a handler (`ucontext_t`, `gregs[REG_RSP]` and `[REG_RIP]`).
+const RSP: usize = 40 + 15 * 8;
+const RIP: usize = 40 + 16 * 8;
+/// And the address in `siginfo_t`.
+const ADDRESS: usize = 16;
+
+/// The handler of signals that end a program. While a ULP runs: leaves it where it is, for ever, and goes back to the host. Else the host itself has crashed: the signal comes again, and is not handled then.
+#[unsafe(naked)]
+pub(crate) extern "sysv64" fn crashed() {
+    naked_asm!(
+        "mov rax, gs:[{current}]",
+        "test rax, rax",
+        "jz 2f",
+        "mov qword ptr [rax + {what}], -1",
+        "mov [rax + {args}], rdi",
+        "mov rcx, [rsi + {address}]",
+        "mov [rax + {args} + 8], rcx",
+        "mov rcx, [rdx + {rip}]",
+        "mov [rax + {args} + 16], rcx",
+        "mov rcx, [rdx + {rsp}]",
+        "mov [rax + {args} + 24], rcx",
+        "cld",
+        "fninit",
+        "jmp {leave}",
+        "2:",
+        "jmp {own}",
+        current = const offset_of!(Host, current),
+        what = const offset_of!(Context, what),
+        args = const offset_of!(Context, args),
+        address = const ADDRESS,
+        rip = const RIP,
+        rsp = const RSP,
+        leave = sym leave,
+        own = sym crate::crash::own,
+    )
+}
+
+/// Has GS point to this.
+///
+/// # Safety
+/// Nothing else in this thread uses GS, and the kernel lets programs set it.
+pub(crate) unsafe fn set_gs(host: *mut Host) {
+    // SAFETY: by the caller.
+    unsafe { asm!("wrgsbase {}", in(reg) host, options(nostack, preserves_flags)) };
+}

@@ -1,0 +1,10 @@
+//! What has to be linked into a program so that it is an image; for the compiler's wrappers.
+
+/// The archive `libupvm.a`, which stands before libc where a program is linked.
+pub const ARCHIVE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libupvm.a"));
+
+/// What the compiler is told when it compiles.
+pub const COMPILING: &[&str] = &["-fPIE"];
+
+/// What the linker is told: to take the archive's beginning whether it is asked for or not; and as few mappings for each image as possible, for a process has 65 530 of them.
+pub const LINKING: &[&str] = &["-static-pie", "-Wl,-u,upvm_begin", "-Wl,-z,noseparate-code", "-Wl,-z,norelro"];

@@ -1,0 +1,242 @@
+//! One user-level process: an image in a slot, and where it was when it stopped.
+
+use crate::image::{Image, Part, up};
+use crate::layout::{AUXILIARY, PAGE, SLOT, TABLE_GATE, TABLE_HEAP, TABLE_HEAP_END, TABLE_NUMBER};
+use crate::slot::{GAP, STACK, Slot};
+use crate::switch::{self, CONTROL, Context};
+use crate::worker::Stopped;
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use std::ffi::{CStr, CString, c_void};
+use std::os::fd::AsFd;
+use std::{fmt, io, ptr};
+
+/// Room for arguments and the environment, of which a stack keeps the rest.
+const WORDS: usize = (STACK / 4) as usize;
+
+/// See the module. Ends without a word when it is dropped: nothing of it runs any more, and its memory is given back.
+pub struct Ulp {
+    slot: Slot,
+    pub(crate) context: Box<Context>,
+    pub(crate) ended: Option<Stopped>,
+}
+
+impl fmt::Debug for Ulp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ulp").field("slot", &self.slot.number()).field("ended", &self.ended).finish_non_exhaustive()
+    }
+}
+
+/// Why an image was not loaded.
+#[derive(Debug)]
+pub enum NotLoaded {
+    /// There are as many ULPs as addresses.
+    Full,
+    /// Arguments and environment are too long.
+    TooLong {
+        /// Bytes of them.
+        bytes: usize,
+        /// As many can be.
+        most: usize,
+    },
+    /// Memory could not be mapped.
+    Memory {
+        /// What it was for.
+        what: &'static str,
+        /// In which slot.
+        slot: usize,
+        /// What the kernel says.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for NotLoaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => write!(f, "all {} places for tasks are taken: end some, or use more processes", crate::slot::SLOTS),
+            Self::TooLong { bytes, most } => write!(f, "arguments and environment have {bytes} bytes, and {most} is the most"),
+            Self::Memory { what, slot, error } => {
+                write!(f, "no memory for {what} of task {slot}: {error}")?;
+                if error.raw_os_error() == Some(libc::ENOMEM) {
+                    write!(
+                        f,
+                        ". A process has so many mappings at most as /proc/sys/vm/max_map_count says, of which a task takes five: use more processes, or raise that"
+                    )?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl std::error::Error for NotLoaded {}
+
+impl Ulp {
+    /// Loads an image into a free slot, to be started at its entry with these arguments, of which the first is its name, and this environment. Takes some 50 µs; nothing of it has run yet.
+    ///
+    /// # Errors
+    /// See [`NotLoaded`].
+    pub fn load(image: &Image, args: &[CString], environment: &[CString]) -> Result<Self, NotLoaded> {
+        let bytes = args.iter().chain(environment).map(|text| text.as_bytes_with_nul().len() + 8).sum();
+        if bytes > WORDS {
+            return Err(NotLoaded::TooLong { bytes, most: WORDS });
+        }
+        let slot = Slot::take().ok_or(NotLoaded::Full)?;
+        // What is mapped so far is unmapped when this is dropped.
+        let mut new = Self { slot, context: Box::default(), ended: None };
+        new.map(image)?;
+        new.context.sp = new.fill(image, args, environment);
+        Ok(new)
+    }
+
+    /// The number of its slot.
+    pub fn slot(&self) -> usize {
+        self.slot.number()
+    }
+
+    /// Where its program lies: what is added to the addresses in its file.
+    pub fn base(&self) -> u64 {
+        self.slot.start()
+    }
+
+    /// What it has asked for is done, with this result.
+    pub fn answer(&mut self, reply: i64) {
+        self.context.reply = reply as u64;
+    }
+
+    /// How it has ended, if it has.
+    pub fn ended(&self) -> Option<Stopped> {
+        self.ended
+    }
+
+    fn map(&self, image: &Image) -> Result<(), NotLoaded> {
+        let number = self.slot.number();
+        let unable = |what| move |error: rustix::io::Errno| NotLoaded::Memory { what, slot: number, error: error.into() };
+        let start = self.slot.start();
+        for part in &image.parts {
+            self.map_part(image, part).map_err(unable("the program"))?;
+        }
+        let heap = start + image.end;
+        anonymous(heap, self.slot.stack() - GAP - heap).map_err(unable("the heap"))?;
+        anonymous(self.slot.stack(), STACK + PAGE).map_err(unable("the stack"))
+    }
+
+    fn map_part(&self, image: &Image, part: &Part) -> rustix::io::Result<()> {
+        let start = self.slot.start();
+        let (first, file) = (part.at / PAGE * PAGE, part.at + part.filled);
+        let mut protection = ProtFlags::READ;
+        protection.set(ProtFlags::WRITE, part.writable);
+        protection.set(ProtFlags::EXEC, part.executable);
+        if up(file) > first {
+            let (at, length) = ((start + first) as *mut c_void, (up(file) - first) as usize);
+            let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
+            // SAFETY: nothing is there, or the kernel refuses it; the slot is this ULP's.
+            unsafe { mmap(at, length, protection, flags, image.file.as_fd(), part.offset / PAGE * PAGE) }?;
+        }
+        if part.length > part.filled {
+            // What the file has behind the data, to the end of the page, is not the program's.
+            let rest = (up(file) - file).min(part.length - part.filled);
+            // SAFETY: mapped just now, and writable, as parts with zeros are; nothing runs there yet.
+            unsafe { ptr::write_bytes((start + file) as *mut u8, 0, rest as usize) };
+            let end = up(part.at + part.length);
+            if end > up(file) {
+                anonymous(start + up(file), end - up(file))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the table, and what the kernel would have written on the stack. Where the stack is now.
+    fn fill(&self, image: &Image, args: &[CString], environment: &[CString]) -> u64 {
+        let start = self.slot.start();
+        let table = [
+            (TABLE_GATE, switch::gate as *const () as u64),
+            (TABLE_NUMBER, self.slot.number() as u64),
+            (TABLE_HEAP, start + image.end),
+            (TABLE_HEAP_END, self.slot.stack() - GAP),
+        ];
+        for (at, value) in table {
+            put(self.slot.table() + at * 8, value);
+        }
+        let mut top = self.slot.table();
+        let mut text = |text: &CStr| {
+            let bytes = text.to_bytes_with_nul();
+            top -= bytes.len() as u64;
+            copy(top, bytes);
+            top
+        };
+        let name = args.first().map(CString::as_c_str).unwrap_or_default();
+        let program = text(name);
+        let args = args.iter().map(|one| text(one)).collect::<Vec<_>>();
+        let environment = environment.iter().map(|one| text(one)).collect::<Vec<_>>();
+        let mut random = [0; 16];
+        let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
+        top = (top - 16) / 16 * 16;
+        copy(top, &random);
+        let own = rustix::process::geteuid().as_raw();
+        let group = rustix::process::getegid().as_raw();
+        // SAFETY: reads a value that the kernel has given.
+        let kernels = |of| unsafe { libc::getauxval(of) };
+        let auxiliary = [
+            (libc::AT_PHDR, start + image.headers.0),
+            (libc::AT_PHENT, 56),
+            (libc::AT_PHNUM, image.headers.1),
+            (libc::AT_PAGESZ, PAGE),
+            (libc::AT_BASE, 0),
+            (libc::AT_FLAGS, 0),
+            (libc::AT_ENTRY, start + image.entry),
+            (libc::AT_UID, u64::from(own)),
+            (libc::AT_EUID, u64::from(own)),
+            (libc::AT_GID, u64::from(group)),
+            (libc::AT_EGID, u64::from(group)),
+            (libc::AT_SECURE, 0),
+            (libc::AT_RANDOM, top),
+            (libc::AT_HWCAP, kernels(libc::AT_HWCAP)),
+            (libc::AT_HWCAP2, kernels(libc::AT_HWCAP2)),
+            (libc::AT_CLKTCK, kernels(libc::AT_CLKTCK)),
+            (libc::AT_PLATFORM, 0),
+            (libc::AT_EXECFN, program),
+            (libc::AT_MINSIGSTKSZ, kernels(libc::AT_MINSIGSTKSZ)),
+            (AUXILIARY, self.slot.table()),
+            (libc::AT_NULL, 0),
+        ];
+        let mut words = vec![args.len() as u64];
+        words.extend(args.iter().copied().chain([0]).chain(environment.iter().copied()).chain([0]));
+        words.extend(auxiliary.into_iter().filter(|one| one.0 != libc::AT_PLATFORM).flat_map(|(of, value)| [of, value]));
+        // At the entry the stack pointer is at argc, and at a multiple of 16.
+        let argc = (top - words.len() as u64 * 8) / 16 * 16;
+        for (at, word) in words.into_iter().enumerate() {
+            put(argc + at as u64 * 8, word);
+        }
+        let mut sp = argc;
+        for word in [start + image.entry, 0, 0, 0, 0, 0, 0, CONTROL] {
+            sp -= 8;
+            put(sp, word);
+        }
+        sp
+    }
+}
+
+/// Zeros that take memory only where they are touched.
+fn anonymous(at: u64, length: u64) -> rustix::io::Result<()> {
+    let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE | MapFlags::NORESERVE;
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: nothing is there, or the kernel refuses it; the slot is this ULP's.
+    unsafe { mmap_anonymous(at as *mut c_void, length as usize, protection, flags) }.map(drop)
+}
+
+/// Writes into a fresh ULP's stack and table.
+fn put(at: u64, word: u64) {
+    copy(at, &word.to_ne_bytes());
+}
+
+fn copy(at: u64, bytes: &[u8]) {
+    // SAFETY: `Ulp::load` has seen to it that all of this fits into the stack, which is mapped and writable; nothing runs there yet.
+    unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len()) };
+}
+
+impl Drop for Ulp {
+    fn drop(&mut self) {
+        // SAFETY: what is mapped in the slot is this ULP's, which is not resumed any more.
+        let _ = unsafe { munmap(self.slot.start() as *mut c_void, SLOT as usize) };
+    }
+}

@@ -1,0 +1,130 @@
+//! The kernel thread that runs ULPs, one at a time.
+
+use crate::crash::{self, Crash};
+use crate::layout::ASK_EXIT;
+use crate::switch::{self, CRASHED, Host};
+use crate::ulp::Ulp;
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::{fmt, io};
+
+/// The processor's and the kernel's word that programs may set FS and GS (`HWCAP2_FSGSBASE`).
+const FSGSBASE: u64 = 1 << 1;
+
+/// See the module. One for each thread, on which it stays.
+pub struct Worker {
+    host: Box<Host>,
+    _stack: crash::Stack,
+    here: PhantomData<*mut ()>,
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker").finish_non_exhaustive()
+    }
+}
+
+/// Why a thread cannot run ULPs.
+#[derive(Debug)]
+pub enum NoWorker {
+    /// The processor or the kernel does not let programs set FS (Linux 5.9, and FSGSBASE).
+    NoFs,
+    /// It is one already.
+    Already,
+    /// The kernel refused what is needed.
+    Kernel(io::Error),
+}
+
+impl fmt::Display for NoWorker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoFs => f.write_str("user-level processes need a processor with FSGSBASE and Linux 5.9: run the program with one process for each task"),
+            Self::Already => f.write_str("this thread runs user-level processes already: use that worker, or another thread"),
+            Self::Kernel(error) => write!(f, "crashes of user-level processes cannot be told apart from the host's: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for NoWorker {}
+
+/// What a ULP asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// What.
+    pub what: u64,
+    /// With what.
+    pub args: [u64; 5],
+}
+
+/// Why a ULP does not run any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// It asks for something, and goes on when it is [answered](Ulp::answer) and resumed.
+    Asks(Asked),
+    /// It has ended by itself.
+    Ended {
+        /// What it gave to `exit`, or returned from `main`.
+        status: i32,
+    },
+    /// It has crashed, and cannot go on.
+    Crashed(Crash),
+}
+
+thread_local! {
+    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Worker {
+    /// Makes this thread one that runs ULPs. From now on SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT of this process end a ULP, if one runs on the thread that they come to.
+    ///
+    /// A ULP's libc tells the kernel about its thread as if it were the only one, so a thread that has run ULPs cannot be joined: use the process's first one, or one that lasts as long as the process.
+    ///
+    /// # Errors
+    /// See [`NoWorker`].
+    pub fn begin() -> Result<Self, NoWorker> {
+        // SAFETY: reads a value that the kernel has given.
+        if unsafe { libc::getauxval(libc::AT_HWCAP2) } & FSGSBASE == 0 {
+            return Err(NoWorker::NoFs);
+        }
+        if IS_WORKER.replace(true) {
+            return Err(NoWorker::Already);
+        }
+        let mut host = Box::<Host>::default();
+        // SAFETY: Rust and libc use FS, and nothing uses GS on x86-64; the box stays where it is.
+        unsafe { switch::set_gs(&raw mut *host) };
+        let stack = crash::Stack::new().map_err(NoWorker::Kernel)?;
+        crash::handle().map_err(NoWorker::Kernel)?;
+        Ok(Self { host, _stack: stack, here: PhantomData })
+    }
+
+    /// Runs a ULP until it asks for something, or ends. That may be never: it is not preempted. One that has ended is not run, and tells the same again.
+    pub fn resume(&mut self, ulp: &mut Ulp) -> Stopped {
+        if let Some(ended) = ulp.ended {
+            return ended;
+        }
+        let context = &raw mut *ulp.context;
+        // SAFETY: GS points to this thread's host, as nobody can move either; the ULP has not ended, its memory is mapped as long as it lives, and it is borrowed alone.
+        unsafe { switch::resume(&raw mut *self.host, context) };
+        let context = &*ulp.context;
+        let stopped = match context.what {
+            CRASHED => Stopped::Crashed(Crash {
+                signal: context.args[0] as i32,
+                address: context.args[1],
+                at: context.args[2],
+                stack: context.args[3],
+            }),
+            ASK_EXIT => Stopped::Ended { status: context.args[0] as i32 },
+            what => return Stopped::Asks(Asked { what, args: context.args }),
+        };
+        ulp.ended = Some(stopped);
+        stopped
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // SAFETY: no ULP runs on this thread any more; handlers find no host, as on any other thread.
+        unsafe { switch::set_gs(std::ptr::null_mut()) };
+        IS_WORKER.set(false);
+    }
+}
