@@ -13,7 +13,7 @@ fn main() {
     let mut header = String::from("/* Made of src/layout.rs by build.rs. */\n");
     for line in layout.lines().filter_map(|line| line.strip_prefix("pub const ")) {
         let (name, value) = line.split_once(": u64 = ").expect("a constant of 64 bits");
-        let value = value.trim_end_matches(';').replace("1 <<", "1ul <<").replace("15 <<", "15ul <<");
+        let value = value.trim_end_matches(';').replace(" <<", "ul <<");
         writeln!(header, "#define UPVM_{name} ({value})").expect("a string");
     }
     fs::write(out.join("layout.h"), header).expect("OUT_DIR can be written");

@@ -1,7 +1,7 @@
 //! A program's file: whether it can be loaded into slots, and which parts of it go where.
 
-use crate::layout::{PAGE, SLOT};
-use crate::slot::{GAP, STACK};
+use crate::layout::{MIDDLE, PAGE, PAGES, SLOT};
+use crate::slot::GAP;
 use object::NativeEndian;
 use object::elf::{self, FileHeader64, ProgramHeader64};
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -111,7 +111,7 @@ fn read(bytes: &[u8]) -> Result<Read_, String> {
     let parts = all.iter().filter(|one| one.p_type(endian) == elf::PT_LOAD).map(|one| part(one, endian, bytes.len()));
     let parts = parts.collect::<Result<Vec<_>, _>>()?;
     let end = parts.iter().map(|part| up(part.at + part.length)).max().ok_or("nothing of it is to be loaded")?;
-    if end > SLOT - STACK - PAGE - GAP - HEAP {
+    if end > SLOT - MIDDLE - PAGES * PAGE - GAP - HEAP {
         return Err(format!("it takes {} MiB, and a slot has 1 GiB for program, heap and stack", end >> 20));
     }
     let mut ends = 0;

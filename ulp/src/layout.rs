@@ -11,7 +11,15 @@ pub const PAGE: u64 = 4096;
 /// The entry of the auxiliary vector that tells an image that it runs in a slot.
 pub const AUXILIARY: u64 = 0x5550;
 
-/// The table in a slot's last page, in words.
+/// Stacks, programs and heaps begin at so many different pages and lines, by the slot's number: what lies at the same place in each slot falls into the same sets of caches and TLBs, of which each has a few ways.
+pub const PAGES: u64 = 128;
+pub const LINES: u64 = 63;
+pub const LINE: u64 = 64;
+
+/// Where the stack ends and the image begins, but for these pages. So what a program uses most lies within 2 MiB, for which the processor has one page of its tables to read.
+pub const MIDDLE: u64 = 12 << 20;
+
+/// The table, in words; in the line above the stack.
 pub const TABLE_GATE: u64 = 0;
 pub const TABLE_NUMBER: u64 = 1;
 pub const TABLE_HEAP: u64 = 2;

@@ -1,14 +1,15 @@
 //! Addresses of ULPs: slots of 1 GiB, aligned at that, of which each process of a machine has the same ones. So a ULP can be anywhere without a pointer of its own changing (V2).
 //!
 //! ```text
-//! 1 TiB + n GiB   the image: code, constants, data, zeros             of its file, private
-//!                 heap, from the image's end                          grows upwards; nothing is there until it is touched
-//!                 (a gap, which nobody may touch)
-//!                 stack                                               grows downwards
-//!   1 GiB - 4096  table: the gate to the host, the heap's bounds
+//! 1 TiB + n GiB   nothing
+//!   +  4 MiB      stack                                               grows downwards
+//!                 table: the gate to the host, the heap's bounds      a line, n % 63 lines below what follows
+//!   + 12 MiB      the image: code, constants, data, zeros             of its file, private; all of these n % 128 pages higher
+//!                 heap, n % 63 lines after the image's end            grows upwards; nothing is there until it is touched
+//!   +  1 GiB      (the last MiB is nobody's)
 //! ```
 
-use crate::layout::{FIRST, LAST, PAGE, SLOT};
+use crate::layout::{FIRST, LAST, LINE, LINES, MIDDLE, PAGE, PAGES, SLOT};
 use std::sync::{Mutex, PoisonError};
 
 /// So many there are.
@@ -16,7 +17,7 @@ pub const SLOTS: usize = ((LAST - FIRST) / SLOT) as usize;
 
 /// Room for a stack.
 pub(crate) const STACK: u64 = 8 << 20;
-/// Between heap and stack.
+/// Behind the heap.
 pub(crate) const GAP: u64 = 1 << 20;
 
 /// A slot that nobody else in this process has. Free again when it is dropped; what is mapped there is its owner's to unmap.
@@ -51,14 +52,29 @@ impl Slot {
         FIRST + self.0 as u64 * SLOT
     }
 
+    /// Where its image begins, and its stack ends.
+    pub(crate) fn middle(&self) -> u64 {
+        self.start() + MIDDLE + self.0 as u64 % PAGES * PAGE
+    }
+
+    /// How far its lines are from those of others.
+    pub(crate) fn lines(&self) -> u64 {
+        self.0 as u64 % LINES * LINE
+    }
+
     /// Where its table is.
     pub(crate) fn table(&self) -> u64 {
-        self.start() + SLOT - PAGE
+        self.middle() - self.lines() - LINE
     }
 
     /// The lowest address of its stack.
     pub(crate) fn stack(&self) -> u64 {
-        self.table() - STACK
+        self.middle() - STACK
+    }
+
+    /// Where its heap has to end.
+    pub(crate) fn end(&self) -> u64 {
+        self.start() + SLOT - GAP
     }
 
     /// The slot that an address is in.
@@ -86,7 +102,7 @@ mod tests {
         assert_ne!(first.start(), second.start());
         assert_eq!(first.start() % SLOT, 0);
         assert_eq!(Slot::of(first.start()), Some(first.number()));
-        assert_eq!(Slot::of(first.table() + PAGE - 1), Some(first.number()));
+        assert_eq!(Slot::of(first.table() + LINE - 1), Some(first.number()));
         assert_eq!((Slot::of(FIRST - 1), Slot::of(LAST)), (None, None));
         assert_eq!(SLOTS, 14_336);
     }

@@ -13,13 +13,16 @@
 //! └────────────────────────────┘ waits         └────────────────────────────┘ fresh
 //! low addresses
 //! ```
-//! The worker's own stack looks like the left one while a ULP runs.
+//! The worker's own stack ends in rbp, rbx and the address where it goes on, while a ULP runs.
 
 use std::arch::{asm, naked_asm};
 use std::mem::offset_of;
 
-/// The default control words, as they lie on a stack.
+/// The default control words, as they lie on a stack: MXCSR, and the x87 unit's above it.
 pub(crate) const CONTROL: u64 = 0x037F_0000_1F80;
+
+/// What of MXCSR is control; the rest are flags that stay until somebody clears them.
+const CONTROLS: u32 = 0xFFC0;
 
 /// Of [`Context::what`]: it did not ask, but has crashed.
 pub(crate) const CRASHED: u64 = u64::MAX;
@@ -39,57 +42,87 @@ pub(crate) struct Context {
 
 /// What is kept of the host's thread while a ULP runs. GS points here.
 #[repr(C)]
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Host {
     sp: u64,
     fs: u64,
     /// Of the ULP that runs; 0 while none does.
     current: u64,
+    /// What the control registers hold now, as they lie on a stack: the last ULP's, if those are the default but for flags, else the default. To load them takes longer than the rest of a switch, and is left out where they are right already.
+    control: u64,
 }
 
-/// Runs a ULP until it asks for something, or crashes.
+impl Host {
+    /// This thread's.
+    ///
+    /// # Safety
+    /// The kernel lets programs read FS.
+    pub(crate) unsafe fn here() -> Self {
+        let fs;
+        // SAFETY: by the caller.
+        unsafe { asm!("rdfsbase {}", out(reg) fs, options(nomem, nostack, preserves_flags)) };
+        Self { sp: 0, fs, current: 0, control: CONTROL }
+    }
+}
+
+/// Runs a ULP until it asks for something, or crashes. In line, and left by jumps: a `ret` on another stack than its `call` would be predicted wrongly each time.
 ///
 /// # Safety
 /// GS points to `host`, which is this thread's. `context` is of a ULP whose memory is mapped, and which waits, or is fresh; nobody else uses either until this returns.
-#[unsafe(naked)]
-pub(crate) unsafe extern "sysv64" fn resume(host: *mut Host, context: *mut Context) {
-    naked_asm!(
-        "push rbp",
-        "push rbx",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
-        "sub rsp, 8",
-        "stmxcsr [rsp]",
-        "fnstcw [rsp + 4]",
-        "rdfsbase rax",
-        "mov [rdi + {host_fs}], rax",
-        "mov [rdi + {host_sp}], rsp",
-        "mov [rdi + {current}], rsi",
-        "mov rsp, [rsi + {sp}]",
-        "mov rcx, [rsi + {fs}]",
-        "mov rax, [rsi + {reply}]",
-        "wrfsbase rcx",
-        "ldmxcsr [rsp]",
-        "fldcw [rsp + 4]",
-        "add rsp, 8",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop rbx",
-        "pop rbp",
-        // A fresh one finds here that nothing is to be called at its end.
-        "xor edx, edx",
-        "ret",
-        host_fs = const offset_of!(Host, fs),
-        host_sp = const offset_of!(Host, sp),
-        current = const offset_of!(Host, current),
-        sp = const offset_of!(Context, sp),
-        fs = const offset_of!(Context, fs),
-        reply = const offset_of!(Context, reply),
-    )
+#[inline]
+pub(crate) unsafe fn resume(host: *mut Host, context: *mut Context) {
+    // SAFETY: by the caller; all registers that a ULP may leave otherwise are given here, or kept on the stack.
+    unsafe {
+        asm!(
+            "push rbp",
+            "push rbx",
+            "lea rax, [rip + 3f]",
+            "push rax",
+            "mov [rdi + {host_sp}], rsp",
+            "mov [rdi + {current}], rsi",
+            "mov rsp, [rsi + {sp}]",
+            "mov rcx, [rsi + {fs}]",
+            "mov rax, [rsi + {reply}]",
+            "wrfsbase rcx",
+            "mov ecx, [rsp]",
+            "cmp ecx, [rdi + {control}]",
+            "je 2f",
+            "ldmxcsr [rsp]",
+            "2:",
+            "movzx ecx, word ptr [rsp + 4]",
+            "cmp cx, [rdi + {control} + 4]",
+            "je 2f",
+            "fldcw [rsp + 4]",
+            "2:",
+            "add rsp, 8",
+            "pop r15",
+            "pop r14",
+            "pop r13",
+            "pop r12",
+            "pop rbx",
+            "pop rbp",
+            "pop rcx",
+            // A fresh one finds here that nothing is to be called at its end.
+            "xor edx, edx",
+            "jmp rcx",
+            "3:",
+            "pop rbx",
+            "pop rbp",
+            host_sp = const offset_of!(Host, sp),
+            current = const offset_of!(Host, current),
+            control = const offset_of!(Host, control),
+            sp = const offset_of!(Context, sp),
+            fs = const offset_of!(Context, fs),
+            reply = const offset_of!(Context, reply),
+            inout("rdi") host => _,
+            inout("rsi") context => _,
+            out("r12") _,
+            out("r13") _,
+            out("r14") _,
+            out("r15") _,
+            clobber_abi("sysv64"),
+        );
+    }
 }
 
 /// Called from an image: goes back to the host with what it asks for, and returns the answer when it runs again.
@@ -115,12 +148,42 @@ pub(crate) extern "sysv64" fn gate() {
         "mov [rax + {sp}], rsp",
         "rdfsbase rcx",
         "mov [rax + {fs}], rcx",
+        "mov ecx, [rsp]",
+        "mov gs:[{control}], ecx",
+        "and ecx, {controls}",
+        "cmp ecx, {mxcsr}",
+        "jne {defaults}",
+        "movzx ecx, word ptr [rsp + 4]",
+        "mov gs:[{control} + 4], cx",
+        "cmp ecx, {x87}",
+        "jne {defaults}",
         "jmp {leave}",
         current = const offset_of!(Host, current),
+        control = const offset_of!(Host, control),
         what = const offset_of!(Context, what),
         args = const offset_of!(Context, args),
         sp = const offset_of!(Context, sp),
         fs = const offset_of!(Context, fs),
+        controls = const CONTROLS,
+        mxcsr = const CONTROL as u32,
+        x87 = const CONTROL >> 32,
+        defaults = sym defaults,
+        leave = sym leave,
+    )
+}
+
+/// Back to the host with the control words that it expects.
+#[unsafe(naked)]
+extern "sysv64" fn defaults() {
+    naked_asm!(
+        "mov dword ptr gs:[{control}], {mxcsr}",
+        "mov word ptr gs:[{control} + 4], {x87}",
+        "ldmxcsr gs:[{control}]",
+        "fldcw gs:[{control} + 4]",
+        "jmp {leave}",
+        control = const offset_of!(Host, control),
+        mxcsr = const CONTROL as u32,
+        x87 = const CONTROL >> 32,
         leave = sym leave,
     )
 }
@@ -133,16 +196,8 @@ extern "sysv64" fn leave() {
         "wrfsbase rcx",
         "mov rsp, gs:[{host_sp}]",
         "mov qword ptr gs:[{current}], 0",
-        "ldmxcsr [rsp]",
-        "fldcw [rsp + 4]",
-        "add rsp, 8",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop rbx",
-        "pop rbp",
-        "ret",
+        "pop rcx",
+        "jmp rcx",
         host_fs = const offset_of!(Host, fs),
         host_sp = const offset_of!(Host, sp),
         current = const offset_of!(Host, current),
@@ -172,7 +227,7 @@ pub(crate) extern "sysv64" fn crashed() {
         "mov [rax + {args} + 24], rcx",
         "cld",
         "fninit",
-        "jmp {leave}",
+        "jmp {defaults}",
         "2:",
         "jmp {own}",
         current = const offset_of!(Host, current),
@@ -181,7 +236,7 @@ pub(crate) extern "sysv64" fn crashed() {
         address = const ADDRESS,
         rip = const RIP,
         rsp = const RSP,
-        leave = sym leave,
+        defaults = sym defaults,
         own = sym crate::crash::own,
     )
 }

@@ -2,7 +2,7 @@
 
 use crate::image::{Image, Part, up};
 use crate::layout::{AUXILIARY, PAGE, SLOT, TABLE_GATE, TABLE_HEAP, TABLE_HEAP_END, TABLE_NUMBER};
-use crate::slot::{GAP, STACK, Slot};
+use crate::slot::{STACK, Slot};
 use crate::switch::{self, CONTROL, Context};
 use crate::worker::Stopped;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
@@ -95,7 +95,7 @@ impl Ulp {
 
     /// Where its program lies: what is added to the addresses in its file.
     pub fn base(&self) -> u64 {
-        self.slot.start()
+        self.slot.middle()
     }
 
     /// What it has asked for is done, with this result.
@@ -111,17 +111,17 @@ impl Ulp {
     fn map(&self, image: &Image) -> Result<(), NotLoaded> {
         let number = self.slot.number();
         let unable = |what| move |error: rustix::io::Errno| NotLoaded::Memory { what, slot: number, error: error.into() };
-        let start = self.slot.start();
+        let start = self.slot.middle();
         for part in &image.parts {
             self.map_part(image, part).map_err(unable("the program"))?;
         }
         let heap = start + image.end;
-        anonymous(heap, self.slot.stack() - GAP - heap).map_err(unable("the heap"))?;
-        anonymous(self.slot.stack(), STACK + PAGE).map_err(unable("the stack"))
+        anonymous(heap, self.slot.end() - heap).map_err(unable("the heap"))?;
+        anonymous(self.slot.stack(), STACK).map_err(unable("the stack"))
     }
 
     fn map_part(&self, image: &Image, part: &Part) -> rustix::io::Result<()> {
-        let start = self.slot.start();
+        let start = self.slot.middle();
         let (first, file) = (part.at / PAGE * PAGE, part.at + part.filled);
         let mut protection = ProtFlags::READ;
         protection.set(ProtFlags::WRITE, part.writable);
@@ -147,12 +147,12 @@ impl Ulp {
 
     /// Writes the table, and what the kernel would have written on the stack. Where the stack is now.
     fn fill(&self, image: &Image, args: &[CString], environment: &[CString]) -> u64 {
-        let start = self.slot.start();
+        let start = self.slot.middle();
         let table = [
             (TABLE_GATE, switch::gate as *const () as u64),
             (TABLE_NUMBER, self.slot.number() as u64),
-            (TABLE_HEAP, start + image.end),
-            (TABLE_HEAP_END, self.slot.stack() - GAP),
+            (TABLE_HEAP, start + image.end + self.slot.lines()),
+            (TABLE_HEAP_END, self.slot.end()),
         ];
         for (at, value) in table {
             put(self.slot.table() + at * 8, value);

@@ -89,7 +89,8 @@ impl Worker {
         if IS_WORKER.replace(true) {
             return Err(NoWorker::Already);
         }
-        let mut host = Box::<Host>::default();
+        // SAFETY: looked at above.
+        let mut host = Box::new(unsafe { Host::here() });
         // SAFETY: Rust and libc use FS, and nothing uses GS on x86-64; the box stays where it is.
         unsafe { switch::set_gs(&raw mut *host) };
         let stack = crash::Stack::new().map_err(NoWorker::Kernel)?;

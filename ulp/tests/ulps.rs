@@ -4,9 +4,10 @@ use std::ffi::CString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use upcall_ulp::slot::Slot;
 use upcall_ulp::{ASK_OWN, Asked, Image, Stopped, Ulp, Worker, tools};
 
-/// Compiles one of tests/images.
+/// Compiles one of tests/images. What the linker says is said.
 fn compile(folder: &Path, name: &str) -> PathBuf {
     let (archive, program) = (folder.join("libupvm.a"), folder.join(name));
     fs::write(&archive, tools::ARCHIVE).unwrap();
@@ -15,12 +16,19 @@ fn compile(folder: &Path, name: &str) -> PathBuf {
     gcc.args(tools::COMPILING).args(["-O1", "-w", "-I", env!("OUT_DIR"), "-I"]).arg(root.join("image"));
     gcc.arg(root.join(format!("tests/images/{name}.c"))).args(tools::LINKING).arg("-o").arg(&program).arg(archive).arg("-lm");
     let done = gcc.output().unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{said}");
+    eprint!("{said}");
     program
 }
 
 /// A worker cannot be joined, so each test is one process of its own: it starts this program again with its name.
 fn apart(name: &str) -> Option<tempfile::TempDir> {
+    apart_with(name, |_| ())
+}
+
+/// The same, and looks at what it has printed.
+fn apart_with(name: &str, look: impl FnOnce(&str)) -> Option<tempfile::TempDir> {
     if std::env::var_os("ULP_TEST").is_none() {
         let mut own = Command::new("timeout");
         let done = own
@@ -30,10 +38,17 @@ fn apart(name: &str) -> Option<tempfile::TempDir> {
             .env("ULP_TEST", "1")
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&done.stdout);
-        assert!(done.status.success(), "{said}{}", String::from_utf8_lossy(&done.stderr));
+        let said = format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+        assert!(done.status.success(), "{said}");
+        look(&said);
         return None;
     }
+    // The harness would join its thread.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |what| {
+        hook(what);
+        std::process::exit(101)
+    }));
     Some(tempfile::tempdir().unwrap())
 }
 
@@ -60,7 +75,7 @@ fn each_has_its_own_globals_heap_thread_locals_and_libc() {
         for (number, ulp) in ulps.iter_mut().enumerate() {
             let Stopped::Asks(Asked { what, args }) = worker.resume(ulp) else { panic!("{number} has ended") };
             assert_eq!((what, args[0], args[1]), (ASK_OWN, number as u64, round));
-            assert!((ulp.base()..ulp.base() + (1 << 30)).contains(&args[2]), "its globals are in its slot");
+            assert_eq!(Slot::of(args[2]), Some(ulp.slot()), "its globals are in its slot");
             counters.push(args[2] - ulp.base());
             ulp.answer(number as i64 * 1000 + round as i64);
         }
@@ -91,7 +106,7 @@ fn who_crashes_ends_alone() {
             assert!(matches!(worker.resume(&mut ulp), Stopped::Asks(_)));
             let Stopped::Crashed(crash) = worker.resume(&mut ulp) else { panic!("{how} in round {round}") };
             assert_eq!(crash.signal, signal, "{crash}");
-            assert_eq!(upcall_ulp::slot::Slot::of(crash.at), Some(ulp.slot()), "{crash}");
+            assert_eq!(Slot::of(crash.at), Some(ulp.slot()), "{crash}");
             let said = crash.to_string();
             assert!(how != "n" || said.contains("wanted 0x8"), "{said}");
             assert!(how != "d" || said.contains("end of its stack"), "{said}");
@@ -103,5 +118,63 @@ fn who_crashes_ends_alone() {
     let mut last = Ulp::load(&image, &words(&["crash", "e"]), &[]).unwrap();
     assert!(matches!(worker.resume(&mut last), Stopped::Asks(_)));
     assert_eq!(worker.resume(&mut last), Stopped::Ended { status: 300 });
+    over(folder)
+}
+
+#[test]
+fn what_cannot_work_is_refused_with_its_name_when_linked_and_when_called() {
+    let look = |said: &str| {
+        for name in ["fork", "pthread_create", "dlopen"] {
+            assert!(said.contains(&format!("warning: upvm: {name} is refused")), "when linked: {said}");
+            assert!(said.contains(&format!("\nupvm: {name} is refused in a task: ")), "when called: {said}");
+        }
+        assert!(said.contains("pvm_spawn") && said.contains("link the library statically"), "{said}");
+    };
+    let Some(folder) = apart_with("what_cannot_work_is_refused_with_its_name_when_linked_and_when_called", look) else { return };
+    let image = Image::open(&compile(folder.path(), "refused")).unwrap();
+    let mut ulp = Ulp::load(&image, &words(&["refused"]), &[]).unwrap();
+    assert_eq!(Worker::begin().unwrap().resume(&mut ulp), Stopped::Ended { status: 0 });
+    over(folder)
+}
+
+#[test]
+fn thousands_are_there_at_once() {
+    const ULPS: usize = 3000;
+    let Some(folder) = apart("thousands_are_there_at_once") else { return };
+    let image = Image::open(&compile(folder.path(), "own")).unwrap();
+    let mut worker = Worker::begin().unwrap();
+    let words = |number: usize| words(&["own", &number.to_string(), "2"]);
+    let mut ulps = (0..ULPS).map(|number| Ulp::load(&image, &words(number), &[]).unwrap()).collect::<Vec<_>>();
+    for round in 0..2 {
+        for (number, ulp) in ulps.iter_mut().enumerate() {
+            assert!(matches!(worker.resume(ulp), Stopped::Asks(_)), "{number} in round {round}");
+            ulp.answer(number as i64 * 1000 + round);
+        }
+    }
+    // They end from the last to the first, and their memory is given back.
+    for (number, ulp) in ulps.iter_mut().enumerate().rev().step_by(100) {
+        assert_eq!(worker.resume(ulp), Stopped::Ended { status: number as i32 + 10 });
+    }
+    drop(ulps);
+    let maps = fs::read_to_string("/proc/self/maps").unwrap().lines().count();
+    assert!(maps < 200, "{maps} mappings are left");
+    over(folder)
+}
+
+#[test]
+fn an_image_that_is_started_by_itself_says_what_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let done = Command::new(compile(folder.path(), "own")).output().unwrap();
+    assert_eq!(done.status.code(), Some(127));
+    assert!(String::from_utf8_lossy(&done.stderr).contains("have a host load it"));
+}
+
+#[test]
+fn one_thread_is_one_worker() {
+    let Some(folder) = apart("one_thread_is_one_worker") else { return };
+    let worker = Worker::begin().unwrap();
+    assert!(Worker::begin().unwrap_err().to_string().contains("already"));
+    drop(worker);
+    drop(Worker::begin().unwrap());
     over(folder)
 }

@@ -27,7 +27,7 @@ int main(int argc, char **argv)
     int first = rand();
     srand(number);
     strtok(tokens, " ");
-    zeros[number] = number;
+    zeros[number] = 1;
     atexit(at_end);
     setvbuf(stdout, 0, _IOFBF, 4096);
     printf("%s begins\n", name);
@@ -39,7 +39,7 @@ int main(int argc, char **argv)
     }
     if (counter != 100 + number + rounds || local != 7 + number || errno != number)
         return 2;
-    if (rand() != first || strcmp(strtok(0, " "), "b") || zeros[number] != number)
+    if (rand() != first || strcmp(strtok(0, " "), "b") || zeros[number] != 1)
         return 3;
     char *big = malloc(8 << 20), *again;
     memset(big, number, 8 << 20);
