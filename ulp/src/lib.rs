@@ -37,4 +37,4 @@ pub use crash::Crash;
 pub use image::{Image, NoImage};
 pub use layout::{ASK_OWN, ASK_YIELD};
 pub use ulp::{NotLoaded, Ulp};
-pub use worker::{Asked, NoWorker, Stopped, Worker};
+pub use worker::{Asked, NoWorker, Stopped, Turns, Worker};

@@ -38,6 +38,11 @@ pub(crate) struct Context {
     pub(crate) args: [u64; 5],
     /// What it is answered.
     pub(crate) reply: u64,
+    /// Who has its turn when this one yields, and who had it before: contexts' addresses. 0: the host decides.
+    pub(crate) next: u64,
+    pub(crate) previous: u64,
+    /// Which this is, of those.
+    pub(crate) index: u64,
 }
 
 /// What is kept of the host's thread while a ULP runs. GS points here.
@@ -48,6 +53,8 @@ pub(crate) struct Host {
     fs: u64,
     /// Of the ULP that runs; 0 while none does.
     current: u64,
+    /// The one that ran last.
+    pub(crate) last: u64,
     /// What the control registers hold now, as they lie on a stack: the last ULP's, if those are the default but for flags, else the default. To load them takes longer than the rest of a switch, and is left out where they are right already.
     control: u64,
 }
@@ -61,7 +68,7 @@ impl Host {
         let fs;
         // SAFETY: by the caller.
         unsafe { asm!("rdfsbase {}", out(reg) fs, options(nomem, nostack, preserves_flags)) };
-        Self { sp: 0, fs, current: 0, control: CONTROL }
+        Self { sp: 0, fs, current: 0, last: 0, control: CONTROL }
     }
 }
 
@@ -125,7 +132,7 @@ pub(crate) unsafe fn resume(host: *mut Host, context: *mut Context) {
     }
 }
 
-/// Called from an image: goes back to the host with what it asks for, and returns the answer when it runs again.
+/// Called from an image: goes back to the host with what it asks for, and returns the answer when it runs again. One that only lets others have their turn is followed by the next one at once, without the host: to set FS takes longer than the rest of a switch, and is done once then.
 #[unsafe(naked)]
 pub(crate) extern "sysv64" fn gate() {
     naked_asm!(
@@ -148,16 +155,53 @@ pub(crate) extern "sysv64" fn gate() {
         "mov [rax + {sp}], rsp",
         "rdfsbase rcx",
         "mov [rax + {fs}], rcx",
-        "mov ecx, [rsp]",
-        "mov gs:[{control}], ecx",
-        "and ecx, {controls}",
-        "cmp ecx, {mxcsr}",
+        "mov edx, [rsp]",
+        "movzx r8d, word ptr [rsp + 4]",
+        "cmp rdi, {yields}",
+        "jne 2f",
+        "mov rsi, [rax + {next}]",
+        "test rsi, rsi",
+        "jz 2f",
+        // The next one, as in `resume`; the answer is in its own words.
+        "mov qword ptr [rax + {reply}], 0",
+        "mov gs:[{current}], rsi",
+        "mov rsp, [rsi + {sp}]",
+        "mov rcx, [rsi + {fs}]",
+        "mov rax, [rsi + {reply}]",
+        "wrfsbase rcx",
+        "cmp edx, [rsp]",
+        "je 3f",
+        "ldmxcsr [rsp]",
+        "3:",
+        "cmp r8w, [rsp + 4]",
+        "je 3f",
+        "fldcw [rsp + 4]",
+        "3:",
+        "add rsp, 8",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        "pop rcx",
+        "xor edx, edx",
+        "jmp rcx",
+        // The host.
+        "2:",
+        "mov gs:[{last}], rax",
+        "mov gs:[{control}], edx",
+        "mov gs:[{control} + 4], r8w",
+        "and edx, {controls}",
+        "cmp edx, {mxcsr}",
         "jne {defaults}",
-        "movzx ecx, word ptr [rsp + 4]",
-        "mov gs:[{control} + 4], cx",
-        "cmp ecx, {x87}",
+        "cmp r8d, {x87}",
         "jne {defaults}",
         "jmp {leave}",
+        yields = const crate::layout::ASK_YIELD,
+        next = const offset_of!(Context, next),
+        reply = const offset_of!(Context, reply),
+        last = const offset_of!(Host, last),
         current = const offset_of!(Host, current),
         control = const offset_of!(Host, control),
         what = const offset_of!(Context, what),
@@ -217,6 +261,7 @@ pub(crate) extern "sysv64" fn crashed() {
         "mov rax, gs:[{current}]",
         "test rax, rax",
         "jz 2f",
+        "mov gs:[{last}], rax",
         "mov qword ptr [rax + {what}], -1",
         "mov [rax + {args}], rdi",
         "mov rcx, [rsi + {address}]",
@@ -237,6 +282,7 @@ pub(crate) extern "sysv64" fn crashed() {
         rip = const RIP,
         rsp = const RSP,
         defaults = sym defaults,
+        last = const offset_of!(Host, last),
         own = sym crate::crash::own,
     )
 }

@@ -6,6 +6,7 @@ use crate::slot::{STACK, Slot};
 use crate::switch::{self, CONTROL, Context};
 use crate::worker::Stopped;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString, c_void};
 use std::os::fd::AsFd;
 use std::{fmt, io, ptr};
@@ -16,7 +17,7 @@ const WORDS: usize = (STACK / 4) as usize;
 /// See the module. Ends without a word when it is dropped: nothing of it runs any more, and its memory is given back.
 pub struct Ulp {
     slot: Slot,
-    pub(crate) context: Box<Context>,
+    context: Box<UnsafeCell<Context>>,
     pub(crate) ended: Option<Stopped>,
 }
 
@@ -84,7 +85,8 @@ impl Ulp {
         // What is mapped so far is unmapped when this is dropped.
         let mut new = Self { slot, context: Box::default(), ended: None };
         new.map(image)?;
-        new.context.sp = new.fill(image, args, environment);
+        let sp = new.fill(image, args, environment);
+        new.context.get_mut().sp = sp;
         Ok(new)
     }
 
@@ -100,7 +102,13 @@ impl Ulp {
 
     /// What it has asked for is done, with this result.
     pub fn answer(&mut self, reply: i64) {
-        self.context.reply = reply as u64;
+        // SAFETY: it does not run, so nobody else uses this.
+        unsafe { (*self.context()).reply = reply as u64 };
+    }
+
+    /// What the switch knows of it.
+    pub(crate) fn context(&self) -> *mut Context {
+        self.context.get()
     }
 
     /// How it has ended, if it has.

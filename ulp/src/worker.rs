@@ -2,7 +2,7 @@
 
 use crate::crash::{self, Crash};
 use crate::layout::ASK_EXIT;
-use crate::switch::{self, CRASHED, Host};
+use crate::switch::{self, CRASHED, Context, Host};
 use crate::ulp::Ulp;
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -103,22 +103,101 @@ impl Worker {
         if let Some(ended) = ulp.ended {
             return ended;
         }
-        let context = &raw mut *ulp.context;
         // SAFETY: GS points to this thread's host, as nobody can move either; the ULP has not ended, its memory is mapped as long as it lives, and it is borrowed alone.
-        unsafe { switch::resume(&raw mut *self.host, context) };
-        let context = &*ulp.context;
-        let stopped = match context.what {
-            CRASHED => Stopped::Crashed(Crash {
-                signal: context.args[0] as i32,
-                address: context.args[1],
-                at: context.args[2],
-                stack: context.args[3],
-            }),
-            ASK_EXIT => Stopped::Ended { status: context.args[0] as i32 },
-            what => return Stopped::Asks(Asked { what, args: context.args }),
+        unsafe { switch::resume(&raw mut *self.host, ulp.context()) };
+        Self::stopped(ulp)
+    }
+
+    /// Why one stopped that ran just now.
+    fn stopped(ulp: &mut Ulp) -> Stopped {
+        // SAFETY: it does not run, so nobody else writes this.
+        let Context { what, args, .. } = unsafe { &*ulp.context() };
+        let stopped = match *what {
+            CRASHED => Stopped::Crashed(Crash { signal: args[0] as i32, address: args[1], at: args[2], stack: args[3] }),
+            ASK_EXIT => Stopped::Ended { status: args[0] as i32 },
+            what => return Stopped::Asks(Asked { what, args: *args }),
         };
         ulp.ended = Some(stopped);
         stopped
+    }
+}
+
+/// ULPs that run in turns: who [yields](crate::ASK_YIELD) is followed by the next one, without the host.
+///
+/// Source: UPVM, section 3.2: the run queue (V5 here), as far as those go who can run.
+#[derive(Debug)]
+pub struct Turns<'a> {
+    worker: &'a mut Worker,
+    ulps: &'a mut [Ulp],
+}
+
+impl<'a> Turns<'a> {
+    /// Of these, in this order, but for those that have ended.
+    pub fn new(worker: &'a mut Worker, ulps: &'a mut [Ulp]) -> Self {
+        let live = ulps.iter().enumerate().filter(|(_, ulp)| ulp.ended.is_none());
+        let all = live.map(|(index, ulp)| (index as u64, ulp.context())).collect::<Vec<_>>();
+        for (at, &(index, context)) in all.iter().enumerate() {
+            let before = all[at.checked_sub(1).unwrap_or(all.len() - 1)].1;
+            let after = all[(at + 1) % all.len()].1;
+            // SAFETY: none of these runs, and all are borrowed alone.
+            let context = unsafe { &mut *context };
+            (context.index, context.next, context.previous) = (index, after as u64, before as u64);
+        }
+        Self { worker, ulps }
+    }
+
+    /// Runs them, this one first, until one asks for something else than its turn to end, or ends: which, and why. `None`: that one has ended already.
+    pub fn go(&mut self, first: usize) -> Option<(usize, Stopped)> {
+        let ulp = self.ulps.get(first).filter(|ulp| ulp.ended.is_none())?;
+        // SAFETY: as in `Worker::resume`, for each of these: none has ended that is still in a turn.
+        unsafe { switch::resume(&raw mut *self.worker.host, ulp.context()) };
+        let last = self.worker.host.last as *const Context;
+        // SAFETY: the switch has put one of these contexts there.
+        let index = unsafe { (*last).index } as usize;
+        let ulp = self.ulps.get_mut(index)?;
+        let stopped = Worker::stopped(ulp);
+        if ulp.ended.is_some() {
+            Self::leave(ulp);
+        }
+        Some((index, stopped))
+    }
+
+    /// One of them.
+    pub fn ulp(&mut self, index: usize) -> Option<&mut Ulp> {
+        self.ulps.get_mut(index)
+    }
+
+    /// The one whose turn comes after this one's, which has not ended.
+    pub fn after(&self, index: usize) -> Option<usize> {
+        let ulp = self.ulps.get(index).filter(|ulp| ulp.ended.is_none())?;
+        // SAFETY: none runs.
+        let next = unsafe { (*ulp.context()).next } as *const Context;
+        // SAFETY: it is of one of these, or the same one.
+        Some(unsafe { (*next).index } as usize)
+    }
+
+    /// One that has ended has no turn any more.
+    fn leave(ulp: &Ulp) {
+        // SAFETY: none of them runs.
+        let Context { next, previous, .. } = unsafe { &mut *ulp.context() };
+        let (next, previous) = (std::mem::take(next), std::mem::take(previous));
+        if next == ulp.context() as u64 {
+            return;
+        }
+        // SAFETY: its neighbours' contexts, which live as long as their ULPs, which are borrowed.
+        unsafe { (*(next as *mut Context)).previous = previous };
+        // SAFETY: as above.
+        unsafe { (*(previous as *mut Context)).next = next };
+    }
+}
+
+impl Drop for Turns<'_> {
+    fn drop(&mut self) {
+        for ulp in &*self.ulps {
+            // SAFETY: none runs.
+            let context = unsafe { &mut *ulp.context() };
+            (context.next, context.previous) = (0, 0);
+        }
     }
 }
 

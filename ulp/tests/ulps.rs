@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use upcall_ulp::slot::Slot;
-use upcall_ulp::{ASK_OWN, Asked, Image, Stopped, Ulp, Worker, tools};
+use upcall_ulp::{ASK_OWN, Asked, Image, Stopped, Turns, Ulp, Worker, tools};
 
 /// Compiles one of tests/images. What the linker says is said.
 fn compile(folder: &Path, name: &str) -> PathBuf {
@@ -158,6 +158,43 @@ fn thousands_are_there_at_once() {
     drop(ulps);
     let maps = fs::read_to_string("/proc/self/maps").unwrap().lines().count();
     assert!(maps < 200, "{maps} mappings are left");
+    over(folder)
+}
+
+#[test]
+fn who_yields_is_followed_by_the_next_one_that_has_not_ended() {
+    const ULPS: usize = 20;
+    let Some(folder) = apart("who_yields_is_followed_by_the_next_one_that_has_not_ended") else { return };
+    let image = Image::open(&compile(folder.path(), "turns")).unwrap();
+    let mut worker = Worker::begin().unwrap();
+    // They end after different numbers of turns.
+    let words = |number: usize| words(&["turns", &number.to_string(), &(10 + number % 7).to_string()]);
+    let mut ulps = (0..ULPS).map(|number| Ulp::load(&image, &words(number), &[]).unwrap()).collect::<Vec<_>>();
+    let mut turns = Turns::new(&mut worker, &mut ulps);
+    let (mut at, mut asked, mut ends) = (0, Vec::new(), 0);
+    while ends < ULPS {
+        let after = turns.after(at);
+        let (who, why) = turns.go(at).unwrap();
+        match why {
+            Stopped::Asks(Asked { what, args }) => {
+                assert_eq!((what, args[0]), (ASK_OWN, who as u64));
+                asked.push(who);
+                turns.ulp(who).unwrap().answer(who as i64);
+                at = who;
+                continue;
+            }
+            Stopped::Ended { status } => assert_eq!(status, who as i32 + 100),
+            Stopped::Crashed(crash) => assert_eq!((crash.signal, who % 5), (libc::SIGABRT, 4), "{crash}"),
+        }
+        ends += 1;
+        assert!(turns.go(who).is_none() && turns.after(who).is_none());
+        let live = |one: &usize| turns.after(*one).is_some();
+        at = after.into_iter().chain(0..ULPS).find(live).unwrap_or_default();
+    }
+    // In their order, each once: for who asks was followed by itself, and then by the next.
+    assert_eq!(asked, (0..ULPS).collect::<Vec<_>>());
+    drop(turns);
+    assert!(ulps.iter().all(|ulp| ulp.ended().is_some()));
     over(folder)
 }
 
