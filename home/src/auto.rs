@@ -200,8 +200,10 @@ impl Record {
     /// It cannot be done so now; it is tried again some time.
     fn cannot(&mut self, way: Way) {
         self.burst = None;
-        // A burst is more than one.
-        self.ways[way as usize] = Known { cost: AGAIN / BURST as f64, measured: true, budget: 0.0 };
+        // However dear the others are, because they wait for somebody: this is not to be chosen instead.
+        let others = Way::ALL.into_iter().filter(|other| *other != way).map(|other| self.cost(other));
+        let dearest = others.filter(|cost| cost.is_finite()).fold(AGAIN / BURST as f64, f64::max);
+        self.ways[way as usize] = Known { cost: 2.0 * dearest, measured: true, budget: 0.0 };
         if self.best == way {
             self.best = self.cheapest();
         }
@@ -439,6 +441,11 @@ mod tests {
         assert_eq!(record.best, Way::Access);
         let (_, ways) = run(&mut record, 100_000, |_, _| 100.0);
         assert!(ways[2] == 0, "{ways:?}");
+        // Also where the others have to wait for long.
+        run(&mut record, 1000, |_, _| 1e7);
+        record.best = Way::Urgent;
+        record.cannot(Way::Urgent);
+        assert_eq!(record.best, Way::Access);
         let only = Record::new(&COSTS, [false, false, true]);
         assert!(only.fixed && only.best == Way::Urgent);
     }
