@@ -1,17 +1,18 @@
 /* The heap of an image: a part of its slot, in place of the process's.
  *
- * libc's own malloc works on it: that grows by sbrk, and is kept from asking the kernel for memory elsewhere. So does
- * what libc takes for its thread-locals before there is a malloc. */
+ * libc's own malloc works on it: that grows by sbrk, and is kept from asking the kernel for memory elsewhere as long as
+ * there is room here. What libc takes for its thread-locals before there is a malloc is here, too. */
 
 #define _GNU_SOURCE
 #include "image.h"
 #include <errno.h>
 #include <malloc.h>
+#include <stddef.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* libc's early allocation looks whether this is set. */
+/* Where the heap ends; libc has it by this name. */
 void *__curbrk;
 
 static long kernels(long address)
@@ -66,7 +67,15 @@ void *sbrk(intptr_t more)
 __attribute__((nothrow, leaf, alias("brk"))) int __brk(void *address);
 __attribute__((nothrow, leaf, alias("sbrk"))) void *__sbrk(intptr_t more);
 
+/* libc's own asks the kernel by itself. */
+void *_dl_early_allocate(size_t size)
+{
+    void *got = sbrk((intptr_t)size);
+    return got == (void *)-1 ? 0 : got;
+}
+
 __attribute__((constructor(102))) static void settle(void)
 {
     mallopt(M_MMAP_MAX, 0);
+    mallopt(M_ARENA_MAX, 1);
 }

@@ -16,6 +16,9 @@ static void refused(const char *name, const char *why)
     __attribute__((used, section(".gnu.warning." #name))) static const char warning_##name[] = \
         "upvm: " #name " is refused in a task: " why
 
+/* Libraries that come after the archive are to find these, too. */
+const char upvm_refuses;
+
 #define FORK "it would copy all tasks of the process; start tasks by pvm_spawn, and programs by posix_spawn"
 #define THREADS "a task is one thread; start tasks by pvm_spawn"
 #define LIBRARIES "a task is linked as a whole; link the library statically"
@@ -24,6 +27,23 @@ REFUSES(fork, FORK);
 pid_t fork(void)
 {
     refused("fork", FORK);
+    errno = ENOSYS;
+    return -1;
+}
+
+REFUSES(vfork, FORK);
+pid_t vfork(void)
+{
+    refused("vfork", FORK);
+    errno = ENOSYS;
+    return -1;
+}
+
+REFUSES(daemon, FORK);
+int daemon(int keep_folder, int keep_streams)
+{
+    (void)keep_folder, (void)keep_streams;
+    refused("daemon", FORK);
     errno = ENOSYS;
     return -1;
 }

@@ -1,31 +1,34 @@
 /* Where an image is, and how it ends.
  *
- * An image is a program linked as static-PIE with its own libc. It finds the slot that it was loaded into by its own
- * address, so that nothing has to be handed over, and nothing has to be put right when it moves. */
+ * An image is a program linked as static-PIE with its own libc. Its slot's table is at the same address in whatever
+ * process it is, so that nothing has to be put right when it moves. */
 
 #define _GNU_SOURCE
 #include "image.h"
 #include <elf.h>
 #include <stdio.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* Set by libc's first instructions: argc, argv, the environment, and the auxiliary vector. */
 extern void *__libc_stack_end;
 
+/* By this an image is known. */
+__attribute__((used, section(".note.upvm"), aligned(4))) static const struct {
+    uint32_t name, text, type;
+    char upvm[8];
+    uint32_t version;
+} note = {5, 4, UPVM_NOTE, "UPVM", UPVM_VERSION};
+
 static uint64_t *find(void)
 {
-    static const char here;
     char **word = (char **)__libc_stack_end + 1;
-    while (*word++)
-        ;
+    word += (long)*word + 2; /* argc, argv and its end */
     while (*word++)
         ;
     for (Elf64_auxv_t *one = (Elf64_auxv_t *)word; one->a_type != AT_NULL; one++)
-        if (one->a_type == UPVM_AUXILIARY) {
-            uintptr_t start = (uintptr_t)&here & ~(UPVM_SLOT - 1), number = (start - UPVM_FIRST) / UPVM_SLOT;
-            uintptr_t middle = start + UPVM_MIDDLE + number % UPVM_PAGES * UPVM_PAGE;
-            return (uint64_t *)(middle - number % UPVM_LINES * UPVM_LINE - UPVM_LINE);
-        }
+        if (one->a_type == UPVM_AUXILIARY)
+            return (uint64_t *)one->a_un.a_val;
     return 0;
 }
 
@@ -44,7 +47,7 @@ uint64_t *upvm_table(void)
 void _exit(int status)
 {
     uint64_t *table = upvm_table();
-    if (table)
+    if (table && table[UPVM_TABLE_PROCESS] == (uint64_t)syscall(SYS_getpid))
         UPVM_ASK(table, UPVM_ASK_EXIT, status, 0, 0, 0, 0);
     for (;;)
         __asm__ volatile("syscall" : : "a"(231L), "D"((long)status) : "rcx", "r11", "memory");
@@ -54,6 +57,8 @@ void _Exit(int status) __attribute__((alias("_exit")));
 
 /* The linker is told to take this, and by it what stands in place of libc's. */
 void *(*const upvm_heap)(intptr_t) = sbrk;
+extern const char upvm_refuses;
+const char *const upvm_refused = &upvm_refuses;
 
 /* Started by itself, and not by a host: there is nobody whom it could ask. */
 __attribute__((constructor(101))) void upvm_begin(int argc, char **argv)

@@ -2,10 +2,17 @@
 
 use crate::slot::Slot;
 use crate::switch;
+use std::sync::OnceLock;
 use std::{fmt, io, mem, ptr};
 
 /// Those that a program's own mistakes raise.
 const SIGNALS: [i32; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT];
+
+/// The code of a signal from the kernel that says nothing more.
+const SI_KERNEL: i32 = 128;
+
+/// What handled them before.
+static BEFORE: OnceLock<[libc::sigaction; SIGNALS.len()]> = OnceLock::new();
 
 /// How a ULP has crashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +25,8 @@ pub struct Crash {
     pub at: u64,
     /// The stack pointer.
     pub stack: u64,
+    /// Where the signal is from, as `sigaction(2)` has it (`si_code`).
+    pub code: i32,
 }
 
 impl Crash {
@@ -37,7 +46,8 @@ impl Crash {
 impl fmt::Display for Crash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at {:#x}", self.name(), self.at)?;
-        if matches!(self.signal, libc::SIGSEGV | libc::SIGBUS) {
+        // The kernel does not say which address it was where that can be none.
+        if matches!(self.signal, libc::SIGSEGV | libc::SIGBUS) && self.code != SI_KERNEL {
             write!(f, ", which wanted {:#x}", self.address)?;
             match (Slot::of(self.address), Slot::of(self.at)) {
                 (Some(theirs), Some(own)) if theirs != own => write!(f, ", in another task's memory")?,
@@ -49,52 +59,67 @@ impl fmt::Display for Crash {
     }
 }
 
-/// The host itself has crashed: nobody handles what comes next.
+/// Not a ULP has crashed, but the host itself: what handled that before does so when it comes again, just now.
 pub(crate) extern "sysv64" fn own(signal: i32) {
-    // SAFETY: the default action has no handler.
-    unsafe { libc::signal(signal, libc::SIG_DFL) };
+    let at = SIGNALS.iter().position(|one| *one == signal);
+    match at.zip(BEFORE.get()) {
+        // SAFETY: an action that was there before.
+        Some((at, before)) => _ = unsafe { libc::sigaction(signal, &raw const before[at], ptr::null_mut()) },
+        // SAFETY: the default action has no handler.
+        None => _ = unsafe { libc::signal(signal, libc::SIG_DFL) },
+    }
     if signal == libc::SIGABRT {
-        // SAFETY: a signal to this thread, which ends the process.
+        // SAFETY: a signal to this thread, which is handled as before.
         unsafe { libc::raise(signal) };
     }
 }
 
 /// Has the process's crashes handled, on the stack that the thread has for that.
 pub(crate) fn handle() -> io::Result<()> {
-    for signal in SIGNALS {
+    if BEFORE.get().is_some() {
+        return Ok(());
+    }
+    // SAFETY: all zeros are a valid one.
+    let mut before: [libc::sigaction; SIGNALS.len()] = unsafe { mem::zeroed() };
+    for (signal, before) in SIGNALS.into_iter().zip(&mut before) {
         // SAFETY: all zeros are a valid one.
         let mut action: libc::sigaction = unsafe { mem::zeroed() };
         action.sa_sigaction = switch::crashed as *const () as usize;
         // It is left by a jump, so nothing may stay blocked.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
         // SAFETY: the handler has the signature that SA_SIGINFO asks for, and touches nothing but this thread's own.
-        if unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) } < 0 {
+        if unsafe { libc::sigaction(signal, &raw const action, &raw mut *before) } < 0 {
             return Err(io::Error::last_os_error());
         }
     }
+    let _ = BEFORE.set(before);
     Ok(())
 }
 
 /// The stack on which this thread's crashes are handled; as long as this lives.
-pub(crate) struct Stack(Box<[u8]>);
+pub(crate) struct Stack {
+    _memory: Box<[u8]>,
+    before: libc::stack_t,
+}
 
 impl Stack {
     pub(crate) fn new() -> io::Result<Self> {
         let least = libc::MINSIGSTKSZ.max(rustix::param::page_size()) + (64 << 10);
         let mut memory = vec![0; least].into_boxed_slice();
         let stack = libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: memory.len() };
+        // SAFETY: all zeros are a valid one.
+        let mut before: libc::stack_t = unsafe { mem::zeroed() };
         // SAFETY: the memory lives until it is taken back in `drop`.
-        if unsafe { libc::sigaltstack(&raw const stack, ptr::null_mut()) } < 0 {
+        if unsafe { libc::sigaltstack(&raw const stack, &raw mut before) } < 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(Self(memory))
+        Ok(Self { _memory: memory, before })
     }
 }
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        let none = libc::stack_t { ss_sp: ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: self.0.len() };
-        // SAFETY: nothing runs on it, for this runs on another one.
-        unsafe { libc::sigaltstack(&raw const none, ptr::null_mut()) };
+        // SAFETY: nothing runs on ours, for this runs on another one; the one before is its owner's.
+        unsafe { libc::sigaltstack(&raw const self.before, ptr::null_mut()) };
     }
 }

@@ -24,6 +24,12 @@ pub const TABLE_GATE: u64 = 0;
 pub const TABLE_NUMBER: u64 = 1;
 pub const TABLE_HEAP: u64 = 2;
 pub const TABLE_HEAP_END: u64 = 3;
+/// The host's process: one that was made of it by vfork has its memory, too, and must not ask.
+pub const TABLE_PROCESS: u64 = 4;
+
+/// In the note by which an image is known: it goes up when anything here changes.
+pub const VERSION: u64 = 1;
+pub const NOTE: u64 = 1;
 
 /// What an image asks for: to end.
 pub const ASK_EXIT: u64 = 0;

@@ -1,7 +1,7 @@
 //! User-level processes (ULPs): whole programs, each with globals, heap, stack, thread-locals and libc of its own, many in one process.
 //!
-//! Source: UPVM, sections 2 and 3 (V1, V2, V4 here). A program is linked as static-PIE, with its own libc and with the small [archive](tools) that this crate brings; it is mapped into a [slot](slot) of addresses that nothing else ever uses, and started at its normal entry.
-//! So its source needs no change, and a switch from one to another is a few instructions ([`switch`]). What runs them is a kernel thread, the [`Worker`]; the library above decides which ULP runs next and answers what they [ask](Stopped::Asks) for.
+//! Source: UPVM, sections 2 and 3 (V1, V2, V4 here). A program is linked as static-PIE, with its own libc and with the small [archive](tools) that this crate brings; it is mapped into a [`slot`] of addresses that nothing else ever uses, and started at its normal entry.
+//! So its source needs no change, and a switch from one to another is a few instructions (`switch.rs`). What runs them is a kernel thread, the [`Worker`]; the library above decides which ULP runs next and answers what they [ask](Stopped::Asks) for.
 //!
 //! What it does not do: it knows no tasks, no messages and no order of running; a ULP that does not ask for anything keeps its worker. ULPs are not protected from each other's stray writes.
 //!

@@ -55,8 +55,10 @@ pub(crate) struct Host {
     current: u64,
     /// The one that ran last.
     pub(crate) last: u64,
-    /// What the control registers hold now, as they lie on a stack: the last ULP's, if those are the default but for flags, else the default. To load them takes longer than the rest of a switch, and is left out where they are right already.
+    /// What the control registers hold where a ULP is resumed, as they lie on a stack. To load them takes long, and is left out where they are right already.
     control: u64,
+    /// Which thread this is: those that it starts have its GS, too.
+    thread: i32,
 }
 
 impl Host {
@@ -68,7 +70,9 @@ impl Host {
         let fs;
         // SAFETY: by the caller.
         unsafe { asm!("rdfsbase {}", out(reg) fs, options(nomem, nostack, preserves_flags)) };
-        Self { sp: 0, fs, current: 0, last: 0, control: CONTROL }
+        // SAFETY: asks the kernel for a number.
+        let thread = unsafe { libc::gettid() };
+        Self { sp: 0, fs, current: 0, last: 0, control: CONTROL, thread }
     }
 }
 
@@ -85,6 +89,8 @@ pub(crate) unsafe fn resume(host: *mut Host, context: *mut Context) {
             "push rbx",
             "lea rax, [rip + 3f]",
             "push rax",
+            "stmxcsr [rdi + {control}]",
+            "fnstcw [rdi + {control} + 4]",
             "mov [rdi + {host_sp}], rsp",
             "mov [rdi + {current}], rsi",
             "mov rsp, [rsi + {sp}]",
@@ -99,6 +105,7 @@ pub(crate) unsafe fn resume(host: *mut Host, context: *mut Context) {
             "movzx ecx, word ptr [rsp + 4]",
             "cmp cx, [rdi + {control} + 4]",
             "je 2f",
+            "fnclex",
             "fldcw [rsp + 4]",
             "2:",
             "add rsp, 8",
@@ -175,6 +182,7 @@ pub(crate) extern "sysv64" fn gate() {
         "3:",
         "cmp r8w, [rsp + 4]",
         "je 3f",
+        "fnclex",
         "fldcw [rsp + 4]",
         "3:",
         "add rsp, 8",
@@ -190,8 +198,6 @@ pub(crate) extern "sysv64" fn gate() {
         // The host.
         "2:",
         "mov gs:[{last}], rax",
-        "mov gs:[{control}], edx",
-        "mov gs:[{control} + 4], r8w",
         "and edx, {controls}",
         "cmp edx, {mxcsr}",
         "jne {defaults}",
@@ -203,7 +209,6 @@ pub(crate) extern "sysv64" fn gate() {
         reply = const offset_of!(Context, reply),
         last = const offset_of!(Host, last),
         current = const offset_of!(Host, current),
-        control = const offset_of!(Host, control),
         what = const offset_of!(Context, what),
         args = const offset_of!(Context, args),
         sp = const offset_of!(Context, sp),
@@ -223,6 +228,7 @@ extern "sysv64" fn defaults() {
         "mov dword ptr gs:[{control}], {mxcsr}",
         "mov word ptr gs:[{control} + 4], {x87}",
         "ldmxcsr gs:[{control}]",
+        "fnclex",
         "fldcw gs:[{control} + 4]",
         "jmp {leave}",
         control = const offset_of!(Host, control),
@@ -251,14 +257,23 @@ extern "sysv64" fn leave() {
 /// Where registers are in what the kernel hands to a handler (`ucontext_t`, `gregs[REG_RSP]` and `[REG_RIP]`).
 const RSP: usize = 40 + 15 * 8;
 const RIP: usize = 40 + 16 * 8;
-/// And the address in `siginfo_t`.
+/// And the address in `siginfo_t`, and where the signal is from.
 const ADDRESS: usize = 16;
+const CODE: usize = 8;
 
 /// The handler of signals that end a program. While a ULP runs: leaves it where it is, for ever, and goes back to the host. Else the host itself has crashed: the signal comes again, and is not handled then.
 #[unsafe(naked)]
 pub(crate) extern "sysv64" fn crashed() {
     naked_asm!(
-        "mov rax, gs:[{current}]",
+        // Other threads have no host, or that of who started them.
+        "rdgsbase r8",
+        "test r8, r8",
+        "jz 2f",
+        "mov eax, {gettid}",
+        "syscall",
+        "cmp eax, [r8 + {thread}]",
+        "jne 2f",
+        "mov rax, [r8 + {current}]",
         "test rax, rax",
         "jz 2f",
         "mov gs:[{last}], rax",
@@ -270,6 +285,8 @@ pub(crate) extern "sysv64" fn crashed() {
         "mov [rax + {args} + 16], rcx",
         "mov rcx, [rdx + {rsp}]",
         "mov [rax + {args} + 24], rcx",
+        "movsxd rcx, dword ptr [rsi + {code}]",
+        "mov [rax + {args} + 32], rcx",
         "cld",
         "fninit",
         "jmp {defaults}",
@@ -283,6 +300,9 @@ pub(crate) extern "sysv64" fn crashed() {
         rsp = const RSP,
         defaults = sym defaults,
         last = const offset_of!(Host, last),
+        thread = const offset_of!(Host, thread),
+        gettid = const libc::SYS_gettid,
+        code = const CODE,
         own = sym crate::crash::own,
     )
 }

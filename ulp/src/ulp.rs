@@ -1,7 +1,7 @@
 //! One user-level process: an image in a slot, and where it was when it stopped.
 
 use crate::image::{Image, Part, up};
-use crate::layout::{AUXILIARY, PAGE, SLOT, TABLE_GATE, TABLE_HEAP, TABLE_HEAP_END, TABLE_NUMBER};
+use crate::layout::{AUXILIARY, PAGE, SLOT, TABLE_GATE, TABLE_HEAP, TABLE_HEAP_END, TABLE_NUMBER, TABLE_PROCESS};
 use crate::slot::{STACK, Slot};
 use crate::switch::{self, CONTROL, Context};
 use crate::worker::Stopped;
@@ -9,6 +9,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString, c_void};
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::{fmt, io, ptr};
 
 /// Room for arguments and the environment, of which a stack keeps the rest.
@@ -39,6 +40,8 @@ pub enum NotLoaded {
         /// As many can be.
         most: usize,
     },
+    /// Its file was changed since it was opened, and does not say any more what was read.
+    Changed(PathBuf),
     /// Memory could not be mapped.
     Memory {
         /// What it was for.
@@ -55,6 +58,9 @@ impl fmt::Display for NotLoaded {
         match self {
             Self::Full => write!(f, "all {} places for tasks are taken: end some, or use more processes", crate::slot::SLOTS),
             Self::TooLong { bytes, most } => write!(f, "arguments and environment have {bytes} bytes, and {most} is the most"),
+            Self::Changed(path) => {
+                write!(f, "{} was changed since it was opened: open it again, and end what was loaded before", path.display())
+            }
             Self::Memory { what, slot, error } => {
                 write!(f, "no memory for {what} of task {slot}: {error}")?;
                 if error.raw_os_error() == Some(libc::ENOMEM) {
@@ -72,7 +78,7 @@ impl fmt::Display for NotLoaded {
 impl std::error::Error for NotLoaded {}
 
 impl Ulp {
-    /// Loads an image into a free slot, to be started at its entry with these arguments, of which the first is its name, and this environment. Takes some 50 µs; nothing of it has run yet.
+    /// Loads an image into a free slot, to be started at its entry with these arguments, of which the first is its name, and this environment. Takes some 20 to 50 µs; nothing of it has run yet.
     ///
     /// # Errors
     /// See [`NotLoaded`].
@@ -80,6 +86,9 @@ impl Ulp {
         let bytes = args.iter().chain(environment).map(|text| text.as_bytes_with_nul().len() + 8).sum();
         if bytes > WORDS {
             return Err(NotLoaded::TooLong { bytes, most: WORDS });
+        }
+        if image.has_changed() {
+            return Err(NotLoaded::Changed(image.path.clone()));
         }
         let slot = Slot::take().ok_or(NotLoaded::Full)?;
         // What is mapped so far is unmapped when this is dropped.
@@ -161,6 +170,7 @@ impl Ulp {
             (TABLE_NUMBER, self.slot.number() as u64),
             (TABLE_HEAP, start + image.end + self.slot.lines()),
             (TABLE_HEAP_END, self.slot.end()),
+            (TABLE_PROCESS, u64::from(std::process::id())),
         ];
         for (at, value) in table {
             put(self.slot.table() + at * 8, value);
@@ -180,8 +190,8 @@ impl Ulp {
         let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
         top = (top - 16) / 16 * 16;
         copy(top, &random);
-        let own = rustix::process::geteuid().as_raw();
-        let group = rustix::process::getegid().as_raw();
+        let [user, own] = [rustix::process::getuid(), rustix::process::geteuid()].map(|id| u64::from(id.as_raw()));
+        let [group, groups] = [rustix::process::getgid(), rustix::process::getegid()].map(|id| u64::from(id.as_raw()));
         // SAFETY: reads a value that the kernel has given.
         let kernels = |of| unsafe { libc::getauxval(of) };
         let auxiliary = [
@@ -192,16 +202,15 @@ impl Ulp {
             (libc::AT_BASE, 0),
             (libc::AT_FLAGS, 0),
             (libc::AT_ENTRY, start + image.entry),
-            (libc::AT_UID, u64::from(own)),
-            (libc::AT_EUID, u64::from(own)),
-            (libc::AT_GID, u64::from(group)),
-            (libc::AT_EGID, u64::from(group)),
+            (libc::AT_UID, user),
+            (libc::AT_EUID, own),
+            (libc::AT_GID, group),
+            (libc::AT_EGID, groups),
             (libc::AT_SECURE, 0),
             (libc::AT_RANDOM, top),
             (libc::AT_HWCAP, kernels(libc::AT_HWCAP)),
             (libc::AT_HWCAP2, kernels(libc::AT_HWCAP2)),
             (libc::AT_CLKTCK, kernels(libc::AT_CLKTCK)),
-            (libc::AT_PLATFORM, 0),
             (libc::AT_EXECFN, program),
             (libc::AT_MINSIGSTKSZ, kernels(libc::AT_MINSIGSTKSZ)),
             (AUXILIARY, self.slot.table()),
@@ -209,7 +218,7 @@ impl Ulp {
         ];
         let mut words = vec![args.len() as u64];
         words.extend(args.iter().copied().chain([0]).chain(environment.iter().copied()).chain([0]));
-        words.extend(auxiliary.into_iter().filter(|one| one.0 != libc::AT_PLATFORM).flat_map(|(of, value)| [of, value]));
+        words.extend(auxiliary.into_iter().flat_map(|(of, value)| [of, value]));
         // At the entry the stack pointer is at argc, and at a multiple of 16.
         let argc = (top - words.len() as u64 * 8) / 16 * 16;
         for (at, word) in words.into_iter().enumerate() {

@@ -5,17 +5,18 @@ use crate::layout::ASK_EXIT;
 use crate::switch::{self, CRASHED, Context, Host};
 use crate::ulp::Ulp;
 use std::cell::Cell;
-use std::marker::PhantomData;
-use std::{fmt, io};
+use std::ptr::NonNull;
+use std::{fmt, io, mem, ptr};
 
 /// The processor's and the kernel's word that programs may set FS and GS (`HWCAP2_FSGSBASE`).
 const FSGSBASE: u64 = 1 << 1;
 
 /// See the module. One for each thread, on which it stays.
 pub struct Worker {
-    host: Box<Host>,
+    host: NonNull<Host>,
+    /// What signals it had blocked: a ULP that ends may have blocked others.
+    mask: libc::sigset_t,
     _stack: crash::Stack,
-    here: PhantomData<*mut ()>,
 }
 
 impl fmt::Debug for Worker {
@@ -86,16 +87,21 @@ impl Worker {
         if unsafe { libc::getauxval(libc::AT_HWCAP2) } & FSGSBASE == 0 {
             return Err(NoWorker::NoFs);
         }
-        if IS_WORKER.replace(true) {
+        if IS_WORKER.get() {
             return Err(NoWorker::Already);
         }
-        // SAFETY: looked at above.
-        let mut host = Box::new(unsafe { Host::here() });
-        // SAFETY: Rust and libc use FS, and nothing uses GS on x86-64; the box stays where it is.
-        unsafe { switch::set_gs(&raw mut *host) };
         let stack = crash::Stack::new().map_err(NoWorker::Kernel)?;
         crash::handle().map_err(NoWorker::Kernel)?;
-        Ok(Self { host, _stack: stack, here: PhantomData })
+        // SAFETY: all zeros are a valid one.
+        let mut mask: libc::sigset_t = unsafe { mem::zeroed() };
+        // SAFETY: writes the mask, and changes nothing.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, ptr::null(), &raw mut mask) };
+        // SAFETY: looked at above.
+        let host = NonNull::from(Box::leak(Box::new(unsafe { Host::here() })));
+        // SAFETY: Rust and libc use FS, and nothing uses GS on x86-64; the host lives until `drop` has taken that back.
+        unsafe { switch::set_gs(host.as_ptr()) };
+        IS_WORKER.set(true);
+        Ok(Self { host, mask, _stack: stack })
     }
 
     /// Runs a ULP until it asks for something, or ends. That may be never: it is not preempted. One that has ended is not run, and tells the same again.
@@ -103,20 +109,31 @@ impl Worker {
         if let Some(ended) = ulp.ended {
             return ended;
         }
+        // SAFETY: it does not run. Turns that were forgotten may have left a next one that is not there any more.
+        unsafe { (*ulp.context()).next = 0 };
         // SAFETY: GS points to this thread's host, as nobody can move either; the ULP has not ended, its memory is mapped as long as it lives, and it is borrowed alone.
-        unsafe { switch::resume(&raw mut *self.host, ulp.context()) };
-        Self::stopped(ulp)
+        unsafe { switch::resume(self.host.as_ptr(), ulp.context()) };
+        self.stopped(ulp)
     }
 
     /// Why one stopped that ran just now.
-    fn stopped(ulp: &mut Ulp) -> Stopped {
-        // SAFETY: it does not run, so nobody else writes this.
-        let Context { what, args, .. } = unsafe { &*ulp.context() };
+    fn stopped(&self, ulp: &mut Ulp) -> Stopped {
+        // SAFETY: it does not run, so nobody else uses this.
+        let Context { what, args, reply, .. } = unsafe { &mut *ulp.context() };
+        *reply = 0;
         let stopped = match *what {
-            CRASHED => Stopped::Crashed(Crash { signal: args[0] as i32, address: args[1], at: args[2], stack: args[3] }),
+            CRASHED => Stopped::Crashed(Crash {
+                signal: args[0] as i32,
+                address: args[1],
+                at: args[2],
+                stack: args[3],
+                code: args[4] as i32,
+            }),
             ASK_EXIT => Stopped::Ended { status: args[0] as i32 },
             what => return Stopped::Asks(Asked { what, args: *args }),
         };
+        // SAFETY: the mask that this thread had.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask, ptr::null_mut()) };
         ulp.ended = Some(stopped);
         stopped
     }
@@ -150,21 +167,27 @@ impl<'a> Turns<'a> {
     pub fn go(&mut self, first: usize) -> Option<(usize, Stopped)> {
         let ulp = self.ulps.get(first).filter(|ulp| ulp.ended.is_none())?;
         // SAFETY: as in `Worker::resume`, for each of these: none has ended that is still in a turn.
-        unsafe { switch::resume(&raw mut *self.worker.host, ulp.context()) };
-        let last = self.worker.host.last as *const Context;
+        unsafe { switch::resume(self.worker.host.as_ptr(), ulp.context()) };
+        // SAFETY: the host is this thread's, and no ULP runs.
+        let last = unsafe { (*self.worker.host.as_ptr()).last } as *const Context;
         // SAFETY: the switch has put one of these contexts there.
         let index = unsafe { (*last).index } as usize;
         let ulp = self.ulps.get_mut(index)?;
-        let stopped = Worker::stopped(ulp);
+        let stopped = self.worker.stopped(ulp);
         if ulp.ended.is_some() {
             Self::leave(ulp);
         }
         Some((index, stopped))
     }
 
+    /// What this one has asked for is done, with this result. False: there is none.
+    pub fn answer(&mut self, index: usize, reply: i64) -> bool {
+        self.ulps.get_mut(index).map(|ulp| ulp.answer(reply)).is_some()
+    }
+
     /// One of them.
-    pub fn ulp(&mut self, index: usize) -> Option<&mut Ulp> {
-        self.ulps.get_mut(index)
+    pub fn ulp(&self, index: usize) -> Option<&Ulp> {
+        self.ulps.get(index)
     }
 
     /// The one whose turn comes after this one's, which has not ended.
@@ -204,7 +227,9 @@ impl Drop for Turns<'_> {
 impl Drop for Worker {
     fn drop(&mut self) {
         // SAFETY: no ULP runs on this thread any more; handlers find no host, as on any other thread.
-        unsafe { switch::set_gs(std::ptr::null_mut()) };
+        unsafe { switch::set_gs(ptr::null_mut()) };
+        // SAFETY: made of a box in `begin`, and used by nobody any more.
+        drop(unsafe { Box::from_raw(self.host.as_ptr()) });
         IS_WORKER.set(false);
     }
 }

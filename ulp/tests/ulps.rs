@@ -179,7 +179,7 @@ fn who_yields_is_followed_by_the_next_one_that_has_not_ended() {
             Stopped::Asks(Asked { what, args }) => {
                 assert_eq!((what, args[0]), (ASK_OWN, who as u64));
                 asked.push(who);
-                turns.ulp(who).unwrap().answer(who as i64);
+                assert!(turns.answer(who, who as i64) && turns.ulp(who).is_some());
                 at = who;
                 continue;
             }
@@ -204,6 +204,51 @@ fn an_image_that_is_started_by_itself_says_what_it_is() {
     let done = Command::new(compile(folder.path(), "own")).output().unwrap();
     assert_eq!(done.status.code(), Some(127));
     assert!(String::from_utf8_lossy(&done.stderr).contains("have a host load it"));
+}
+
+#[test]
+fn of_a_file_that_was_changed_no_more_are_loaded() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = compile(folder.path(), "own");
+    let image = Image::open(&path).unwrap();
+    drop(Ulp::load(&image, &words(&["own", "1"]), &[]).unwrap());
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(5000).unwrap();
+    let said = Ulp::load(&image, &words(&["own", "1"]), &[]).unwrap_err().to_string();
+    assert!(said.contains("was changed since it was opened: open it again"), "{said}");
+    assert!(Image::open(&path).unwrap_err().to_string().contains("upvmcc"));
+}
+
+#[test]
+fn a_program_without_the_archive_is_none_and_bent_ones_harm_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, plain) = (folder.path().join("plain.c"), folder.path().join("plain"));
+    fs::write(&source, "int main(void) { return 0; }").unwrap();
+    assert!(Command::new("gcc").args(["-static-pie", "-o"]).arg(&plain).arg(&source).status().unwrap().success());
+    assert!(Image::open(&plain).unwrap_err().to_string().contains("without the runtime's archive"));
+    let path = compile(folder.path(), "own");
+    let whole = fs::read(&path).unwrap();
+    let (bent, mut state, mut loaded) = (folder.path().join("bent"), 1_u64, 0);
+    let mut any = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize
+    };
+    for _ in 0..300 {
+        let mut bytes = whole.clone();
+        // The file's header, and those of its parts.
+        (0..1 + any() % 3).for_each(|_| bytes[16 + any() % 600] = any() as u8);
+        fs::write(&bent, bytes).unwrap();
+        let Ok(image) = Image::open(&bent) else { continue };
+        loaded += usize::from(Ulp::load(&image, &words(&["own", "1"]), &[]).is_ok());
+    }
+    assert!(loaded > 10, "{loaded} were loaded");
+}
+
+#[test]
+fn arguments_that_are_too_long_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = Image::open(&compile(folder.path(), "own")).unwrap();
+    let long = words(&["own", &"x".repeat(3 << 20)]);
+    assert!(Ulp::load(&image, &long, &[]).unwrap_err().to_string().contains("is the most"));
 }
 
 #[test]

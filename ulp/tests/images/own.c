@@ -1,5 +1,6 @@
 /* Has state of every kind, asks between, and looks whether it is its own. */
 #include <errno.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,5 +51,12 @@ int main(int argc, char **argv)
             return 4;
     if (!aligned_alloc(4096, 8192) || (uintptr_t)again / UPVM_SLOT != (uintptr_t)&counter / UPVM_SLOT)
         return 5;
+    if ((uintptr_t)&local / UPVM_SLOT != (uintptr_t)&counter / UPVM_SLOT || (uintptr_t)&errno / UPVM_SLOT != (uintptr_t)&counter / UPVM_SLOT)
+        return 6;
+    /* Its child, which has this memory until it has failed, must not go to the host. */
+    pid_t child;
+    char *none[] = {"none", 0};
+    if (posix_spawn(&child, "/nowhere/at/all", 0, 0, none, none) != ENOENT)
+        return 7;
     return number + 10;
 }
