@@ -21,7 +21,7 @@ pub struct Crash {
     pub signal: i32,
     /// What it could not reach, for SIGSEGV and SIGBUS; for SIGILL and SIGFPE the instruction; else of no meaning.
     pub address: u64,
-    /// The instruction, and the stack pointer there.
+    /// The instruction.
     pub at: u64,
     /// The stack pointer.
     pub stack: u64,

@@ -76,6 +76,36 @@ impl Host {
     }
 }
 
+/// Goes on with a ULP: its context is in rsi, and what the control registers hold in edx and r8w. For a template with `sp`, `fs` and `reply`.
+macro_rules! go_on {
+    () => {
+        "mov rsp, [rsi + {sp}]
+        mov rcx, [rsi + {fs}]
+        mov rax, [rsi + {reply}]
+        wrfsbase rcx
+        cmp edx, [rsp]
+        je 4f
+        ldmxcsr [rsp]
+        4:
+        cmp r8w, [rsp + 4]
+        je 4f
+        fnclex
+        fldcw [rsp + 4]
+        4:
+        add rsp, 8
+        pop r15
+        pop r14
+        pop r13
+        pop r12
+        pop rbx
+        pop rbp
+        pop rcx
+        // A fresh one finds here that nothing is to be called at its end.
+        xor edx, edx
+        jmp rcx"
+    };
+}
+
 /// Runs a ULP until it asks for something, or crashes. In line, and left by jumps: a `ret` on another stack than its `call` would be predicted wrongly each time.
 ///
 /// # Safety
@@ -93,32 +123,9 @@ pub(crate) unsafe fn resume(host: *mut Host, context: *mut Context) {
             "fnstcw [rdi + {control} + 4]",
             "mov [rdi + {host_sp}], rsp",
             "mov [rdi + {current}], rsi",
-            "mov rsp, [rsi + {sp}]",
-            "mov rcx, [rsi + {fs}]",
-            "mov rax, [rsi + {reply}]",
-            "wrfsbase rcx",
-            "mov ecx, [rsp]",
-            "cmp ecx, [rdi + {control}]",
-            "je 2f",
-            "ldmxcsr [rsp]",
-            "2:",
-            "movzx ecx, word ptr [rsp + 4]",
-            "cmp cx, [rdi + {control} + 4]",
-            "je 2f",
-            "fnclex",
-            "fldcw [rsp + 4]",
-            "2:",
-            "add rsp, 8",
-            "pop r15",
-            "pop r14",
-            "pop r13",
-            "pop r12",
-            "pop rbx",
-            "pop rbp",
-            "pop rcx",
-            // A fresh one finds here that nothing is to be called at its end.
-            "xor edx, edx",
-            "jmp rcx",
+            "mov edx, [rdi + {control}]",
+            "movzx r8d, word ptr [rdi + {control} + 4]",
+            go_on!(),
             "3:",
             "pop rbx",
             "pop rbp",
@@ -172,29 +179,7 @@ pub(crate) extern "sysv64" fn gate() {
         // The next one, as in `resume`; the answer is in its own words.
         "mov qword ptr [rax + {reply}], 0",
         "mov gs:[{current}], rsi",
-        "mov rsp, [rsi + {sp}]",
-        "mov rcx, [rsi + {fs}]",
-        "mov rax, [rsi + {reply}]",
-        "wrfsbase rcx",
-        "cmp edx, [rsp]",
-        "je 3f",
-        "ldmxcsr [rsp]",
-        "3:",
-        "cmp r8w, [rsp + 4]",
-        "je 3f",
-        "fnclex",
-        "fldcw [rsp + 4]",
-        "3:",
-        "add rsp, 8",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop rbx",
-        "pop rbp",
-        "pop rcx",
-        "xor edx, edx",
-        "jmp rcx",
+        go_on!(),
         // The host.
         "2:",
         "mov gs:[{last}], rax",
