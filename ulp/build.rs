@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::{env, fs};
 
 /// The archive's sources.
-const SOURCES: [&str; 3] = ["start.c", "heap.c", "refuse.c"];
+const SOURCES: [&str; 4] = ["start.c", "heap.c", "refuse.c", "wait.c"];
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
@@ -17,6 +17,9 @@ fn main() {
         writeln!(header, "#define UPVM_{name} ({value})").expect("a string");
     }
     fs::write(out.join("layout.h"), header).expect("OUT_DIR can be written");
+    // For libraries that are linked into images: where image.h is, and what it takes.
+    let image = env::current_dir().expect("cargo's").join("image");
+    println!("cargo::metadata=include={}:{}", out.display(), image.display());
     println!("cargo::rerun-if-changed=src/layout.rs");
     println!("cargo::rerun-if-changed=image");
     let mut build = cc::Build::new();

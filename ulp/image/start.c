@@ -57,14 +57,19 @@ void _Exit(int status) __attribute__((alias("_exit")));
 
 /* The linker is told to take this, and by it what stands in place of libc's. */
 void *(*const upvm_heap)(intptr_t) = sbrk;
+ssize_t (*const upvm_waits)(int, void *, size_t) = read;
 extern const char upvm_refuses;
 const char *const upvm_refused = &upvm_refuses;
 
-/* Started by itself, and not by a host: there is nobody whom it could ask. */
+/* What a library above does for a program that was started by itself, and not by a host. */
+__attribute__((weak)) void upvm_alone(int argc, char **argv);
+
 __attribute__((constructor(101))) void upvm_begin(int argc, char **argv)
 {
     if (upvm_table())
         return;
+    if (upvm_alone)
+        upvm_alone(argc, argv);
     fprintf(stderr, "%s: this program is an image for user-level processes, and was started by itself: have a host load it (upcall_ulp::Ulp::load)\n",
             argc ? argv[0] : "upvm");
     _exit(127);

@@ -86,7 +86,7 @@ impl Image {
     }
 
     /// Whether its file is another one than was read. One that is written anew under the same name by a linker is not touched by that.
-    pub(crate) fn has_changed(&self) -> bool {
+    pub fn has_changed(&self) -> bool {
         self.was.is_none() || state(&self.file) != self.was
     }
 

@@ -24,7 +24,9 @@
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("user-level processes are for Linux on x86-64: the switch and the loader have to be written for others");
 
+mod blocks;
 mod crash;
+pub mod descriptors;
 mod image;
 mod layout;
 pub mod slot;
@@ -33,8 +35,9 @@ pub mod tools;
 mod ulp;
 mod worker;
 
+pub use blocks::Block;
 pub use crash::Crash;
 pub use image::{Image, NoImage};
-pub use layout::{ASK_OWN, ASK_YIELD};
+pub use layout::{ASK_OWN, ASK_READY, ASK_SLEEP, ASK_YIELD};
 pub use ulp::{NotLoaded, Ulp};
 pub use worker::{Asked, NoWorker, Stopped, Turns, Worker};

@@ -3,13 +3,13 @@
 //! ```text
 //! 1 TiB + n GiB   nothing
 //!   +  4 MiB      stack                                               grows downwards
-//!                 table: the gate to the host, the heap's bounds      a line, n % 63 lines below what follows
+//!                 table: the gate to the host, letters to it          6 lines, n % 58 lines below what follows
 //!   + 12 MiB      the image: code, constants, data, zeros             of its file, private; all of these n % 128 pages higher
-//!                 heap, n % 63 lines after the image's end            grows upwards; nothing is there until it is touched
+//!                 heap, n % 58 lines after the image's end            grows upwards; nothing is there until it is touched
 //!   +  1 GiB      (the last MiB is nobody's)
 //! ```
 
-use crate::layout::{FIRST, LAST, LINE, LINES, MIDDLE, PAGE, PAGES, SLOT};
+use crate::layout::{FIRST, LAST, LINE, LINES, MIDDLE, PAGE, PAGES, SLOT, TABLE_LINES};
 use std::sync::{Mutex, PoisonError};
 
 /// So many there are.
@@ -64,7 +64,7 @@ impl Slot {
 
     /// Where its table is.
     pub(crate) fn table(&self) -> u64 {
-        self.middle() - self.lines() - LINE
+        self.middle() - self.lines() - TABLE_LINES * LINE
     }
 
     /// The lowest address of its stack.

@@ -1,7 +1,10 @@
 //! One user-level process: an image in a slot, and where it was when it stopped.
 
 use crate::image::{Image, Part, up};
-use crate::layout::{AUXILIARY, PAGE, SLOT, TABLE_GATE, TABLE_HEAP, TABLE_HEAP_END, TABLE_NUMBER, TABLE_PROCESS};
+use crate::layout::{
+    AUXILIARY, LETTER_WORDS, LETTERS, PAGE, REPLY_WORDS, SLOT, TABLE_COUNT, TABLE_GATE, TABLE_HEAP, TABLE_HEAP_END, TABLE_LETTERS, TABLE_NUMBER,
+    TABLE_PROCESS, TABLE_REPLY,
+};
 use crate::slot::{STACK, Slot};
 use crate::switch::{self, CONTROL, Context};
 use crate::worker::Stopped;
@@ -113,6 +116,37 @@ impl Ulp {
     pub fn answer(&mut self, reply: i64) {
         // SAFETY: it does not run, so nobody else uses this.
         unsafe { (*self.context()).reply = reply as u64 };
+    }
+
+    /// The same, with words that lie in its table when it goes on.
+    pub fn answer_with(&mut self, reply: i64, words: [u64; REPLY_WORDS as usize]) {
+        let at = (self.slot.table() + TABLE_REPLY * 8) as *mut [u64; REPLY_WORDS as usize];
+        // SAFETY: in its table, which is mapped as long as it lives, and it does not run.
+        unsafe { at.write(words) };
+        self.answer(reply);
+    }
+
+    /// How many letters lie in its table. They are taken: the next that it writes is the first again.
+    pub fn take_letters(&mut self) -> usize {
+        let at = (self.slot.table() + TABLE_COUNT * 8) as *mut u64;
+        // SAFETY: in its table, and it does not run.
+        let count = unsafe { at.read() };
+        if count > 0 {
+            // SAFETY: as above.
+            unsafe { at.write(0) };
+        }
+        count.min(LETTERS) as usize
+    }
+
+    /// One of the letters, until it runs again.
+    ///
+    /// # Panics
+    /// There is no room for so many.
+    pub fn letter(&self, number: usize) -> [u64; LETTER_WORDS as usize] {
+        assert!(number < LETTERS as usize);
+        let at = self.slot.table() + (TABLE_LETTERS + number as u64 * LETTER_WORDS) * 8;
+        // SAFETY: in its table, and it does not run.
+        unsafe { (at as *const [u64; LETTER_WORDS as usize]).read() }
     }
 
     /// What the switch knows of it.

@@ -1,0 +1,182 @@
+//! Memory that ULPs and the host hold together: who is alone with a block may write to it, and when there are several, nobody does (V6: what is sent is not copied).
+//!
+//! ```text
+//! ┌──────────┬──────────┬─────────────────────────┐
+//! │ holders  │ capacity │ data …                  │   64 bytes, 128, 256, … in all
+//! └──────────┴──────────┴─────────────────────────┘
+//! ```
+//! A ULP reads `holders` by itself, 16 bytes before the data: 1 is itself alone. Blocks are of one worker's thread, and so is what runs there: nothing is counted atomically.
+//! Those that nobody holds any more are kept for the next, up to [`KEPT`] bytes, for a fresh one's pages come from the kernel one by one.
+
+use std::alloc::{Layout, alloc, dealloc};
+use std::cell::RefCell;
+use std::ptr::{self, NonNull};
+
+/// Before the data.
+const HEAD: usize = 16;
+const LEAST: usize = 64;
+/// As much is kept of what nobody holds.
+const KEPT: usize = 64 << 20;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Block(NonNull<Head>);
+
+#[repr(C)]
+struct Head {
+    holders: u64,
+    capacity: u64,
+}
+
+const _: () = assert!(size_of::<Head>() == HEAD);
+
+/// Those that nobody holds, by the logarithm of their size.
+struct Pool {
+    free: [Vec<NonNull<Head>>; usize::BITS as usize],
+    bytes: usize,
+}
+
+thread_local! {
+    static POOL: RefCell<Pool> = const { RefCell::new(Pool { free: [const { Vec::new() }; usize::BITS as usize], bytes: 0 }) };
+}
+
+impl Block {
+    /// One for at least so many bytes, which may hold anything. `None`: no memory.
+    pub fn new(bytes: usize) -> Option<Self> {
+        let size = bytes.checked_add(HEAD)?.max(LEAST).checked_next_power_of_two()?;
+        let kept = POOL.with_borrow_mut(|pool| {
+            let kept = pool.free[size.trailing_zeros() as usize].pop();
+            pool.bytes -= if kept.is_some() { size } else { 0 };
+            kept
+        });
+        let head = match kept {
+            Some(head) => head,
+            // SAFETY: the size is none of 0.
+            None => NonNull::new(unsafe { alloc(layout(size)?) })?.cast(),
+        };
+        // SAFETY: long enough, aligned, and nobody else's.
+        unsafe { head.write(Head { holders: 1, capacity: (size - HEAD) as u64 }) };
+        Some(Self(head))
+    }
+
+    /// One that holds these bytes. `None`: no memory.
+    pub fn of(bytes: &[u8]) -> Option<Self> {
+        let block = Self::new(bytes.len())?;
+        // SAFETY: it has so many, and is not in use yet.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), block.address() as *mut u8, bytes.len()) };
+        Some(block)
+    }
+
+    /// A copy of its first bytes. `None`: it has not so many.
+    pub fn read(&self, bytes: usize) -> Option<Vec<u8>> {
+        if bytes > self.capacity() {
+            return None;
+        }
+        let mut copy = Vec::with_capacity(bytes);
+        // SAFETY: both have so many, and no ULP runs while the host does.
+        unsafe { ptr::copy_nonoverlapping(self.address() as *const u8, copy.as_mut_ptr(), bytes) };
+        // SAFETY: written just now.
+        unsafe { copy.set_len(bytes) };
+        Some(copy)
+    }
+
+    /// Where its data are.
+    pub fn address(&self) -> u64 {
+        self.0.as_ptr() as u64 + HEAD as u64
+    }
+
+    /// As many bytes can be in it.
+    pub fn capacity(&self) -> usize {
+        // SAFETY: it lives as long as it is held, and no ULP runs while the host does.
+        unsafe { (*self.0.as_ptr()).capacity as usize }
+    }
+
+    /// How many hold it.
+    pub fn holders(&self) -> u64 {
+        // SAFETY: as above.
+        unsafe { (*self.0.as_ptr()).holders }
+    }
+
+    fn hold(&self, more: i64) -> u64 {
+        let holders = self.holders().wrapping_add_signed(more);
+        // SAFETY: as in `holders`.
+        unsafe { (*self.0.as_ptr()).holders = holders };
+        holders
+    }
+}
+
+/// Holds it, too: nothing is copied.
+impl Clone for Block {
+    fn clone(&self) -> Self {
+        self.hold(1);
+        Self(self.0)
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if self.hold(-1) > 0 {
+            return;
+        }
+        let size = self.capacity() + HEAD;
+        let kept = POOL.try_with(|pool| {
+            let Ok(mut pool) = pool.try_borrow_mut() else { return false };
+            let keep = pool.bytes + size <= KEPT;
+            if keep {
+                pool.bytes += size;
+                pool.free[size.trailing_zeros() as usize].push(self.0);
+            }
+            keep
+        });
+        if !kept.unwrap_or(false) {
+            free(self.0, size);
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        for (power, free_ones) in self.free.iter_mut().enumerate() {
+            free_ones.drain(..).for_each(|head| free(head, 1 << power));
+        }
+    }
+}
+
+fn layout(size: usize) -> Option<Layout> {
+    Layout::from_size_align(size, LEAST).ok()
+}
+
+fn free(head: NonNull<Head>, size: usize) {
+    if let Some(layout) = layout(size) {
+        // SAFETY: allocated with this layout, and held by nobody.
+        unsafe { dealloc(head.as_ptr().cast(), layout) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_one_memory_for_all_that_hold_it_and_is_used_again() {
+        let block = Block::of(b"many bytes").unwrap();
+        assert_eq!((block.capacity(), block.holders()), (48, 1));
+        let other = block.clone();
+        assert_eq!((other.address(), other.holders()), (block.address(), 2));
+        drop(block);
+        assert_eq!((other.holders(), other.read(10).as_deref()), (1, Some(&b"many bytes"[..])));
+        assert_eq!(other.read(49), None);
+        let address = other.address();
+        drop(other);
+        assert_eq!(Block::new(1).unwrap().address(), address);
+        assert_eq!(Block::new(49).unwrap().capacity(), 112);
+    }
+
+    #[test]
+    fn what_nobody_holds_is_kept_up_to_a_limit() {
+        let blocks = (0..3).map(|_| Block::new(KEPT / 2 - HEAD).unwrap()).collect::<Vec<_>>();
+        drop(blocks);
+        assert_eq!(POOL.with_borrow(|pool| (pool.bytes, pool.free[25].len())), (KEPT, 2));
+        assert!(Block::new(usize::MAX).is_none());
+    }
+}
