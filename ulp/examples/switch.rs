@@ -14,7 +14,7 @@ int counter;
 int main(void)
 {
     for (;; counter++)
-        UPVM_ASK(upvm_table(), counter % 1000 ? UPVM_ASK_YIELD : UPVM_ASK_OWN, 0, 0, 0, 0, 0);
+        UPVM_ASK(upvm_table(), counter % 1000 ? UPVM_ASK_YIELD : UPVM_ASK_OWN, 0, 0, 0, 0);
 }
 ";
 /// A thousand turns each, and the first of them asks.

@@ -6,7 +6,7 @@
 #include "layout.h"
 
 /* Asks the host. Runs others if the host says so. */
-typedef long upvm_gate(unsigned long what, long a, long b, long c, long d, long e);
+typedef long upvm_gate(unsigned long what, long a, long b, long c, long d);
 
 /* The table of the slot that this image is in; none if it was not started in one. */
 uint64_t *upvm_table(void);

@@ -48,7 +48,7 @@ void _exit(int status)
 {
     uint64_t *table = upvm_table();
     if (table && table[UPVM_TABLE_PROCESS] == (uint64_t)syscall(SYS_getpid))
-        UPVM_ASK(table, UPVM_ASK_EXIT, status, 0, 0, 0, 0);
+        UPVM_ASK(table, UPVM_ASK_EXIT, status, 0, 0, 0);
     for (;;)
         __asm__ volatile("syscall" : : "a"(231L), "D"((long)status) : "rcx", "r11", "memory");
 }

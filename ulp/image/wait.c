@@ -35,7 +35,7 @@ static void until_ready(int descriptor, short events)
     uint64_t *table = upvm_table();
     struct pollfd one = {descriptor, events, 0};
     if (table && call(SYS_poll, (long)&one, 1, 0, 0) == 0)
-        UPVM_ASK(table, UPVM_ASK_READY, descriptor, events, 0, 0, 0);
+        UPVM_ASK(table, UPVM_ASK_READY, descriptor, events, 0, 0);
 }
 
 ssize_t read(int descriptor, void *to, size_t count)
@@ -89,7 +89,7 @@ int clock_nanosleep(clockid_t clock, int flags, const struct timespec *until, st
     if (flags & TIMER_ABSTIME)
         clock_gettime(clock, &now);
     long sleep = (until->tv_sec - now.tv_sec) * 1000000000 + until->tv_nsec - now.tv_nsec;
-    UPVM_ASK(table, UPVM_ASK_SLEEP, sleep > 0 ? sleep : 0, 0, 0, 0, 0);
+    UPVM_ASK(table, UPVM_ASK_SLEEP, sleep > 0 ? sleep : 0, 0, 0, 0);
     if (left && !(flags & TIMER_ABSTIME))
         *left = (struct timespec){0, 0};
     return 0;

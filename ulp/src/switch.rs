@@ -27,15 +27,15 @@ const CONTROLS: u32 = 0xFFC0;
 /// Of [`Context::what`]: it did not ask, but has crashed.
 pub(crate) const CRASHED: u64 = u64::MAX;
 
-/// What is kept of a ULP while it does not run, and how it and the host speak.
-#[repr(C)]
+/// What is kept of a ULP while it does not run, and how it and the host speak. The first line of it is what a switch by the host touches.
+#[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub(crate) struct Context {
     pub(crate) sp: u64,
     pub(crate) fs: u64,
     /// What it asks for, and with what.
     pub(crate) what: u64,
-    pub(crate) args: [u64; 5],
+    pub(crate) args: [u64; ARGS],
     /// What it is answered.
     pub(crate) reply: u64,
     /// Who has its turn when this one yields, and who had it before: contexts' addresses. 0: the host decides.
@@ -43,7 +43,14 @@ pub(crate) struct Context {
     pub(crate) previous: u64,
     /// Which this is, of those.
     pub(crate) index: u64,
+    /// What more is known of a crash.
+    pub(crate) code: u64,
 }
+
+/// With so many words a question is asked.
+pub(crate) const ARGS: usize = 4;
+
+const _: () = assert!(offset_of!(Context, next) == 64);
 
 /// What is kept of the host's thread while a ULP runs. GS points here.
 #[repr(C)]
@@ -165,7 +172,6 @@ pub(crate) extern "sysv64" fn gate() {
         "mov [rax + {args} + 8], rdx",
         "mov [rax + {args} + 16], rcx",
         "mov [rax + {args} + 24], r8",
-        "mov [rax + {args} + 32], r9",
         "mov [rax + {sp}], rsp",
         "rdfsbase rcx",
         "mov [rax + {fs}], rcx",
@@ -271,7 +277,7 @@ pub(crate) extern "sysv64" fn crashed() {
         "mov rcx, [rdx + {rsp}]",
         "mov [rax + {args} + 24], rcx",
         "movsxd rcx, dword ptr [rsi + {code}]",
-        "mov [rax + {args} + 32], rcx",
+        "mov [rax + {crash_code}], rcx",
         "cld",
         "fninit",
         "jmp {defaults}",
@@ -288,6 +294,7 @@ pub(crate) extern "sysv64" fn crashed() {
         thread = const offset_of!(Host, thread),
         gettid = const libc::SYS_gettid,
         code = const CODE,
+        crash_code = const offset_of!(Context, code),
         own = sym crate::crash::own,
     )
 }

@@ -22,7 +22,8 @@ const WORDS: usize = (STACK / 4) as usize;
 pub struct Ulp {
     slot: Slot,
     context: Box<UnsafeCell<Context>>,
-    pub(crate) ended: Option<Stopped>,
+    /// Seldom looked at, and so elsewhere.
+    pub(crate) ended: Option<Box<Stopped>>,
 }
 
 impl fmt::Debug for Ulp {
@@ -156,7 +157,7 @@ impl Ulp {
 
     /// How it has ended, if it has.
     pub fn ended(&self) -> Option<Stopped> {
-        self.ended
+        self.ended.as_deref().copied()
     }
 
     fn map(&self, image: &Image) -> Result<(), NotLoaded> {

@@ -2,7 +2,7 @@
 
 use crate::crash::{self, Crash};
 use crate::layout::ASK_EXIT;
-use crate::switch::{self, CRASHED, Context, Host};
+use crate::switch::{self, ARGS, CRASHED, Context, Host};
 use crate::ulp::Ulp;
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -54,7 +54,7 @@ pub struct Asked {
     /// What.
     pub what: u64,
     /// With what.
-    pub args: [u64; 5],
+    pub args: [u64; ARGS],
 }
 
 /// Why a ULP does not run any more.
@@ -106,8 +106,8 @@ impl Worker {
 
     /// Runs a ULP until it asks for something, or ends. That may be never: it is not preempted. One that has ended is not run, and tells the same again.
     pub fn resume(&mut self, ulp: &mut Ulp) -> Stopped {
-        if let Some(ended) = ulp.ended {
-            return ended;
+        if let Some(ended) = &ulp.ended {
+            return **ended;
         }
         // SAFETY: it does not run. Turns that were forgotten may have left a next one that is not there any more.
         unsafe { (*ulp.context()).next = 0 };
@@ -119,7 +119,7 @@ impl Worker {
     /// Why one stopped that ran just now.
     fn stopped(&self, ulp: &mut Ulp) -> Stopped {
         // SAFETY: it does not run, so nobody else uses this.
-        let Context { what, args, reply, .. } = unsafe { &mut *ulp.context() };
+        let Context { what, args, reply, code, .. } = unsafe { &mut *ulp.context() };
         *reply = 0;
         let stopped = match *what {
             CRASHED => Stopped::Crashed(Crash {
@@ -127,14 +127,14 @@ impl Worker {
                 address: args[1],
                 at: args[2],
                 stack: args[3],
-                code: args[4] as i32,
+                code: *code as i32,
             }),
             ASK_EXIT => Stopped::Ended { status: args[0] as i32 },
             what => return Stopped::Asks(Asked { what, args: *args }),
         };
         // SAFETY: the mask that this thread had.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask, ptr::null_mut()) };
-        ulp.ended = Some(stopped);
+        ulp.ended = Some(Box::new(stopped));
         stopped
     }
 }

@@ -15,7 +15,7 @@ static int deep(int much)
 int main(int argc, char **argv)
 {
     (void)argc;
-    UPVM_ASK(upvm_table(), UPVM_ASK_OWN, 0, 0, 0, 0, 0);
+    UPVM_ASK(upvm_table(), UPVM_ASK_OWN, 0, 0, 0, 0);
     switch (argv[1][0]) {
     case 'n':
         return *(volatile int *)8;
@@ -29,7 +29,7 @@ int main(int argc, char **argv)
     }
     case 'r':
         fesetround(FE_UPWARD);
-        UPVM_ASK(upvm_table(), UPVM_ASK_OWN, 1, 0, 0, 0, 0);
+        UPVM_ASK(upvm_table(), UPVM_ASK_OWN, 1, 0, 0, 0);
         return fegetround() == FE_UPWARD ? 0 : 1;
     case 'e':
         exit(300);

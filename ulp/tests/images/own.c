@@ -33,7 +33,7 @@ int main(int argc, char **argv)
     setvbuf(stdout, 0, _IOFBF, 4096);
     printf("%s begins\n", name);
     for (int round = 0; round < rounds; round++) {
-        long reply = UPVM_ASK(table, UPVM_ASK_OWN, number, round, (long)&counter, 0, 0);
+        long reply = UPVM_ASK(table, UPVM_ASK_OWN, number, round, (long)&counter, 0);
         if (reply != number * 1000 + round)
             return 1;
         counter++;

@@ -16,13 +16,13 @@ int main(int argc, char **argv)
         third = 1 / third;
     int flags = fetestexcept(FE_ALL_EXCEPT);
     for (int turn = 0; turn < turns; turn++) {
-        if (UPVM_ASK(upvm_table(), UPVM_ASK_YIELD, 0, 0, 0, 0, 0) != 0)
+        if (UPVM_ASK(upvm_table(), UPVM_ASK_YIELD, 0, 0, 0, 0) != 0)
             return 1;
         if (fegetround() != (number % 2 ? FE_UPWARD : FE_TONEAREST))
             return 2;
         if (fetestexcept(FE_ALL_EXCEPT) != flags)
             return 3;
-        if (turn == 5 && UPVM_ASK(upvm_table(), UPVM_ASK_OWN, number, 0, 0, 0, 0) != number)
+        if (turn == 5 && UPVM_ASK(upvm_table(), UPVM_ASK_OWN, number, 0, 0, 0) != number)
             return 4;
     }
     if (number % 5 == 4)
