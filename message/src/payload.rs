@@ -47,6 +47,16 @@ impl<'a, 'q> Writer<'a, 'q> {
     }
 }
 
+impl Writer<'_, '_> {
+    /// Writes a part of the payload, from byte `at` on: one that lies in several places need not be put together first.
+    ///
+    /// # Panics
+    /// It reaches beyond the payload's size.
+    pub fn part(&mut self, at: usize, bytes: &[u8]) {
+        assert!(self.draft.room().copy_in(at, bytes).is_some(), "a part of a payload of the size that it told");
+    }
+}
+
 /// Where a payload is read.
 #[derive(Debug)]
 pub struct Reader<'a, 'q> {

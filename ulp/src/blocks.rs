@@ -9,8 +9,9 @@
 //! Those that nobody holds any more are kept for the next, up to [`KEPT`] bytes, for a fresh one's pages come from the kernel one by one.
 
 use std::alloc::{Layout, alloc, dealloc};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ptr::{self, NonNull};
+use std::slice;
 
 /// Before the data.
 const HEAD: usize = 16;
@@ -37,6 +38,7 @@ struct Pool {
 }
 
 thread_local! {
+    static LENT: Cell<u32> = const { Cell::new(0) };
     static POOL: RefCell<Pool> = const { RefCell::new(Pool { free: [const { Vec::new() }; usize::BITS as usize], bytes: 0 }) };
 }
 
@@ -65,6 +67,26 @@ impl Block {
         // SAFETY: it has so many, and is not in use yet.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), block.address() as *mut u8, bytes.len()) };
         Some(block)
+    }
+
+    /// One with as many bytes, which `copy` writes. `None`: no memory, or it says that it could not.
+    pub fn written(bytes: usize, copy: impl FnOnce(&mut [u8]) -> Option<()>) -> Option<Self> {
+        let block = Self::new(bytes)?;
+        // SAFETY: it has so many, and is not in use yet.
+        unsafe { ptr::write_bytes(block.address() as *mut u8, 0, bytes) };
+        // SAFETY: as above; written just now.
+        copy(unsafe { slice::from_raw_parts_mut(block.address() as *mut u8, bytes) })?;
+        Some(block)
+    }
+
+    /// Its first bytes, for as long as `look` takes, which must run no ULP. `None`: it has not so many.
+    pub fn lent<R>(&self, bytes: usize, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        if bytes > self.capacity() {
+            return None;
+        }
+        let _lent = Lent::begin();
+        // SAFETY: it has so many, and nobody writes to it while no ULP runs, which `Lent` sees to.
+        Some(look(unsafe { slice::from_raw_parts(self.address() as *const u8, bytes) }))
     }
 
     /// A copy of its first bytes. `None`: it has not so many.
@@ -142,6 +164,28 @@ impl Drop for Pool {
     }
 }
 
+/// While one of these lives no ULP runs.
+struct Lent;
+
+impl Lent {
+    fn begin() -> Self {
+        LENT.set(LENT.get() + 1);
+        Self
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        LENT.set(LENT.get() - 1);
+    }
+}
+
+/// That no block's bytes are lent, so that a ULP may run.
+#[inline]
+pub(crate) fn assert_none_is_lent() {
+    assert!(LENT.get() == 0, "a ULP is run while the bytes of a block are lent");
+}
+
 fn layout(size: usize) -> Option<Layout> {
     Layout::from_size_align(size, LEAST).ok()
 }
@@ -165,7 +209,8 @@ mod tests {
         assert_eq!((other.address(), other.holders()), (block.address(), 2));
         drop(block);
         assert_eq!((other.holders(), other.read(10).as_deref()), (1, Some(&b"many bytes"[..])));
-        assert_eq!(other.read(49), None);
+        assert_eq!((other.read(49), other.lent(4, |bytes| bytes.to_vec())), (None, Some(b"many".to_vec())));
+        assert!(Block::written(3, |_| None).is_none());
         let address = other.address();
         drop(other);
         assert_eq!(Block::new(1).unwrap().address(), address);

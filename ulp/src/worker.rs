@@ -105,10 +105,14 @@ impl Worker {
     }
 
     /// Runs a ULP until it asks for something, or ends. That may be never: it is not preempted. One that has ended is not run, and tells the same again.
+    ///
+    /// # Panics
+    /// The bytes of a [`Block`](crate::Block) are lent.
     pub fn resume(&mut self, ulp: &mut Ulp) -> Stopped {
         if let Some(ended) = &ulp.ended {
             return **ended;
         }
+        crate::blocks::assert_none_is_lent();
         // SAFETY: it does not run. Turns that were forgotten may have left a next one that is not there any more.
         unsafe { (*ulp.context()).next = 0 };
         // SAFETY: GS points to this thread's host, as nobody can move either; the ULP has not ended, its memory is mapped as long as it lives, and it is borrowed alone.
@@ -166,6 +170,7 @@ impl<'a> Turns<'a> {
     /// Runs them, this one first, until one asks for something else than its turn to end, or ends: which, and why. `None`: that one has ended already.
     pub fn go(&mut self, first: usize) -> Option<(usize, Stopped)> {
         let ulp = self.ulps.get(first).filter(|ulp| ulp.ended.is_none())?;
+        crate::blocks::assert_none_is_lent();
         // SAFETY: as in `Worker::resume`, for each of these: none has ended that is still in a turn.
         unsafe { switch::resume(self.worker.host.as_ptr(), ulp.context()) };
         // SAFETY: the host is this thread's, and no ULP runs.
