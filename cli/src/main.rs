@@ -8,6 +8,7 @@ mod job;
 mod ls;
 mod members;
 mod objects;
+mod pvm;
 mod stat;
 mod threads;
 mod told;
@@ -43,6 +44,9 @@ enum Command {
     /// Starts the processes of a group together, stops and schedules them (docs/jobs.md).
     #[command(subcommand)]
     Job(job::Suite),
+    /// Runs PVM programs as user-level processes (docs/pvm.md).
+    #[command(subcommand)]
+    Pvm(pvm::Suite),
     Calibrate(calibrate::Args),
     /// Measures calls and threads: ours, the limits of the machine, and other systems, in one run.
     #[command(subcommand)]
@@ -76,6 +80,12 @@ fn main() -> ExitCode {
     if let Some((first, rest)) = args.split_first().filter(|(first, _)| *first == "bench-job" || *first == "bench-member") {
         return bench::own_jobs_child(first == "bench-job", rest);
     }
+    if let Some((_, rest)) = args.split_first().filter(|(first, _)| *first == "pvm-member") {
+        return pvm::member(rest).unwrap_or_else(|error| {
+            tell(&*error);
+            ExitCode::FAILURE
+        });
+    }
     let done = match Args::parse().command {
         Command::Ls(args) => ls::run(&args),
         Command::Stat(args) => stat::run(&args),
@@ -85,6 +95,7 @@ fn main() -> ExitCode {
         Command::Threads(args) => threads::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Job(suite) => job::run(suite),
+        Command::Pvm(suite) => pvm::run(suite),
         Command::Bench(suite) => bench::run(suite),
     };
     done.unwrap_or_else(|error| {

@@ -1,0 +1,34 @@
+/* A program that was started from the shell, and not as a task: it becomes one, by the command that it was linked for. */
+
+#include "lib.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Written by upvmcc. */
+extern const char upvm_runtime[];
+
+/* The linker is told to take this. */
+const char upvm_pvm;
+
+void upvm_alone(int argc, char **argv)
+{
+    char own[4096];
+    ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
+    const char *runtime = getenv("UPCALL");
+    char **words = calloc(argc + 6, sizeof *words);
+    if (length <= 0 || !words)
+        return;
+    own[length] = 0;
+    words[0] = "upcall", words[1] = "pvm", words[2] = "run", words[3] = "--", words[4] = own;
+    for (int word = 1; word < argc; word++)
+        words[4 + word] = argv[word];
+    if (!runtime)
+        runtime = upvm_runtime;
+    execv(runtime, words);
+    execvp("upcall", words);
+    fprintf(stderr, "%s: a task of PVM's needs `upcall` to run it, which was not found as %s, nor in PATH: %s. "
+                    "Name it by UPCALL=…\n", argc ? argv[0] : own, runtime, strerror(errno));
+    _exit(127);
+}

@@ -1,0 +1,198 @@
+/* Buffers by number, and the blocks that they hold.
+ *
+ * A block is shared by those who sent and received it, and nobody writes to it then: who packs more into such a buffer
+ * gets another block first. Blocks that only this task holds are kept for its next messages, so that the host is not
+ * asked for each: a task that answers what it received uses that message's block. */
+
+#include "lib.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct upvm_hot upvm_hot = {.fresh = 1};
+
+/* Buffers stay where they are, for others hold their addresses: chunks of them, after the first few. */
+static struct upvm_buffer **chunks;
+static int chunk_count;
+
+/* A block that is much larger than what is in it would lie with a receiver for nothing. */
+#define LARGE 4096
+
+/* Before anything of the program's. */
+__attribute__((constructor(102))) static void begin(void)
+{
+    upvm_hot.table = upvm_table();
+}
+
+static struct upvm_buffer *at(int number)
+{
+    return number < UPVM_CHUNK ? &upvm_hot.buffers[number] : upvm_buffer_far(number);
+}
+
+struct upvm_buffer *upvm_buffer_far(int number)
+{
+    return &chunks[number / UPVM_CHUNK - 1][number % UPVM_CHUNK];
+}
+
+/* One more chunk, if the next number needs it. */
+static int grown(void)
+{
+    if (upvm_hot.fresh / UPVM_CHUNK <= chunk_count)
+        return 1;
+    struct upvm_buffer **more = realloc(chunks, (chunk_count + 1) * sizeof *chunks);
+    if (!more)
+        return 0;
+    chunks = more;
+    chunks[chunk_count] = aligned_alloc(64, UPVM_CHUNK * sizeof **chunks);
+    if (!chunks[chunk_count])
+        return 0;
+    memset(chunks[chunk_count++], 0, UPVM_CHUNK * sizeof **chunks);
+    return 1;
+}
+
+int upvm_buffer_new(int encoding)
+{
+    int number = upvm_hot.unused;
+    if (number)
+        upvm_hot.unused = at(number)->next;
+    else if (grown())
+        number = upvm_hot.fresh++;
+    else
+        return PvmNoMem;
+    struct upvm_buffer *buffer = at(number);
+    /* Its array of places is kept. */
+    buffer->data = 0, buffer->length = buffer->capacity = buffer->cursor = 0, buffer->handle = 0, buffer->used = 1;
+    buffer->encoding = encoding, buffer->source = buffer->tag = 0, buffer->context = upvm_context;
+    buffer->place_count = buffer->wait = buffer->destination = buffer->crc = buffer->next = 0;
+    return number;
+}
+
+int upvm_is_on_its_way(uint32_t handle)
+{
+    const uint64_t *letter = &upvm_hot.table[UPVM_TABLE_LETTERS];
+    for (uint64_t left = upvm_hot.table[UPVM_TABLE_COUNT]; left--; letter += UPVM_LETTER_WORDS)
+        if ((letter[0] & 0xff) == UPVM_LETTER_SEND && (letter[0] >> 8 & 0xffffff) == handle)
+            return 1;
+    return 0;
+}
+
+/* The buffer has no block any more. */
+UPVM_HOT static void give_back(struct upvm_buffer *buffer)
+{
+    if (!buffer->data)
+        return;
+    if (upvm_hot.spare_count < UPVM_SPARES && upvm_is_alone(buffer))
+        upvm_hot.spares[upvm_hot.spare_count++] = (struct upvm_spare){buffer->data, buffer->capacity, buffer->handle};
+    else
+        upvm_letter(UPVM_LETTER_RELEASE | (uint64_t)buffer->handle << 8, 0, 0, 0);
+    buffer->data = 0, buffer->capacity = 0, buffer->handle = 0;
+}
+
+/* A block for so many bytes, or for none. */
+UPVM_HOT static int take(struct upvm_buffer *buffer, size_t bytes)
+{
+    struct upvm_spare *spares = upvm_hot.spares;
+    for (int one = upvm_hot.spare_count; one-- > 0;) {
+        size_t capacity = spares[one].capacity;
+        if (capacity < bytes || (capacity > LARGE && capacity / 4 > bytes))
+            continue;
+        buffer->data = spares[one].data, buffer->capacity = capacity, buffer->handle = spares[one].handle;
+        spares[one] = spares[--upvm_hot.spare_count];
+        return 1;
+    }
+    uint64_t *table = upvm_hot.table;
+    long handle = UPVM_ASK(table, UPVM_ASK_BLOCK, bytes, 0, 0, 0);
+    if (handle <= 0)
+        return 0;
+    uint64_t *reply = &table[UPVM_TABLE_REPLY];
+    buffer->data = (char *)reply[UPVM_REPLY_DATA], buffer->capacity = reply[UPVM_REPLY_CAPACITY], buffer->handle = handle;
+    return 1;
+}
+
+UPVM_HOT char *upvm_room_made(struct upvm_buffer *buffer, size_t bytes)
+{
+    size_t needed = buffer->length + bytes;
+    if (needed < bytes)
+        return 0;
+    struct upvm_buffer old = *buffer;
+    /* One that is full will want more. */
+    if (!take(buffer, old.data && needed > old.capacity && needed < 2 * old.capacity ? 2 * old.capacity : needed))
+        return 0;
+    if (old.data) {
+        memcpy(buffer->data, old.data, old.length);
+        give_back(&old);
+    }
+    buffer->length = needed;
+    return buffer->data + old.length;
+}
+
+UPVM_HOT void upvm_buffer_free(int number)
+{
+    struct upvm_buffer *buffer = upvm_buffer(number);
+    if (!buffer)
+        return;
+    give_back(buffer);
+    buffer->used = 0;
+    buffer->next = upvm_hot.unused;
+    upvm_hot.unused = number;
+}
+
+UPVM_HOT void upvm_buffer_clear(struct upvm_buffer *buffer)
+{
+    if (buffer->data && !upvm_is_alone(buffer))
+        give_back(buffer);
+    buffer->length = buffer->cursor = 0;
+    buffer->place_count = 0;
+    buffer->wait = 0;
+}
+
+int upvm_buffer_share(struct upvm_buffer *to, const struct upvm_buffer *from)
+{
+    give_back(to);
+    to->length = from->length, to->cursor = 0, to->encoding = from->encoding;
+    if (!from->data)
+        return PvmOk;
+    uint64_t *table = upvm_hot.table;
+    long handle = UPVM_ASK(table, UPVM_ASK_SHARE, from->handle, 0, 0, 0);
+    if (handle <= 0)
+        return PvmNoMem;
+    to->data = from->data, to->capacity = from->capacity, to->handle = handle;
+    return PvmOk;
+}
+
+int upvm_captured(struct upvm_buffer *buffer)
+{
+    size_t bytes = 0;
+    for (int one = 0; one < buffer->place_count; one++)
+        bytes += buffer->places[one].size * buffer->places[one].count;
+    if (!bytes)
+        return PvmOk;
+    /* What it was when it was sent before is not what it is now. */
+    buffer->length = 0;
+    if (buffer->data && !upvm_is_alone(buffer))
+        give_back(buffer);
+    char *to = upvm_room(buffer, bytes);
+    if (!to)
+        return PvmNoMem;
+    for (int one = 0; one < buffer->place_count; one++) {
+        struct upvm_place *place = &buffer->places[one];
+        if (place->stride == place->size) {
+            memcpy(to, place->at, place->size * place->count);
+            to += place->size * place->count;
+            continue;
+        }
+        for (size_t item = 0; item < place->count; item++, to += place->size)
+            memcpy(to, place->at + item * place->stride, place->size);
+    }
+    return PvmOk;
+}
+
+UPVM_HOT void upvm_filled(struct upvm_buffer *buffer, const uint64_t *reply)
+{
+    give_back(buffer);
+    buffer->data = (char *)reply[UPVM_REPLY_DATA], buffer->capacity = reply[UPVM_REPLY_CAPACITY];
+    buffer->handle = reply[UPVM_REPLY_HANDLE];
+    buffer->length = reply[UPVM_REPLY_LENGTH], buffer->cursor = 0, buffer->place_count = 0;
+    buffer->source = (int)reply[UPVM_REPLY_SOURCE], buffer->tag = (int)(reply[UPVM_REPLY_SOURCE] >> 32);
+    buffer->context = (int)reply[UPVM_REPLY_CONTEXT], buffer->encoding = (int)(reply[UPVM_REPLY_CONTEXT] >> 32);
+    buffer->wait = (int)reply[UPVM_REPLY_WAIT], buffer->destination = (int)(reply[UPVM_REPLY_WAIT] >> 32);
+}

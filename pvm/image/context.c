@@ -1,0 +1,41 @@
+/* Contexts: the machine gives their numbers (src/services/contexts.rs); in which of them is sent and received is this task's. */
+
+#include "lib.h"
+
+static int ask(int op, int context)
+{
+    upvm_self();
+    struct upvm_question question = {0};
+    upvm_put(&question, context);
+    int code = upvm_ask(&question, op);
+    upvm_over(&question);
+    return code;
+}
+
+int pvm_newcontext(void)
+{
+    return upvm_done("pvm_newcontext", ask(UPVM_OP_CONTEXT_NEW, 0));
+}
+
+int pvm_freecontext(int context)
+{
+    return upvm_done("pvm_freecontext", ask(UPVM_OP_CONTEXT_FREE, context));
+}
+
+int pvm_getcontext(void)
+{
+    /* It is known from then on: of who is spawned, it is the parent's. */
+    upvm_self();
+    return upvm_context;
+}
+
+int pvm_setcontext(int context)
+{
+    upvm_self();
+    /* Those below are the library's own. */
+    if (context < 0)
+        return upvm_done("pvm_setcontext", PvmBadParam);
+    int old = upvm_context;
+    upvm_context = context;
+    return old;
+}

@@ -1,0 +1,17 @@
+/* What is in no manual, but in PVM's library, and programs use it. */
+
+#include "lib.h"
+#include <stdlib.h>
+#include <unistd.h>
+
+int pvmdebmask;
+
+int lpvmerr(const char *function, int code)
+{
+    return upvm_done(function, code);
+}
+
+void pvmsleep(int seconds)
+{
+    sleep(seconds);
+}

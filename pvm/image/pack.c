@@ -1,0 +1,253 @@
+/* Packing and unpacking.
+ *
+ * With PvmDataRaw and PvmDataInPlace data lie in a message as in memory. With PvmDataDefault they have XDR's sizes, in
+ * this machine's order: each short takes 4 bytes, and bytes are filled up to a multiple of 4 in each call. (A long
+ * takes 8; PVM's own puts it in 4, and what does not fit there is lost.)
+ *
+ * What is usual, items side by side that lie as in memory, is a few instructions and a copy, without a stack frame; all
+ * else, errors too, leaves by one call. */
+
+#include "lib.h"
+#include "pack.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* What PvmDataDefault makes of an item. */
+enum layout { PLAIN, FILLED, SIGNED, UNSIGNED };
+
+/* Each type's functions, number and argument, and an item's size and layout. */
+#define TYPES(X)                                       \
+    X(byte, PVM_BYTE, char, 1, FILLED)                 \
+    X(short, PVM_SHORT, short, 2, SIGNED)              \
+    X(ushort, PVM_USHORT, unsigned short, 2, UNSIGNED) \
+    X(int, PVM_INT, int, 4, PLAIN)                     \
+    X(uint, PVM_UINT, unsigned int, 4, PLAIN)          \
+    X(long, PVM_LONG, long, 8, PLAIN)                  \
+    X(ulong, PVM_ULONG, unsigned long, 8, PLAIN)       \
+    X(float, PVM_FLOAT, float, 4, PLAIN)               \
+    X(double, PVM_DOUBLE, double, 8, PLAIN)            \
+    X(cplx, PVM_CPLX, float, 8, PLAIN)                 \
+    X(dcplx, PVM_DCPLX, double, 16, PLAIN)
+
+#define ROW(name, number, argument, size, layout) [number] = {"pvm_pk" #name, "pvm_upk" #name, size, layout},
+static const struct type {
+    const char *packs, *unpacks;
+    unsigned char size, layout;
+} types[] = {TYPES(ROW)};
+
+#define XDR_UNIT 4
+
+static inline size_t filled(size_t bytes)
+{
+    return (bytes + XDR_UNIT - 1) & ~(size_t)(XDR_UNIT - 1);
+}
+
+/* Whether data lie as in memory. */
+static inline int is_plain(const struct upvm_buffer *buffer, int layout)
+{
+    return layout == PLAIN || (buffer->encoding & (PvmDataRaw | PvmDataInPlace));
+}
+
+/* Copies items one by one; a step is the way to the next, which may be backwards. */
+static inline __attribute__((always_inline)) void each(char *to, ptrdiff_t to_step, const char *from,
+                                                       ptrdiff_t from_step, size_t count, size_t size)
+{
+    for (; count; count--, to += to_step, from += from_step)
+        memcpy(to, from, size);
+}
+
+static void copy(char *to, ptrdiff_t to_step, const char *from, ptrdiff_t from_step, size_t count, size_t size)
+{
+    if (to_step == (ptrdiff_t)size && from_step == (ptrdiff_t)size) {
+        memcpy(to, from, count * size);
+        return;
+    }
+    switch (size) {
+    case 1: each(to, to_step, from, from_step, count, 1); break;
+    case 2: each(to, to_step, from, from_step, count, 2); break;
+    case 4: each(to, to_step, from, from_step, count, 4); break;
+    case 8: each(to, to_step, from, from_step, count, 8); break;
+    default: each(to, to_step, from, from_step, count, 16);
+    }
+}
+
+/* Notes where data lie that are taken when they are sent. As PVM's own, only items side by side. */
+static int placed(struct upvm_buffer *buffer, const char *items, size_t count, int stride, size_t size)
+{
+    if (stride != 1)
+        return PvmNotImpl;
+    if (!count)
+        return PvmOk;
+    if (buffer->place_count == buffer->place_room) {
+        int room = buffer->place_room ? 2 * buffer->place_room : 8;
+        struct upvm_place *places = realloc(buffer->places, room * sizeof *places);
+        if (!places)
+            return PvmNoMem;
+        buffer->places = places, buffer->place_room = room;
+    }
+    buffer->places[buffer->place_count++] = (struct upvm_place){items, size, count, size};
+    return PvmOk;
+}
+
+int upvm_pack(int number, const void *data, int given, int stride)
+{
+    const struct type *type = &types[number];
+    struct upvm_buffer *buffer = upvm_buffer(upvm_sends);
+    const char *items = data;
+    size_t count = given, size = type->size;
+    if (given < 0)
+        return PvmBadParam;
+    if (!buffer)
+        return PvmNoBuf;
+    if (buffer->encoding == PvmDataInPlace)
+        return placed(buffer, items, count, stride, size);
+    if (!count)
+        return PvmOk;
+    int plain = is_plain(buffer, type->layout), wide = !plain && type->layout != FILLED;
+    size_t bytes = wide ? count * XDR_UNIT : plain ? count * size : filled(count);
+    char *to = upvm_room(buffer, bytes);
+    if (!to)
+        return PvmNoMem;
+    ptrdiff_t step = (ptrdiff_t)stride * size;
+    if (!wide) {
+        copy(to, size, items, step, count, size);
+        memset(to + count * size, 0, bytes - count * size);
+        return PvmOk;
+    }
+    for (; count; count--, items += step, to += XDR_UNIT) {
+        short item;
+        memcpy(&item, items, sizeof item);
+        int32_t unit = type->layout == SIGNED ? item : (unsigned short)item;
+        memcpy(to, &unit, sizeof unit);
+    }
+    return PvmOk;
+}
+
+/* What is there is unpacked also where it is less than what was asked for, to the last byte. */
+int upvm_unpack(int number, void *data, int given, int stride)
+{
+    const struct type *type = &types[number];
+    struct upvm_buffer *buffer = upvm_buffer(upvm_receives);
+    char *items = data;
+    size_t count = given, size = type->size;
+    if (given < 0)
+        return PvmBadParam;
+    if (!buffer)
+        return PvmNoBuf;
+    size_t there = buffer->length - buffer->cursor;
+    if (!count || !there)
+        return count ? PvmNoData : PvmOk;
+    int plain = is_plain(buffer, type->layout), wide = !plain && type->layout != FILLED;
+    size_t unit = wide ? XDR_UNIT : size;
+    size_t whole = there / unit < count ? there / unit : count;
+    const char *from = buffer->data + buffer->cursor;
+    ptrdiff_t step = (ptrdiff_t)stride * size;
+    copy(items, step, from, unit, whole, size); /* of what is wide the lower half comes first */
+    if (whole == count) {
+        size_t bytes = plain || wide ? count * unit : filled(count);
+        buffer->cursor += bytes < there ? bytes : there;
+        return PvmOk;
+    }
+    if (!wide)
+        memcpy(items + (ptrdiff_t)whole * step, from + whole * size, there - whole * size);
+    buffer->cursor = buffer->length;
+    return PvmNoData;
+}
+
+/* What is not usual. */
+static __attribute__((noinline)) int packed(const void *items, int count, int stride, int number)
+{
+    return upvm_done(types[number].packs, upvm_pack(number, items, count, stride));
+}
+
+static __attribute__((noinline)) int unpacked(void *items, int count, int stride, int number)
+{
+    return upvm_done(types[number].unpacks, upvm_unpack(number, items, count, stride));
+}
+
+UPVM_HOT static __attribute__((noinline)) int copied(void *to, const void *from, size_t bytes)
+{
+    memcpy(to, from, bytes);
+    return PvmOk;
+}
+
+/* One of the few buffers that are at hand, or that of number 0, which has no block. */
+static inline struct upvm_buffer *at_hand(unsigned number)
+{
+    return &upvm_hot.buffers[number < UPVM_CHUNK ? number : 0];
+}
+
+/* A count below 0 makes more bytes than fit. */
+static inline __attribute__((always_inline)) int pack(const void *items, int count, int stride, int number, size_t size,
+                                                      enum layout layout)
+{
+    struct upvm_buffer *buffer = at_hand(upvm_sends);
+    size_t bytes = count * size;
+    if (stride != 1 || !buffer->data || buffer->encoding == PvmDataInPlace || !is_plain(buffer, layout) ||
+        bytes > buffer->capacity - buffer->length || !upvm_is_alone(buffer))
+        return packed(items, count, stride, number);
+    char *to = buffer->data + buffer->length;
+    buffer->length += bytes;
+    if (count != 1)
+        return copied(to, items, bytes);
+    memcpy(to, items, size);
+    return PvmOk;
+}
+
+static inline __attribute__((always_inline)) int unpack(void *items, int count, int stride, int number, size_t size,
+                                                        enum layout layout)
+{
+    struct upvm_buffer *buffer = at_hand(upvm_receives);
+    size_t bytes = count * size;
+    if (stride != 1 || !buffer->data || !is_plain(buffer, layout) || bytes > buffer->length - buffer->cursor)
+        return unpacked(items, count, stride, number);
+    const char *from = buffer->data + buffer->cursor;
+    buffer->cursor += bytes;
+    if (count != 1)
+        return copied(items, from, bytes);
+    memcpy(items, from, size);
+    return PvmOk;
+}
+
+#define FUNCTIONS(name, number, argument, size, layout)                \
+    UPVM_HOT int pvm_pk##name(argument *items, int count, int stride)  \
+    {                                                                  \
+        return pack(items, count, stride, number, size, layout);       \
+    }                                                                  \
+    UPVM_HOT int pvm_upk##name(argument *items, int count, int stride) \
+    {                                                                  \
+        return unpack(items, count, stride, number, size, layout);     \
+    }
+TYPES(FUNCTIONS)
+
+/* A string is its length with the 0, and bytes. Not in place: the length would lie in nobody's memory. */
+int upvm_pack_text(const char *text)
+{
+    struct upvm_buffer *buffer = upvm_buffer(upvm_sends);
+    if (!text)
+        return PvmBadParam;
+    if (buffer && buffer->encoding == PvmDataInPlace)
+        return PvmNotImpl;
+    int length = strlen(text) + 1;
+    int code = upvm_pack(PVM_INT, &length, 1, 1);
+    return code < 0 ? code : upvm_pack(PVM_BYTE, text, length, 1);
+}
+
+int upvm_unpack_text(char *text)
+{
+    int length;
+    if (!text)
+        return PvmBadParam;
+    int code = upvm_unpack(PVM_INT, &length, 1, 1);
+    return code < 0 || length < 0 ? code : upvm_unpack(PVM_BYTE, text, length, 1);
+}
+
+int pvm_pkstr(char *text)
+{
+    return upvm_done("pvm_pkstr", upvm_pack_text(text));
+}
+
+int pvm_upkstr(char *text)
+{
+    return upvm_done("pvm_upkstr", upvm_unpack_text(text));
+}

@@ -1,0 +1,288 @@
+/* Receiving: the host knows what has come, and finds what is asked for.
+ *
+ * Where each message has to be looked at as it comes, by a handler, by a program's own matching function, or because
+ * another one is probed for, messages are taken from the host in their order, and those that nobody wanted yet wait here.
+ * All that waits here came before all that waits at the host, so that order between a pair of tasks holds also across
+ * wildcards. */
+
+#include "lib.h"
+#include <stdlib.h>
+#include <sys/time.h>
+#include <time.h>
+
+/* What waits here, in its order. */
+#define head upvm_hot.head
+#define tail upvm_hot.tail
+
+static int (*matcher)(int, int, int);
+
+static struct handler {
+    int source, tag, context, number;
+    int (*function)(int);
+} *handlers;
+static int handler_count, handler_last, handling;
+
+int (*upvm_look)(struct upvm_buffer *buffer);
+
+/* Contexts below 0 are the library's own. */
+static int fits(const struct upvm_buffer *buffer, int from, int tag, int context)
+{
+    return (from == -1 || buffer->source == from) && (tag == -1 || buffer->tag == tag) && buffer->context == context;
+}
+
+/* The next message at the host, into a buffer, which is a new one if `number` is none: its number; 0: none came. */
+UPVM_HOT static int take(int number, int from, int tag, int context, long microseconds)
+{
+    uint64_t *table = upvm_hot.table;
+    long came = UPVM_ASK(table, UPVM_ASK_RECEIVE, (long)from, (long)tag, (long)context, microseconds);
+    if (came <= 0)
+        return came;
+    struct upvm_buffer *buffer = upvm_buffer(number);
+    if (!buffer) {
+        number = upvm_buffer_new(0);
+        if (number < 0)
+            return number;
+        buffer = upvm_buffer(number);
+    }
+    upvm_filled(buffer, &table[UPVM_TABLE_REPLY]);
+    return number;
+}
+
+/* What a handler does in the buffers is not seen by what it interrupts. */
+static void handle(struct handler *handler, int number)
+{
+    int sends = upvm_sends, receives = upvm_receives;
+    upvm_sends = 0, upvm_receives = number;
+    handling = 1;
+    upvm_looks_changed();
+    handler->function(number);
+    handling = 0;
+    upvm_looks_changed();
+    upvm_sends = sends, upvm_receives = receives;
+}
+
+/* Whether somebody has taken it as it came. */
+static int looked_at(int number)
+{
+    struct upvm_buffer *buffer = upvm_buffer(number);
+    if (upvm_look && upvm_look(buffer)) {
+        upvm_buffer_free(number);
+        return 1;
+    }
+    for (int one = 0; one < handler_count; one++) {
+        struct handler handler = handlers[one];
+        if (buffer->context < 0 || (handler.source != -1 && handler.source != buffer->source) ||
+            (handler.tag != -1 && handler.tag != buffer->tag) || (handler.context != -1 && handler.context != buffer->context))
+            continue;
+        handle(&handler, number);
+        upvm_buffer_free(number);
+        return 1;
+    }
+    return 0;
+}
+
+static void keep(int number)
+{
+    upvm_buffer(number)->next = 0;
+    if (tail)
+        upvm_buffer(tail)->next = number;
+    else
+        head = number;
+    tail = number;
+}
+
+static void unlink_after(int before, int number)
+{
+    int next = upvm_buffer(number)->next;
+    if (before)
+        upvm_buffer(before)->next = next;
+    else
+        head = next;
+    if (tail == number)
+        tail = before;
+}
+
+/* Of what waits here: what is asked for, or 0; or what the program's own function says is an error. */
+static int find(int from, int tag, int context, int take_it)
+{
+    int best = 0, before_best = 0, rank = 0;
+    for (int number = head, before = 0; number; before = number, number = upvm_buffer(number)->next) {
+        struct upvm_buffer *buffer = upvm_buffer(number);
+        int found;
+        if (matcher && context >= 0)
+            found = buffer->context < 0 ? 0 : matcher(number, from, tag);
+        else
+            found = fits(buffer, from, tag, context);
+        if (found < 0)
+            return found;
+        if (found > rank)
+            best = number, before_best = before, rank = found;
+        if (found == 1)
+            break;
+    }
+    if (best && take_it)
+        unlink_after(before_best, best);
+    return best;
+}
+
+static long now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1000000 + time.tv_nsec / 1000;
+}
+
+/* A handler that receives, or sends, is not interrupted by others. */
+void upvm_looks_changed(void)
+{
+    upvm_hot.looks = (handler_count || upvm_look || matcher) && !handling;
+}
+
+static int slowly(int from, int tag, int context, long microseconds, int take_it)
+{
+    long end = microseconds > 0 ? now() + microseconds : 0;
+    for (;;) {
+        int found = find(from, tag, context, take_it);
+        if (found)
+            return found;
+        if (take_it && !upvm_hot.looks)
+            return take(0, from, tag, context, microseconds);
+        long left = microseconds > 0 ? end - now() : microseconds;
+        int number = take(0, -1, -1, UPVM_ANY_CONTEXT, microseconds > 0 && left < 0 ? 0 : left);
+        if (number <= 0)
+            return number;
+        if (handling || !looked_at(number))
+            keep(number);
+    }
+}
+
+int upvm_receive(int from, int tag, int context, long microseconds)
+{
+    upvm_self();
+    if (head || upvm_hot.looks)
+        return slowly(from, tag, context, microseconds, 1);
+    return take(0, from, tag, context, microseconds);
+}
+
+void upvm_poll_all(void)
+{
+    for (int number; (number = take(0, -1, -1, UPVM_ANY_CONTEXT, UPVM_AT_ONCE)) > 0;)
+        if (!looked_at(number))
+            keep(number);
+}
+
+void upvm_wait(void)
+{
+    int number = take(0, -1, -1, UPVM_ANY_CONTEXT, -1);
+    if (number > 0 && !looked_at(number))
+        keep(number);
+}
+
+static int is_sound(int from, int tag)
+{
+    return from >= -1 && tag >= -1;
+}
+
+/* What came is the active receive buffer, and the one before is nobody's any more. */
+UPVM_HOT static int received(const char *function, int from, int tag, long microseconds)
+{
+    if (!is_sound(from, tag))
+        return upvm_done(function, PvmBadParam);
+    upvm_self();
+    if (!head && !upvm_hot.looks) {
+        /* The same number for the next one: nobody has it any more. */
+        int number = take(upvm_receives, from, tag, upvm_context, microseconds);
+        if (number > 0)
+            upvm_receives = number;
+        return number >= 0 ? number : upvm_done(function, number);
+    }
+    int number = slowly(from, tag, upvm_context, microseconds, 1);
+    if (number > 0) {
+        upvm_buffer_free(upvm_receives);
+        upvm_receives = number;
+    }
+    return number >= 0 ? number : upvm_done(function, number);
+}
+
+UPVM_HOT int pvm_recv(int from, int tag)
+{
+    return received("pvm_recv", from, tag, -1);
+}
+
+UPVM_HOT int pvm_nrecv(int from, int tag)
+{
+    return received("pvm_nrecv", from, tag, 0);
+}
+
+int pvm_trecv(int from, int tag, struct timeval *within)
+{
+    long microseconds = within ? within->tv_sec * 1000000 + within->tv_usec : -1;
+    /* Times that are over are as none. */
+    return received("pvm_trecv", from, tag, within && microseconds < 0 ? 0 : microseconds);
+}
+
+int pvm_probe(int from, int tag)
+{
+    if (!is_sound(from, tag))
+        return upvm_done("pvm_probe", PvmBadParam);
+    upvm_self();
+    int number = slowly(from, tag, upvm_context, 0, 0);
+    return number >= 0 ? number : upvm_done("pvm_probe", number);
+}
+
+int pvm_precv(int from, int tag, void *data, int count, int type, int *source, int *its_tag, int *its_count)
+{
+    size_t size = upvm_size(type);
+    if (!is_sound(from, tag) || !size || count < 0 || (count && !data))
+        return upvm_done("pvm_precv", PvmBadParam);
+    int number = upvm_receive(from, tag, upvm_context, -1);
+    if (number < 0)
+        return upvm_done("pvm_precv", number);
+    struct upvm_buffer *buffer = upvm_buffer(number);
+    size_t bytes = buffer->length < size * count ? buffer->length : size * count;
+    if (bytes)
+        __builtin_memcpy(data, buffer->data, bytes);
+    if (source)
+        *source = buffer->source;
+    if (its_tag)
+        *its_tag = buffer->tag;
+    if (its_count)
+        *its_count = buffer->length;
+    upvm_buffer_free(number);
+    return PvmOk;
+}
+
+int (*pvm_recvf(int (*function)(int, int, int)))(int, int, int)
+{
+    int (*old)(int, int, int) = matcher;
+    matcher = function;
+    upvm_looks_changed();
+    return old;
+}
+
+int pvm_addmhf(int source, int tag, int context, int (*function)(int))
+{
+    for (int one = 0; one < handler_count; one++)
+        if (handlers[one].source == source && handlers[one].tag == tag && handlers[one].context == context)
+            return upvm_done("pvm_addmhf", PvmExists);
+    struct handler *more = realloc(handlers, (handler_count + 1) * sizeof *more);
+    if (!more)
+        return upvm_done("pvm_addmhf", PvmNoMem);
+    handlers = more;
+    handlers[handler_count++] = (struct handler){source, tag, context, handler_last, function};
+    upvm_looks_changed();
+    return handler_last++;
+}
+
+int pvm_delmhf(int number)
+{
+    if (number < 0)
+        return upvm_done("pvm_delmhf", PvmBadParam);
+    for (int one = 0; one < handler_count; one++)
+        if (handlers[one].number == number) {
+            handlers[one] = handlers[--handler_count];
+            upvm_looks_changed();
+            return PvmOk;
+        }
+    return upvm_done("(mhid >= ndhandles) pvm_delmhf", PvmNotFound);
+}

@@ -1,0 +1,130 @@
+/* Sending: a letter to the host that says which block goes to whom. Nothing is copied, and nothing is waited for. */
+
+#include "lib.h"
+#include <stdlib.h>
+#include <string.h>
+
+int upvm_enroll(void)
+{
+    uint64_t *table = upvm_hot.table;
+    UPVM_ASK(table, UPVM_ASK_SHORT, UPVM_OP_ENROLL, 0, 0, 0);
+    upvm_hot.self = (int)table[UPVM_TABLE_REPLY], upvm_hot.parent = (int)table[UPVM_TABLE_REPLY + 1];
+    upvm_context = (int)table[UPVM_TABLE_REPLY + 2];
+    return upvm_hot.self;
+}
+
+int upvm_parent(void)
+{
+    upvm_self();
+    return upvm_hot.parent;
+}
+
+void upvm_left(void)
+{
+    upvm_hot.self = 0;
+}
+
+UPVM_HOT int upvm_send(struct upvm_buffer *buffer, int to, int tag, int context)
+{
+    int own = upvm_self();
+    if (buffer->place_count) {
+        int captured = upvm_captured(buffer);
+        if (captured < 0)
+            return captured;
+    }
+    /* As it is sent, so PVM says of it from now on. */
+    buffer->tag = tag, buffer->destination = to, buffer->context = context;
+    int encoding = buffer->encoding == PvmDataInPlace ? PvmDataRaw : buffer->encoding;
+    upvm_letter(UPVM_LETTER_SEND | (uint64_t)buffer->handle << 8 | (uint64_t)buffer->wait << 32,
+                (uint32_t)to | (uint64_t)tag << 32, (uint32_t)context | (uint64_t)encoding << 32, buffer->length);
+    /* Who is in another process may run now. */
+    if ((own ^ to) >> 18)
+        UPVM_ASK(upvm_hot.table, UPVM_ASK_FLUSH, 0, 0, 0, 0);
+    return PvmOk;
+}
+
+/* What PVM takes for a task's number. */
+int upvm_is_task(int tid)
+{
+    return tid > 0 && tid >> 18 && (tid & ((1 << 18) - 1));
+}
+
+UPVM_HOT int pvm_send(int to, int tag)
+{
+    struct upvm_buffer *buffer = upvm_buffer(upvm_sends);
+    if (!buffer)
+        return upvm_done("pvm_send", PvmNoBuf);
+    if (!upvm_is_task(to) || tag < 0)
+        return upvm_done("pvm_send", PvmBadParam);
+    int sent = upvm_send(buffer, to, tag, upvm_context);
+    upvm_poll();
+    return sent == PvmOk ? PvmOk : upvm_done("pvm_send", sent);
+}
+
+static int by_number(const void *one, const void *other)
+{
+    int a = *(const int *)one, b = *(const int *)other;
+    return (a > b) - (a < b);
+}
+
+/* To each once, and not to oneself, as PVM does. */
+static int to_each(struct upvm_buffer *buffer, int *to, int count, int tag)
+{
+    int own = upvm_self();
+    qsort(to, count, sizeof *to, by_number);
+    for (int one = 0; one < count; one++) {
+        if (to[one] == own || (one && to[one] == to[one - 1]))
+            continue;
+        int sent = upvm_send(buffer, to[one], tag, upvm_context);
+        if (sent < 0)
+            return sent;
+    }
+    return PvmOk;
+}
+
+int pvm_mcast(int *to, int count, int tag)
+{
+    struct upvm_buffer *buffer = upvm_buffer(upvm_sends);
+    if (count < 0 || tag < 0 || (count && !to))
+        return upvm_done("pvm_mcast", PvmBadParam);
+    for (int one = 0; one < count; one++)
+        if (!upvm_is_task(to[one]))
+            return upvm_done("pvm_mcast", PvmBadParam);
+    if (!buffer)
+        return upvm_done("pvm_mcast", PvmNoBuf);
+    int *copy = malloc(count * sizeof *copy + 1);
+    if (!copy)
+        return upvm_done("pvm_mcast", PvmNoMem);
+    memcpy(copy, to, count * sizeof *copy);
+    int sent = to_each(buffer, copy, count, tag);
+    free(copy);
+    return upvm_done("pvm_mcast", sent);
+}
+
+size_t upvm_size(int type)
+{
+    static const unsigned char sizes[] = {
+        [PVM_STR] = 1,   [PVM_BYTE] = 1,   [PVM_SHORT] = 2,  [PVM_INT] = 4,    [PVM_FLOAT] = 4, [PVM_CPLX] = 8,
+        [PVM_DOUBLE] = 8, [PVM_DCPLX] = 16, [PVM_LONG] = 8,   [PVM_USHORT] = 2, [PVM_UINT] = 4,  [PVM_ULONG] = 8,
+    };
+    return type >= 0 && type < (int)(sizeof sizes) ? sizes[type] : 0;
+}
+
+int pvm_psend(int to, int tag, void *data, int count, int type)
+{
+    size_t size = upvm_size(type);
+    if (!size || count < 0 || tag < 0 || !upvm_is_task(to) || (count && !data))
+        return upvm_done("pvm_psend", PvmBadParam);
+    int number = upvm_buffer_new(PvmDataInPlace);
+    if (number < 0)
+        return upvm_done("pvm_psend", number);
+    struct upvm_buffer *buffer = upvm_buffer(number);
+    char *room = upvm_room(buffer, size * count);
+    int sent = PvmNoMem;
+    if (room) {
+        memcpy(room, data, size * count);
+        sent = upvm_send(buffer, to, tag, upvm_context);
+    }
+    upvm_buffer_free(number);
+    return upvm_done("pvm_psend", sent);
+}

@@ -1,0 +1,190 @@
+//! `upvmcc` and its like: the system's compilers, told what makes a program a task.
+//!
+//! "Recompile and relink" (V3) means to use these in place of the compiler, and nothing else. What they add is in [`tools`](crate::tools); it is unpacked once into the user's cache, or lies with an installation.
+
+use std::ffi::{OsStr, OsString};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::{env, fs};
+
+/// What is compiled, by which compiler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Language {
+    /// `upvmcc`.
+    C,
+    /// `upvmc++`.
+    Cxx,
+    /// `upvmf77`.
+    Fortran77,
+    /// `upvmf90`.
+    Fortran90,
+}
+
+impl Language {
+    fn name(self) -> &'static str {
+        match self {
+            Self::C => "upvmcc",
+            Self::Cxx => "upvmc++",
+            Self::Fortran77 => "upvmf77",
+            Self::Fortran90 => "upvmf90",
+        }
+    }
+
+    /// The compiler, and the variable that names another one.
+    fn compiler(self) -> (&'static str, &'static str) {
+        match self {
+            Self::C => ("UPVM_CC", "gcc"),
+            Self::Cxx => ("UPVM_CXX", "g++"),
+            Self::Fortran77 | Self::Fortran90 => ("UPVM_FC", "gfortran"),
+        }
+    }
+}
+
+/// PVM's libraries: ours are linked in any case.
+const LIBRARIES: [&str; 4] = ["-lpvm3", "-lgpvm3", "-lfpvm3", "-lpvmtrc"];
+/// What says that a program is to lie elsewhere than a task has to.
+const ELSEWHERE: [&str; 9] =
+    ["-static", "-static-pie", "-pie", "-no-pie", "-fno-pie", "-fno-PIE", "-fno-pic", "-fno-PIC", "-rdynamic"];
+/// With these nothing is linked.
+const ONLY: [&str; 6] = ["-c", "-S", "-E", "-M", "-MM", "-fsyntax-only"];
+
+/// The wrapper's `main`: becomes the compiler, with the arguments of this process and what they lack.
+pub fn run(language: Language) -> ExitCode {
+    let args = env::args_os().skip(1).collect::<Vec<_>>();
+    match args.first().and_then(|first| first.to_str()) {
+        Some("--upvm-help") => {
+            print!("{}", help(language));
+            return ExitCode::SUCCESS;
+        }
+        Some(which @ ("--upvm-cflags" | "--upvm-libs")) => return flags(which == "--upvm-libs"),
+        _ => {}
+    }
+    let (variable, usual) = language.compiler();
+    let compiler = env::var_os(variable).unwrap_or_else(|| usual.into());
+    let told = match whole(&args) {
+        Ok(told) => told,
+        Err(error) => {
+            eprintln!("{}: {error}", language.name());
+            return ExitCode::FAILURE;
+        }
+    };
+    let error = Command::new(&compiler).args(told).exec();
+    let compiler = compiler.display();
+    eprintln!(
+        "{}: {compiler} cannot be run: {error}. Install it (Debian: apt-get install {usual}), or name another one by {variable}",
+        language.name()
+    );
+    ExitCode::from(127)
+}
+
+fn help(language: Language) -> String {
+    let (variable, usual) = language.compiler();
+    let name = language.name();
+    format!(
+        "{name}: {usual} for programs that run as tasks of `upcall pvm`\n\n  {name} prog.c -o prog        compile and link\n  {name} -c part.c             compile\n  upcall pvm run -n 4 ./prog   run\n\nAll arguments are {usual}'s. Another compiler: {variable}=…\n  {name} --upvm-cflags, --upvm-libs   what it adds, for other build systems\n"
+    )
+}
+
+/// What is added, in words.
+fn flags(linking: bool) -> ExitCode {
+    let words = unpacked().map(|folder| if linking { linked(&folder) } else { compiled(&folder) });
+    match words {
+        Ok(words) => {
+            println!("{}", words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("upvmcc: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// All that the compiler is told.
+fn whole(args: &[OsString]) -> Result<Vec<OsString>, String> {
+    let is = |word: &OsStr, all: &[&str]| word.to_str().is_some_and(|word| all.contains(&word));
+    if args.iter().any(|word| word == "-shared") {
+        return Err("a task is linked as a whole, and a shared library cannot be part of it: make a static one (ar)".into());
+    }
+    // Files, or a library to link: else it only tells something of itself.
+    let works = args.iter().any(|word| !word.as_encoded_bytes().starts_with(b"-") || word == "-");
+    if !works {
+        return Ok(args.to_vec());
+    }
+    let folder = unpacked()?;
+    let mut told = compiled(&folder);
+    told.extend(args.iter().filter(|word| !is(word, &LIBRARIES) && !is(word, &ELSEWHERE)).cloned());
+    if !args.iter().any(|word| is(word, &ONLY)) {
+        told.extend(linked(&folder));
+    }
+    Ok(told)
+}
+
+fn compiled(folder: &Path) -> Vec<OsString> {
+    let mut words = upcall_ulp::tools::COMPILING.iter().map(OsString::from).collect::<Vec<_>>();
+    words.push([OsStr::new("-I"), folder.join("include").as_os_str()].join(OsStr::new("")));
+    words
+}
+
+fn linked(folder: &Path) -> Vec<OsString> {
+    let mut words = upcall_ulp::tools::LINKING.iter().map(OsString::from).collect::<Vec<_>>();
+    words.push("-Wl,-u,upvm_pvm".into());
+    // What a compiler adds of its own asks for these again.
+    words.extend(["runtime.o", "libpvm3.a", "libupvm.a"].map(|name| folder.join(name).into_os_string()));
+    words.push("-lm".into());
+    words
+}
+
+/// Where what is added lies, which is written there if it is not yet.
+fn unpacked() -> Result<PathBuf, String> {
+    let runtime = runtime();
+    let mut hasher = DefaultHasher::new();
+    (env!("CARGO_PKG_VERSION"), crate::tools::LIBRARY, upcall_ulp::tools::ARCHIVE, crate::tools::HEADERS, &runtime)
+        .hash(&mut hasher);
+    let name = format!("upvm-{:016x}", hasher.finish());
+    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = cache.or_else(|| env::var_os("HOME").map(|home| Path::new(&home).join(".cache")));
+    let cache = cache.unwrap_or_else(env::temp_dir).join("upcall");
+    let folder = cache.join(&name);
+    if folder.is_dir() {
+        return Ok(folder);
+    }
+    let unable = |error: io::Error| {
+        format!("what tasks are linked with could not be written to {}: {error}. Set XDG_CACHE_HOME", cache.display())
+    };
+    // Whole, or not there: others may do the same just now.
+    let new = cache.join(format!(".{name}.{}", std::process::id()));
+    write(&new, &runtime).map_err(unable)?;
+    if let Err(error) = fs::rename(&new, &folder) {
+        let _ = fs::remove_dir_all(&new);
+        if !folder.is_dir() {
+            return Err(unable(error));
+        }
+    }
+    Ok(folder)
+}
+
+fn write(folder: &Path, runtime: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder.join("include"))?;
+    for (name, text) in crate::tools::HEADERS {
+        fs::write(folder.join("include").join(name), text)?;
+    }
+    fs::write(folder.join("libpvm3.a"), crate::tools::LIBRARY)?;
+    fs::write(folder.join("libupvm.a"), upcall_ulp::tools::ARCHIVE)?;
+    // The path under which a program that is started by itself finds its host.
+    let mut gcc = Command::new(env::var_os("UPVM_CC").unwrap_or_else(|| "gcc".into()));
+    let mut gcc = gcc.args(["-fPIE", "-c", "-x", "c", "-", "-o"]).arg(folder.join("runtime.o")).stdin(Stdio::piped()).spawn()?;
+    if let Some(mut source) = gcc.stdin.take() {
+        writeln!(source, "const char upvm_runtime[] = {:?};", runtime.to_string_lossy())?;
+    }
+    if gcc.wait()?.success() { Ok(()) } else { Err(io::Error::other("gcc could not compile a line")) }
+}
+
+/// The command that runs tasks: beside this one.
+fn runtime() -> PathBuf {
+    let own = env::current_exe().unwrap_or_default();
+    own.with_file_name("upcall")
+}

@@ -1,0 +1,121 @@
+//! PVM 3.4 for user-level processes: programs that pass messages, thousands of them in one process.
+//!
+//! Source: UPVM (V3 to V7 here), and PVM's own manual. A program is compiled and linked by `upvmcc` with its own libpvm3 (`image/`), which holds its buffers and packs; what concerns more than one task it asks the [`Node`](node) for, whose worker runs the tasks of one process one after the other.
+//!
+//! What it does not do yet: several processes, other hosts, migration.
+#![forbid(unsafe_code)]
+
+pub mod compiler;
+#[allow(dead_code, reason = "all that are ours or PVM's, also those that only libpvm3 uses")]
+mod error;
+mod machine;
+mod node;
+#[allow(dead_code, reason = "some are for libpvm3 alone")]
+mod ops;
+mod output;
+mod processes;
+mod programs;
+mod remote;
+mod services;
+mod task;
+mod tid;
+pub mod tools;
+mod wire;
+
+pub use machine::Place;
+pub use processes::run_member;
+pub use tid::Tid;
+
+use machine::Machine;
+use node::Node;
+use processes::Others;
+use programs::Programs;
+use remote::Plan;
+use std::fmt;
+use std::path::PathBuf;
+use upcall_ulp::{NoWorker, Worker};
+
+/// What a machine begins with: copies of one program, which know each other as siblings (`pvm_siblings`) and have no parent.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// Its name: a path, or looked for as PVM and the shell do.
+    pub program: String,
+    /// Its arguments, without its name.
+    pub args: Vec<String>,
+    /// How many copies.
+    pub copies: usize,
+    /// Where programs are looked for first.
+    pub folders: Vec<PathBuf>,
+    /// In how many processes tasks are to run, this one included.
+    pub processes: usize,
+    /// And which in which.
+    pub place: Place,
+}
+
+/// Why a machine did not run, or not to its end.
+#[derive(Debug)]
+pub enum NotRun {
+    /// This thread cannot run ULPs.
+    Worker(NoWorker),
+    /// The program was not started.
+    Program {
+        /// Its name.
+        name: String,
+        /// PVM's code.
+        code: i32,
+    },
+    /// Another process could not be started.
+    Process(std::io::Error),
+    /// The processes did not come together.
+    Join(upcall_message::JoinError),
+    /// All tasks that are left wait for what nobody can send any more.
+    Stuck {
+        /// Each, and what it waits for.
+        tasks: Vec<String>,
+    },
+}
+
+impl fmt::Display for NotRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Worker(error) => error.fmt(f),
+            Self::Process(error) => write!(f, "another process could not be started: {error}"),
+            Self::Join(error) => write!(f, "the processes of the machine did not come together: {error}"),
+            Self::Program { name, code: error::NO_FILE } => {
+                write!(
+                    f,
+                    "no program {name} that can run as a task: compile it by `upvmcc`, and give its path, or a name that is in PATH"
+                )
+            }
+            Self::Program { name, code } => write!(f, "{name} could not be started (PVM's error {code}; see above)"),
+            Self::Stuck { tasks } => {
+                write!(f, "all tasks that are left wait for what nobody can send:")?;
+                tasks.iter().take(20).try_for_each(|task| write!(f, "\n  {task}"))?;
+                if tasks.len() > 20 { write!(f, "\n  and {} more", tasks.len() - 20) } else { Ok(()) }
+            }
+        }
+    }
+}
+
+impl std::error::Error for NotRun {}
+
+/// Runs a machine, of whose processes this is the first, until all of its tasks have ended or one halts it. The worst status of those that it began with: 128 and the signal's number for one that has crashed.
+///
+/// This thread cannot be joined after it ([`Worker::begin`]): call it on the process's first one, and end by returning from `main`. Other processes are started as this program with the arguments of [`run_member`].
+///
+/// # Errors
+/// See [`NotRun`].
+pub fn run(start: &Start) -> Result<i32, NotRun> {
+    let others = (start.processes > 1).then(|| Others::start(start)).transpose()?;
+    let link = others.as_ref().map(Others::join).transpose()?;
+    let worker = Worker::begin().map_err(NotRun::Worker)?;
+    let machine = Machine::new(start.place.clone());
+    let mut node = Node::new(worker, Programs::new(start.folders.clone()), Some(machine), link, 0);
+    let plan = Plan { program: start.program.clone(), args: start.args.clone(), parent: error::NO_PARENT, ..Plan::default() };
+    node.spawn(None, plan, start.copies);
+    let worst = node.run().map_err(|tasks| NotRun::Stuck { tasks })?;
+    match node.refused {
+        Some(code) => Err(NotRun::Program { name: start.program.clone(), code }),
+        None => Ok(worst),
+    }
+}

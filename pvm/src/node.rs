@@ -1,0 +1,354 @@
+//! One process's tasks, which its worker runs one after the other.
+//!
+//! Source: UPVM, section 3: a run queue, and those that wait; a task goes on until it waits for a message that is not there, or asks whether something is there that is not. Who waits for a certain task's message is followed by that task, wherever it stands in the queue, if it can run (hand-off, V5) — but not for ever, so that others have their turn.
+//!
+//! A message goes from the sender's letter to the receiver's reply: whoever waits for it has it in its table at once, and can run; else it lies in the receiver's inbox, in the order in which it came. What is in it is not touched.
+
+mod elsewhere;
+mod outside;
+mod question;
+mod system;
+
+use crate::machine::Machine;
+use crate::ops::{LETTER_RELEASE, LETTER_SEND, OUTPUT_END, OUTPUT_NEW};
+use crate::output::To;
+use crate::programs::Programs;
+use crate::remote::{Control, Link};
+use crate::services::Effect;
+use crate::task::{Message, State, Task, Want};
+use crate::tid::{HOST, Tid};
+use crate::wire::Packet;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Instant;
+use upcall_ulp::{Block, Crash, Stopped, Worker};
+
+/// By which a task is ended that another one kills.
+const SIGTERM: i32 = 15;
+/// So many hand-offs at most before whoever is first in the queue runs.
+const HAND_OFFS: u32 = 64;
+/// After so many turns it is looked whether somebody's time has come.
+const TURNS: u32 = 32;
+
+/// How a task has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// By itself, with this status.
+    Status(i32),
+    /// It crashed.
+    Crash(Crash),
+    /// Another one, or the machine, has ended it, by this signal.
+    Killed(i32),
+}
+
+impl End {
+    /// As a shell has it.
+    fn status(self) -> i32 {
+        match self {
+            Self::Status(status) => status & 0xFF,
+            Self::Crash(crash) => 128 + crash.signal,
+            Self::Killed(signal) => 128 + signal,
+        }
+    }
+}
+
+/// See the module.
+pub(crate) struct Node {
+    worker: Worker,
+    /// By their numbers within the process. Nothing is left where one has ended.
+    tasks: Vec<Option<Box<Task>>>,
+    /// The number that the next task gets, if it is free.
+    next: u32,
+    live: usize,
+    queue: VecDeque<(u32, u32)>,
+    timers: BinaryHeap<Reverse<(Instant, u32)>>,
+    /// Those that wait for descriptors.
+    awaiting: Vec<u32>,
+    looked: Instant,
+    programs: Programs,
+    /// The first process of a machine keeps this.
+    machine: Option<Machine>,
+    /// Other processes, if there are any, and which this is.
+    link: Option<Link>,
+    rank: u32,
+    hand_offs: u32,
+    halted: bool,
+    /// PVM's error, if what the machine was to begin with could not be started.
+    pub(crate) refused: Option<i32>,
+}
+
+/// What comes after a question.
+enum Next {
+    /// Whoever has asked goes on.
+    Same,
+    /// This one runs, wherever it is in the queue.
+    This(u32),
+    /// Whoever is first in the queue.
+    Any,
+}
+
+impl Node {
+    /// Without a machine it is not the first process, and without a link it is the only one.
+    pub(crate) fn new(worker: Worker, programs: Programs, machine: Option<Machine>, link: Option<Link>, rank: u32) -> Self {
+        Self {
+            worker,
+            tasks: Vec::new(),
+            next: 1,
+            live: 0,
+            queue: VecDeque::new(),
+            timers: BinaryHeap::new(),
+            awaiting: Vec::new(),
+            looked: Instant::now(),
+            programs,
+            machine,
+            link,
+            rank,
+            hand_offs: 0,
+            halted: false,
+            refused: None,
+        }
+    }
+
+    /// Runs tasks until none is left in the machine, or that is halted: the worst status of those that it began with, if this is its first process. Tells who is left if all that are left wait for what nobody can send.
+    pub(crate) fn run(&mut self) -> Result<i32, Vec<String>> {
+        let mut turns = 0;
+        loop {
+            self.hear();
+            if self.halted || self.machine.as_ref().is_some_and(Machine::is_over) {
+                break;
+            }
+            turns += 1;
+            if turns >= TURNS {
+                turns = 0;
+                self.look_outside(false);
+            }
+            match self.first() {
+                Some(index) => self.turn(index),
+                None if self.timers.is_empty() && self.awaiting.is_empty() && self.link.is_none() => {
+                    return Err(self.tasks.iter().flatten().map(|task| waits(task)).collect());
+                }
+                None => self.look_outside(true),
+            }
+        }
+        self.tell_all(&Control::Halt);
+        self.halted = true;
+        for index in 0..self.tasks.len() as u32 {
+            self.end(index, End::Killed(SIGTERM));
+        }
+        Ok(self.machine.as_ref().map_or(0, |machine| machine.worst))
+    }
+
+    /// One task, and those to which it hands off.
+    fn turn(&mut self, mut index: u32) {
+        loop {
+            let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
+            let stopped = self.worker.resume(&mut task.ulp);
+            self.read_letters(index);
+            match stopped {
+                Stopped::Asks(asked) => match self.asked(index, asked) {
+                    Next::Same => {}
+                    Next::This(other) => {
+                        if let Some(task) = self.tasks.get_mut(other as usize).and_then(Option::as_deref_mut) {
+                            task.ticket = task.ticket.wrapping_add(1);
+                        }
+                        index = other;
+                    }
+                    Next::Any => return,
+                },
+                Stopped::Ended { status } => return self.end(index, End::Status(status)),
+                Stopped::Crashed(crash) => return self.end(index, End::Crash(crash)),
+            }
+        }
+    }
+
+    /// Whoever is first in the queue and still has that place.
+    fn first(&mut self) -> Option<u32> {
+        self.hand_offs = 0;
+        loop {
+            let (index, ticket) = self.queue.pop_front()?;
+            let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { continue };
+            if task.ticket != ticket {
+                continue;
+            }
+            if let State::Polls(_) = task.state {
+                task.state = State::Runs;
+                task.ulp.answer(0);
+            }
+            return Some(index);
+        }
+    }
+
+    /// At the end of the queue.
+    fn enqueue(&mut self, index: u32) {
+        if let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) {
+            task.ticket = task.ticket.wrapping_add(1);
+            self.queue.push_back((index, task.ticket));
+        }
+    }
+
+    /// What it has sent, and what it does not need any more.
+    fn read_letters(&mut self, index: u32) {
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
+        for number in 0..task.ulp.take_letters() {
+            let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
+            let [kind, second, third, fourth] = task.ulp.letter(number);
+            let handle = (kind >> 8) as u32 & 0xFF_FFFF;
+            match kind & 0xFF {
+                LETTER_RELEASE => task.held.release(handle),
+                LETTER_SEND => {
+                    let block = task.held.get(handle).cloned();
+                    let most = block.as_ref().map_or(0, Block::capacity);
+                    let message = Message {
+                        source: task.tid.number(),
+                        destination: second as i32,
+                        tag: (second >> 32) as i32,
+                        context: third as i32,
+                        encoding: (third >> 32) as i32,
+                        wait: (kind >> 32) as i32,
+                        block,
+                        length: (fourth as usize).min(most),
+                    };
+                    self.deliver(message);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// To its receiver, if that is there: what is sent to one that has ended is lost, as it is in PVM.
+    fn deliver(&mut self, message: Message) {
+        let Some(tid) = Tid::of(message.destination) else { return };
+        if tid.host() != self.rank {
+            return self.deliver_elsewhere(tid, message);
+        }
+        let index = tid.local();
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
+        match task.state {
+            State::Receives(want, _) if want.fits(&message) => {
+                give(task, message);
+                task.state = State::Runs;
+                self.enqueue(index);
+            }
+            // It is in the queue.
+            State::Polls(want) if want.fits(&message) => {
+                give(task, message);
+                task.state = State::Runs;
+            }
+            _ if task.left => {}
+            _ => task.inbox.push_back(message),
+        }
+    }
+
+    /// What services want done.
+    fn effects(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Answer(tid, code, packet) => self.answer(tid, code, packet),
+                Effect::Message { from, to, tag, context, data } => self.message(from, to, tag, context, &data),
+            }
+        }
+    }
+
+    /// A message from the machine itself.
+    fn message(&mut self, source: i32, to: Tid, tag: i32, context: i32, data: &Packet) {
+        let bytes = data.as_bytes();
+        // Without memory nothing can be said.
+        let Some(block) = Block::of(bytes) else { return };
+        let (destination, length) = (to.number(), bytes.len());
+        self.deliver(Message { source, destination, tag, context, encoding: 0, wait: 0, block: Some(block), length });
+    }
+
+    /// A service's answer to a task that waits for it.
+    fn reply(&mut self, index: u32, code: i32, packet: &Packet) {
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
+        if !matches!(task.state, State::Asks(_)) {
+            return;
+        }
+        question::answer_packet(task, code, packet);
+        task.state = State::Runs;
+        self.enqueue(index);
+    }
+
+    /// It is not there any more, and who wanted to know is told.
+    fn end(&mut self, index: u32, end: End) {
+        let Some(mut task) = self.tasks.get_mut(index as usize).and_then(Option::take) else { return };
+        self.live -= 1;
+        match task.output.to {
+            To::Own => {}
+            To::Log => task.output.log_rest(task.tid),
+            To::Task(to) => {
+                let (tag, context) = (task.output.tag, task.output.context);
+                self.message(HOST, to, tag, context, &Packet::default().int(task.tid.number()).int(OUTPUT_END as i32));
+            }
+        }
+        if let End::Crash(crash) = end {
+            let program = task.program.file_name().unwrap_or_default().display();
+            eprintln!("upcall pvm: {} ({program}) has crashed: {crash}", task.tid);
+        }
+        let (tid, status) = (task.tid, end.status());
+        // Its memory is given back before anybody learns that it has ended.
+        drop(task);
+        self.tell_first(Control::Ended { tid: tid.number(), status });
+    }
+
+    /// The first number that is free.
+    fn number(&mut self) -> Option<u32> {
+        for _ in 0..=Tid::MOST {
+            let number = self.next;
+            self.next = if number >= Tid::MOST { 1 } else { number + 1 };
+            if self.tasks.len() <= number as usize {
+                self.tasks.resize_with(number as usize + 1, || None);
+            }
+            if self.tasks[number as usize].is_none() {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    /// A task that is ready is one of the process; it runs when it is put into the queue.
+    fn begin(&mut self, task: Task) {
+        let index = task.tid.local();
+        if let To::Task(to) = task.output.to {
+            let (tag, context) = (task.output.tag, task.output.context);
+            self.message(HOST, to, tag, context, &Packet::default().int(task.tid.number()).int(OUTPUT_NEW as i32));
+        }
+        self.tasks[index as usize] = Some(Box::new(task));
+        self.live += 1;
+    }
+
+    fn task(&mut self, tid: Tid) -> Option<&mut Task> {
+        let here = tid.host() == self.rank;
+        self.tasks.get_mut(tid.local() as usize)?.as_deref_mut().filter(|task| here && task.tid == tid)
+    }
+}
+
+/// The message is the answer to what it waits for.
+fn give(task: &mut Task, message: Message) {
+    let halves = |low: i32, high: i32| u64::from(low as u32) | u64::from(high as u32) << 32;
+    let mut words = [0; 8];
+    if let Some(block) = message.block {
+        (words[1], words[3]) = (block.address(), block.capacity() as u64);
+        words[0] = u64::from(task.held.keep(block));
+    }
+    words[2] = message.length as u64;
+    words[4] = halves(message.source, message.tag);
+    words[5] = halves(message.context, message.encoding);
+    words[6] = halves(message.wait, message.destination);
+    task.ulp.answer_with(1, words);
+}
+
+/// What a task waits for, in words.
+fn waits(task: &Task) -> String {
+    let any = |number: i32, name: &str| if number == -1 { format!("any {name}") } else { format!("{name} {number}") };
+    let what = match task.state {
+        State::Receives(Want { from, tag, .. }, _) => {
+            let from = Tid::of(from).map_or_else(|| "any task".to_owned(), |tid| tid.to_string());
+            let others = task.inbox.len();
+            format!("waits for a message from {from}, {}; {others} others wait for it", any(tag, "tag"))
+        }
+        State::Asks(op) => format!("waits for {}", crate::ops::name(op)),
+        _ => "does not run".to_owned(),
+    };
+    format!("{} ({}) {what}", task.tid, task.program.file_name().unwrap_or_default().display())
+}

@@ -1,0 +1,194 @@
+//! What goes to other processes of the machine, and comes from them; and what the first process does for all.
+
+use super::{End, Node, SIGTERM};
+use crate::error;
+use crate::machine::Started;
+use crate::ops;
+use crate::remote::{Came, Control, Plan};
+use crate::services::Effect;
+use crate::task::{Message, State};
+use crate::tid::Tid;
+use crate::wire::{Packet, Reader};
+use upcall_message::Rank;
+
+/// What `pvm_tasks` says of one that waits, and of one that runs.
+const WAITS: i32 = 2;
+const RUNS: i32 = 4;
+
+impl Node {
+    /// Takes in what has come from other processes.
+    #[inline]
+    pub(super) fn hear(&mut self) {
+        if self.link.is_some() {
+            self.hear_all();
+        }
+    }
+
+    fn hear_all(&mut self) {
+        while let Some(came) = self.link.as_ref().and_then(|link| link.next()) {
+            match came {
+                Came::Message(message) => self.deliver(message),
+                Came::Control(from, control) => self.heard(from, control),
+            }
+        }
+        while let Some(rank) = self.link.as_ref().and_then(|link| link.lost()) {
+            self.lost(rank);
+        }
+    }
+
+    pub(super) fn deliver_elsewhere(&mut self, to: Tid, message: Message) {
+        let rank = to.host() as Rank;
+        if let Some(link) = self.link.as_ref().filter(|link| rank < link.size()) {
+            // One that cannot be sent is for a process that has ended.
+            let _ = link.send(rank, message);
+        }
+    }
+
+    /// Of the machine as a whole: to the first process, which may be this one.
+    pub(super) fn tell_first(&mut self, control: Control) {
+        match &self.link {
+            Some(link) if self.machine.is_none() => link.tell(0, &control),
+            _ => self.heard(self.rank as Rank, control),
+        }
+    }
+
+    pub(super) fn tell_all(&self, control: &Control) {
+        if let Some(link) = self.link.as_ref().filter(|_| self.machine.is_some()) {
+            (1..link.size()).for_each(|rank| link.tell(rank, control));
+        }
+    }
+
+    pub(super) fn tell(&mut self, rank: Rank, control: Control) {
+        match &self.link {
+            Some(link) if rank != self.rank as Rank => link.tell(rank, &control),
+            _ => self.heard(rank, control),
+        }
+    }
+
+    /// The answer to what a task of the machine has asked for.
+    pub(super) fn answer(&mut self, tid: Tid, code: i32, packet: Packet) {
+        let packet = packet.as_bytes().to_vec();
+        self.tell(tid.host() as Rank, Control::Answer { tid: tid.number(), code, packet });
+    }
+
+    fn heard(&mut self, from: Rank, control: Control) {
+        match control {
+            Control::Answer { tid, code, packet } => {
+                if let Some(tid) = Tid::of(tid).filter(|tid| tid.host() == self.rank) {
+                    self.reply(tid.local(), code, &Packet::default().bytes(&packet));
+                }
+            }
+            Control::Start { request, plan, count } => {
+                let all = (0..count).map(|_| self.start(&plan).map(Tid::number)).collect::<Vec<_>>();
+                let name = plan.program.rsplit('/').next().unwrap_or_default().to_owned();
+                self.tell_first(Control::Started { request, all, name });
+            }
+            Control::Together { tids } => self.together(&tids.into_iter().filter_map(Tid::of).collect::<Vec<_>>()),
+            Control::Kill { tid } => {
+                if let Some(tid) = Tid::of(tid).filter(|tid| tid.host() == self.rank) {
+                    self.end(tid.local(), End::Killed(SIGTERM));
+                }
+            }
+            Control::Halt => self.halted = true,
+            control => self.heard_by_first(from, control),
+        }
+    }
+
+    /// What only the first process is told.
+    fn heard_by_first(&mut self, from: Rank, control: Control) {
+        let Some(machine) = &mut self.machine else { return };
+        let mut effects = Vec::new();
+        match control {
+            Control::Ask { tid, op, question } => {
+                let Some(tid) = Tid::of(tid) else { return };
+                if let Some((code, packet)) = self.ask_machine(tid, op, &question) {
+                    effects.push(Effect::Answer(tid, code, packet));
+                } else if let Some(machine) = &mut self.machine {
+                    machine.ask(tid, op, &question, &mut effects);
+                }
+            }
+            Control::Spawn { tid, plan, count } => self.spawn(Tid::of(tid), plan, count as usize),
+            Control::Started { request, all, name } => {
+                if let Some(started) = machine.started(request, from, all, &name) {
+                    self.all_started(started);
+                }
+            }
+            Control::Left { tid } => Tid::of(tid).into_iter().for_each(|tid| machine.left(tid, &mut effects)),
+            Control::Entered { tid } => Tid::of(tid).into_iter().for_each(|tid| machine.entered(tid)),
+            Control::Ended { tid, status } => {
+                Tid::of(tid).into_iter().for_each(|tid| machine.ended(tid, status, &mut effects));
+            }
+            _ => {}
+        }
+        self.effects(effects);
+    }
+
+    /// What the machine knows of its tasks. `None`: it is a service.
+    fn ask_machine(&mut self, tid: Tid, op: u64, question: &[u8]) -> Option<(i32, Packet)> {
+        let machine = self.machine.as_ref()?;
+        let first = Reader::new(question).int();
+        let code = match op {
+            ops::OP_TASKS => {
+                let process = |rank: Rank| match &self.link {
+                    Some(link) => link.process(rank),
+                    None => std::process::id() as i32,
+                };
+                let state = |tid: Tid| {
+                    self.tasks.get(tid.local() as usize).filter(|_| tid.host() == self.rank)?.as_deref().map(|task| task.state)
+                };
+                let flags = |tid: Tid| if matches!(state(tid), None | Some(State::Runs)) { RUNS } else { RUNS | WAITS };
+                return Some(machine.list(first.unwrap_or(-1), process, flags));
+            }
+            ops::OP_TASK_STATE if first.and_then(Tid::of).is_some_and(|tid| machine.is_there(tid)) => error::OK,
+            ops::OP_TASK_STATE => error::NO_TASK,
+            ops::OP_OUTPUT_SOURCES => machine.sources(tid),
+            ops::OP_HALT => {
+                self.halted = true;
+                error::OK
+            }
+            _ => return None,
+        };
+        Some((code, Packet::default()))
+    }
+
+    /// Of the first process: `count` tasks, somewhere. Its spawner is answered when all are there.
+    pub(crate) fn spawn(&mut self, spawner: Option<Tid>, plan: Plan, count: usize) {
+        let processes = self.link.as_ref().map_or(1, |link| link.size());
+        let Some(machine) = &mut self.machine else { return };
+        let (request, shares) = machine.request(spawner, plan.clone(), count, processes);
+        for (rank, count) in shares {
+            self.tell(rank, Control::Start { request, plan: plan.clone(), count });
+        }
+    }
+
+    fn all_started(&mut self, started: Started) {
+        let tids = started.tids.iter().map(|tid| tid.number()).collect::<Vec<_>>();
+        let together = Control::Together { tids: tids.clone() };
+        self.tell_all(&together);
+        self.heard(self.rank as Rank, together);
+        match started.spawner {
+            Some(spawner) => {
+                // Those that were started come first.
+                let packet = Packet::default().ints(tids.iter().copied().chain(started.errors));
+                self.answer(spawner, tids.len() as i32, packet);
+            }
+            None => self.refused = started.errors.first().copied(),
+        }
+    }
+
+    /// A process has ended, and all of its tasks with it.
+    fn lost(&mut self, rank: Rank) {
+        let Some(machine) = &mut self.machine else {
+            // Without the first one there is no machine.
+            self.halted |= rank == 0;
+            return;
+        };
+        let mut effects = Vec::new();
+        let (tids, started) = machine.lost(rank, &mut effects);
+        eprintln!("upcall pvm: process {rank} has ended, and {} tasks with it", tids.len());
+        self.effects(effects);
+        for started in started {
+            self.all_started(started);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! What a task asks for through the gate.
+
+use super::{HAND_OFFS, Next, Node};
+use crate::error;
+use crate::ops;
+use crate::task::{State, Task, Want};
+use crate::tid::Tid;
+use crate::wire::Packet;
+use std::time::{Duration, Instant};
+use upcall_ulp::{ASK_READY, ASK_SLEEP, ASK_YIELD, Asked, Block};
+
+/// Of a receive: the answer at once, and nobody runs between.
+const AT_ONCE: i64 = -2;
+
+impl Node {
+    pub(super) fn asked(&mut self, index: u32, asked: Asked) -> Next {
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return Next::Any };
+        let [first, second, third, fourth] = asked.args;
+        match asked.what {
+            ops::ASK_RECEIVE => {
+                let want = Want { from: first as i32, tag: second as i32, context: third as i32 };
+                self.receive(index, want, fourth as i64)
+            }
+            ops::ASK_BLOCK => {
+                match Block::new(first as usize) {
+                    Some(block) => answer_block(task, block),
+                    None => task.ulp.answer(error::NO_MEM.into()),
+                }
+                Next::Same
+            }
+            ops::ASK_SHARE => {
+                match task.held.get(first as u32).cloned() {
+                    Some(block) => answer_block(task, block),
+                    None => task.ulp.answer(error::NO_SUCH_BUF.into()),
+                }
+                Next::Same
+            }
+            ops::ASK_SYSTEM => {
+                let bytes = task.held.get(second as u32).and_then(|block| block.read(third as usize)).unwrap_or_default();
+                self.system(index, first, &bytes)
+            }
+            ops::ASK_SHORT => self.short(index, first, [second as i32, third as i32, fourth as i32]),
+            ops::ASK_FLUSH => {
+                task.ulp.answer(0);
+                Next::Same
+            }
+            ASK_SLEEP => {
+                let until = Instant::now() + Duration::from_nanos(first);
+                task.state = State::Sleeps(until);
+                self.at(until, index);
+                Next::Any
+            }
+            ASK_READY => {
+                task.state = State::Awaits(first as i32, second as u16);
+                self.awaiting.push(index);
+                Next::Any
+            }
+            ASK_YIELD => {
+                task.ulp.answer(0);
+                self.enqueue(index);
+                Next::Any
+            }
+            _ => {
+                task.ulp.answer(error::NOT_IMPL.into());
+                Next::Same
+            }
+        }
+    }
+
+    /// A message that has come, or is waited for.
+    fn receive(&mut self, index: u32, want: Want, microseconds: i64) -> Next {
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return Next::Any };
+        if let Some(at) = task.inbox.iter().position(|message| want.fits(message))
+            && let Some(message) = task.inbox.remove(at)
+        {
+            super::give(task, message);
+            return Next::Same;
+        }
+        match microseconds {
+            AT_ONCE => {
+                task.ulp.answer(0);
+                return Next::Same;
+            }
+            0 => {
+                task.state = State::Polls(want);
+                self.enqueue(index);
+                return Next::Any;
+            }
+            ..0 => task.state = State::Receives(want, None),
+            _ => {
+                let until = Instant::now() + Duration::from_micros(microseconds as u64);
+                task.state = State::Receives(want, Some(until));
+                self.at(until, index);
+            }
+        }
+        // Whoever is to send it, if that can run.
+        let source = Tid::of(want.from).filter(|tid| tid.host() == self.rank).map(Tid::local);
+        if let Some(source) = source.filter(|_| self.hand_offs < HAND_OFFS)
+            && let Some(other) = self.tasks.get(source as usize).and_then(Option::as_deref)
+            && other.state == State::Runs
+        {
+            self.hand_offs += 1;
+            return Next::This(source);
+        }
+        Next::Any
+    }
+}
+
+/// The block is the task's, too, which is told where it is.
+fn answer_block(task: &mut Task, block: Block) {
+    let mut words = [0; 8];
+    (words[1], words[3]) = (block.address(), block.capacity() as u64);
+    let handle = task.held.keep(block);
+    words[0] = handle.into();
+    task.ulp.answer_with(handle.into(), words);
+}
+
+/// A code, and what a service says.
+pub(super) fn answer_packet(task: &mut Task, code: i32, packet: &Packet) {
+    let bytes = packet.as_bytes();
+    let mut words = [0; 8];
+    if !bytes.is_empty() {
+        let Some(block) = Block::of(bytes) else { return task.ulp.answer_with(error::NO_MEM.into(), words) };
+        (words[1], words[2], words[3]) = (block.address(), bytes.len() as u64, block.capacity() as u64);
+        words[0] = task.held.keep(block).into();
+    }
+    task.ulp.answer_with(code.into(), words);
+}

@@ -1,0 +1,235 @@
+//! Services that a process gives its own tasks: starting and ending them, their options, what they print. The rest is the machine's ([`elsewhere`](super::elsewhere)).
+
+use super::{Next, Node};
+use crate::error;
+use crate::ops;
+use crate::output::{Output, To};
+use crate::remote::{Control, Plan};
+use crate::task::{State, Task};
+use crate::tid::{HOST, Tid};
+use crate::wire::{Packet, Reader};
+use std::collections::VecDeque;
+use std::ffi::{CString, OsString};
+use std::os::unix::ffi::OsStrExt;
+use upcall_ulp::Ulp;
+
+/// Of `pvm_spawn`.
+const TASK_HOST: i32 = 1;
+const TASK_ARCH: i32 = 2;
+const HOST_COMPLEMENT: i32 = 32;
+const NO_PARENT: i32 = 64;
+/// Options that the host knows of.
+const OUTPUT: [i32; 3] = [4, 5, 21];
+const SELF_OUTPUT: [i32; 3] = [12, 13, 23];
+const NO_RESET: i32 = 25;
+
+impl Node {
+    /// A new task in this process, which runs when it is told [`together`](Self::together). Its number, or PVM's error.
+    pub(super) fn start(&mut self, plan: &Plan) -> Result<Tid, i32> {
+        if let Some(folder) = &plan.folder {
+            self.programs.also_in(folder);
+        }
+        let image = self.programs.image(&plan.program)?;
+        let mut words = Vec::with_capacity(plan.args.len() + 1);
+        words.push(image.path().display().to_string());
+        words.extend(plan.args.iter().cloned());
+        let args = words.into_iter().map(CString::new).collect::<Result<Vec<_>, _>>().map_err(|_| error::BAD_PARAM)?;
+        let number = self.number().ok_or(error::OUT_OF_RES)?;
+        let tid = Tid::new(self.rank, number);
+        let ulp = Ulp::load(&image, &args, &environment(&plan.environment)).map_err(|refused| {
+            eprintln!("upcall pvm: {refused}");
+            error::OUT_OF_RES
+        })?;
+        self.begin(Task {
+            ulp,
+            state: State::Starts,
+            ticket: 0,
+            tid,
+            held: Default::default(),
+            inbox: VecDeque::new(),
+            left: false,
+            parent: plan.parent,
+            siblings: vec![tid],
+            context: plan.context,
+            program: image.path().to_owned(),
+            output: plan.output.for_another(),
+            child_output: if plan.output.to == To::Own { Output::log() } else { plan.output.for_another() },
+            options: plan.options.clone(),
+        });
+        Ok(tid)
+    }
+
+    /// They were started together: those that are here may run.
+    pub(super) fn together(&mut self, tids: &[Tid]) {
+        for tid in tids {
+            if let Some(task) = self.task(*tid).filter(|task| task.state == State::Starts) {
+                task.siblings = tids.to_vec();
+                task.state = State::Runs;
+                self.enqueue(tid.local());
+            }
+        }
+    }
+
+    pub(super) fn system(&mut self, index: u32, op: u64, bytes: &[u8]) -> Next {
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return Next::Any };
+        let tid = task.tid;
+        let (code, packet) = match op {
+            ops::OP_SPAWN => match spawning(task, Reader::new(bytes)) {
+                Some(Ok((plan, count))) => {
+                    task.state = State::Asks(op);
+                    self.tell_first(Control::Spawn { tid: tid.number(), plan, count });
+                    return Next::Any;
+                }
+                Some(Err((code, packet))) => (code, packet),
+                None => (error::BAD_MSG, Packet::default()),
+            },
+            ops::OP_SIBLINGS => {
+                let all = task.siblings.iter().map(|tid| tid.number());
+                (task.siblings.len() as i32, Packet::default().ints(all))
+            }
+            ops::OP_NO_RESETS => {
+                let spared = self.tasks.iter().flatten().filter(|task| task.option(NO_RESET) != 0);
+                let all = spared.map(|task| task.tid.number()).collect::<Vec<_>>();
+                (all.len() as i32, Packet::default().ints(all))
+            }
+            ops::OP_OUTPUT => {
+                self.output(index, bytes);
+                (error::OK, Packet::default())
+            }
+            _ => return self.ask(index, op, bytes.to_vec()),
+        };
+        if let Some(task) = self.tasks[index as usize].as_deref_mut() {
+            super::question::answer_packet(task, code, &packet);
+        }
+        Next::Same
+    }
+
+    /// The machine, which answers now or later.
+    fn ask(&mut self, index: u32, op: u64, question: Vec<u8>) -> Next {
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return Next::Any };
+        task.state = State::Asks(op);
+        let tid = task.tid.number();
+        self.tell_first(Control::Ask { tid, op, question });
+        Next::Any
+    }
+
+    /// Questions with integers alone.
+    pub(super) fn short(&mut self, index: u32, op: u64, [first, second, third]: [i32; 3]) -> Next {
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return Next::Any };
+        let tid = task.tid.number();
+        let code = match op {
+            ops::OP_ENROLL => {
+                task.ulp.answer_with(0, [tid as u64, task.parent as u64, task.context as u64, 0, 0, 0, 0, 0]);
+                if std::mem::take(&mut task.left) {
+                    self.tell_first(Control::Entered { tid });
+                }
+                return Next::Same;
+            }
+            ops::OP_LEAVE => {
+                task.left = true;
+                task.inbox.clear();
+                task.ulp.answer(0);
+                self.tell_first(Control::Left { tid });
+                return Next::Same;
+            }
+            ops::OP_OPTION => option(task, first, second, third != 0),
+            ops::OP_OUTPUT_KIND => i32::from(task.output.to != To::Own),
+            ops::OP_KILL => {
+                task.ulp.answer(0);
+                let Some(whom) = Tid::of(first) else { return Next::Same };
+                self.tell(whom.host() as usize, Control::Kill { tid: first });
+                return if self.tasks[index as usize].is_some() { Next::Same } else { Next::Any };
+            }
+            ops::OP_TASK_STATE | ops::OP_OUTPUT_SOURCES | ops::OP_HALT => {
+                return self.ask(index, op, first.to_ne_bytes().to_vec());
+            }
+            _ => error::NOT_IMPL,
+        };
+        task.ulp.answer(code.into());
+        Next::Same
+    }
+
+    /// What a task prints that has no stream of its own.
+    fn output(&mut self, index: u32, bytes: &[u8]) {
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
+        let tid = task.tid;
+        match task.output.to {
+            To::Own => {}
+            To::Log => task.output.log_lines(tid, bytes),
+            To::Task(to) => {
+                let (tag, context) = (task.output.tag, task.output.context);
+                let packet = Packet::default().int(tid.number()).int(bytes.len() as i32).bytes(bytes);
+                self.message(HOST, to, tag, context, &packet);
+            }
+        }
+    }
+}
+
+/// What is to be spawned, and how many: file, flags, where, how many, arguments, environment, context. Or what is answered at once. `None`: that cannot be read.
+fn spawning(spawner: &Task, mut question: Reader<'_>) -> Option<Result<(Plan, u32), (i32, Packet)>> {
+    let (program, flags, place, count) = (question.text()?, question.int()?, question.text()?, question.int()?);
+    let args = (0..question.int()?).map(|_| question.text()).collect::<Option<Vec<_>>>()?;
+    let environment = (0..question.int()?).map(|_| Some((question.text()?, question.text()?))).collect::<Option<Vec<_>>>()?;
+    let context = question.int()?;
+    let place = place.split(':').next().unwrap_or_default();
+    let here = match flags & (TASK_HOST | TASK_ARCH) {
+        TASK_HOST => (place.is_empty() || place == "." || place == host_name()) != (flags & HOST_COMPLEMENT != 0),
+        TASK_ARCH => place.is_empty() || place == "LINUX64",
+        _ => true,
+    };
+    if !here {
+        return Some(Err((0, Packet::default().ints((0..count).map(|_| error::NO_HOST)))));
+    }
+    let plan = Plan {
+        program,
+        args,
+        environment,
+        parent: if flags & NO_PARENT != 0 { error::PARENT_NOT_SET } else { spawner.tid.number() },
+        context,
+        output: spawner.child_output.for_another(),
+        options: spawner.options.clone(),
+        folder: spawner.program.parent().map(Into::into),
+    };
+    Some(Ok((plan, u32::try_from(count).ok()?)))
+}
+
+/// An option of PVM's that the host keeps: set, or only asked for. The value before.
+fn option(task: &mut Task, which: i32, value: i32, set: bool) -> i32 {
+    let (output, at) = match OUTPUT.iter().position(|one| *one == which) {
+        Some(at) => (&mut task.child_output, at),
+        None => match SELF_OUTPUT.iter().position(|one| *one == which) {
+            Some(at) => (&mut task.output, at),
+            None => {
+                let old = task.option(which);
+                if set {
+                    task.set_option(which, value);
+                }
+                return old;
+            }
+        },
+    };
+    let to = match output.to {
+        To::Task(tid) => tid.number(),
+        To::Own | To::Log => 0,
+    };
+    let old = [to, output.tag, output.context][at];
+    match at {
+        _ if !set => {}
+        0 => output.to = Tid::of(value).map_or(To::Log, To::Task),
+        1 => output.tag = value,
+        _ => output.context = value,
+    }
+    old
+}
+
+/// This process's, and what stands in place of some of it.
+fn environment(others: &[(String, String)]) -> Vec<CString> {
+    let own = std::env::vars_os().filter(|(name, _)| !others.iter().any(|(other, _)| name == other.as_str()));
+    let others = others.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    let one = |(name, value): (OsString, OsString)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()).ok();
+    own.chain(others).filter_map(one).collect()
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}

@@ -1,0 +1,61 @@
+//! What tasks print: to the run's own streams, to whoever catches it, or line by line with its task's name.
+
+use crate::tid::Tid;
+use serde::{Deserialize, Serialize};
+use std::io::Write;
+
+/// Where a task's output goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum To {
+    /// To the process's own streams, without a detour: of the tasks that the run begins with.
+    #[default]
+    Own,
+    /// To the run's error stream, each line with its task's number: what PVM writes to its log.
+    Log,
+    /// To a task, as messages.
+    Task(Tid),
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Output {
+    pub(crate) to: To,
+    pub(crate) tag: i32,
+    pub(crate) context: i32,
+    /// The begun line of one whose output goes to the log.
+    line: Vec<u8>,
+}
+
+impl Output {
+    /// As this one, for another task.
+    pub(crate) fn for_another(&self) -> Self {
+        Self { line: Vec::new(), ..*self }
+    }
+
+    /// To the log.
+    pub(crate) fn log() -> Self {
+        Self { to: To::Log, ..Self::default() }
+    }
+
+    /// Writes the lines that are whole.
+    pub(crate) fn log_lines(&mut self, tid: Tid, bytes: &[u8]) {
+        self.line.extend(bytes);
+        let Some(end) = self.line.iter().rposition(|byte| *byte == b'\n') else { return };
+        let rest = self.line.split_off(end + 1);
+        let whole = std::mem::replace(&mut self.line, rest);
+        let mut all = Vec::with_capacity(whole.len() + 64);
+        for line in whole.split_inclusive(|byte| *byte == b'\n') {
+            all.extend(format!("[{tid}] ").into_bytes());
+            all.extend(line);
+        }
+        // Nobody can be told that nobody can be told.
+        let _ = std::io::stderr().write_all(&all);
+    }
+
+    /// And the one that is not.
+    pub(crate) fn log_rest(&mut self, tid: Tid) {
+        if !self.line.is_empty() {
+            self.log_lines(tid, b"\n");
+        }
+    }
+}

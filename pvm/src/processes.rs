@@ -1,0 +1,59 @@
+//! Several processes for one machine: the first one starts the others as copies of its own program, and they form a group.
+
+use crate::NotRun;
+use crate::node::Node;
+use crate::programs::Programs;
+use crate::remote::Link;
+use crate::{Start, Worker};
+use std::path::PathBuf;
+use std::process::{Child, Command};
+
+/// What the first process has started.
+pub(crate) struct Others {
+    name: String,
+    children: Vec<Child>,
+}
+
+impl Others {
+    pub(crate) fn start(start: &Start) -> Result<Self, NotRun> {
+        let name = format!("pvm.{}", std::process::id());
+        let program = std::env::current_exe().map_err(NotRun::Process)?;
+        let mut others = Self { name, children: Vec::new() };
+        for rank in 1..start.processes {
+            let mut command = Command::new(&program);
+            command
+                .args(["pvm-member", &others.name])
+                .args([rank, start.processes].map(|number| number.to_string()))
+                .args(&start.folders);
+            others.children.push(command.spawn().map_err(NotRun::Process)?);
+        }
+        Ok(others)
+    }
+
+    pub(crate) fn join(&self) -> Result<Link, NotRun> {
+        Link::join(&self.name, 0, self.children.len() + 1).map_err(NotRun::Join)
+    }
+}
+
+/// They end by themselves when the first one leaves the group; then nothing is left of them.
+impl Drop for Others {
+    fn drop(&mut self) {
+        self.children.iter_mut().for_each(|child| _ = child.wait());
+    }
+}
+
+/// One of the other processes: `pvm-member NAME RANK SIZE [FOLDER …]`, which [`run`](crate::run) starts. Returns when the machine is over, and the thread can do nothing else then.
+///
+/// # Errors
+/// See [`NotRun`]; arguments that are none of these are none of its own.
+pub fn run_member(args: &[String]) -> Result<(), NotRun> {
+    let wrong = || NotRun::Process(std::io::Error::other("pvm-member NAME RANK SIZE [FOLDER …] is for the command itself"));
+    let [name, rank, size, folders @ ..] = args else { return Err(wrong()) };
+    let (Ok(rank), Ok(size)) = (rank.parse::<u32>(), size.parse()) else { return Err(wrong()) };
+    let link = Link::join(name, rank as usize, size).map_err(NotRun::Join)?;
+    let worker = Worker::begin().map_err(NotRun::Worker)?;
+    let folders = folders.iter().map(PathBuf::from).collect();
+    // With a link it is never stuck: others may send something.
+    let _ = Node::new(worker, Programs::new(folders), None, Some(link), rank).run();
+    Ok(())
+}

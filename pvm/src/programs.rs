@@ -1,0 +1,55 @@
+//! Programs by name: where they are, and their images, each read once.
+
+use crate::error;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use upcall_ulp::Image;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Programs {
+    /// Where names without a folder are looked for, in this order.
+    folders: Vec<PathBuf>,
+    images: HashMap<PathBuf, Rc<Image>>,
+}
+
+impl Programs {
+    /// Looks in these folders first, then where PVM does, and then where the shell does.
+    pub(crate) fn new(first: Vec<PathBuf>) -> Self {
+        let mut folders = first;
+        folders.push(PathBuf::from("."));
+        folders.extend(std::env::var_os("HOME").map(|home| Path::new(&home).join("pvm3/bin/LINUX64")));
+        folders.extend(std::env::var_os("PATH").iter().flat_map(|path| std::env::split_paths(path).collect::<Vec<_>>()));
+        Self { folders, images: HashMap::new() }
+    }
+
+    /// One more folder, before all others.
+    pub(crate) fn also_in(&mut self, folder: &Path) {
+        if !self.folders.iter().any(|one| one == folder) {
+            self.folders.insert(0, folder.into());
+        }
+    }
+
+    /// The image of a program. What is found but is none is said.
+    pub(crate) fn image(&mut self, name: &str) -> Result<Rc<Image>, i32> {
+        let path = self.find(name).ok_or(error::NO_FILE)?;
+        let whole = path.canonicalize().map_err(|_| error::NO_FILE)?;
+        match self.images.get(&whole) {
+            Some(image) if !image.has_changed() => return Ok(image.clone()),
+            _ => {}
+        }
+        let image = Image::open(&whole).map_err(|refused| {
+            eprintln!("upcall pvm: {refused}");
+            error::NO_FILE
+        })?;
+        Ok(self.images.entry(whole).insert_entry(Rc::new(image)).get().clone())
+    }
+
+    fn find(&self, name: &str) -> Option<PathBuf> {
+        if name.contains('/') {
+            return Some(PathBuf::from(name)).filter(|path| path.is_file());
+        }
+        self.folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file())
+    }
+}

@@ -1,0 +1,206 @@
+//! The processes of one machine, and how they speak: they are a group (UDM), whose members send each other what is for tasks that are elsewhere.
+//!
+//! A message to a task in another process is one message of the group: a header of five words, and what the block holds, copied into memory that the two processes share. Everything else, which is rare, is a [`Control`].
+//! Both are of the same pair of members, so what is sent first arrives first: a message that was sent before its sender ended comes before that end.
+//!
+//! The first process (rank 0) keeps what concerns the whole machine. When another one dies its tasks have ended; when the first one dies the others end.
+
+use crate::task::Message;
+use rustix::event::{EventfdFlags, eventfd};
+use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use upcall_message::{Event, Group, Handlers, JoinError, Joining, Kind, Payload, Rank, SendError, Writer};
+use upcall_ulp::Block;
+
+/// A task that is to be started, as it goes to the process in which it is to run.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    pub(crate) program: String,
+    pub(crate) args: Vec<String>,
+    /// `NAME=value`, beside the process's own.
+    pub(crate) environment: Vec<(String, String)>,
+    pub(crate) parent: i32,
+    pub(crate) context: i32,
+    pub(crate) output: crate::output::Output,
+    pub(crate) options: Vec<(i32, i32)>,
+    /// Where its spawner's program lies: names are looked for there, too.
+    pub(crate) folder: Option<std::path::PathBuf>,
+}
+
+/// What processes tell each other about tasks.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Control {
+    /// To the first one: a task asks for a service (`OP_…`).
+    Ask { tid: i32, op: u64, question: Vec<u8> },
+    /// Its answer.
+    Answer { tid: i32, code: i32, packet: Vec<u8> },
+    /// To the first one: a task spawns others.
+    Spawn { tid: i32, plan: Plan, count: u32 },
+    /// From the first one: so many are to be started.
+    Start { request: u64, plan: Plan, count: u32 },
+    /// They are, or PVM's error for each that is not.
+    Started { request: u64, all: Vec<Result<i32, i32>>, name: String },
+    /// From the first one: these were started together; now they may run.
+    Together { tids: Vec<i32> },
+    /// To the first one: a task has left the machine, and goes on alone.
+    Left { tid: i32 },
+    /// To the first one: it is one of the machine again.
+    Entered { tid: i32 },
+    /// To the first one: a task has ended, with this status.
+    Ended { tid: i32, status: i32 },
+    /// To whoever has it: a task is to be ended.
+    Kill { tid: i32 },
+    /// To all: the machine ends.
+    Halt,
+}
+
+/// What has come from another process.
+#[derive(Debug)]
+pub(crate) enum Came {
+    Message(Message),
+    Control(Rank, Control),
+}
+
+/// A message as the group carries it.
+struct Parcel(Message);
+
+const HEADER: usize = 4;
+
+impl Payload for Parcel {
+    type Owned = ();
+
+    fn signature() -> String {
+        "bytes".into()
+    }
+
+    fn size(&self) -> usize {
+        HEADER * 8 + self.0.length
+    }
+
+    fn write(&self, writer: &mut Writer<'_, '_>) {
+        let Self(message) = self;
+        let halves = |low: i32, high: i32| u64::from(low as u32) | u64::from(high as u32) << 32;
+        writer.word(halves(message.source, message.destination));
+        writer.word(halves(message.tag, message.context));
+        writer.word(halves(message.encoding, message.wait));
+        writer.word(0);
+        if let Some(block) = &message.block {
+            block.lent(message.length, |bytes| writer.part(HEADER * 8, bytes));
+        }
+    }
+
+    fn read(_: &mut upcall_message::Reader<'_, '_>) -> Option<()> {
+        None
+    }
+}
+
+/// This process's place among those of its machine.
+pub(crate) struct Link {
+    group: Group,
+    parcel: Kind<Parcel>,
+    control: Kind<[u8]>,
+    came: Rc<RefCell<VecDeque<Came>>>,
+}
+
+impl Link {
+    /// Joins the others; blocks until all are there.
+    pub(crate) fn join(name: &str, rank: Rank, size: usize) -> Result<Self, JoinError> {
+        let mut handlers = Handlers::new();
+        let (parcel, control) = (handlers.kind::<Parcel>("message"), handlers.kind::<[u8]>("control"));
+        let came = Rc::<RefCell<VecDeque<Came>>>::default();
+        let to = came.clone();
+        handlers.on_message(parcel, move |_, arrived| {
+            let halves = |at| arrived.word(at).map(|word| (word as i32, (word >> 32) as i32));
+            let (Some((source, destination)), Some((tag, context)), Some((encoding, wait))) = (halves(0), halves(1), halves(2))
+            else {
+                return;
+            };
+            let Some(length) = arrived.size().checked_sub(HEADER * 8) else { return };
+            let block = match length {
+                0 => None,
+                _ => Block::written(length, |bytes| arrived.copy_out(HEADER * 8, bytes)),
+            };
+            let length = if block.is_some() { length } else { 0 };
+            let message = Message { source, destination, tag, context, encoding, wait, block, length };
+            to.borrow_mut().push_back(Came::Message(message));
+        });
+        let to = came.clone();
+        handlers.on(control, move |_, from, bytes: Vec<u8>| {
+            if let Ok(control) = postcard::from_bytes(&bytes) {
+                to.borrow_mut().push_back(Came::Control(from, control));
+            }
+        });
+        // No handler runs but where the node polls.
+        let group = Joining::new(name, size).rank(rank).upcalls(false).join(handlers)?;
+        Ok(Self { group, parcel, control, came })
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.group.size()
+    }
+
+    pub(crate) fn process(&self, rank: Rank) -> i32 {
+        self.group.process(rank).map_or(0, |pid| pid as i32)
+    }
+
+    /// Waits if there is no room and no buffer may be had. What is sent to a process that is not there any more is lost.
+    pub(crate) fn send(&self, to: Rank, message: Message) -> Result<(), SendError> {
+        self.group.send(to, self.parcel, &Parcel(message))
+    }
+
+    pub(crate) fn tell(&self, to: Rank, control: &Control) {
+        let Ok(bytes) = postcard::to_stdvec(control) else { return };
+        // As above: its end is an event.
+        let _ = self.group.send(to, self.control, &bytes[..]);
+    }
+
+    /// The next that has come.
+    pub(crate) fn next(&self) -> Option<Came> {
+        let next = self.came.borrow_mut().pop_front();
+        if next.is_some() || !self.group.available() {
+            return next;
+        }
+        self.group.poll();
+        self.came.borrow_mut().pop_front()
+    }
+
+    /// Which process has ended.
+    pub(crate) fn lost(&self) -> Option<Rank> {
+        match self.group.event()? {
+            Event::Ended { rank } | Event::Violation { rank, .. } => Some(rank),
+            _ => None,
+        }
+    }
+
+    /// Until something has come, or this long.
+    pub(crate) fn wait(&self, within: Option<Duration>) {
+        if self.group.wait(within) {
+            self.group.poll();
+        }
+    }
+
+    /// What can be waited for beside other descriptors, as long as it lives: it is ready when something has come. `None`: none can be had.
+    pub(crate) fn bell(&self) -> Option<Bell<impl Sized>> {
+        let descriptor = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?);
+        let rings = descriptor.clone();
+        let notify = Arc::new(move || _ = rustix::io::write(&rings, &1_u64.to_ne_bytes()));
+        Some(Bell { descriptor, _announced: self.group.announce(notify).ok()? })
+    }
+}
+
+/// See [`Link::bell`].
+pub(crate) struct Bell<A> {
+    descriptor: Arc<OwnedFd>,
+    _announced: A,
+}
+
+impl<A> Bell<A> {
+    pub(crate) fn descriptor(&self) -> i32 {
+        self.descriptor.as_raw_fd()
+    }
+}

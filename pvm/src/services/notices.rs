@@ -1,0 +1,279 @@
+//! Notices: tasks are told, by a message, that others have ended.
+//!
+//! Source: PVM's manual (`pvm_notify`), and PVM asked: a notice comes from a daemon without a host, has one integer, the tid, and comes in the context in which it was asked for; a tid that is no task's any more, or never was one's, is told of at once; and a request that is withdrawn is answered as if it had come to pass.
+//! Hosts do not come and go here, so that nothing is told of them unless it is withdrawn; and no two tasks have a route of their own, so that its end is told of at once, by the task itself, as PVM does where there is none.
+
+use super::Effect;
+use crate::error;
+use crate::ops::OP_NOTIFY;
+use crate::tid::{THIS_HOST, Tid};
+use crate::wire::{Packet, Reader};
+use std::collections::{BTreeMap, BTreeSet};
+
+const TASK_EXIT: i32 = 1;
+const HOST_DELETE: i32 = 2;
+const HOST_ADD: i32 = 3;
+const ROUTE_ADD: i32 = 4;
+const ROUTE_DELETE: i32 = 5;
+/// With one of these: what was asked for before is not wanted any more.
+const CANCEL: i32 = 256;
+/// From whom a notice is: PVM's mark of a daemon.
+const DAEMON: i32 = i32::MIN;
+/// Before all tasks.
+const NOBODY: Tid = Tid::new(0, 0);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Notices {
+    /// By whom it is about, who is to be told, and the order in which that was asked for.
+    exits: BTreeMap<(Tid, Tid, u64), How>,
+    /// Who is to be told, and about whom.
+    of: BTreeSet<(Tid, Tid)>,
+    count: u64,
+}
+
+/// A notice's tag and context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct How {
+    tag: i32,
+    context: i32,
+}
+
+impl How {
+    fn tell(self, from: i32, to: Tid, about: i32, effects: &mut Vec<Effect>) {
+        let Self { tag, context } = self;
+        effects.push(Effect::Message { from, to, tag, context, data: Packet::default().int(about) });
+    }
+}
+
+impl Notices {
+    /// OP_NOTIFY takes what, and maybe CANCEL; tag; context; count; and, but for HOST_ADD and ROUTE_ADD, so many tids (integers). The code is the answer, and comes before any notice.
+    pub(super) fn ask(
+        &mut self,
+        from: Tid,
+        op: u64,
+        question: Reader<'_>,
+        alive: &dyn Fn(Tid) -> bool,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        if op != OP_NOTIFY {
+            return false;
+        }
+        let at = effects.len();
+        let code = self.notify(from, question, alive, effects).map_or_else(|code| code, |()| error::OK);
+        effects.insert(at, Effect::Answer(from, code, Packet::default()));
+        true
+    }
+
+    fn notify(
+        &mut self,
+        from: Tid,
+        mut question: Reader<'_>,
+        alive: &dyn Fn(Tid) -> bool,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), i32> {
+        let mut number = || question.int().ok_or(error::BAD_MSG);
+        let (what, tag, context, count) = (number()?, number()?, number()?, number()?);
+        let how = How { tag, context };
+        let cancel = what & CANCEL != 0;
+        let what = what & !CANCEL;
+        let about = match what {
+            HOST_ADD | ROUTE_ADD => return Ok(()),
+            TASK_EXIT | HOST_DELETE | ROUTE_DELETE if count > 0 => (0..count).map(|_| number()).collect::<Result<Vec<_>, _>>()?,
+            _ => return Err(error::BAD_PARAM),
+        };
+        if what != HOST_DELETE && !about.iter().all(|tid| is_tasks(*tid)) {
+            return Err(error::BAD_PARAM);
+        }
+        for number in about {
+            let tid = Tid::of(number).filter(|tid| alive(*tid));
+            match (what, tid) {
+                (TASK_EXIT, Some(tid)) if cancel => self.cancel(from, tid, how, effects),
+                (TASK_EXIT, Some(tid)) => self.add(from, tid, how),
+                (TASK_EXIT, None) if cancel => {}
+                (HOST_DELETE, task) if !cancel && (task.is_some() || number & !DAEMON == THIS_HOST) => {}
+                (ROUTE_DELETE, _) => how.tell(from.number(), from, number, effects),
+                _ => how.tell(DAEMON, from, number, effects),
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, to: Tid, about: Tid, how: How) {
+        self.count += 1;
+        self.exits.insert((about, to, self.count), how);
+        self.of.insert((to, about));
+    }
+
+    /// The first of this kind.
+    fn cancel(&mut self, to: Tid, about: Tid, how: How, effects: &mut Vec<Effect>) {
+        let all = self.exits.range((about, to, 0)..=(about, to, u64::MAX));
+        let Some(key) = all.clone().find(|(_, one)| **one == how).map(|(key, _)| *key) else { return };
+        if all.count() == 1 {
+            self.of.remove(&(to, about));
+        }
+        self.exits.remove(&key);
+        how.tell(DAEMON, to, about.number(), effects);
+    }
+
+    /// A task has ended: who wanted to know is told, and it wants to know nothing any more.
+    pub(super) fn ended(&mut self, tid: Tid, effects: &mut Vec<Effect>) {
+        let told = self.exits.range((tid, NOBODY, 0)..).take_while(|((about, ..), _)| *about == tid);
+        for (key, how) in told.map(|(key, how)| (*key, *how)).collect::<Vec<_>>() {
+            let (_, to, _) = key;
+            self.exits.remove(&key);
+            self.of.remove(&(to, tid));
+            if to != tid {
+                how.tell(DAEMON, to, tid.number(), effects);
+            }
+        }
+        let wanted = self.of.range((tid, NOBODY)..).take_while(|(to, _)| *to == tid).copied();
+        for (_, about) in wanted.collect::<Vec<_>>() {
+            self.of.remove(&(tid, about));
+            let all = self.exits.range((about, tid, 0)..=(about, tid, u64::MAX)).map(|(key, _)| *key);
+            for key in all.collect::<Vec<_>>() {
+                self.exits.remove(&key);
+            }
+        }
+    }
+}
+
+/// What PVM takes for a task's number, though there may have been none.
+fn is_tasks(number: i32) -> bool {
+    number > 0 && number as u32 & Tid::MOST > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Tid = Tid::new(0, 1);
+    const B: Tid = Tid::new(0, 2);
+    const C: Tid = Tid::new(1, 3);
+    /// Has never been there.
+    const D: Tid = Tid::new(0, 4);
+
+    fn question(what: i32, tag: i32, tids: &[i32]) -> Packet {
+        Packet::default().ints([what, tag, 5, tids.len() as i32]).ints(tids.iter().copied())
+    }
+
+    fn asked(notices: &mut Notices, from: Tid, question: Packet) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        let alive = |tid| tid != D;
+        assert!(notices.ask(from, OP_NOTIFY, Reader::new(question.as_bytes()), &alive, &mut effects));
+        effects
+    }
+
+    fn ok(tid: Tid) -> Effect {
+        Effect::Answer(tid, error::OK, Packet::default())
+    }
+
+    fn notice(to: Tid, tag: i32, about: i32) -> Effect {
+        Effect::Message { from: i32::MIN, to, tag, context: 5, data: Packet::default().int(about) }
+    }
+
+    fn end(notices: &mut Notices, tid: Tid) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        notices.ended(tid, &mut effects);
+        effects
+    }
+
+    #[test]
+    fn each_who_wants_to_know_is_told_once_for_each_time_it_asked() {
+        let mut notices = Notices::default();
+        for (who, tag) in [(A, 1), (C, 2), (C, 3), (B, 4)] {
+            assert_eq!(asked(&mut notices, who, question(TASK_EXIT, tag, &[B.number()])), [ok(who)]);
+        }
+        assert_eq!(asked(&mut notices, A, question(TASK_EXIT, 6, &[C.number(), B.number()])), [ok(A)]);
+        let told = [(A, 1), (A, 6), (C, 2), (C, 3)].map(|(to, tag)| notice(to, tag, B.number()));
+        assert_eq!(end(&mut notices, B), told);
+        assert_eq!(end(&mut notices, B), []);
+        // Who has ended is told nothing, and not looked for.
+        assert_eq!(end(&mut notices, A), []);
+        assert_eq!(end(&mut notices, C), []);
+        assert!(notices.exits.is_empty() && notices.of.is_empty());
+    }
+
+    #[test]
+    fn who_is_not_there_is_told_of_at_once() {
+        let mut notices = Notices::default();
+        let effects = asked(&mut notices, A, question(TASK_EXIT, 1, &[D.number(), B.number(), 5]));
+        assert_eq!(effects, [ok(A), notice(A, 1, D.number()), notice(A, 1, 5)]);
+        assert_eq!(end(&mut notices, B), [notice(A, 1, B.number())]);
+    }
+
+    #[test]
+    fn what_is_withdrawn_is_told_of() {
+        let mut notices = Notices::default();
+        let cancel = TASK_EXIT | CANCEL;
+        for tag in [1, 2, 1] {
+            assert_eq!(asked(&mut notices, A, question(TASK_EXIT, tag, &[B.number()])), [ok(A)]);
+        }
+        assert_eq!(asked(&mut notices, C, question(cancel, 1, &[B.number()])), [ok(C)]);
+        assert_eq!(asked(&mut notices, A, question(cancel, 3, &[B.number(), D.number()])), [ok(A)]);
+        for _ in 0..2 {
+            assert_eq!(asked(&mut notices, A, question(cancel, 1, &[B.number()])), [ok(A), notice(A, 1, B.number())]);
+        }
+        assert_eq!(asked(&mut notices, A, question(cancel, 1, &[B.number()])), [ok(A)]);
+        assert_eq!(notices.of.len(), 1);
+        assert_eq!(end(&mut notices, B), [notice(A, 2, B.number())]);
+        assert!(notices.exits.is_empty() && notices.of.is_empty());
+    }
+
+    #[test]
+    fn hosts_and_routes_are_accepted() {
+        let mut notices = Notices::default();
+        for what in [HOST_ADD, HOST_ADD | CANCEL, ROUTE_ADD, ROUTE_ADD | CANCEL] {
+            for count in [-1, 0, 3] {
+                assert_eq!(asked(&mut notices, A, Packet::default().ints([what, 1, 5, count])), [ok(A)]);
+            }
+        }
+        let host = THIS_HOST;
+        assert_eq!(asked(&mut notices, A, question(HOST_DELETE, 1, &[host, host | i32::MIN, C.number()])), [ok(A)]);
+        assert_eq!(asked(&mut notices, A, question(HOST_DELETE, 1, &[1 << 30])), [ok(A), notice(A, 1, 1 << 30)]);
+        assert_eq!(asked(&mut notices, A, question(HOST_DELETE | CANCEL, 1, &[host])), [ok(A), notice(A, 1, host)]);
+        let own = Effect::Message { from: A.number(), to: A, tag: 1, context: 5, data: Packet::default().int(B.number()) };
+        assert_eq!(asked(&mut notices, A, question(ROUTE_DELETE, 1, &[B.number()])), [ok(A), own]);
+    }
+
+    #[test]
+    fn bad_questions_are_told_so() {
+        let mut notices = Notices::default();
+        let code = |notices: &mut Notices, question| match asked(notices, A, question)[..] {
+            [Effect::Answer(A, code, _)] => code,
+            ref other => panic!("{other:?}"),
+        };
+        for what in [0, 6, 77, CANCEL, -1] {
+            assert_eq!(code(&mut notices, question(what, 1, &[B.number()])), error::BAD_PARAM);
+        }
+        for what in [TASK_EXIT, HOST_DELETE, ROUTE_DELETE, TASK_EXIT | CANCEL] {
+            assert_eq!(code(&mut notices, question(what, 1, &[])), error::BAD_PARAM);
+            assert_eq!(code(&mut notices, Packet::default().ints([what, 1, 5, 2, B.number()])), error::BAD_MSG);
+            assert_eq!(code(&mut notices, Packet::default().ints([what, 1, 5, i32::MAX])), error::BAD_MSG);
+        }
+        for tid in [0, -5, THIS_HOST] {
+            assert_eq!(code(&mut notices, question(TASK_EXIT, 1, &[B.number(), tid])), error::BAD_PARAM);
+        }
+        assert_eq!(code(&mut notices, Packet::default().ints([TASK_EXIT, 1, 5])), error::BAD_MSG);
+        assert!(notices.exits.is_empty() && notices.of.is_empty());
+        assert!(!notices.ask(A, OP_NOTIFY + 1, Reader::new(&[]), &|_| true, &mut Vec::new()));
+    }
+
+    #[test]
+    fn ten_thousand_are_watched_by_one_and_watch_it() {
+        let began = std::time::Instant::now();
+        let mut notices = Notices::default();
+        let tasks = (1..=10_000).map(|number| Tid::new(2, number)).collect::<Vec<_>>();
+        let numbers = tasks.iter().map(|tid| tid.number()).collect::<Vec<_>>();
+        assert_eq!(asked(&mut notices, A, question(TASK_EXIT, 1, &numbers)), [ok(A)]);
+        for tid in &tasks {
+            assert_eq!(asked(&mut notices, *tid, question(TASK_EXIT, 2, &[A.number()])), [ok(*tid)]);
+        }
+        for tid in &tasks[..5_000] {
+            assert_eq!(end(&mut notices, *tid), [notice(A, 1, tid.number())]);
+        }
+        assert_eq!(end(&mut notices, A).len(), 5_000);
+        assert!(notices.exits.is_empty() && notices.of.is_empty());
+        assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
+    }
+}

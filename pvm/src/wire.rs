@@ -1,0 +1,92 @@
+//! What tasks and services say to each other, in a block: integers of 32 bits, and texts (their length with the final 0, then that). As `pvm_pkint` and `pvm_pkstr` lay them out, but nothing is padded.
+
+/// What is read of it: a copy, whose sender is not trusted.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    /// Of these bytes.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// The next integer. `None`: there is none.
+    pub fn int(&mut self) -> Option<i32> {
+        let (int, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(i32::from_ne_bytes(*int))
+    }
+
+    /// The next text. `None`: there is none that is whole.
+    pub fn text(&mut self) -> Option<String> {
+        let mut ahead = *self;
+        let length = usize::try_from(ahead.int()?).ok()?;
+        let (text, rest) = ahead.0.split_at_checked(length)?;
+        let (0, text) = text.split_last()? else { return None };
+        self.0 = rest;
+        Some(String::from_utf8_lossy(text).into_owned())
+    }
+
+    /// All that is left.
+    pub fn rest(self) -> &'a [u8] {
+        self.0
+    }
+}
+
+/// What is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Packet(Vec<u8>);
+
+impl Packet {
+    /// With one more integer.
+    #[must_use]
+    pub fn int(mut self, value: i32) -> Self {
+        self.0.extend(value.to_ne_bytes());
+        self
+    }
+
+    /// With these integers.
+    #[must_use]
+    pub fn ints(self, values: impl IntoIterator<Item = i32>) -> Self {
+        values.into_iter().fold(self, Self::int)
+    }
+
+    /// With one more text, to its first 0.
+    #[must_use]
+    pub fn text(self, text: &str) -> Self {
+        let text = text.split('\0').next().unwrap_or_default();
+        let mut longer = self.int(i32::try_from(text.len() + 1).unwrap_or(i32::MAX));
+        longer.0.extend(text.as_bytes());
+        longer.0.push(0);
+        longer
+    }
+
+    /// With these bytes.
+    #[must_use]
+    pub fn bytes(mut self, bytes: &[u8]) -> Self {
+        self.0.extend(bytes);
+        self
+    }
+
+    /// What it is.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_what_is_cut_short_is_not() {
+        let packet = Packet::default().int(-3).text("tile").ints([1, 2]).text("").bytes(b"xyz");
+        let mut reader = Reader::new(packet.as_bytes());
+        assert_eq!((reader.int(), reader.text().as_deref()), (Some(-3), Some("tile")));
+        assert_eq!((reader.int(), reader.int(), reader.text().as_deref()), (Some(1), Some(2), Some("")));
+        assert_eq!(reader.rest(), b"xyz");
+        for bad in [&[1, 0, 0][..], &[2, 0, 0, 0, b'a'], &[0, 0, 0, 0], &[255, 255, 255, 255, 0], &[2, 0, 0, 0, b'a', b'b']] {
+            assert_eq!(Reader::new(bad).text(), None);
+        }
+    }
+}

@@ -1,0 +1,467 @@
+/* Groups, and what their members do together. Under PVM itself its group server, pvmgs, has to run. */
+
+#include "check.h"
+#include <math.h>
+
+#define CHILDREN 3
+#define MEMBERS (CHILDREN + 1)
+
+static int children[CHILDREN];
+
+/* The sum of what all hold, and the place of the largest, as users write them. */
+static void sum_and_mark(int *type, void *data, void *other, int *count, int *info)
+{
+    int *x = data, *y = other;
+    if (*type != PVM_INT || *count != 2) {
+        *info = PvmBadParam;
+        return;
+    }
+    x[0] += y[0];
+    if (y[1] > x[1])
+        x[1] = y[1];
+    *info = PvmOk;
+}
+
+static void refuse(int *type, void *data, void *other, int *count, int *info)
+{
+    (void)type, (void)data, (void)other, (void)count;
+    *info = PvmOverflow;
+}
+
+/* Each takes part with its instance; the root's answer is 1 where all is as it should be. */
+static int reduced(char *group, int root)
+{
+    int me = pvm_getinst(group, pvm_mytid()), n = pvm_gsize(group), last = n - 1, good = 1;
+    int is_root = me == root, sum = last * n / 2, part[2] = {me + 1, me};
+    int tag = 5, count = 3;
+    char bytes[3] = {me, -me, 1};
+    short shorts[3] = {me, -me, 2};
+    int ints[3] = {me, -me, 1 << 20};
+    long longs[3] = {me, -me, 1L << 40};
+    float floats[3] = {me, -me, 0.5};
+    double doubles[3] = {me, -me, 0.25};
+    float pairs[6] = {me, 1, -me, 0, 1, 0};
+    double double_pairs[4] = {0, 1, me, me};
+
+    if (pvm_reduce(PvmMax, bytes, count, PVM_BYTE, tag, group, root) != PvmOk)
+        good = 0;
+    if (is_root && (bytes[0] != last || bytes[1] != 0 || bytes[2] != 1))
+        good = 0;
+    pvm_barrier(group, n);
+    pvm_reduce(PvmMin, shorts, count, PVM_SHORT, tag, group, root);
+    if (is_root && (shorts[0] != 0 || shorts[1] != -last || shorts[2] != 2))
+        good = 0;
+    pvm_barrier(group, n);
+    pvm_reduce(PvmSum, ints, count, PVM_INT, tag, group, root);
+    if (is_root && (ints[0] != sum || ints[1] != -sum || ints[2] != n << 20))
+        good = 0;
+    pvm_barrier(group, n);
+    pvm_reduce(PvmProduct, longs, count, PVM_LONG, tag, group, root);
+    if (is_root && (longs[0] != 0 || longs[1] != 0))
+        good = 0;
+    pvm_barrier(group, n);
+    pvm_reduce(PvmProduct, floats, count, PVM_FLOAT, tag, group, root);
+    if (is_root && (floats[0] != 0 || floats[2] != powf(0.5, n)))
+        good = 0;
+    pvm_barrier(group, n);
+    pvm_reduce(PvmSum, doubles, count, PVM_DOUBLE, tag, group, root);
+    if (is_root && (doubles[0] != sum || doubles[1] != -sum || doubles[2] != 0.25 * n))
+        good = 0;
+    pvm_barrier(group, n);
+    pvm_reduce(PvmMax, pairs, count, PVM_CPLX, tag, group, root);
+    if (is_root && (pairs[0] != last || pairs[1] != 1 || pairs[2] != -last || pairs[4] != 1))
+        good = 0;
+    pvm_barrier(group, n);
+    /* i to the power of n, and 0 times others. */
+    pvm_reduce(PvmProduct, double_pairs, 2, PVM_DCPLX, tag, group, root);
+    if (is_root && (double_pairs[0] != (n % 4 == 0) - (n % 4 == 2) || double_pairs[1] != (n % 4 == 1) - (n % 4 == 3) || double_pairs[2] != 0))
+        good = 0;
+    pvm_barrier(group, n);
+    pvm_reduce(sum_and_mark, part, 2, PVM_INT, tag, group, root);
+    if (is_root && (part[0] != sum + n || part[1] != last))
+        good = 0;
+    pvm_barrier(group, n);
+    return good;
+}
+
+static int gathered(char *group, int root)
+{
+    int me = pvm_getinst(group, pvm_mytid()), n = pvm_gsize(group), good = 1;
+    int part[2] = {10 * me, 10 * me + 1}, all[2 * MEMBERS] = {0};
+    double mine[3] = {0}, table[3 * MEMBERS];
+    char text[20], texts[20 * MEMBERS];
+    for (int one = 0; one < 3 * n; one++)
+        table[one] = one / 2.0;
+    if (pvm_gather(all, part, 2, PVM_INT, 6, group, root) != PvmOk)
+        good = 0;
+    for (int one = 0; me == root && one < 2 * n; one++)
+        if (all[one] != 10 * (one / 2) + one % 2)
+            good = 0;
+    pvm_barrier(group, n);
+    if (pvm_scatter(mine, table, 3, PVM_DOUBLE, 6, group, root) != PvmOk)
+        good = 0;
+    for (int one = 0; one < 3; one++)
+        if (mine[one] != (3 * me + one) / 2.0)
+            good = 0;
+    pvm_barrier(group, n);
+    memset(texts, 0, sizeof texts);
+    snprintf(text, sizeof text, "text %d", me);
+    pvm_gather(texts, text, 20, PVM_STR, 6, group, root);
+    for (int one = 0; me == root && one < n; one++) {
+        snprintf(text, sizeof text, "text %d", one);
+        if (strcmp(texts + 20 * one, text))
+            good = 0;
+    }
+    pvm_barrier(group, n);
+    return good;
+}
+
+/* What the program has sent to itself, packed and unpacked to a half, is still there behind what the group does. */
+static int undisturbed(char *group, int root)
+{
+    int value = 41, me = pvm_mytid(), part = 1, sends, receives, kept, good = 1;
+    pvm_initsend(PvmDataDefault);
+    pvm_pkint(&value, 1, 1);
+    pvm_send(me, 5);
+    pvm_send(me, 6);
+    pvm_recv(me, 6);
+    sends = pvm_getsbuf(), receives = pvm_getrbuf();
+    kept = pvm_newcontext();
+    pvm_setcontext(kept);
+    pvm_reduce(PvmSum, &part, 1, PVM_INT, 5, group, root);
+    if (pvm_setcontext(0) != kept || pvm_freecontext(kept) != PvmOk)
+        good = 0;
+    if (pvm_getsbuf() != sends || pvm_getrbuf() != receives)
+        good = 0;
+    value = 0;
+    if (pvm_upkint(&value, 1, 1) != PvmOk || value != 41)
+        good = 0;
+    value = 0;
+    if (pvm_nrecv(me, 5) <= 0 || pvm_upkint(&value, 1, 1) != PvmOk || value != 41)
+        good = 0;
+    pvm_barrier(group, -1);
+    return good;
+}
+
+static int order(const char *what, char *name, int number)
+{
+    int data[2] = {1, 2};
+    if (!strcmp(what, "join"))
+        return pvm_joingroup(name);
+    if (!strcmp(what, "leave"))
+        return pvm_lvgroup(name);
+    if (!strcmp(what, "barrier"))
+        return pvm_barrier(name, number);
+    if (!strcmp(what, "freeze"))
+        return pvm_freezegroup(name, number);
+    if (!strcmp(what, "tid"))
+        return pvm_gettid(name, number);
+    if (!strcmp(what, "instance"))
+        return pvm_getinst(name, number);
+    if (!strcmp(what, "size"))
+        return pvm_gsize(name);
+    if (!strcmp(what, "bcast")) {
+        pvm_initsend(PvmDataDefault);
+        pvm_pkint(&number, 1, 1);
+        return pvm_bcast(name, 9);
+    }
+    if (!strcmp(what, "receive")) {
+        struct timeval within = {0, 200000};
+        if (pvm_trecv(-1, 9, &within) <= 0)
+            return NOTHING;
+        pvm_upkint(&number, 1, 1);
+        return number;
+    }
+    /* As programs wait for a partner, and for all. */
+    if (!strcmp(what, "poll")) {
+        int tid;
+        while ((tid = pvm_gettid(name, number)) < 0)
+            ;
+        while (pvm_getinst(name, tid) < 0)
+            ;
+        while (pvm_gsize(name) < 2)
+            ;
+        return tid;
+    }
+    if (!strcmp(what, "reduced"))
+        return reduced(name, number);
+    if (!strcmp(what, "gathered"))
+        return gathered(name, number);
+    if (!strcmp(what, "undisturbed"))
+        return undisturbed(name, number);
+    if (!strcmp(what, "reduce"))
+        return pvm_reduce(PvmSum, data, 2, PVM_INT, 5, name, number);
+    return NOTHING;
+}
+
+/* All children do it, and the first one. */
+static void together(const char *what, char *name, int number)
+{
+    char line[80];
+    for (int child = 0; child < CHILDREN; child++)
+        tell(children[child], what, name, number);
+    int good = order(what, name, number);
+    for (int child = 0; child < CHILDREN; child++)
+        good &= heard(children[child]);
+    snprintf(line, sizeof line, "%s, root %d", what, number);
+    check(line, good, 1);
+}
+
+static void names(int me)
+{
+    check("no name is joined", pvm_joingroup(0), PvmNullGroup);
+    check("an empty name is joined", pvm_joingroup(""), PvmNullGroup);
+    check("an empty name is left", pvm_lvgroup(""), PvmNullGroup);
+    check("an empty name's barrier", pvm_barrier("", 1), PvmNullGroup);
+    check("an empty name's size", pvm_gsize(""), PvmNullGroup);
+    check("an empty name's broadcast", pvm_bcast("", 1), PvmNullGroup);
+    check("nobody's group is left", pvm_lvgroup("t.none"), PvmNoGroup);
+    check("nobody's group has no task", pvm_gettid("t.none", 0), PvmNoGroup);
+    check("nobody's group has no instance", pvm_getinst("t.none", me), PvmNoGroup);
+    check("nobody's group has no size", pvm_gsize("t.none"), PvmNoGroup);
+    check("nobody's group has no barrier", pvm_barrier("t.none", 1), PvmNoGroup);
+    check("nobody's group is told nothing", pvm_bcast("t.none", 1), PvmNoGroup);
+    check("nobody's group is not frozen", pvm_freezegroup("t.none", 1), PvmNoGroup);
+}
+
+static void instances(int me)
+{
+    int first = children[0], second = children[1];
+    check("the first is 0", pvm_joingroup("t.i"), 0);
+    check("nobody joins twice", pvm_joingroup("t.i"), PvmDupGroup);
+    check("the next is 1", ask(first, "join", "t.i", 0), 1);
+    check("the next is 2", ask(second, "join", "t.i", 0), 2);
+    check("its size", pvm_gsize("t.i"), 3);
+    check("the task of an instance", pvm_gettid("t.i", 1), first);
+    check("the instance of a task", pvm_getinst("t.i", second), 2);
+    check("no such instance", pvm_gettid("t.i", 100), PvmNoInst);
+    check("an instance below 0", pvm_gettid("t.i", -1), PvmNoInst);
+    check("who is not in it", pvm_getinst("t.i", children[2]), PvmNotInGroup);
+    check("one leaves", ask(first, "leave", "t.i", 0), 0);
+    check("and not again", ask(first, "leave", "t.i", 0), PvmNotInGroup);
+    check("a hole", pvm_gettid("t.i", 1), PvmNoInst);
+    check("a stranger asks", ask(children[2], "instance", "t.i", second), 2);
+    check("the lowest is given again", ask(children[2], "join", "t.i", 0), 1);
+    check("in two groups", ask(children[2], "join", "t.j", 0), 0);
+    check("the last leaves", ask(children[2], "leave", "t.j", 0), 0);
+    check("and it is gone", pvm_gsize("t.j"), PvmNoGroup);
+    check("this one leaves", pvm_lvgroup("t.i"), 0);
+    check("it is asked after", ask(second, "instance", "t.i", me), PvmNotInGroup);
+    ask(second, "leave", "t.i", 0);
+    ask(children[2], "leave", "t.i", 0);
+}
+
+static void polls(int me)
+{
+    tell(children[0], "poll", "t.p", 1);
+    check("one polls for another", hear(children[0]), NOTHING);
+    check("a first one joins", ask(children[1], "join", "t.p", 0), 0);
+    check("it is not that one", hear(children[0]), NOTHING);
+    check("the second one joins", pvm_joingroup("t.p"), 1);
+    check("it is found", heard(children[0]), me);
+    pvm_lvgroup("t.p");
+    ask(children[1], "leave", "t.p", 0);
+}
+
+static void broadcasts(void)
+{
+    pvm_initsend(PvmDataDefault);
+    check("it is joined", pvm_joingroup("t.b"), 0);
+    check("nobody else is there", pvm_bcast("t.b", 9), PvmNoInst);
+    for (int child = 0; child < 2; child++)
+        ask(children[child], "join", "t.b", 0);
+    check("a tag below 0", pvm_bcast("t.b", -4), PvmBadParam);
+    check("a member tells the others", ask(children[0], "bcast", "t.b", 23), 0);
+    check("one hears it", order("receive", "", 0), 23);
+    check("another hears it", ask(children[1], "receive", "", 0), 23);
+    check("not itself", ask(children[0], "receive", "", 0), NOTHING);
+    check("a stranger tells them", ask(children[2], "bcast", "t.b", 24), 0);
+    check("one hears it", order("receive", "", 0), 24);
+    check("another hears it", ask(children[0], "receive", "", 0), 24);
+    check("and another", ask(children[1], "receive", "", 0), 24);
+    check("not the stranger", ask(children[2], "receive", "", 0), NOTHING);
+    pvm_lvgroup("t.b");
+    for (int child = 0; child < 2; child++)
+        ask(children[child], "leave", "t.b", 0);
+}
+
+static void barriers(void)
+{
+    for (int child = 0; child < CHILDREN; child++)
+        ask(children[child], "join", "t.w", 0);
+    check("who is not in it", pvm_barrier("t.w", 1), PvmNotInGroup);
+    tell(children[0], "barrier", "t.w", 3);
+    check("one waits", hear(children[0]), NOTHING);
+    check("another count", ask(children[1], "barrier", "t.w", 2), PvmMismatch);
+    tell(children[1], "barrier", "t.w", -1);
+    check("two wait", hear(children[1]), NOTHING);
+    check("the third", ask(children[2], "barrier", "t.w", 3), 0);
+    check("the first goes on", heard(children[0]), 0);
+    check("the second goes on", heard(children[1]), 0);
+    tell(children[1], "barrier", "t.w", 2);
+    check("two of three", ask(children[2], "barrier", "t.w", 2), 0);
+    check("the other goes on", heard(children[1]), 0);
+    check("one alone", ask(children[2], "barrier", "t.w", 1), 0);
+    tell(children[0], "barrier", "t.w", 4);
+    tell(children[1], "barrier", "t.w", 4);
+    tell(children[2], "barrier", "t.w", 4);
+    check("all wait for one who has not joined", hear(children[2]), NOTHING);
+    pvm_joingroup("t.w");
+    check("who joins and comes", pvm_barrier("t.w", 4), 0);
+    for (int child = 0; child < CHILDREN; child++)
+        check("they go on", heard(children[child]), 0);
+    pvm_lvgroup("t.w");
+    for (int child = 0; child < CHILDREN; child++)
+        ask(children[child], "leave", "t.w", 0);
+}
+
+static void collects(int me)
+{
+    int data[4] = {1, 2, 3, 4}, result[4 * MEMBERS], speaker = 0, here = 0, hosts = 0;
+    int pvm_grphostinfo(char *, int, int *, int *, int *);
+    for (int child = 0; child < CHILDREN; child++)
+        ask(children[child], "join", "t.c", 0);
+    check("who is not in it reduces", pvm_reduce(PvmSum, data, 1, PVM_INT, 5, "t.c", 0), PvmNotInGroup);
+    check("who is not in it gathers", pvm_gather(result, data, 1, PVM_INT, 5, "t.c", 0), PvmNotInGroup);
+    check("who is not in it scatters", pvm_scatter(result, data, 1, PVM_INT, 5, "t.c", 0), PvmNotInGroup);
+    check("the last one", pvm_joingroup("t.c"), 3);
+    check("no data", pvm_reduce(PvmSum, 0, 1, PVM_INT, 5, "t.c", 3), PvmBadParam);
+    check("nothing of it", pvm_gather(result, data, 0, PVM_INT, 5, "t.c", 3), PvmBadParam);
+    check("no such type", pvm_scatter(result, data, 1, 77, 5, "t.c", 3), PvmBadParam);
+    check("no such root", pvm_reduce(PvmSum, data, 1, PVM_INT, 5, "t.c", 9), PvmNoInst);
+    check("no such root", pvm_gather(result, data, 1, PVM_INT, 5, "t.c", 9), PvmNoInst);
+    check("no such group", pvm_scatter(result, data, 1, PVM_INT, 5, "t.none", 0), PvmNoGroup);
+    check("nowhere to gather", pvm_gather(0, data, 1, PVM_INT, 5, "t.c", 3), PvmBadParam);
+    check("nothing to scatter", pvm_scatter(result, 0, 1, PVM_INT, 5, "t.c", 3), PvmBadParam);
+    for (int root = 0; root < MEMBERS; root += 3) {
+        together("reduced", "t.c", root);
+        together("gathered", "t.c", root);
+        together("undisturbed", "t.c", root);
+    }
+    /* The others do not wait; what they have sent is there. */
+    for (int child = 0; child < CHILDREN; child++)
+        check("who is not the root goes on", ask(children[child], "reduce", "t.c", 3), 0);
+    check("the root's function refuses", pvm_reduce(refuse, data, 2, PVM_INT, 5, "t.c", 3), PvmOverflow);
+    check("its hosts", pvm_grphostinfo("t.c", pvm_tidtohost(me), &speaker, &here, &hosts), 0);
+    check("who speaks for them", speaker, me < children[0] ? me : children[0]);
+    check("who is here", here, MEMBERS);
+    check("how many hosts", hosts, 1);
+    check("one leaves", ask(children[1], "leave", "t.c", 0), 0);
+    check("a hole where it was, to gather", pvm_gather(result, data, 1, PVM_INT, 8, "t.c", 3), PvmNoInst);
+    check("a hole where it was, to scatter", pvm_scatter(result, data, 1, PVM_INT, 8, "t.c", 3), PvmNoInst);
+    check("it is the root no more", pvm_reduce(PvmSum, data, 1, PVM_INT, 8, "t.c", 1), PvmNoInst);
+    pvm_lvgroup("t.c");
+    ask(children[0], "leave", "t.c", 0);
+    ask(children[2], "leave", "t.c", 0);
+}
+
+static void functions(void)
+{
+    void (*all[])(int *, void *, void *, int *, int *) = {PvmMax, PvmMin, PvmSum, PvmProduct};
+    int type = PVM_STR, one = 1, info = 0;
+    char x = 3, y = -4;
+    for (int function = 0; function < 4; function++) {
+        all[function](&type, &x, &y, &one, &info);
+        check("texts are not calculated with", info, PvmBadParam);
+    }
+    type = PVM_BYTE;
+    PvmMin(&type, &x, &y, &one, &info);
+    check("the least byte", info == PvmOk && x == -4, 1);
+    PvmSum(&type, &x, &y, &one, &info);
+    check("bytes are not added", info, PvmBadParam);
+    PvmProduct(&type, &x, &y, &one, &info);
+    check("bytes are not multiplied", info, PvmBadParam);
+    float z[2] = {3, 4}, w[2] = {-5, 0}, v[2] = {0, -1};
+    type = PVM_CPLX;
+    PvmMax(&type, z, w, &one, &info);
+    check("of the same modulus the first", z[0] == 3 && z[1] == 4, 1);
+    PvmMin(&type, z, v, &one, &info);
+    check("of a lower modulus", z[0] == 0 && z[1] == -1, 1);
+    PvmProduct(&type, w, v, &one, &info);
+    check("a product", w[0] == 0 && w[1] == 5, 1);
+    double nan[1] = {NAN}, number[1] = {1};
+    type = PVM_DOUBLE;
+    PvmMax(&type, nan, number, &one, &info);
+    check("no number, and one", nan[0] == 1, 1);
+}
+
+static void frozen(int me)
+{
+    check("it is joined", pvm_joingroup("t.f"), 0);
+    for (int child = 0; child < 2; child++)
+        ask(children[child], "join", "t.f", 0);
+    check("a stranger does not freeze it", ask(children[2], "freeze", "t.f", 3), PvmNotInGroup);
+    tell(children[0], "freeze", "t.f", 3);
+    check("one waits", hear(children[0]), NOTHING);
+    check("another count", ask(children[1], "freeze", "t.f", 2), PvmMismatch);
+    tell(children[1], "freeze", "t.f", -1);
+    check("two wait", hear(children[1]), NOTHING);
+    check("the third", pvm_freezegroup("t.f", 3), 3);
+    check("the first goes on", heard(children[0]), 3);
+    check("the second goes on", heard(children[1]), 3);
+    check("once only", pvm_freezegroup("t.f", 3), PvmDupGroup);
+    check("nobody joins", ask(children[2], "join", "t.f", 0), PvmNotInGroup);
+    check("its size", pvm_gsize("t.f"), 3);
+    check("a stranger asks for its size", ask(children[2], "size", "t.f", 0), 3);
+    check("its tasks", pvm_gettid("t.f", 2), children[1]);
+    check("its instances", pvm_getinst("t.f", children[0]), 1);
+    check("no such instance", pvm_gettid("t.f", 9), PvmNoInst);
+    check("who is not in it", pvm_getinst("t.f", children[2]), PvmNotInGroup);
+    check("a member asks", ask(children[1], "tid", "t.f", 0), me);
+    tell(children[0], "gathered", "t.f", 2);
+    tell(children[1], "gathered", "t.f", 2);
+    int good = gathered("t.f", 2);
+    check("it gathers", good && heard(children[0]) == 1 && heard(children[1]) == 1, 1);
+    check("a stranger tells them", ask(children[2], "bcast", "t.f", 31), 0);
+    check("a member tells them", ask(children[1], "bcast", "t.f", 32), 0);
+    check("one hears it", order("receive", "", 0), 31);
+    check("one hears it", order("receive", "", 0), 32);
+    check("another hears it", ask(children[0], "receive", "", 0), 31);
+    ask(children[0], "receive", "", 0);
+    ask(children[1], "receive", "", 0);
+    tell(children[0], "barrier", "t.f", 3);
+    check("one waits", hear(children[0]), NOTHING);
+    check("one leaves", pvm_lvgroup("t.f"), 0);
+    check("and who waits is told", heard(children[0]), PvmNoGroup);
+    check("from then on", ask(children[1], "barrier", "t.f", 2), PvmNoGroup);
+    check("its members still find each other", ask(children[1], "tid", "t.f", 1), children[0]);
+    check("the next leaves", ask(children[0], "leave", "t.f", 0), 0);
+    check("the last leaves", ask(children[1], "leave", "t.f", 0), 0);
+    check("it is another's", ask(children[2], "join", "t.f", 0), 0);
+    check("a member of before asks", ask(children[1], "size", "t.f", 0), 1);
+    ask(children[2], "leave", "t.f", 0);
+}
+
+static void ends(void)
+{
+    for (int child = 0; child < CHILDREN; child++)
+        ask(children[child], "join", "t.e", 0);
+    tell(children[2], "end", "", 0);
+    while (pvm_gsize("t.e") == 3)
+        ;
+    check("who ends leaves", pvm_gsize("t.e"), 2);
+    pvm_kill(children[1]);
+    while (pvm_gsize("t.e") == 2)
+        ;
+    check("who is ended leaves", pvm_gettid("t.e", 1), PvmNoInst);
+    check("this one stays", pvm_gettid("t.e", 0), children[0]);
+}
+
+int main(int count, char **args)
+{
+    (void)count;
+    int me = pvm_mytid();
+    if (pvm_parent() > 0)
+        obey(order);
+    begin(args[0], CHILDREN, children);
+    names(me);
+    instances(me);
+    polls(me);
+    broadcasts();
+    barriers();
+    functions();
+    collects(me);
+    frozen(me);
+    ends();
+    return finish(1, children);
+}
