@@ -28,6 +28,9 @@ pub struct Run {
     /// Which task runs in which process: neighbours together (block), one here and the next one there (interleave), or as a file says, which has the number of a process, from 0, for each task.
     #[arg(long, value_name = "block|interleave|FILE", default_value = "block", value_parser = place)]
     place: Place,
+    /// Each task in a process of its own, of which there are so many (32 if this says no more): for debuggers.
+    #[arg(long, value_name = "MOST", num_args = 0..=1, require_equals = true, default_missing_value = "32", conflicts_with_all = ["procs", "place"], value_parser = clap::value_parser!(u32).range(1..=255))]
+    as_processes: Option<u32>,
     /// A folder to look for programs in before all others; may be repeated.
     #[arg(long, value_name = "FOLDER")]
     path: Vec<PathBuf>,
@@ -72,8 +75,9 @@ pub fn run(suite: Suite) -> Done {
         args: words.collect(),
         copies: run.copies as usize,
         folders: run.path,
-        processes: run.procs as usize,
-        place: run.place,
+        // The first one has no tasks.
+        processes: run.as_processes.map_or(run.procs, |most| most + 1) as usize,
+        place: if run.as_processes.is_some() { Place::Alone } else { run.place },
     };
     let status = upcall_pvm::run(&start)?;
     Ok(ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX)))

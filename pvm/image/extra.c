@@ -2,6 +2,7 @@
 
 #include "lib.h"
 #include <stdlib.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 int pvmdebmask;
@@ -14,4 +15,9 @@ int lpvmerr(const char *function, int code)
 void pvmsleep(int seconds)
 {
     sleep(seconds);
+}
+
+int pvmgetclock(struct timeval *now)
+{
+    return gettimeofday(now, 0);
 }

@@ -99,7 +99,7 @@ static int caught(struct upvm_buffer *buffer)
     } else if (count == UPVM_OUTPUT_END) {
         end(tid);
         if (upvm_show_tids)
-            line(tid, "END", 3);
+            line(tid, "EOF", 3);
     }
     fflush(to);
     return 1;

@@ -20,7 +20,9 @@ static struct handler {
     int source, tag, context, number;
     int (*function)(int);
 } *handlers;
-static int handler_count, handler_last, handling;
+static int handler_count, handling;
+/* PVM has nine of its own, and programs know that. */
+static int handler_last = 9;
 
 int (*upvm_look)(struct upvm_buffer *buffer);
 
@@ -285,4 +287,14 @@ int pvm_delmhf(int number)
             return PvmOk;
         }
     return upvm_done("(mhid >= ndhandles) pvm_delmhf", PvmNotFound);
+}
+
+/* In no manual, but programs use it to look at their handlers; ours, not PVM's own nine. */
+void pvmdisplaymhfinfo(char *who, char *what, int tid)
+{
+    printf("\n%s t%x: Display Message Handler Information: ndhandles = %d\n%s t%x: %s\n", who, tid, handler_count, who, tid, what);
+    for (int one = 0; one < handler_count; one++)
+        printf("%s t%x: dhandles[%2d].mhid = %2d  .header.src = t%x  .header.ctx = %8d  .header.tag= %8d\n", who, tid, one,
+               handlers[one].number, handlers[one].source, handlers[one].context, handlers[one].tag);
+    printf("\n\n");
 }

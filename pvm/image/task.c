@@ -2,6 +2,7 @@
 
 #include "lib.h"
 #include "options.h"
+#include "services.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +21,7 @@ int pvm_exit(void)
     upvm_self();
     upvm_catch_the_rest();
     int done = upvm_ask_short(UPVM_OP_LEAVE, 0);
+    upvm_groups_left();
     upvm_left();
     return upvm_done("pvm_exit", done);
 }
@@ -75,6 +77,9 @@ int pvm_spawn(char *file, char **args, int flags, char *where, int count, int *t
     for (int one = 0; started >= 0 && tids && one < count; one++)
         tids[one] = upvm_get(&question);
     upvm_over(&question);
+    /* Nothing is said of those that were not started, as PVM says nothing, and this is what it leaves. */
+    if (started >= 0 && started < count)
+        pvm_errno = PvmNotFound;
     return upvm_done("pvm_spawn", started);
 }
 

@@ -31,6 +31,7 @@ use node::Node;
 use processes::Others;
 use programs::Programs;
 use remote::Plan;
+use std::ffi::CString;
 use std::fmt;
 use std::path::PathBuf;
 use upcall_ulp::{NoWorker, Worker};
@@ -111,7 +112,11 @@ pub fn run(start: &Start) -> Result<i32, NotRun> {
     let worker = Worker::begin().map_err(NotRun::Worker)?;
     let machine = Machine::new(start.place.clone());
     let mut node = Node::new(worker, Programs::new(start.folders.clone()), Some(machine), link, 0);
-    let plan = Plan { program: start.program.clone(), args: start.args.clone(), parent: error::NO_PARENT, ..Plan::default() };
+    let args = start.args.iter().map(|word| CString::new(word.as_bytes()));
+    let args = args
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|_| NotRun::Program { name: start.program.clone(), code: error::BAD_PARAM })?;
+    let plan = Plan { program: start.program.clone().into(), args, parent: error::NO_PARENT, ..Plan::default() };
     node.spawn(None, plan, start.copies);
     let worst = node.run().map_err(|tasks| NotRun::Stuck { tasks })?;
     match node.refused {

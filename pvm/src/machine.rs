@@ -6,7 +6,7 @@ use crate::remote::Plan;
 use crate::services::{Effect, Services};
 use crate::tid::{THIS_HOST, Tid};
 use crate::wire::Packet;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use upcall_message::Rank;
 
 /// Which process tasks are started in (V7).
@@ -17,9 +17,14 @@ pub enum Place {
     Block,
     /// Each in the next process, around.
     Interleave,
+    /// Each alone in a process, of which the first one keeps only the machine: for debuggers (V11). When all are taken no more are started.
+    Alone,
     /// As this says: the first one here, the second there, and around.
     List(Vec<usize>),
 }
+
+/// The place of a task for which there is none.
+const NOWHERE: Rank = usize::MAX;
 
 /// What is known of a task.
 #[derive(Debug)]
@@ -86,7 +91,9 @@ impl Machine {
         processes: usize,
     ) -> (u64, Vec<(Rank, u32)>) {
         let placed = self.placed;
+        let mut free = self.free(processes).into_iter();
         let order = (0..count).map(|at| match &self.place {
+            Place::Alone => free.next().unwrap_or(NOWHERE),
             Place::Block => (placed + at * processes / count) % processes,
             Place::Interleave => (placed + at) % processes,
             Place::List(list) => list.get((placed + at) % list.len().max(1)).map_or(0, |rank| rank % processes),
@@ -98,11 +105,27 @@ impl Machine {
             _ => count,
         };
         let mut shares = BTreeMap::<Rank, u32>::new();
-        order.iter().for_each(|rank| *shares.entry(*rank).or_default() += 1);
+        order.iter().filter(|rank| **rank != NOWHERE).for_each(|rank| *shares.entry(*rank).or_default() += 1);
         self.last += 1;
         let waits = shares.keys().copied().collect();
         self.requests.insert(self.last, Request { spawner, plan, order, started: HashMap::new(), waits });
         (self.last, shares.into_iter().collect())
+    }
+
+    /// Processes, but the first one, in which no task is nor will be.
+    fn free(&self, processes: usize) -> Vec<Rank> {
+        let taken = self
+            .tasks
+            .keys()
+            .map(|tid| tid.host() as Rank)
+            .chain(self.requests.values().flat_map(|open| open.waits.iter().copied()));
+        let taken = taken.collect::<BTreeSet<_>>();
+        (1..processes).filter(|rank| !taken.contains(rank)).collect()
+    }
+
+    /// Of a request that no process is asked for: what it came to.
+    pub(crate) fn nowhere(&mut self, request: u64) -> Option<Started> {
+        self.started(request, NOWHERE, Vec::new(), "")
     }
 
     /// What a process has started of a request. If that is all: what it came to.
@@ -124,7 +147,10 @@ impl Machine {
         }
         let mut open = self.requests.remove(&request)?;
         open.started.values_mut().for_each(|all| all.reverse());
-        let mut next = |rank: &Rank| open.started.get_mut(rank).and_then(Vec::pop).unwrap_or(Err(error::HOST_FAIL));
+        let mut next = |rank: &Rank| match *rank {
+            NOWHERE => Err(error::OUT_OF_RES),
+            _ => open.started.get_mut(rank).and_then(Vec::pop).unwrap_or(Err(error::HOST_FAIL)),
+        };
         let (tids, errors): (Vec<_>, Vec<_>) = open.order.iter().map(&mut next).partition(Result::is_ok);
         let tids = tids.into_iter().flatten().filter_map(Tid::of).collect();
         let errors = errors.into_iter().filter_map(Result::err).collect();
@@ -214,6 +240,16 @@ mod tests {
     }
 
     #[test]
+    fn where_each_is_alone_there_are_no_more_than_processes() {
+        assert_eq!(shares(Place::Alone, &[1, 2]), [vec![(1, 1)], vec![(2, 1)]]);
+        let mut machine = Machine::new(Place::Alone);
+        let (request, shares) = machine.request(None, Plan::default(), 2, 1);
+        assert!(shares.is_empty());
+        let started = machine.nowhere(request).unwrap();
+        assert_eq!((started.tids, started.errors), (Vec::new(), vec![error::OUT_OF_RES; 2]));
+    }
+
+    #[test]
     fn what_several_processes_start_is_one_answer_in_its_order() {
         let mut machine = Machine::new(Place::Interleave);
         let (request, _) = machine.request(None, Plan::default(), 4, 2);
@@ -223,6 +259,7 @@ mod tests {
         let started = machine.started(request, 1, vec![Ok(one.number()), Err(-7)], "x").unwrap();
         assert_eq!((started.tids, started.errors), (vec![Tid::new(0, 1), one, Tid::new(0, 2)], vec![-7]));
         assert!(machine.is_there(one) && !machine.is_over());
+        assert_eq!(machine.free(4), [2, 3]);
         let (lost, _) = machine.lost(1, &mut Vec::new());
         assert_eq!((lost, machine.worst), (vec![one], 137));
         assert_eq!(machine.list(0, |_| 7, |_| 4).0, 2);

@@ -2,6 +2,8 @@
 
 use crate::error;
 use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use upcall_ulp::Image;
@@ -32,7 +34,7 @@ impl Programs {
     }
 
     /// The image of a program. What is found but is none is said.
-    pub(crate) fn image(&mut self, name: &str) -> Result<Rc<Image>, i32> {
+    pub(crate) fn image(&mut self, name: &OsStr) -> Result<Rc<Image>, i32> {
         let path = self.find(name).ok_or(error::NO_FILE)?;
         let whole = path.canonicalize().map_err(|_| error::NO_FILE)?;
         match self.images.get(&whole) {
@@ -46,8 +48,8 @@ impl Programs {
         Ok(self.images.entry(whole).insert_entry(Rc::new(image)).get().clone())
     }
 
-    fn find(&self, name: &str) -> Option<PathBuf> {
-        if name.contains('/') {
+    fn find(&self, name: &OsStr) -> Option<PathBuf> {
+        if name.as_bytes().contains(&b'/') {
             return Some(PathBuf::from(name)).filter(|path| path.is_file());
         }
         self.folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file())

@@ -10,6 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::ffi::{CString, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,10 +21,10 @@ use upcall_ulp::Block;
 /// A task that is to be started, as it goes to the process in which it is to run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Plan {
-    pub(crate) program: String,
-    pub(crate) args: Vec<String>,
+    pub(crate) program: OsString,
+    pub(crate) args: Vec<CString>,
     /// `NAME=value`, beside the process's own.
-    pub(crate) environment: Vec<(String, String)>,
+    pub(crate) environment: Vec<CString>,
     pub(crate) parent: i32,
     pub(crate) context: i32,
     pub(crate) output: crate::output::Output,

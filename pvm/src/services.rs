@@ -59,7 +59,7 @@ impl Services {
     /// A task has left the machine or ended, or crashed: what it waited for is answered to nobody, it leaves its groups, and who wanted to know is told.
     pub fn ended(&mut self, tid: Tid, effects: &mut Vec<Effect>) {
         self.groups.ended(tid, effects);
-        self.mailboxes.ended(tid, effects);
+        self.mailboxes.ended(tid);
         self.contexts.ended(tid);
         self.notices.ended(tid, effects);
     }

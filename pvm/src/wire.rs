@@ -1,4 +1,6 @@
 //! What tasks and services say to each other, in a block: integers of 32 bits, and texts (their length with the final 0, then that). As `pvm_pkint` and `pvm_pkstr` lay them out, but nothing is padded.
+//!
+//! A program's texts are bytes of any encoding. Here each byte is a character of its own (U+0000 to U+00FF), so that they are the same again when they go back; [`exact`] gives the bytes to whom they are for.
 
 /// What is read of it: a copy, whose sender is not trusted.
 #[derive(Clone, Copy, Debug)]
@@ -24,13 +26,18 @@ impl<'a> Reader<'a> {
         let (text, rest) = ahead.0.split_at_checked(length)?;
         let (0, text) = text.split_last()? else { return None };
         self.0 = rest;
-        Some(String::from_utf8_lossy(text).into_owned())
+        Some(text.iter().copied().map(char::from).collect())
     }
 
     /// All that is left.
     pub fn rest(self) -> &'a [u8] {
         self.0
     }
+}
+
+/// The bytes that a text was read from. What is no byte is a question mark.
+pub fn exact(text: &str) -> Vec<u8> {
+    text.chars().map(|one| u8::try_from(one).unwrap_or(b'?')).collect()
 }
 
 /// What is written.
@@ -54,9 +61,9 @@ impl Packet {
     /// With one more text, to its first 0.
     #[must_use]
     pub fn text(self, text: &str) -> Self {
-        let text = text.split('\0').next().unwrap_or_default();
+        let text = exact(text.split('\0').next().unwrap_or_default());
         let mut longer = self.int(i32::try_from(text.len() + 1).unwrap_or(i32::MAX));
-        longer.0.extend(text.as_bytes());
+        longer.0.extend(text);
         longer.0.push(0);
         longer
     }
@@ -85,6 +92,8 @@ mod tests {
         assert_eq!((reader.int(), reader.text().as_deref()), (Some(-3), Some("tile")));
         assert_eq!((reader.int(), reader.int(), reader.text().as_deref()), (Some(1), Some(2), Some("")));
         assert_eq!(reader.rest(), b"xyz");
+        let latin = Packet::default().text("\u{e9}");
+        assert_eq!((latin.as_bytes()[4], exact(&Reader::new(latin.as_bytes()).text().unwrap())), (0xE9, vec![0xE9]));
         for bad in [&[1, 0, 0][..], &[2, 0, 0, 0, b'a'], &[0, 0, 0, 0], &[255, 255, 255, 255, 0], &[2, 0, 0, 0, b'a', b'b']] {
             assert_eq!(Reader::new(bad).text(), None);
         }

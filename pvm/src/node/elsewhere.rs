@@ -9,6 +9,7 @@ use crate::services::Effect;
 use crate::task::{Message, State};
 use crate::tid::Tid;
 use crate::wire::{Packet, Reader};
+use std::path::Path;
 use upcall_message::Rank;
 
 /// What `pvm_tasks` says of one that waits, and of one that runs.
@@ -80,7 +81,7 @@ impl Node {
             }
             Control::Start { request, plan, count } => {
                 let all = (0..count).map(|_| self.start(&plan).map(Tid::number)).collect::<Vec<_>>();
-                let name = plan.program.rsplit('/').next().unwrap_or_default().to_owned();
+                let name = Path::new(&plan.program).file_name().unwrap_or_default().to_string_lossy().into_owned();
                 self.tell_first(Control::Started { request, all, name });
             }
             Control::Together { tids } => self.together(&tids.into_iter().filter_map(Tid::of).collect::<Vec<_>>()),
@@ -156,6 +157,10 @@ impl Node {
         let processes = self.link.as_ref().map_or(1, |link| link.size());
         let Some(machine) = &mut self.machine else { return };
         let (request, shares) = machine.request(spawner, plan.clone(), count, processes);
+        if shares.is_empty() {
+            eprintln!("upcall pvm: all {} processes for tasks are taken: --as-processes=MORE", processes - 1);
+            return machine.nowhere(request).into_iter().for_each(|started| self.all_started(started));
+        }
         for (rank, count) in shares {
             self.tell(rank, Control::Start { request, plan: plan.clone(), count });
         }

@@ -7,10 +7,10 @@ use crate::output::{Output, To};
 use crate::remote::{Control, Plan};
 use crate::task::{State, Task};
 use crate::tid::{HOST, Tid};
-use crate::wire::{Packet, Reader};
+use crate::wire::{Packet, Reader, exact};
 use std::collections::VecDeque;
 use std::ffi::{CString, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use upcall_ulp::Ulp;
 
 /// Of `pvm_spawn`.
@@ -30,10 +30,8 @@ impl Node {
             self.programs.also_in(folder);
         }
         let image = self.programs.image(&plan.program)?;
-        let mut words = Vec::with_capacity(plan.args.len() + 1);
-        words.push(image.path().display().to_string());
-        words.extend(plan.args.iter().cloned());
-        let args = words.into_iter().map(CString::new).collect::<Result<Vec<_>, _>>().map_err(|_| error::BAD_PARAM)?;
+        let name = CString::new(image.path().as_os_str().as_bytes()).map_err(|_| error::BAD_PARAM)?;
+        let args = [&[name], &plan.args[..]].concat();
         let number = self.number().ok_or(error::OUT_OF_RES)?;
         let tid = Tid::new(self.rank, number);
         let ulp = Ulp::load(&image, &args, &environment(&plan.environment)).map_err(|refused| {
@@ -78,7 +76,7 @@ impl Node {
                 Some(Ok((plan, count))) => {
                     task.state = State::Asks(op);
                     self.tell_first(Control::Spawn { tid: tid.number(), plan, count });
-                    return Next::Any;
+                    return self.goes_on(index);
                 }
                 Some(Err((code, packet))) => (code, packet),
                 None => (error::BAD_MSG, Packet::default()),
@@ -110,7 +108,13 @@ impl Node {
         task.state = State::Asks(op);
         let tid = task.tid.number();
         self.tell_first(Control::Ask { tid, op, question });
-        Next::Any
+        self.goes_on(index)
+    }
+
+    /// Who is answered already needs not wait for its turn.
+    fn goes_on(&self, index: u32) -> Next {
+        let task = self.tasks.get(index as usize).and_then(Option::as_deref);
+        if task.is_some_and(|task| task.state == State::Runs) { Next::This(index) } else { Next::Any }
     }
 
     /// Questions with integers alone.
@@ -168,8 +172,9 @@ impl Node {
 /// What is to be spawned, and how many: file, flags, where, how many, arguments, environment, context. Or what is answered at once. `None`: that cannot be read.
 fn spawning(spawner: &Task, mut question: Reader<'_>) -> Option<Result<(Plan, u32), (i32, Packet)>> {
     let (program, flags, place, count) = (question.text()?, question.int()?, question.text()?, question.int()?);
-    let args = (0..question.int()?).map(|_| question.text()).collect::<Option<Vec<_>>>()?;
-    let environment = (0..question.int()?).map(|_| Some((question.text()?, question.text()?))).collect::<Option<Vec<_>>>()?;
+    let args = (0..question.int()?).map(|_| CString::new(exact(&question.text()?)).ok()).collect::<Option<Vec<_>>>()?;
+    let one = |name: String, value: String| CString::new(exact(&format!("{name}={value}"))).ok();
+    let environment = (0..question.int()?).map(|_| one(question.text()?, question.text()?)).collect::<Option<Vec<_>>>()?;
     let context = question.int()?;
     let place = place.split(':').next().unwrap_or_default();
     let here = match flags & (TASK_HOST | TASK_ARCH) {
@@ -181,7 +186,7 @@ fn spawning(spawner: &Task, mut question: Reader<'_>) -> Option<Result<(Plan, u3
         return Some(Err((0, Packet::default().ints((0..count).map(|_| error::NO_HOST)))));
     }
     let plan = Plan {
-        program,
+        program: OsString::from_vec(exact(&program)),
         args,
         environment,
         parent: if flags & NO_PARENT != 0 { error::PARENT_NOT_SET } else { spawner.tid.number() },
@@ -223,11 +228,12 @@ fn option(task: &mut Task, which: i32, value: i32, set: bool) -> i32 {
 }
 
 /// This process's, and what stands in place of some of it.
-fn environment(others: &[(String, String)]) -> Vec<CString> {
-    let own = std::env::vars_os().filter(|(name, _)| !others.iter().any(|(other, _)| name == other.as_str()));
-    let others = others.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
-    let one = |(name, value): (OsString, OsString)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()).ok();
-    own.chain(others).filter_map(one).collect()
+fn environment(others: &[CString]) -> Vec<CString> {
+    let name = |one: &[u8]| one.split(|byte| *byte == b'=').next().map(<[u8]>::to_vec);
+    let names = others.iter().map(|one| name(one.to_bytes())).collect::<Vec<_>>();
+    let own = std::env::vars_os().filter(|(own, _)| !names.contains(&Some(own.as_bytes().to_vec())));
+    let own = own.filter_map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()).ok());
+    own.chain(others.iter().cloned()).collect()
 }
 
 fn host_name() -> String {

@@ -1,0 +1,55 @@
+// mpi_bench: the modes of pvm_bench for MPI's processes; README.md says how it is compiled and run.
+
+#define _GNU_SOURCE
+#include <mpi.h>
+
+#include "modes.h"
+
+enum { DATA = 1 };
+
+static void give_up(const char *what) {
+    fprintf(stderr, "mpi_bench: %s\n", what);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+    exit(1);
+}
+
+// Errors end all processes, as is MPI's default.
+static void put(int place, void *from, int count, MPI_Datatype type) {
+    MPI_Send(from, count, type, place, DATA, MPI_COMM_WORLD);
+}
+
+static void take(int place, void *to, int count, MPI_Datatype type) {
+    MPI_Recv(to, count, type, place, DATA, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+
+static void put_ints(int place, int *from, int count) { put(place, from, count, MPI_INT); }
+
+static void put_floats(int place, float *from, int count) { put(place, from, count, MPI_FLOAT); }
+
+static void put_bytes(int place, char *from, int count) { put(place, from, count, MPI_BYTE); }
+
+static void take_ints(int place, int *to, int count) { take(place, to, count, MPI_INT); }
+
+static void take_floats(int place, float *to, int count) { take(place, to, count, MPI_FLOAT); }
+
+static void take_bytes(int place, char *to, int count) { take(place, to, count, MPI_BYTE); }
+
+int main(int argc, char **argv) {
+    struct asked asked = parse(argc, argv);
+    int me, tasks;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &me);
+    MPI_Comm_size(MPI_COMM_WORLD, &tasks);
+    if (!sensible(asked, tasks) || asked.direct || (strcmp(asked.mode, "one-way") && asked.number != tasks)) {
+        if (me == 0) {
+            fprintf(stderr, "usage: mpi_bench one-way BYTES | ring PROCESSES | laplace PROCESSES\n"
+                            "           [--seconds S] [--cpus LIST], by two processes, or as many as that\n");
+        }
+        MPI_Finalize();
+        return 2;
+    }
+    if (asked.cpus) confine(asked.cpus, me);
+    perform(asked, me, tasks);
+    MPI_Finalize();
+    return 0;
+}

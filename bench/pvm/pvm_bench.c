@@ -1,0 +1,140 @@
+// pvm_bench: messages, ring, Laplace and start of tasks in PVM. One source for the real PVM and for ours; README.md
+// says how it is compiled and run.
+
+#define _GNU_SOURCE
+#include <pvm3.h>
+
+#include "modes.h"
+
+enum { MOST = 1 << 14, TIDS = 1, DATA = 2, READY = 3, ENDED = 4, WAKEN = 5 };
+
+static int tids[MOST], tasks;
+
+static void give_up(const char *what) {
+    int k, own = pvm_mytid();
+    fprintf(stderr, "pvm_bench: %s\n", what);
+    for (k = 0; k < tasks; k++) if (tids[k] > 0 && tids[k] != own) pvm_kill(tids[k]);
+    pvm_exit();
+    exit(1);
+}
+
+static void sent(int place) {
+    if (pvm_send(tids[place], DATA) < 0) give_up("a message could not be sent");
+}
+
+static void taken(int place) {
+    if (pvm_recv(tids[place], DATA) < 0) give_up("no message could be received");
+}
+
+static void put_ints(int place, int *from, int count) {
+    pvm_initsend(PvmDataRaw);
+    pvm_pkint(from, count, 1);
+    sent(place);
+}
+
+static void put_floats(int place, float *from, int count) {
+    pvm_initsend(PvmDataRaw);
+    pvm_pkfloat(from, count, 1);
+    sent(place);
+}
+
+static void put_bytes(int place, char *from, int count) {
+    pvm_initsend(PvmDataRaw);
+    if (count > 0) pvm_pkbyte(from, count, 1);
+    sent(place);
+}
+
+static void take_ints(int place, int *to, int count) {
+    taken(place);
+    pvm_upkint(to, count, 1);
+}
+
+static void take_floats(int place, float *to, int count) {
+    taken(place);
+    pvm_upkfloat(to, count, 1);
+}
+
+static void take_bytes(int place, char *to, int count) {
+    taken(place);
+    if (count > 0) pvm_upkbyte(to, count, 1);
+}
+
+// Where programs are looked for by name, this one is found by its own.
+static char *own_name(char **argv) {
+    char *slash = strrchr(argv[0], '/');
+    return slash ? slash + 1 : argv[0];
+}
+
+static void spawn(char **argv, int count, int *into) {
+    if (pvm_spawn(own_name(argv), argv + 1, PvmTaskDefault, "", count, into) != count) give_up("not all tasks started");
+}
+
+// The time from pvm_spawn until each of so many children has sent a message from its main, per child. They stay until
+// all are there, and are gone before the next time.
+static void start(char **argv, int count) {
+    enum { TIMES = 1000 };
+    static double samples[TIMES];
+    int k, times, ended;
+    int64_t begun, first = now_ns();
+    tasks = count;
+    for (times = 0; times < TIMES && (times < 5 || now_ns() - first < measured_seconds * 1e9); times++) {
+        begun = now_ns();
+        spawn(argv, count, tids);
+        for (k = 0; k < count; k++) pvm_recv(-1, READY);
+        samples[times] = (double)(now_ns() - begun) / count;
+        pvm_notify(PvmTaskExit, ENDED, count, tids);
+        pvm_initsend(PvmDataRaw);
+        pvm_mcast(tids, count, WAKEN);
+        for (k = 0; k < count; k++) {
+            pvm_recv(-1, ENDED);
+            pvm_upkint(&ended, 1, 1);
+        }
+    }
+    report("start", count, samples, times);
+    printf("}\n");
+}
+
+static void started(int parent) {
+    pvm_initsend(PvmDataRaw);
+    pvm_send(parent, READY);
+    pvm_recv(parent, WAKEN);
+}
+
+int main(int argc, char **argv) {
+    struct asked asked = parse(argc, argv);
+    int parent, own, me = 0, starts = !strcmp(asked.mode, "start");
+    own = pvm_mytid();
+    if (own < 0) return 1;
+    parent = pvm_parent();
+    tasks = !strcmp(asked.mode, "one-way") ? 2 : asked.number;
+    if (tasks > MOST || (starts ? asked.number < 1 : !sensible(asked, tasks))) {
+        fprintf(stderr, "usage: pvm_bench one-way BYTES | ring TASKS | laplace TASKS | start COUNT\n"
+                        "           [--seconds S] [--direct] [--cpus LIST]\n");
+        pvm_exit();
+        return 2;
+    }
+    if (asked.direct) pvm_setopt(PvmRoute, PvmRouteDirect);
+    if (starts) {
+        if (parent < 0) start(argv, asked.number);
+        else started(parent);
+        pvm_exit();
+        return 0;
+    }
+    if (parent < 0) {
+        tids[0] = own;
+        if (tasks > 1) {
+            spawn(argv, tasks - 1, tids + 1);
+            pvm_initsend(PvmDataRaw);
+            pvm_pkint(tids, tasks, 1);
+            pvm_mcast(tids + 1, tasks - 1, TIDS);
+        }
+    } else {
+        pvm_recv(parent, TIDS);
+        pvm_upkint(tids, tasks, 1);
+        while (tids[me] != own) me++;
+    }
+    if (asked.cpus) confine(asked.cpus, me);
+    perform(asked, me, tasks);
+    pvm_exit();
+    return 0;
+}
