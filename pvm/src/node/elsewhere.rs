@@ -80,7 +80,14 @@ impl Node {
                 }
             }
             Control::Start { request, plan, count } => {
-                let all = (0..count).map(|_| self.start(&plan).map(Tid::number)).collect::<Vec<_>>();
+                let mut all = Vec::with_capacity(count as usize);
+                let mut refused = None;
+                for _ in 0..count {
+                    // What one was refused for the others would be, too.
+                    let one = refused.map_or_else(|| self.start(&plan).map(Tid::number), Err);
+                    refused = one.err();
+                    all.push(one);
+                }
                 let name = Path::new(&plan.program).file_name().unwrap_or_default().to_string_lossy().into_owned();
                 self.tell_first(Control::Started { request, all, name });
             }

@@ -1,0 +1,46 @@
+/* Four children in three processes, one of which is killed: its tasks have ended, and others go on. */
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+#include "pvm3.h"
+
+int main(int argc, char **argv)
+{
+    int tids[4], pids[4], own = getpid(), ended = 0, other = 0;
+    if (argc > 1) {
+        pvm_initsend(PvmDataRaw);
+        pvm_pkint(&own, 1, 1);
+        pvm_send(pvm_parent(), 1);
+        pvm_recv(pvm_parent(), 2);
+        pvm_send(pvm_parent(), 3);
+        pvm_exit();
+        return 0;
+    }
+    char *args[] = {"child", 0};
+    if (pvm_spawn(argv[0], args, 0, 0, 4, tids) != 4)
+        return 1;
+    pvm_notify(PvmTaskExit, 9, 4, tids);
+    for (int one = 0; one < 4; one++) {
+        pvm_recv(tids[one], 1);
+        pvm_upkint(&pids[one], 1, 1);
+        if (pids[one] != own && !other)
+            other = pids[one];
+    }
+    kill(other, SIGKILL);
+    for (int one = 0; one < 4; one++) {
+        if (pids[one] != other)
+            continue;
+        pvm_recv(-1, 9);
+        ended++;
+    }
+    printf("%d of 4 have ended\n", ended);
+    for (int one = 0; one < 4; one++) {
+        if (pids[one] == other)
+            continue;
+        pvm_initsend(PvmDataRaw);
+        pvm_send(tids[one], 2);
+        pvm_recv(tids[one], 3);
+    }
+    pvm_exit();
+    return 0;
+}

@@ -1,0 +1,135 @@
+//! Programs that look at themselves, in one process and in several; and what becomes of those that end badly.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+/// The command, which is another package's, and is built here if it is not up to date.
+fn upcall() -> PathBuf {
+    static BUILT: std::sync::Once = std::sync::Once::new();
+    let folder = Path::new(env!("CARGO_BIN_EXE_upvmcc")).parent().unwrap();
+    BUILT.call_once(|| {
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo.args(["build", "--quiet", "--package", "upcall-cli", "--bins"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+        cargo.args(folder.ends_with("release").then_some("--release")).arg("--target-dir").arg(folder.parent().unwrap());
+        assert!(cargo.status().unwrap().success());
+    });
+    folder.join("upcall")
+}
+
+struct Programs(tempfile::TempDir);
+
+impl Programs {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    /// Compiled from a source below tests/.
+    fn compiled(&self, source: &str) -> PathBuf {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
+        let program = self.0.path().join(source.file_stem().unwrap());
+        let mut upvmcc = Command::new(env!("CARGO_BIN_EXE_upvmcc"));
+        let done = upvmcc.args(["-O1", "-w", "-o"]).arg(&program).arg(&source).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        program
+    }
+}
+
+/// `upcall pvm run` with these words.
+fn run(options: &[&str], program: &Path, args: &[&str]) -> Output {
+    let begun = Instant::now();
+    let mut command = Command::new("timeout");
+    command.arg("60").arg(upcall()).args(["pvm", "run"]).args(options).arg(program).args(args);
+    let done = command.output().unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(60), "{options:?} {}: {}", program.display(), said(&done));
+    done
+}
+
+fn said(done: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr))
+}
+
+#[test]
+fn functions_do_in_several_processes_what_they_do_in_one() {
+    let programs = Programs::new();
+    for name in ["group", "mailbox", "notify", "context"] {
+        let program = programs.compiled(&format!("images/{name}.c"));
+        for options in [&[][..], &["--procs", "2"], &["--procs", "3", "--place", "interleave"], &["--as-processes=12"]] {
+            let done = run(options, &program, &[]);
+            let said = said(&done);
+            assert!(done.status.success() && !said.contains("FAILED") && said.contains("ok: "), "{name} {options:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_thousand_tasks_go_around_in_one_process_and_in_two() {
+    let ring = Programs::new();
+    let program = ring.compiled("programs/ring.c");
+    for options in [&["-n", "1000"][..], &["-n", "1000", "--procs", "2"], &["-n", "64", "--procs", "2", "--place", "interleave"]]
+    {
+        let done = run(options, &program, &[options[1], "20"]);
+        assert!(done.status.success(), "{options:?}: {}", said(&done));
+    }
+}
+
+#[test]
+fn who_crashes_ends_alone_and_others_are_told() {
+    let programs = Programs::new();
+    let program = programs.compiled("images/crashes.c");
+    for options in [&[][..], &["--procs", "2", "--place", "interleave"]] {
+        let done = run(options, &program, &[]);
+        let said = said(&done);
+        assert!(done.status.success(), "{said}");
+        for word in ["SIGSEGV", "wanted 0x8", "SIGABRT", "(crashes) has crashed"] {
+            assert!(said.contains(word), "{word}: {said}");
+        }
+        assert!(said.contains("5 have ended, and the neighbour goes on"), "{said}");
+    }
+}
+
+#[test]
+fn a_process_that_is_killed_takes_its_tasks_with_it_and_no_others() {
+    let programs = Programs::new();
+    let done = run(&["--procs", "3", "--place", "interleave"], &programs.compiled("images/killed.c"), &[]);
+    let said = said(&done);
+    assert!(done.status.success() && said.contains("2 of 4 have ended"), "{said}");
+    assert!(said.contains("process 1 has ended, and 2 tasks with it"), "{said}");
+}
+
+#[test]
+fn who_waits_for_nobody_is_told_and_the_run_ends() {
+    let programs = Programs::new();
+    let program = programs.compiled("images/stuck.c");
+    let done = run(&["-n", "3"], &program, &[]);
+    let said = said(&done);
+    assert_eq!(done.status.code(), Some(1));
+    assert!(
+        said.contains("wait for what nobody can send") && said.contains("(stuck) waits for a message from any task, tag 7"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_program_from_the_shell_becomes_a_task_by_itself() {
+    upcall();
+    let programs = Programs::new();
+    let program = programs.compiled("images/pack.c");
+    let done = Command::new("timeout").arg("60").arg(&program).output().unwrap();
+    assert!(done.status.success() && String::from_utf8_lossy(&done.stdout).lines().count() > 100, "{}", said(&done));
+    let lost = Command::new("env").args(["-i", "UPCALL=/nowhere/upcall", "PATH=/nowhere"]).arg(&program).output().unwrap();
+    assert_eq!(lost.status.code(), Some(127));
+    assert!(said(&lost).contains("needs `upcall` to run it"), "{}", said(&lost));
+}
+
+#[test]
+fn what_is_no_task_is_refused_with_the_way_out() {
+    let plain = Programs::new();
+    let done = run(&[], Path::new("/bin/true"), &[]);
+    assert!(!done.status.success() && said(&done).contains("upvmcc"), "{}", said(&done));
+    let done = run(&["--place", "/nowhere"], Path::new("/bin/true"), &[]);
+    assert!(said(&done).contains("neither block nor interleave"), "{}", said(&done));
+    let mut upvmcc = Command::new(env!("CARGO_BIN_EXE_upvmcc"));
+    let done = upvmcc.args(["-shared", "x.c"]).current_dir(plain.0.path()).output().unwrap();
+    assert!(!done.status.success() && said(&done).contains("shared library"), "{}", said(&done));
+}
