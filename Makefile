@@ -4,7 +4,7 @@
 # make fuzz        every reader of a peer's bytes under libFuzzer, for FUZZ_SECONDS (30) each
 # make bench       ours, the machine's limits and the peers, in one run
 # make wheel       the package `upcall` for Python, in target/wheels
-# make install     the command, and libupcall with its header for C, under PREFIX (/usr/local), behind DESTDIR if that is set
+# make install     the command, upvmcc for PVM programs, and libupcall with its header for C, under PREFIX (/usr/local), behind DESTDIR if that is set
 #
 # Each target does all its set-up. Needed: Rust (1.95 or newer), gcc, Python (3.11 or newer; no headers); for bench a C++ compiler, Boost.Fiber, gRPC's C++ library, UCX, Open MPI and Go, and Debian's redis-server and memcached.
 
@@ -159,6 +159,7 @@ OUT := $(or $(CARGO_TARGET_DIR),target)/release
 
 install:
 	$(CARGO) build --release --bin upcall
+	$(CARGO) build --release --package upcall-pvm --bins
 	$(CARGO) rustc --release --package upcall-c --lib --crate-type cdylib,staticlib
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(LIBDIR)/pkgconfig
 	install $(OUT)/upcall $(DESTDIR)$(PREFIX)/bin/upcall
@@ -169,6 +170,12 @@ install:
 	install -m 644 $(OUT)/libupcall_c.a $(DESTDIR)$(LIBDIR)/libupcall.a
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' bindings/c/upcall.pc.in \
 	    > $(DESTDIR)$(LIBDIR)/pkgconfig/upcall.pc
+	install $(OUT)/upvmcc $(OUT)/upvmf77 $(OUT)/upvmf90 $(DESTDIR)$(PREFIX)/bin
+	install $(OUT)/upvmcxx $(DESTDIR)$(PREFIX)/bin/upvmc++
+	$(OUT)/upvmcc --upvm-unpack $(DESTDIR)$(LIBDIR)/upvm $(PREFIX)/bin/upcall
+	sed -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' pvm/upvm.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/upvm.pc
+	install -d $(DESTDIR)$(LIBDIR)/cmake/upvm
+	install -m 644 pvm/upvm-config.cmake $(DESTDIR)$(LIBDIR)/cmake/upvm
 
 clean:
 	$(CARGO) clean

@@ -60,6 +60,7 @@ pub fn run(language: Language) -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Some(which @ ("--upvm-cflags" | "--upvm-libs")) => return flags(which == "--upvm-libs"),
+        Some("--upvm-unpack") => return unpack(args.get(1).map(Path::new), args.get(2).map(PathBuf::from)),
         _ => {}
     }
     let (variable, usual) = language.compiler();
@@ -84,7 +85,7 @@ fn help(language: Language) -> String {
     let (variable, usual) = language.compiler();
     let name = language.name();
     format!(
-        "{name}: {usual} for programs that run as tasks of `upcall pvm`\n\n  {name} prog.c -o prog        compile and link\n  {name} -c part.c             compile\n  upcall pvm run -n 4 ./prog   run\n\nAll arguments are {usual}'s. Another compiler: {variable}=…\n  {name} --upvm-cflags, --upvm-libs   what it adds, for other build systems\n"
+        "{name}: {usual} for programs that run as tasks of `upcall pvm`\n\n  {name} prog.c -o prog        compile and link\n  {name} -c part.c             compile\n  upcall pvm run -n 4 ./prog   run\n\nAll arguments are {usual}'s. Another compiler: {variable}=…\n  {name} --upvm-cflags, --upvm-libs      what it adds, for other build systems\n  {name} --upvm-unpack FOLDER [UPCALL]   puts headers and libraries there, of programs that are run by that command\n"
     )
 }
 
@@ -98,6 +99,21 @@ fn flags(linking: bool) -> ExitCode {
         }
         Err(error) => {
             eprintln!("upvmcc: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Headers and libraries where an installation has them; UPCALL is the command as it will be there.
+fn unpack(folder: Option<&Path>, upcall: Option<PathBuf>) -> ExitCode {
+    let Some(folder) = folder else {
+        eprintln!("upvmcc: --upvm-unpack FOLDER [UPCALL]: which folder?");
+        return ExitCode::FAILURE;
+    };
+    match write(folder, &upcall.unwrap_or_else(runtime)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("upvmcc: {}: {error}", folder.display());
             ExitCode::FAILURE
         }
     }

@@ -109,6 +109,9 @@ impl std::error::Error for NotRun {}
 pub fn run(start: &Start) -> Result<i32, NotRun> {
     let others = (start.processes > 1).then(|| Others::start(start)).transpose()?;
     let link = others.as_ref().map(Others::join).transpose()?;
+    if link.is_some() {
+        processes::settle(0);
+    }
     let worker = Worker::begin().map_err(NotRun::Worker)?;
     let machine = Machine::new(start.place.clone());
     let mut node = Node::new(worker, Programs::new(start.folders.clone()), Some(machine), link, 0);
