@@ -133,3 +133,14 @@ fn what_is_no_task_is_refused_with_the_way_out() {
     let done = upvmcc.args(["-shared", "x.c"]).current_dir(plain.0.path()).output().unwrap();
     assert!(!done.status.success() && said(&done).contains("shared library"), "{}", said(&done));
 }
+
+#[test]
+fn the_example_of_the_page_runs() {
+    let page = include_str!("../../docs/pvm.md");
+    let text = page.split("```c\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let programs = Programs::new();
+    let source = programs.0.path().join("page.c");
+    std::fs::write(&source, text).unwrap();
+    let done = run(&["-n", "24"], &programs.compiled(source.to_str().unwrap()), &[]);
+    assert!(done.status.success() && said(&done).is_empty(), "{}", said(&done));
+}
