@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::{env, fs};
 
 /// The archive's sources.
-const SOURCES: [&str; 4] = ["start.c", "heap.c", "refuse.c", "wait.c"];
+const SOURCES: [&str; 5] = ["start.c", "heap.c", "refuse.c", "wait.c", "clock.c"];
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));

@@ -8,6 +8,7 @@
 #include <elf.h>
 #include <stdio.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Set by libc's first instructions: argc, argv, the environment, and the auxiliary vector. */
@@ -58,6 +59,7 @@ void _Exit(int status) __attribute__((alias("_exit")));
 /* The linker is told to take this, and by it what stands in place of libc's. */
 void *(*const upvm_heap)(intptr_t) = sbrk;
 ssize_t (*const upvm_waits)(int, void *, size_t) = read;
+int (*const upvm_clock)(clockid_t, struct timespec *) = clock_gettime;
 extern const char upvm_refuses;
 const char *const upvm_refused = &upvm_refuses;
 

@@ -30,6 +30,8 @@ pub const TABLE_HEAP_END: u64 = 3;
 pub const TABLE_PROCESS: u64 = 4;
 /// How many letters lie there.
 pub const TABLE_COUNT: u64 = 5;
+/// The function that reads the clock, as `clock_gettime(2)`; 0: there is none.
+pub const TABLE_CLOCK: u64 = 7;
 /// A line of an answer, beside the word that the gate returns.
 pub const TABLE_REPLY: u64 = 8;
 pub const REPLY_WORDS: u64 = 8;

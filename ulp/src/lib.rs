@@ -25,6 +25,7 @@
 compile_error!("user-level processes are for Linux on x86-64: the switch and the loader have to be written for others");
 
 mod blocks;
+mod clock;
 mod crash;
 pub mod descriptors;
 mod image;

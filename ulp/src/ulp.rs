@@ -2,7 +2,7 @@
 
 use crate::image::{Image, Part, up};
 use crate::layout::{
-    AUXILIARY, LETTER_WORDS, LETTERS, PAGE, REPLY_WORDS, SLOT, TABLE_COUNT, TABLE_GATE, TABLE_HEAP, TABLE_HEAP_END,
+    AUXILIARY, LETTER_WORDS, LETTERS, PAGE, REPLY_WORDS, SLOT, TABLE_CLOCK, TABLE_COUNT, TABLE_GATE, TABLE_HEAP, TABLE_HEAP_END,
     TABLE_LETTERS, TABLE_NUMBER, TABLE_PROCESS, TABLE_REPLY,
 };
 use crate::slot::{STACK, Slot};
@@ -206,6 +206,7 @@ impl Ulp {
             (TABLE_HEAP, start + image.end + self.slot.lines()),
             (TABLE_HEAP_END, self.slot.end()),
             (TABLE_PROCESS, u64::from(std::process::id())),
+            (TABLE_CLOCK, crate::clock::address()),
         ];
         for (at, value) in table {
             put(self.slot.table() + at * 8, value);
