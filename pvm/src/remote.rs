@@ -56,6 +56,8 @@ pub(crate) enum Control {
     Ended { tid: i32, status: i32 },
     /// To whoever has it: a task is to be ended.
     Kill { tid: i32 },
+    /// To whoever has it: a signal comes to a task.
+    Signal { tid: i32, signal: i32 },
     /// To all: the machine ends.
     Halt,
 }
