@@ -57,7 +57,7 @@ fn well(processes: usize, copies: usize, program: &Path, args: &[&str]) -> Strin
 fn who_waits_stops_nobody() {
     let program = compile("waits");
     let cases = [
-        "sleep", "fifo", "open", "terminal", "write", "child", "children", "group", "system", "popen", "poll", "select", "epoll",
+        "sleep", "fifo", "open", "terminal", "write", "child", "children", "aside", "system", "popen", "poll", "select", "epoll",
         "socket", "lock", "sync",
     ];
     for case in cases {
@@ -65,7 +65,16 @@ fn who_waits_stops_nobody() {
         assert!(said.contains("done\n"), "{case}: {said}");
     }
     // The second one counts in another process, and a third one beside the first does not.
-    for case in ["fifo", "child", "group", "poll"] {
+    for case in ["fifo", "child", "aside", "poll"] {
         well(2, 3, &program, &[case]);
+    }
+}
+
+#[test]
+fn each_has_its_own_signals() {
+    let program = compile("signals");
+    for processes in [1, 3] {
+        let (said, status) = run(processes, 1, &program, &[]);
+        assert!(said.contains("done\n") && status == Some(128 + 15), "{status:?} in {processes}: {said}");
     }
 }

@@ -48,9 +48,9 @@ static inline int upvm_real(int descriptor)
     return (unsigned)descriptor < 3 && !upvm_in_child ? upvm_standard[descriptor] : descriptor;
 }
 
-/* A descriptor, or an error, that this program has opened: it is closed when the program ends. */
-int upvm_opened(int descriptor);
-void upvm_closed(int descriptor);
+/* A descriptor, or an error, that this program has opened: it is closed when the program ends, and its children have it, too, or not. */
+int upvm_opened(int descriptor, int inherited);
+extern uint64_t upvm_inherited[UPVM_DESCRIPTORS / 64];
 
 /* Until this descriptor is ready for these events, or has an error, which the call itself is to tell; or so many nanoseconds are over (-1: any number). 1, 0, or -EINTR; real descriptors. */
 long upvm_ready(int descriptor, short events, long nanoseconds);

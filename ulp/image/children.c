@@ -36,7 +36,16 @@ struct action {
     };
 };
 
-/* The child's 0, 1 and 2 are this program's, and then what it asked for is done. The whole is in `*made`, whose actions are to be freed; or an error. */
+/* Whether a child has other descriptors than the kernel would give it. */
+static int has_own(void)
+{
+    int own = upvm_standard[0] != 0 || upvm_standard[1] != 1 || upvm_standard[2] != 2;
+    for (unsigned word = 0; word < UPVM_DESCRIPTORS / 64; word++)
+        own |= upvm_inherited[word] != 0;
+    return own;
+}
+
+/* The child's 0, 1 and 2 are this program's, it has of others what it is to have, and then what it asked for is done. The whole is in `*made`, whose actions are to be freed; or an error. */
 static int with_standard(const posix_spawn_file_actions_t *given, posix_spawn_file_actions_t *made)
 {
     int done = posix_spawn_file_actions_init(made);
@@ -46,6 +55,9 @@ static int with_standard(const posix_spawn_file_actions_t *given, posix_spawn_fi
         else if (upvm_standard[one] != one)
             done = posix_spawn_file_actions_adddup2(made, upvm_standard[one], one);
     }
+    for (int one = 3; one < (int)UPVM_DESCRIPTORS && !done; one++)
+        if (upvm_inherited[one / 64] >> one % 64 & 1)
+            done = posix_spawn_file_actions_adddup2(made, one, one);
     if (done || !given || !given->__used)
         return done;
     int all = made->__used + given->__used;
@@ -62,7 +74,7 @@ static int spawned(pid_t *child, const char *file, const posix_spawn_file_action
                    char *const *args, char *const *environment, int where)
 {
     posix_spawn_file_actions_t made = {0};
-    int own = upvm_standard[0] != 0 || upvm_standard[1] != 1 || upvm_standard[2] != 2;
+    int own = has_own();
     int error = own ? with_standard(actions, &made) : 0;
     if (count == room && !error) {
         pid_t *more = realloc(children, (room + 16) * sizeof *more);
@@ -144,8 +156,11 @@ pid_t wait4(pid_t which, int *status, int options, struct rusage *used)
 {
     if (!upvm_table() || upvm_in_child)
         return upvm_returns(upvm_call(SYS_wait4, which, (long)status, options, (long)used));
-    /* Of groups, and of those that stop, only the kernel knows. */
-    if (which < -1 || which == 0 || options & ~WNOHANG)
+    /* Its own group's are its own, and not those of other tasks; whether one of many is stopped is not told. */
+    if (which == 0 || which == -1)
+        which = -1, options &= WNOHANG;
+    /* Of other groups, and of one that stops, only the kernel knows. */
+    if (which < -1 || options & ~WNOHANG)
         return upvm_returns(upvm_aside_again(SYS_wait4, which, (long)status, options, (long)used, 0, 0));
     for (;;) {
         long done = ended(which, status, options, used);

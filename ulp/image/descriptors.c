@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include "calls.h"
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <stdarg.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -20,24 +21,39 @@
 char upvm_in_child;
 int upvm_standard[3] = {0, 1, 2};
 
-int upvm_opened(int descriptor)
+uint64_t upvm_inherited[UPVM_DESCRIPTORS / 64];
+
+static int is_noted(int descriptor)
 {
-    uint64_t *table = upvm_table();
-    if (table && !upvm_in_child && descriptor > 2 && descriptor < (int)UPVM_DESCRIPTORS)
-        table[UPVM_TABLE_DESCRIPTORS + descriptor / 64] |= 1ul << descriptor % 64;
+    return upvm_table() && !upvm_in_child && descriptor > 2 && descriptor < (int)UPVM_DESCRIPTORS;
+}
+
+int upvm_opened(int descriptor, int inherited)
+{
+    if (!is_noted(descriptor)) {
+        if (descriptor > 2 && inherited)
+            upvm_call(SYS_fcntl, descriptor, F_SETFD, 0, 0);
+        return descriptor;
+    }
+    uint64_t bit = 1ul << descriptor % 64;
+    upvm_table()[UPVM_TABLE_DESCRIPTORS + descriptor / 64] |= bit;
+    if (inherited)
+        upvm_inherited[descriptor / 64] |= bit;
     return descriptor;
 }
 
-void upvm_closed(int descriptor)
+static void closed(int descriptor)
 {
-    uint64_t *table = upvm_table();
-    if (table && !upvm_in_child && descriptor >= 0 && descriptor < (int)UPVM_DESCRIPTORS)
-        table[UPVM_TABLE_DESCRIPTORS + descriptor / 64] &= ~(1ul << descriptor % 64);
+    if (!is_noted(descriptor))
+        return;
+    uint64_t bit = 1ul << descriptor % 64;
+    upvm_table()[UPVM_TABLE_DESCRIPTORS + descriptor / 64] &= ~bit;
+    upvm_inherited[descriptor / 64] &= ~bit;
 }
 
 static long real_close(int descriptor)
 {
-    upvm_closed(descriptor);
+    closed(descriptor);
     return upvm_call(SYS_close, descriptor, 0, 0, 0);
 }
 
@@ -57,8 +73,30 @@ int close(int descriptor)
     return real > 2 ? upvm_returns(real_close(real)) : 0;
 }
 
+/* Those that are its own: a program that closes all that there may be has no others. */
+int close_range(unsigned int first, unsigned int last, int flags)
+{
+    if (!upvm_table() || upvm_in_child)
+        return upvm_returns(upvm_call(SYS_close_range, first, last, flags, 0));
+    if (first > last)
+        return upvm_returns(-EINVAL);
+    for (unsigned one = first; one <= last && one < UPVM_DESCRIPTORS; one++) {
+        uint64_t own = one < 3 ? 1 : upvm_table()[UPVM_TABLE_DESCRIPTORS + one / 64] >> one % 64 & 1;
+        if (own && flags & CLOSE_RANGE_CLOEXEC)
+            upvm_inherited[one / 64] &= ~(1ul << one % 64);
+        else if (own)
+            close(one);
+    }
+    return 0;
+}
+
+void closefrom(int first)
+{
+    close_range(first < 0 ? 0 : first, ~0u, 0);
+}
+
 /* The lowest of 0, 1 and 2 that is closed is what is opened next, as in any process. */
-static int taken(long descriptor)
+static int taken(long descriptor, int inherited)
 {
     if (descriptor < 0 || upvm_in_child || !upvm_table())
         return upvm_returns(descriptor);
@@ -66,19 +104,21 @@ static int taken(long descriptor)
         if (upvm_standard[one] < 0) {
             long moved = upvm_call(SYS_fcntl, descriptor, F_DUPFD_CLOEXEC, 10, 0);
             upvm_call(SYS_close, descriptor, 0, 0, 0);
-            upvm_standard[one] = upvm_opened(moved);
+            upvm_standard[one] = upvm_opened(moved, 0);
             return moved < 0 ? upvm_returns(moved) : one;
         }
-    return upvm_opened(descriptor);
+    return upvm_opened(descriptor, inherited);
 }
 
 static long duplicate(int from, int to, int flags)
 {
     long real = upvm_real(from);
     if (!is_own_standard(to)) {
-        long done = upvm_call(SYS_dup3, real, to, flags, 0);
+        if (upvm_in_child || !upvm_table())
+            return upvm_call(SYS_dup3, real, to, flags, 0);
+        long done = upvm_call(SYS_dup3, real, to, O_CLOEXEC, 0);
         if (done >= 0)
-            upvm_opened(done);
+            closed(done), upvm_opened(done, !flags);
         return done;
     }
     real = upvm_call(SYS_fcntl, real, F_DUPFD_CLOEXEC, 10, 0);
@@ -86,7 +126,7 @@ static long duplicate(int from, int to, int flags)
         return real;
     if (upvm_standard[to] > 2)
         real_close(upvm_standard[to]);
-    upvm_standard[to] = upvm_opened(real);
+    upvm_standard[to] = upvm_opened(real, 0);
     return to;
 }
 
@@ -105,7 +145,7 @@ int dup2(int from, int to)
 
 int dup(int descriptor)
 {
-    return taken(upvm_call(SYS_dup, upvm_real(descriptor), 0, 0, 0));
+    return taken(upvm_call(SYS_fcntl, upvm_real(descriptor), F_DUPFD_CLOEXEC, 0, 0), 1);
 }
 
 /* A FIFO is waited for until its other end is opened. */
@@ -129,15 +169,15 @@ int openat64(int folder, const char *path, int flags, ...)
     if (!upvm_table() || upvm_in_child)
         return upvm_returns(upvm_call(SYS_openat, folder, (long)path, flags, mode));
     if (!is_fifo(folder, path, flags))
-        return taken(upvm_call(SYS_openat, folder, (long)path, flags, mode));
+        return taken(upvm_call(SYS_openat, folder, (long)path, flags | O_CLOEXEC, mode), !(flags & O_CLOEXEC));
     /* Another task may go to another folder meanwhile. */
     int here = -1;
     if (folder == AT_FDCWD && path[0] != '/')
         here = upvm_call(SYS_openat, AT_FDCWD, (long)".", O_PATH | O_CLOEXEC, 0);
-    long done = upvm_aside_again(SYS_openat, here >= 0 ? here : folder, (long)path, flags, mode, 0, 0);
+    long done = upvm_aside_again(SYS_openat, here >= 0 ? here : folder, (long)path, flags | O_CLOEXEC, mode, 0, 0);
     if (here >= 0)
         upvm_call(SYS_close, here, 0, 0, 0);
-    return taken(done);
+    return taken(done, !(flags & O_CLOEXEC));
 }
 
 int open64(const char *path, int flags, ...)
@@ -157,18 +197,18 @@ int creat64(const char *path, mode_t mode)
     return openat64(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode);
 }
 
-static int two(long done, int *descriptors)
+static int two(long done, int *descriptors, int inherited)
 {
     if (done < 0)
         return upvm_returns(done);
-    descriptors[0] = taken(descriptors[0]);
-    descriptors[1] = taken(descriptors[1]);
+    descriptors[0] = taken(descriptors[0], inherited);
+    descriptors[1] = taken(descriptors[1], inherited);
     return 0;
 }
 
 int pipe2(int descriptors[2], int flags)
 {
-    return two(upvm_call(SYS_pipe2, (long)descriptors, flags, 0, 0), descriptors);
+    return two(upvm_call(SYS_pipe2, (long)descriptors, flags | O_CLOEXEC, 0, 0), descriptors, !(flags & O_CLOEXEC));
 }
 
 int pipe(int descriptors[2])
@@ -178,22 +218,23 @@ int pipe(int descriptors[2])
 
 int socketpair(int domain, int type, int protocol, int descriptors[2])
 {
-    return two(upvm_call(SYS_socketpair, domain, type, protocol, (long)descriptors), descriptors);
+    return two(upvm_call(SYS_socketpair, domain, type | SOCK_CLOEXEC, protocol, (long)descriptors), descriptors,
+               !(type & SOCK_CLOEXEC));
 }
 
 int socket(int domain, int type, int protocol)
 {
-    return taken(upvm_call(SYS_socket, domain, type, protocol, 0));
+    return taken(upvm_call(SYS_socket, domain, type | SOCK_CLOEXEC, protocol, 0), !(type & SOCK_CLOEXEC));
 }
 
 int eventfd(unsigned int count, int flags)
 {
-    return taken(upvm_call(SYS_eventfd2, count, flags, 0, 0));
+    return taken(upvm_call(SYS_eventfd2, count, flags | EFD_CLOEXEC, 0, 0), !(flags & EFD_CLOEXEC));
 }
 
 int epoll_create1(int flags)
 {
-    return taken(upvm_call(SYS_epoll_create1, flags, 0, 0, 0));
+    return taken(upvm_call(SYS_epoll_create1, flags | EPOLL_CLOEXEC, 0, 0, 0), !(flags & EPOLL_CLOEXEC));
 }
 
 int epoll_create(int size)
@@ -203,12 +244,12 @@ int epoll_create(int size)
 
 int timerfd_create(clockid_t clock, int flags)
 {
-    return taken(upvm_call(SYS_timerfd_create, clock, flags, 0, 0));
+    return taken(upvm_call(SYS_timerfd_create, clock, flags | TFD_CLOEXEC, 0, 0), !(flags & TFD_CLOEXEC));
 }
 
 int memfd_create(const char *name, unsigned int flags)
 {
-    return taken(upvm_call(SYS_memfd_create, (long)name, flags, 0, 0));
+    return taken(upvm_call(SYS_memfd_create, (long)name, flags | MFD_CLOEXEC, 0, 0), !(flags & MFD_CLOEXEC));
 }
 
 static int accepted(int descriptor, struct sockaddr *address, socklen_t *length, int flags)
@@ -224,7 +265,7 @@ static int accepted(int descriptor, struct sockaddr *address, socklen_t *length,
         if (came < 0 && !upvm_again(came))
             return upvm_returns(came);
     }
-    return taken(upvm_call(SYS_accept4, real, (long)address, (long)length, flags));
+    return taken(upvm_call(SYS_accept4, real, (long)address, (long)length, flags | SOCK_CLOEXEC), !(flags & SOCK_CLOEXEC));
 }
 
 int accept4(int descriptor, struct sockaddr *address, socklen_t *length, int flags)
@@ -248,8 +289,17 @@ int fcntl64(int descriptor, int command, ...)
     if (!upvm_table() || upvm_in_child)
         return upvm_returns(upvm_call(SYS_fcntl, real, command, value, 0));
     if (command == F_DUPFD || command == F_DUPFD_CLOEXEC) {
-        long done = upvm_call(SYS_fcntl, real, command, value > 2 ? value : 3, 0);
-        return upvm_returns(done < 0 ? done : upvm_opened(done));
+        long done = upvm_call(SYS_fcntl, real, F_DUPFD_CLOEXEC, value > 2 ? value : 3, 0);
+        return upvm_returns(done < 0 ? done : upvm_opened(done, command == F_DUPFD));
+    }
+    if ((command == F_GETFD || command == F_SETFD) && is_noted(descriptor)) {
+        uint64_t bit = 1ul << descriptor % 64, *inherited = &upvm_inherited[descriptor / 64];
+        if (!(upvm_table()[UPVM_TABLE_DESCRIPTORS + descriptor / 64] & bit))
+            return upvm_returns(upvm_call(SYS_fcntl, descriptor, command, value, 0));
+        if (command == F_GETFD)
+            return *inherited & bit ? 0 : FD_CLOEXEC;
+        *inherited = value & FD_CLOEXEC ? *inherited & ~bit : *inherited | bit;
+        return 0;
     }
     if (command == F_SETLKW || command == F_OFD_SETLKW) {
         long done = upvm_call(SYS_fcntl, real, command == F_SETLKW ? F_SETLK : F_OFD_SETLK, value, 0);
@@ -346,6 +396,8 @@ int chdir(const char *path)
 UPVM_ALSO(close, __close);
 UPVM_ALSO(close, __libc_close);
 UPVM_ALSO(close, __close_nocancel);
+UPVM_ALSO(close_range, __close_range);
+UPVM_ALSO(closefrom, __closefrom);
 UPVM_ALSO(dup, __dup);
 UPVM_ALSO(dup2, __dup2);
 UPVM_ALSO(dup3, __dup3);

@@ -73,27 +73,27 @@ ssize_t recv(int descriptor, void *to, size_t count, int flags)
 }
 
 /* Descriptors that came with a message are this program's. */
-static long with_descriptors(long done, struct msghdr *message)
+static long with_descriptors(long done, struct msghdr *message, int flags)
 {
     for (struct cmsghdr *part = done < 0 ? 0 : CMSG_FIRSTHDR(message); part; part = CMSG_NXTHDR(message, part)) {
         if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS)
             continue;
         int *all = (int *)CMSG_DATA(part), count = (part->cmsg_len - CMSG_LEN(0)) / sizeof *all;
         for (int one = 0; one < count; one++)
-            upvm_opened(all[one]);
+            upvm_opened(all[one], !(flags & MSG_CMSG_CLOEXEC));
     }
     return upvm_returns(done);
 }
 
 ssize_t recvmsg(int descriptor, struct msghdr *message, int flags)
 {
-    long args[5] = {(long)message, flags, 0, 0, 0};
+    long args[5] = {(long)message, flags | MSG_CMSG_CLOEXEC, 0, 0, 0};
     int real = upvm_real(descriptor);
     if (as_ever())
         return upvm_returns(upvm_call(SYS_recvmsg, real, (long)message, flags, 0));
     if (flags & MSG_WAITALL)
-        return with_descriptors(upvm_aside_again(SYS_recvmsg, real, (long)message, flags, 0, 0, 0), message);
-    return with_descriptors(without_waiting(SYS_recvmsg, real, args, 1, POLLIN), message);
+        return with_descriptors(upvm_aside_again(SYS_recvmsg, real, (long)message, flags | MSG_CMSG_CLOEXEC, 0, 0, 0), message, flags);
+    return with_descriptors(without_waiting(SYS_recvmsg, real, args, 1, POLLIN), message, flags);
 }
 
 int recvmmsg(int descriptor, struct mmsghdr *messages, unsigned int count, int flags, struct timespec *time)

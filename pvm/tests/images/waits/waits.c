@@ -67,9 +67,9 @@ static void waits(const char *how)
     } else if (!strcmp(how, "children")) {
         pid_t slow = shell("sleep 0.3"), fast = shell("sleep 0.1; exit 1");
         CHECK(wait(&status) == fast && wait(0) == slow && wait(0) == -1 && errno == ECHILD);
-    } else if (!strcmp(how, "group")) { /* aside */
+    } else if (!strcmp(how, "aside")) {
         pid_t child = shell("sleep 0.3; exit 6");
-        CHECK(waitpid(0, &status, 0) == child && WEXITSTATUS(status) == 6);
+        CHECK(waitpid(child, &status, WUNTRACED) == child && WEXITSTATUS(status) == 6);
     } else if (!strcmp(how, "system")) {
         CHECK(system("sleep 0.3; exit 3") == 3 << 8);
     } else if (!strcmp(how, "popen")) {
