@@ -78,3 +78,13 @@ fn each_has_its_own_signals() {
         assert!(said.contains("done\n") && status == Some(128 + 15), "{status:?} in {processes}: {said}");
     }
 }
+
+#[test]
+fn each_has_its_own_descriptors_and_folder_and_nothing_is_left_of_those_that_are_killed() {
+    let program = compile("own");
+    for processes in [1, 2] {
+        let said = well(processes, 1, &program, &[]);
+        assert!(said.contains("done\n"), "in {processes}: {said}");
+        eprintln!("{said}");
+    }
+}
