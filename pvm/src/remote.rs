@@ -110,6 +110,8 @@ pub(crate) struct Link {
     came: Rc<RefCell<VecDeque<Came>>>,
     /// Each process has a processor to itself, as far as is known here.
     is_alone: bool,
+    /// Processes that have ended, of which nobody was told yet.
+    lost: RefCell<VecDeque<Rank>>,
 }
 
 /// Of a wait, before it is one of the group's.
@@ -146,7 +148,7 @@ impl Link {
         // No handler runs but where the node polls.
         let group = Joining::new(name, size).rank(rank).upcalls(false).join(handlers)?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Ok(Self { group, parcel, control, came, is_alone: size <= processors })
+        Ok(Self { group, parcel, control, came, is_alone: size <= processors, lost: RefCell::default() })
     }
 
     pub(crate) fn size(&self) -> usize {
@@ -180,13 +182,19 @@ impl Link {
 
     /// Which process has ended.
     pub(crate) fn lost(&self) -> Option<Rank> {
+        let before = self.lost.borrow_mut().pop_front();
+        before.or_else(|| self.ended())
+    }
+
+    fn ended(&self) -> Option<Rank> {
         match self.group.event()? {
             Event::Ended { rank } | Event::Violation { rank, .. } => Some(rank),
             _ => None,
         }
     }
 
-    /// Until something has come, or this long. Looks by itself for some microseconds, where each process has a processor: what comes next in a chain of messages comes then, and to begin a wait takes longer than all else that a message takes.
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Ok(Self { group, parcel, control, came, is_alone: size <= processors, lost: RefCell::default() })
     pub(crate) fn wait(&self, within: Option<Duration>) {
         for _ in 0..if self.is_alone { LOOKS } else { 0 } {
             if self.group.available() {

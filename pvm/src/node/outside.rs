@@ -96,7 +96,16 @@ impl Node {
         wanted.extend(aside.map(|aside| (aside.descriptor(), POLLIN)));
         // Without a bell it is looked again soon.
         let time = if self.link.is_some() && bell.is_none() { Some(time.unwrap_or(SOON).min(SOON)) } else { time };
-        let ready = descriptors::ready(&wanted, time);
+        let until = time.and_then(|time| Instant::now().checked_add(time));
+        let ready = loop {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let ready = descriptors::ready(&wanted, left);
+            match bell.as_ref().zip(self.link.as_ref()) {
+                // For nothing: to end the wait and begin it anew would ring again.
+                Some((bell, link)) if ready[indices.len()] && !link.heard(bell) && ready.iter().filter(|one| **one).count() == 1 => {}
+                _ => break ready,
+            }
+        };
         drop(bell);
         for (index, ready) in indices.into_iter().zip(ready) {
             if ready { self.wake(index, 1) } else { self.awaiting.push(index) }
