@@ -193,8 +193,16 @@ impl Link {
         }
     }
 
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Ok(Self { group, parcel, control, came, is_alone: size <= processors, lost: RefCell::default() })
+    /// The bell was rung: whether something has come. It may be rung for what was taken long ago; in any case it is rung again for what comes from now on.
+    pub(crate) fn heard<A>(&self, bell: &Bell<A>) -> bool {
+        // Silent first: what comes after that rings again, and the rest is looked at.
+        let _ = rustix::io::read(&*bell.descriptor, &mut [0; 8]);
+        self.group.heed();
+        self.lost.borrow_mut().extend(self.ended());
+        self.group.available() || !self.came.borrow().is_empty() || !self.lost.borrow().is_empty()
+    }
+
+    /// Until something has come, or this long. Looks by itself for some microseconds, where each process has a processor: what comes next in a chain of messages comes then, and to begin a wait takes longer than all else that a message takes.
     pub(crate) fn wait(&self, within: Option<Duration>) {
         for _ in 0..if self.is_alone { LOOKS } else { 0 } {
             if self.group.available() {
