@@ -42,7 +42,8 @@ fn run(processes: usize, copies: usize, program: &Path, args: &[&str]) -> (Strin
     let folder = tempfile::tempdir().unwrap();
     let mut host_of = Command::new("timeout");
     host_of.arg("60").arg(host()).args([processes, copies].map(|number| number.to_string())).arg(program).args(args);
-    let Output { status, stdout, stderr } = host_of.current_dir(folder.path()).stdin(std::process::Stdio::null()).output().unwrap();
+    let Output { status, stdout, stderr } =
+        host_of.current_dir(folder.path()).stdin(std::process::Stdio::null()).output().unwrap();
     (format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr)), status.code())
 }
 

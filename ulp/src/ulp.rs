@@ -4,8 +4,8 @@ use crate::aside::{Aside, Call, WORDS};
 use crate::descriptors;
 use crate::image::{Image, Part, up};
 use crate::layout::{
-    AUXILIARY, DESCRIPTORS, LETTER_WORDS, LETTERS, PAGE, REPLY_WORDS, SLOT, TABLE_COUNT, TABLE_DESCRIPTORS, TABLE_GATE, TABLE_HEAP, TABLE_HEAP_END,
-    TABLE_LETTERS, TABLE_NUMBER, TABLE_PROCESS, TABLE_REPLY,
+    AUXILIARY, DESCRIPTORS, LETTER_WORDS, LETTERS, PAGE, REPLY_WORDS, SLOT, TABLE_COUNT, TABLE_DESCRIPTORS, TABLE_GATE,
+    TABLE_HEAP, TABLE_HEAP_END, TABLE_LETTERS, TABLE_NUMBER, TABLE_PROCESS, TABLE_REPLY,
 };
 use crate::slot::{STACK, Slot};
 use crate::switch::{self, CONTROL, Context};
@@ -182,7 +182,9 @@ impl Ulp {
     /// Descriptors that it has opened.
     fn opened(&self) -> Vec<i32> {
         let words = (0..DESCRIPTORS / 64).map(|word| (word, self.word(TABLE_DESCRIPTORS + word)));
-        words.flat_map(|(word, bits)| (0..64).filter(move |bit| bits >> bit & 1 != 0).map(move |bit| (word * 64 + bit) as i32)).collect()
+        words
+            .flat_map(|(word, bits)| (0..64).filter(move |bit| bits >> bit & 1 != 0).map(move |bit| (word * 64 + bit) as i32))
+            .collect()
     }
 
     /// A word of its table.

@@ -102,7 +102,8 @@ impl Node {
             let ready = descriptors::ready(&wanted, left);
             match bell.as_ref().zip(self.link.as_ref()) {
                 // For nothing: to end the wait and begin it anew would ring again.
-                Some((bell, link)) if ready[indices.len()] && !link.heard(bell) && ready.iter().filter(|one| **one).count() == 1 => {}
+                Some((bell, link))
+                    if ready[indices.len()] && !link.heard(bell) && ready.iter().filter(|one| **one).count() == 1 => {}
                 _ => break ready,
             }
         };
