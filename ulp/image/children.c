@@ -70,6 +70,23 @@ static int with_standard(const posix_spawn_file_actions_t *given, posix_spawn_fi
     return 0;
 }
 
+/* The host ignores SIGPIPE; a child is to, if this program does. */
+static void as_by_default(posix_spawnattr_t *as)
+{
+    struct sigaction action;
+    sigset_t signals;
+    short flags = 0;
+    if (sigaction(SIGPIPE, 0, &action) || action.sa_handler == SIG_IGN)
+        return;
+    posix_spawnattr_getflags(as, &flags);
+    sigemptyset(&signals);
+    if (flags & POSIX_SPAWN_SETSIGDEF)
+        posix_spawnattr_getsigdefault(as, &signals);
+    sigaddset(&signals, SIGPIPE);
+    posix_spawnattr_setsigdefault(as, &signals);
+    posix_spawnattr_setflags(as, flags | POSIX_SPAWN_SETSIGDEF);
+}
+
 static int spawned(pid_t *child, const char *file, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *how,
                    char *const *args, char *const *environment, int where)
 {
@@ -84,9 +101,13 @@ static int spawned(pid_t *child, const char *file, const posix_spawn_file_action
             error = ENOMEM;
     }
     pid_t new = 0;
+    posix_spawnattr_t as = {0};
     if (!error) {
+        if (how)
+            as = *how;
+        as_by_default(&as);
         upvm_in_child = 1;
-        error = __spawni(&new, file, own ? &made : actions, how, args, environment, where);
+        error = __spawni(&new, file, own ? &made : actions, &as, args, environment, where);
         upvm_in_child = 0;
     }
     if (!error) {

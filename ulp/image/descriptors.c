@@ -12,6 +12,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -356,6 +357,12 @@ int ioctl(int descriptor, unsigned long request, ...)
     return upvm_returns(upvm_call(SYS_ioctl, upvm_real(descriptor), request, value, 0));
 }
 
+int isatty(int descriptor)
+{
+    long about[16];
+    return ioctl(descriptor, TCGETS, about) == 0;
+}
+
 int fstat(int descriptor, struct stat *about)
 {
     return upvm_returns(upvm_call(SYS_fstat, upvm_real(descriptor), (long)about, 0, 0));
@@ -430,6 +437,7 @@ UPVM_ALSO(fcntl64, __libc_fcntl);
 UPVM_ALSO(fcntl64, __libc_fcntl64);
 UPVM_ALSO(flock, __flock);
 UPVM_ALSO(ioctl, __ioctl);
+UPVM_ALSO(isatty, __isatty);
 UPVM_ALSO(fstat, __fstat);
 UPVM_ALSO(fstat, __fstat64);
 extern int fstat64(int, struct stat64 *) __attribute__((alias("fstat"))); /* the same on x86-64 */

@@ -238,8 +238,9 @@ impl Call {
         // Under the lock, so that the helper is with this call still.
         let progress = locked(&self.progress);
         if let Some(helper) = progress.helper {
+            let number = signal();
             // SAFETY: a signal to a thread of this process, which handles it.
-            unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), helper, signal()) };
+            unsafe { libc::syscall(libc::SYS_tgkill, std::process::id(), helper, number) };
         }
     }
 

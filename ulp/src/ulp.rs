@@ -153,7 +153,7 @@ impl Ulp {
     pub fn begin_aside(&mut self, helpers: &Aside, at: u64, token: u64) -> Result<(), i32> {
         let ends = at.checked_add(WORDS as u64 * 8).ok_or(libc::EFAULT)?;
         // Within its stack, table and image, all of which is mapped.
-        if at % 8 != 0 || at < self.slot.stack() || ends > self.slot.middle() {
+        if !at.is_multiple_of(8) || at < self.slot.stack() || ends > self.slot.middle() {
             return Err(libc::EFAULT);
         }
         if self.call.is_some() {

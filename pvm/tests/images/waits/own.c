@@ -58,6 +58,12 @@ static void leaves(void)
 
 static void inherits(void)
 {
+    /* Ended by SIGPIPE, as anywhere. */
+    FILE *many = popen("trap '' INT; yes; echo $? > yes.status", "r");
+    char line[8];
+    CHECK(many && fgets(line, sizeof line, many) && !strcmp(line, "y\n") && pclose(many) >= 0);
+    FILE *status = fopen("yes.status", "r");
+    CHECK(status && fgets(line, sizeof line, status) && atoi(line) == 128 + SIGPIPE);
     char command[100];
     int given = open("/dev/null", O_RDONLY), kept = open("/dev/null", O_RDONLY | O_CLOEXEC);
     snprintf(command, sizeof command, "test -e /proc/self/fd/%d && test ! -e /proc/self/fd/%d", given, kept);
