@@ -37,8 +37,12 @@ UPVM_HOT static int take(int number, int from, int tag, int context, long micros
 {
     uint64_t *table = upvm_hot.table;
     long came = UPVM_ASK(table, UPVM_ASK_RECEIVE, (long)from, (long)tag, (long)context, microseconds);
-    if (came <= 0)
+    if (came <= 0) {
+        /* A handler has run, and what was waited for may have come to it. */
+        if (came == UPVM_INTERRUPTED)
+            return take(number, from, tag, context, table[UPVM_TABLE_REPLY]);
         return came;
+    }
     struct upvm_buffer *buffer = upvm_buffer(number);
     if (!buffer) {
         number = upvm_buffer_new(0);

@@ -7,6 +7,7 @@
 mod elsewhere;
 mod outside;
 mod question;
+mod signal;
 mod system;
 
 use crate::machine::Machine;
@@ -20,8 +21,9 @@ use crate::tid::{HOST, Tid};
 use crate::wire::Packet;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::os::fd::OwnedFd;
 use std::time::Instant;
-use upcall_ulp::{Block, Crash, Stopped, Worker};
+use upcall_ulp::{Aside, Block, Crash, Stopped, Worker};
 
 /// By which a task is ended that another one kills.
 const SIGTERM: i32 = 15;
@@ -64,6 +66,13 @@ pub(crate) struct Node {
     timers: BinaryHeap<Reverse<(Instant, u32)>>,
     /// Those that wait for descriptors.
     awaiting: Vec<u32>,
+    /// What runs calls aside, if there ever was one, and how many are not done.
+    aside: Option<Aside>,
+    aside_calls: usize,
+    /// Where this process is, as tasks are that went nowhere, once one has.
+    folder: Option<OwnedFd>,
+    /// The task in whose own folder the process is. 0: in none's.
+    folder_of: u32,
     looked: Instant,
     programs: Programs,
     /// The first process of a machine keeps this.
@@ -98,6 +107,10 @@ impl Node {
             queue: VecDeque::new(),
             timers: BinaryHeap::new(),
             awaiting: Vec::new(),
+            aside: None,
+            aside_calls: 0,
+            folder: None,
+            folder_of: 0,
             looked: Instant::now(),
             programs,
             machine,
@@ -124,7 +137,7 @@ impl Node {
             }
             match self.first() {
                 Some(index) => self.turn(index),
-                None if self.timers.is_empty() && self.awaiting.is_empty() && self.link.is_none() => {
+                None if self.timers.is_empty() && self.awaiting.is_empty() && self.aside_calls == 0 && self.link.is_none() => {
                     return Err(self.tasks.iter().flatten().map(|task| waits(task)).collect());
                 }
                 None => self.look_outside(true),
@@ -141,6 +154,10 @@ impl Node {
     /// One task, and those to which it hands off.
     fn turn(&mut self, mut index: u32) {
         loop {
+            // Once a task has a folder of its own.
+            if self.folder.is_some() {
+                self.go_to_folder(index);
+            }
             let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
             let stopped = self.worker.resume(&mut task.ulp);
             self.read_letters(index);
@@ -235,7 +252,12 @@ impl Node {
                 task.state = State::Runs;
             }
             _ if task.left => {}
-            _ => task.inbox.push_back(message),
+            _ => {
+                task.inbox.push_back(message);
+                if let Some(descriptor) = &task.descriptor {
+                    outside::ring(descriptor);
+                }
+            }
         }
     }
 
@@ -273,6 +295,12 @@ impl Node {
     fn end(&mut self, index: u32, end: End) {
         let Some(mut task) = self.tasks.get_mut(index as usize).and_then(Option::take) else { return };
         self.live -= 1;
+        match task.state {
+            // Nobody asks for what it returns.
+            State::Aside => self.aside_calls -= 1,
+            State::Awaits(..) => self.awaiting.retain(|one| *one != index),
+            _ => {}
+        }
         match task.output.to {
             To::Own => {}
             To::Log => task.output.log_rest(task.tid),
@@ -284,6 +312,10 @@ impl Node {
         if let End::Crash(crash) = end {
             let program = task.program.file_name().unwrap_or_default().display();
             eprintln!("upcall pvm: {} ({program}) has crashed: {crash}", task.tid);
+        }
+        // Another one may get its number.
+        if self.folder_of == index && task.folder.is_some() {
+            self.go_home();
         }
         let (tid, status) = (task.tid, end.status());
         // Its memory is given back before anybody learns that it has ended.
@@ -347,6 +379,7 @@ fn waits(task: &Task) -> String {
             let others = task.inbox.len();
             format!("waits for a message from {from}, {}; {others} others wait for it", any(tag, "tag"))
         }
+        State::Sleeps(None) => "waits for a signal".to_owned(),
         State::Asks(op) => format!("waits for {}", crate::ops::name(op)),
         _ => "does not run".to_owned(),
     };

@@ -5,6 +5,8 @@
 pub const ASK_BLOCK: u64 = 16;
 /// A message from a task (-1: any), with a tag (-1: any), in a context, within microseconds (-1: whenever): 1, and the reply's words; 0: none came.
 pub const ASK_RECEIVE: u64 = 17;
+/// What a receive is answered that a signal interrupts, for its handler to run: the first of the reply's words says how many microseconds are left.
+pub const INTERRUPTED: i64 = -4096;
 /// A service, by number, with a block's handle and the length of what is in it: what it answers, and its words as of a message.
 pub const ASK_SYSTEM: u64 = 18;
 /// A service that takes one integer and answers by one.

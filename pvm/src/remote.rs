@@ -56,6 +56,8 @@ pub(crate) enum Control {
     Ended { tid: i32, status: i32 },
     /// To whoever has it: a task is to be ended.
     Kill { tid: i32 },
+    /// To whoever has it: a signal comes to a task.
+    Signal { tid: i32, signal: i32 },
     /// To all: the machine ends.
     Halt,
 }
@@ -108,6 +110,8 @@ pub(crate) struct Link {
     came: Rc<RefCell<VecDeque<Came>>>,
     /// Each process has a processor to itself, as far as is known here.
     is_alone: bool,
+    /// Processes that have ended, of which nobody was told yet.
+    lost: RefCell<VecDeque<Rank>>,
 }
 
 /// Of a wait, before it is one of the group's.
@@ -144,7 +148,7 @@ impl Link {
         // No handler runs but where the node polls.
         let group = Joining::new(name, size).rank(rank).upcalls(false).join(handlers)?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Ok(Self { group, parcel, control, came, is_alone: size <= processors })
+        Ok(Self { group, parcel, control, came, is_alone: size <= processors, lost: RefCell::default() })
     }
 
     pub(crate) fn size(&self) -> usize {
@@ -178,10 +182,24 @@ impl Link {
 
     /// Which process has ended.
     pub(crate) fn lost(&self) -> Option<Rank> {
+        let before = self.lost.borrow_mut().pop_front();
+        before.or_else(|| self.ended())
+    }
+
+    fn ended(&self) -> Option<Rank> {
         match self.group.event()? {
             Event::Ended { rank } | Event::Violation { rank, .. } => Some(rank),
             _ => None,
         }
+    }
+
+    /// The bell was rung: whether something has come. It may be rung for what was taken long ago; in any case it is rung again for what comes from now on.
+    pub(crate) fn heard<A>(&self, bell: &Bell<A>) -> bool {
+        // Silent first: what comes after that rings again, and the rest is looked at.
+        let _ = rustix::io::read(&*bell.descriptor, &mut [0; 8]);
+        self.group.heed();
+        self.lost.borrow_mut().extend(self.ended());
+        self.group.available() || !self.came.borrow().is_empty() || !self.lost.borrow().is_empty()
     }
 
     /// Until something has come, or this long. Looks by itself for some microseconds, where each process has a processor: what comes next in a chain of messages comes then, and to begin a wait takes longer than all else that a message takes.

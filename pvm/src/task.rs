@@ -3,8 +3,9 @@
 use crate::output::Output;
 use crate::tid::Tid;
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use upcall_ulp::{Block, Ulp};
 
 /// What is sent, on its way: the block is the sender's as well, and whoever writes to it first takes another (V6).
@@ -95,10 +96,12 @@ pub(crate) enum State {
     Receives(Want, Option<Instant>),
     /// It has asked for something that is answered later.
     Asks(u64),
-    /// It sleeps.
-    Sleeps(Instant),
-    /// It waits until a descriptor is ready, for events as `poll(2)` has them.
-    Awaits(i32, u16),
+    /// It sleeps, if that is a time until then; else until a signal comes.
+    Sleeps(Option<Instant>),
+    /// It waits until a descriptor is ready, for events as `poll(2)` has them; until then, if that is a time.
+    Awaits(i32, u16, Option<Instant>),
+    /// A call of its runs on a helper thread.
+    Aside,
 }
 
 /// See the module. What each message needs of it comes first, in as few lines as that takes.
@@ -114,6 +117,12 @@ pub(crate) struct Task {
     pub(crate) inbox: VecDeque<Message>,
     /// Whether it has left the machine (`pvm_exit`) and only computes on.
     pub(crate) left: bool,
+    /// It can be read while a message waits (`pvm_getfds`).
+    pub(crate) descriptor: Option<OwnedFd>,
+    /// When SIGALRM comes, and how much later again.
+    pub(crate) alarm: Option<(Instant, Duration)>,
+    /// The folder that it went to.
+    pub(crate) folder: Option<OwnedFd>,
     /// What `pvm_parent` says.
     pub(crate) parent: i32,
     pub(crate) siblings: Vec<Tid>,

@@ -14,6 +14,20 @@ uint64_t *upvm_table(void);
 /* What a library above does with what is written to the standard streams: as write(2) returns, but below -1 it is none of its. */
 extern long (*upvm_writes)(int descriptor, const void *bytes, unsigned long count);
 
-#define UPVM_ASK(table, ...) (((upvm_gate *)(table)[UPVM_TABLE_GATE])(__VA_ARGS__))
+/* Runs the handlers of signals that have come. What an answer says is there as before. */
+void upvm_signals(uint64_t *table);
+
+/* Whether what was interrupted by the last handlers is to go on: all of them said so (SA_RESTART). */
+extern int upvm_restarts;
+
+/* A question. Whoever has to wait for its answer finds here what has come meanwhile; the word is beside the letters' count. */
+static inline long upvm_ask_host(uint64_t *table, unsigned long what, long a, long b, long c, long d)
+{
+    long answer = ((upvm_gate *)table[UPVM_TABLE_GATE])(what, a, b, c, d);
+    if (__builtin_expect(table[UPVM_TABLE_SIGNALS] != 0, 0))
+        upvm_signals(table);
+    return answer;
+}
+#define UPVM_ASK(...) upvm_ask_host(__VA_ARGS__)
 
 #endif

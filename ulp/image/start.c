@@ -6,9 +6,13 @@
 #define _GNU_SOURCE
 #include "image.h"
 #include <elf.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* Set by libc's first instructions: argc, argv, the environment, and the auxiliary vector. */
@@ -60,6 +64,11 @@ void _Exit(int status) __attribute__((alias("_exit")));
 void *(*const upvm_heap)(intptr_t) = sbrk;
 ssize_t (*const upvm_waits)(int, void *, size_t) = read;
 int (*const upvm_clock)(clockid_t, struct timespec *) = clock_gettime;
+int (*const upvm_closes)(int) = close;
+int (*const upvm_polls)(struct pollfd *, nfds_t, int) = poll;
+int (*const upvm_connects)(int, const struct sockaddr *, socklen_t) = connect;
+pid_t (*const upvm_awaits)(int *) = wait;
+int (*const upvm_raises)(int) = raise;
 extern const char upvm_refuses;
 const char *const upvm_refused = &upvm_refuses;
 

@@ -19,6 +19,14 @@ pub fn ready(wanted: &[Wanted], within: Option<Duration>) -> Vec<bool> {
     all.iter().map(|one| one.fd < 0 || (found > 0 && one.revents != 0)).collect()
 }
 
+/// Closes these, which a ULP has opened.
+pub(crate) fn close(all: &[i32]) {
+    for one in all {
+        // SAFETY: a number of a descriptor that only a ULP had that does not run any more, or of none.
+        unsafe { libc::close(*one) };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

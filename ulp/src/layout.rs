@@ -13,14 +13,14 @@ pub const AUXILIARY: u64 = 0x5550;
 
 /// Stacks, programs and heaps begin at so many different pages and lines, by the slot's number: what lies at the same place in each slot falls into the same sets of caches and TLBs, of which each has a few ways.
 pub const PAGES: u64 = 128;
-pub const LINES: u64 = 58;
+pub const LINES: u64 = 55;
 pub const LINE: u64 = 64;
 
 /// Where the stack ends and the image begins, but for these pages. So what a program uses most lies within 2 MiB, for which the processor has one page of its tables to read.
 pub const MIDDLE: u64 = 12 << 20;
 
 /// The table, in words; in the lines above the stack, which are so many.
-pub const TABLE_LINES: u64 = 6;
+pub const TABLE_LINES: u64 = 9;
 /// What changes seldom, but for the letters' number.
 pub const TABLE_GATE: u64 = 0;
 pub const TABLE_NUMBER: u64 = 1;
@@ -30,6 +30,8 @@ pub const TABLE_HEAP_END: u64 = 3;
 pub const TABLE_PROCESS: u64 = 4;
 /// How many letters lie there.
 pub const TABLE_COUNT: u64 = 5;
+/// Signals that have come for it, and that it has not looked at yet: a bit for each, from 1.
+pub const TABLE_SIGNALS: u64 = 6;
 /// The function that reads the clock, as `clock_gettime(2)`; 0: there is none.
 pub const TABLE_CLOCK: u64 = 7;
 /// A line of an answer, beside the word that the gate returns.
@@ -39,18 +41,34 @@ pub const REPLY_WORDS: u64 = 8;
 pub const TABLE_LETTERS: u64 = 16;
 pub const LETTERS: u64 = 8;
 pub const LETTER_WORDS: u64 = 4;
+/// What it does with signals, in bits as above: which wait, which have a handler, which are ignored, and which it waits for itself.
+pub const TABLE_BLOCKED: u64 = 48;
+pub const TABLE_HANDLED: u64 = 49;
+pub const TABLE_IGNORED: u64 = 50;
+pub const TABLE_WAITED: u64 = 51;
+/// Descriptors that it has opened, a bit for each.
+pub const TABLE_DESCRIPTORS: u64 = 56;
+pub const DESCRIPTORS: u64 = 1024;
 
 /// In the note by which an image is known: it goes up when anything here changes.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 pub const NOTE: u64 = 1;
 
 /// What an image asks for: to end.
 pub const ASK_EXIT: u64 = 0;
 /// To let others run.
 pub const ASK_YIELD: u64 = 1;
-/// To sleep for so many nanoseconds.
+/// To sleep for so many nanoseconds (-1: until a signal comes): 0, or -EINTR.
 pub const ASK_SLEEP: u64 = 2;
-/// To be told when a descriptor is ready for these events, as `poll(2)` has them.
+/// To be told when a descriptor is ready for these events, as `poll(2)` has them, or when so many nanoseconds (-1: any number) are over: 1, 0, or -EINTR.
 pub const ASK_READY: u64 = 3;
+/// To have a system call run by another thread: the address of its number and six arguments. What that returns, or below 0 this: there is no thread for it.
+pub const ASK_ASIDE: u64 = 4;
+/// See [`ASK_ASIDE`].
+pub const NOT_ASIDE: u64 = 1 << 40;
+/// To get SIGALRM after so many nanoseconds (0: never), and then after each so many (0: once), if the third word says so: 0, and in the answer's words how many are left of the time before, and its second.
+pub const ASK_TIMER: u64 = 5;
+/// To be in the folder of this descriptor: 0, or an error below 0.
+pub const ASK_FOLDER: u64 = 6;
 /// From here up it is what the library above says.
 pub const ASK_OWN: u64 = 16;

@@ -24,21 +24,25 @@
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("user-level processes are for Linux on x86-64: the switch and the loader have to be written for others");
 
+mod aside;
 mod blocks;
 mod clock;
 mod crash;
 pub mod descriptors;
 mod image;
 mod layout;
+mod signals;
 pub mod slot;
 mod switch;
 pub mod tools;
 mod ulp;
 mod worker;
 
+pub use aside::Aside;
 pub use blocks::Block;
 pub use crash::Crash;
 pub use image::{Image, NoImage};
-pub use layout::{ASK_OWN, ASK_READY, ASK_SLEEP, ASK_YIELD};
+pub use layout::{ASK_ASIDE, ASK_FOLDER, ASK_OWN, ASK_READY, ASK_SLEEP, ASK_TIMER, ASK_YIELD, NOT_ASIDE};
+pub use signals::Signalled;
 pub use ulp::{NotLoaded, Ulp};
 pub use worker::{Asked, NoWorker, Stopped, Turns, Worker};

@@ -3,9 +3,9 @@
 //! ```text
 //! 1 TiB + n GiB   nothing
 //!   +  4 MiB      stack                                               grows downwards
-//!                 table: the gate to the host, letters to it          6 lines, n % 58 lines below what follows
+//!                 table: the gate to the host, letters to it          9 lines, n % 55 lines below what follows
 //!   + 12 MiB      the image: code, constants, data, zeros             of its file, private; all of these n % 128 pages higher
-//!                 heap, n % 58 lines after the image's end            grows upwards; nothing is there until it is touched
+//!                 heap, n % 55 lines after the image's end            grows upwards; nothing is there until it is touched
 //!   +  1 GiB      (the last MiB is nobody's)
 //! ```
 

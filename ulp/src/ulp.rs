@@ -1,9 +1,11 @@
 //! One user-level process: an image in a slot, and where it was when it stopped.
 
+use crate::aside::{Aside, Call, WORDS};
+use crate::descriptors;
 use crate::image::{Image, Part, up};
 use crate::layout::{
-    AUXILIARY, LETTER_WORDS, LETTERS, PAGE, REPLY_WORDS, SLOT, TABLE_CLOCK, TABLE_COUNT, TABLE_GATE, TABLE_HEAP, TABLE_HEAP_END,
-    TABLE_LETTERS, TABLE_NUMBER, TABLE_PROCESS, TABLE_REPLY,
+    AUXILIARY, DESCRIPTORS, LETTER_WORDS, LETTERS, PAGE, REPLY_WORDS, SLOT, TABLE_CLOCK, TABLE_COUNT, TABLE_DESCRIPTORS, TABLE_GATE,
+    TABLE_HEAP, TABLE_HEAP_END, TABLE_LETTERS, TABLE_NUMBER, TABLE_PROCESS, TABLE_REPLY,
 };
 use crate::slot::{STACK, Slot};
 use crate::switch::{self, CONTROL, Context};
@@ -11,19 +13,36 @@ use crate::worker::Stopped;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString, c_void};
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::{fmt, io, ptr};
 
 /// Room for arguments and the environment, of which a stack keeps the rest.
-const WORDS: usize = (STACK / 4) as usize;
+const WORD_BYTES: usize = (STACK / 4) as usize;
 
 /// See the module. Ends without a word when it is dropped: nothing of it runs any more, and its memory is given back.
 pub struct Ulp {
-    slot: Slot,
+    slot: ManuallyDrop<Memory>,
     context: Box<UnsafeCell<Context>>,
     /// Seldom looked at, and so elsewhere.
     pub(crate) ended: Option<Box<Stopped>>,
+    /// A call of its that a helper runs, or has run.
+    call: Option<Arc<Call>>,
+}
+
+/// A slot, and what is mapped there.
+#[derive(Debug)]
+pub(crate) struct Memory(Slot);
+
+impl Deref for Memory {
+    type Target = Slot;
+
+    fn deref(&self) -> &Slot {
+        &self.0
+    }
 }
 
 impl fmt::Debug for Ulp {
@@ -88,15 +107,15 @@ impl Ulp {
     /// See [`NotLoaded`].
     pub fn load(image: &Image, args: &[CString], environment: &[CString]) -> Result<Self, NotLoaded> {
         let bytes = args.iter().chain(environment).map(|text| text.as_bytes_with_nul().len() + 8).sum();
-        if bytes > WORDS {
-            return Err(NotLoaded::TooLong { bytes, most: WORDS });
+        if bytes > WORD_BYTES {
+            return Err(NotLoaded::TooLong { bytes, most: WORD_BYTES });
         }
         if image.has_changed() {
             return Err(NotLoaded::Changed(image.path.clone()));
         }
         let slot = Slot::take().ok_or(NotLoaded::Full)?;
         // What is mapped so far is unmapped when this is dropped.
-        let mut new = Self { slot, context: Box::default(), ended: None };
+        let mut new = Self { slot: ManuallyDrop::new(Memory(slot)), context: Box::default(), ended: None, call: None };
         new.map(image)?;
         let sp = new.fill(image, args, environment);
         new.context.get_mut().sp = sp;
@@ -125,6 +144,58 @@ impl Ulp {
         // SAFETY: in its table, which is mapped as long as it lives, and it does not run.
         unsafe { at.write(words) };
         self.answer(reply);
+    }
+
+    /// Has a helper run what it has asked for ([`ASK_ASIDE`](crate::ASK_ASIDE)), a system call whose number and arguments lie at this address. It must not be resumed before [`aside`](Self::aside) knows what that returned; if it is dropped before, the call is interrupted, and its memory stays as long.
+    ///
+    /// # Errors
+    /// The kernel's number of an error: that is no call for helpers, one is run already, or no thread can be had.
+    pub fn begin_aside(&mut self, helpers: &Aside, at: u64, token: u64) -> Result<(), i32> {
+        let ends = at.checked_add(WORDS as u64 * 8).ok_or(libc::EFAULT)?;
+        // Within its stack, table and image, all of which is mapped.
+        if !at.is_multiple_of(8) || at < self.slot.stack() || ends > self.slot.middle() {
+            return Err(libc::EFAULT);
+        }
+        if self.call.is_some() {
+            return Err(libc::EBUSY);
+        }
+        // SAFETY: mapped, aligned, and it does not run.
+        let words = unsafe { (at as *const [u64; WORDS]).read() };
+        self.call = Some(helpers.run(words, token)?);
+        Ok(())
+    }
+
+    /// What the call has returned, once. `None`: it is not done yet, or there is none.
+    pub fn aside(&mut self) -> Option<i64> {
+        let result = self.call.as_ref()?.result()?;
+        self.call = None;
+        Some(result)
+    }
+
+    /// The call ends as soon as it can, with EINTR, if it is not done.
+    pub fn interrupt_aside(&self) {
+        if let Some(call) = &self.call {
+            call.interrupt();
+        }
+    }
+
+    /// Descriptors that it has opened.
+    fn opened(&self) -> Vec<i32> {
+        let words = (0..DESCRIPTORS / 64).map(|word| (word, self.word(TABLE_DESCRIPTORS + word)));
+        words
+            .flat_map(|(word, bits)| (0..64).filter(move |bit| bits >> bit & 1 != 0).map(move |bit| (word * 64 + bit) as i32))
+            .collect()
+    }
+
+    /// A word of its table.
+    pub(crate) fn word(&self, at: u64) -> u64 {
+        // SAFETY: in its table, which is mapped as long as it lives, and it does not run.
+        unsafe { ((self.slot.table() + at * 8) as *const u64).read() }
+    }
+
+    pub(crate) fn set_word(&mut self, at: u64, word: u64) {
+        // SAFETY: as above.
+        unsafe { ((self.slot.table() + at * 8) as *mut u64).write(word) };
     }
 
     /// How many letters lie in its table. They are taken: the next that it writes is the first again.
@@ -289,7 +360,18 @@ fn copy(at: u64, bytes: &[u8]) {
 
 impl Drop for Ulp {
     fn drop(&mut self) {
-        // SAFETY: what is mapped in the slot is this ULP's, which is not resumed any more.
-        let _ = unsafe { munmap(self.slot.start() as *mut c_void, SLOT as usize) };
+        descriptors::close(&self.opened());
+        // SAFETY: taken once, and not used any more.
+        let memory = unsafe { ManuallyDrop::take(&mut self.slot) };
+        if let Some(call) = self.call.take() {
+            call.keep(memory);
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: what is mapped in the slot is one ULP's, which is not resumed any more, and no call of its runs.
+        let _ = unsafe { munmap(self.0.start() as *mut c_void, SLOT as usize) };
     }
 }

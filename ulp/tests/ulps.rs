@@ -1,66 +1,12 @@
 //! Programs of C's, compiled here as images, many in one process.
 
-use std::ffi::CString;
+mod common;
+
+use common::{apart, apart_with, compile, over, words};
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use upcall_ulp::slot::Slot;
-use upcall_ulp::{ASK_OWN, Asked, Image, Stopped, Turns, Ulp, Worker, tools};
-
-/// Compiles one of tests/images. What the linker says is said.
-fn compile(folder: &Path, name: &str) -> PathBuf {
-    let (archive, program) = (folder.join("libupvm.a"), folder.join(name));
-    fs::write(&archive, tools::ARCHIVE).unwrap();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut gcc = Command::new("gcc");
-    gcc.args(tools::COMPILING).args(["-O1", "-w", "-I", env!("OUT_DIR"), "-I"]).arg(root.join("image"));
-    gcc.arg(root.join(format!("tests/images/{name}.c"))).args(tools::LINKING).arg("-o").arg(&program).arg(archive).arg("-lm");
-    let done = gcc.output().unwrap();
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "{said}");
-    eprint!("{said}");
-    program
-}
-
-/// A worker cannot be joined, so each test is one process of its own: it starts this program again with its name.
-fn apart(name: &str) -> Option<tempfile::TempDir> {
-    apart_with(name, |_| ())
-}
-
-/// The same, and looks at what it has printed.
-fn apart_with(name: &str, look: impl FnOnce(&str)) -> Option<tempfile::TempDir> {
-    if std::env::var_os("ULP_TEST").is_none() {
-        let mut own = Command::new("timeout");
-        let done = own
-            .arg("100")
-            .arg(std::env::current_exe().unwrap())
-            .args(["--exact", name, "--nocapture", "--test-threads=1"])
-            .env("ULP_TEST", "1")
-            .output()
-            .unwrap();
-        let said = format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-        assert!(done.status.success(), "{said}");
-        look(&said);
-        return None;
-    }
-    // The harness would join its thread.
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |what| {
-        hook(what);
-        std::process::exit(101)
-    }));
-    Some(tempfile::tempdir().unwrap())
-}
-
-fn words(words: &[&str]) -> Vec<CString> {
-    words.iter().map(|word| CString::new(*word).unwrap()).collect()
-}
-
-/// Goes home without a join.
-fn over(folder: tempfile::TempDir) -> ! {
-    drop(folder);
-    std::process::exit(0)
-}
+use upcall_ulp::{ASK_OWN, Asked, Image, Stopped, Turns, Ulp, Worker};
 
 #[test]
 fn each_has_its_own_globals_heap_thread_locals_and_libc() {

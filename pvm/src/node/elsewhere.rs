@@ -97,6 +97,11 @@ impl Node {
                     self.end(tid.local(), End::Killed(SIGTERM));
                 }
             }
+            Control::Signal { tid, signal } => {
+                if let Some(tid) = Tid::of(tid).filter(|tid| tid.host() == self.rank) {
+                    self.signal(tid.local(), signal);
+                }
+            }
             Control::Halt => self.halted = true,
             control => self.heard_by_first(from, control),
         }

@@ -1,12 +1,14 @@
-//! What comes from outside of the process: time, and descriptors that tasks wait for (V10).
+//! What comes from outside of the process: time, descriptors that tasks wait for, and calls of theirs that run aside (V10).
 //!
 //! While tasks can run it is looked for now and then; else the worker waits for it in the kernel, and takes no processor.
 
-use super::Node;
+use super::{Next, Node};
 use crate::task::State;
+use rustix::process::fchdir;
 use std::cmp::Reverse;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
-use upcall_ulp::descriptors;
+use upcall_ulp::{Aside, NOT_ASIDE, descriptors};
 
 /// While others run, descriptors are looked at so often at most: it is a call of the kernel's.
 const BETWEEN: Duration = Duration::from_micros(500);
@@ -15,16 +17,37 @@ const SOON: Duration = Duration::from_millis(1);
 /// Of `poll(2)`.
 const POLLIN: u16 = 1;
 
+/// When so many nanoseconds are over; below 0, or too far away: never.
+pub(super) fn after(nanoseconds: i64) -> Option<Instant> {
+    Instant::now().checked_add(Duration::from_nanos(u64::try_from(nanoseconds).ok()?))
+}
+
+/// The descriptor of a task can be read.
+pub(super) fn ring(descriptor: &OwnedFd) {
+    // It is full after 2^64 messages.
+    let _ = rustix::io::write(descriptor, &1_u64.to_ne_bytes());
+}
+
+/// And not any more.
+pub(super) fn silence(descriptor: &OwnedFd) {
+    // It is silent already where its task has read it.
+    let _ = rustix::io::read(descriptor, &mut [0; 8]);
+}
+
 impl Node {
     /// Who waits for what has come can run. If `wait`, waits until there is somebody.
     pub(super) fn look_outside(&mut self, wait: bool) {
+        let calls = self.aside_calls > 0;
+        if calls && self.aside.as_ref().is_some_and(Aside::has_done) {
+            return self.aside_done();
+        }
         if self.timers.is_empty() && self.awaiting.is_empty() && !wait {
             return;
         }
         let now = Instant::now();
         let until = self.timers.peek().map(|Reverse((when, _))| when.saturating_duration_since(now));
         match (&self.link, until) {
-            _ if !self.awaiting.is_empty() && (wait || now >= self.looked + BETWEEN) => {
+            _ if (calls && wait) || (!self.awaiting.is_empty() && (wait || now >= self.looked + BETWEEN)) => {
                 self.looked = now;
                 self.descriptors(if wait { until } else { Some(Duration::ZERO) });
             }
@@ -45,39 +68,125 @@ impl Node {
         while let Some(&Reverse((when, index))) = self.timers.peek().filter(|Reverse((when, _))| *when <= now) {
             self.timers.pop();
             let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { continue };
-            if matches!(task.state, State::Receives(_, Some(until)) | State::Sleeps(until) if until == when) {
-                task.state = State::Runs;
-                task.ulp.answer(0);
-                self.enqueue(index);
+            match task.state {
+                State::Receives(_, until) | State::Sleeps(until) if until == Some(when) => self.wake(index, 0),
+                State::Awaits(_, _, until) if until == Some(when) => {
+                    self.awaiting.retain(|one| *one != index);
+                    self.wake(index, 0);
+                }
+                _ => {}
             }
+            self.alarm(index, when);
         }
     }
 
-    /// Messages of other processes end the wait, too: by a bell that is rung for them meanwhile.
+    /// Messages of other processes end the wait, too: by a bell that is rung for them meanwhile. So do calls that are done aside.
     fn descriptors(&mut self, time: Option<Duration>) {
         let tasks = &self.tasks;
         let awaits = |index: &u32| match tasks.get(*index as usize)?.as_deref()?.state {
-            State::Awaits(descriptor, events) => Some((*index, (descriptor, events))),
+            State::Awaits(descriptor, events, _) => Some((*index, (descriptor, events))),
             _ => None,
         };
         let (indices, mut wanted): (Vec<_>, Vec<_>) = self.awaiting.iter().filter_map(awaits).unzip();
         self.awaiting.clear();
-        let bell = self.link.as_ref().filter(|_| time != Some(Duration::ZERO)).and_then(|link| link.bell());
+        let waits = time != Some(Duration::ZERO);
+        let bell = self.link.as_ref().filter(|_| waits).and_then(|link| link.bell());
         wanted.extend(bell.iter().map(|bell| (bell.descriptor(), POLLIN)));
+        let aside = self.aside.as_ref().filter(|_| waits && self.aside_calls > 0);
+        wanted.extend(aside.map(|aside| (aside.descriptor(), POLLIN)));
         // Without a bell it is looked again soon.
         let time = if self.link.is_some() && bell.is_none() { Some(time.unwrap_or(SOON).min(SOON)) } else { time };
-        let ready = descriptors::ready(&wanted, time);
+        let until = time.and_then(|time| Instant::now().checked_add(time));
+        let ready = loop {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let ready = descriptors::ready(&wanted, left);
+            match bell.as_ref().zip(self.link.as_ref()) {
+                // For nothing: to end the wait and begin it anew would ring again.
+                Some((bell, link))
+                    if ready[indices.len()] && !link.heard(bell) && ready.iter().filter(|one| **one).count() == 1 => {}
+                _ => break ready,
+            }
+        };
         drop(bell);
         for (index, ready) in indices.into_iter().zip(ready) {
-            let task = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut);
-            match task.filter(|_| ready) {
-                Some(task) => {
-                    task.state = State::Runs;
-                    task.ulp.answer(0);
-                    self.enqueue(index);
-                }
-                None => self.awaiting.push(index),
+            if ready { self.wake(index, 1) } else { self.awaiting.push(index) }
+        }
+        if self.aside.as_ref().is_some_and(Aside::has_done) {
+            self.aside_done();
+        }
+    }
+
+    /// A system call of a task's, which lies at this address, runs on a helper thread.
+    pub(super) fn call_aside(&mut self, index: u32, at: u64) -> Next {
+        if self.aside.is_none() {
+            self.aside = Aside::begin().ok();
+        }
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return Next::Any };
+        match &self.aside {
+            Some(aside) if task.ulp.begin_aside(aside, at, index.into()).is_ok() => {
+                task.state = State::Aside;
+                self.aside_calls += 1;
+                Next::Any
             }
+            _ => {
+                task.ulp.answer(-(NOT_ASIDE as i64));
+                Next::Same
+            }
+        }
+    }
+
+    fn aside_done(&mut self) {
+        let tokens = self.aside.as_ref().map(Aside::done).unwrap_or_default();
+        for index in tokens.into_iter().filter_map(|token| u32::try_from(token).ok()) {
+            let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { continue };
+            // It may have been the call of one that has ended, whose number this one has now.
+            if task.state == State::Aside
+                && let Some(result) = task.ulp.aside()
+            {
+                self.aside_calls -= 1;
+                self.wake(index, result);
+            }
+        }
+    }
+
+    /// From now on the task is in the folder of this descriptor.
+    pub(super) fn own_folder(&mut self, index: u32, descriptor: i32) {
+        let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+        let open = |path: &str| rustix::fs::open(path, flags, rustix::fs::Mode::empty());
+        // Now it is where no task has gone from, or in the one's that did.
+        let first = if self.folder.is_none() { open(".").map(Some) } else { Ok(None) };
+        let own = open(&format!("/proc/self/fd/{descriptor}"));
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
+        let done = first.and_then(|first| own.and_then(|own| fchdir(own.as_fd()).map(|()| (first, own))));
+        match done {
+            Ok((first, own)) => {
+                task.folder = Some(own);
+                task.ulp.answer(0);
+                self.folder_of = index;
+                self.folder = first.or(self.folder.take());
+            }
+            Err(error) => task.ulp.answer(-i64::from(error.raw_os_error())),
+        }
+    }
+
+    /// The process is where this task is.
+    pub(super) fn go_to_folder(&mut self, index: u32) {
+        let Some(task) = self.tasks.get(index as usize).and_then(Option::as_deref) else { return };
+        let own = task.folder.as_ref().map_or(0, |_| index);
+        if own != self.folder_of
+            && let Some(folder) = task.folder.as_ref().or(self.folder.as_ref())
+        {
+            self.folder_of = own;
+            // It was there once, and is held open.
+            let _ = fchdir(folder.as_fd());
+        }
+    }
+
+    /// The process is where it was before any task went anywhere.
+    pub(super) fn go_home(&mut self) {
+        if let Some(folder) = self.folder.as_ref().filter(|_| self.folder_of != 0) {
+            self.folder_of = 0;
+            let _ = fchdir(folder.as_fd());
         }
     }
 }

@@ -1,13 +1,14 @@
 //! What a task asks for through the gate.
 
-use super::{HAND_OFFS, Next, Node};
+use super::signal::EINTR;
+use super::{HAND_OFFS, Next, Node, outside};
 use crate::error;
 use crate::ops;
 use crate::task::{State, Task, Want};
 use crate::tid::Tid;
 use crate::wire::Packet;
 use std::time::{Duration, Instant};
-use upcall_ulp::{ASK_READY, ASK_SLEEP, ASK_YIELD, Asked, Block};
+use upcall_ulp::{ASK_ASIDE, ASK_FOLDER, ASK_READY, ASK_SLEEP, ASK_TIMER, ASK_YIELD, Asked, Block};
 
 /// Of a receive: the answer at once, and nobody runs between.
 const AT_ONCE: i64 = -2;
@@ -44,16 +45,32 @@ impl Node {
                 task.ulp.answer(0);
                 Next::Same
             }
+            // What has come already ends a wait before it begins.
+            ASK_SLEEP | ASK_READY if task.ulp.is_signalled() => {
+                task.ulp.answer(-EINTR);
+                Next::Same
+            }
             ASK_SLEEP => {
-                let until = Instant::now() + Duration::from_nanos(first);
+                let until = outside::after(first as i64);
                 task.state = State::Sleeps(until);
-                self.at(until, index);
+                until.into_iter().for_each(|until| self.at(until, index));
                 Next::Any
             }
             ASK_READY => {
-                task.state = State::Awaits(first as i32, second as u16);
+                let until = outside::after(third as i64);
+                task.state = State::Awaits(first as i32, second as u16, until);
+                until.into_iter().for_each(|until| self.at(until, index));
                 self.awaiting.push(index);
                 Next::Any
+            }
+            ASK_ASIDE => self.call_aside(index, first),
+            ASK_TIMER => {
+                self.set_alarm(index, first, second, third != 0);
+                Next::Same
+            }
+            ASK_FOLDER => {
+                self.own_folder(index, first as i32);
+                Next::Same
             }
             ASK_YIELD => {
                 task.ulp.answer(0);
@@ -73,6 +90,9 @@ impl Node {
         if let Some(at) = task.inbox.iter().position(|message| want.fits(message))
             && let Some(message) = task.inbox.remove(at)
         {
+            if let Some(descriptor) = task.descriptor.as_ref().filter(|_| task.inbox.is_empty()) {
+                outside::silence(descriptor);
+            }
             super::give(task, message);
             return Next::Same;
         }

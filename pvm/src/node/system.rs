@@ -8,8 +8,10 @@ use crate::remote::{Control, Plan};
 use crate::task::{State, Task};
 use crate::tid::{HOST, Tid};
 use crate::wire::{Packet, Reader, exact};
+use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::ffi::{CString, OsString};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use upcall_ulp::Ulp;
 
@@ -26,6 +28,7 @@ const NO_RESET: i32 = 25;
 impl Node {
     /// A new task in this process, which runs when it is told [`together`](Self::together). Its number, or PVM's error.
     pub(super) fn start(&mut self, plan: &Plan) -> Result<Tid, i32> {
+        self.go_home();
         if let Some(folder) = &plan.folder {
             self.programs.also_in(folder);
         }
@@ -46,6 +49,9 @@ impl Node {
             held: Default::default(),
             inbox: VecDeque::new(),
             left: false,
+            descriptor: None,
+            alarm: None,
+            folder: None,
             parent: plan.parent,
             siblings: vec![tid],
             context: plan.context,
@@ -144,6 +150,13 @@ impl Node {
                 self.tell(whom.host() as usize, Control::Kill { tid: first });
                 return if self.tasks[index as usize].is_some() { Next::Same } else { Next::Any };
             }
+            ops::OP_SIGNAL => {
+                task.ulp.answer(0);
+                let Some(whom) = Tid::of(first) else { return Next::Same };
+                self.tell(whom.host() as usize, Control::Signal { tid: first, signal: second });
+                return if self.tasks[index as usize].is_some() { Next::Same } else { Next::Any };
+            }
+            ops::OP_DESCRIPTOR => descriptor(task),
             ops::OP_TASK_STATE | ops::OP_OUTPUT_SOURCES | ops::OP_HALT => {
                 return self.ask(index, op, first.to_ne_bytes().to_vec());
             }
@@ -167,6 +180,14 @@ impl Node {
             }
         }
     }
+}
+
+/// What can be read while a message waits (`pvm_getfds`): one for the task's life, or PVM's error.
+fn descriptor(task: &mut Task) -> i32 {
+    if task.descriptor.is_none() {
+        task.descriptor = eventfd(u32::from(!task.inbox.is_empty()), EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
+    }
+    task.descriptor.as_ref().map_or(error::SYS_ERR, AsRawFd::as_raw_fd)
 }
 
 /// What is to be spawned, and how many: file, flags, where, how many, arguments, environment, context. Or what is answered at once. `None`: that cannot be read.

@@ -1,0 +1,27 @@
+//! Runs a machine for tests: `host PROCESSES COPIES PROGRAM [ARGS …]`.
+
+use std::process::ExitCode;
+use upcall_pvm::{Place, Start};
+
+fn main() -> ExitCode {
+    let args = std::env::args().skip(1).collect::<Vec<_>>();
+    if let Some((_, rest)) = args.split_first().filter(|(first, _)| *first == "pvm-member") {
+        return ExitCode::from(u8::from(upcall_pvm::run_member(rest).is_err()));
+    }
+    let [processes, copies, program, rest @ ..] = &args[..] else { return ExitCode::from(2) };
+    let start = Start {
+        program: program.clone(),
+        args: rest.to_vec(),
+        copies: copies.parse().unwrap_or(1),
+        folders: Vec::new(),
+        processes: processes.parse().unwrap_or(1),
+        place: Place::default(),
+    };
+    match upcall_pvm::run(&start) {
+        Ok(status) => ExitCode::from(status as u8),
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(3)
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Signals for one task, as far as they are not its own doing: who sends one to it (`pvm_sendsig`), and its alarm.
+
+use super::{End, Node};
+use crate::ops;
+use crate::task::State;
+use std::time::{Duration, Instant};
+use upcall_ulp::Signalled;
+
+/// The kernel's number for what a signal interrupts.
+pub(super) const EINTR: i64 = 4;
+const SIGALRM: i32 = 14;
+
+impl Node {
+    /// A signal comes to a task of this process: it ends by it, or handles it where it goes on. What it waits for is over then, but for a message, for which it waits again, and for an answer of the machine's.
+    pub(super) fn signal(&mut self, index: u32, signal: i32) {
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
+        match task.ulp.signal(signal) {
+            Signalled::Ends => return self.end(index, End::Killed(signal)),
+            Signalled::Comes => {}
+            Signalled::None | Signalled::Ignored | Signalled::Kept => return,
+        }
+        match task.state {
+            State::Sleeps(_) => self.wake(index, -EINTR),
+            State::Awaits(..) => {
+                self.awaiting.retain(|one| *one != index);
+                self.wake(index, -EINTR);
+            }
+            State::Aside => task.ulp.interrupt_aside(),
+            State::Receives(_, until) => {
+                // At least one: for none means to poll.
+                let left = until.map(|until| until.saturating_duration_since(Instant::now()).as_micros().max(1));
+                let left = left.map_or(-1, |left| left as i64);
+                task.ulp.answer_with(ops::INTERRUPTED, [left as u64, 0, 0, 0, 0, 0, 0, 0]);
+                task.state = State::Runs;
+                self.enqueue(index);
+            }
+            // It goes on anyway.
+            State::Starts | State::Runs | State::Polls(_) | State::Asks(_) => {}
+        }
+    }
+
+    /// What it waits for is over.
+    pub(super) fn wake(&mut self, index: u32, answer: i64) {
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
+        task.state = State::Runs;
+        task.ulp.answer(answer);
+        self.enqueue(index);
+    }
+
+    /// SIGALRM comes after so many nanoseconds (0: never), and then each time after so many (0: once), if `set`; and it is told what was so before.
+    pub(super) fn set_alarm(&mut self, index: u32, first: u64, again: u64, set: bool) {
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
+        let now = Instant::now();
+        // One that is due now is not over yet.
+        let left = |(when, _): (Instant, Duration)| when.saturating_duration_since(now).as_nanos().max(1) as u64;
+        let (left, before) = task.alarm.map_or((0, 0), |alarm| (left(alarm), alarm.1.as_nanos() as u64));
+        task.ulp.answer_with(0, [left, before, 0, 0, 0, 0, 0, 0]);
+        if !set {
+            return;
+        }
+        let when = now.checked_add(Duration::from_nanos(first)).filter(|_| first > 0);
+        task.alarm = when.map(|when| (when, Duration::from_nanos(again)));
+        when.into_iter().for_each(|when| self.at(when, index));
+    }
+
+    /// A time of the task's has come, which may be its alarm's.
+    pub(super) fn alarm(&mut self, index: u32, when: Instant) {
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
+        let Some((_, again)) = task.alarm.filter(|(due, _)| *due == when) else { return };
+        // Times that were missed do not come later.
+        let next = (!again.is_zero()).then(|| (when + again).max(Instant::now()));
+        task.alarm = next.map(|next| (next, again));
+        next.into_iter().for_each(|next| self.at(next, index));
+        self.signal(index, SIGALRM);
+    }
+}

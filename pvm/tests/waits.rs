@@ -1,0 +1,91 @@
+//! What waits in one task stops no other (V10), and signals and descriptors are each task's own: programs of C's, run by the example `host`.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Once;
+
+/// Compiles one of tests/images/waits as users do.
+fn compile(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    // Each of these tests may do the same at a time.
+    let program = folder.join(format!("{name}.{}.{:?}", std::process::id(), std::thread::current().id()));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/images/waits/{name}.c"));
+    let done = Command::new(env!("CARGO_BIN_EXE_upvmcc"))
+        .args(["-O1", "-Wall"])
+        .arg(source)
+        .arg("-o")
+        .arg(&program)
+        .env("XDG_CACHE_HOME", folder)
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    program
+}
+
+/// The example, which cargo builds beside tests only if all are asked for.
+fn host() -> PathBuf {
+    static BUILT: Once = Once::new();
+    BUILT.call_once(|| {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "-p", "upcall-pvm", "--example", "host"]);
+        if !cfg!(debug_assertions) {
+            cargo.arg("--release");
+        }
+        assert!(cargo.status().unwrap().success());
+    });
+    let own = std::env::current_exe().unwrap();
+    own.ancestors().nth(2).unwrap().join("examples/host")
+}
+
+/// Runs it in a folder of its own: what it printed, and how it ended.
+fn run(processes: usize, copies: usize, program: &Path, args: &[&str]) -> (String, Option<i32>) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut host_of = Command::new("timeout");
+    host_of.arg("60").arg(host()).args([processes, copies].map(|number| number.to_string())).arg(program).args(args);
+    let Output { status, stdout, stderr } =
+        host_of.current_dir(folder.path()).stdin(std::process::Stdio::null()).output().unwrap();
+    (format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr)), status.code())
+}
+
+/// The same, and it has to end well.
+fn well(processes: usize, copies: usize, program: &Path, args: &[&str]) -> String {
+    let (said, status) = run(processes, copies, program, args);
+    assert_eq!(status, Some(0), "{args:?} in {processes}: {said}");
+    said
+}
+
+#[test]
+fn who_waits_stops_nobody() {
+    let program = compile("waits");
+    let cases = [
+        "sleep", "fifo", "open", "terminal", "write", "child", "children", "aside", "system", "popen", "poll", "select", "epoll",
+        "socket", "lock", "sync",
+    ];
+    for case in cases {
+        let said = well(1, 2, &program, &[case]);
+        assert!(said.contains("done\n"), "{case}: {said}");
+    }
+    // The second one counts in another process, and a third one beside the first does not.
+    for case in ["fifo", "child", "aside", "poll"] {
+        well(2, 3, &program, &[case]);
+    }
+}
+
+#[test]
+fn each_has_its_own_signals() {
+    let program = compile("signals");
+    for processes in [1, 3] {
+        let (said, status) = run(processes, 1, &program, &[]);
+        assert!(said.contains("done\n") && status == Some(128 + 15), "{status:?} in {processes}: {said}");
+    }
+}
+
+#[test]
+fn each_has_its_own_descriptors_and_folder_and_nothing_is_left_of_those_that_are_killed() {
+    let program = compile("own");
+    for processes in [1, 2] {
+        let said = well(processes, 1, &program, &[]);
+        assert!(said.contains("done\n"), "in {processes}: {said}");
+        eprintln!("{said}");
+    }
+}

@@ -1,0 +1,235 @@
+/* Children of this program: other programs that it starts (posix_spawn, system, popen), and waits for.
+ *
+ * All tasks of a process have its children, so each keeps a list of its own, and waits for no others. Until a child is
+ * another program it runs on this memory: what it does there is done as in any process (`upvm_in_child`). */
+
+#define _GNU_SOURCE
+#include "calls.h"
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static pid_t *children;
+static int count, room;
+
+/* libc's own: its last argument says to look in PATH. */
+extern int __spawni(pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const *,
+                    char *const *, int);
+#define IN_PATH 1
+
+/* As libc has it: what a child does with descriptors first. */
+struct action {
+    int what;
+    union {
+        struct {
+            int descriptor;
+        } close;
+        struct {
+            int from, to;
+        } duplicate;
+        long words[3];
+    };
+};
+
+/* Whether a child has other descriptors than the kernel would give it. */
+static int has_own(void)
+{
+    int own = upvm_standard[0] != 0 || upvm_standard[1] != 1 || upvm_standard[2] != 2;
+    for (unsigned word = 0; word < UPVM_DESCRIPTORS / 64; word++)
+        own |= upvm_inherited[word] != 0;
+    return own;
+}
+
+/* The child's 0, 1 and 2 are this program's, it has of others what it is to have, and then what it asked for is done. The whole is in `*made`, whose actions are to be freed; or an error. */
+static int with_standard(const posix_spawn_file_actions_t *given, posix_spawn_file_actions_t *made)
+{
+    int done = posix_spawn_file_actions_init(made);
+    for (int one = 0; one < 3 && !done; one++) {
+        if (upvm_standard[one] < 0)
+            done = posix_spawn_file_actions_addclose(made, one);
+        else if (upvm_standard[one] != one)
+            done = posix_spawn_file_actions_adddup2(made, upvm_standard[one], one);
+    }
+    for (int one = 3; one < (int)UPVM_DESCRIPTORS && !done; one++)
+        if (upvm_inherited[one / 64] >> one % 64 & 1)
+            done = posix_spawn_file_actions_adddup2(made, one, one);
+    if (done || !given || !given->__used)
+        return done;
+    int all = made->__used + given->__used;
+    struct action *actions = realloc(made->__actions, all * sizeof *actions);
+    if (!actions)
+        return ENOMEM;
+    memcpy(actions + made->__used, given->__actions, given->__used * sizeof *actions);
+    made->__actions = (void *)actions;
+    made->__used = made->__allocated = all;
+    return 0;
+}
+
+/* The host ignores SIGPIPE; a child is to, if this program does. */
+static void as_by_default(posix_spawnattr_t *as)
+{
+    struct sigaction action;
+    sigset_t signals;
+    short flags = 0;
+    if (sigaction(SIGPIPE, 0, &action) || action.sa_handler == SIG_IGN)
+        return;
+    posix_spawnattr_getflags(as, &flags);
+    sigemptyset(&signals);
+    if (flags & POSIX_SPAWN_SETSIGDEF)
+        posix_spawnattr_getsigdefault(as, &signals);
+    sigaddset(&signals, SIGPIPE);
+    posix_spawnattr_setsigdefault(as, &signals);
+    posix_spawnattr_setflags(as, flags | POSIX_SPAWN_SETSIGDEF);
+}
+
+static int spawned(pid_t *child, const char *file, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *how,
+                   char *const *args, char *const *environment, int where)
+{
+    posix_spawn_file_actions_t made = {0};
+    int own = has_own();
+    int error = own ? with_standard(actions, &made) : 0;
+    if (count == room && !error) {
+        pid_t *more = realloc(children, (room + 16) * sizeof *more);
+        if (more)
+            children = more, room += 16;
+        else
+            error = ENOMEM;
+    }
+    pid_t new = 0;
+    posix_spawnattr_t as = {0};
+    if (!error) {
+        if (how)
+            as = *how;
+        as_by_default(&as);
+        upvm_in_child = 1;
+        error = __spawni(&new, file, own ? &made : actions, &as, args, environment, where);
+        upvm_in_child = 0;
+    }
+    if (!error) {
+        children[count++] = new;
+        if (child)
+            *child = new;
+    }
+    free(made.__actions);
+    return error;
+}
+
+int posix_spawn(pid_t *child, const char *file, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *how,
+                char *const *args, char *const *environment)
+{
+    return spawned(child, file, actions, how, args, environment, 0);
+}
+
+int posix_spawnp(pid_t *child, const char *file, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *how,
+                 char *const *args, char *const *environment)
+{
+    return spawned(child, file, actions, how, args, environment, IN_PATH);
+}
+
+static void forget(pid_t child)
+{
+    for (int one = 0; one < count; one++)
+        if (children[one] == child)
+            children[one] = children[--count];
+}
+
+/* One that has ended, of all or of one; 0: none yet. */
+static long ended(pid_t which, int *status, int options, struct rusage *used)
+{
+    if (which != -1)
+        return upvm_call(SYS_wait4, which, (long)status, options | WNOHANG, (long)used);
+    for (int one = 0; one < count; one++) {
+        long done = upvm_call(SYS_wait4, children[one], (long)status, options | WNOHANG, (long)used);
+        if (done > 0)
+            return done;
+        if (done == -ECHILD)
+            children[one--] = children[--count];
+    }
+    return count ? 0 : -ECHILD;
+}
+
+/* Until a child, or any, ends: their descriptors are ready then. */
+static long until_ended(pid_t which)
+{
+    int many = which == -1 ? count : 1;
+    struct pollfd all[many];
+    long result = 0;
+    int open = 0;
+    for (; open < many; open++) {
+        result = upvm_call(SYS_pidfd_open, which == -1 ? children[open] : which, 0, 0, 0);
+        if (result < 0)
+            break;
+        all[open] = (struct pollfd){result, POLLIN, 0};
+    }
+    if (result >= 0)
+        result = upvm_poll_real(all, open, -1);
+    while (open)
+        upvm_call(SYS_close, all[--open].fd, 0, 0, 0);
+    return result;
+}
+
+pid_t wait4(pid_t which, int *status, int options, struct rusage *used)
+{
+    if (!upvm_table() || upvm_in_child)
+        return upvm_returns(upvm_call(SYS_wait4, which, (long)status, options, (long)used));
+    /* Its own group's are its own, and not those of other tasks; whether one of many is stopped is not told. */
+    if (which == 0 || which == -1)
+        which = -1, options &= WNOHANG;
+    /* Of other groups, and of one that stops, only the kernel knows. */
+    if (which < -1 || options & ~WNOHANG)
+        return upvm_returns(upvm_aside_again(SYS_wait4, which, (long)status, options, (long)used, 0, 0));
+    for (;;) {
+        long done = ended(which, status, options, used);
+        if (done > 0)
+            forget(done);
+        if (done)
+            return upvm_returns(done);
+        if (options & WNOHANG) {
+            upvm_pause();
+            return 0;
+        }
+        done = until_ended(which);
+        if (done == -ESRCH)
+            continue;
+        if (done < 0 && done != -EINTR)
+            return upvm_returns(upvm_aside_again(SYS_wait4, which, (long)status, options, (long)used, 0, 0));
+        if (done < 0 && !upvm_again(done))
+            return upvm_returns(done);
+    }
+}
+
+pid_t waitpid(pid_t which, int *status, int options)
+{
+    return wait4(which, status, options, 0);
+}
+
+pid_t wait(int *status)
+{
+    return wait4(-1, status, 0, 0);
+}
+
+pid_t wait3(int *status, int options, struct rusage *used)
+{
+    return wait4(-1, status, options, used);
+}
+
+int waitid(idtype_t kind, id_t which, siginfo_t *about, int options)
+{
+    if (!upvm_table() || options & WNOHANG)
+        return upvm_returns(upvm_call6(SYS_waitid, kind, which, (long)about, options, 0, 0));
+    return upvm_returns(upvm_aside_again(SYS_waitid, kind, which, (long)about, options, 0, 0));
+}
+
+UPVM_ALSO(posix_spawn, __posix_spawn);
+UPVM_ALSO(posix_spawnp, __posix_spawnp);
+UPVM_ALSO(wait4, __wait4);
+UPVM_ALSO(waitpid, __waitpid);
+UPVM_ALSO(wait, __wait);
+UPVM_ALSO(wait3, __wait3);
+UPVM_ALSO(waitid, __waitid);
+UPVM_ALSO(waitid, __libc_waitid);

@@ -1,0 +1,187 @@
+/* Sockets: what can be sent or received at once is; else what is waited for is known to the host, or the call, if it can say it in no other way, runs on another thread. */
+
+#define _GNU_SOURCE
+#include "calls.h"
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+/* Whether it waits for so long only (SO_RCVTIMEO, SO_SNDTIMEO), which the kernel knows to count. */
+static int has_time(int descriptor, int option)
+{
+    struct timeval time = {0, 0};
+    socklen_t length = sizeof time;
+    return !upvm_call6(SYS_getsockopt, descriptor, SOL_SOCKET, option, (long)&time, (long)&length, 0) &&
+           (time.tv_sec || time.tv_usec);
+}
+
+/* A call with six arguments of which one has flags: without a wait, as long as it may be done so. */
+static long without_waiting(long number, int descriptor, long *args, int flags_at, short events)
+{
+    long flags = args[flags_at];
+    for (;;) {
+        args[flags_at] = flags | MSG_DONTWAIT;
+        long done = upvm_call6(number, descriptor, args[0], args[1], args[2], args[3], args[4]);
+        args[flags_at] = flags;
+        if (done != -EAGAIN)
+            return done;
+        if (flags & MSG_DONTWAIT || upvm_never_waits(descriptor)) {
+            upvm_pause();
+            return done;
+        }
+        struct pollfd one = {descriptor, events, 0};
+        /* Ready, and yet it would wait: only the call itself knows for what. */
+        if (upvm_call(SYS_poll, (long)&one, 1, 0, 0) != 0 || has_time(descriptor, events == POLLIN ? SO_RCVTIMEO : SO_SNDTIMEO))
+            return upvm_aside_again(number, descriptor, args[0], args[1], args[2], args[3], args[4]);
+        long came = upvm_ready(descriptor, events, -1);
+        if (came < 0 && !upvm_again(came))
+            return came;
+    }
+}
+
+static int as_ever(void)
+{
+    return !upvm_table() || upvm_in_child;
+}
+
+static long told(long done, int flags)
+{
+    if (done == -EPIPE && !(flags & MSG_NOSIGNAL))
+        upvm_raise(SIGPIPE);
+    return upvm_returns(done);
+}
+
+ssize_t recvfrom(int descriptor, void *to, size_t count, int flags, struct sockaddr *from, socklen_t *length)
+{
+    long args[5] = {(long)to, count, flags, (long)from, (long)length};
+    int real = upvm_real(descriptor);
+    if (as_ever())
+        return upvm_returns(upvm_call6(SYS_recvfrom, real, args[0], args[1], args[2], args[3], args[4]));
+    /* All of it: the kernel puts that together. */
+    if (flags & MSG_WAITALL)
+        return upvm_returns(upvm_aside_again(SYS_recvfrom, real, args[0], args[1], args[2], args[3], args[4]));
+    return upvm_returns(without_waiting(SYS_recvfrom, real, args, 2, POLLIN));
+}
+
+ssize_t recv(int descriptor, void *to, size_t count, int flags)
+{
+    return recvfrom(descriptor, to, count, flags, 0, 0);
+}
+
+/* Descriptors that came with a message are this program's. */
+static long with_descriptors(long done, struct msghdr *message, int flags)
+{
+    for (struct cmsghdr *part = done < 0 ? 0 : CMSG_FIRSTHDR(message); part; part = CMSG_NXTHDR(message, part)) {
+        if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS)
+            continue;
+        int *all = (int *)CMSG_DATA(part), count = (part->cmsg_len - CMSG_LEN(0)) / sizeof *all;
+        for (int one = 0; one < count; one++)
+            upvm_opened(all[one], !(flags & MSG_CMSG_CLOEXEC));
+    }
+    return upvm_returns(done);
+}
+
+ssize_t recvmsg(int descriptor, struct msghdr *message, int flags)
+{
+    long args[5] = {(long)message, flags | MSG_CMSG_CLOEXEC, 0, 0, 0};
+    int real = upvm_real(descriptor);
+    if (as_ever())
+        return upvm_returns(upvm_call(SYS_recvmsg, real, (long)message, flags, 0));
+    if (flags & MSG_WAITALL)
+        return with_descriptors(upvm_aside_again(SYS_recvmsg, real, (long)message, flags | MSG_CMSG_CLOEXEC, 0, 0, 0), message, flags);
+    return with_descriptors(without_waiting(SYS_recvmsg, real, args, 1, POLLIN), message, flags);
+}
+
+int recvmmsg(int descriptor, struct mmsghdr *messages, unsigned int count, int flags, struct timespec *time)
+{
+    return upvm_returns(upvm_aside_again(SYS_recvmmsg, upvm_real(descriptor), (long)messages, count, flags, (long)time, 0));
+}
+
+/* A stream takes what fits, and the rest later, as whoever may wait has it sent. */
+ssize_t sendto(int descriptor, const void *bytes, size_t count, int flags, const struct sockaddr *to, socklen_t length)
+{
+    int real = upvm_real(descriptor);
+    if (as_ever())
+        return upvm_returns(upvm_call6(SYS_sendto, real, (long)bytes, count, flags, (long)to, length));
+    size_t all = 0;
+    for (;;) {
+        long args[5] = {(long)bytes + all, count - all, flags, (long)to, length};
+        long done = without_waiting(SYS_sendto, real, args, 2, POLLOUT);
+        if (done < 0)
+            return all ? (ssize_t)all : told(done, flags);
+        all += done;
+        if (all >= count || flags & MSG_DONTWAIT || upvm_never_waits(real))
+            return all;
+    }
+}
+
+ssize_t send(int descriptor, const void *bytes, size_t count, int flags)
+{
+    return sendto(descriptor, bytes, count, flags, 0, 0);
+}
+
+/* Parts, of which a few bytes went: what is left goes by another thread, as it is. */
+ssize_t sendmsg(int descriptor, const struct msghdr *message, int flags)
+{
+    long args[5] = {(long)message, flags, 0, 0, 0};
+    int real = upvm_real(descriptor);
+    if (as_ever())
+        return upvm_returns(upvm_call(SYS_sendmsg, real, (long)message, flags, 0));
+    long done = without_waiting(SYS_sendmsg, real, args, 1, POLLOUT);
+    size_t all = 0;
+    for (size_t part = 0; part < message->msg_iovlen; part++)
+        all += message->msg_iov[part].iov_len;
+    if (done < 0 || (size_t)done == all || flags & MSG_DONTWAIT || upvm_never_waits(real))
+        return told(done, flags);
+    size_t skip = done;
+    for (size_t part = 0; part < message->msg_iovlen; part++) {
+        struct iovec *one = &message->msg_iov[part];
+        if (skip >= one->iov_len) {
+            skip -= one->iov_len;
+            continue;
+        }
+        ssize_t more = sendto(descriptor, (const char *)one->iov_base + skip, one->iov_len - skip, flags, 0, 0);
+        if (more < 0)
+            break;
+        done += more;
+        if ((size_t)more < one->iov_len - skip)
+            break;
+        skip = 0;
+    }
+    return done;
+}
+
+int sendmmsg(int descriptor, struct mmsghdr *messages, unsigned int count, int flags)
+{
+    return upvm_returns(upvm_aside_again(SYS_sendmmsg, upvm_real(descriptor), (long)messages, count, flags, 0, 0));
+}
+
+/* Never begun again: it goes on by itself. */
+int connect(int descriptor, const struct sockaddr *address, socklen_t length)
+{
+    int real = upvm_real(descriptor);
+    if (as_ever() || upvm_never_waits(real))
+        return upvm_returns(upvm_call(SYS_connect, real, (long)address, length, 0));
+    return upvm_returns(upvm_aside(SYS_connect, real, (long)address, length, 0, 0, 0));
+}
+
+UPVM_ALSO(recvfrom, __recvfrom);
+UPVM_ALSO(recvfrom, __libc_recvfrom);
+UPVM_ALSO(recv, __recv);
+UPVM_ALSO(recv, __libc_recv);
+UPVM_ALSO(recvmsg, __recvmsg);
+UPVM_ALSO(recvmsg, __libc_recvmsg);
+UPVM_ALSO(recvmmsg, __recvmmsg);
+UPVM_ALSO(sendto, __sendto);
+UPVM_ALSO(sendto, __libc_sendto);
+UPVM_ALSO(send, __send);
+UPVM_ALSO(send, __libc_send);
+UPVM_ALSO(sendmsg, __sendmsg);
+UPVM_ALSO(sendmsg, __libc_sendmsg);
+UPVM_ALSO(sendmmsg, __sendmmsg);
+UPVM_ALSO(connect, __connect);
+UPVM_ALSO(connect, __libc_connect);
