@@ -17,6 +17,8 @@ const SOURCES: [&str; 10] = [
     "children.c",
     "signals.c",
 ];
+/// One that debuggers are to know the types of.
+const KNOWN: &str = "image/current.c";
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
@@ -39,5 +41,6 @@ fn main() {
     build.flag("-fno-stack-protector").flag("-std=gnu11").flag("-Wall").flag("-Wextra").debug(false);
     // libc's other names for a function have no attributes of their own.
     build.flag("-Wno-missing-attributes").flag("-Wno-nonnull-compare");
-    build.cargo_metadata(false).compile("upvm");
+    let known = build.clone().files([KNOWN]).debug(true).compile_intermediates();
+    build.objects(known).cargo_metadata(false).compile("upvm");
 }

@@ -312,6 +312,7 @@ impl Node {
         if let End::Crash(crash) = end {
             let program = task.program.file_name().unwrap_or_default().display();
             eprintln!("upcall pvm: {} ({program}) has crashed: {crash}", task.tid);
+            task.ulp.backtrace(&task.image).iter().for_each(|frame| eprintln!("  {frame}"));
         }
         // Another one may get its number.
         if self.folder_of == index && task.folder.is_some() {

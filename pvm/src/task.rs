@@ -5,8 +5,9 @@ use crate::tid::Tid;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
-use upcall_ulp::{Block, Ulp};
+use upcall_ulp::{Block, Image, Ulp};
 
 /// What is sent, on its way: the block is the sender's as well, and whoever writes to it first takes another (V6).
 #[derive(Clone, Debug)]
@@ -45,6 +46,7 @@ impl Want {
 const FEW: usize = 8;
 
 /// Blocks by the handles under which a program knows them, from 1.
+#[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     few: [Option<Block>; FEW],
@@ -113,10 +115,10 @@ pub(crate) struct Task {
     /// Its place in the run queue: an entry with another number is an old one.
     pub(crate) ticket: u32,
     pub(crate) tid: Tid,
-    pub(crate) held: Held,
-    pub(crate) inbox: VecDeque<Message>,
     /// Whether it has left the machine (`pvm_exit`) and only computes on.
     pub(crate) left: bool,
+    pub(crate) inbox: VecDeque<Message>,
+    pub(crate) held: Held,
     /// It can be read while a message waits (`pvm_getfds`).
     pub(crate) descriptor: Option<OwnedFd>,
     /// When SIGALRM comes, and how much later again.
@@ -129,6 +131,7 @@ pub(crate) struct Task {
     /// In which it sends and receives, to begin with.
     pub(crate) context: i32,
     pub(crate) program: PathBuf,
+    pub(crate) image: Rc<Image>,
     /// Where its own output goes, and that of tasks that it spawns.
     pub(crate) output: Output,
     pub(crate) child_output: Output,
@@ -147,7 +150,7 @@ impl Task {
     }
 }
 
-const _: () = assert!(std::mem::offset_of!(Task, held) == 64);
+const _: () = assert!(std::mem::offset_of!(Task, held) == 128);
 
 #[cfg(test)]
 mod tests {

@@ -46,6 +46,8 @@ pub const TABLE_BLOCKED: u64 = 48;
 pub const TABLE_HANDLED: u64 = 49;
 pub const TABLE_IGNORED: u64 = 50;
 pub const TABLE_WAITED: u64 = 51;
+/// Its number as the library above has it, for debuggers.
+pub const TABLE_TASK: u64 = 52;
 /// Descriptors that it has opened, a bit for each.
 pub const TABLE_DESCRIPTORS: u64 = 56;
 pub const DESCRIPTORS: u64 = 1024;

@@ -25,9 +25,11 @@
 compile_error!("user-level processes are for Linux on x86-64: the switch and the loader have to be written for others");
 
 mod aside;
+mod backtrace;
 mod blocks;
 mod clock;
 mod crash;
+mod debug;
 pub mod descriptors;
 mod image;
 mod layout;
@@ -39,6 +41,7 @@ mod ulp;
 mod worker;
 
 pub use aside::Aside;
+pub use backtrace::Frame;
 pub use blocks::Block;
 pub use crash::Crash;
 pub use image::{Image, NoImage};

@@ -1,11 +1,13 @@
 //! One user-level process: an image in a slot, and where it was when it stopped.
 
 use crate::aside::{Aside, Call, WORDS};
+use crate::backtrace::{self, Frame, Registers};
+use crate::debug::{self, Known};
 use crate::descriptors;
 use crate::image::{Image, Part, up};
 use crate::layout::{
     AUXILIARY, DESCRIPTORS, LETTER_WORDS, LETTERS, PAGE, REPLY_WORDS, SLOT, TABLE_CLOCK, TABLE_COUNT, TABLE_DESCRIPTORS, TABLE_GATE,
-    TABLE_HEAP, TABLE_HEAP_END, TABLE_LETTERS, TABLE_NUMBER, TABLE_PROCESS, TABLE_REPLY,
+    TABLE_HEAP, TABLE_HEAP_END, TABLE_LETTERS, TABLE_NUMBER, TABLE_PROCESS, TABLE_REPLY, TABLE_TASK,
 };
 use crate::slot::{STACK, Slot};
 use crate::switch::{self, CONTROL, Context};
@@ -27,10 +29,19 @@ const WORD_BYTES: usize = (STACK / 4) as usize;
 pub struct Ulp {
     slot: ManuallyDrop<Memory>,
     context: Box<UnsafeCell<Context>>,
-    /// Seldom looked at, and so elsewhere.
+    /// Seldom looked at, and so elsewhere, as is the rest.
     pub(crate) ended: Option<Box<Stopped>>,
+    pub(crate) rest: Box<Rest>,
+}
+
+/// What a switch does not need.
+#[derive(Default)]
+pub(crate) struct Rest {
+    /// Once all of it is mapped.
+    known: Option<Known>,
     /// A call of its that a helper runs, or has run.
     call: Option<Arc<Call>>,
+    pub(crate) crashed: Option<Registers>,
 }
 
 /// A slot, and what is mapped there.
@@ -114,9 +125,12 @@ impl Ulp {
             return Err(NotLoaded::Changed(image.path.clone()));
         }
         let slot = Slot::take().ok_or(NotLoaded::Full)?;
+        debug::tell_of_ends();
         // What is mapped so far is unmapped when this is dropped.
-        let mut new = Self { slot: ManuallyDrop::new(Memory(slot)), context: Box::default(), ended: None, call: None };
+        let slot = ManuallyDrop::new(Memory(slot));
+        let mut new = Self { slot, context: Box::default(), ended: None, rest: Box::default() };
         new.map(image)?;
+        new.rest.known = Known::new(&image.whole_path, new.base(), image.dynamic);
         let sp = new.fill(image, args, environment);
         new.context.get_mut().sp = sp;
         Ok(new)
@@ -130,6 +144,11 @@ impl Ulp {
     /// Where its program lies: what is added to the addresses in its file.
     pub fn base(&self) -> u64 {
         self.slot.middle()
+    }
+
+    /// The number by which debuggers are to know it, as `upcall_current_task`. To be said before it runs.
+    pub fn call_it(&mut self, task: i32) {
+        put(self.slot.table() + TABLE_TASK * 8, task as u64);
     }
 
     /// What it has asked for is done, with this result.
@@ -156,25 +175,25 @@ impl Ulp {
         if !at.is_multiple_of(8) || at < self.slot.stack() || ends > self.slot.middle() {
             return Err(libc::EFAULT);
         }
-        if self.call.is_some() {
+        if self.rest.call.is_some() {
             return Err(libc::EBUSY);
         }
         // SAFETY: mapped, aligned, and it does not run.
         let words = unsafe { (at as *const [u64; WORDS]).read() };
-        self.call = Some(helpers.run(words, token)?);
+        self.rest.call = Some(helpers.run(words, token)?);
         Ok(())
     }
 
     /// What the call has returned, once. `None`: it is not done yet, or there is none.
     pub fn aside(&mut self) -> Option<i64> {
-        let result = self.call.as_ref()?.result()?;
-        self.call = None;
+        let result = self.rest.call.as_ref()?.result()?;
+        self.rest.call = None;
         Some(result)
     }
 
     /// The call ends as soon as it can, with EINTR, if it is not done.
     pub fn interrupt_aside(&self) {
-        if let Some(call) = &self.call {
+        if let Some(call) = &self.rest.call {
             call.interrupt();
         }
     }
@@ -229,6 +248,12 @@ impl Ulp {
     /// How it has ended, if it has.
     pub fn ended(&self) -> Option<Stopped> {
         self.ended.as_deref().copied()
+    }
+
+    /// The calls that were under way when it crashed, the innermost first, down to `main`; as far as its image, which this is, tells. Reads the image's file. None if it has not crashed.
+    pub fn backtrace(&self, image: &Image) -> Vec<Frame> {
+        let memory = self.slot.start()..self.slot.end();
+        self.rest.crashed.as_ref().map_or_else(Vec::new, |registers| backtrace::of(registers, image, self.base(), memory))
     }
 
     fn map(&self, image: &Image) -> Result<(), NotLoaded> {
@@ -360,10 +385,11 @@ fn copy(at: u64, bytes: &[u8]) {
 
 impl Drop for Ulp {
     fn drop(&mut self) {
+        self.rest.known = None;
         descriptors::close(&self.opened());
         // SAFETY: taken once, and not used any more.
         let memory = unsafe { ManuallyDrop::take(&mut self.slot) };
-        if let Some(call) = self.call.take() {
+        if let Some(call) = self.rest.call.take() {
             call.keep(memory);
         }
     }

@@ -1,5 +1,6 @@
 //! The kernel thread that runs ULPs, one at a time.
 
+use crate::backtrace::Registers;
 use crate::crash::{self, Crash};
 use crate::layout::ASK_EXIT;
 use crate::switch::{self, ARGS, CRASHED, Context, Host};
@@ -113,6 +114,7 @@ impl Worker {
             return **ended;
         }
         crate::blocks::assert_none_is_lent();
+        crate::debug::tell();
         // SAFETY: it does not run. Turns that were forgotten may have left a next one that is not there any more.
         unsafe { (*ulp.context()).next = 0 };
         // SAFETY: GS points to this thread's host, as nobody can move either; the ULP has not ended, its memory is mapped as long as it lives, and it is borrowed alone.
@@ -138,6 +140,11 @@ impl Worker {
         };
         // SAFETY: the mask that this thread had.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask, ptr::null_mut()) };
+        if let Stopped::Crashed(_) = stopped {
+            // SAFETY: this thread's host, and no ULP runs.
+            let registers = unsafe { (*self.host.as_ptr()).registers };
+            ulp.rest.crashed = Some(Registers(registers));
+        }
         ulp.ended = Some(Box::new(stopped));
         stopped
     }
@@ -171,6 +178,7 @@ impl<'a> Turns<'a> {
     pub fn go(&mut self, first: usize) -> Option<(usize, Stopped)> {
         let ulp = self.ulps.get(first).filter(|ulp| ulp.ended.is_none())?;
         crate::blocks::assert_none_is_lent();
+        crate::debug::tell();
         // SAFETY: as in `Worker::resume`, for each of these: none has ended that is still in a turn.
         unsafe { switch::resume(self.worker.host.as_ptr(), ulp.context()) };
         // SAFETY: the host is this thread's, and no ULP runs.

@@ -37,10 +37,11 @@ impl Node {
         let args = [&[name], &plan.args[..]].concat();
         let number = self.number().ok_or(error::OUT_OF_RES)?;
         let tid = Tid::new(self.rank, number);
-        let ulp = Ulp::load(&image, &args, &environment(&plan.environment)).map_err(|refused| {
+        let mut ulp = Ulp::load(&image, &args, &environment(&plan.environment)).map_err(|refused| {
             eprintln!("upcall pvm: {refused}");
             error::OUT_OF_RES
         })?;
+        ulp.call_it(tid.number());
         self.begin(Task {
             ulp,
             state: State::Starts,
@@ -56,6 +57,7 @@ impl Node {
             siblings: vec![tid],
             context: plan.context,
             program: image.path().to_owned(),
+            image,
             output: plan.output.for_another(),
             child_output: if plan.output.to == To::Own { Output::log() } else { plan.output.for_another() },
             options: plan.options.clone(),
