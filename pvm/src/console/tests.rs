@@ -156,7 +156,7 @@ fn a_job_shows_the_lines_of_its_tasks_and_of_theirs() {
     assert!(!session.console.is_ready());
     let (plan, count) = session.machine.spawned.pop().unwrap();
     assert_eq!((plan.program.to_str(), plan.args, count), (Some("w"), vec![c"a b".into(), c"-x".into()], 2));
-    assert_eq!(plan.environment, [c"FOO=bar".into(), c"PVM_EXPORT=FOO:NONE".into()]);
+    assert_eq!(plan.environment, [c"FOO=bar".to_owned(), c"PVM_EXPORT=FOO:NONE".to_owned()]);
     assert_eq!((plan.output.to, plan.output.tag), (To::Task(Tid::new(0, 1)), 1));
     assert_eq!(session.printed(1, A, OUTPUT_NEW, ""), "");
     let started = Packet::default().ints([A.number(), error::NO_FILE]);
