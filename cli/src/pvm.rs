@@ -169,7 +169,7 @@ pub fn run(args: Args) -> Done {
             let tid = (task != "all").then(|| tid(&task)).transpose()?;
             let count = upcall_pvm::kill(which.machine, tid)?;
             if tid.is_none() {
-                println!("{count} tasks are ended");
+                println!("{count} {} ended", if count == 1 { "task is" } else { "tasks are" });
             }
             Ok(ExitCode::SUCCESS)
         }

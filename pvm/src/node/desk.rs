@@ -180,7 +180,11 @@ impl Node {
             node.tell_console(console);
             let left = node.machine.as_ref().map_or(0, |machine| machine.all().count());
             if !console.is_open() && left > 0 && !node.halted {
-                eprintln!("upcall pvm: {left} tasks are left, and the machine ends with the last of them (`upcall pvm halt` ends it now)");
+                let left = match left {
+                    1 => "1 task is left, and the machine ends with it".into(),
+                    _ => format!("{left} tasks are left, and the machine ends with the last of them"),
+                };
+                eprintln!("upcall pvm: {left} (`upcall pvm halt` ends it now)");
             }
         });
     }
