@@ -170,7 +170,10 @@ impl Console {
             ("export" | "unexport", _) => self.export(args, command == "export"),
             ("getopt", [] | [_]) => self.option(args.first()),
             ("setopt", [name, value]) => self.set_option(name, value),
-            ("halt", []) => controls.halt(),
+            ("halt", []) => {
+                self.open = false;
+                controls.halt();
+            }
             ("help" | "?", [] | [_]) => match help::help(args.first().map(String::as_str)) {
                 Some(text) => self.out.extend(text.into_bytes()),
                 None => self.say(format!("help: there is no command {:?} (help lists them)", args[0])),

@@ -290,7 +290,7 @@ fn who_only_computes_is_silent_and_halted_by_force() {
     assert_eq!(console.code(), Some(0));
     // And where it is the first process.
     let mut machine = place.start(&["run", "./states", "c"]);
-    within(|| fs::read_dir(place.path("names")).unwrap().next());
+    within(|| fs::read_dir(place.path("names")).ok()?.next()?.ok());
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(place.run(&["halt"]).0, Some(0));
     assert_eq!(machine.code(), None);
