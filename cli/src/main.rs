@@ -44,9 +44,7 @@ enum Command {
     /// Starts the processes of a group together, stops and schedules them (docs/jobs.md).
     #[command(subcommand)]
     Job(job::Suite),
-    /// Runs PVM programs as user-level processes (docs/pvm.md).
-    #[command(subcommand)]
-    Pvm(pvm::Suite),
+    Pvm(pvm::Args),
     Calibrate(calibrate::Args),
     /// Measures calls and threads: ours, the limits of the machine, and other systems, in one run.
     #[command(subcommand)]
@@ -95,7 +93,7 @@ fn main() -> ExitCode {
         Command::Threads(args) => threads::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Job(suite) => job::run(suite),
-        Command::Pvm(suite) => pvm::run(suite),
+        Command::Pvm(args) => pvm::run(args),
         Command::Bench(suite) => bench::run(suite),
     };
     done.unwrap_or_else(|error| {

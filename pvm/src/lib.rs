@@ -5,7 +5,11 @@
 //! What it does not do yet: several processes, other hosts, migration.
 #![forbid(unsafe_code)]
 
+mod asking;
+mod calls;
 pub mod compiler;
+mod console;
+mod door;
 #[allow(dead_code, reason = "all that are ours or PVM's, also those that only libpvm3 uses")]
 mod error;
 mod machine;
@@ -17,22 +21,29 @@ mod processes;
 mod programs;
 mod remote;
 mod services;
+mod shown;
 mod task;
 mod tid;
 pub mod tools;
 mod wire;
 
+pub use asking::{AskError, halt, kill, machines, memory, signal, tid};
 pub use machine::Place;
 pub use processes::run_member;
+pub use shown::{Doing, Shown, ShownTask, Wanted};
 pub use tid::Tid;
 
+use calls::{Calls, Input};
+use console::Console;
 use machine::Machine;
-use node::Node;
+use node::{AtTerminal, Desk, Node};
 use processes::Others;
 use programs::Programs;
 use remote::Plan;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::fmt;
+use std::fs::File;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use upcall_ulp::{NoWorker, Worker};
 
@@ -67,6 +78,8 @@ pub enum NotRun {
     },
     /// Another process could not be started.
     Process(std::io::Error),
+    /// What a console or those who ask from outside need could not be had.
+    Desk(std::io::Error),
     /// The processes did not come together.
     Join(upcall_message::JoinError),
     /// All tasks that are left wait for what nobody can send any more.
@@ -81,6 +94,7 @@ impl fmt::Display for NotRun {
         match self {
             Self::Worker(error) => error.fmt(f),
             Self::Process(error) => write!(f, "another process could not be started: {error}"),
+            Self::Desk(error) => write!(f, "the console, or waiting for those who ask from another shell: {error}"),
             Self::Join(error) => write!(f, "the processes of the machine did not come together: {error}"),
             Self::Program { name, code: error::NO_FILE } => {
                 write!(
@@ -102,11 +116,45 @@ impl std::error::Error for NotRun {}
 
 /// Runs a machine, of whose processes this is the first, until all of its tasks have ended or one halts it. The worst status of those that it began with: 128 and the signal's number for one that has crashed.
 ///
+/// Meanwhile it is asked from outside by [`machines`], [`kill`], [`signal()`] and [`halt`].
+///
 /// This thread cannot be joined after it ([`Worker::begin`]): call it on the process's first one, and end by returning from `main`. Other processes are started as this program with the arguments of [`run_member`].
 ///
 /// # Errors
 /// See [`NotRun`].
 pub fn run(start: &Start) -> Result<i32, NotRun> {
+    run_with(start, || Ok(Desk::new(Calls::new()?, None)))
+}
+
+/// The same with PVM's console, which reads the standard input, after `~/.pvmrc`. The machine begins with what `start` says, of which `copies` may be 0, and does not end before the console has read `quit`, `halt` or the end of its input.
+///
+/// Tasks have nothing on their standard input then: it is the console's.
+///
+/// # Errors
+/// See [`NotRun`].
+pub fn console(start: &Start) -> Result<i32, NotRun> {
+    run_with(start, || {
+        let (calls, stdin) = (Calls::new()?, std::io::stdin());
+        let prompts = stdin.is_terminal();
+        let from = rustix::io::fcntl_dupfd_cloexec(&stdin, 3)?;
+        rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
+        let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+        let first = std::fs::read_to_string(home.join(".pvmrc")).unwrap_or_default();
+        let environment = std::env::vars_os().map(|(name, value)| (text(&name), text(&value))).collect();
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let input = Input::start(from, calls.caller())?;
+        let console = Console::new(node::CONSOLE, host, environment, &first);
+        Ok(Desk::new(calls, Some(AtTerminal::new(console, input, prompts))))
+    })
+}
+
+fn text(word: &OsStr) -> String {
+    word.to_string_lossy().into_owned()
+}
+
+fn run_with(start: &Start, desk: impl FnOnce() -> std::io::Result<Desk>) -> Result<i32, NotRun> {
+    // First: others have the standard input that this process has then.
+    let desk = desk().map_err(NotRun::Desk)?;
     let others = (start.processes > 1).then(|| Others::start(start)).transpose()?;
     let link = others.as_ref().map(Others::join).transpose()?;
     if link.is_some() {
@@ -114,13 +162,15 @@ pub fn run(start: &Start) -> Result<i32, NotRun> {
     }
     let worker = Worker::begin().map_err(NotRun::Worker)?;
     let machine = Machine::new(start.place.clone());
-    let mut node = Node::new(worker, Programs::new(start.folders.clone()), Some(machine), link, 0);
-    let args = start.args.iter().map(|word| CString::new(word.as_bytes()));
-    let args = args
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|_| NotRun::Program { name: start.program.clone(), code: error::BAD_PARAM })?;
-    let plan = Plan { program: start.program.clone().into(), args, parent: error::NO_PARENT, ..Plan::default() };
-    node.spawn(None, plan, start.copies);
+    let mut node = Node::new(worker, Programs::new(start.folders.clone()), Some(machine), link, 0).at_desk(desk);
+    if start.copies > 0 {
+        let args = start.args.iter().map(|word| CString::new(word.as_bytes()));
+        let args = args
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|_| NotRun::Program { name: start.program.clone(), code: error::BAD_PARAM })?;
+        let plan = Plan { program: start.program.clone().into(), args, parent: error::NO_PARENT, ..Plan::default() };
+        node.spawn(None, plan, start.copies);
+    }
     let worst = node.run().map_err(|tasks| NotRun::Stuck { tasks })?;
     match node.refused {
         Some(code) => Err(NotRun::Program { name: start.program.clone(), code }),

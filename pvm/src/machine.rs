@@ -29,8 +29,8 @@ const NOWHERE: Rank = usize::MAX;
 /// What is known of a task.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    parent: i32,
-    program: String,
+    pub(crate) parent: i32,
+    pub(crate) program: String,
     output: Option<Tid>,
     /// It has left the machine.
     left: bool,
@@ -199,6 +199,21 @@ impl Machine {
 
     pub(crate) fn is_there(&self, tid: Tid) -> bool {
         self.tasks.get(&tid).is_some_and(|entry| !entry.left)
+    }
+
+    /// All that have not ended, also those that have left the machine.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (Tid, &Entry)> {
+        self.tasks.iter().map(|(tid, entry)| (*tid, entry))
+    }
+
+    /// What a task waits for that has asked for a service.
+    pub(crate) fn waits(&self, tid: Tid) -> Option<String> {
+        self.services.waits(tid)
+    }
+
+    /// Entries of mailboxes go whose owners have ended.
+    pub(crate) fn forget_orphans(&mut self, class: Option<&str>) {
+        self.services.forget_orphans(class);
     }
 
     /// How many send their output to this one.

@@ -4,19 +4,22 @@
 //!
 //! A message goes from the sender's letter to the receiver's reply: whoever waits for it has it in its table at once, and can run; else it lies in the receiver's inbox, in the order in which it came. What is in it is not touched.
 
+mod desk;
 mod elsewhere;
 mod outside;
 mod question;
 mod signal;
 mod system;
 
+pub(crate) use self::desk::{AtTerminal, CONSOLE, Desk};
 use crate::machine::Machine;
 use crate::ops::{LETTER_RELEASE, LETTER_SEND, OUTPUT_END, OUTPUT_NEW};
 use crate::output::To;
 use crate::programs::Programs;
 use crate::remote::{Control, Link};
 use crate::services::Effect;
-use crate::task::{Message, State, Task, Want};
+use crate::shown::ShownTask;
+use crate::task::{Message, State, Task};
 use crate::tid::{HOST, Tid};
 use crate::wire::Packet;
 use std::cmp::Reverse;
@@ -74,9 +77,13 @@ pub(crate) struct Node {
     /// The task in whose own folder the process is. 0: in none's.
     folder_of: u32,
     looked: Instant,
+    /// Nothing has come from other processes for a while.
+    quiet: bool,
     programs: Programs,
     /// The first process of a machine keeps this.
     machine: Option<Machine>,
+    /// And has this for those who look at it.
+    desk: Option<Box<Desk>>,
     /// Other processes, if there are any, and which this is.
     link: Option<Link>,
     rank: u32,
@@ -112,8 +119,10 @@ impl Node {
             folder: None,
             folder_of: 0,
             looked: Instant::now(),
+            quiet: false,
             programs,
             machine,
+            desk: None,
             link,
             rank,
             hand_offs: 0,
@@ -127,7 +136,10 @@ impl Node {
         let mut turns = 0;
         loop {
             self.hear();
-            if self.halted || self.machine.as_ref().is_some_and(Machine::is_over) {
+            if self.desk.as_ref().is_some_and(|desk| desk.has_work()) {
+                self.attend_desk();
+            }
+            if self.halted || self.machine.as_ref().is_some_and(Machine::is_over) && !self.is_open() {
                 break;
             }
             turns += 1;
@@ -137,8 +149,13 @@ impl Node {
             }
             match self.first() {
                 Some(index) => self.turn(index),
-                None if self.timers.is_empty() && self.awaiting.is_empty() && self.aside_calls == 0 && self.link.is_none() => {
-                    return Err(self.tasks.iter().flatten().map(|task| waits(task)).collect());
+                None if self.timers.is_empty()
+                    && self.awaiting.is_empty()
+                    && self.aside_calls == 0
+                    && self.link.is_none()
+                    && !self.is_open() =>
+                {
+                    return Err(self.all_seen(self.seen()).iter().map(waits).collect());
                 }
                 None => self.look_outside(true),
             }
@@ -239,7 +256,9 @@ impl Node {
             return self.deliver_elsewhere(tid, message);
         }
         let index = tid.local();
-        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+            return self.deliver_to_console(tid, &message);
+        };
         match task.state {
             State::Receives(want, _) if want.fits(&message) => {
                 give(task, message);
@@ -372,17 +391,6 @@ fn give(task: &mut Task, message: Message) {
 }
 
 /// What a task waits for, in words.
-fn waits(task: &Task) -> String {
-    let any = |number: i32, name: &str| if number == -1 { format!("any {name}") } else { format!("{name} {number}") };
-    let what = match task.state {
-        State::Receives(Want { from, tag, .. }, _) => {
-            let from = Tid::of(from).map_or_else(|| "any task".to_owned(), |tid| tid.to_string());
-            let others = task.inbox.len();
-            format!("waits for a message from {from}, {}; {others} others wait for it", any(tag, "tag"))
-        }
-        State::Sleeps(None) => "waits for a signal".to_owned(),
-        State::Asks(op) => format!("waits for {}", crate::ops::name(op)),
-        _ => "does not run".to_owned(),
-    };
-    format!("{} ({}) {what}", task.tid, task.program.file_name().unwrap_or_default().display())
+fn waits(task: &ShownTask) -> String {
+    format!("{} ({}) {}; {} others wait for it", task.tid, task.program, task.doing, task.messages)
 }

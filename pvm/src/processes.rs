@@ -8,6 +8,8 @@ use crate::{Start, Worker};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::path::PathBuf;
 use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+use upcall_os::process::{self, Bounds};
 
 /// Confines this thread to the processor that is its process's, of those that it may use: two that wait for each other on one are ten times as slow as on two, and the kernel likes to put them together.
 pub(crate) fn settle(rank: usize) {
@@ -20,6 +22,11 @@ pub(crate) fn settle(rank: usize) {
         let _ = sched_setaffinity(None, &own);
     }
 }
+
+/// So long processes may take to end.
+pub(crate) const GRACE: Duration = Duration::from_secs(2);
+/// Between two looks whether they have.
+const LOOK: Duration = Duration::from_micros(200);
 
 /// What the first process has started.
 pub(crate) struct Others {
@@ -38,6 +45,8 @@ impl Others {
                 .args(["pvm-member", &others.name])
                 .args([rank, start.processes].map(|number| number.to_string()))
                 .args(&start.folders);
+            // Whatever ends this one ends it, also where a task computes and hears of nothing.
+            process::bind(&mut command, Bounds::default());
             others.children.push(command.spawn().map_err(NotRun::Process)?);
         }
         Ok(others)
@@ -48,10 +57,18 @@ impl Others {
     }
 }
 
-/// They end by themselves when the first one leaves the group; then nothing is left of them.
+/// They end by themselves when the first one leaves the group, or are killed where a task computes and does not give way; then nothing is left of them.
 impl Drop for Others {
     fn drop(&mut self) {
-        self.children.iter_mut().for_each(|child| _ = child.wait());
+        let until = Instant::now() + GRACE;
+        for child in &mut self.children {
+            while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
+                std::thread::sleep(LOOK);
+            }
+            // Of one that has ended this does nothing.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 

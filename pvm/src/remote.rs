@@ -60,6 +60,10 @@ pub(crate) enum Control {
     Signal { tid: i32, signal: i32 },
     /// To all: the machine ends.
     Halt,
+    /// From the first one: what do its tasks do?
+    Look { number: u64 },
+    /// This.
+    Seen { number: u64, tasks: Vec<crate::shown::ShownTask> },
 }
 
 /// What has come from another process.
@@ -202,18 +206,20 @@ impl Link {
         self.group.available() || !self.came.borrow().is_empty() || !self.lost.borrow().is_empty()
     }
 
-    /// Until something has come, or this long. Looks by itself for some microseconds, where each process has a processor: what comes next in a chain of messages comes then, and to begin a wait takes longer than all else that a message takes.
-    pub(crate) fn wait(&self, within: Option<Duration>) {
+    /// Until something has come, or this long; whether it has. Looks by itself for some microseconds, where each process has a processor: what comes next in a chain of messages comes then, and to begin a wait takes longer than all else that a message takes.
+    pub(crate) fn wait(&self, within: Option<Duration>) -> bool {
         for _ in 0..if self.is_alone { LOOKS } else { 0 } {
             if self.group.available() {
                 self.group.poll();
-                return;
+                return true;
             }
             std::hint::spin_loop();
         }
-        if self.group.wait(within) {
+        let came = self.group.wait(within);
+        if came {
             self.group.poll();
         }
+        came
     }
 
     /// What can be waited for beside other descriptors, as long as it lives: it is ready when something has come. `None`: none can be had.

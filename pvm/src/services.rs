@@ -63,4 +63,14 @@ impl Services {
         self.contexts.ended(tid);
         self.notices.ended(tid, effects);
     }
+
+    /// What a task that has asked for a service waits for, in words.
+    pub fn waits(&self, tid: Tid) -> Option<String> {
+        self.groups.waits(tid).or_else(|| self.mailboxes.waits_for(tid))
+    }
+
+    /// Entries of mailboxes go whose owners have ended, of one class or all.
+    pub fn forget_orphans(&mut self, class: Option<&str>) {
+        self.mailboxes.forget_orphans(class);
+    }
 }

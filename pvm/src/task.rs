@@ -75,6 +75,10 @@ impl Held {
         self.few.get(at).or_else(|| self.more.get(at.checked_sub(FEW)?))?.as_ref()
     }
 
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Block> {
+        self.few.iter().chain(&self.more).flatten()
+    }
+
     pub(crate) fn release(&mut self, handle: u32) {
         let Some(at) = (handle as usize).checked_sub(1) else { return };
         if let Some(one) = self.few.get_mut(at) {

@@ -40,6 +40,16 @@ pub fn exact(text: &str) -> Vec<u8> {
     text.chars().map(|one| u8::try_from(one).unwrap_or(b'?')).collect()
 }
 
+/// A text as it was read, for people.
+pub fn shown(text: &str) -> String {
+    String::from_utf8_lossy(&exact(text)).into_owned()
+}
+
+/// Of what people write, the text as it is written.
+pub fn written(text: &str) -> String {
+    text.bytes().map(char::from).collect()
+}
+
 /// What is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Packet(Vec<u8>);

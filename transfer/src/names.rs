@@ -8,6 +8,7 @@
 //!     group.sieve -> member.4712.…  a group that forms: who takes its members in
 //!     job.4713.77aa                 the socket of a job's supervisor
 //!     jobs.night -> job.4713.77aa   the job of that name
+//!     machine.4714.02c4             the socket of a machine of PVM's tasks, by the number of its first process
 //!     turns.now -> job.4713.77aa    whose supervisor lets the jobs take turns
 //! ```
 //! No daemon keeps it. A domain that is killed leaves its entries behind; whoever next looks at one is refused by the kernel, and removes it. Changes are made
@@ -125,6 +126,8 @@ pub enum Whose {
     Job,
     /// A home's.
     Home,
+    /// That of a machine of PVM's tasks.
+    Machine,
 }
 
 impl Whose {
@@ -134,16 +137,18 @@ impl Whose {
             Self::Member => "member.",
             Self::Job => "job.",
             Self::Home => "home.",
+            Self::Machine => "machine.",
         }
     }
 }
 
 /// What names cannot begin with.
-const OWN: [&str; 8] = [
+const OWN: [&str; 9] = [
     Whose::Domain.prefix(),
     Whose::Member.prefix(),
     Whose::Job.prefix(),
     Whose::Home.prefix(),
+    Whose::Machine.prefix(),
     GROUP,
     OBJECT,
     jobs::NAMED,
@@ -165,7 +170,7 @@ pub fn check(name: &str) -> Result<(), &'static str> {
         bytes if bytes.len() > 64 => Err("it has more than 64 characters"),
         [first, ..] if !first.is_ascii_alphanumeric() => Err("it does not begin with a letter or a digit"),
         _ if OWN.iter().any(|own| name.starts_with(own)) => Err(
-            "names that begin with \"domain.\", \"member.\", \"home.\", \"group.\", \"object.\", \"job.\", \"jobs.\" or \"turns.\" are Upcall's own",
+            "names that begin with \"domain.\", \"member.\", \"home.\", \"machine.\", \"group.\", \"object.\", \"job.\", \"jobs.\" or \"turns.\" are Upcall's own",
         ),
         bytes if !bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(b)) => {
             Err("it has something else than ASCII letters, digits, dots, underscores and hyphens")
@@ -421,6 +426,16 @@ pub fn members() -> BTreeMap<u32, usize> {
     members
 }
 
+/// The machines of PVM's tasks: their first processes, and the sockets at which those can be asked.
+pub fn machines() -> BTreeMap<u32, PathBuf> {
+    let entries = fs::read_dir(folder()).into_iter().flatten().flatten().map(|entry| entry.path());
+    entries
+        .filter(|path| is_of(path, Whose::Machine))
+        .map(|path| (process_of(&path), path))
+        .filter(|(pid, _)| *pid != 0)
+        .collect()
+}
+
 /// The objects that this user's processes are the homes of; those processes, and the sockets at which they hear of them.
 pub fn objects() -> BTreeMap<String, (u32, PathBuf)> {
     let entries = fs::read_dir(folder()).into_iter().flatten().flatten();
@@ -438,7 +453,7 @@ fn is_of(path: &Path, whose: Whose) -> bool {
 }
 
 fn is_socket(path: &Path) -> bool {
-    [Whose::Domain, Whose::Member, Whose::Job, Whose::Home].into_iter().any(|whose| is_of(path, whose))
+    [Whose::Domain, Whose::Member, Whose::Job, Whose::Home, Whose::Machine].into_iter().any(|whose| is_of(path, whose))
 }
 
 /// Removes what dead domains have left in the folder. Costs a connection attempt for each domain.
@@ -518,6 +533,7 @@ mod tests {
             "jobs.x",
             "turns.x",
             "home.1",
+            "machine.1",
             "object.x",
             &"x".repeat(65),
         ] {

@@ -75,8 +75,10 @@ impl Node {
     fn heard(&mut self, from: Rank, control: Control) {
         match control {
             Control::Answer { tid, code, packet } => {
-                if let Some(tid) = Tid::of(tid).filter(|tid| tid.host() == self.rank) {
-                    self.reply(tid.local(), code, &Packet::default().bytes(&packet));
+                let Some(tid) = Tid::of(tid).filter(|tid| tid.host() == self.rank) else { return };
+                match self.task(tid) {
+                    Some(_) => self.reply(tid.local(), code, &Packet::default().bytes(&packet)),
+                    None => self.answer_console(tid, code, packet),
                 }
             }
             Control::Start { request, plan, count } => {
@@ -103,6 +105,7 @@ impl Node {
                 }
             }
             Control::Halt => self.halted = true,
+            Control::Look { number } => self.tell_first(Control::Seen { number, tasks: self.seen() }),
             control => self.heard_by_first(from, control),
         }
     }
@@ -120,6 +123,7 @@ impl Node {
                     machine.ask(tid, op, &question, &mut effects);
                 }
             }
+            Control::Seen { number, tasks } => self.seen_by(from, number, tasks),
             Control::Spawn { tid, plan, count } => self.spawn(Tid::of(tid), plan, count as usize),
             Control::Started { request, all, name } => {
                 if let Some(started) = machine.started(request, from, all, &name) {

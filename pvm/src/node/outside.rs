@@ -46,12 +46,19 @@ impl Node {
         }
         let now = Instant::now();
         let until = self.timers.peek().map(|Reverse((when, _))| when.saturating_duration_since(now));
+        let asked = wait && self.desk.is_some();
         match (&self.link, until) {
             _ if (calls && wait) || (!self.awaiting.is_empty() && (wait || now >= self.looked + BETWEEN)) => {
                 self.looked = now;
                 self.descriptors(if wait { until } else { Some(Duration::ZERO) });
             }
-            (Some(link), _) if wait => link.wait(until),
+            // Who can be asked waits for that as well, but what other processes send at once comes at once.
+            (Some(link), _) if asked && !self.quiet => self.quiet = !link.wait(Some(until.unwrap_or(SOON).min(SOON))),
+            _ if asked => {
+                self.quiet = false;
+                self.descriptors(until);
+            }
+            (Some(link), _) if wait => _ = link.wait(until),
             (None, Some(until)) if wait => std::thread::sleep(until),
             _ => {}
         }
@@ -94,6 +101,7 @@ impl Node {
         wanted.extend(bell.iter().map(|bell| (bell.descriptor(), POLLIN)));
         let aside = self.aside.as_ref().filter(|_| waits && self.aside_calls > 0);
         wanted.extend(aside.map(|aside| (aside.descriptor(), POLLIN)));
+        wanted.extend(self.desk.iter().filter(|_| waits).map(|desk| (desk.descriptor(), POLLIN)));
         // Without a bell it is looked again soon.
         let time = if self.link.is_some() && bell.is_none() { Some(time.unwrap_or(SOON).min(SOON)) } else { time };
         let until = time.and_then(|time| Instant::now().checked_add(time));

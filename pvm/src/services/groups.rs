@@ -7,7 +7,7 @@ use super::Effect;
 use crate::error;
 use crate::ops::*;
 use crate::tid::Tid;
-use crate::wire::{Packet, Reader};
+use crate::wire::{Packet, Reader, shown};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// See the module.
@@ -254,6 +254,22 @@ impl Groups {
                 self.of.remove(&tid);
             }
         }
+    }
+
+    /// What a task waits for, in words.
+    pub(super) fn waits(&self, tid: Tid) -> Option<String> {
+        self.of.get(&tid)?.iter().find_map(|name| {
+            let group = self.groups.get(name)?;
+            let words = |meeting: &Meeting, what: &str| {
+                let (here, wanted) = (meeting.here.len(), meeting.wanted);
+                meeting
+                    .here
+                    .contains(&tid)
+                    .then(|| format!("others at the {what} of group {:?}: {here} of {wanted} are there", shown(name)))
+            };
+            let barrier = group.barrier.as_ref().and_then(|meeting| words(meeting, "barrier"));
+            barrier.or_else(|| words(group.freeze.as_ref()?, "freeze"))
+        })
     }
 
     fn list(&self) -> (i32, Packet) {

@@ -300,6 +300,22 @@ impl Mailboxes {
         (count, packet)
     }
 
+    /// What a task waits for, in words.
+    pub(super) fn waits_for(&self, tid: Tid) -> Option<String> {
+        self.waits.get(&tid).map(|(class, _)| format!("an entry of mailbox {:?}", crate::wire::shown(class)))
+    }
+
+    /// Entries whose owner has ended go, of this class or all.
+    pub(super) fn forget_orphans(&mut self, class: Option<&str>) {
+        self.classes.retain(|name, entries| {
+            if class.is_none_or(|class| class == name) {
+                let orphans = entries.entries.iter().filter(|(_, entry)| entry.owner.is_none()).map(|(index, _)| *index);
+                orphans.collect::<Vec<_>>().into_iter().for_each(|index| _ = entries.remove(index));
+            }
+            !entries.entries.is_empty()
+        });
+    }
+
     /// A task has ended: what it has put goes, but what is persistent is nobody's from now on.
     pub(super) fn ended(&mut self, tid: Tid) {
         self.waits_no_more(tid);

@@ -1,0 +1,141 @@
+//! `upcall pvm ps`: machines, and what their tasks do.
+
+use crate::told::{cell, json, line, plain};
+use crate::{Done, FAINT, STRONG, size};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use upcall_pvm::{Shown, ShownTask};
+
+#[derive(Serialize)]
+struct Machine {
+    machine: u32,
+    processes: usize,
+    console: bool,
+    tasks: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    tid: String,
+    /// As programs have it.
+    number: i32,
+    parent: Option<String>,
+    program: String,
+    /// starts, runs, polls, receives, asks, sleeps, awaits, waits or silent.
+    state: &'static str,
+    /// In words.
+    doing: String,
+    /// Of a message that it waits for.
+    from: Option<String>,
+    tag: Option<i32>,
+    messages: usize,
+    blocks: usize,
+    block_bytes: u64,
+    /// None: not known.
+    resident_kib: Option<u64>,
+    own_kib: Option<u64>,
+    rank: usize,
+    process: u32,
+}
+
+type Memory = BTreeMap<u32, BTreeMap<usize, (u64, u64)>>;
+
+impl Row {
+    fn of(task: ShownTask, memory: &Memory) -> Self {
+        let kib = task.slot.and_then(|slot| memory.get(&task.process)?.get(&slot)).copied();
+        let wanted = task.doing.wanted();
+        Self {
+            tid: task.tid.to_string(),
+            number: task.tid.number(),
+            parent: task.parent.map(|tid| tid.to_string()),
+            program: task.program,
+            state: task.doing.word(),
+            doing: task.doing.to_string(),
+            from: wanted.and_then(|wanted| wanted.from).map(|tid| tid.to_string()),
+            tag: wanted.and_then(|wanted| wanted.tag),
+            messages: task.messages,
+            blocks: task.blocks,
+            block_bytes: task.block_bytes,
+            resident_kib: kib.map(|(resident, _)| resident),
+            own_kib: kib.map(|(_, own)| own),
+            rank: task.rank,
+            process: task.process,
+        }
+    }
+}
+
+impl From<Shown> for Machine {
+    fn from(shown: Shown) -> Self {
+        let processes = shown.tasks.iter().map(|task| task.process).collect::<std::collections::BTreeSet<_>>();
+        let memory = processes.into_iter().map(|process| (process, upcall_pvm::memory(process))).collect();
+        Self {
+            machine: shown.process,
+            processes: shown.processes,
+            console: shown.console,
+            tasks: shown.tasks.into_iter().map(|task| Row::of(task, &memory)).collect(),
+        }
+    }
+}
+
+pub fn list(as_json: bool) -> Done {
+    let (shown, silent) = upcall_pvm::machines();
+    let machines = shown.into_iter().map(Machine::from).collect::<Vec<_>>();
+    if as_json {
+        println!("{}", json(&machines)?);
+    } else if machines.is_empty() && silent.is_empty() {
+        anstream::println!("{FAINT}no machine runs{FAINT:#}");
+    } else {
+        machines.iter().for_each(|machine| anstream::print!("{}", table(machine)));
+    }
+    for error in &silent {
+        eprintln!("upcall pvm ps: {}", plain(&error.to_string()));
+    }
+    Ok(if silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn table(machine: &Machine) -> String {
+    let console = if machine.console { ", with a console" } else { "" };
+    let (tasks, processes) = (count(machine.tasks.len(), "task"), count(machine.processes, "process"));
+    let mut out = format!("{STRONG}machine {}{STRONG:#}: {tasks} in {processes}{console}\n", machine.machine);
+    let cells = |row: &Row| {
+        [
+            row.tid.clone(),
+            row.parent.clone().unwrap_or_else(|| "-".into()),
+            format!("{}.{}", row.process, row.rank),
+            row.messages.to_string(),
+            size(row.block_bytes),
+            row.resident_kib.map_or_else(|| "-".into(), |kib| size(kib << 10)),
+            cell(&row.program),
+            row.doing.clone(),
+        ]
+    };
+    let rows = machine.tasks.iter().map(cells).collect::<Vec<_>>();
+    if rows.is_empty() {
+        return out;
+    }
+    let heads = ["TID", "PARENT", "PROCESS", "MESSAGES", "HELD", "RESIDENT", "PROGRAM", "DOES"];
+    let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).chain([heads[at].len()]).max().unwrap_or(0);
+    let widths: [usize; 8] = std::array::from_fn(width);
+    let shown = |row: &[String; 8]| {
+        let parts = row.iter().zip(widths).enumerate().map(|(at, (text, width))| match at {
+            // Numbers stand below each other.
+            3..=5 => format!("{text:>width$}"),
+            _ => format!("{text:width$}"),
+        });
+        parts.collect::<Vec<_>>().join("  ").trim_end().to_string()
+    };
+    out += &format!("{FAINT}{}{FAINT:#}\n", shown(&heads.map(String::from)));
+    for row in &rows {
+        out += &format!("{}\n", line(&shown(row)));
+    }
+    out
+}
+
+fn count(number: usize, what: &str) -> String {
+    match (number, what.ends_with('s')) {
+        (1, _) => format!("1 {what}"),
+        (_, true) => format!("{number} {what}es"),
+        _ => format!("{number} {what}s"),
+    }
+}

@@ -1,0 +1,306 @@
+//! Asking machines from another shell: what they do, to end tasks, to end.
+
+use crate::door::{Answer, Ask, PATIENCE, question, unpack};
+use crate::shown::Shown;
+use crate::tid::Tid;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{fmt, fs, io};
+use upcall_os::socket::{Connection, Received};
+use upcall_transfer::names;
+use upcall_ulp::slot::Slot;
+
+/// Why a machine did not do what it was asked.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AskError {
+    /// No machine runs.
+    None {
+        /// The folder that was looked into.
+        folder: PathBuf,
+    },
+    /// There is no such machine.
+    NoMachine {
+        /// Its number.
+        machine: u32,
+        /// Those that there are.
+        others: Vec<u32>,
+    },
+    /// There are several that could be meant.
+    Which {
+        /// What is to be done.
+        what: String,
+        /// Those.
+        machines: Vec<u32>,
+    },
+    /// There is no such task.
+    NoTask {
+        /// Its id.
+        tid: Tid,
+        /// Where it was looked for.
+        machines: Vec<u32>,
+    },
+    /// It has just ended.
+    Gone {
+        /// The machine.
+        machine: u32,
+    },
+    /// It does not answer.
+    Silent {
+        /// The machine.
+        machine: u32,
+    },
+    /// It refuses.
+    Refused {
+        /// The machine.
+        machine: u32,
+        /// In its words.
+        reason: String,
+    },
+    /// The connection failed.
+    Connection {
+        /// The machine.
+        machine: u32,
+        /// The kernel's word.
+        error: io::Error,
+    },
+}
+
+fn list_of(machines: &[u32]) -> String {
+    machines.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+}
+
+impl fmt::Display for AskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None { folder } => write!(
+                f,
+                "no machine of this user runs (no machine.* in {}): start one by `upcall pvm run` or `upcall pvm`",
+                folder.display()
+            ),
+            Self::NoMachine { machine, others } if others.is_empty() => write!(f, "there is no machine {machine}, nor any other"),
+            Self::NoMachine { machine, others } => write!(f, "there is no machine {machine}, but {}", list_of(others)),
+            Self::Which { what, machines } => {
+                write!(f, "{what}: there are machines {}; say which by --machine", list_of(machines))
+            }
+            Self::NoTask { tid, machines } => {
+                write!(f, "there is no task {tid} in machine {}: see `upcall pvm ps`", list_of(machines))
+            }
+            Self::Gone { machine } => write!(f, "machine {machine} has just ended"),
+            Self::Silent { machine } => write!(
+                f,
+                "machine {machine} does not answer within {} s: a task of it computes and does not give way, or it is stopped; try again, or end it by `upcall pvm halt --machine {machine}`",
+                PATIENCE.as_secs()
+            ),
+            Self::Refused { machine, reason } => write!(f, "machine {machine} refuses: {reason}"),
+            Self::Connection { machine, error } => write!(f, "asking machine {machine}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for AskError {}
+
+struct Asking {
+    machine: u32,
+    connection: Connection,
+}
+
+impl Asking {
+    fn begin(machine: u32, socket: &Path, ask: Ask) -> Result<Self, AskError> {
+        let connection = Connection::connect_until(socket, Instant::now() + PATIENCE).map_err(|error| match error.kind() {
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => AskError::Gone { machine },
+            _ => AskError::Connection { machine, error },
+        })?;
+        connection.send(&question(ask), &[]).map_err(|error| AskError::Connection { machine, error })?;
+        Ok(Self { machine, connection })
+    }
+
+    /// `None`: the other side has closed.
+    fn hear(&self) -> Result<Option<Answer>, AskError> {
+        let machine = self.machine;
+        // Within that a machine is also halted that has to be by force.
+        let received = self.connection.receive_within(Duration::ZERO, PATIENCE);
+        match received.map_err(|error| AskError::Connection { machine, error })? {
+            Received::Message(message) => match unpack(&message.bytes) {
+                Ok(Answer::Refused(reason)) | Err(reason) => Err(AskError::Refused { machine, reason }),
+                Ok(answer) => Ok(Some(answer)),
+            },
+            Received::Closed => Ok(None),
+            Received::Nothing => Err(AskError::Silent { machine }),
+        }
+    }
+}
+
+fn look(machine: u32, socket: &Path) -> Result<Shown, AskError> {
+    let asking = Asking::begin(machine, socket, Ask::Show)?;
+    let mut tasks = Vec::new();
+    loop {
+        match asking.hear()? {
+            Some(Answer::Tasks(some)) => tasks.extend(some),
+            Some(Answer::Shown(shown)) => return Ok(Shown { tasks, ..shown }),
+            _ => return Err(AskError::Gone { machine }),
+        }
+    }
+}
+
+/// All machines of this user, as they show themselves, and what is wrong with those that do not. Blocks for 5 s at most for each that does not answer. What killed ones have left is removed.
+pub fn machines() -> (Vec<Shown>, Vec<AskError>) {
+    names::sweep();
+    let (mut shown, mut silent) = (Vec::new(), Vec::new());
+    for (machine, socket) in names::machines() {
+        match look(machine, &socket) {
+            Ok(found) => shown.push(found),
+            Err(AskError::Gone { .. }) => {}
+            Err(error) => silent.push(error),
+        }
+    }
+    (shown, silent)
+}
+
+/// The machines that are meant: this one, or all.
+fn meant(machine: Option<u32>) -> Result<BTreeMap<u32, PathBuf>, AskError> {
+    names::sweep();
+    let mut all = names::machines();
+    match machine {
+        Some(machine) => match all.remove(&machine) {
+            Some(socket) => Ok(BTreeMap::from([(machine, socket)])),
+            None => Err(AskError::NoMachine { machine, others: all.into_keys().collect() }),
+        },
+        None if all.is_empty() => Err(AskError::None { folder: names::folder() }),
+        None => Ok(all),
+    }
+}
+
+/// The only one that is meant.
+fn only(machine: Option<u32>, what: &str) -> Result<(u32, PathBuf), AskError> {
+    let mut all = meant(machine)?;
+    match all.pop_first() {
+        Some(one) if all.is_empty() => Ok(one),
+        first => Err(AskError::Which { what: what.into(), machines: first.into_iter().chain(all).map(|(pid, _)| pid).collect() }),
+    }
+}
+
+/// The only one that has this task.
+fn with(tid: Tid, machine: Option<u32>) -> Result<(u32, PathBuf), AskError> {
+    let mut all = meant(machine)?;
+    let machines = all.keys().copied().collect::<Vec<_>>();
+    if machines.len() > 1 {
+        // What does not answer may have it.
+        all.retain(|machine, socket| look(*machine, socket).map_or(true, |shown| shown.tasks.iter().any(|task| task.tid == tid)));
+    }
+    match all.pop_first() {
+        Some(one) if all.is_empty() => Ok(one),
+        None => Err(AskError::NoTask { tid, machines }),
+        first => {
+            let machines = first.into_iter().chain(all).map(|(pid, _)| pid).collect();
+            Err(AskError::Which { what: format!("several have a task {tid}"), machines })
+        }
+    }
+}
+
+/// Asks for something that is done for tasks: for how many.
+fn done((machine, socket): (u32, PathBuf), ask: Ask) -> Result<usize, AskError> {
+    match Asking::begin(machine, &socket, ask)?.hear()? {
+        Some(Answer::Done(count)) => Ok(count),
+        _ => Err(AskError::Gone { machine }),
+    }
+}
+
+/// Ends a task, or all of a machine: how many. A machine that need not be named is the only one, or the only one with that task. The machine ends when no task is left, unless its console is open.
+///
+/// # Errors
+/// See [`AskError`].
+pub fn kill(machine: Option<u32>, tid: Option<Tid>) -> Result<usize, AskError> {
+    match tid {
+        None => done(only(machine, "kill all")?, Ask::Kill(None)),
+        Some(tid) => for_one(with(tid, machine)?, tid, Ask::Kill(Some(tid.number()))),
+    }
+}
+
+/// Sends a task a signal.
+///
+/// # Errors
+/// See [`AskError`].
+pub fn signal(machine: Option<u32>, tid: Tid, number: i32) -> Result<(), AskError> {
+    for_one(with(tid, machine)?, tid, Ask::Signal { tid: tid.number(), number }).map(drop)
+}
+
+fn for_one(at: (u32, PathBuf), tid: Tid, ask: Ask) -> Result<usize, AskError> {
+    let machine = at.0;
+    match done(at, ask)? {
+        0 => Err(AskError::NoTask { tid, machines: vec![machine] }),
+        count => Ok(count),
+    }
+}
+
+/// Ends a machine with all its tasks; returns when it has ended. Where a task computes and does not give way it is killed, after some seconds.
+///
+/// # Errors
+/// See [`AskError`].
+pub fn halt(machine: Option<u32>) -> Result<u32, AskError> {
+    let (machine, socket) = only(machine, "halt")?;
+    let asking = Asking::begin(machine, &socket, Ask::Halt)?;
+    while asking.hear()?.is_some() {}
+    Ok(machine)
+}
+
+/// A task's id as people write it: `t40002`, or its digits.
+pub fn tid(text: &str) -> Option<Tid> {
+    i32::from_str_radix(text.strip_prefix('t').unwrap_or(text), 16).ok().and_then(Tid::of)
+}
+
+/// What memory the slots of a process have, in KiB: resident, and of that its own alone. Read from outside (`/proc/PID/smaps`), so that its tasks need not stop for it; empty if that may not be read.
+pub fn memory(process: u32) -> BTreeMap<usize, (u64, u64)> {
+    let text = fs::read_to_string(format!("/proc/{process}/smaps")).unwrap_or_default();
+    memory_of(&text)
+}
+
+fn memory_of(smaps: &str) -> BTreeMap<usize, (u64, u64)> {
+    let mut slots = BTreeMap::<usize, (u64, u64)>::new();
+    let mut slot = None;
+    for line in smaps.lines() {
+        let Some((name, rest)) = line.split_once([' ', ':']) else { continue };
+        if let Some((start, _)) = name.split_once('-') {
+            slot = u64::from_str_radix(start, 16).ok().and_then(Slot::of);
+            continue;
+        }
+        let Some(slot) = slot else { continue };
+        let kib = || rest.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0);
+        match name {
+            "Rss" => slots.entry(slot).or_default().0 += kib(),
+            "Private_Clean" | "Private_Dirty" => slots.entry(slot).or_default().1 += kib(),
+            _ => {}
+        }
+    }
+    slots
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_summed_by_slot() {
+        let mapping = |start: u64, rss, dirty| {
+            format!(
+                "{start:x}-{:x} rw-p 00000000 00:00 0 \nSize:    4096 kB\nRss:     {rss} kB\nPrivate_Clean:  1 kB\nPrivate_Dirty:  {dirty} kB\nVmFlags: rd wr\n",
+                start + 4096
+            )
+        };
+        let slot = |number: u64| (1 << 40) + (number << 30);
+        let text = [
+            mapping(slot(0) + 4096, 8, 4),
+            mapping(0x55_0000, 100, 100),
+            mapping(slot(3), 16, 12),
+            mapping(slot(0) + (12 << 20), 2, 0),
+        ];
+        assert_eq!(memory_of(&text.concat()), BTreeMap::from([(0, (10, 6)), (3, (16, 13))]));
+    }
+
+    #[test]
+    fn ids_are_read_as_they_are_shown() {
+        assert_eq!((tid("t40002"), tid("40002")), (Some(Tid::new(0, 2)), Some(Tid::new(0, 2))));
+        assert!(["", "t", "x", "t1", "t-40002", "all"].map(tid).iter().all(Option::is_none));
+    }
+}

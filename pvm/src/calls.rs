@@ -1,0 +1,147 @@
+//! What reaches the first process's node from outside of the machine: lines for its console, and what is asked from another shell. Threads that wait for such things hand them over; the node, which runs tasks, looks at one word between two turns, and when no task can run it waits for a bell beside all else.
+//!
+//! # Why no call is lost
+//! A caller puts its call into the queue, then sets the word, then rings. The node clears both before it looks whether the queue is empty: what comes after that look finds the word clear, and sets it again.
+
+use crate::door::Visitor;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use upcall_os::bell::Bell;
+
+/// A longer line is taken as several.
+const LONGEST: u64 = 1 << 20;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) enum Call {
+    /// A line for the console.
+    Line(String),
+    /// There are no more.
+    InputEnds,
+    /// Somebody asks.
+    Asked(crate::door::Ask, Visitor),
+}
+
+#[derive(Debug)]
+struct Word {
+    there: AtomicBool,
+    bell: Bell,
+}
+
+/// The node's end.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    word: Arc<Word>,
+    queue: Receiver<Call>,
+    caller: Caller,
+}
+
+/// A thread's end.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    word: Arc<Word>,
+    queue: Sender<Call>,
+}
+
+impl Calls {
+    pub(crate) fn new() -> io::Result<Self> {
+        let word = Arc::new(Word { there: AtomicBool::new(false), bell: Bell::new()? });
+        let (sender, queue) = channel();
+        Ok(Self { caller: Caller { word: word.clone(), queue: sender }, word, queue })
+    }
+
+    pub(crate) fn caller(&self) -> Caller {
+        self.caller.clone()
+    }
+
+    /// Whether there is one, at the price of a load.
+    #[inline]
+    pub(crate) fn are_there(&self) -> bool {
+        self.word.there.load(Ordering::Acquire)
+    }
+
+    /// What is ready when there is one.
+    pub(crate) fn descriptor(&self) -> i32 {
+        self.word.bell.as_fd().as_raw_fd()
+    }
+
+    pub(crate) fn next(&self) -> Option<Call> {
+        let clear = || {
+            self.word.bell.silence();
+            self.word.there.store(false, Ordering::SeqCst);
+            self.queue.try_recv().ok()
+        };
+        self.queue.try_recv().ok().or_else(clear)
+    }
+}
+
+impl Caller {
+    /// False: the node has ended.
+    pub(crate) fn call(&self, call: Call) -> bool {
+        let sent = self.queue.send(call).is_ok();
+        self.word.there.store(true, Ordering::SeqCst);
+        self.word.bell.ring();
+        sent
+    }
+}
+
+/// Lines that a thread reads, one each time that it is asked for one.
+#[derive(Debug)]
+pub(crate) struct Input(Sender<()>);
+
+impl Input {
+    /// Of this descriptor.
+    pub(crate) fn start(from: OwnedFd, caller: Caller) -> io::Result<Self> {
+        let (more, asked) = channel();
+        let mut from = BufReader::new(File::from(from));
+        let read = move || {
+            while asked.recv().is_ok() {
+                let mut line = Vec::new();
+                // What cannot be read is at its end.
+                let read = (&mut from).take(LONGEST).read_until(b'\n', &mut line).unwrap_or(0);
+                let call = if read == 0 { Call::InputEnds } else { Call::Line(String::from_utf8_lossy(&line).into_owned()) };
+                if !caller.call(call) || read == 0 {
+                    break;
+                }
+            }
+        };
+        std::thread::Builder::new().name("console".into()).spawn(read)?;
+        Ok(Self(more))
+    }
+
+    /// The next line is a call when it is there.
+    pub(crate) fn more(&self) {
+        // After its end nothing comes.
+        let _ = self.0.send(());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_line_comes_when_it_is_asked_for_and_then_the_end() {
+        let calls = Calls::new().unwrap();
+        let (from, mut to) = io::pipe().unwrap();
+        let input = Input::start(from.into(), calls.caller()).unwrap();
+        to.write_all(b"one\ntwo").unwrap();
+        drop(to);
+        let next = || {
+            input.more();
+            upcall_ulp::descriptors::ready(&[(calls.descriptor(), 1)], None);
+            assert!(calls.are_there());
+            let call = calls.next();
+            assert!(calls.next().is_none() && !calls.are_there());
+            call
+        };
+        assert!(matches!(next(), Some(Call::Line(line)) if line == "one\n"));
+        assert!(matches!(next(), Some(Call::Line(line)) if line == "two"));
+        assert!(matches!(next(), Some(Call::InputEnds)));
+    }
+}

@@ -1,0 +1,540 @@
+//! PVM's console: lines in, text out.
+//!
+//! Source: PVM's `pvm(1)`, and PVM 3.4.6's console, asked: commands, their output and what they say of errors are its own, where that makes sense. Nothing here waits, reads or prints: lines and the machine's answers are arguments, what comes of them is text, and what is to be done goes through [`Controls`], so that all of it can be tested without a machine.
+//!
+//! The console is a task's id without a task: it owns what it puts into mailboxes, and the output of its [jobs](jobs) is messages to it, as it would be for a task.
+
+mod help;
+mod jobs;
+mod line;
+mod options;
+mod spawning;
+
+use crate::error;
+use crate::ops::{OP_MAILBOX_INFO, OP_MAILBOX_PUT, OUTPUT_CONTEXT, OUTPUT_END, OUTPUT_NEW};
+use crate::output::{Output, To};
+use crate::remote::Plan;
+use crate::shown::{self, ShownTask};
+use crate::tid::{THIS_HOST, Tid};
+use crate::wire::{self, Packet, Reader};
+use jobs::{Jobs, Sink};
+use options::Options;
+use spawning::{Spawning, Where};
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::CString;
+
+/// What the console says of a command that has too few words, or too many.
+fn wrong(command: &str) -> String {
+    format!("{command}: wrong #args (help {command})")
+}
+
+/// A task, as far as the first process of a machine knows it without asking.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) tid: Tid,
+    /// As PVM has it: a code, if there is none.
+    pub(crate) parent: i32,
+    pub(crate) program: String,
+    pub(crate) process: i32,
+}
+
+/// The machine, as the console needs it. What is answered later comes by [`Console::answered`] and [`Console::seen`].
+pub(crate) trait Controls {
+    /// Spawns; then how many were is answered, and their ids, and the errors of others.
+    fn spawn(&mut self, plan: Plan, count: u32);
+    /// Asks for a service, which is answered.
+    fn ask(&mut self, op: u64, question: Packet);
+    /// Asks all processes what their tasks do, which is to be seen.
+    fn look(&mut self);
+    fn kill(&mut self, tid: Tid);
+    /// What cannot be done is said.
+    fn signal(&mut self, tid: Tid, number: i32) -> Result<(), &'static str>;
+    /// All that have not ended.
+    fn tasks(&self) -> Vec<Known>;
+    /// Entries of mailboxes go whose owners have ended, of one class or all.
+    fn forget_orphans(&mut self, class: Option<&str>);
+    fn halt(&mut self);
+}
+
+/// What the machine is to answer before the next line is taken.
+#[derive(Debug)]
+enum Waits {
+    Started { job: Option<i32> },
+    Names,
+    Put,
+    Look(Look),
+}
+
+/// What is done when all processes have told what their tasks do.
+#[derive(Clone, Copy, Debug)]
+enum Look {
+    List { long: bool, console: bool },
+    Tickle,
+    Reset,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Console {
+    tid: Tid,
+    host: String,
+    aliases: BTreeMap<String, Vec<String>>,
+    /// PVM_EXPORT names those variables that go to tasks.
+    environment: BTreeMap<String, String>,
+    options: Options,
+    jobs: Jobs,
+    waits: Option<Waits>,
+    /// Lines that come before those that are read.
+    first: VecDeque<String>,
+    open: bool,
+    out: Vec<u8>,
+}
+
+const EXPORT: &str = "PVM_EXPORT";
+
+impl Console {
+    /// With its id, its host's name, its environment, and the lines of `~/.pvmrc`.
+    pub(crate) fn new(tid: Tid, host: String, environment: BTreeMap<String, String>, first: &str) -> Self {
+        Self {
+            tid,
+            host,
+            aliases: BTreeMap::new(),
+            environment,
+            options: Options::new(),
+            jobs: Jobs::default(),
+            waits: None,
+            first: first.lines().map(Into::into).collect(),
+            open: true,
+            out: Vec::new(),
+        }
+    }
+
+    pub(crate) fn tid(&self) -> Tid {
+        self.tid
+    }
+
+    /// Takes lines yet.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// Takes the next line now.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.open && self.waits.is_none()
+    }
+
+    /// What is to be printed since the last call.
+    pub(crate) fn take_output(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// The next of the lines that come before those that are read.
+    pub(crate) fn next_first(&mut self) -> Option<String> {
+        self.first.pop_front()
+    }
+
+    /// No line is taken any more.
+    pub(crate) fn close(&mut self) {
+        self.open = false;
+    }
+
+    fn say(&mut self, text: impl AsRef<str>) {
+        self.out.extend(text.as_ref().as_bytes());
+        self.out.push(b'\n');
+    }
+
+    /// A command.
+    pub(crate) fn line(&mut self, line: &str, controls: &mut dyn Controls) {
+        let mut words = line::words(line);
+        // An alias may stand for one, but not for itself.
+        for _ in 0..8 {
+            let Some(alias) = words.first().and_then(|first| self.aliases.get(first)) else { break };
+            words.splice(..1, alias.iter().cloned());
+        }
+        let Some((command, args)) = words.split_first() else { return };
+        match (command.as_str(), args) {
+            ("add", [_, ..]) => self.hosts(args, true),
+            ("delete", [_, ..]) => self.hosts(args, false),
+            ("alias", [name, rest @ ..]) if !rest.is_empty() => _ = self.aliases.insert(name.clone(), rest.to_vec()),
+            ("alias", _) => {
+                let all = self.aliases.iter().map(|(name, words)| format!("{name}\t{}\n", words.join(" "))).collect::<String>();
+                self.out.extend(all.into_bytes());
+            }
+            ("unalias", [_, ..]) => args.iter().for_each(|name| _ = self.aliases.remove(name)),
+            ("conf", []) => self.conf(),
+            ("echo", _) => self.say(args.join(" ")),
+            ("export", []) => {
+                let names = self.environment.get(EXPORT).cloned().unwrap_or_default();
+                self.say(format!("{EXPORT}={names}"));
+            }
+            ("export" | "unexport", _) => self.export(args, command == "export"),
+            ("getopt", [] | [_]) => self.option(args.first()),
+            ("setopt", [name, value]) => self.set_option(name, value),
+            ("halt", []) => {
+                self.open = false;
+                controls.halt();
+            }
+            ("help" | "?", [] | [_]) => match help::help(args.first().map(String::as_str)) {
+                Some(text) => self.out.extend(text.into_bytes()),
+                None => self.say(format!("help: there is no command {:?} (help lists them)", args[0])),
+            },
+            ("id", []) => self.say(self.tid.to_string()),
+            ("jobs", []) => self.jobs(None),
+            ("jobs", [long]) if long == "-l" => self.jobs(Some(&controls.tasks())),
+            ("kill", [_, ..]) => self.kill(args, controls),
+            ("mstat", [_, ..]) => {
+                for name in args {
+                    let status = if self.is_here(name) { "ok" } else { shown::error(error::NO_HOST) };
+                    self.say(format!("{name:>24}  {status}"));
+                }
+            }
+            ("names", [] | [_]) => {
+                let pattern = args.first().map_or("", String::as_str);
+                self.ask(Waits::Names, OP_MAILBOX_INFO, Packet::default().text(&wire::written(pattern)), controls);
+            }
+            ("ps", _) => self.ps(args, controls),
+            ("pstat", [_, ..]) => {
+                let known = controls.tasks();
+                for word in args {
+                    let tid = number(word);
+                    let status = match tid.map(|number| (number, Tid::of(number))) {
+                        Some((_, Some(tid))) if tid == self.tid || known.iter().any(|task| task.tid == tid) => "run",
+                        None | Some((THIS_HOST, None)) => shown::error(error::BAD_PARAM),
+                        Some(_) => shown::error(error::NO_TASK),
+                    };
+                    self.say(format!("t{:8x}  {status}", tid.unwrap_or_default()));
+                }
+            }
+            ("put", [name, flags, text]) => match flags.parse() {
+                Ok(flags) => self.put(name, flags, text, controls),
+                Err(_) => self.say(format!("put: {flags:?} is no number: its flags are a sum of 1 (persistent), 2 (one of several), 4 (others may change it)")),
+            },
+            ("quit", []) => self.open = false,
+            ("reset", []) => self.look(Look::Reset, controls),
+            ("reset", [info]) if info == "info" => controls.forget_orphans(None),
+            ("reset", [info, class]) if info == "info" => controls.forget_orphans(Some(class)),
+            ("setenv", _) if args.len() < 3 => self.setenv(args),
+            ("sig", [signal, tasks @ ..]) if !tasks.is_empty() => self.signal(signal, tasks, controls),
+            ("spawn", _) => match spawning::read(args) {
+                Ok(spawning) => self.spawn(spawning, controls),
+                Err(why) => self.say(why),
+            },
+            ("tickle", [how]) if how == "2" => self.look(Look::Tickle, controls),
+            ("tickle", [how]) if how == "4" => self.ask(Waits::Names, OP_MAILBOX_INFO, Packet::default().text(""), controls),
+            ("tickle", [_, ..]) => self.say("tickle: 2 (what each task does) and 4 (mailboxes) are known here; the rest asks PVM's daemon, and there is none"),
+            ("trace", _) => self.say("trace: traces come with a later version (PvmNotImpl)"),
+            ("version", []) => self.say(format!("3.4.6 (Upcall {})", env!("CARGO_PKG_VERSION"))),
+            (command, _) if help::COMMANDS.iter().any(|known| known.name == command) => self.say(wrong(command)),
+            (command, _) => self.say(format!("{command}: not found (help lists all commands)")),
+        }
+    }
+
+    fn is_here(&self, host: &str) -> bool {
+        host == "." || host == self.host
+    }
+
+    fn hosts(&mut self, hosts: &[String], add: bool) {
+        self.say(format!("0 successful\n{:>24} {}", "HOST", if add { "    DTID" } else { " STATUS" }));
+        for host in hosts {
+            let why = match self.is_here(host) {
+                true if add => "Duplicate host",
+                true => "It is the only one: halt ends the machine",
+                false if add => shown::error(error::NOT_IMPL),
+                false => shown::error(error::NO_HOST),
+            };
+            self.say(format!("{host:>24} {why}"));
+        }
+        if add {
+            self.say("add: other hosts come with a later version (PvmNotImpl); tasks can run in several processes of this one: upcall pvm --procs P");
+        }
+    }
+
+    fn conf(&mut self) {
+        let (host, arch) = (&self.host, "LINUX64");
+        let text = format!(
+            "1 host, 1 data format\n{:>24} {:>8} {:>8} {:>7} {:>10}\n{host:>24} {THIS_HOST:8x} {arch:>8} {:7} 0x{:08x}",
+            "HOST", "DTID", "ARCH", "SPEED", "DSIG", 1000, 0x0040_8c41
+        );
+        self.say(text);
+    }
+
+    fn export(&mut self, names: &[String], more: bool) {
+        let old = self.environment.get(EXPORT).cloned().unwrap_or_default();
+        let mut all = old.split(':').filter(|one| !one.is_empty() && !names.iter().any(|name| name == one)).collect::<Vec<_>>();
+        if more {
+            all.extend(names.iter().map(String::as_str));
+        }
+        let all = all.join(":");
+        self.environment.insert(EXPORT.into(), all);
+    }
+
+    fn setenv(&mut self, args: &[String]) {
+        match args {
+            [name, value] => _ = self.environment.insert(name.clone(), value.clone()),
+            [name] => match self.environment.get(name).cloned() {
+                Some(value) => self.say(value),
+                None => self.say(format!("setenv: {name} is not set")),
+            },
+            _ => {
+                let all = self.environment.iter().map(|(name, value)| format!("{name}={value}\n")).collect::<String>();
+                self.out.extend(all.into_bytes());
+            }
+        }
+    }
+
+    fn option(&mut self, name: Option<&String>) {
+        let found = self.options.all().filter(|(one, _)| name.is_none_or(|name| name == one)).collect::<Vec<_>>();
+        match name {
+            Some(name) if found.is_empty() => self.say(format!("PVM Option {name:?} Unknown. (getopt lists all)")),
+            _ => found.iter().for_each(|(name, value)| self.say(format!("{name} Currently Set to {value}"))),
+        }
+    }
+
+    fn set_option(&mut self, name: &str, value: &str) {
+        let tid = || value.strip_prefix('t').and_then(|hex| i32::from_str_radix(hex, 16).ok());
+        let Some(value) = value.parse().ok().or_else(tid) else {
+            return self.say(format!("setopt: {value:?} is neither a number nor a task"));
+        };
+        match self.options.set(name, value) {
+            Some(old) => self.say(format!("{name} Changed from {old} to {value}")),
+            None => self.say(format!("PVM Option {name:?} Unknown. (getopt lists all)")),
+        }
+    }
+
+    fn jobs(&mut self, known: Option<&[Known]>) {
+        let all = self.jobs.each().collect::<Vec<_>>();
+        if known.is_some() {
+            self.say(head(false));
+        }
+        for (number, tids) in all {
+            match known {
+                Some(known) => {
+                    self.say(format!("{number:2}:"));
+                    known.iter().filter(|task| tids.contains(&task.tid)).for_each(|task| self.say(row(&self.host, task, false)));
+                }
+                None => self.say(format!("{number:2}:{}", tids.iter().map(|tid| format!(" {tid}")).collect::<String>())),
+            }
+        }
+    }
+
+    /// A task that is there; else says why not.
+    fn a_task(&mut self, word: &str, known: &[Known]) -> Option<Tid> {
+        let tid = number(word).and_then(Tid::of);
+        if tid == Some(self.tid) {
+            self.say(format!("{word}: that's me."));
+            return None;
+        }
+        let found = tid.filter(|tid| known.iter().any(|task| task.tid == *tid));
+        if found.is_none() {
+            self.say(format!("{word}: {}", shown::error(if tid.is_some() { error::NO_TASK } else { error::BAD_PARAM })));
+        }
+        found
+    }
+
+    fn kill(&mut self, args: &[String], controls: &mut dyn Controls) {
+        let known = controls.tasks();
+        let children = args[0] == "-c";
+        for word in &args[usize::from(children)..] {
+            if children {
+                let parent = number(word).unwrap_or_default();
+                // Those that this console has spawned have no parent that PVM says.
+                let parent = if parent == self.tid.number() { error::PARENT_NOT_SET } else { parent };
+                known.iter().filter(|task| task.parent == parent).for_each(|task| controls.kill(task.tid));
+            } else if let Some(tid) = self.a_task(word, &known) {
+                controls.kill(tid);
+            }
+        }
+    }
+
+    fn signal(&mut self, signal: &str, tasks: &[String], controls: &mut dyn Controls) {
+        let Some(signal) = signal.parse().ok().filter(|number| (0..=64).contains(number)) else {
+            return self.say(format!("sig: {signal:?} is no signal's number: give one from 0 to 64, such as 15 (SIGTERM)"));
+        };
+        let known = controls.tasks();
+        for word in tasks {
+            if let Some(Err(why)) = self.a_task(word, &known).map(|tid| controls.signal(tid, signal)) {
+                self.say(format!("sig: {why}"));
+            }
+        }
+    }
+
+    fn put(&mut self, name: &str, flags: i32, text: &str, controls: &mut dyn Controls) {
+        // As a task puts what it has packed by `pvm_pkstr`, in PvmDataDefault: the length in the order of networks, and multiples of 4 bytes.
+        let length = text.len() + 1;
+        let mut bytes = (length as u32).to_be_bytes().to_vec();
+        bytes.extend(text.as_bytes());
+        bytes.resize(4 + length.next_multiple_of(4), 0);
+        let message = Packet::default().ints([0, bytes.len() as i32, 0]).bytes(&bytes);
+        let question = Packet::default().text(&wire::written(name)).ints([flags, -1, 0]).bytes(message.as_bytes());
+        self.ask(Waits::Put, OP_MAILBOX_PUT, question, controls);
+    }
+
+    fn spawn(&mut self, spawning: Spawning, controls: &mut dyn Controls) {
+        let Spawning { count, place, directory, output, program, args } = spawning;
+        let here = std::env::current_dir().ok();
+        if directory.as_ref().is_some_and(|directory| std::fs::canonicalize(directory).ok() != here) {
+            let here = here.unwrap_or_default();
+            return self.say(format!(
+                "spawn: tasks of one process have its directory, {}: begin the console where they are to run",
+                here.display()
+            ));
+        }
+        let (output, job) = match output {
+            Where::Log => (self.options.output(), None),
+            Where::Here => self.begin_job(Sink::Here),
+            Where::File { path, append } => {
+                let mut options = std::fs::OpenOptions::new();
+                match options.create(true).write(true).append(append).truncate(!append).open(&path) {
+                    Ok(file) => self.begin_job(Sink::File(file)),
+                    Err(error) => return self.say(format!("{path}: {error}")),
+                }
+            }
+        };
+        if let Some(job) = job {
+            self.say(format!("[{job}]"));
+        }
+        self.waits = Some(Waits::Started { job });
+        if place.is_some_and(|place| !self.is_here(&place) && place != "LINUX64") {
+            let errors = Packet::default().ints((0..count).map(|_| error::NO_HOST));
+            return self.answered(0, errors.as_bytes());
+        }
+        let exported = self.environment.get(EXPORT).cloned().unwrap_or_default();
+        let names = exported.split(':').chain([EXPORT]);
+        let values = names.filter_map(|name| Some(format!("{name}={}", self.environment.get(name)?)));
+        let plan = Plan {
+            program: program.into(),
+            // A line has no other zero bytes but those that nobody has typed.
+            args: args.into_iter().filter_map(|word| CString::new(word).ok()).collect(),
+            environment: values.filter_map(|value| CString::new(value).ok()).collect(),
+            parent: error::PARENT_NOT_SET,
+            output,
+            options: self.options.inherited(),
+            ..Plan::default()
+        };
+        controls.spawn(plan, count);
+    }
+
+    fn begin_job(&mut self, sink: Sink) -> (Output, Option<i32>) {
+        let job = self.jobs.begin(sink);
+        let mut output = Output::log();
+        (output.to, output.tag, output.context) = (To::Task(self.tid), job, OUTPUT_CONTEXT as i32);
+        (output, Some(job))
+    }
+
+    fn ask(&mut self, waits: Waits, op: u64, question: Packet, controls: &mut dyn Controls) {
+        self.waits = Some(waits);
+        controls.ask(op, question);
+    }
+
+    fn look(&mut self, look: Look, controls: &mut dyn Controls) {
+        self.waits = Some(Waits::Look(look));
+        controls.look();
+    }
+
+    fn ps(&mut self, args: &[String], controls: &mut dyn Controls) {
+        let flags = args.iter().flat_map(|arg| arg.chars().filter(|flag| *flag != '-')).collect::<String>();
+        let has = |flag| flags.contains(flag);
+        for unknown in flags.chars().filter(|flag| !"alsx".contains(*flag)) {
+            self.say(format!("unknown flag -{unknown}"));
+        }
+        let (long, console) = (has('l'), has('x'));
+        if has('s') {
+            return self.look(Look::List { long, console }, controls);
+        }
+        self.say(head(long));
+        if console {
+            self.say(own_row(&self.host, long));
+        }
+        controls.tasks().iter().for_each(|task| self.say(row(&self.host, task, long)));
+    }
+
+    /// The machine's answer to what the last line has asked for.
+    pub(crate) fn answered(&mut self, code: i32, bytes: &[u8]) {
+        let mut reader = Reader::new(bytes);
+        match self.waits.take() {
+            Some(Waits::Started { job }) => {
+                self.say(format!("{code} successful"));
+                (0..code).filter_map(|_| reader.int()).for_each(|tid| self.say(format!("t{tid:x}")));
+                let errors = std::iter::from_fn(|| reader.int()).collect::<Vec<_>>();
+                errors.iter().for_each(|code| self.say(shown::error(*code)));
+                if errors.contains(&error::NO_FILE) {
+                    self.say("spawn: a program is compiled by `upvmcc`, and named by its path, or by a name that is here, in ~/pvm3/bin/LINUX64 or in PATH");
+                }
+                if let Some(job) = job {
+                    self.jobs.started(job, code > 0, &mut self.out);
+                }
+            }
+            Some(Waits::Names) => {
+                for _ in 0..code {
+                    let (Some(name), Some(count)) = (reader.text(), reader.int()) else { return };
+                    self.say(format!("<{}>:", wire::shown(&name)));
+                    for _ in 0..count {
+                        let (Some(index), Some(owner), Some(flags)) = (reader.int(), reader.int(), reader.int()) else { return };
+                        self.say(format!("\tindex={index} owner=0x{owner:x}/{owner} flags=0x{flags:x}"));
+                    }
+                    self.say("");
+                }
+            }
+            Some(Waits::Put) if code < 0 => self.say(format!("put: {}", shown::error(code))),
+            _ => {}
+        }
+    }
+
+    /// What all tasks do.
+    pub(crate) fn seen(&mut self, tasks: &[ShownTask], controls: &mut dyn Controls) {
+        let Some(Waits::Look(look)) = self.waits.take_if(|waits| matches!(waits, Waits::Look(_))) else { return };
+        match look {
+            Look::List { long, console } => {
+                self.say(format!("{:<width$} DOES", head(long), width = head(long).len() + 5));
+                if console {
+                    self.say(format!("{} reads commands", own_row(&self.host, long)));
+                }
+                for task in controls.tasks() {
+                    let Some(seen) = tasks.iter().find(|seen| seen.tid == task.tid) else { continue };
+                    self.say(format!("{} {}; {} messages wait", row(&self.host, &task, long), seen.doing, seen.messages));
+                }
+            }
+            Look::Tickle => tasks.iter().for_each(|task| self.say(format!("{} ({}) {}", task.tid, task.program, task.doing))),
+            Look::Reset => {
+                tasks.iter().filter(|task| !task.stays).for_each(|task| controls.kill(task.tid));
+                controls.forget_orphans(None);
+            }
+        }
+    }
+
+    /// A message that is a job's output: its tag, and what is in it.
+    pub(crate) fn printed(&mut self, job: i32, bytes: &[u8]) {
+        let mut reader = Reader::new(bytes);
+        let (Some(tid), Some(what)) = (reader.int().and_then(Tid::of), reader.int()) else { return };
+        let label = self.options.show_tids();
+        match i64::from(what) {
+            OUTPUT_NEW => self.jobs.new_task(job, tid),
+            OUTPUT_END => self.jobs.task_ended(job, tid, label, &mut self.out),
+            _ => self.jobs.printed(job, tid, reader.rest(), label, &mut self.out),
+        }
+    }
+}
+
+/// A task's number, as people write it.
+fn number(word: &str) -> Option<i32> {
+    i32::from_str_radix(word.strip_prefix('t').unwrap_or(word), 16).ok()
+}
+
+fn head(long: bool) -> String {
+    let long = if long { format!("{:>9}{:>7}", "PTID", "PID") } else { String::new() };
+    format!("{:>24} {:>8}{long} {:>9} {:<12}", "HOST", "TID", "FLAG 0x", "COMMAND").trim_end().to_owned()
+}
+
+fn row(host: &str, task: &Known, long: bool) -> String {
+    let long = if long { format!(" {:8x} {:6}", task.parent, task.process) } else { String::new() };
+    format!("{host:>24} {:8x}{long} {:>9} {:<12}", task.tid.number(), "6/c,f", task.program)
+}
+
+fn own_row(host: &str, long: bool) -> String {
+    let long = if long { format!(" {:>8} {:6}", "-", std::process::id()) } else { String::new() };
+    format!("{host:>24} {:>8}{long} {:>9} {:<12}", "(cons)", "4/c", "-")
+}
+
+#[cfg(test)]
+#[path = "console/tests.rs"]
+mod tests;

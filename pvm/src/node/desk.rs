@@ -1,0 +1,432 @@
+//! What the first process has for those who look at the machine, or want something done to it: its console, and who asks from another shell.
+//!
+//! What a task does only its own process knows. So who wants to see all is answered when all processes have told (`Control::Look`, `Control::Seen`), or after [`LONGEST`] without those where a task computes.
+
+use super::Node;
+use crate::calls::{Call, Calls, Input};
+use crate::console::{Console, Controls, Known};
+use crate::door::{Answer, Ask, Door, Visitor};
+use crate::machine::Machine;
+use crate::remote::{Control, Plan};
+use crate::shown::{Doing, Shown, ShownTask, Wanted};
+use crate::task::{Message, State, Task, Want};
+use crate::tid::Tid;
+use crate::wire::Packet;
+use std::collections::VecDeque;
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+use upcall_message::Rank;
+
+/// So long other processes may take to tell what their tasks do.
+const LONGEST: Duration = Duration::from_secs(1);
+/// What is waited for has this number in the node's timers: no task has it.
+const NOBODY: u32 = 0;
+/// Of options: a reset spares the task.
+const NO_RESET: i32 = 25;
+
+/// See the module.
+pub(crate) struct Desk {
+    calls: Calls,
+    _door: Option<Door>,
+    console: Option<AtTerminal>,
+    /// What has come for the console while it was at work.
+    heard: VecDeque<Heard>,
+    looks: Vec<Look>,
+    last: u64,
+    /// Those who wait for the machine's end.
+    leaving: Vec<Visitor>,
+}
+
+enum Heard {
+    Answer(i32, Vec<u8>),
+    /// Output of a job.
+    Printed(i32, Vec<u8>),
+    Seen(Vec<ShownTask>),
+}
+
+/// Somebody wants to see all tasks.
+struct Look {
+    number: u64,
+    /// `None`: the console.
+    visitor: Option<Visitor>,
+    missing: Vec<Rank>,
+    tasks: Vec<ShownTask>,
+    until: Instant,
+}
+
+/// A console, and what it reads and writes.
+pub(crate) struct AtTerminal {
+    console: Console,
+    input: Input,
+    /// The next line has been asked for.
+    asked: bool,
+    /// A prompt is shown, and kept below what is printed.
+    prompts: bool,
+}
+
+impl AtTerminal {
+    /// It prompts where both sides are a terminal.
+    pub(crate) fn new(console: Console, input: Input, prompts: bool) -> Self {
+        Self { console, input, asked: false, prompts: prompts && std::io::stdout().is_terminal() }
+    }
+
+    /// Prints what there is, and asks for the next line if it can be taken.
+    fn attend(&mut self) {
+        const PROMPT: &[u8] = b"pvm> ";
+        let mut text = self.console.take_output();
+        let asks = self.console.is_ready() && !self.asked;
+        if self.prompts && self.asked && !text.is_empty() {
+            // The prompt is taken away, and shown again below.
+            text.splice(..0, *b"\r\x1b[K");
+        }
+        if self.prompts && (asks || self.asked && !text.is_empty()) {
+            text.extend(PROMPT);
+        }
+        if asks {
+            self.asked = true;
+            self.input.more();
+        }
+        if !text.is_empty() {
+            let mut out = std::io::stdout();
+            // Who does not read it any more does not want it.
+            let _ = out.write_all(&text).and_then(|()| out.flush());
+        }
+    }
+}
+
+impl Desk {
+    /// Without a door nobody can ask from another shell, which is said.
+    pub(crate) fn new(calls: Calls, console: Option<AtTerminal>) -> Self {
+        let door = Door::open(calls.caller()).inspect_err(|error| {
+            eprintln!("upcall pvm: `upcall pvm ps` and its like will not find this machine: {error}");
+        });
+        let (heard, looks, leaving) = (VecDeque::new(), Vec::new(), Vec::new());
+        Self { calls, _door: door.ok(), console, heard, looks, last: 0, leaving }
+    }
+
+    /// Whether there is something to do, at the price of a few loads.
+    #[inline]
+    pub(super) fn has_work(&self) -> bool {
+        self.calls.are_there() || !self.heard.is_empty() || !self.looks.is_empty()
+    }
+
+    /// Its console takes commands.
+    fn is_open(&self) -> bool {
+        self.console.as_ref().is_some_and(|at| at.console.is_open())
+    }
+
+    /// What is ready when there is something to do.
+    pub(super) fn descriptor(&self) -> i32 {
+        self.calls.descriptor()
+    }
+
+    /// What comes for the console's id.
+    fn console_hears(&mut self, heard: Heard) {
+        if self.console.is_some() {
+            self.heard.push_back(heard);
+        }
+    }
+}
+
+impl Node {
+    /// With a desk. What its console reads before all else is read.
+    pub(crate) fn at_desk(mut self, desk: Desk) -> Self {
+        if let Some(at) = &desk.console {
+            // It has the first number.
+            self.next = at.console.tid().local() + 1;
+        }
+        self.desk = Some(Box::new(desk));
+        self.work_at_console(|console, node| {
+            while let Some(line) = console.next_first() {
+                console.line(&line, node);
+                node.tell_console(console);
+            }
+        });
+        self
+    }
+
+    /// A machine does not end while its console may tell it to do something.
+    pub(super) fn is_open(&self) -> bool {
+        self.desk.as_ref().is_some_and(|desk| desk.is_open())
+    }
+
+    /// Between turns, if the desk has work.
+    pub(super) fn attend_desk(&mut self) {
+        while let Some(call) = self.desk.as_ref().and_then(|desk| desk.calls.next()) {
+            match call {
+                Call::Line(line) => self.read_line(Some(&line)),
+                Call::InputEnds => self.read_line(None),
+                Call::Asked(ask, visitor) => self.serve(ask, visitor),
+            }
+        }
+        self.end_looks();
+        self.work_at_console(|console, node| node.tell_console(console));
+    }
+
+    /// A line, or the end of lines.
+    fn read_line(&mut self, line: Option<&str>) {
+        if let Some(at) = self.desk.as_mut().and_then(|desk| desk.console.as_mut()) {
+            at.asked = false;
+            // What was typed has ended the prompt's line.
+            if at.prompts && line.is_none() {
+                println!();
+            }
+        }
+        self.work_at_console(|console, node| {
+            match line {
+                Some(line) => console.line(line, node),
+                None => console.close(),
+            }
+            node.tell_console(console);
+            let left = node.machine.as_ref().map_or(0, |machine| machine.all().count());
+            if !console.is_open() && left > 0 && !node.halted {
+                let left = match left {
+                    1 => "1 task is left, and the machine ends with it".into(),
+                    _ => format!("{left} tasks are left, and the machine ends with the last of them"),
+                };
+                eprintln!("upcall pvm: {left} (`upcall pvm halt` ends it now)");
+            }
+        });
+    }
+
+    /// The console works, and uses the node for that: what comes for it meanwhile waits.
+    fn work_at_console(&mut self, work: impl FnOnce(&mut Console, &mut Self)) {
+        let Some(mut at) = self.desk.as_mut().and_then(|desk| desk.console.take()) else { return };
+        work(&mut at.console, self);
+        at.attend();
+        if let Some(desk) = &mut self.desk {
+            desk.console = Some(at);
+        }
+    }
+
+    fn tell_console(&mut self, console: &mut Console) {
+        while let Some(heard) = self.desk.as_mut().and_then(|desk| desk.heard.pop_front()) {
+            match heard {
+                Heard::Answer(code, bytes) => console.answered(code, &bytes),
+                Heard::Printed(job, bytes) => console.printed(job, &bytes),
+                Heard::Seen(tasks) => console.seen(&tasks, self),
+            }
+        }
+    }
+
+    /// The console's id, if this is it.
+    fn is_console(&self, tid: Tid) -> bool {
+        self.rank == 0 && tid == CONSOLE && self.desk.is_some()
+    }
+
+    /// A message for somebody who is no task here.
+    pub(super) fn deliver_to_console(&mut self, tid: Tid, message: &Message) {
+        if self.is_console(tid)
+            && let Some(desk) = &mut self.desk
+        {
+            let bytes = message.block.as_ref().and_then(|block| block.read(message.length)).unwrap_or_default();
+            desk.heard.push_back(Heard::Printed(message.tag, bytes));
+        }
+    }
+
+    pub(super) fn answer_console(&mut self, tid: Tid, code: i32, bytes: Vec<u8>) {
+        if self.is_console(tid)
+            && let Some(desk) = &mut self.desk
+        {
+            desk.heard.push_back(Heard::Answer(code, bytes));
+        }
+    }
+
+    /// What is asked from another shell.
+    fn serve(&mut self, ask: Ask, visitor: Visitor) {
+        let answer = match ask {
+            Ask::Show => return self.look_for(Some(visitor)),
+            Ask::Halt => {
+                self.halted = true;
+                visitor.answer(&Answer::Ends);
+                if let Some(desk) = &mut self.desk {
+                    // The connection's end tells of the machine's.
+                    desk.leaving.push(visitor);
+                }
+                return;
+            }
+            Ask::Kill(which) => {
+                let meant = self.meant(which);
+                meant.iter().for_each(|tid| self.kill(*tid));
+                Answer::Done(meant.len())
+            }
+            Ask::Signal { tid, number } => {
+                let meant = self.meant(Some(tid));
+                match meant.iter().try_for_each(|tid| Controls::signal(self, *tid, number)) {
+                    Ok(()) => Answer::Done(meant.len()),
+                    Err(why) => Answer::Refused(why.into()),
+                }
+            }
+        };
+        visitor.answer(&answer);
+    }
+
+    /// A task that is there, or all.
+    fn meant(&self, which: Option<i32>) -> Vec<Tid> {
+        let all = self.machine.iter().flat_map(Machine::all).map(|(tid, _)| tid);
+        all.filter(|tid| which.is_none_or(|which| which == tid.number())).collect()
+    }
+
+    /// For the console, or another.
+    fn look_for(&mut self, visitor: Option<Visitor>) {
+        let processes = self.link.as_ref().map_or(1, |link| link.size());
+        let tasks = self.seen();
+        let Some(desk) = &mut self.desk else { return };
+        desk.last += 1;
+        let (number, until) = (desk.last, Instant::now() + LONGEST);
+        desk.looks.push(Look { number, visitor, missing: (1..processes).collect(), tasks, until });
+        self.tell_all(&Control::Look { number });
+        self.at(until, NOBODY);
+    }
+
+    /// What another process's tasks do.
+    pub(super) fn seen_by(&mut self, from: Rank, number: u64, tasks: Vec<ShownTask>) {
+        let looks = self.desk.iter_mut().flat_map(|desk| &mut desk.looks);
+        for look in looks.filter(|look| look.number == number) {
+            look.missing.retain(|rank| *rank != from);
+            look.tasks.extend(tasks.iter().cloned());
+        }
+    }
+
+    /// Those are answered for whom all have told, or that have waited for long enough.
+    fn end_looks(&mut self) {
+        let Some(desk) = &mut self.desk else { return };
+        let now = Instant::now();
+        let over = desk.looks.extract_if(.., |look| look.missing.is_empty() || now >= look.until).collect::<Vec<_>>();
+        for look in over {
+            let tasks = self.all_seen(look.tasks);
+            let console = self.is_open();
+            match look.visitor {
+                Some(visitor) => {
+                    let processes = self.link.as_ref().map_or(1, |link| link.size());
+                    visitor.show(Shown { process: std::process::id(), processes, console, tasks });
+                }
+                None => self.desk.iter_mut().for_each(|desk| desk.console_hears(Heard::Seen(tasks.clone()))),
+            }
+        }
+    }
+
+    /// All tasks of the machine, of which these were told.
+    pub(super) fn all_seen(&self, told: Vec<ShownTask>) -> Vec<ShownTask> {
+        let Some(machine) = &self.machine else { return Vec::new() };
+        let mut told = told.into_iter().map(|task| (task.tid, task)).collect::<std::collections::HashMap<_, _>>();
+        let whole = |(tid, entry): (Tid, &crate::machine::Entry)| {
+            let rank = tid.host() as Rank;
+            let mut task = told.remove(&tid).unwrap_or_else(|| silent(tid));
+            task.program.clone_from(&entry.program);
+            (task.parent, task.process) = (Tid::of(entry.parent), self.process(rank).cast_unsigned());
+            if let (Doing::Asks(what), Some(words)) = (&mut task.doing, machine.waits(tid)) {
+                *what = words;
+            }
+            task
+        };
+        machine.all().map(whole).collect()
+    }
+
+    fn process(&self, rank: Rank) -> i32 {
+        self.link.as_ref().map_or(std::process::id() as i32, |link| link.process(rank))
+    }
+
+    /// What this process's tasks do.
+    pub(super) fn seen(&self) -> Vec<ShownTask> {
+        let seen = |task: &Task| ShownTask {
+            tid: task.tid,
+            parent: Tid::of(task.parent),
+            program: String::new(),
+            doing: doing(task),
+            messages: task.inbox.len(),
+            blocks: task.held.all().count(),
+            block_bytes: task.held.all().map(|block| block.capacity() as u64).sum(),
+            rank: self.rank as usize,
+            process: std::process::id(),
+            slot: Some(task.ulp.slot()),
+            stays: task.option(NO_RESET) != 0,
+        };
+        self.tasks.iter().flatten().map(|task| seen(task)).collect()
+    }
+}
+
+/// The id that a console has.
+pub(crate) const CONSOLE: Tid = Tid::new(0, 1);
+
+impl Controls for Node {
+    fn spawn(&mut self, plan: Plan, count: u32) {
+        Self::spawn(self, Some(CONSOLE), plan, count as usize);
+    }
+
+    fn ask(&mut self, op: u64, question: Packet) {
+        self.tell_first(Control::Ask { tid: CONSOLE.number(), op, question: question.as_bytes().to_vec() });
+    }
+
+    fn look(&mut self) {
+        self.look_for(None);
+    }
+
+    fn kill(&mut self, tid: Tid) {
+        self.tell(tid.host() as Rank, Control::Kill { tid: tid.number() });
+    }
+
+    fn signal(&mut self, tid: Tid, number: i32) -> Result<(), &'static str> {
+        match number {
+            // Only whether it is there.
+            0 => Ok(()),
+            1..=64 => {
+                self.tell(tid.host() as Rank, Control::Signal { tid: tid.number(), signal: number });
+                Ok(())
+            }
+            _ => Err("signals have numbers from 1 to 64"),
+        }
+    }
+
+    fn tasks(&self) -> Vec<Known> {
+        let known = |(tid, entry): (Tid, &crate::machine::Entry)| Known {
+            tid,
+            parent: entry.parent,
+            program: entry.program.clone(),
+            process: self.process(tid.host() as Rank),
+        };
+        self.machine.iter().flat_map(Machine::all).map(known).collect()
+    }
+
+    fn forget_orphans(&mut self, class: Option<&str>) {
+        self.machine.iter_mut().for_each(|machine| machine.forget_orphans(class));
+    }
+
+    fn halt(&mut self) {
+        self.halted = true;
+    }
+}
+
+/// One of whom nothing was told.
+fn silent(tid: Tid) -> ShownTask {
+    ShownTask {
+        tid,
+        parent: None,
+        program: String::new(),
+        doing: Doing::Silent,
+        messages: 0,
+        blocks: 0,
+        block_bytes: 0,
+        rank: tid.host() as usize,
+        process: 0,
+        slot: None,
+        stays: false,
+    }
+}
+
+/// What a task does.
+pub(super) fn doing(task: &Task) -> Doing {
+    let left = |until: Instant| until.saturating_duration_since(Instant::now());
+    let wanted = |want: Want| Wanted { from: Tid::of(want.from), tag: Some(want.tag).filter(|tag| *tag != -1) };
+    match task.state {
+        State::Starts => Doing::Starts,
+        State::Runs => Doing::Runs,
+        State::Polls(want) => Doing::Polls(wanted(want)),
+        State::Receives(want, until) => Doing::Receives(wanted(want), until.map(left)),
+        State::Asks(op) => Doing::Asks(crate::ops::name(op).into()),
+        State::Sleeps(Some(until)) => Doing::Sleeps(left(until)),
+        State::Sleeps(None) => Doing::Pauses,
+        State::Awaits(descriptor, ..) => Doing::Awaits(descriptor),
+        State::Aside => Doing::Aside,
+    }
+}

@@ -1,0 +1,187 @@
+//! What a machine shows of itself to those who look: from its console, or from another shell.
+
+use crate::tid::Tid;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::time::Duration;
+
+/// A machine, as it shows itself.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Shown {
+    /// Its first process, by whose number it is known.
+    pub process: u32,
+    /// In how many processes its tasks run.
+    pub processes: usize,
+    /// It has a console.
+    pub console: bool,
+    /// Its tasks.
+    pub tasks: Vec<ShownTask>,
+}
+
+/// A task of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ShownTask {
+    /// Its id.
+    pub tid: Tid,
+    /// Who has spawned it. `None`: nobody, or its parent is not said.
+    pub parent: Option<Tid>,
+    /// The program, without its folder.
+    pub program: String,
+    /// What it does.
+    pub doing: Doing,
+    /// How many messages wait for it, beside the one that it waits for.
+    pub messages: usize,
+    /// Blocks of messages that it holds.
+    pub blocks: usize,
+    /// And their bytes: what several hold counts for each.
+    pub block_bytes: u64,
+    /// The process in which it runs, of the machine's.
+    pub rank: usize,
+    /// And that one's number; 0: not known.
+    pub process: u32,
+    /// Its slot there, by which its memory is known.
+    pub slot: Option<usize>,
+    /// A reset spares it.
+    pub stays: bool,
+}
+
+/// What a task does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Doing {
+    /// It is there, and does not run before all that are started with it are.
+    Starts,
+    /// It runs when its turn comes.
+    Runs,
+    /// The same, but it has asked for a message that was not there, and asks again.
+    Polls(Wanted),
+    /// It waits for a message; so long at most.
+    Receives(Wanted, Option<Duration>),
+    /// It has asked the machine for something, which is named.
+    Asks(String),
+    /// It sleeps, so long yet.
+    Sleeps(Duration),
+    /// It waits until this descriptor is ready.
+    Awaits(i32),
+    /// It waits for a signal.
+    Pauses,
+    /// A call of the kernel's runs for it.
+    Aside,
+    /// Its process does not answer: a task computes there, and nobody else's turn comes.
+    Silent,
+}
+
+/// Which message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// From whom. `None`: anybody.
+    pub from: Option<Tid>,
+    /// `None`: any.
+    pub tag: Option<i32>,
+}
+
+impl Doing {
+    /// In a word, for programs that read it.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Starts => "starts",
+            Self::Runs => "runs",
+            Self::Polls(_) => "polls",
+            Self::Receives(..) => "receives",
+            Self::Asks(_) => "asks",
+            Self::Sleeps(_) => "sleeps",
+            Self::Awaits(_) => "awaits",
+            Self::Pauses => "pauses",
+            Self::Aside => "aside",
+            Self::Silent => "silent",
+        }
+    }
+
+    /// The message that it waits for, or asks for.
+    pub fn wanted(&self) -> Option<Wanted> {
+        match self {
+            Self::Polls(wanted) | Self::Receives(wanted, _) => Some(*wanted),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Doing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Starts => f.write_str("starts"),
+            Self::Runs => f.write_str("is in the queue"),
+            Self::Polls(wanted) => write!(f, "polls for a message {wanted}"),
+            Self::Receives(wanted, None) => write!(f, "waits for a message {wanted}"),
+            Self::Receives(wanted, Some(left)) => write!(f, "waits for a message {wanted}, for {} more", Seconds(*left)),
+            Self::Asks(what) => write!(f, "waits for {what}"),
+            Self::Sleeps(left) => write!(f, "sleeps, for {} more", Seconds(*left)),
+            Self::Awaits(descriptor) => write!(f, "waits for descriptor {descriptor}"),
+            Self::Pauses => f.write_str("waits for a signal"),
+            Self::Aside => f.write_str("is in a call of the kernel's"),
+            Self::Silent => f.write_str("unknown: a task of its process computes, and does not give way"),
+        }
+    }
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.from {
+            Some(tid) => write!(f, "from {tid}, ")?,
+            None => f.write_str("from any task, ")?,
+        }
+        match self.tag {
+            Some(tag) => write!(f, "tag {tag}"),
+            None => f.write_str("any tag"),
+        }
+    }
+}
+
+struct Seconds(Duration);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 < Duration::from_secs(1) { write!(f, "{} ms", self.0.as_millis()) } else { write!(f, "{} s", self.0.as_secs()) }
+    }
+}
+
+/// PVM's words for its codes, as far as a console says them.
+pub(crate) fn error(code: i32) -> &'static str {
+    use crate::error as codes;
+    match code {
+        codes::BAD_PARAM => "Bad parameter",
+        codes::NO_HOST => "No such host",
+        codes::NO_FILE => "No such file",
+        codes::DENIED => "Permission denied",
+        codes::NO_MEM => "Malloc failed",
+        codes::HOST_FAIL => "Host failed",
+        codes::NOT_IMPL => "Not implemented",
+        codes::OUT_OF_RES => "Out of resources",
+        codes::NO_TASK => "No such task",
+        codes::NOT_FOUND => "Not Found",
+        codes::EXISTS => "Already Exists",
+        _ => "Unknown Error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_task_does_is_said_in_words() {
+        let wanted = Wanted { from: Some(Tid::new(0, 2)), tag: None };
+        let doing = [
+            Doing::Receives(Wanted { from: None, tag: Some(7) }, None),
+            Doing::Receives(wanted, Some(Duration::from_millis(250))),
+            Doing::Sleeps(Duration::from_secs(90)),
+            Doing::Awaits(0),
+            Doing::Asks("others at a barrier".into()),
+        ];
+        let words = doing.map(|doing| doing.to_string());
+        assert_eq!(words[0], "waits for a message from any task, tag 7");
+        assert_eq!(words[1], "waits for a message from t40002, any tag, for 250 ms more");
+        assert_eq!(words[2], "sleeps, for 90 s more");
+        assert_eq!(words[3], "waits for descriptor 0");
+        assert_eq!(words[4], "waits for others at a barrier");
+    }
+}

@@ -1,0 +1,344 @@
+//! PVM's console as a user types at it, and what is asked of a machine from another shell.
+
+use serde_json::Value;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// The command, which is another package's, and is built here if it is not up to date.
+fn upcall() -> PathBuf {
+    static BUILT: std::sync::Once = std::sync::Once::new();
+    let folder = Path::new(env!("CARGO_BIN_EXE_upvmcc")).parent().unwrap();
+    BUILT.call_once(|| {
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo.args(["build", "--quiet", "--package", "upcall-cli", "--bins"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+        cargo.args(folder.ends_with("release").then_some("--release")).arg("--target-dir").arg(folder.parent().unwrap());
+        assert!(cargo.status().unwrap().success());
+    });
+    folder.join("upcall")
+}
+
+/// A folder with the program, and names of its own.
+struct Place(TempDir);
+
+/// What a test has started, ended with it.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Running {
+    fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    fn type_in(&mut self, text: &str) {
+        self.0.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    fn code(&mut self) -> Option<i32> {
+        self.0.stdin.take();
+        within(|| self.0.try_wait().unwrap()).code()
+    }
+}
+
+/// What `look` finds within 30 s.
+fn within<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "nothing within 30 s");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+impl Place {
+    fn new() -> Self {
+        let place = Self(TempDir::new().unwrap());
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/images/states.c");
+        let mut upvmcc = Command::new(env!("CARGO_BIN_EXE_upvmcc"));
+        let done = upvmcc.arg("-O1").arg(source).arg("-o").arg(place.path("states")).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(upcall());
+        command.arg("pvm").args(words).current_dir(self.0.path());
+        command.env("UPCALL_DIR", self.path("names")).env("HOME", self.0.path());
+        command
+    }
+
+    /// Output and errors of a console that is given this.
+    fn console(&self, words: &[&str], script: &str) -> (String, String) {
+        let mut child = self.command(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+        let done = child.wait_with_output().unwrap();
+        let (out, err) = texts(&done);
+        assert!(done.status.success(), "{out}{err}");
+        (out, err)
+    }
+
+    /// Code, output, errors.
+    fn run(&self, words: &[&str]) -> (Option<i32>, String, String) {
+        let done = self.command(words).output().unwrap();
+        let (out, err) = texts(&done);
+        (done.status.code(), out, err)
+    }
+
+    /// Goes on while the test does.
+    fn start(&self, words: &[&str]) -> Running {
+        let mut command = self.command(words);
+        Running(command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    fn machines(&self) -> Vec<Value> {
+        let (code, out, err) = self.run(&["ps", "--json"]);
+        assert_eq!(code, Some(0), "{err}");
+        serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"))
+    }
+
+    /// All tasks of the only machine, when so many are there and all do what they will do.
+    fn settled(&self, count: usize) -> Vec<Value> {
+        within(|| {
+            let machines = self.machines();
+            let tasks = machines.first()?["tasks"].as_array()?.clone();
+            let settled = tasks.len() == count && tasks.iter().all(|task| task["state"] != "runs" && task["state"] != "starts");
+            settled.then_some(tasks)
+        })
+    }
+
+    /// What is left in the folder of names, when those who look there have removed what they find.
+    fn left(&self) -> Vec<String> {
+        assert_eq!(self.machines(), Vec::<Value>::new());
+        let entries = fs::read_dir(self.path("names")).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+}
+
+fn texts(done: &Output) -> (String, String) {
+    (String::from_utf8_lossy(&done.stdout).into_owned(), String::from_utf8_lossy(&done.stderr).into_owned())
+}
+
+/// Of a process and those that it has started, in ticks of 10 ms.
+fn processor_time(process: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let words = stat.rsplit(')').next().unwrap().split_whitespace().map(|word| word.parse().unwrap_or(0)).collect::<Vec<u64>>();
+    words[11] + words[12]
+}
+
+#[test]
+fn a_script_spawns_and_its_end_waits_for_the_tasks() {
+    let place = Place::new();
+    fs::write(place.path(".pvmrc"), "# of this user\nalias w spawn\necho begun\n").unwrap();
+    for words in [&[][..], &["console"], &["--procs", "2", "--place", "interleave"], &["--as-processes=3"]] {
+        let script = "conf\nsetenv FOO bar\nexport FOO\nw -> ./states a\nw -> ./states i\nput box 0 hi\nw -> ./states m\n";
+        let (out, err) = place.console(words, script);
+        let mut lines = out.lines();
+        assert_eq!((lines.next(), lines.next()), (Some("begun"), Some("1 host, 1 data format")), "{words:?}: {out}{err}");
+        // What tasks read is nothing, and not the console's.
+        for (job, what) in [(1, "a FOO=bar"), (1, "end"), (1, "EOF"), (2, "read -1"), (3, "found hi")] {
+            let found = out.lines().any(|line| line.starts_with(&format!("[{job}:t")) && line.ends_with(&format!("] {what}")));
+            assert!(found, "{words:?}: {what}: {out}{err}");
+        }
+        assert!((1..=3).all(|job| out.contains(&format!("[{job}] finished\n"))), "{words:?}: {out}{err}");
+        assert_eq!(place.left(), Vec::<String>::new(), "{words:?}");
+    }
+}
+
+#[test]
+fn output_without_a_job_goes_to_the_error_stream_and_to_a_file_if_one_is_named() {
+    let place = Place::new();
+    let (out, err) = place.console(&[], "spawn ./states a\nspawn ->out ./states a1\nspawn ./nosuch\nquit\necho never\n");
+    assert_eq!(out.lines().take(2).collect::<Vec<_>>(), ["1 successful", "t40002"]);
+    assert!(err.contains("[t40002] a FOO=-\n[t40002] end\n"), "{err}");
+    assert!(out.contains("0 successful\nNo such file\nspawn: a program is compiled by `upvmcc`"), "{out}");
+    assert!(!out.contains("never"), "{out}");
+    assert_eq!(fs::read_to_string(place.path("out")).unwrap(), "[1:t40003] a1 FOO=-\n[1:t40003] end\n[1:t40003] EOF\n");
+}
+
+#[test]
+fn a_console_that_is_left_does_not_wait_for_tasks_that_wait_for_nobody() {
+    let place = Place::new();
+    let mut command = place.command(&[]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"spawn ./states b\n").unwrap();
+    let done = child.wait_with_output().unwrap();
+    let (_, err) = texts(&done);
+    assert_eq!(done.status.code(), Some(1), "{err}");
+    assert!(err.contains("1 task is left, and the machine ends with it"), "{err}");
+    assert!(err.contains("t40002 (states) waits for others at the barrier of group \"ring\": 1 of 2 are there"), "{err}");
+    assert_eq!(place.left(), Vec::<String>::new());
+}
+
+#[test]
+fn tasks_are_listed_signalled_and_reset() {
+    let place = Place::new();
+    let mut console = place.command(&[]);
+    let out = fs::File::create(place.path("said")).unwrap();
+    let mut console = Running(console.stdin(Stdio::piped()).stdout(out).spawn().unwrap());
+    let said = || fs::read_to_string(place.path("said")).unwrap();
+    console.type_in("spawn -3 -> ./states r\n");
+    place.settled(3);
+    console.type_in("ps -s\nsig 15 t40002\ntickle 2\njobs\n");
+    within(|| said().contains("\n 1: t40003 t40004\n").then_some(()));
+    let text = said();
+    assert!(text.contains("waits for a message from any task, tag 7; 0 messages wait\n"), "{text}");
+    assert!(text.contains("[1:t40002] EOF\n"), "{text}");
+    assert!(text.contains("t40003 (states) waits for a message from any task, tag 7\n"), "{text}");
+    console.type_in("reset\nps\njobs\n");
+    within(|| said().contains("[1] finished\n").then_some(()));
+    console.type_in("spawn ./states s\nhalt\n");
+    assert_eq!(console.code(), Some(0));
+    assert_eq!(place.left(), Vec::<String>::new());
+}
+
+#[test]
+fn another_shell_sees_what_each_task_does_and_ends_it() {
+    let place = Place::new();
+    let mut console = place.start(&["--procs", "2", "--place", "interleave"]);
+    for what in ["r", "s", "b", "h"] {
+        console.type_in(&format!("spawn ./states {what}\n"));
+    }
+    let tasks = place.settled(3);
+    let of = |state: &str| tasks.iter().find(|task| task["state"] == state).unwrap_or_else(|| panic!("{state}: {tasks:?}"));
+    let [receives, sleeps, asks] = ["receives", "sleeps", "asks"].map(of);
+    assert_eq!(receives["doing"], "waits for a message from any task, tag 7");
+    assert_eq!((&receives["tag"], &receives["from"], &receives["program"]), (&7.into(), &Value::Null, &"states".into()));
+    assert_eq!(asks["doing"], "waits for others at the barrier of group \"ring\": 1 of 2 are there");
+    assert!(sleeps["doing"].as_str().unwrap().starts_with("sleeps, for 5"), "{sleeps}");
+    for task in &tasks {
+        // A page of a stack, at least; and its text is others', too.
+        assert!(task["resident_kib"].as_u64() > task["own_kib"].as_u64() && task["own_kib"].as_u64() >= Some(8), "{task}");
+    }
+    assert_eq!((&receives["rank"], &receives["process"], &sleeps["rank"]), (&0.into(), &console.id().into(), &1.into()));
+    let machine = place.machines().remove(0);
+    assert_eq!((&machine["machine"], &machine["console"]), (&console.id().into(), &true.into()));
+    let (_, table, _) = place.run(&["ps"]);
+    assert!(table.starts_with(&format!("machine {}: 3 tasks in 2 processes, with a console\nTID  ", console.id())), "{table}");
+
+    let id = |task: &Value| task["tid"].as_str().unwrap().to_owned();
+    assert_eq!(place.run(&["kill", &id(sleeps)]).0, Some(0));
+    assert_eq!(place.run(&["sig", "15", &id(asks)]).0, Some(0));
+    assert_eq!(id(&place.settled(1)[0]), id(receives));
+    let (code, _, err) = place.run(&["kill", "t40099"]);
+    assert_eq!(code, Some(1));
+    assert!(err.contains(&format!("no task t40099 in machine {}", console.id())), "{err}");
+    assert_eq!(place.run(&["kill", "all"]), (Some(0), "1 task is ended\n".into(), String::new()));
+    place.settled(0);
+    console.type_in("quit\n");
+    assert_eq!(console.code(), Some(0));
+    assert_eq!(place.left(), Vec::<String>::new());
+}
+
+#[test]
+fn a_machine_is_named_where_several_run_and_halted() {
+    let place = Place::new();
+    let (code, _, err) = place.run(&["halt"]);
+    assert_eq!(code, Some(1));
+    assert!(err.contains("no machine of this user runs") && err.contains("upcall pvm run"), "{err}");
+    let mut machines = [(); 2].map(|()| place.start(&["run", "./states", "s"]));
+    within(|| (place.machines().len() == 2).then_some(()));
+    for words in [&["halt"][..], &["kill", "all"], &["kill", "t40001"]] {
+        let (code, _, err) = place.run(words);
+        assert!(code == Some(1) && err.contains("--machine"), "{words:?}: {err}");
+    }
+    let numbers = machines.each_ref().map(|machine| machine.id().to_string());
+    assert_eq!(place.run(&["kill", "t40001", "--machine", &numbers[0]]).0, Some(0));
+    assert_eq!(machines[0].code(), Some(128 + 15));
+    let (_, _, err) = place.run(&["kill", "all", "--machine", &numbers[0]]);
+    assert!(err.contains(&format!("no machine {}, but {}", numbers[0], numbers[1])), "{err}");
+    assert_eq!(place.run(&["halt"]).0, Some(0));
+    assert_eq!(machines[1].code(), Some(128 + 15));
+    assert_eq!(place.left(), Vec::<String>::new());
+}
+
+#[test]
+fn a_machine_answers_while_its_tasks_are_busy() {
+    let place = Place::new();
+    let _machine = place.start(&["run", "-n", "4", "./states", "p"]);
+    within(|| (place.machines().first()?["tasks"].as_array()?.len() == 4).then_some(()));
+    let begun = Instant::now();
+    let tasks = place.machines()[0]["tasks"].clone();
+    assert!(tasks.as_array().unwrap().iter().all(|task| task["state"] == "polls"), "{tasks}");
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn who_only_computes_is_silent_and_halted_by_force() {
+    let place = Place::new();
+    // The first process has a console and nothing to do; in the other one a task gives nobody a turn.
+    let mut console = place.start(&["--as-processes=2"]);
+    console.type_in("spawn ./states c\nspawn ./states s\n");
+    let tasks = within(|| place.machines().first()?["tasks"].as_array().filter(|tasks| tasks.len() == 2).cloned());
+    let silent = tasks.iter().find(|task| task["state"] == "silent").unwrap_or_else(|| panic!("{tasks:?}"));
+    assert_eq!(silent["resident_kib"], Value::Null);
+    assert_eq!(place.run(&["halt"]).0, Some(0));
+    assert_eq!(console.code(), Some(0));
+    // And where it is the first process.
+    let mut machine = place.start(&["run", "./states", "c"]);
+    within(|| fs::read_dir(place.path("names")).ok()?.next()?.ok());
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(place.run(&["halt"]).0, Some(0));
+    assert_eq!(machine.code(), None);
+    assert_eq!(place.left(), Vec::<String>::new());
+}
+
+#[test]
+fn nothing_is_left_of_a_machine_that_is_killed() {
+    let place = Place::new();
+    let mut console = place.start(&["--as-processes=3"]);
+    console.type_in("spawn -2 ./states c\nspawn ./states s\n");
+    let processes = within(|| {
+        let machines = place.machines();
+        let tasks = machines.first()?["tasks"].as_array()?.clone();
+        (tasks.len() == 3).then(|| tasks.iter().map(|task| task["process"].as_u64().unwrap()).collect::<Vec<_>>())
+    });
+    console.0.kill().unwrap();
+    console.0.wait().unwrap();
+    within(|| processes.iter().all(|process| !Path::new(&format!("/proc/{process}")).exists()).then_some(()));
+    assert_eq!(place.left(), Vec::<String>::new());
+}
+
+#[test]
+fn an_idle_console_takes_no_processor() {
+    let place = Place::new();
+    for words in [&[][..], &["--procs", "2", "--place", "interleave"]] {
+        let mut console = place.start(words);
+        console.type_in("spawn -2 ./states r\nspawn ./states s\n");
+        place.settled(3);
+        std::thread::sleep(Duration::from_millis(100));
+        let before = processor_time(console.id());
+        std::thread::sleep(Duration::from_secs(2));
+        assert!(processor_time(console.id()) <= before + 1, "{words:?}");
+        console.type_in("halt\n");
+        assert_eq!(console.code(), Some(0));
+    }
+}
+
+#[test]
+fn a_terminal_has_a_prompt_and_a_pipe_has_none() {
+    let place = Place::new();
+    assert_eq!(place.console(&[], "id\n").0, "t40001\n");
+    // util-linux gives it a terminal.
+    let mut command = Command::new("script");
+    command.args(["-qec", &format!("{} pvm", upcall().display()), "/dev/null"]).current_dir(place.0.path());
+    command.env("UPCALL_DIR", place.path("names")).env("HOME", place.0.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.as_mut().unwrap().write_all(b"id\nquit\n").unwrap();
+    let (out, _) = texts(&child.wait_with_output().unwrap());
+    assert!(out.contains("pvm> ") && out.contains("t40001\r\npvm> "), "{out:?}");
+}
