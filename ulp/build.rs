@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::{env, fs};
 
 /// The archive's sources.
-const SOURCES: [&str; 9] =
-    ["start.c", "heap.c", "refuse.c", "wait.c", "descriptors.c", "ready.c", "sockets.c", "children.c", "signals.c"];
+const SOURCES: [&str; 10] =
+    ["start.c", "heap.c", "refuse.c", "wait.c", "clock.c", "descriptors.c", "ready.c", "sockets.c", "children.c", "signals.c"];
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));

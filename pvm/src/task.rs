@@ -41,36 +41,44 @@ impl Want {
     }
 }
 
-/// Blocks by the handles under which a program knows them.
+/// So many blocks a task has in a line of its own; most have no more.
+const FEW: usize = 8;
+
+/// Blocks by the handles under which a program knows them, from 1.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
-    blocks: Vec<Option<Block>>,
+    few: [Option<Block>; FEW],
+    more: Vec<Option<Block>>,
+    /// Places of `more` that are free.
     free: Vec<u32>,
 }
 
 impl Held {
-    /// The new handle of a block; from 1.
+    /// The new handle of a block.
     pub(crate) fn keep(&mut self, block: Block) -> u32 {
-        match self.free.pop() {
-            Some(handle) => {
-                self.blocks[handle as usize - 1] = Some(block);
-                handle
-            }
-            None => {
-                self.blocks.push(Some(block));
-                self.blocks.len() as u32
-            }
+        if let Some(at) = self.few.iter().position(Option::is_none) {
+            self.few[at] = Some(block);
+            return at as u32 + 1;
         }
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.more.push(None);
+            self.more.len() as u32 - 1
+        });
+        self.more[at as usize] = Some(block);
+        FEW as u32 + at + 1
     }
 
     pub(crate) fn get(&self, handle: u32) -> Option<&Block> {
-        self.blocks.get((handle as usize).checked_sub(1)?)?.as_ref()
+        let at = (handle as usize).checked_sub(1)?;
+        self.few.get(at).or_else(|| self.more.get(at.checked_sub(FEW)?))?.as_ref()
     }
 
     pub(crate) fn release(&mut self, handle: u32) {
-        let at = (handle as usize).checked_sub(1).and_then(|at| self.blocks.get_mut(at));
-        if at.and_then(Option::take).is_some() {
-            self.free.push(handle);
+        let Some(at) = (handle as usize).checked_sub(1) else { return };
+        if let Some(one) = self.few.get_mut(at) {
+            *one = None;
+        } else if self.more.get_mut(at - FEW).and_then(Option::take).is_some() {
+            self.free.push((at - FEW) as u32);
         }
     }
 }
@@ -96,7 +104,8 @@ pub(crate) enum State {
     Aside,
 }
 
-/// See the module.
+/// See the module. What each message needs of it comes first, in as few lines as that takes.
+#[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) ulp: Ulp,
@@ -135,5 +144,22 @@ impl Task {
     pub(crate) fn set_option(&mut self, which: i32, value: i32) {
         self.options.retain(|(one, _)| *one != which);
         self.options.push((which, value));
+    }
+}
+
+const _: () = assert!(std::mem::offset_of!(Task, held) == 64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handles_are_used_again_and_bad_ones_are_none() {
+        let mut held = Held::default();
+        let handles = (0..20).map(|_| held.keep(Block::new(1).unwrap())).collect::<Vec<_>>();
+        assert_eq!(handles, (1..=20).collect::<Vec<_>>());
+        [3, 15, 15, 0, 99].iter().for_each(|handle| held.release(*handle));
+        assert!([3, 15, 0, 99, u32::MAX].iter().all(|handle| held.get(*handle).is_none()) && held.get(20).is_some());
+        assert_eq!([(); 3].map(|()| held.keep(Block::new(1).unwrap())), [3, 15, 21]);
     }
 }

@@ -144,3 +144,32 @@ fn the_example_of_the_page_runs() {
     let done = run(&["-n", "24"], &programs.compiled(source.to_str().unwrap()), &[]);
     assert!(done.status.success() && said(&done).is_empty(), "{}", said(&done));
 }
+
+/// Ticks (10 ms) of processors that a process and those that it started have had.
+fn ticks(process: u32) -> u64 {
+    let stat = |path: &Path| std::fs::read_to_string(path.join("stat")).ok();
+    let all = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|one| stat(&one.path()));
+    let its = all.filter_map(|text| {
+        let (pid, rest) = text.split_once(' ')?;
+        let fields = rest.rsplit_once(')')?.1.split_whitespace().collect::<Vec<_>>();
+        let own = process.to_string();
+        (pid == own || fields[1] == own).then(|| fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap())
+    });
+    its.sum()
+}
+
+#[test]
+fn tasks_that_wait_take_no_processor() {
+    let programs = Programs::new();
+    let program = programs.compiled("images/idle.c");
+    for processes in ["1", "2"] {
+        let mut command = Command::new(upcall());
+        let mut run = command.args(["pvm", "run", "-n", "100", "--procs", processes]).arg(&program).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(1200));
+        let before = ticks(run.id());
+        std::thread::sleep(Duration::from_secs(1));
+        let taken = ticks(run.id()) - before;
+        assert!(taken <= 2, "{processes} processes took {} ms of a second", taken * 10);
+        assert!(run.wait().unwrap().success());
+    }
+}

@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Set by libc's first instructions: argc, argv, the environment, and the auxiliary vector. */
@@ -67,6 +68,7 @@ int (*const upvm_polls)(struct pollfd *, nfds_t, int) = poll;
 int (*const upvm_connects)(int, const struct sockaddr *, socklen_t) = connect;
 pid_t (*const upvm_awaits)(int *) = wait;
 int (*const upvm_raises)(int) = raise;
+int (*const upvm_clock)(clockid_t, struct timespec *) = clock_gettime;
 extern const char upvm_refuses;
 const char *const upvm_refused = &upvm_refuses;
 

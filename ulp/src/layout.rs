@@ -32,6 +32,8 @@ pub const TABLE_PROCESS: u64 = 4;
 pub const TABLE_COUNT: u64 = 5;
 /// Signals that have come for it, and that it has not looked at yet: a bit for each, from 1.
 pub const TABLE_SIGNALS: u64 = 6;
+/// The function that reads the clock, as `clock_gettime(2)`; 0: there is none.
+pub const TABLE_CLOCK: u64 = 7;
 /// A line of an answer, beside the word that the gate returns.
 pub const TABLE_REPLY: u64 = 8;
 pub const REPLY_WORDS: u64 = 8;

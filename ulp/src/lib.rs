@@ -26,6 +26,7 @@ compile_error!("user-level processes are for Linux on x86-64: the switch and the
 
 mod aside;
 mod blocks;
+mod clock;
 mod crash;
 pub mod descriptors;
 mod image;

@@ -4,8 +4,8 @@ use crate::aside::{Aside, Call, WORDS};
 use crate::descriptors;
 use crate::image::{Image, Part, up};
 use crate::layout::{
-    AUXILIARY, DESCRIPTORS, LETTER_WORDS, LETTERS, PAGE, REPLY_WORDS, SLOT, TABLE_COUNT, TABLE_DESCRIPTORS, TABLE_GATE,
-    TABLE_HEAP, TABLE_HEAP_END, TABLE_LETTERS, TABLE_NUMBER, TABLE_PROCESS, TABLE_REPLY,
+    AUXILIARY, DESCRIPTORS, LETTER_WORDS, LETTERS, PAGE, REPLY_WORDS, SLOT, TABLE_CLOCK, TABLE_COUNT, TABLE_DESCRIPTORS,
+    TABLE_GATE, TABLE_HEAP, TABLE_HEAP_END, TABLE_LETTERS, TABLE_NUMBER, TABLE_PROCESS, TABLE_REPLY,
 };
 use crate::slot::{STACK, Slot};
 use crate::switch::{self, CONTROL, Context};
@@ -27,8 +27,14 @@ const WORD_BYTES: usize = (STACK / 4) as usize;
 pub struct Ulp {
     slot: ManuallyDrop<Memory>,
     context: Box<UnsafeCell<Context>>,
-    /// Seldom looked at, and so elsewhere.
-    pub(crate) ended: Option<Box<Stopped>>,
+    /// Nothing, mostly.
+    rare: Option<Box<Rare>>,
+}
+
+/// What is seldom looked at.
+#[derive(Debug, Default)]
+struct Rare {
+    ended: Option<Stopped>,
     /// A call of its that a helper runs, or has run.
     call: Option<Arc<Call>>,
 }
@@ -47,7 +53,7 @@ impl Deref for Memory {
 
 impl fmt::Debug for Ulp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ulp").field("slot", &self.slot.number()).field("ended", &self.ended).finish_non_exhaustive()
+        f.debug_struct("Ulp").field("slot", &self.slot.number()).field("ended", &self.ended()).finish_non_exhaustive()
     }
 }
 
@@ -115,7 +121,7 @@ impl Ulp {
         }
         let slot = Slot::take().ok_or(NotLoaded::Full)?;
         // What is mapped so far is unmapped when this is dropped.
-        let mut new = Self { slot: ManuallyDrop::new(Memory(slot)), context: Box::default(), ended: None, call: None };
+        let mut new = Self { slot: ManuallyDrop::new(Memory(slot)), context: Box::default(), rare: None };
         new.map(image)?;
         let sp = new.fill(image, args, environment);
         new.context.get_mut().sp = sp;
@@ -156,25 +162,29 @@ impl Ulp {
         if !at.is_multiple_of(8) || at < self.slot.stack() || ends > self.slot.middle() {
             return Err(libc::EFAULT);
         }
-        if self.call.is_some() {
+        if self.rare.as_ref().is_some_and(|rare| rare.call.is_some()) {
             return Err(libc::EBUSY);
         }
         // SAFETY: mapped, aligned, and it does not run.
         let words = unsafe { (at as *const [u64; WORDS]).read() };
-        self.call = Some(helpers.run(words, token)?);
+        self.rare.get_or_insert_default().call = Some(helpers.run(words, token)?);
         Ok(())
     }
 
     /// What the call has returned, once. `None`: it is not done yet, or there is none.
     pub fn aside(&mut self) -> Option<i64> {
-        let result = self.call.as_ref()?.result()?;
-        self.call = None;
+        let rare = self.rare.as_mut()?;
+        let result = rare.call.as_ref()?.result()?;
+        rare.call = None;
+        if rare.ended.is_none() {
+            self.rare = None;
+        }
         Some(result)
     }
 
     /// The call ends as soon as it can, with EINTR, if it is not done.
     pub fn interrupt_aside(&self) {
-        if let Some(call) = &self.call {
+        if let Some(call) = self.rare.as_ref().and_then(|rare| rare.call.as_ref()) {
             call.interrupt();
         }
     }
@@ -185,6 +195,10 @@ impl Ulp {
         words
             .flat_map(|(word, bits)| (0..64).filter(move |bit| bits >> bit & 1 != 0).map(move |bit| (word * 64 + bit) as i32))
             .collect()
+    }
+
+    pub(crate) fn set_ended(&mut self, how: Stopped) {
+        self.rare.get_or_insert_default().ended = Some(how);
     }
 
     /// A word of its table.
@@ -228,7 +242,7 @@ impl Ulp {
 
     /// How it has ended, if it has.
     pub fn ended(&self) -> Option<Stopped> {
-        self.ended.as_deref().copied()
+        self.rare.as_ref()?.ended
     }
 
     fn map(&self, image: &Image) -> Result<(), NotLoaded> {
@@ -277,6 +291,7 @@ impl Ulp {
             (TABLE_HEAP, start + image.end + self.slot.lines()),
             (TABLE_HEAP_END, self.slot.end()),
             (TABLE_PROCESS, u64::from(std::process::id())),
+            (TABLE_CLOCK, crate::clock::address()),
         ];
         for (at, value) in table {
             put(self.slot.table() + at * 8, value);
@@ -362,7 +377,7 @@ impl Drop for Ulp {
         descriptors::close(&self.opened());
         // SAFETY: taken once, and not used any more.
         let memory = unsafe { ManuallyDrop::take(&mut self.slot) };
-        if let Some(call) = self.call.take() {
+        if let Some(call) = self.rare.take().and_then(|rare| rare.call) {
             call.keep(memory);
         }
     }

@@ -109,8 +109,8 @@ impl Worker {
     /// # Panics
     /// The bytes of a [`Block`](crate::Block) are lent.
     pub fn resume(&mut self, ulp: &mut Ulp) -> Stopped {
-        if let Some(ended) = &ulp.ended {
-            return **ended;
+        if let Some(ended) = ulp.ended() {
+            return ended;
         }
         crate::blocks::assert_none_is_lent();
         // SAFETY: it does not run. Turns that were forgotten may have left a next one that is not there any more.
@@ -138,7 +138,7 @@ impl Worker {
         };
         // SAFETY: the mask that this thread had.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask, ptr::null_mut()) };
-        ulp.ended = Some(Box::new(stopped));
+        ulp.set_ended(stopped);
         stopped
     }
 }
@@ -155,7 +155,7 @@ pub struct Turns<'a> {
 impl<'a> Turns<'a> {
     /// Of these, in this order, but for those that have ended.
     pub fn new(worker: &'a mut Worker, ulps: &'a mut [Ulp]) -> Self {
-        let live = ulps.iter().enumerate().filter(|(_, ulp)| ulp.ended.is_none());
+        let live = ulps.iter().enumerate().filter(|(_, ulp)| ulp.ended().is_none());
         let all = live.map(|(index, ulp)| (index as u64, ulp.context())).collect::<Vec<_>>();
         for (at, &(index, context)) in all.iter().enumerate() {
             let before = all[at.checked_sub(1).unwrap_or(all.len() - 1)].1;
@@ -169,7 +169,7 @@ impl<'a> Turns<'a> {
 
     /// Runs them, this one first, until one asks for something else than its turn to end, or ends: which, and why. `None`: that one has ended already.
     pub fn go(&mut self, first: usize) -> Option<(usize, Stopped)> {
-        let ulp = self.ulps.get(first).filter(|ulp| ulp.ended.is_none())?;
+        let ulp = self.ulps.get(first).filter(|ulp| ulp.ended().is_none())?;
         crate::blocks::assert_none_is_lent();
         // SAFETY: as in `Worker::resume`, for each of these: none has ended that is still in a turn.
         unsafe { switch::resume(self.worker.host.as_ptr(), ulp.context()) };
@@ -179,7 +179,7 @@ impl<'a> Turns<'a> {
         let index = unsafe { (*last).index } as usize;
         let ulp = self.ulps.get_mut(index)?;
         let stopped = self.worker.stopped(ulp);
-        if ulp.ended.is_some() {
+        if ulp.ended().is_some() {
             Self::leave(ulp);
         }
         Some((index, stopped))
@@ -197,7 +197,7 @@ impl<'a> Turns<'a> {
 
     /// The one whose turn comes after this one's, which has not ended.
     pub fn after(&self, index: usize) -> Option<usize> {
-        let ulp = self.ulps.get(index).filter(|ulp| ulp.ended.is_none())?;
+        let ulp = self.ulps.get(index).filter(|ulp| ulp.ended().is_none())?;
         // SAFETY: none runs.
         let next = unsafe { (*ulp.context()).next } as *const Context;
         // SAFETY: it is of one of these, or the same one.

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "image.h"
 
 int counter = 100;
@@ -58,5 +59,10 @@ int main(int argc, char **argv)
     char *none[] = {"none", 0};
     if (posix_spawn(&child, "/nowhere/at/all", 0, 0, none, none) != ENOENT)
         return 7;
+    struct timespec before, after;
+    if (clock_gettime(CLOCK_MONOTONIC, &before) || clock_gettime(CLOCK_MONOTONIC, &after) || after.tv_sec < before.tv_sec)
+        return 8;
+    if (clock_gettime(-99, &after) != -1 || errno != EINVAL || time(0) < 1700000000)
+        return 9;
     return number + 10;
 }
