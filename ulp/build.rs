@@ -5,18 +5,8 @@ use std::path::PathBuf;
 use std::{env, fs};
 
 /// The archive's sources.
-const SOURCES: [&str; 10] = [
-    "start.c",
-    "heap.c",
-    "refuse.c",
-    "wait.c",
-    "clock.c",
-    "descriptors.c",
-    "ready.c",
-    "sockets.c",
-    "children.c",
-    "signals.c",
-];
+const SOURCES: [&str; 10] =
+    ["start.c", "heap.c", "refuse.c", "wait.c", "clock.c", "descriptors.c", "ready.c", "sockets.c", "children.c", "signals.c"];
 /// One that debuggers are to know the types of.
 const KNOWN: &str = "image/current.c";
 
