@@ -380,6 +380,9 @@ fn waits(task: &Task) -> String {
             format!("waits for a message from {from}, {}; {others} others wait for it", any(tag, "tag"))
         }
         State::Sleeps(None) => "waits for a signal".to_owned(),
+        State::Sleeps(_) => "sleeps".to_owned(),
+        State::Awaits(descriptor, ..) => format!("waits for descriptor {descriptor}"),
+        State::Aside => "waits in a call of the kernel's".to_owned(),
         State::Asks(op) => format!("waits for {}", crate::ops::name(op)),
         _ => "does not run".to_owned(),
     };
