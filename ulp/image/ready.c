@@ -225,6 +225,11 @@ static int epolled(int epoll, struct epoll_event *events, int most, long time, c
     }
 }
 
+int epoll_ctl(int epoll, int what, int descriptor, struct epoll_event *event)
+{
+    return upvm_returns(upvm_call(SYS_epoll_ctl, epoll, what, upvm_real(descriptor), (long)event));
+}
+
 int epoll_wait(int epoll, struct epoll_event *events, int most, int milliseconds)
 {
     return epolled(epoll, events, most, milliseconds < 0 ? -1 : milliseconds * 1000000L, 0);
