@@ -194,13 +194,21 @@ fn write(folder: &Path, runtime: &Path) -> io::Result<()> {
     fs::write(folder.join("libpvm3.a"), crate::tools::LIBRARY)?;
     fs::write(folder.join("libupvm.a"), upcall_ulp::tools::ARCHIVE)?;
     fs::write(folder.join(SCRIPT), upcall_ulp::tools::SCRIPT)?;
-    // The path under which a program that is started by itself finds its host.
-    let mut gcc = Command::new(env::var_os("UPVM_CC").unwrap_or_else(|| "gcc".into()));
-    let mut gcc = gcc.args(["-fPIE", "-c", "-x", "c", "-", "-o"]).arg(folder.join("runtime.o")).stdin(Stdio::piped()).spawn()?;
-    if let Some(mut source) = gcc.stdin.take() {
+    // The path under which a program that is started by itself finds its host. Any compiler of C's will do.
+    let named = env::var_os("UPVM_CC");
+    let compilers = ["gcc", "cc"].map(OsString::from).into_iter().chain(named);
+    let compiled = compilers.map(|compiler| line(&compiler, folder, runtime)).find_map(Result::ok);
+    compiled.ok_or_else(|| io::Error::other("there is neither gcc nor cc, and what UPVM_CC names could not compile a line of C"))
+}
+
+fn line(compiler: &OsStr, folder: &Path, runtime: &Path) -> io::Result<()> {
+    let mut compiler = Command::new(compiler);
+    let mut compiler =
+        compiler.args(["-fPIE", "-c", "-x", "c", "-", "-o"]).arg(folder.join("runtime.o")).stdin(Stdio::piped()).spawn()?;
+    if let Some(mut source) = compiler.stdin.take() {
         writeln!(source, "const char upvm_runtime[] = {:?};", runtime.to_string_lossy())?;
     }
-    if gcc.wait()?.success() { Ok(()) } else { Err(io::Error::other("gcc could not compile a line")) }
+    if compiler.wait()?.success() { Ok(()) } else { Err(io::Error::other("it failed")) }
 }
 
 /// The command that runs tasks: beside this one.
