@@ -6,6 +6,8 @@ use std::{env, fs};
 
 /// The archive's sources.
 const SOURCES: [&str; 5] = ["start.c", "heap.c", "refuse.c", "wait.c", "clock.c"];
+/// One that debuggers are to know the types of.
+const KNOWN: &str = "image/current.c";
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
@@ -26,5 +28,6 @@ fn main() {
     build.files(SOURCES.map(|name| format!("image/{name}"))).include(&out).include("image").opt_level(2).pic(false).flag("-fPIE");
     // It runs before there are thread-locals, in which the stack protector has its word.
     build.flag("-fno-stack-protector").flag("-std=gnu11").flag("-Wall").flag("-Wextra").debug(false);
-    build.cargo_metadata(false).compile("upvm");
+    let known = build.clone().files([KNOWN]).debug(true).compile_intermediates();
+    build.objects(known).cargo_metadata(false).compile("upvm");
 }

@@ -13,6 +13,7 @@
 
 /* Set by libc's first instructions: argc, argv, the environment, and the auxiliary vector. */
 extern void *__libc_stack_end;
+extern int upcall_current_task;
 
 /* By this an image is known. */
 __attribute__((used, section(".note.upvm"), aligned(4))) static const struct {
@@ -68,8 +69,11 @@ __attribute__((weak)) void upvm_alone(int argc, char **argv);
 
 __attribute__((constructor(101))) void upvm_begin(int argc, char **argv)
 {
-    if (upvm_table())
+    uint64_t *table = upvm_table();
+    if (table) {
+        upcall_current_task = (int)table[UPVM_TABLE_TASK];
         return;
+    }
     if (upvm_alone)
         upvm_alone(argc, argv);
     fprintf(stderr, "%s: this program is an image for user-level processes, and was started by itself: have a host load it (upcall_ulp::Ulp::load)\n",

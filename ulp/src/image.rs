@@ -5,11 +5,14 @@ use crate::slot::GAP;
 use object::NativeEndian;
 use object::elf::{self, FileHeader64, ProgramHeader64};
 use object::read::elf::{FileHeader, ProgramHeader};
+use std::ffi::{CStr, CString};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The least that heap has to have.
 const HEAP: u64 = 16 << 20;
@@ -32,11 +35,15 @@ pub(crate) struct Part {
 #[derive(Debug)]
 pub struct Image {
     pub(crate) path: PathBuf,
+    /// The same, for debuggers, whose folder may be another one.
+    pub(crate) whole_path: Arc<CStr>,
     pub(crate) file: File,
     pub(crate) parts: Vec<Part>,
     pub(crate) entry: u64,
     /// Where its program headers are in memory, and how many.
     pub(crate) headers: (u64, u64),
+    /// Where its dynamic section is.
+    pub(crate) dynamic: u64,
     /// Where it ends, at a whole page.
     pub(crate) end: u64,
     /// The file's length and times when it was read.
@@ -81,8 +88,10 @@ impl Image {
         let (mut bytes, was) = (Vec::new(), state(&file));
         file.read_to_end(&mut bytes).map_err(unreadable)?;
         let unfit = |found: String| NoImage::Unfit { path: path.into(), found };
-        let (parts, entry, headers, end) = read(&bytes).map_err(unfit)?;
-        Ok(Self { path: path.into(), file, parts, entry, headers, end, was })
+        let Shape { parts, entry, headers, dynamic, end } = read(&bytes).map_err(unfit)?;
+        let whole_path = path.canonicalize().map_err(unreadable)?;
+        let whole_path = CString::new(whole_path.as_os_str().as_bytes()).unwrap_or_default().into();
+        Ok(Self { path: path.into(), whole_path, file, parts, entry, headers, dynamic, end, was })
     }
 
     /// Whether its file is another one than was read. One that is written anew under the same name by a linker is not touched by that.
@@ -102,8 +111,14 @@ fn state(file: &File) -> Option<[i64; 4]> {
     Some([data.len() as i64, data.mtime(), data.mtime_nsec(), data.ctime_nsec()])
 }
 
-/// Parts, entry, program headers, and end.
-type Shape = (Vec<Part>, u64, (u64, u64), u64);
+/// What is read of a file: see [`Image`].
+struct Shape {
+    parts: Vec<Part>,
+    entry: u64,
+    headers: (u64, u64),
+    dynamic: u64,
+    end: u64,
+}
 
 /// Whole pages.
 pub(crate) fn up(address: u64) -> u64 {
@@ -157,7 +172,9 @@ fn read(bytes: &[u8]) -> Result<Shape, String> {
     let headers = header.e_phoff(endian);
     let first = parts.iter().find(|part| part.offset <= headers && headers + 56 * all.len() as u64 <= part.offset + part.filled);
     let first = first.ok_or("its program headers are not loaded")?;
-    Ok((parts.clone(), entry, (first.at + (headers - first.offset), all.len() as u64), end))
+    let headers = (first.at + (headers - first.offset), all.len() as u64);
+    let dynamic = all.iter().find(|one| one.p_type(endian) == elf::PT_DYNAMIC).map_or(0, |one| one.p_vaddr(endian));
+    Ok(Shape { parts, entry, headers, dynamic, end })
 }
 
 fn part(header: &ProgramHeader64<NativeEndian>, endian: NativeEndian, file: usize) -> Result<Part, String> {

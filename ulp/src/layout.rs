@@ -30,6 +30,8 @@ pub const TABLE_HEAP_END: u64 = 3;
 pub const TABLE_PROCESS: u64 = 4;
 /// How many letters lie there.
 pub const TABLE_COUNT: u64 = 5;
+/// Its number as the library above has it, for debuggers.
+pub const TABLE_TASK: u64 = 6;
 /// The function that reads the clock, as `clock_gettime(2)`; 0: there is none.
 pub const TABLE_CLOCK: u64 = 7;
 /// A line of an answer, beside the word that the gate returns.
@@ -41,7 +43,7 @@ pub const LETTERS: u64 = 8;
 pub const LETTER_WORDS: u64 = 4;
 
 /// In the note by which an image is known: it goes up when anything here changes.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 pub const NOTE: u64 = 1;
 
 /// What an image asks for: to end.

@@ -27,6 +27,7 @@ compile_error!("user-level processes are for Linux on x86-64: the switch and the
 mod blocks;
 mod clock;
 mod crash;
+mod debug;
 pub mod descriptors;
 mod image;
 mod layout;

@@ -1,9 +1,10 @@
 //! One user-level process: an image in a slot, and where it was when it stopped.
 
+use crate::debug::{self, Known};
 use crate::image::{Image, Part, up};
 use crate::layout::{
     AUXILIARY, LETTER_WORDS, LETTERS, PAGE, REPLY_WORDS, SLOT, TABLE_CLOCK, TABLE_COUNT, TABLE_GATE, TABLE_HEAP, TABLE_HEAP_END,
-    TABLE_LETTERS, TABLE_NUMBER, TABLE_PROCESS, TABLE_REPLY,
+    TABLE_LETTERS, TABLE_NUMBER, TABLE_PROCESS, TABLE_REPLY, TABLE_TASK,
 };
 use crate::slot::{STACK, Slot};
 use crate::switch::{self, CONTROL, Context};
@@ -22,6 +23,8 @@ const WORDS: usize = (STACK / 4) as usize;
 pub struct Ulp {
     slot: Slot,
     context: Box<UnsafeCell<Context>>,
+    /// Once all of it is mapped.
+    known: Option<Known>,
     /// Seldom looked at, and so elsewhere.
     pub(crate) ended: Option<Box<Stopped>>,
 }
@@ -95,9 +98,11 @@ impl Ulp {
             return Err(NotLoaded::Changed(image.path.clone()));
         }
         let slot = Slot::take().ok_or(NotLoaded::Full)?;
+        debug::tell_of_ends();
         // What is mapped so far is unmapped when this is dropped.
-        let mut new = Self { slot, context: Box::default(), ended: None };
+        let mut new = Self { slot, context: Box::default(), known: None, ended: None };
         new.map(image)?;
+        new.known = Known::new(&image.whole_path, new.base(), image.dynamic);
         let sp = new.fill(image, args, environment);
         new.context.get_mut().sp = sp;
         Ok(new)
@@ -111,6 +116,11 @@ impl Ulp {
     /// Where its program lies: what is added to the addresses in its file.
     pub fn base(&self) -> u64 {
         self.slot.middle()
+    }
+
+    /// The number by which debuggers are to know it, as `upcall_current_task`. To be said before it runs.
+    pub fn call_it(&mut self, task: i32) {
+        put(self.slot.table() + TABLE_TASK * 8, task as u64);
     }
 
     /// What it has asked for is done, with this result.
@@ -289,6 +299,7 @@ fn copy(at: u64, bytes: &[u8]) {
 
 impl Drop for Ulp {
     fn drop(&mut self) {
+        self.known = None;
         // SAFETY: what is mapped in the slot is this ULP's, which is not resumed any more.
         let _ = unsafe { munmap(self.slot.start() as *mut c_void, SLOT as usize) };
     }

@@ -113,6 +113,7 @@ impl Worker {
             return **ended;
         }
         crate::blocks::assert_none_is_lent();
+        crate::debug::tell();
         // SAFETY: it does not run. Turns that were forgotten may have left a next one that is not there any more.
         unsafe { (*ulp.context()).next = 0 };
         // SAFETY: GS points to this thread's host, as nobody can move either; the ULP has not ended, its memory is mapped as long as it lives, and it is borrowed alone.
@@ -171,6 +172,7 @@ impl<'a> Turns<'a> {
     pub fn go(&mut self, first: usize) -> Option<(usize, Stopped)> {
         let ulp = self.ulps.get(first).filter(|ulp| ulp.ended.is_none())?;
         crate::blocks::assert_none_is_lent();
+        crate::debug::tell();
         // SAFETY: as in `Worker::resume`, for each of these: none has ended that is still in a turn.
         unsafe { switch::resume(self.worker.host.as_ptr(), ulp.context()) };
         // SAFETY: the host is this thread's, and no ULP runs.

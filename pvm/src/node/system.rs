@@ -34,10 +34,11 @@ impl Node {
         let args = [&[name], &plan.args[..]].concat();
         let number = self.number().ok_or(error::OUT_OF_RES)?;
         let tid = Tid::new(self.rank, number);
-        let ulp = Ulp::load(&image, &args, &environment(&plan.environment)).map_err(|refused| {
+        let mut ulp = Ulp::load(&image, &args, &environment(&plan.environment)).map_err(|refused| {
             eprintln!("upcall pvm: {refused}");
             error::OUT_OF_RES
         })?;
+        ulp.call_it(tid.number());
         self.begin(Task {
             ulp,
             state: State::Starts,
