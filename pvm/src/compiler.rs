@@ -48,6 +48,8 @@ const LIBRARIES: [&str; 4] = ["-lpvm3", "-lgpvm3", "-lfpvm3", "-lpvmtrc"];
 /// What says that a program is to lie elsewhere than a task has to.
 const ELSEWHERE: [&str; 9] =
     ["-static", "-static-pie", "-pie", "-no-pie", "-fno-pie", "-fno-PIE", "-fno-pic", "-fno-PIC", "-rdynamic"];
+/// What tells the linker which names are the program's own.
+const SCRIPT: &str = "names.map";
 /// With these nothing is linked.
 const ONLY: [&str; 6] = ["-c", "-S", "-E", "-M", "-MM", "-fsyntax-only"];
 
@@ -148,6 +150,7 @@ fn compiled(folder: &Path) -> Vec<OsString> {
 fn linked(folder: &Path) -> Vec<OsString> {
     let mut words = upcall_ulp::tools::LINKING.iter().map(OsString::from).collect::<Vec<_>>();
     words.push("-Wl,-u,upvm_pvm".into());
+    words.push([OsStr::new("-Wl,--version-script="), folder.join(SCRIPT).as_os_str()].join(OsStr::new("")));
     // What a compiler adds of its own asks for these again.
     words.extend(["runtime.o", "libpvm3.a", "libupvm.a"].map(|name| folder.join(name).into_os_string()));
     words.push("-lm".into());
@@ -158,8 +161,8 @@ fn linked(folder: &Path) -> Vec<OsString> {
 fn unpacked() -> Result<PathBuf, String> {
     let runtime = runtime();
     let mut hasher = DefaultHasher::new();
-    (env!("CARGO_PKG_VERSION"), crate::tools::LIBRARY, upcall_ulp::tools::ARCHIVE, crate::tools::HEADERS, &runtime)
-        .hash(&mut hasher);
+    let parts = (crate::tools::LIBRARY, upcall_ulp::tools::ARCHIVE, upcall_ulp::tools::SCRIPT, crate::tools::HEADERS);
+    (env!("CARGO_PKG_VERSION"), parts, &runtime).hash(&mut hasher);
     let name = format!("upvm-{:016x}", hasher.finish());
     let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = cache.or_else(|| env::var_os("HOME").map(|home| Path::new(&home).join(".cache")));
@@ -190,6 +193,7 @@ fn write(folder: &Path, runtime: &Path) -> io::Result<()> {
     }
     fs::write(folder.join("libpvm3.a"), crate::tools::LIBRARY)?;
     fs::write(folder.join("libupvm.a"), upcall_ulp::tools::ARCHIVE)?;
+    fs::write(folder.join(SCRIPT), upcall_ulp::tools::SCRIPT)?;
     // The path under which a program that is started by itself finds its host.
     let mut gcc = Command::new(env::var_os("UPVM_CC").unwrap_or_else(|| "gcc".into()));
     let mut gcc = gcc.args(["-fPIE", "-c", "-x", "c", "-", "-o"]).arg(folder.join("runtime.o")).stdin(Stdio::piped()).spawn()?;
