@@ -12,6 +12,8 @@
 //!
 //! A debugger that attaches, or reads a core file, reads the chain then. One that is there already has a breakpoint in `_dl_debug_state` (`r_brk`), at which it reads it again. That is called when a ULP is about to run after the chain has changed, once for all changes, and only where the breakpoint is seen there: without a debugger, a ULP costs its place in a list.
 //!
+//! At an end gdb forgets what it knows of the program, but not where its own breakpoints for `next` and `finish` are (`_Unwind_DebugHook` and the like, in each program): these it looks for anew only where it has read a program's symbols, and fails when it writes into memory that is not there. So a chain from which ULPs were taken has one more namespace, with the dynamic linker in it ([`Chain::pulse`]): another one each time, by an address that gdb puts right, and whose symbols it has.
+//!
 //! Why not otherwise: gdb's JIT interface takes whole object files with final addresses, so each ULP would need a relocated copy of its symbols and debug information; a script within the host's file is run only where the user has said that it may (`auto-load safe-path`).
 //!
 //! Where the dynamic linker was built with SystemTap's probes (Debian's was not), gdb stops at those, and not in `_dl_debug_state`: it learns of ULPs when it attaches, and when the host loads or unloads a library.
@@ -68,16 +70,19 @@ struct Entry {
     /// Before and behind it in the chain, as far as they are ULPs. By who holds the lock.
     newer: AtomicPtr<Entry>,
     older: AtomicPtr<Entry>,
-    _name: Arc<CStr>,
+    _name: Option<Arc<CStr>>,
 }
 
 /// Who may change the chain.
-static CHAIN: Mutex<Chain> = Mutex::new(Chain { first: None, newest: ptr::null_mut() });
+static CHAIN: Mutex<Chain> = Mutex::new(Chain { first: None, newest: ptr::null_mut(), pulse: ptr::null_mut(), pulses: 0 });
 
 struct Chain {
     /// glibc's, behind which ULPs are put; `Some(None)` if it has none that goes on.
     first: Option<Option<&'static Namespace>>,
     newest: *mut Entry,
+    /// What is not a ULP, and how many there were.
+    pulse: *mut Entry,
+    pulses: u64,
 }
 
 // SAFETY: whoever holds the lock may use what this points to in any thread.
@@ -95,60 +100,88 @@ const ENDS: u8 = 2;
 /// The instruction that debuggers write where they want to stop.
 const BREAKPOINT: u8 = 0xCC;
 
+/// What libraries' bases are multiples of, or it is a multiple of that.
+const ALIGNED: u64 = 2 << 20;
+
 impl Known {
     /// A program of this file, at this base; its dynamic section is so far behind that. `None`: nothing here tells debuggers anything.
     pub(crate) fn new(file: &Arc<CStr>, base: u64, dynamic: u64) -> Option<Self> {
         let mut chain = CHAIN.lock().unwrap_or_else(PoisonError::into_inner);
         let first = (*chain.first.get_or_insert_with(linkers))?;
         let map = Map { base, name: file.as_ptr(), dynamic: base + dynamic, next: ptr::null(), previous: ptr::null() };
-        let next = first.next.load(Relaxed).into();
-        let namespace = Namespace { version: EXTENDED.into(), map: ptr::null(), state: 0, next, ..*first };
-        let (newer, older) = (AtomicPtr::default(), chain.newest.into());
-        let entry = Box::leak(Box::new(Entry { namespace, map, newer, older, _name: file.clone() }));
-        entry.namespace.map = &raw const entry.map;
-        let entry = NonNull::from(entry);
-        if let Some(older) = NonNull::new(chain.newest) {
-            // SAFETY: what is in the chain lives until it is taken out, for which the lock is needed.
-            unsafe { older.as_ref() }.newer.store(entry.as_ptr(), Relaxed);
-        }
-        chain.newest = entry.as_ptr();
-        // SAFETY: a place within the entry, which lives.
-        let namespace = unsafe { &raw mut (*entry.as_ptr()).namespace };
-        first.next.store(namespace, Release);
-        first.version.store(EXTENDED, Release);
         UNTOLD.fetch_max(BEGINNINGS, Relaxed);
-        Some(Self(entry))
+        Some(Self(chain.put(first, map, Some(file.clone()))))
     }
 }
 
 impl Drop for Known {
     fn drop(&mut self) {
         let mut chain = CHAIN.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: in the chain, and so it lives.
-        let entry = unsafe { self.0.as_ref() };
-        let [newer, older] = [&entry.newer, &entry.older].map(|one| one.load(Relaxed));
-        let before = match NonNull::new(newer) {
-            // SAFETY: as above.
+        chain.take(self.0);
+        UNTOLD.store(ENDS, Relaxed);
+    }
+}
+
+impl Chain {
+    /// Puts one in, right behind the first.
+    fn put(&mut self, first: &Namespace, map: Map, name: Option<Arc<CStr>>) -> NonNull<Entry> {
+        let next = first.next.load(Relaxed).into();
+        let namespace = Namespace { version: EXTENDED.into(), map: ptr::null(), state: 0, next, ..*first };
+        let (newer, older) = (AtomicPtr::default(), self.newest.into());
+        let entry = Box::leak(Box::new(Entry { namespace, map, newer, older, _name: name }));
+        entry.namespace.map = &raw const entry.map;
+        let entry = NonNull::from(entry);
+        if let Some(older) = NonNull::new(self.newest) {
+            // SAFETY: what is in the chain lives until it is taken out, for which the lock is needed.
+            unsafe { older.as_ref() }.newer.store(entry.as_ptr(), Relaxed);
+        }
+        self.newest = entry.as_ptr();
+        // SAFETY: a place within the entry, which lives.
+        let namespace = unsafe { &raw mut (*entry.as_ptr()).namespace };
+        first.next.store(namespace, Release);
+        first.version.store(EXTENDED, Release);
+        entry
+    }
+
+    /// Takes one out that is in.
+    fn take(&mut self, taken: NonNull<Entry>) {
+        // SAFETY: made of a box in `put`; what points to it is changed below, before it is dropped.
+        let entry = unsafe { Box::from_raw(taken.as_ptr()) };
+        let [newer, older] = [&entry.newer, &entry.older].map(|one| NonNull::new(one.load(Relaxed)));
+        let [above, below] = [newer, older].map(|one| one.map_or(ptr::null_mut(), NonNull::as_ptr));
+        // SAFETY: as in `put`; another one.
+        if let Some(older) = older.map(|one| unsafe { one.as_ref() }) {
+            older.newer.store(above, Relaxed);
+        }
+        // SAFETY: as above.
+        let before = match newer.map(|one| unsafe { one.as_ref() }) {
             Some(newer) => {
-                let newer = unsafe { newer.as_ref() };
-                newer.older.store(older, Relaxed);
+                newer.older.store(below, Relaxed);
                 Some(&newer.namespace)
             }
             None => {
-                chain.newest = older;
-                chain.first.flatten()
+                self.newest = below;
+                self.first.flatten()
             }
         };
-        if let Some(older) = NonNull::new(older) {
-            // SAFETY: as above.
-            unsafe { older.as_ref() }.newer.store(newer, Relaxed);
-        }
         if let Some(before) = before {
             before.next.store(entry.namespace.next.load(Relaxed), Release);
         }
-        UNTOLD.store(ENDS, Relaxed);
-        // SAFETY: made of a box in `new`, and nothing points to it any more.
-        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+
+    /// See the module.
+    fn pulse(&mut self, first: &Namespace) {
+        if let Some(pulse) = NonNull::new(self.pulse) {
+            self.take(pulse);
+        }
+        self.pulse = ptr::null_mut();
+        // SAFETY: the dynamic linker's own list, of what it has loaded; another thread may load something just now, which comes at its end.
+        let mut all = std::iter::successors(unsafe { first.map.as_ref() }, |map| unsafe { map.next.as_ref() });
+        if let Some(linker) = all.find(|map| map.base == first.linker) {
+            self.pulses += 1;
+            let base = linker.base.wrapping_add(self.pulses * ALIGNED);
+            self.pulse = self.put(first, Map { base, next: ptr::null(), previous: ptr::null(), ..*linker }, None).as_ptr();
+        }
     }
 }
 
@@ -169,15 +202,19 @@ pub(crate) fn tell_of_ends() {
 
 #[cold]
 fn tell_all() {
-    let chain = CHAIN.lock().unwrap_or_else(PoisonError::into_inner);
-    UNTOLD.store(NOTHING, Relaxed);
-    let Some(changed) = chain.first.flatten().and_then(|first| NonNull::new(first.changed.cast_mut())) else { return };
+    let mut chain = CHAIN.lock().unwrap_or_else(PoisonError::into_inner);
+    let ends = UNTOLD.swap(NOTHING, Relaxed) == ENDS;
+    let Some(first) = chain.first.flatten() else { return };
     // SAFETY: the first byte of a function of the dynamic linker's, which stays; volatile, for a debugger writes there.
-    if unsafe { changed.read_volatile() } == BREAKPOINT {
-        // SAFETY: `_dl_debug_state` takes nothing, gives nothing and does nothing: it is there for debuggers to stop in.
-        let changed = unsafe { std::mem::transmute::<NonNull<u8>, extern "C" fn()>(changed) };
-        changed();
+    if unsafe { first.changed.read_volatile() } != BREAKPOINT {
+        return;
     }
+    if ends {
+        chain.pulse(first);
+    }
+    // SAFETY: `_dl_debug_state` takes nothing, gives nothing and does nothing: it is there for debuggers to stop in.
+    let changed = unsafe { std::mem::transmute::<*const u8, extern "C" fn()>(first.changed) };
+    changed();
 }
 
 /// glibc's own namespace, if others can be put behind it.
@@ -195,15 +232,16 @@ fn linkers() -> Option<&'static Namespace> {
     let bias = (headers.as_ptr() as u64).wrapping_sub(own.p_vaddr);
     let dynamic = headers.iter().find(|one| one.p_type == libc::PT_DYNAMIC)?;
     let mut at = bias.wrapping_add(dynamic.p_vaddr) as *const [u64; 2];
-    loop {
+    let address = loop {
         // SAFETY: the program's dynamic section, which is loaded; its end is found below.
         match unsafe { at.read() } {
             [0, _] => return None,
-            // SAFETY: by the System V ABI, and of this shape by glibc's version; it stays, and nothing of it is changed but what is atomic here, after the program has begun.
-            [DT_DEBUG, address] => return unsafe { (address as *const Namespace).as_ref() },
+            [DT_DEBUG, address] => break address as *const Namespace,
             _ => at = at.wrapping_add(1),
         }
-    }
+    };
+    // SAFETY: by the System V ABI, and of this shape by glibc's version; it stays, and nothing of it is changed but what is atomic here, once the program has begun.
+    unsafe { address.as_ref() }.filter(|first| !first.changed.is_null())
 }
 
 const DT_DEBUG: u64 = 21;
