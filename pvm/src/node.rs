@@ -284,6 +284,7 @@ impl Node {
         if let End::Crash(crash) = end {
             let program = task.program.file_name().unwrap_or_default().display();
             eprintln!("upcall pvm: {} ({program}) has crashed: {crash}", task.tid);
+            task.ulp.backtrace(&task.image).iter().for_each(|frame| eprintln!("  {frame}"));
         }
         let (tid, status) = (task.tid, end.status());
         // Its memory is given back before anybody learns that it has ended.

@@ -4,8 +4,9 @@ use crate::output::Output;
 use crate::tid::Tid;
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::Instant;
-use upcall_ulp::{Block, Ulp};
+use upcall_ulp::{Block, Image, Ulp};
 
 /// What is sent, on its way: the block is the sender's as well, and whoever writes to it first takes another (V6).
 #[derive(Clone, Debug)]
@@ -120,6 +121,7 @@ pub(crate) struct Task {
     /// In which it sends and receives, to begin with.
     pub(crate) context: i32,
     pub(crate) program: PathBuf,
+    pub(crate) image: Rc<Image>,
     /// Where its own output goes, and that of tasks that it spawns.
     pub(crate) output: Output,
     pub(crate) child_output: Output,

@@ -10,7 +10,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -97,6 +97,12 @@ impl Image {
     /// Whether its file is another one than was read. One that is written anew under the same name by a linker is not touched by that.
     pub fn has_changed(&self) -> bool {
         self.was.is_none() || state(&self.file) != self.was
+    }
+
+    /// All of its file.
+    pub(crate) fn read_to(&self, bytes: &mut Vec<u8>) -> io::Result<()> {
+        bytes.resize(self.file.metadata()?.len() as usize, 0);
+        self.file.read_exact_at(bytes, 0)
     }
 
     /// Its file.

@@ -24,6 +24,7 @@
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("user-level processes are for Linux on x86-64: the switch and the loader have to be written for others");
 
+mod backtrace;
 mod blocks;
 mod clock;
 mod crash;
@@ -37,6 +38,7 @@ pub mod tools;
 mod ulp;
 mod worker;
 
+pub use backtrace::Frame;
 pub use blocks::Block;
 pub use crash::Crash;
 pub use image::{Image, NoImage};

@@ -66,6 +66,8 @@ pub(crate) struct Host {
     control: u64,
     /// Which thread this is: those that it starts have its GS, too.
     thread: i32,
+    /// Of the ULP that crashed last, as the kernel has them (`gregs`, without those of segments).
+    pub(crate) registers: [u64; REGISTERS],
 }
 
 impl Host {
@@ -79,7 +81,7 @@ impl Host {
         unsafe { asm!("rdfsbase {}", out(reg) fs, options(nomem, nostack, preserves_flags)) };
         // SAFETY: asks the kernel for a number.
         let thread = unsafe { libc::gettid() };
-        Self { sp: 0, fs, current: 0, last: 0, control: CONTROL, thread }
+        Self { sp: 0, fs, current: 0, last: 0, control: CONTROL, thread, registers: [0; REGISTERS] }
     }
 }
 
@@ -245,9 +247,11 @@ extern "sysv64" fn leave() {
     )
 }
 
-/// Where registers are in what the kernel hands to a handler (`ucontext_t`, `gregs[REG_RSP]` and `[REG_RIP]`).
-const RSP: usize = 40 + 15 * 8;
-const RIP: usize = 40 + 16 * 8;
+/// Where registers are in what the kernel hands to a handler (`ucontext_t`, `gregs`), how many, and which of them is which.
+const GREGS: usize = 40;
+const REGISTERS: usize = 17;
+const RSP: usize = GREGS + 8 * libc::REG_RSP as usize;
+const RIP: usize = GREGS + 8 * libc::REG_RIP as usize;
 /// And the address in `siginfo_t`, and where the signal is from.
 const ADDRESS: usize = 16;
 const CODE: usize = 8;
@@ -279,6 +283,10 @@ pub(crate) extern "sysv64" fn crashed() {
         "movsxd rcx, dword ptr [rsi + {code}]",
         "mov [rax + {crash_code}], rcx",
         "cld",
+        "lea rsi, [rdx + {gregs}]",
+        "lea rdi, [r8 + {registers}]",
+        "mov ecx, {count}",
+        "rep movsq",
         "fninit",
         "jmp {defaults}",
         "2:",
@@ -287,6 +295,9 @@ pub(crate) extern "sysv64" fn crashed() {
         what = const offset_of!(Context, what),
         args = const offset_of!(Context, args),
         address = const ADDRESS,
+        gregs = const GREGS,
+        registers = const offset_of!(Host, registers),
+        count = const REGISTERS,
         rip = const RIP,
         rsp = const RSP,
         defaults = sym defaults,

@@ -1,5 +1,6 @@
 //! One user-level process: an image in a slot, and where it was when it stopped.
 
+use crate::backtrace::{self, Frame, Registers};
 use crate::debug::{self, Known};
 use crate::image::{Image, Part, up};
 use crate::layout::{
@@ -27,6 +28,7 @@ pub struct Ulp {
     known: Option<Known>,
     /// Seldom looked at, and so elsewhere.
     pub(crate) ended: Option<Box<Stopped>>,
+    pub(crate) crashed: Option<Box<Registers>>,
 }
 
 impl fmt::Debug for Ulp {
@@ -100,7 +102,7 @@ impl Ulp {
         let slot = Slot::take().ok_or(NotLoaded::Full)?;
         debug::tell_of_ends();
         // What is mapped so far is unmapped when this is dropped.
-        let mut new = Self { slot, context: Box::default(), known: None, ended: None };
+        let mut new = Self { slot, context: Box::default(), known: None, ended: None, crashed: None };
         new.map(image)?;
         new.known = Known::new(&image.whole_path, new.base(), image.dynamic);
         let sp = new.fill(image, args, environment);
@@ -168,6 +170,12 @@ impl Ulp {
     /// How it has ended, if it has.
     pub fn ended(&self) -> Option<Stopped> {
         self.ended.as_deref().copied()
+    }
+
+    /// The calls that were under way when it crashed, the innermost first, down to `main`; as far as its image, which this is, tells. Reads the image's file. None if it has not crashed.
+    pub fn backtrace(&self, image: &Image) -> Vec<Frame> {
+        let memory = self.slot.start()..self.slot.end();
+        self.crashed.as_ref().map_or_else(Vec::new, |registers| backtrace::of(registers, image, self.base(), memory))
     }
 
     fn map(&self, image: &Image) -> Result<(), NotLoaded> {

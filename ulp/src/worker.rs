@@ -1,5 +1,6 @@
 //! The kernel thread that runs ULPs, one at a time.
 
+use crate::backtrace::Registers;
 use crate::crash::{self, Crash};
 use crate::layout::ASK_EXIT;
 use crate::switch::{self, ARGS, CRASHED, Context, Host};
@@ -139,6 +140,11 @@ impl Worker {
         };
         // SAFETY: the mask that this thread had.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask, ptr::null_mut()) };
+        if let Stopped::Crashed(_) = stopped {
+            // SAFETY: this thread's host, and no ULP runs.
+            let registers = unsafe { (*self.host.as_ptr()).registers };
+            ulp.crashed = Some(Box::new(Registers(registers)));
+        }
         ulp.ended = Some(Box::new(stopped));
         stopped
     }

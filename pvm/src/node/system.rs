@@ -51,6 +51,7 @@ impl Node {
             siblings: vec![tid],
             context: plan.context,
             program: image.path().to_owned(),
+            image,
             output: plan.output.for_another(),
             child_output: if plan.output.to == To::Own { Output::log() } else { plan.output.for_another() },
             options: plan.options.clone(),

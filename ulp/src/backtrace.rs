@@ -1,0 +1,233 @@
+//! Where a ULP was when it crashed: the calls under way, by name.
+//!
+//! Frames are found by the call frame information (`.eh_frame`) of the image's file, which compilers write for all code on x86-64, and libc has for its own; so no frame pointers are needed, and nothing is guessed: a backtrace ends where a caller is not known for certain. Names come from debug information, with lines and what was inlined, or from the symbol table.
+//! What the ULP has written is read as the kernel reads it (`/proc/self/mem`), for there may be nothing at an address.
+
+use crate::image::Image;
+use addr2line::Context;
+use addr2line::gimli::{
+    BaseAddresses, CfaRule, Dwarf, EhFrame, EndianSlice, Error, LittleEndian, Register, RegisterRule, SectionId, UnwindContext,
+    UnwindSection,
+};
+use object::read::elf::ElfFile64;
+use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
+use std::fmt;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+type Slice<'a> = EndianSlice<'a, LittleEndian>;
+
+/// Deeper is a recursion that repeats itself.
+const MOST: usize = 24;
+/// In DWARF's order.
+const RSP: usize = 7;
+const RIP: usize = 16;
+/// For each register in DWARF's order, where it is in the kernel's.
+const ORDER: [i32; 17] = [
+    libc::REG_RAX,
+    libc::REG_RDX,
+    libc::REG_RCX,
+    libc::REG_RBX,
+    libc::REG_RSI,
+    libc::REG_RDI,
+    libc::REG_RBP,
+    libc::REG_RSP,
+    libc::REG_R8,
+    libc::REG_R9,
+    libc::REG_R10,
+    libc::REG_R11,
+    libc::REG_R12,
+    libc::REG_R13,
+    libc::REG_R14,
+    libc::REG_R15,
+    libc::REG_RIP,
+];
+
+/// As the kernel has them.
+#[derive(Debug)]
+pub(crate) struct Registers(pub(crate) [u64; ORDER.len()]);
+
+/// A call that was under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// The instruction, or the one that the call returns to.
+    pub address: u64,
+    /// The function, as the linker knows it.
+    pub function: Option<String>,
+    /// How far into it; 0 for one that was inlined.
+    pub offset: u64,
+    /// File and line, if there is debug information.
+    pub line: Option<(String, u32)>,
+}
+
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { address, function, offset, line } = self;
+        write!(f, "{address:#x}")?;
+        match function {
+            Some(function) if *offset > 0 => write!(f, " in {function}+{offset:#x}")?,
+            Some(function) => write!(f, " in {function}")?,
+            None => {}
+        }
+        line.as_ref().map_or(Ok(()), |(file, line)| write!(f, " at {file}:{line}"))
+    }
+}
+
+/// From these registers on, of an image at this base, whose ULP has this memory.
+pub(crate) fn of(registers: &Registers, image: &Image, base: u64, memory: Range<u64>) -> Vec<Frame> {
+    let mut bytes = Vec::new();
+    if image.has_changed() || image.read_to(&mut bytes).is_err() {
+        return Vec::new();
+    }
+    let Ok(elf) = ElfFile64::<object::NativeEndian>::parse(&*bytes) else { return Vec::new() };
+    let names = Names::new(&elf, image.end);
+    let mut frames = Vec::new();
+    for (address, returns) in calls(registers, &elf, base, memory) {
+        // What is behind a call may be of the next line, or function.
+        frames.extend(names.frames(address, (address - u64::from(returns)).wrapping_sub(base)));
+        // Its callers are libc's.
+        if frames.last().is_some_and(|frame| frame.function.as_deref() == Some("main")) {
+            break;
+        }
+    }
+    frames
+}
+
+type Elf<'a> = ElfFile64<'a, object::NativeEndian>;
+
+/// The section's address, and what is in it.
+fn section<'a>(elf: &Elf<'a>, name: &str) -> (u64, &'a [u8]) {
+    let found = elf.section_by_name(name);
+    found.map_or((0, &[]), |section| (section.address(), section.data().unwrap_or_default()))
+}
+
+/// Addresses, and whether each is one that a call returns to.
+fn calls(registers: &Registers, elf: &Elf<'_>, base: u64, memory: Range<u64>) -> Vec<(u64, bool)> {
+    let (at, bytes) = section(elf, ".eh_frame");
+    let table = EhFrame::new(bytes, LittleEndian);
+    let bases = BaseAddresses::default().set_eh_frame(at).set_text(section(elf, ".text").0);
+    let own = File::open("/proc/self/mem");
+    let word = |at: u64| {
+        let mut word = [0; 8];
+        let inside = memory.contains(&at) && memory.contains(&at.checked_add(7)?);
+        own.as_ref().ok().filter(|_| inside)?.read_exact_at(&mut word, at).ok()?;
+        Some(u64::from_ne_bytes(word))
+    };
+    let mut now = ORDER.map(|at| Some(registers.0[at as usize]));
+    let mut calls = Vec::new();
+    while let Some(address) = now[RIP]
+        && calls.len() < MOST
+    {
+        let returns = !calls.is_empty();
+        calls.push((address, returns));
+        let inside = (address - u64::from(returns)).wrapping_sub(base);
+        now = match caller(&table, &bases, inside, &now, word) {
+            Some(caller) => caller,
+            // It was called by a pointer to what is no code.
+            None if !returns && !memory.contains(&address) => {
+                let mut caller = now;
+                caller[RIP] = now[RSP].and_then(word).filter(|at| memory.contains(at));
+                caller[RSP] = now[RSP].map(|at| at.wrapping_add(8));
+                caller
+            }
+            None => break,
+        };
+    }
+    calls
+}
+
+/// The registers of the caller, as far as they are known. No address: nobody has called.
+fn caller(
+    table: &EhFrame<Slice<'_>>,
+    bases: &BaseAddresses,
+    inside: u64,
+    now: &[Option<u64>; 17],
+    word: impl Fn(u64) -> Option<u64>,
+) -> Option<[Option<u64>; 17]> {
+    let register = |of: Register| now.get(usize::from(of.0)).copied().flatten();
+    let fde = table.fde_for_address(bases, inside, EhFrame::cie_from_offset).ok()?;
+    let mut context = UnwindContext::new();
+    let row = fde.unwind_info_for_address(table, bases, &mut context, inside).ok()?;
+    let CfaRule::RegisterAndOffset { register: of, offset } = row.cfa() else { return None };
+    let frame = register(*of)?.wrapping_add_signed(*offset);
+    if frame <= now[RSP]? {
+        return None;
+    }
+    let mut caller = *now;
+    (caller[RSP], caller[RIP]) = (Some(frame), None);
+    for (of, rule) in row.registers() {
+        let value = match rule {
+            RegisterRule::SameValue => register(*of),
+            RegisterRule::Offset(offset) => word(frame.wrapping_add_signed(*offset)),
+            RegisterRule::ValOffset(offset) => Some(frame.wrapping_add_signed(*offset)),
+            RegisterRule::Register(other) => register(*other),
+            _ => None,
+        };
+        if let Some(place) = caller.get_mut(usize::from(of.0)) {
+            *place = value;
+        }
+    }
+    Some(caller)
+}
+
+/// What an image's file says of its functions.
+struct Names<'a> {
+    debug: Option<Context<Slice<'a>>>,
+    /// Address, size and name, by address.
+    symbols: Vec<(u64, u64, &'a str)>,
+    /// Nothing of the image lies behind this.
+    end: u64,
+}
+
+impl<'a> Names<'a> {
+    fn new(elf: &Elf<'a>, end: u64) -> Self {
+        let load = |id: SectionId| Ok::<_, Error>(Slice::new(section(elf, id.name()).1, LittleEndian));
+        let debug = Dwarf::load(load).and_then(Context::from_dwarf).ok();
+        let functions = elf.symbols().filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.is_definition());
+        let functions = functions.filter_map(|symbol| Some((symbol.address(), symbol.size(), symbol.name().ok()?)));
+        let mut symbols = functions.collect::<Vec<_>>();
+        symbols.sort_unstable();
+        Self { debug, symbols, end }
+    }
+
+    /// The functions that an address in the file is in, those that were inlined first; `address` is what it is in memory.
+    fn frames(&self, address: u64, inside: u64) -> Vec<Frame> {
+        let mut frames = self.debug_frames(address, inside).unwrap_or_default();
+        if frames.is_empty() {
+            frames.push(Frame { address, function: None, offset: 0, line: None });
+        }
+        // The outermost is no inlined one, so it has a symbol.
+        if let Some(last) = frames.last_mut()
+            && let Some((start, name)) = self.symbol(inside)
+        {
+            last.function.get_or_insert_with(|| name.to_owned());
+            last.offset = inside - start;
+        }
+        frames
+    }
+
+    fn debug_frames(&self, address: u64, inside: u64) -> Option<Vec<Frame>> {
+        let mut found = self.debug.as_ref()?.find_frames(inside).skip_all_loads().ok()?;
+        let mut frames = Vec::new();
+        while let Some(frame) = found.next().ok()? {
+            let function = frame.function.as_ref().and_then(|function| Some(function.raw_name().ok()?.into_owned()));
+            let place = frame.location.and_then(|place| Some((place.file?, place.line?)));
+            // As gdb: the file's name without its folder.
+            let line = place.map(|(file, line)| {
+                let name = Path::new(file).file_name().unwrap_or_default();
+                (name.to_string_lossy().into_owned(), line)
+            });
+            frames.push(Frame { address, function, offset: 0, line });
+        }
+        Some(frames)
+    }
+
+    fn symbol(&self, inside: u64) -> Option<(u64, &'a str)> {
+        let after = self.symbols.partition_point(|(start, ..)| *start <= inside);
+        let &(start, size, name) = self.symbols.get(after.checked_sub(1)?)?;
+        // Assembly often gives no size.
+        (inside < self.end && (size == 0 || inside - start < size)).then_some((start, name))
+    }
+}
