@@ -1,0 +1,159 @@
+//! Debuggers, and what is said of a crash without one. Where there is no gdb, or it may not trace, that is said, and nothing is tested.
+
+mod command;
+
+use command::upcall;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// `images/watched.c` with debug information.
+struct Watched {
+    folder: tempfile::TempDir,
+    program: PathBuf,
+}
+
+impl Watched {
+    fn new(option: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("watched");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/images/watched.c");
+        let mut upvmcc = Command::new(env!("CARGO_BIN_EXE_upvmcc"));
+        let done = upvmcc.args([option, "-O0", "-o"]).arg(&program).arg(source).output().unwrap();
+        assert!(done.status.success(), "{}", said(&done));
+        Self { folder, program }
+    }
+
+    /// `upcall pvm run -n 3 ./watched`, as the words that `of` takes.
+    fn run<'a>(&self, of: &'a mut Command) -> &'a mut Command {
+        of.arg(upcall()).args(["pvm", "run", "-n", "3"]).arg(&self.program)
+    }
+
+    /// What gdb says to this script. `None`: it cannot be asked.
+    fn gdb(&self, script: &str, what: impl FnOnce(&mut Command)) -> Option<String> {
+        if Command::new("gdb").arg("--version").stdout(Stdio::null()).status().is_err() {
+            eprintln!("SKIPPED: gdb is not installed (Debian: apt-get install gdb)");
+            return None;
+        }
+        let file = self.folder.path().join("script");
+        std::fs::write(&file, script).unwrap();
+        let mut gdb = Command::new("timeout");
+        // Nobody is asked whether symbols are to be fetched from elsewhere.
+        gdb.args(["120", "gdb", "-nx", "-q", "-batch", "-iex", "set debuginfod enabled off", "-x"]).arg(file);
+        what(&mut gdb);
+        let said = said(&gdb.output().unwrap());
+        if said.contains("ptrace: Operation not permitted") || said.contains("Could not trace the inferior process") {
+            eprintln!("SKIPPED: gdb may not trace here: {said}");
+            return None;
+        }
+        Some(said)
+    }
+}
+
+fn said(done: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr))
+}
+
+/// All of these are said, in this order.
+fn assert_in_order(said: &str, all: &[&str]) {
+    let mut rest = said;
+    for one in all {
+        let at = rest.find(one);
+        let at = at.unwrap_or_else(|| panic!("{one:?} is not there, or too early:\n{said}"));
+        rest = &rest[at + one.len()..];
+    }
+}
+
+/// `watched.c:LINE`, of the line that has this text.
+fn line(text: &str) -> String {
+    let at = include_str!("images/watched.c").lines().position(|line| line.trim().ends_with(text)).unwrap();
+    format!("watched.c:{}", at + 1)
+}
+
+/// Where a script looks.
+const LOOK: &str = "printf \"task %x is number %d\\n\", upcall_current_task, number\n";
+
+#[test]
+fn breakpoints_backtraces_and_variables_are_of_each_task() {
+    let watched = Watched::new("-g");
+    let (end, call) = (line("value += twice;"), line("sum = last(sum);"));
+    let script = format!(
+        "set breakpoint pending on\nset language c\nbreak work\nbreak {end}\nbreak {call} if upcall_current_task == 0x40002\nrun\n\
+        {LOOK}backtrace\nnext\nnext\nprintf \"local %d, twice %d\\n\", local, twice\nfinish\ncontinue\n\
+        {LOOK}backtrace\ncontinue\n\
+        {LOOK}up\nprint count\nprint all[2]\ncontinue\ncontinue\n\
+        {LOOK}continue\n\
+        {LOOK}next\nprint value\ncontinue\n\
+        {LOOK}next\nprint value\ninfo sharedlibrary\ncontinue\n"
+    );
+    let Some(said) = watched.gdb(&script, |gdb| _ = watched.run(gdb.arg("--args"))) else { return };
+    let (work, main) = (line("10 * value + number;"), line("sum = work(7);"));
+    let program = watched.program.to_str().unwrap();
+    let all = [
+        "Breakpoint 1 (work) pending",
+        &format!("Breakpoint 2 ({end}) pending"),
+        // All three are there.
+        "Breakpoint 1.1, work (value=7)",
+        &work,
+        "task 40001 is number 1",
+        "#0  work (value=7)",
+        &work,
+        "in main () at ",
+        &main,
+        "_start () from ",
+        program,
+        "local 71, twice 2",
+        "Value returned is $1 = 73",
+        "Breakpoint 1.2, work (value=7)",
+        "task 40002 is number 2",
+        "#1 ",
+        "in main () at ",
+        "Breakpoint 1.3, work (value=7)",
+        "task 40003 is number 3",
+        "= 3\n",
+        &format!("= {}\n", 0x40003),
+    ];
+    assert_in_order(&said, &all);
+    // One after the other has ended.
+    let all = [
+        "task 40003 is number 3",
+        "task 40002 is number 2",
+        &end,
+        "= 80\n",
+        "task 40001 is number 1",
+        "= 75\n",
+        program,
+        "exited normally",
+    ];
+    assert_in_order(&said, &all);
+}
+
+#[test]
+fn whoever_attaches_or_watches_a_crash_sees_the_same() {
+    let watched = Watched::new("-g");
+    let script = format!("run\n{LOOK}backtrace\ncontinue\n");
+    let run = |gdb: &mut Command| _ = watched.run(gdb.env("WATCHED_CRASH", "1").arg("--args"));
+    let Some(said) = watched.gdb(&script, run) else { return };
+    let line = line("8 = number;");
+    assert_in_order(&said, &["received signal SIGSEGV", &line, "task 40002 is number 2", "#0 ", "leave ()", "#1 ", "main ()"]);
+
+    let mut waits = watched.run(Command::new("timeout").arg("60").env("WATCHED_WAITS", "1")).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", waits.id())).unwrap();
+    let script = format!("set language c\nbreak leave if upcall_current_task == 0x40003\ncontinue\n{LOOK}backtrace\ndetach\n");
+    let said = watched.gdb(&script, |gdb| _ = gdb.arg("-p").arg(children.trim()));
+    assert!(waits.wait().unwrap().success());
+    let Some(said) = said else { return };
+    assert_in_order(&said, &["(3 locations)", "Breakpoint 1.3, leave ()", "task 40003 is number 3", "in main ()"]);
+}
+
+#[test]
+fn a_crash_is_told_with_the_calls_that_led_to_it() {
+    for (option, place, callers_place) in [("-g", line("8 = number;"), line("leave();")), ("-g0", String::new(), String::new())] {
+        let watched = Watched::new(option);
+        let done = watched.run(Command::new("timeout").arg("60").env("WATCHED_CRASH", "1")).output().unwrap();
+        let said = said(&done);
+        assert_eq!(done.status.code(), Some(1), "the others wait for ever: {said}");
+        assert_in_order(&said, &["t40002 (watched) has crashed: SIGSEGV", " in leave+0x", &place, " in main+0x", &callers_place]);
+        assert!(!said.contains("libc_start"), "{said}");
+    }
+}

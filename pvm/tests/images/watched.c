@@ -1,0 +1,49 @@
+/* Three tasks that a debugger looks at: each has the variables of its own, and all are there until the first one ends. */
+
+#include "pvm3.h"
+#include <stdlib.h>
+
+int number;
+static int twice;
+static int *all;
+
+static int work(int value)
+{
+    int local = 10 * value + number;
+    twice = 2 * number;
+    return local + twice;
+}
+
+static void leave(void)
+{
+    if (number == 2 && getenv("WATCHED_CRASH"))
+        *(volatile int *)8 = number;
+    /* The last one goes first. */
+    if (number < 3)
+        pvm_recv(all[number], 1);
+    if (number > 1) {
+        pvm_initsend(PvmDataDefault);
+        pvm_send(all[number - 2], 1);
+    }
+}
+
+static int last(int value)
+{
+    value += twice;
+    return value;
+}
+
+int main(void)
+{
+    int count = pvm_siblings(&all);
+    for (int one = 0; one < count; one++)
+        if (all[one] == pvm_mytid())
+            number = one + 1;
+    int sum = work(7);
+    for (int wait = getenv("WATCHED_WAITS") ? 50 : 0; wait; wait--)
+        pvm_trecv(-1, 99, &(struct timeval){0, 100000});
+    leave();
+    sum = last(sum);
+    pvm_exit();
+    return sum == 0;
+}
