@@ -25,9 +25,9 @@ fn main() {
     println!("cargo::rerun-if-changed=src/layout.rs");
     println!("cargo::rerun-if-changed=image");
     let mut build = cc::Build::new();
-    build.files(SOURCES.map(|name| format!("image/{name}"))).include(&out).include("image").opt_level(2).pic(false).flag("-fPIE");
+    build.include(&out).include("image").opt_level(2).pic(false).flag("-fPIE");
     // It runs before there are thread-locals, in which the stack protector has its word.
     build.flag("-fno-stack-protector").flag("-std=gnu11").flag("-Wall").flag("-Wextra").debug(false);
-    let known = build.clone().files([KNOWN]).debug(true).compile_intermediates();
-    build.objects(known).cargo_metadata(false).compile("upvm");
+    let known = build.clone().file(KNOWN).debug(true).compile_intermediates();
+    build.files(SOURCES.map(|name| format!("image/{name}"))).objects(known).cargo_metadata(false).compile("upvm");
 }

@@ -15,6 +15,8 @@
 //! ```
 //! The worker's own stack ends in rbp, rbx and the address where it goes on, while a ULP runs.
 
+use crate::backtrace::Registers;
+use crate::debug::Known;
 use std::arch::{asm, naked_asm};
 use std::mem::offset_of;
 
@@ -45,12 +47,15 @@ pub(crate) struct Context {
     pub(crate) index: u64,
     /// What more is known of a crash.
     pub(crate) code: u64,
+    pub(crate) registers: Option<Box<Registers>>,
+    /// What debuggers see of it, once all of it is mapped.
+    pub(crate) known: Option<Known>,
 }
 
 /// With so many words a question is asked.
 pub(crate) const ARGS: usize = 4;
 
-const _: () = assert!(offset_of!(Context, next) == 64);
+const _: () = assert!(offset_of!(Context, next) == 64 && size_of::<Context>() == 128);
 
 /// What is kept of the host's thread while a ULP runs. GS points here.
 #[repr(C)]

@@ -1,6 +1,6 @@
 //! One user-level process: an image in a slot, and where it was when it stopped.
 
-use crate::backtrace::{self, Frame, Registers};
+use crate::backtrace::{self, Frame};
 use crate::debug::{self, Known};
 use crate::image::{Image, Part, up};
 use crate::layout::{
@@ -24,11 +24,8 @@ const WORDS: usize = (STACK / 4) as usize;
 pub struct Ulp {
     slot: Slot,
     context: Box<UnsafeCell<Context>>,
-    /// Once all of it is mapped.
-    known: Option<Known>,
     /// Seldom looked at, and so elsewhere.
     pub(crate) ended: Option<Box<Stopped>>,
-    pub(crate) crashed: Option<Box<Registers>>,
 }
 
 impl fmt::Debug for Ulp {
@@ -102,9 +99,9 @@ impl Ulp {
         let slot = Slot::take().ok_or(NotLoaded::Full)?;
         debug::tell_of_ends();
         // What is mapped so far is unmapped when this is dropped.
-        let mut new = Self { slot, context: Box::default(), known: None, ended: None, crashed: None };
+        let mut new = Self { slot, context: Box::default(), ended: None };
         new.map(image)?;
-        new.known = Known::new(&image.whole_path, new.base(), image.dynamic);
+        new.context.get_mut().known = Known::new(&image.whole_path, new.base(), image.dynamic);
         let sp = new.fill(image, args, environment);
         new.context.get_mut().sp = sp;
         Ok(new)
@@ -173,9 +170,10 @@ impl Ulp {
     }
 
     /// The calls that were under way when it crashed, the innermost first, down to `main`; as far as its image, which this is, tells. Reads the image's file. None if it has not crashed.
-    pub fn backtrace(&self, image: &Image) -> Vec<Frame> {
-        let memory = self.slot.start()..self.slot.end();
-        self.crashed.as_ref().map_or_else(Vec::new, |registers| backtrace::of(registers, image, self.base(), memory))
+    pub fn backtrace(&mut self, image: &Image) -> Vec<Frame> {
+        let (base, memory) = (self.base(), self.slot.start()..self.slot.end());
+        let registers = self.context.get_mut().registers.as_ref();
+        registers.map_or_else(Vec::new, |registers| backtrace::of(registers, image, base, memory))
     }
 
     fn map(&self, image: &Image) -> Result<(), NotLoaded> {
@@ -307,7 +305,7 @@ fn copy(at: u64, bytes: &[u8]) {
 
 impl Drop for Ulp {
     fn drop(&mut self) {
-        self.known = None;
+        self.context.get_mut().known = None;
         // SAFETY: what is mapped in the slot is this ULP's, which is not resumed any more.
         let _ = unsafe { munmap(self.slot.start() as *mut c_void, SLOT as usize) };
     }

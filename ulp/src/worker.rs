@@ -143,7 +143,8 @@ impl Worker {
         if let Stopped::Crashed(_) = stopped {
             // SAFETY: this thread's host, and no ULP runs.
             let registers = unsafe { (*self.host.as_ptr()).registers };
-            ulp.crashed = Some(Box::new(Registers(registers)));
+            // SAFETY: it does not run any more.
+            unsafe { (*ulp.context()).registers = Some(Box::new(Registers(registers))) };
         }
         ulp.ended = Some(Box::new(stopped));
         stopped
