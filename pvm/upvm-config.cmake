@@ -10,7 +10,7 @@ if(NOT TARGET upvm::pvm3)
     set_target_properties(upvm::pvm3 PROPERTIES
         INTERFACE_COMPILE_OPTIONS "-fPIE"
         INTERFACE_INCLUDE_DIRECTORIES "${_upvm}/include"
-        INTERFACE_LINK_OPTIONS "-static-pie;-Wl,-u,upvm_begin;-Wl,-z,noseparate-code;-Wl,-z,norelro;-Wl,-u,upvm_pvm"
+        INTERFACE_LINK_OPTIONS "-static-pie;-Wl,-u,upvm_begin;-Wl,-z,noseparate-code;-Wl,-z,norelro;-Wl,-u,upvm_pvm;-Wl,--version-script=${_upvm}/names.map"
         INTERFACE_LINK_LIBRARIES "${_upvm}/runtime.o;${_upvm}/libpvm3.a;${_upvm}/libupvm.a;m")
 endif()
 unset(_upvm)
