@@ -8,3 +8,7 @@ pub const COMPILING: &[&str] = &["-fPIE"];
 
 /// What the linker is told: to take the archive's beginning whether it is asked for or not; and as few mappings for each image as possible, for a process has 65 530 of them.
 pub const LINKING: &[&str] = &["-static-pie", "-Wl,-u,upvm_begin", "-Wl,-z,noseparate-code", "-Wl,-z,norelro"];
+
+/// Headers, by their names, for C that is linked into an image and asks the host by itself: `image.h` has how.
+pub const HEADERS: [(&str, &str); 2] =
+    [("image.h", include_str!("../image/image.h")), ("layout.h", include_str!(concat!(env!("OUT_DIR"), "/layout.h")))];
