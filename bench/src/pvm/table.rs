@@ -141,7 +141,7 @@ fn one_way(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Resul
             ("upcall, writing and checking", of(|r| r.touch_ns)),
             ("upcall, without these", of(|r| Some(r.p50_ns - r.touch_ns?))),
             ("a copy", of(|r| r.memcpy_ns)),
-            ("upcall, without these, in copies", of(|r| bars::in_copies(r).filter(|_| r.memcpy_ns > Some(1000.0)))),
+            ("upcall, without these, in copies", of(|r| bars::in_copies(r).filter(|_| r.memcpy_ns > Some(100.0)))),
         ];
         for (name, figures) in rows {
             writeln!(out, "{}", row(name, figures))?;
