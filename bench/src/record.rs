@@ -68,6 +68,9 @@ pub struct Record {
     /// A copy of as many bytes that are in the cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memcpy_ns: Option<f64>,
+    /// A sweep of the same blocks by one task, which copies their borders itself; in `laplace-…` of the suite `pvm` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alone_ns: Option<f64>,
 }
 
 /// One turn of one system: what was measured, and the line before and after.
@@ -153,6 +156,7 @@ impl Label<'_> {
             buffered: None,
             touch_ns: None,
             memcpy_ns: None,
+            alone_ns: None,
         }
     }
 }

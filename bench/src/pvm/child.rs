@@ -58,6 +58,9 @@ pub struct Told {
     /// A copy of as many bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memcpy_ns: Option<f64>,
+    /// A sweep of a grid's blocks by one task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alone_ns: Option<f64>,
 }
 
 /// Runs this process as a child of the harness. `args` are those after `bench-pvm`. Errors go to standard error, which the harness shows.
@@ -102,7 +105,7 @@ fn tell(case: Case, samples: Vec<f64>) -> Outcome<()> {
         return Err("there was no time for a sample".into());
     }
     let times = Some(Summary::of_nanoseconds(samples));
-    println!("{}", serde_json::to_string(&Told { case: case.name(), times, touch_ns: None, memcpy_ns: None })?);
+    println!("{}", serde_json::to_string(&Told { case: case.name(), times, touch_ns: None, memcpy_ns: None, alone_ns: None })?);
     Ok(())
 }
 

@@ -168,6 +168,7 @@ fn record(Series { contender, case, turns, .. }: &Series) -> Record {
         per_s: if matches!(case, Case::Idle(_)) { 0.0 } else { of_case.per_s },
         touch_ns: over(|found| found.touch_ns),
         memcpy_ns: over(|found| found.memcpy_ns),
+        alone_ns: over(|found| found.alone_ns),
         bytes_each: over(|found| found.bytes_each).map(f64::round),
         ..of_case
     }
@@ -180,7 +181,7 @@ mod tests {
     fn series(contender: Contender, case: Case, turns: &[(f64, f64)]) -> Series {
         let turn = |&(ns, line): &(f64, f64)| {
             let times = Summary { p50_ns: ns, p99_ns: ns, p999_ns: ns, mean_ns: ns, count: 5 };
-            let found = Found { times, touch_ns: Some(3.0), memcpy_ns: Some(1.0), bytes_each: None };
+            let found = Found { times, touch_ns: Some(3.0), memcpy_ns: Some(1.0), alone_ns: None, bytes_each: None };
             Turn { found, lines: (line, line) }
         };
         Series { contender, case, turns: turns.iter().map(turn).collect(), out: false }

@@ -30,6 +30,7 @@ pub struct Found {
     pub times: Summary,
     pub touch_ns: Option<f64>,
     pub memcpy_ns: Option<f64>,
+    pub alone_ns: Option<f64>,
     pub bytes_each: Option<f64>,
 }
 
@@ -90,14 +91,14 @@ impl Turns<'_> {
         pair.end()?;
         let [p50_ns, p99_ns, p999_ns, mean_ns] = [p50_ns, p99_ns, p999_ns, mean_ns].map(|ns| ns / 2.0);
         let times = Summary { p50_ns, p99_ns, p999_ns, mean_ns, count };
-        Ok(Found { times, touch_ns: None, memcpy_ns: None, bytes_each: None })
+        Ok(Found { times, touch_ns: None, memcpy_ns: None, alone_ns: None, bytes_each: None })
     }
 
     fn program(&mut self, contender: &Contender, case: Case) -> Result<Found, ChildError> {
         let command = self.command(contender, case)?;
         let who = format!("{}, {}", contender.name, contender.placement);
         let mut running = Process::start(command, who, self.dir.join("errors"))?;
-        let found = self.watched(&mut running, contender, case);
+        let found = self.watched(&mut running, case);
         if found.is_err() {
             // A starter of others ends them if it is asked to end itself.
             running.terminate(Duration::from_secs(2));
@@ -105,10 +106,7 @@ impl Turns<'_> {
         found
     }
 
-    fn watched(&self, running: &mut Process, contender: &Contender, case: Case) -> Result<Found, ChildError> {
-        if matches!(contender.how, How::Upcall2 { .. }) {
-            self.part(running)?;
-        }
+    fn watched(&self, running: &mut Process, case: Case) -> Result<Found, ChildError> {
         let deadline = Instant::now() + PATIENCE + self.time;
         let line = running.line(&case.name(), deadline, self.interrupted)?;
         let told: Told = serde_json::from_str(&line).map_err(|_| running.fault(&format!("said `{line}`")))?;
@@ -121,24 +119,7 @@ impl Turns<'_> {
             (_, None) => return Err(running.fault("told no times")),
         };
         running.end(END + self.idle, self.interrupted)?;
-        Ok(Found { times, touch_ns: told.touch_ns, memcpy_ns: told.memcpy_ns, bytes_each })
-    }
-
-    /// Gives each of two processes of ours its processor. They have just begun: they meet before any task runs.
-    fn part(&self, running: &Process) -> Result<(), ChildError> {
-        let Some(second) = self.cpus.second else { return Ok(()) };
-        let begun = Instant::now();
-        loop {
-            if let Some(&other) = process::descendants(running.id()).first() {
-                running.confine(&[self.cpus.first])?;
-                let failed = |error| running.fault(&format!("its second process cannot be confined: {error}"));
-                return place::confine_process(other, &[second]).map_err(failed);
-            }
-            if begun.elapsed() > Duration::from_secs(5) {
-                return Err(running.fault("has started no second process"));
-            }
-            thread::sleep(Duration::from_micros(200));
-        }
+        Ok(Found { times, touch_ns: told.touch_ns, memcpy_ns: told.memcpy_ns, alone_ns: told.alone_ns, bytes_each })
     }
 
     /// What tasks take that wait: the time of processors in a second, and memory.

@@ -141,7 +141,7 @@ fn one_way(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Resul
             ("upcall, writing and checking", of(|r| r.touch_ns)),
             ("upcall, without these", of(|r| Some(r.p50_ns - r.touch_ns?))),
             ("a copy", of(|r| r.memcpy_ns)),
-            ("upcall, without these, in copies", of(|r| bars::in_copies(r).filter(|_| r.memcpy_ns > Some(100.0)))),
+            ("upcall, without these, in copies", of(|r| bars::in_copies(r).filter(|_| r.memcpy_ns > Some(30.0)))),
         ];
         for (name, figures) in rows {
             writeln!(out, "{}", row(name, figures))?;
@@ -183,6 +183,10 @@ fn laplace(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Resul
     writeln!(out, "\n{}", paint.text(BOLD, "Figure 7: Laplace of 128 x 128, Mflops by tasks"))?;
     writeln!(out, "{}", paint.text(DIM, &heads(LAPLACES)))?;
     matrix(records, cases, mflops, (&mut *out, paint))?;
+    let alone = cases.map(|case| at(records, "upcall", Placement::OneCore, case).and_then(|record| record.alone_ns));
+    if alone.iter().any(Option::is_some) {
+        writeln!(out, "{}", row("one task, in as many blocks", alone.map(|ns| ns.map(mflops))))?;
+    }
     for (at, name) in ["1994: PVM", "1994: UPVM"].into_iter().enumerate() {
         let of = |tasks: usize| match tasks {
             1 => Some(SEQUENTIAL),
