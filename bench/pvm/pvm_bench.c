@@ -94,6 +94,21 @@ static void start(char **argv, int count) {
     printf("}\n");
 }
 
+// Tells as a line that so many children have sent a message from their main and wait for the next one, and gives them that
+// after the time: what they take meanwhile is found out from outside.
+static void idle(char **argv, int count) {
+    struct timespec rest = {(time_t)measured_seconds, (long)((measured_seconds - (time_t)measured_seconds) * 1e9)};
+    int k;
+    tasks = count;
+    spawn(argv, count, tids);
+    for (k = 0; k < count; k++) pvm_recv(-1, READY);
+    printf("{\"case\":\"idle-%d\"}\n", count);
+    fflush(stdout);
+    nanosleep(&rest, NULL);
+    pvm_initsend(PvmDataRaw);
+    pvm_mcast(tids, count, WAKEN);
+}
+
 static void started(int parent) {
     pvm_initsend(PvmDataRaw);
     pvm_send(parent, READY);
@@ -102,21 +117,22 @@ static void started(int parent) {
 
 int main(int argc, char **argv) {
     struct asked asked = parse(argc, argv);
-    int parent, own, me = 0, starts = !strcmp(asked.mode, "start");
+    int parent, own, me = 0, rests = !strcmp(asked.mode, "idle"), starts = rests || !strcmp(asked.mode, "start");
     own = pvm_mytid();
     if (own < 0) return 1;
     parent = pvm_parent();
     tasks = !strcmp(asked.mode, "one-way") ? 2 : asked.number;
     if (tasks > MOST || (starts ? asked.number < 1 : !sensible(asked, tasks))) {
-        fprintf(stderr, "usage: pvm_bench one-way BYTES | ring TASKS | laplace TASKS | start COUNT\n"
+        fprintf(stderr, "usage: pvm_bench one-way BYTES | ring TASKS | laplace TASKS | start COUNT | idle COUNT\n"
                         "           [--seconds S] [--direct] [--cpus LIST]\n");
         pvm_exit();
         return 2;
     }
     if (asked.direct) pvm_setopt(PvmRoute, PvmRouteDirect);
     if (starts) {
-        if (parent < 0) start(argv, asked.number);
-        else started(parent);
+        if (parent >= 0) started(parent);
+        else if (rests) idle(argv, asked.number);
+        else start(argv, asked.number);
         pvm_exit();
         return 0;
     }

@@ -61,10 +61,10 @@ impl fmt::Display for PeersError {
 impl std::error::Error for PeersError {}
 
 /// What a build needs and does not bring.
-struct Need {
-    what: &'static str,
-    packages: &'static str,
-    there: fn() -> bool,
+pub(crate) struct Need {
+    pub what: &'static str,
+    pub packages: &'static str,
+    pub there: fn() -> bool,
 }
 
 const ZEROMQ: Need = Need {
@@ -240,7 +240,7 @@ fn compiled(
     build(compiler(&source, &program), &program)
 }
 
-fn build(mut compiler: Command, program: &Path) -> Result<PathBuf, PeersError> {
+pub(crate) fn build(mut compiler: Command, program: &Path) -> Result<PathBuf, PeersError> {
     let words = [compiler.get_program()].into_iter().chain(compiler.get_args());
     let command = words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
     let failed = |how| PeersError::Build { command: command.clone(), how };
@@ -266,12 +266,12 @@ fn go() -> PathBuf {
     if !works(Path::new("go"), &["version"]) && Path::new(INSTALLED).is_file() { INSTALLED.into() } else { "go".into() }
 }
 
-fn works(program: &Path, args: &[&str]) -> bool {
+pub(crate) fn works(program: &Path, args: &[&str]) -> bool {
     Command::new(program).args(args).stdin(Stdio::null()).output().is_ok_and(|output| output.status.success())
 }
 
 /// Installs what is missing, where that is possible.
-fn provide(need: &Need) -> Result<(), PeersError> {
+pub(crate) fn provide(need: &Need) -> Result<(), PeersError> {
     if (need.there)() {
         return Ok(());
     }

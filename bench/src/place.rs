@@ -58,13 +58,13 @@ pub fn confine(cpus: &[usize]) -> io::Result<()> {
     sched_setaffinity(None, &set).map_err(|error| refused(&error.to_string()))
 }
 
-/// Keeps all threads that a process has, and those that they start, on processor `cpu`.
+/// Keeps all threads that a process has, and those that they start, on these processors.
 ///
 /// # Errors
-/// When it has ended, or there is no such processor.
-pub(crate) fn confine_process(process: u32, cpu: usize) -> io::Result<()> {
+/// When it has ended, or there is none of these processors.
+pub(crate) fn confine_process(process: u32, cpus: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
-    set.set(cpu);
+    cpus.iter().for_each(|&cpu| set.set(cpu));
     for task in fs::read_dir(format!("/proc/{process}/task"))? {
         // None would be this thread.
         if let Some(thread) = task?.file_name().to_str().and_then(|name| Pid::from_raw(name.parse().ok()?)) {

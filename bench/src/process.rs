@@ -194,12 +194,17 @@ impl Process {
         ChildError::Child { who: self.who.clone(), what }
     }
 
-    /// Keeps all threads that it has, and those that they start, on this processor from now on.
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Keeps all threads that it has, and those that they start, on these processors from now on.
     ///
     /// # Errors
-    /// When it has ended, or there is no such processor.
-    pub fn confine(&self, cpu: usize) -> Result<(), ChildError> {
-        place::confine_process(self.child.id(), cpu).map_err(|error| self.fault(&format!("cannot be confined: {error}")))
+    /// When it has ended, or there is none of these processors.
+    pub fn confine(&self, cpus: &[usize]) -> Result<(), ChildError> {
+        place::confine_process(self.child.id(), cpus).map_err(|error| self.fault(&format!("cannot be confined: {error}")))
     }
 
     /// CPU time of all of its threads so far.
@@ -243,6 +248,27 @@ pub fn pss_kib(process: u32) -> io::Result<u64> {
     pss.ok_or_else(|| io::Error::other("smaps_rollup is not as documented"))
 }
 
+/// The processes that a process has started and that have not ended, and theirs.
+pub fn descendants(process: u32) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let parents: Vec<(u32, u32)> = ids.filter_map(|id| Some((id, parent(id)?))).collect();
+    let mut found = vec![process];
+    let mut at = 0;
+    while at < found.len() {
+        let of = found[at];
+        found.extend(parents.iter().filter(|(_, parent)| *parent == of).map(|(id, _)| *id));
+        at += 1;
+    }
+    found.split_off(1)
+}
+
+fn parent(process: u32) -> Option<u32> {
+    // A name may have brackets and spaces in it.
+    let line = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    line.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
@@ -253,4 +279,26 @@ impl Drop for Process {
 enum Waited {
     Output,
     TimeUp,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_has_started_is_found() {
+        // Two words to run, so that the shell stays.
+        let mut child = Command::new("sh").args(["-c", "sleep 60; true"]).spawn().unwrap();
+        let begun = Instant::now();
+        let found = loop {
+            let found = descendants(child.id());
+            if !found.is_empty() || begun.elapsed() > Duration::from_secs(10) {
+                break found;
+            }
+        };
+        assert!(descendants(std::process::id()).contains(&child.id()));
+        let [sleep] = found[..] else { panic!("{found:?}") };
+        kill_process(Pid::from_raw(sleep as i32).unwrap(), Signal::KILL).unwrap();
+        child.wait().unwrap();
+    }
 }

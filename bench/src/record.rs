@@ -14,10 +14,11 @@ use crate::stats::{Summary, median};
 ///
 /// In the throughput cases `null-tN`, no call is timed by itself: `mean_ns` is the mean time that one of the N calls is
 /// outstanding (N × time ÷ calls), `p50_ns` the median of that over the rounds, and `p99_ns` its worst round.
+/// In `idle-N` of the suite `pvm` they are the processor time that N tasks that wait take, in nanoseconds a second, and `per_s` is 0.
 /// In `urpc` they are of the calls that one of the N threads times, while `per_s` is of all N while none does, and `mean_ns` is N ÷ `per_s`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// Which benchmark: `rpc`, `threads`, `urpc`, `lrpc`, `messages`, `homed` or `cache`.
+    /// Which benchmark: `rpc`, `threads`, `urpc`, `lrpc`, `messages`, `homed`, `cache` or `pvm`.
     pub suite: String,
     /// Which call, which operation of threads, or which part of a call.
     pub case: String,
@@ -51,7 +52,7 @@ pub struct Record {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_kib: Option<u64>,
     /// What a thread alive takes of memory, in bytes: what the process has more at its peak than before its system of threads began, divided by the number of threads; in the
-    /// cases `alive-…` only. Memory that the kernel keeps for itself is not in it.
+    /// cases `alive-…`. In `idle-…` of the suite `pvm` the proportional set sizes of all processes, a daemon's among them, divided by the number of tasks. Memory that the kernel keeps for itself is not in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_each: Option<f64>,
     /// Median time of an operation the first time that the process did so many, when all its memory came from the kernel; in the cases
@@ -61,6 +62,15 @@ pub struct Record {
     /// How many of the messages were buffered, in all rounds; in `synth-…` and `tpuz-…` of the suite `messages` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffered: Option<u64>,
+    /// What writing a payload of that size and checking it take alone, once each: it is in the other figures. In `one-way-…` of the suite `pvm` only, as the next one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub touch_ns: Option<f64>,
+    /// A copy of as many bytes that are in the cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memcpy_ns: Option<f64>,
+    /// A sweep of the same blocks by one task, which copies their borders itself; in `laplace-…` of the suite `pvm` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alone_ns: Option<f64>,
 }
 
 /// One turn of one system: what was measured, and the line before and after.
@@ -144,11 +154,14 @@ impl Label<'_> {
             bytes_each: None,
             first_ns: None,
             buffered: None,
+            touch_ns: None,
+            memcpy_ns: None,
+            alone_ns: None,
         }
     }
 }
 
-fn tenths(x: f64) -> f64 {
+pub(crate) fn tenths(x: f64) -> f64 {
     (x * 10.0).round() / 10.0
 }
 

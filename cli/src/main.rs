@@ -75,6 +75,9 @@ fn main() -> ExitCode {
     if args.first().is_some_and(|first| first == "bench-cache") {
         return bench::cache_child(args.into_iter().skip(1));
     }
+    if args.first().is_some_and(|first| first == "bench-pvm") {
+        return bench::pvm_child(args.into_iter().skip(1));
+    }
     if let Some((first, rest)) = args.split_first().filter(|(first, _)| *first == "bench-job" || *first == "bench-member") {
         return bench::own_jobs_child(first == "bench-job", rest);
     }

@@ -565,6 +565,70 @@ fn a_table_that_processes_share_is_measured() {
 }
 
 #[test]
+fn pvm_programs_are_measured() {
+    let place = TempDir::new().expect("a folder");
+    let [scratch, plots, file] = ["scratch", "plots", "records.json"].map(|name| place.path().join(name));
+    fs::create_dir(&scratch).expect("a folder");
+    let cases = [
+        "procedure-call",
+        "switch-process",
+        "switch-1",
+        "switch-16",
+        "call-one-way",
+        "one-way-0",
+        "one-way-1000",
+        "ring-2",
+        "ring-8",
+        "start-1",
+    ];
+    let mut wish: Vec<&str> = cases.iter().flat_map(|case| ["--case", case]).collect();
+    wish.extend(["--case", "laplace-1", "--case", "idle-24", "--quick", "--peers", "none"]);
+    let [into, json] = [&plots, &file].map(|path| path.to_str().expect("a path in Unicode"));
+    let (done, said, errors) = suite("pvm", &[&wish[..], &["--plot", into, "--json", json]].concat(), &scratch);
+    assert!(done && names_in(&scratch).is_empty(), "{said}{errors}");
+    let text = fs::read_to_string(&file).expect("the records");
+    // Tasks that wait take no time, which is no figure of an operation.
+    let (idle, others): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.contains("\"idle-24\""));
+    let records = records("pvm", &others.join("").replace(",]", "]"));
+    let two = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
+    let of = |case: &str, system: &str, placement: &str| {
+        records.keys().any(|[own, who, place, _]| (own.as_str(), who.as_str(), place.as_str()) == (case, system, placement))
+    };
+    for case in ["switch-1", "switch-16", "one-way-0", "one-way-1000", "ring-2", "ring-8", "start-1", "laplace-1"] {
+        assert!(of(case, "upcall", "one-core"), "{case}: {said}{errors}");
+    }
+    assert!(of("switch-process", "limit", "one-core") && of("procedure-call", "limit", "one-core"), "{errors}");
+    assert_eq!(of("call-one-way", "upcall", "two-cores") && of("one-way-0", "upcall-2", "two-cores"), two, "{errors}");
+    assert_eq!(of("ring-8", "upcall-2-interleave", "two-cores"), two, "{errors}");
+    let idle: Value = serde_json::from_str(idle[0].trim_end_matches(',')).expect("a record");
+    assert!(idle["system"] == "upcall" && idle["bytes_each"].as_f64() > Some(10e3), "{idle}");
+    assert!(said.contains("Figures 5 and 6") && said.contains("what is aimed at") && said.contains("1994: UPVM"), "{said}");
+    assert_eq!(names_in(&plots), ["pvm-switch.svg", "pvm-one-way.svg", "pvm-ring.svg"].map(String::from).into());
+
+    let told = |arguments: &[&str]| {
+        let (done, said, errors) = suite("pvm", arguments, &scratch);
+        assert!(!done && said.is_empty(), "{said}{errors}");
+        errors
+    };
+    assert!(told(&["--case", "ring-3"]).contains("no case `ring-3`"));
+    assert!(told(&["--peers", "lam"]).contains("no peer `lam`"));
+}
+
+#[test]
+#[ignore = "long: PVM, Open MPI and MPICH, which it installs where it may"]
+fn long_peers_of_pvm_are_measured_or_said_to_be_missing() {
+    let scratch = TempDir::new().expect("a folder");
+    let wish = ["--quick", "--case", "one-way-1000", "--case", "ring-2", "--case", "idle-24", "--json", "-"];
+    let (done, said, errors) = suite("pvm", &wish, scratch.path());
+    assert!(done && names_in(scratch.path()).is_empty(), "{said}{errors}");
+    for peer in ["pvm", "pvm-direct", "openmpi", "openmpi-yield", "mpich"] {
+        let measured = said.contains(&format!("\"one-way-1000\",\"system\":\"{peer}\""));
+        let missing = errors.lines().any(|line| line.contains(peer) && line.contains("apt-get install"));
+        assert!(measured != missing, "{peer}: {said}{errors}");
+    }
+}
+
+#[test]
 fn the_parts_of_a_call_are_measured() {
     let names = ["procedure-call", "send-client", "receive-client", "dispatch-client", "poll-server", "dispatch-server"];
     let wish: Vec<&str> = names.iter().flat_map(|name| ["--case", name]).chain(["--quick"]).collect();

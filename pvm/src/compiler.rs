@@ -65,22 +65,32 @@ pub fn run(language: Language) -> ExitCode {
         Some("--upvm-unpack") => return unpack(args.get(1).map(Path::new), args.get(2).map(PathBuf::from)),
         _ => {}
     }
-    let (variable, usual) = language.compiler();
-    let compiler = env::var_os(variable).unwrap_or_else(|| usual.into());
-    let told = match whole(&args) {
-        Ok(told) => told,
+    let mut command = match command(language, &args) {
+        Ok(command) => command,
         Err(error) => {
             eprintln!("{}: {error}", language.name());
             return ExitCode::FAILURE;
         }
     };
-    let error = Command::new(&compiler).args(told).exec();
-    let compiler = compiler.display();
+    let error = command.exec();
+    let (variable, usual) = language.compiler();
+    let compiler = command.get_program().display();
     eprintln!(
         "{}: {compiler} cannot be run: {error}. Install it (Debian: apt-get install {usual}), or name another one by {variable}",
         language.name()
     );
     ExitCode::from(127)
+}
+
+/// The compiler, with these arguments of the wrapper's and what they lack. For the command `upcall` and the wrappers, which lie beside it: programs that are linked so find their host there.
+///
+/// # Errors
+/// What is linked cannot be unpacked, or the arguments ask for what no task can be.
+pub fn command(language: Language, args: &[OsString]) -> Result<Command, String> {
+    let (variable, usual) = language.compiler();
+    let mut command = Command::new(env::var_os(variable).unwrap_or_else(|| usual.into()));
+    command.args(whole(args)?);
+    Ok(command)
 }
 
 fn help(language: Language) -> String {

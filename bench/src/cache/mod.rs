@@ -177,7 +177,7 @@ impl Runner<'_> {
             started.map_err(|error| ChildError::Start { exe: self.exe.to_owned(), error })?
         };
         let server = start("server")?;
-        server.confine(self.cpus.second.unwrap_or(self.cpus.first))?;
+        server.confine(&[self.cpus.second.unwrap_or(self.cpus.first)])?;
         let mut client = start("client")?;
         let time = FILL.0 * (1 + self.entries / FILL.1) as u32;
         let ready = client.line("filling", Instant::now() + time, self.interrupted).map_err(|error| match error {
@@ -197,7 +197,7 @@ impl Runner<'_> {
     ) -> Result<(), RunError> {
         let own = if placement == Placement::OneCore { self.cpus.first } else { self.cpus.second.unwrap_or(self.cpus.first) };
         for running in &self.running {
-            if let Err(error) = running.server.confine(own) {
+            if let Err(error) = running.server.confine(&[own]) {
                 self.report.failures.push(error.to_string());
             }
         }

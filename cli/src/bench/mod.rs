@@ -6,6 +6,7 @@ mod messages;
 mod own;
 mod parts;
 mod plot;
+mod pvm;
 mod rpc;
 mod threads;
 mod urpc;
@@ -84,6 +85,17 @@ pub enum Suite {
         upcall bench cache --entries 10000 --placement two-cores"
     )]
     Cache(CacheArgs),
+    /// PVM programs as user-level processes (UPVM, section 4): switches, messages, a ring and Laplace's equation by 1 to 1000 tasks, beside Debian's PVM, Open MPI and MPICH.
+    ///
+    /// The cases are procedure-call and switch-process, switch-1 to switch-4000, by ULPs; call-one-way; one-way-0 to one-way-100000, by bytes; ring-2 to ring-1000 and laplace-1 to laplace-64, by tasks; start-1 and start-100, a task's start; and idle-24 and idle-1000, tasks that wait.
+    ///
+    /// The systems are upcall, all tasks on one processor; upcall-2 and upcall-2-interleave, in two processes on two, neighbours together or apart; limit; and the peers pvm and pvm-direct, by the daemon and from task to task, openmpi and mpich, which spin on two processors, and openmpi-yield, on one.
+    /// With all peers it takes some eight minutes.
+    #[command(
+        after_help = "Examples:\n  upcall bench pvm --peers none\n  upcall bench pvm --json pvm.json --plot docs/figures\n  upcall bench pvm --peers pvm,openmpi-yield --case ring-24 --case one-way-1000\n  \
+        upcall bench pvm --peers none --system upcall --case switch-16 --quick"
+    )]
+    Pvm(PvmArgs),
 }
 
 /// What every suite is told.
@@ -226,6 +238,27 @@ pub struct CacheArgs {
     placements: Vec<Placement>,
 }
 
+#[derive(clap::Args)]
+pub struct PvmArgs {
+    /// Who else is measured: `none`, `all`, or names with commas between.
+    #[arg(long, default_value = "all")]
+    peers: upcall_bench::pvm::Peers,
+    #[command(flatten)]
+    common: Common,
+    /// Only this system, for example `upcall-2` or `pvm-direct`; may be repeated.
+    #[arg(long = "system", value_name = "NAME")]
+    systems: Vec<String>,
+    /// Only this case, for example `ring-24` or `start-100`; may be repeated.
+    #[arg(long = "case", value_name = "NAME")]
+    cases: Vec<String>,
+    /// Only this placement: `two-cores` or `one-core`.
+    #[arg(long = "placement", value_name = "NAME")]
+    placements: Vec<Placement>,
+    /// Draw switches, messages, the ring and Laplace's equation, beside the paper's figures, into this folder, as SVG files.
+    #[arg(long, value_name = "DIR")]
+    plot: Option<PathBuf>,
+}
+
 pub fn run(suite: Suite) -> Done {
     let failures = match suite {
         Suite::Rpc(args) => run_rpc(args)?,
@@ -235,6 +268,7 @@ pub fn run(suite: Suite) -> Done {
         Suite::Messages(args) => run_messages(args)?,
         Suite::Homed(args) => run_homed(args)?,
         Suite::Cache(args) => run_cache(args)?,
+        Suite::Pvm(args) => run_pvm(args)?,
     };
     Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -328,6 +362,20 @@ fn run_cache(args: CacheArgs) -> Failures {
     Ok(cache::run(&options)?.failures)
 }
 
+fn run_pvm(args: PvmArgs) -> Failures {
+    use upcall_bench::pvm;
+    let options = pvm::Options {
+        exe: std::env::current_exe()?,
+        peers: args.peers,
+        json: args.common.json,
+        quick: args.common.quick,
+        only: pvm::Only { systems: args.systems, cases: args.cases, placements: args.placements },
+    };
+    let report = pvm::run(&options)?;
+    plot::draw(args.plot.as_deref(), &report.records, plot::pvm::write)?;
+    Ok(report.failures)
+}
+
 /// The interface of the suite `rpc`, as it was compiled.
 #[cfg(test)]
 pub(crate) fn tests_interface() -> &'static upcall::stub::Interface {
@@ -376,6 +424,11 @@ pub fn cache_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut stores = STORES.to_vec();
     stores.push(child::Entry::of::<cache::Upcall>());
     child::child_main(args, &stores)
+}
+
+/// A child of the suite `pvm`.
+pub fn pvm_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    upcall_bench::pvm::child::child_main::<pvm::Upcall>(args)
 }
 
 /// A child of the suite `messages` for a case of ours alone.

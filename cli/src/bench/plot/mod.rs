@@ -3,6 +3,7 @@
 pub mod homed;
 pub mod lrpc;
 pub mod messages;
+pub mod pvm;
 pub mod threads;
 pub mod urpc;
 

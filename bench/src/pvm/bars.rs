@@ -1,0 +1,81 @@
+//! The figures that are aimed at (issue 7), as a run has them.
+
+use super::case::Case;
+use super::table::{at, here};
+use crate::case::Placement;
+use crate::record::Record;
+
+/// A figure that is aimed at.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Bar {
+    /// Of what.
+    pub what: String,
+    /// As it is.
+    pub found: f64,
+    /// As it is to be.
+    pub aim: f64,
+    /// That or more; else that or less.
+    pub more: bool,
+}
+
+impl Bar {
+    /// Whether it is met.
+    pub fn met(&self) -> bool {
+        if self.more { self.found >= self.aim } else { self.found <= self.aim }
+    }
+}
+
+/// A message of ours without writing and checking, in copies of as many bytes.
+pub fn in_copies(record: &Record) -> Option<f64> {
+    Some((record.p50_ns - record.touch_ns?) / record.memcpy_ns.filter(|ns| *ns > 0.0)?)
+}
+
+/// Those of which there is a figure.
+pub fn all(records: &[Record]) -> Vec<Bar> {
+    let ours = |case| here(records, "upcall", case);
+    let mut all = Vec::new();
+    let mut bar = |what: String, found: Option<f64>, aim: f64, more: bool| {
+        all.extend(found.map(|found| Bar { what, found, aim, more }));
+    };
+    for (ulps, aim) in [(16, 35.0), (1000, 120.0)] {
+        bar(format!("a switch among {ulps} ULPs, ns"), ours(Case::Switch(ulps)), aim, false);
+    }
+    for (bytes, aim) in [(0, 150.0), (1000, 250.0)] {
+        bar(format!("one way, {bytes} bytes, ns"), ours(Case::OneWay(bytes)), aim, false);
+    }
+    let long = at(records, "upcall", Placement::OneCore, Case::OneWay(100_000));
+    bar("one way, 100000 bytes, without writing, in copies".into(), long.and_then(in_copies), 2.2, false);
+    for bytes in [0, 1000, 100_000] {
+        let case = Case::OneWay(bytes);
+        // The faster one.
+        let pvm = ["pvm", "pvm-direct"].into_iter().filter_map(|system| here(records, system, case)).reduce(f64::min);
+        bar(format!("one way, {bytes} bytes: PVM to ours"), ratio(pvm, ours(case)), 100.0, true);
+        bar(
+            format!("one way, {bytes} bytes: Open MPI to ours"),
+            ratio(here(records, "openmpi-yield", case), ours(case)),
+            10.0,
+            true,
+        );
+    }
+    for (tasks, aim) in [(24, 150.0), (1000, 300.0)] {
+        bar(format!("a hop in a ring of {tasks}, ns"), ours(Case::Ring(tasks)), aim, false);
+    }
+    let ring = Case::Ring(24);
+    bar("a hop in a ring of 24: Open MPI to ours".into(), ratio(here(records, "openmpi-yield", ring), ours(ring)), 100.0, true);
+    let two = |system: &str, case| at(records, system, Placement::TwoCores, case).map(|record| record.p50_ns);
+    let hop = ratio(two("upcall-2", Case::Ring(2)), two("upcall", Case::CallOneWay));
+    bar("a hop between processes, in one ways of a call".into(), hop, 1.5, false);
+    let loss = ratio(ours(Case::Laplace(1)), ours(Case::Laplace(64))).map(|part| 100.0 * (1.0 - part));
+    bar("Laplace, percent lost by 64 tasks".into(), loss, 2.0, false);
+    for tasks in super::case::STARTS {
+        bar(format!("start of one of {tasks}, µs"), ours(Case::Start(tasks)).map(|ns| ns / 1e3), 300.0, false);
+    }
+    bar("start of a task: PVM to ours".into(), ratio(here(records, "pvm", Case::Start(1)), ours(Case::Start(1))), 6.0, true);
+    let idle = at(records, "upcall", Placement::OneCore, Case::Idle(1000));
+    bar("KiB of a task that waits".into(), idle.and_then(|record| record.bytes_each).map(|bytes| bytes / 1024.0), 150.0, false);
+    all
+}
+
+fn ratio(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    one.zip(other).map(|(one, other)| one / other)
+}

@@ -1,0 +1,135 @@
+//! What is measured of user-level processes and PVM's tasks: what UPVM's section 4 has, and what becomes of it with more tasks.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::RunError;
+
+/// Numbers of ULPs in the cases `switch-N`.
+pub const SWITCHES: [usize; 5] = [1, 16, 256, 1000, 4000];
+
+/// Bytes of the payload in the cases `one-way-N`: the paper's.
+pub const BYTES: [usize; 6] = [0, 1, 512, 1000, 10_000, 100_000];
+
+/// Tasks in the cases `ring-N`: the paper's, and many more.
+pub const RINGS: [usize; 9] = [2, 4, 6, 8, 10, 14, 20, 24, 1000];
+
+/// Tasks in the cases `laplace-N`.
+pub const LAPLACES: [usize; 8] = [1, 2, 4, 8, 11, 16, 32, 64];
+
+/// Tasks that are started at once in the cases `start-N`.
+pub const STARTS: [usize; 2] = [1, 100];
+
+/// Tasks that wait in the cases `idle-N`.
+pub const IDLES: [usize; 2] = [24, 1000];
+
+/// A case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Case {
+    /// A call of a procedure that does nothing, which the paper tells switches in.
+    ProcedureCall,
+    /// Half of a round trip of one byte through two pipes between two processes of the kernel's (Figure 2).
+    SwitchProcess,
+    /// From one of so many ULPs to the next, each of which gives up its turn.
+    Switch(usize),
+    /// Half of a null call between two processes by Upcall, both of which look for messages all the time: what a hop between processes is told in.
+    CallOneWay,
+    /// Half of a round trip of a message with so many bytes, which are written, packed, unpacked and checked (Figures 3 and 4).
+    OneWay(usize),
+    /// A hop of a message of one int around so many tasks (Figures 5 and 6).
+    Ring(usize),
+    /// A sweep of the paper's grid by so many tasks together (Figure 7).
+    Laplace(usize),
+    /// From the call that starts so many tasks until all have sent a message from their `main`, divided.
+    Start(usize),
+    /// So many tasks that wait for a message: the time of processors that they take, and their memory.
+    Idle(usize),
+}
+
+impl Case {
+    /// Every case, in the order of the report.
+    pub fn all() -> impl Iterator<Item = Case> {
+        let switches = [Case::ProcedureCall, Case::SwitchProcess].into_iter().chain(SWITCHES.map(Case::Switch));
+        let messages = [Case::CallOneWay].into_iter().chain(BYTES.map(Case::OneWay)).chain(RINGS.map(Case::Ring));
+        let tasks = STARTS.map(Case::Start).into_iter().chain(IDLES.map(Case::Idle));
+        switches.chain(messages).chain(LAPLACES.map(Case::Laplace)).chain(tasks)
+    }
+
+    /// The name in records and on the command line.
+    pub fn name(self) -> String {
+        match self {
+            Case::ProcedureCall => "procedure-call".to_owned(),
+            Case::SwitchProcess => "switch-process".to_owned(),
+            Case::Switch(ulps) => format!("switch-{ulps}"),
+            Case::CallOneWay => "call-one-way".to_owned(),
+            Case::OneWay(bytes) => format!("one-way-{bytes}"),
+            Case::Ring(tasks) => format!("ring-{tasks}"),
+            Case::Laplace(tasks) => format!("laplace-{tasks}"),
+            Case::Start(tasks) => format!("start-{tasks}"),
+            Case::Idle(tasks) => format!("idle-{tasks}"),
+        }
+    }
+
+    /// How many processes do it, by MPI.
+    pub fn processes(self) -> usize {
+        match self {
+            Case::Ring(tasks) | Case::Laplace(tasks) => tasks,
+            _ => 2,
+        }
+    }
+
+    /// What the programs of bench/pvm are told: a mode and its number. None of what is measured otherwise.
+    pub fn words(self) -> Option<[String; 2]> {
+        let (mode, number) = match self {
+            Case::ProcedureCall | Case::SwitchProcess | Case::Switch(_) | Case::CallOneWay => return None,
+            Case::OneWay(bytes) => ("one-way", bytes),
+            Case::Ring(tasks) => ("ring", tasks),
+            Case::Laplace(tasks) => ("laplace", tasks),
+            Case::Start(tasks) => ("start", tasks),
+            Case::Idle(tasks) => ("idle", tasks),
+        };
+        Some([mode.to_owned(), number.to_string()])
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.name())
+    }
+}
+
+impl FromStr for Case {
+    type Err = RunError;
+
+    fn from_str(s: &str) -> Result<Case, RunError> {
+        let found = Case::all().find(|case| case.name() == s);
+        found.ok_or_else(|| RunError::Unknown { what: "case", found: s.to_owned(), known: Case::all().map(Case::name).collect() })
+    }
+}
+
+/// Million operations on numbers a second in a Laplace case, by the time of a sweep: four of each point inside the grid of 128 x 128.
+pub fn mflops(sweep_ns: f64) -> f64 {
+    4.0 * 126.0 * 126.0 / sweep_ns * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        for case in Case::all() {
+            assert_eq!(case.name().parse::<Case>().ok(), Some(case));
+        }
+        let told = "ring-3".parse::<Case>().unwrap_err().to_string();
+        assert!(told.contains("no case `ring-3`") && told.contains("ring-1000, laplace-1"), "{told}");
+    }
+
+    #[test]
+    fn programs_name_cases_as_we_do() {
+        let all = Case::all().filter_map(|case| Some((case.name(), case.words()?.join("-"))));
+        assert!(all.inspect(|(name, words)| assert_eq!(name, words)).count() > 20);
+        assert_eq!((Case::Ring(24).processes(), Case::OneWay(1000).processes()), (24, 2));
+        assert!((mflops(63_504.0) - 1000.0).abs() < 1e-9);
+    }
+}

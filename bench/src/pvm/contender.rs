@@ -1,0 +1,145 @@
+//! Who takes part, where, and in which cases.
+
+use super::case::Case;
+use crate::case::{Mode, Placement};
+use crate::peers::Peer;
+
+/// How something is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// By this program itself, or by two processes of the kernel's.
+    Limit,
+    /// `upcall pvm run`, tasks in one process.
+    Upcall,
+    /// The same, tasks in two processes: neighbours together, or each beside its neighbours' process.
+    Upcall2 {
+        /// The latter.
+        interleave: bool,
+    },
+    /// A call by Upcall from one process to another.
+    Call,
+    /// Debian's PVM: messages go from task to task, or by the daemon.
+    Pvm {
+        /// The former.
+        direct: bool,
+    },
+    /// Debian's Open MPI: who waits spins, or gives up its turn.
+    OpenMpi {
+        /// The latter.
+        yields: bool,
+    },
+    /// Debian's MPICH: who waits spins.
+    Mpich,
+}
+
+/// One that takes part, at a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Contender {
+    /// The name in records and on the command line.
+    pub name: &'static str,
+    /// How it is run.
+    pub how: How,
+    /// Where.
+    pub placement: Placement,
+    /// Whether those who wait look for messages all the time.
+    pub mode: Mode,
+}
+
+const fn contender(name: &'static str, how: How, placement: Placement, mode: Mode) -> Contender {
+    Contender { name, how, placement, mode }
+}
+
+use Mode::{Parked, Polling};
+use Placement::{OneCore, TwoCores};
+
+/// Ours, and what the machine takes.
+pub const OURS: [Contender; 5] = [
+    contender("limit", How::Limit, OneCore, Parked),
+    contender("upcall", How::Call, TwoCores, Polling),
+    contender("upcall", How::Upcall, OneCore, Parked),
+    contender("upcall-2", How::Upcall2 { interleave: false }, TwoCores, Parked),
+    contender("upcall-2-interleave", How::Upcall2 { interleave: true }, TwoCores, Parked),
+];
+
+/// A peer, as the command line names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Named(pub &'static str);
+
+const NAMED: [Named; 5] = [Named("pvm"), Named("pvm-direct"), Named("openmpi"), Named("openmpi-yield"), Named("mpich")];
+
+impl Peer for Named {
+    const ALL: &'static [Named] = &NAMED;
+
+    fn name(&self) -> &'static str {
+        self.0
+    }
+}
+
+/// The peers.
+pub const PEERS: [Contender; 7] = [
+    contender("pvm", How::Pvm { direct: false }, OneCore, Parked),
+    contender("pvm-direct", How::Pvm { direct: true }, OneCore, Parked),
+    contender("openmpi-yield", How::OpenMpi { yields: true }, OneCore, Polling),
+    contender("pvm", How::Pvm { direct: false }, TwoCores, Parked),
+    contender("pvm-direct", How::Pvm { direct: true }, TwoCores, Parked),
+    contender("openmpi", How::OpenMpi { yields: false }, TwoCores, Polling),
+    contender("mpich", How::Mpich, TwoCores, Polling),
+];
+
+impl Contender {
+    /// Whether it has a case, and in a time that can be waited for: PVM's Laplace of 64 tasks would take half a minute.
+    pub fn takes_part(&self, case: Case) -> bool {
+        let here = self.placement == OneCore;
+        match (self.how, case) {
+            (How::Limit, _) => matches!(case, Case::ProcedureCall | Case::SwitchProcess),
+            (How::Call, _) => case == Case::CallOneWay,
+            (_, Case::ProcedureCall | Case::SwitchProcess | Case::CallOneWay) => false,
+            (How::Upcall, _) => true,
+            (_, Case::Switch(_)) => false,
+            (How::Upcall2 { interleave: true }, _) => matches!(case, Case::Ring(_)),
+            (How::Upcall2 { .. }, Case::Laplace(tasks)) => tasks > 1,
+            (How::Pvm { direct }, Case::Start(_)) => here && !direct,
+            (How::Pvm { direct }, Case::Idle(tasks)) => here && !direct && tasks <= 24,
+            (_, Case::Start(_) | Case::Idle(_)) => false,
+            (How::Upcall2 { .. }, _) => true,
+            (_, Case::OneWay(_)) => true,
+            (How::Pvm { .. }, Case::Ring(tasks)) => tasks <= 24,
+            (How::Pvm { .. }, Case::Laplace(tasks)) => here && tasks <= 16,
+            (How::OpenMpi { yields: true }, Case::Ring(tasks)) => tasks <= 24,
+            (How::OpenMpi { yields: true }, Case::Laplace(_)) => true,
+            (How::OpenMpi { .. }, Case::Ring(tasks) | Case::Laplace(tasks)) => tasks == 2,
+            (How::Mpich, _) => case == Case::Ring(2),
+        }
+    }
+
+    /// Ours, whatever the setting.
+    pub fn is_ours(&self) -> bool {
+        matches!(self.how, How::Limit | How::Call | How::Upcall | How::Upcall2 { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(name: &str, placement: Placement) -> Vec<String> {
+        let all = OURS.into_iter().chain(PEERS).filter(|one| one.name == name && one.placement == placement);
+        all.flat_map(|one| Case::all().filter(move |case| one.takes_part(*case))).map(Case::name).collect()
+    }
+
+    #[test]
+    fn who_has_which_case() {
+        assert_eq!(of("limit", OneCore), ["procedure-call", "switch-process"]);
+        assert_eq!(of("upcall", TwoCores), ["call-one-way"]);
+        assert_eq!(of("upcall", OneCore).len(), Case::all().count() - 3);
+        assert!(of("upcall-2-interleave", TwoCores).iter().all(|case| case.starts_with("ring-")));
+        assert_eq!(of("upcall-2", TwoCores).iter().filter(|case| case.starts_with("laplace-")).count(), 7);
+        let pvm = of("pvm", OneCore);
+        assert!(
+            pvm.contains(&"start-1".to_owned()) && pvm.contains(&"idle-24".to_owned()) && !pvm.contains(&"ring-1000".to_owned())
+        );
+        assert_eq!(of("mpich", TwoCores).len(), 7);
+        assert_eq!(of("openmpi", TwoCores).last().unwrap(), "laplace-2");
+        assert!(PEERS.iter().all(|peer| NAMED.iter().any(|named| named.0 == peer.name)));
+    }
+}

@@ -1,0 +1,164 @@
+//! The programs of bench/pvm, compiled for each system; its README says how each is run.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::contender::{Contender, How};
+use crate::built::{self, Need, PeersError, works};
+use crate::error::RunError;
+
+/// Their sources, by their places below the root of the project: they include each other.
+const SOURCES: [(&str, &str); 4] = [
+    ("bench/pvm/pvm_bench.c", include_str!("../../pvm/pvm_bench.c")),
+    ("bench/pvm/mpi_bench.c", include_str!("../../pvm/mpi_bench.c")),
+    ("bench/pvm/modes.h", include_str!("../../pvm/modes.h")),
+    ("pvm/tests/programs/block.h", include_str!("../../../pvm/tests/programs/block.h")),
+];
+
+const GCC: Need = Need { what: "a C compiler", packages: "gcc libc6-dev", there: || works(Path::new("gcc"), &["--version"]) };
+
+const PVM: Need = Need {
+    what: "a C compiler and PVM",
+    packages: "gcc libc6-dev pvm pvm-dev",
+    there: || {
+        (GCC.there)() && ["/usr/bin/pvmd", "/usr/bin/pvm", "/usr/include/pvm3.h"].iter().all(|file| Path::new(file).exists())
+    },
+};
+
+const OPEN_MPI: Need = Need {
+    what: "a C compiler and Open MPI",
+    packages: "gcc libc6-dev openmpi-bin libopenmpi-dev",
+    there: || works(Path::new("mpicc.openmpi"), &["--version"]) && works(Path::new("orterun"), &["--version"]),
+};
+
+const MPICH: Need = Need {
+    what: "a C compiler and MPICH",
+    packages: "gcc libc6-dev mpich libmpich-dev",
+    there: || works(Path::new("mpicc.mpich"), &["--version"]) && works(Path::new("mpirun.mpich"), &["--version"]),
+};
+
+/// A program of one system.
+struct Program {
+    /// Its name, which tasks are spawned by; and the folder that it is alone in.
+    name: &'static str,
+    folder: &'static str,
+    need: &'static Need,
+    of: fn(How) -> bool,
+}
+
+const PROGRAMS: [Program; 4] = [
+    Program { name: "pvm_bench", folder: "upcall", need: &GCC, of: |how| matches!(how, How::Upcall | How::Upcall2 { .. }) },
+    Program { name: "pvm_bench", folder: "pvm", need: &PVM, of: |how| matches!(how, How::Pvm { .. }) },
+    Program { name: "mpi_bench", folder: "openmpi", need: &OPEN_MPI, of: |how| matches!(how, How::OpenMpi { .. }) },
+    Program { name: "mpi_bench", folder: "mpich", need: &MPICH, of: |how| how == How::Mpich },
+];
+
+/// Those that there are, and what is to be said of the others.
+#[derive(Debug)]
+pub struct Programs {
+    dir: PathBuf,
+    /// Contenders that take no part, because what they need is not on this machine.
+    pub notes: Vec<String>,
+    /// Contenders that take no part, because their program could not be compiled.
+    pub failures: Vec<String>,
+}
+
+impl Programs {
+    /// Compiles what `contenders` need into `dir`; those for which that fails are taken out. `exe` compiles ours.
+    ///
+    /// # Errors
+    /// The sources cannot be written to `dir`.
+    pub fn of(contenders: &mut Vec<Contender>, exe: &Path, dir: &Path) -> Result<Programs, RunError> {
+        write(dir).map_err(|error| RunError::File { path: dir.to_owned(), error })?;
+        let mut programs = Programs { dir: dir.to_owned(), notes: Vec::new(), failures: Vec::new() };
+        for program in &PROGRAMS {
+            let of: Vec<_> = contenders.iter().filter(|one| (program.of)(one.how)).collect();
+            if of.is_empty() {
+                continue;
+            }
+            let Err(error) = built::provide(program.need).and_then(|()| programs.compile(program, exe)) else { continue };
+            let mut names: Vec<&str> = of.iter().map(|one| one.name).collect();
+            names.sort_unstable();
+            names.dedup();
+            let told = format!("{}: {error}", names.join(", "));
+            let missing = matches!(error, PeersError::Missing { .. });
+            if missing && !of[0].is_ours() { &mut programs.notes } else { &mut programs.failures }.push(told);
+            contenders.retain(|one| !(program.of)(one.how));
+        }
+        Ok(programs)
+    }
+
+    fn compile(&self, program: &Program, exe: &Path) -> Result<(), PeersError> {
+        let (source, into) = (self.dir.join(format!("bench/pvm/{}.c", program.name)), self.path(program.folder, program.name));
+        let mut compiler = match program.folder {
+            "upcall" => {
+                let mut compiler = Command::new(exe);
+                compiler.args(["bench-pvm", "compile"]);
+                compiler
+            }
+            "pvm" => Command::new("gcc"),
+            "openmpi" => Command::new("mpicc.openmpi"),
+            _ => Command::new("mpicc.mpich"),
+        };
+        // With less, writing and checking a payload are not vectorised.
+        compiler.args(["-std=gnu11", "-O3", "-o"]).arg(&into).arg(source);
+        compiler.args((program.folder == "pvm").then_some("-lpvm3"));
+        built::build(compiler, &into).map(|_| ())
+    }
+
+    fn path(&self, folder: &str, name: &str) -> PathBuf {
+        self.dir.join(folder).join(name)
+    }
+
+    /// The folder of the program of a system.
+    pub fn folder(&self, how: How) -> PathBuf {
+        self.program(how).with_file_name("")
+    }
+
+    /// The program of a system.
+    ///
+    /// # Panics
+    /// It has none.
+    pub fn program(&self, how: How) -> PathBuf {
+        let program = PROGRAMS.iter().find(|program| (program.of)(how)).expect("who needs no program is not asked for one");
+        self.path(program.folder, program.name)
+    }
+}
+
+fn write(dir: &Path) -> std::io::Result<()> {
+    for (place, text) in SOURCES {
+        let path = dir.join(place);
+        fs::create_dir_all(path.with_file_name(""))?;
+        fs::write(path, text)?;
+    }
+    PROGRAMS.iter().try_for_each(|program| fs::create_dir_all(dir.join(program.folder)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pvm::contender::{OURS, PEERS};
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn who_cannot_be_compiled_takes_no_part() {
+        let scratch = Scratch::make().unwrap();
+        let mut contenders = OURS.to_vec();
+        let programs = Programs::of(&mut contenders, Path::new("/nowhere/upcall"), &scratch.dir).unwrap();
+        assert_eq!(contenders.len(), 2, "{contenders:?}");
+        let [failure] = &programs.failures[..] else { panic!("{programs:?}") };
+        assert!(
+            failure.starts_with("upcall, upcall-2, upcall-2-interleave: ") && failure.contains("bench-pvm compile"),
+            "{failure}"
+        );
+        assert!(programs.notes.is_empty() && scratch.dir.join("pvm/tests/programs/block.h").is_file());
+    }
+
+    #[test]
+    fn each_peer_has_a_program() {
+        for peer in PEERS {
+            assert_eq!(PROGRAMS.iter().filter(|program| (program.of)(peer.how)).count(), 1, "{peer:?}");
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! One turn of one contender in one case: its program is run, and its line read.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::case::Case;
+use super::child::Told;
+use super::contender::{Contender, How};
+use super::machine::Machine;
+use super::programs::Programs;
+use crate::case::{Case as Call, Mode, Placement};
+use crate::pair::{Pair, Spec};
+use crate::place::{self, Cpus};
+use crate::process::{self, ChildError, Process};
+use crate::stats::Summary;
+
+/// Longest time of a turn over what it was asked to take: PVM's Laplace needs it, and hundreds of processes to start.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// Longest time for a program to end when it has told its figures.
+const END: Duration = Duration::from_secs(20);
+/// Until tasks that wait do nothing else.
+const SETTLING: Duration = Duration::from_millis(300);
+
+/// What was found.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Found {
+    pub times: Summary,
+    pub touch_ns: Option<f64>,
+    pub memcpy_ns: Option<f64>,
+    pub alone_ns: Option<f64>,
+    pub bytes_each: Option<f64>,
+}
+
+/// Runs the turns.
+pub struct Turns<'a> {
+    pub exe: &'a Path,
+    pub dir: &'a Path,
+    pub cpus: Cpus,
+    pub programs: &'a Programs,
+    pub interrupted: &'a AtomicBool,
+    /// How long a turn measures, about, and how long tasks are looked at that wait.
+    pub time: Duration,
+    pub idle: Duration,
+    /// PVM's, if one runs.
+    pub machine: Option<Machine>,
+    /// How many pairs for calls there were.
+    pub pairs: u32,
+}
+
+impl Turns<'_> {
+    /// One turn.
+    ///
+    /// # Errors
+    /// The program failed, hung, or said something else. Nothing of it is left running.
+    pub fn take(&mut self, contender: &Contender, case: Case) -> Result<Found, ChildError> {
+        let found = match case {
+            Case::CallOneWay => self.call(contender),
+            _ => self.program(contender, case),
+        };
+        if found.is_err() {
+            // Tasks may be left, which would be in the way of the next ones.
+            self.machine = None;
+        }
+        found
+    }
+
+    /// The processors of a contender, as a list for the command line.
+    fn processors(&self, contender: &Contender) -> Vec<usize> {
+        let second = self.cpus.second.filter(|_| contender.placement == Placement::TwoCores);
+        [self.cpus.first].into_iter().chain(second).collect()
+    }
+
+    /// A null call there and back, halved.
+    fn call(&mut self, contender: &Contender) -> Result<Found, ChildError> {
+        self.pairs += 1;
+        let (second, first) = (self.cpus.second.unwrap_or(self.cpus.first), self.cpus.first);
+        let spec = Spec {
+            exe: self.exe,
+            system: contender.name,
+            placement: contender.placement,
+            mode: Mode::Polling,
+            cpus: (&[second], &[first]),
+            dir: self.dir.join(format!("call-{}", self.pairs)),
+        };
+        let mut pair = Pair::start(&spec, self.interrupted)?;
+        pair.latency(Call::Null, 2_000, self.time)?;
+        let Summary { p50_ns, p99_ns, p999_ns, mean_ns, count } = pair.latency(Call::Null, 50_000, self.time)?;
+        pair.end()?;
+        let [p50_ns, p99_ns, p999_ns, mean_ns] = [p50_ns, p99_ns, p999_ns, mean_ns].map(|ns| ns / 2.0);
+        let times = Summary { p50_ns, p99_ns, p999_ns, mean_ns, count };
+        Ok(Found { times, touch_ns: None, memcpy_ns: None, alone_ns: None, bytes_each: None })
+    }
+
+    fn program(&mut self, contender: &Contender, case: Case) -> Result<Found, ChildError> {
+        let command = self.command(contender, case)?;
+        let who = format!("{}, {}", contender.name, contender.placement);
+        let mut running = Process::start(command, who, self.dir.join("errors"))?;
+        let found = self.watched(&mut running, case);
+        if found.is_err() {
+            // A starter of others ends them if it is asked to end itself.
+            running.terminate(Duration::from_secs(2));
+        }
+        found
+    }
+
+    fn watched(&self, running: &mut Process, case: Case) -> Result<Found, ChildError> {
+        let deadline = Instant::now() + PATIENCE + self.time;
+        let line = running.line(&case.name(), deadline, self.interrupted)?;
+        let told: Told = serde_json::from_str(&line).map_err(|_| running.fault(&format!("said `{line}`")))?;
+        if told.case != case.name() {
+            return Err(running.fault(&format!("told of {}, and was asked for {case}", told.case)));
+        }
+        let (times, bytes_each) = match (case, told.times) {
+            (Case::Idle(tasks), _) => self.rest(running, tasks)?,
+            (_, Some(times)) => (times, None),
+            (_, None) => return Err(running.fault("told no times")),
+        };
+        running.end(END + self.idle, self.interrupted)?;
+        Ok(Found { times, touch_ns: told.touch_ns, memcpy_ns: told.memcpy_ns, alone_ns: told.alone_ns, bytes_each })
+    }
+
+    /// What tasks take that wait: the time of processors in a second, and memory.
+    fn rest(&self, running: &Process, tasks: usize) -> Result<(Summary, Option<f64>), ChildError> {
+        self.pause(SETTLING)?;
+        let mut all = vec![running.id()];
+        all.extend(process::descendants(running.id()));
+        if let Some(machine) = &self.machine {
+            all.push(machine.id());
+            all.extend(process::descendants(machine.id()));
+        }
+        let failed = |error| running.fault(&format!("cannot be looked at while it waits: {error}"));
+        let spent = || all.iter().map(|id| process::cpu_ns(*id)).sum::<Result<u64, _>>().map_err(failed);
+        let kib = all.iter().map(|id| process::pss_kib(*id)).sum::<Result<u64, _>>().map_err(failed)?;
+        let (begun, before) = (Instant::now(), spent()?);
+        self.pause(self.idle)?;
+        let ns = (spent()? - before) as f64 / begun.elapsed().as_secs_f64();
+        let times = Summary { p50_ns: ns, p99_ns: ns, p999_ns: ns, mean_ns: ns, count: 1 };
+        Ok((times, Some((1024 * kib) as f64 / tasks as f64)))
+    }
+
+    fn pause(&self, time: Duration) -> Result<(), ChildError> {
+        let begun = Instant::now();
+        while begun.elapsed() < time {
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Err(ChildError::Interrupted);
+            }
+            thread::sleep(Duration::from_millis(20).min(time));
+        }
+        Ok(())
+    }
+
+    /// What is to be run.
+    fn command(&mut self, contender: &Contender, case: Case) -> Result<Command, ChildError> {
+        let cpus = self.processors(contender);
+        let time = if matches!(case, Case::Idle(_)) { 2 * SETTLING + self.idle } else { self.time };
+        let seconds = time.as_secs_f64().to_string();
+        let words = case.words();
+        let words = words.iter().flatten().map(String::as_str).chain(["--seconds", &seconds]);
+        let list = place::list(&cpus);
+        let mut command = match contender.how {
+            How::Upcall | How::Limit if case.words().is_none() => {
+                let mut command = self.on(&cpus, self.exe);
+                command.arg("bench-pvm");
+                match case {
+                    Case::Switch(ulps) => command.args(["switch", &ulps.to_string(), &seconds]).arg(self.dir),
+                    _ => command.args([&case.name(), &seconds]),
+                };
+                command
+            }
+            How::Upcall | How::Limit | How::Call => {
+                let mut command = self.on(&cpus, self.exe);
+                command.args(["pvm", "run"]).arg(self.programs.program(How::Upcall)).args(words);
+                command
+            }
+            How::Upcall2 { interleave } => {
+                let mut command = self.on(&cpus, self.exe);
+                command.args(["pvm", "run", "--procs", "2", "--place", if interleave { "interleave" } else { "block" }]);
+                command.arg(self.programs.program(contender.how)).args(words);
+                command
+            }
+            How::Pvm { direct } => {
+                let folder = self.programs.folder(contender.how);
+                if self.machine.is_none() {
+                    let started =
+                        Machine::start(|pvmd| self.on(&cpus, pvmd), &folder, &self.dir.join("pvm-machine"), self.interrupted);
+                    self.machine = Some(started?);
+                }
+                let mut command = self.on(&cpus, &self.programs.program(contender.how));
+                command.args(words).args(direct.then_some("--direct")).current_dir(folder);
+                if cpus.len() > 1 {
+                    command.args(["--cpus", &list]);
+                }
+                if let Some(machine) = &self.machine {
+                    machine.confine(&cpus)?;
+                    machine.variables(&mut command);
+                }
+                command
+            }
+            How::OpenMpi { yields } => {
+                let mut command = self.on(&cpus, Path::new("orterun"));
+                command.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
+                command.args(if yields { &["--mca", "mpi_yield_when_idle", "1"][..] } else { &[] });
+                command.args(["-np", &case.processes().to_string()]).arg(self.programs.program(contender.how));
+                command.args(words).args(["--cpus", &list]);
+                command
+            }
+            How::Mpich => {
+                let mut command = self.on(&cpus, Path::new("mpirun.mpich"));
+                command.args(["-np", &case.processes().to_string()]).arg(self.programs.program(contender.how));
+                command.args(words).args(["--cpus", &list]);
+                command
+            }
+        };
+        // Names and files are for this run alone; and the reason stands in the line before a backtrace.
+        command.env("UPCALL_DIR", self.dir.join("names")).env("TMPDIR", self.dir).env("RUST_BACKTRACE", "0");
+        Ok(command)
+    }
+
+    /// The start of a command by which a program is run on these processors.
+    fn on(&self, cpus: &[usize], program: &Path) -> Command {
+        let mut command = Command::new(self.exe);
+        command.args(["bench-pvm", "run", &place::list(cpus)]).arg(program);
+        command
+    }
+}

@@ -1,0 +1,134 @@
+//! UPVM's figures as this machine has them: switches by the number of ULPs, one way by bytes, a hop of a ring and Laplace's Mflops by tasks, beside the paper's own.
+
+use super::{Area, Axes, COLOURS, Drawn, GREY, LIGHT, Line, Picture, PlotError, SIZE, chart, legend, measured, room, save};
+use plotters::prelude::*;
+use std::path::{Path, PathBuf};
+use upcall_bench::case::Placement;
+use upcall_bench::pvm::case::{BYTES, Case, LAPLACES, RINGS, SWITCHES, mflops};
+use upcall_bench::pvm::contender::{Contender, How, OURS, PEERS};
+use upcall_bench::pvm::paper::{FIGURE_2, FIGURE_3, FIGURE_5, FIGURE_7, hop_ns};
+use upcall_bench::record::Record;
+
+/// Draws the figures of a run into `dir`, which is made if need be, and returns their paths. What was not measured is not drawn.
+///
+/// # Errors
+/// See [`PlotError`].
+pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> {
+    let as_is: fn(f64) -> f64 = |ns| ns;
+    let switch = lines(records, SWITCHES.map(|ulps| (ulps as f64, Case::Switch(ulps))), as_is);
+    // Nothing has a place on a logarithmic axis beside one byte: it stands where a half would.
+    let one_way = lines(records, BYTES.map(|bytes| (place(bytes), Case::OneWay(bytes))), as_is);
+    let ring = lines(records, RINGS.map(|tasks| (tasks as f64, Case::Ring(tasks))), as_is);
+    let laplace = lines(records, LAPLACES.map(|tasks| (tasks as f64, Case::Laplace(tasks))), mflops);
+
+    let switch = with_papers(
+        switch,
+        |at| {
+            let (ulps, us) = (SWITCHES[0] as f64, FIGURE_2[1 + at]);
+            vec![(ulps, 1e3 * us), (SWITCHES[4] as f64, 1e3 * us)]
+        },
+        ["ULPs, HP 720", "processes, HP 720"],
+    );
+    let ns = |ms: f64| 1e6 * ms;
+    let one_way = with_papers(one_way, |at| FIGURE_3.map(|(bytes, ms)| (place(bytes), ns(ms[1 - at]))).to_vec(), PAPERS);
+    let ring = with_papers(ring, |at| FIGURE_5.map(|(tasks, ms)| (tasks as f64, hop_ns(tasks, ms[1 - at]))).to_vec(), PAPERS);
+    let laplace = with_papers(laplace, |at| FIGURE_7.map(|(tasks, of)| (tasks as f64, of[1 - at])).to_vec(), PAPERS);
+
+    let number = |x: &f64| format!("{x:.0}");
+    let bytes = |x: &f64| if *x < 1.0 { "0".to_owned() } else { format!("{x:.0}") };
+    let ns = "ns (median; logarithmic)";
+    let draw_switch = |area: &Area<'_>| drawn(area, ["From one user-level process to the next", "ULPs", ns], &number, &switch);
+    let draw_one_way =
+        |area: &Area<'_>| drawn(area, ["One way: packed, unpacked, written and checked", "bytes", ns], &bytes, &one_way);
+    let draw_ring = |area: &Area<'_>| drawn(area, ["A hop in a ring", "tasks", ns], &number, &ring);
+    let draw_laplace = |area: &Area<'_>| drawn(area, ["Laplace, 128 x 128", "tasks", "Mflops (logarithmic)"], &number, &laplace);
+    let pictures = [
+        (switch.is_empty(), Picture { name: "pvm-switch.svg", size: SIZE, draw: &draw_switch }),
+        (one_way.is_empty(), Picture { name: "pvm-one-way.svg", size: TALL, draw: &draw_one_way }),
+        (ring.is_empty(), Picture { name: "pvm-ring.svg", size: TALL, draw: &draw_ring }),
+        (laplace.is_empty(), Picture { name: "pvm-laplace.svg", size: TALL, draw: &draw_laplace }),
+    ];
+    let there: Vec<_> = pictures.into_iter().filter_map(|(empty, picture)| (!empty).then_some(picture)).collect();
+    if there.is_empty() { Err(PlotError::Nothing("cases of several sizes")) } else { save(&there, dir) }
+}
+
+const PAPERS: [&str; 2] = ["UPVM, HP 720", "PVM, HP 720"];
+/// With a key of a dozen lines.
+const TALL: (u32, u32) = (SIZE.0 * 5 / 4, SIZE.1 * 3 / 2);
+
+fn place(bytes: usize) -> f64 {
+    if bytes == 0 { 0.5 } else { bytes as f64 }
+}
+
+/// A line for each system with more than one of these cases.
+fn lines<const N: usize>(records: &[Record], cases: [(f64, Case); N], figure: fn(f64) -> f64) -> Vec<Line> {
+    let all = OURS.into_iter().chain(PEERS).filter(|one| one.takes_part(Case::Ring(2)));
+    let line = |(one, colour): (Contender, RGBColor)| {
+        let found = |case: Case| {
+            let name = case.name();
+            records.iter().find(|r| r.system == one.name && r.placement == one.placement && r.case == name)
+        };
+        let points = cases.iter().filter_map(|(x, case)| Some((*x, figure(found(*case)?.p50_ns)))).collect();
+        let two = one.placement == Placement::TwoCores && matches!(one.how, How::Pvm { .. });
+        Line { name: format!("{}{}", one.name, if two { ", two cores" } else { "" }), colour, points }
+    };
+    all.zip(COLOURS.into_iter().cycle()).map(line).filter(|line| line.points.len() > 1).collect()
+}
+
+/// With the paper's two behind them, if there is any.
+fn with_papers(mut lines: Vec<Line>, points: impl Fn(usize) -> Vec<(f64, f64)>, names: [&str; 2]) -> Vec<Line> {
+    if !lines.is_empty() {
+        let papers = [GREY, LIGHT].into_iter().zip(names).enumerate();
+        lines.extend(papers.map(|(at, (colour, name))| Line { name: name.to_owned(), colour, points: points(at) }));
+    }
+    lines
+}
+
+fn drawn(area: &Area<'_>, [title, across, upwards]: [&str; 3], label: &dyn Fn(&f64) -> String, lines: &[Line]) -> Drawn {
+    let points = || lines.iter().flat_map(|line| &line.points);
+    let (least, most) = points().fold((f64::MAX, 1.0), |(least, most): (f64, f64), (x, _)| (least.min(*x), most.max(*x)));
+    let axes = Axes { title, across, upwards, labels: 8, label };
+    let high = room(points().map(|(_, y)| *y), lines.len());
+    let mut chart = chart(area, &axes, (least / 1.3..most * 1.3).log_scale(), high)?;
+    for (at, line) in lines.iter().enumerate() {
+        measured(&mut chart, at, line)?;
+    }
+    legend(&mut chart)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use upcall_bench::record::{Label, Turn};
+    use upcall_bench::stats::Summary;
+
+    #[test]
+    fn figures_name_ours_the_peers_and_the_papers() {
+        let mut records = Vec::new();
+        for one in OURS.into_iter().chain(PEERS) {
+            for case in Case::all().filter(|case| one.takes_part(*case)) {
+                let found = Summary { p50_ns: 90.0, p99_ns: 90.0, p999_ns: 90.0, mean_ns: 90.0, count: 5 };
+                let label =
+                    Label { suite: "pvm", case: &case.name(), system: one.name, placement: one.placement, mode: one.mode };
+                records.push(label.latency(&[Turn { found, lines: (140.0, 140.0) }]));
+            }
+        }
+        let dir = tempfile::TempDir::new().unwrap();
+        let paths = write(&records, dir.path()).unwrap();
+        let svg: Vec<_> = paths.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+        assert_eq!(svg.len(), 4);
+        assert!(svg[0].contains("processes, HP 720") && svg[0].contains("upcall"), "{}", svg[0]);
+        for svg in &svg[1..] {
+            assert!(["upcall-2", "pvm-direct", "openmpi-yield", "UPVM, HP 720"].iter().all(|name| svg.contains(name)), "{svg}");
+        }
+        assert!(svg[1].contains("mpich") && svg[2].contains("upcall-2-interleave") && svg[2].contains("pvm, two cores"));
+        assert!(svg.iter().all(|svg| !svg.contains("NaN") && !svg.contains("inf")));
+    }
+
+    #[test]
+    fn nothing_is_not_plotted() {
+        let dir = tempfile::TempDir::new().unwrap();
+        assert!(write(&[], dir.path()).unwrap_err().to_string().contains("no cases of several sizes"));
+    }
+}
