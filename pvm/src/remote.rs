@@ -29,6 +29,8 @@ pub(crate) struct Plan {
     pub(crate) context: i32,
     pub(crate) output: crate::output::Output,
     pub(crate) options: Vec<(i32, i32)>,
+    /// The folder that it begins in, if that is not the machine's.
+    pub(crate) directory: Option<OsString>,
     /// Where its spawner's program lies: names are looked for there, too.
     pub(crate) folder: Option<std::path::PathBuf>,
 }

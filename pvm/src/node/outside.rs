@@ -3,9 +3,11 @@
 //! While tasks can run it is looked for now and then; else the worker waits for it in the kernel, and takes no processor.
 
 use super::{Next, Node};
+use crate::error;
 use crate::task::State;
 use rustix::process::fchdir;
 use std::cmp::Reverse;
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 use upcall_ulp::{Aside, NOT_ASIDE, descriptors};
@@ -32,6 +34,12 @@ pub(super) fn ring(descriptor: &OwnedFd) {
 pub(super) fn silence(descriptor: &OwnedFd) {
     // It is silent already where its task has read it.
     let _ = rustix::io::read(descriptor, &mut [0; 8]);
+}
+
+/// A folder, held open to go there.
+fn folder(path: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
+    let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, rustix::fs::Mode::empty())
 }
 
 impl Node {
@@ -159,11 +167,9 @@ impl Node {
 
     /// From now on the task is in the folder of this descriptor.
     pub(super) fn own_folder(&mut self, index: u32, descriptor: i32) {
-        let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
-        let open = |path: &str| rustix::fs::open(path, flags, rustix::fs::Mode::empty());
         // Now it is where no task has gone from, or in the one's that did.
-        let first = if self.folder.is_none() { open(".").map(Some) } else { Ok(None) };
-        let own = open(&format!("/proc/self/fd/{descriptor}"));
+        let first = if self.folder.is_none() { folder(".").map(Some) } else { Ok(None) };
+        let own = folder(format!("/proc/self/fd/{descriptor}"));
         let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
         let done = first.and_then(|first| own.and_then(|own| fchdir(own.as_fd()).map(|()| (first, own))));
         match done {
@@ -175,6 +181,15 @@ impl Node {
             }
             Err(error) => task.ulp.answer(-i64::from(error.raw_os_error())),
         }
+    }
+
+    /// A folder in which a task that is to be started begins; the process is where it was before any task went anywhere. PVM's error if there is none.
+    pub(super) fn first_folder(&mut self, path: &OsStr) -> Result<OwnedFd, i32> {
+        let own = folder(path).map_err(|_| error::NO_FILE)?;
+        if self.folder.is_none() {
+            self.folder = Some(folder(".").map_err(|_| error::SYS_ERR)?);
+        }
+        Ok(own)
     }
 
     /// The process is where this task is.

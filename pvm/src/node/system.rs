@@ -33,6 +33,7 @@ impl Node {
             self.programs.also_in(folder);
         }
         let image = self.programs.image(&plan.program)?;
+        let folder = plan.directory.as_ref().map(|path| self.first_folder(path)).transpose()?;
         let name = CString::new(image.path().as_os_str().as_bytes()).map_err(|_| error::BAD_PARAM)?;
         let args = [&[name], &plan.args[..]].concat();
         let number = self.number().ok_or(error::OUT_OF_RES)?;
@@ -52,7 +53,7 @@ impl Node {
             left: false,
             descriptor: None,
             alarm: None,
-            folder: None,
+            folder,
             parent: plan.parent,
             siblings: vec![tid],
             context: plan.context,
@@ -199,7 +200,8 @@ fn spawning(spawner: &Task, mut question: Reader<'_>) -> Option<Result<(Plan, u3
     let one = |name: String, value: String| CString::new(exact(&format!("{name}={value}"))).ok();
     let environment = (0..question.int()?).map(|_| one(question.text()?, question.text()?)).collect::<Option<Vec<_>>>()?;
     let context = question.int()?;
-    let place = place.split(':').next().unwrap_or_default();
+    // A host, and the folder to begin in.
+    let (place, directory) = place.split_once(':').map_or((&place[..], None), |(place, folder)| (place, Some(folder)));
     let here = match flags & (TASK_HOST | TASK_ARCH) {
         TASK_HOST => (place.is_empty() || place == "." || place == host_name()) != (flags & HOST_COMPLEMENT != 0),
         TASK_ARCH => place.is_empty() || place == "LINUX64",
@@ -216,6 +218,7 @@ fn spawning(spawner: &Task, mut question: Reader<'_>) -> Option<Result<(Plan, u3
         context,
         output: spawner.child_output.for_another(),
         options: spawner.options.clone(),
+        directory: directory.map(|path| OsString::from_vec(exact(path))),
         folder: spawner.program.parent().map(Into::into),
     };
     Some(Ok((plan, u32::try_from(count).ok()?)))
