@@ -124,7 +124,7 @@ fn drawn(area: &Area<'_>, [title, across, upwards]: [&str; 3], label: &dyn Fn(&f
         if rights < 4 {
             0
         } else if tall {
-            lines.len() / 2
+            lines.len() * 2 / 3
         } else {
             lines.len()
         },
