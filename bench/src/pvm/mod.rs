@@ -50,7 +50,7 @@ struct Series {
     out: bool,
 }
 
-/// Runs the suite, shows progress on standard error, prints tables on standard output and writes the records where `options` say. Takes a minute and a half without peers and about eight with all, and busies two
+/// Runs the suite, shows progress on standard error, prints tables on standard output and writes the records where `options` say. Takes a minute and a half without peers and six to eight with all, and busies two
 /// processors meanwhile. Leaves no process and no file behind.
 ///
 /// # Errors

@@ -90,7 +90,7 @@ pub enum Suite {
     /// The cases are procedure-call and switch-process, switch-1 to switch-4000, by ULPs; call-one-way; one-way-0 to one-way-100000, by bytes; ring-2 to ring-1000 and laplace-1 to laplace-64, by tasks; start-1 and start-100, a task's start; and idle-24 and idle-1000, tasks that wait.
     ///
     /// The systems are upcall, all tasks on one processor; upcall-2 and upcall-2-interleave, in two processes on two, neighbours together or apart; limit; and the peers pvm and pvm-direct, by the daemon and from task to task, openmpi and mpich, which spin on two processors, and openmpi-yield, on one.
-    /// With all peers it takes some eight minutes.
+    /// With all peers it takes six to eight minutes.
     #[command(
         after_help = "Examples:\n  upcall bench pvm --peers none\n  upcall bench pvm --json pvm.json --plot docs/figures\n  upcall bench pvm --peers pvm,openmpi-yield --case ring-24 --case one-way-1000\n  \
         upcall bench pvm --peers none --system upcall --case switch-16 --quick"

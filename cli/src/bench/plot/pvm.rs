@@ -1,12 +1,12 @@
 //! UPVM's figures as this machine has them: switches by the number of ULPs, one way by bytes, a hop of a ring and Laplace's Mflops by tasks, beside the paper's own.
 
-use super::{Area, Axes, COLOURS, Drawn, GREY, LIGHT, Line, Picture, PlotError, SIZE, chart, legend, measured, room, save};
+use super::{Area, Axes, COLOURS, Drawn, GREY, LIGHT, Line, Picture, PlotError, SIZE, WIDE, chart, legend, measured, room, save};
 use plotters::prelude::*;
 use std::path::{Path, PathBuf};
 use upcall_bench::case::Placement;
 use upcall_bench::pvm::case::{BYTES, Case, LAPLACES, RINGS, SWITCHES, mflops};
 use upcall_bench::pvm::contender::{Contender, How, OURS, PEERS};
-use upcall_bench::pvm::paper::{FIGURE_2, FIGURE_3, FIGURE_5, FIGURE_7, hop_ns};
+use upcall_bench::pvm::paper::{FIGURE_2, FIGURE_3, FIGURE_5, FIGURE_7, SEQUENTIAL, hop_ns};
 use upcall_bench::record::Record;
 
 /// Draws the figures of a run into `dir`, which is made if need be, and returns their paths. What was not measured is not drawn.
@@ -15,24 +15,18 @@ use upcall_bench::record::Record;
 /// See [`PlotError`].
 pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> {
     let as_is: fn(f64) -> f64 = |ns| ns;
-    let switch = lines(records, SWITCHES.map(|ulps| (ulps as f64, Case::Switch(ulps))), as_is);
-    // Nothing has a place on a logarithmic axis beside one byte: it stands where a half would.
+    let switch = with_processes(lines(records, SWITCHES.map(|ulps| (ulps as f64, Case::Switch(ulps))), as_is), records);
     let one_way = lines(records, BYTES.map(|bytes| (place(bytes), Case::OneWay(bytes))), as_is);
     let ring = lines(records, RINGS.map(|tasks| (tasks as f64, Case::Ring(tasks))), as_is);
     let laplace = lines(records, LAPLACES.map(|tasks| (tasks as f64, Case::Laplace(tasks))), mflops);
+    let shares = shares(records, &laplace);
 
-    let switch = with_papers(
-        switch,
-        |at| {
-            let (ulps, us) = (SWITCHES[0] as f64, FIGURE_2[1 + at]);
-            vec![(ulps, 1e3 * us), (SWITCHES[4] as f64, 1e3 * us)]
-        },
-        ["ULPs, HP 720", "processes, HP 720"],
-    );
-    let ns = |ms: f64| 1e6 * ms;
-    let one_way = with_papers(one_way, |at| FIGURE_3.map(|(bytes, ms)| (place(bytes), ns(ms[1 - at]))).to_vec(), PAPERS);
+    let us = |us: f64| vec![(SWITCHES[0] as f64, 1e3 * us), (SWITCHES[4] as f64, 1e3 * us)];
+    let switch = with_papers(switch, |at| us(FIGURE_2[1 + at]), ["ULPs, HP 720", "processes, HP 720"]);
+    let one_way = with_papers(one_way, |at| FIGURE_3.map(|(bytes, ms)| (place(bytes), 1e6 * ms[1 - at])).to_vec(), PAPERS);
     let ring = with_papers(ring, |at| FIGURE_5.map(|(tasks, ms)| (tasks as f64, hop_ns(tasks, ms[1 - at]))).to_vec(), PAPERS);
-    let laplace = with_papers(laplace, |at| FIGURE_7.map(|(tasks, of)| (tasks as f64, of[1 - at])).to_vec(), PAPERS);
+    let papers = |at: usize| FIGURE_7.map(|(tasks, of)| (tasks as f64, 100.0 * of[1 - at] / SEQUENTIAL)).to_vec();
+    let shares = with_papers(shares, papers, PAPERS);
 
     let number = |x: &f64| format!("{x:.0}");
     let bytes = |x: &f64| if *x < 1.0 { "0".to_owned() } else { format!("{x:.0}") };
@@ -41,12 +35,17 @@ pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> 
     let draw_one_way =
         |area: &Area<'_>| drawn(area, ["One way: packed, unpacked, written and checked", "bytes", ns], &bytes, &one_way);
     let draw_ring = |area: &Area<'_>| drawn(area, ["A hop in a ring", "tasks", ns], &number, &ring);
-    let draw_laplace = |area: &Area<'_>| drawn(area, ["Laplace, 128 x 128", "tasks", "Mflops (logarithmic)"], &number, &laplace);
+    let draw_laplace = |area: &Area<'_>| {
+        let (left, right) = area.split_horizontally(SIZE.0);
+        drawn(&left, ["Laplace, 128 x 128", "tasks", "Mflops (logarithmic)"], &number, &laplace)?;
+        let title = ["The same, of one task's on one processor", "tasks", "percent (logarithmic)"];
+        if shares.is_empty() { Ok(()) } else { drawn(&right, title, &number, &shares) }
+    };
     let pictures = [
         (switch.is_empty(), Picture { name: "pvm-switch.svg", size: SIZE, draw: &draw_switch }),
         (one_way.is_empty(), Picture { name: "pvm-one-way.svg", size: TALL, draw: &draw_one_way }),
         (ring.is_empty(), Picture { name: "pvm-ring.svg", size: TALL, draw: &draw_ring }),
-        (laplace.is_empty(), Picture { name: "pvm-laplace.svg", size: TALL, draw: &draw_laplace }),
+        (laplace.is_empty(), Picture { name: "pvm-laplace.svg", size: (WIDE.0, TALL.1), draw: &draw_laplace }),
     ];
     let there: Vec<_> = pictures.into_iter().filter_map(|(empty, picture)| (!empty).then_some(picture)).collect();
     if there.is_empty() { Err(PlotError::Nothing("cases of several sizes")) } else { save(&there, dir) }
@@ -55,9 +54,38 @@ pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> 
 const PAPERS: [&str; 2] = ["UPVM, HP 720", "PVM, HP 720"];
 /// With a key of a dozen lines.
 const TALL: (u32, u32) = (SIZE.0 * 5 / 4, SIZE.1 * 3 / 2);
+/// For more systems than there are colours.
+const MORE: [RGBColor; 3] = [RGBColor(0, 170, 200), RGBColor(225, 160, 0), RGBColor(100, 60, 200)];
 
+/// Where so many bytes stand: nothing has no place on a logarithmic axis, so it stands where a half would.
 fn place(bytes: usize) -> f64 {
     if bytes == 0 { 0.5 } else { bytes as f64 }
+}
+
+/// With a line of what two processes take here.
+fn with_processes(mut lines: Vec<Line>, records: &[Record]) -> Vec<Line> {
+    let found = records.iter().find(|record| record.case == Case::SwitchProcess.name());
+    if let Some(record) = found.filter(|_| !lines.is_empty()) {
+        let points = [SWITCHES[0], SWITCHES[4]].map(|ulps| (ulps as f64, record.p50_ns)).to_vec();
+        lines.push(Line { name: "processes, by pipes".to_owned(), colour: COLOURS[1], points });
+    }
+    lines
+}
+
+/// Percent of what one task of the same kind of message has on one processor.
+fn shares(records: &[Record], laplace: &[Line]) -> Vec<Line> {
+    let alone = |name: &str| {
+        // Nobody but those on one processor has one.
+        let system = if name.starts_with("upcall") { "upcall" } else { name };
+        let record = records.iter().find(|r| r.system == system && r.case == Case::Laplace(1).name())?;
+        Some(mflops(record.p50_ns))
+    };
+    let of = |line: &Line| {
+        let alone = alone(&line.name)?;
+        let points = line.points.iter().map(|&(tasks, mflops)| (tasks, 100.0 * mflops / alone)).collect();
+        Some(Line { name: line.name.clone(), colour: line.colour, points })
+    };
+    laplace.iter().filter_map(of).collect()
 }
 
 /// A line for each system with more than one of these cases.
@@ -72,7 +100,7 @@ fn lines<const N: usize>(records: &[Record], cases: [(f64, Case); N], figure: fn
         let two = one.placement == Placement::TwoCores && matches!(one.how, How::Pvm { .. });
         Line { name: format!("{}{}", one.name, if two { ", two cores" } else { "" }), colour, points }
     };
-    all.zip(COLOURS.into_iter().cycle()).map(line).filter(|line| line.points.len() > 1).collect()
+    all.zip(COLOURS.into_iter().chain(MORE).cycle()).map(line).filter(|line| line.points.len() > 1).collect()
 }
 
 /// With the paper's two behind them, if there is any.
@@ -88,7 +116,19 @@ fn drawn(area: &Area<'_>, [title, across, upwards]: [&str; 3], label: &dyn Fn(&f
     let points = || lines.iter().flat_map(|line| &line.points);
     let (least, most) = points().fold((f64::MAX, 1.0), |(least, most): (f64, f64), (x, _)| (least.min(*x), most.max(*x)));
     let axes = Axes { title, across, upwards, labels: 8, label };
-    let high = room(points().map(|(_, y)| *y), lines.len());
+    // The key stands above what is far on the right.
+    let rights = lines.iter().filter(|line| line.points.last().is_some_and(|(x, _)| *x > most.sqrt() * 1.5)).count();
+    let tall = area.dim_in_pixel().1 > SIZE.1;
+    let high = room(
+        points().map(|(_, y)| *y),
+        if rights < 4 {
+            0
+        } else if tall {
+            lines.len() * 2 / 3
+        } else {
+            lines.len()
+        },
+    );
     let mut chart = chart(area, &axes, (least / 1.3..most * 1.3).log_scale(), high)?;
     for (at, line) in lines.iter().enumerate() {
         measured(&mut chart, at, line)?;
@@ -118,7 +158,11 @@ mod tests {
         let paths = write(&records, dir.path()).unwrap();
         let svg: Vec<_> = paths.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
         assert_eq!(svg.len(), 4);
-        assert!(svg[0].contains("processes, HP 720") && svg[0].contains("upcall"), "{}", svg[0]);
+        assert!(
+            svg[0].contains("processes, HP 720") && svg[0].contains("processes, by pipes") && svg[0].contains("upcall"),
+            "{}",
+            svg[0]
+        );
         for svg in &svg[1..] {
             assert!(["upcall-2", "pvm-direct", "openmpi-yield", "UPVM, HP 720"].iter().all(|name| svg.contains(name)), "{svg}");
         }
