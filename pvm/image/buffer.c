@@ -10,6 +10,12 @@
 
 struct upvm_hot upvm_hot = {.fresh = 1};
 
+/* The host asks for these lines before the task goes on. */
+_Static_assert(offsetof(struct upvm_hot, spares[0].handle) >= UPVM_NEAR_SPARES &&
+                   offsetof(struct upvm_hot, buffers[1]) == UPVM_NEAR_FIRST &&
+                   offsetof(struct upvm_hot, buffers[2]) == UPVM_NEAR_SECOND,
+               "ops.rs says where they are");
+
 /* Buffers stay where they are, for others hold their addresses: chunks of them, after the first few. */
 static struct upvm_buffer **chunks;
 static int chunk_count;

@@ -7,7 +7,7 @@
 int upvm_enroll(void)
 {
     uint64_t *table = upvm_hot.table;
-    UPVM_ASK(table, UPVM_ASK_SHORT, UPVM_OP_ENROLL, 0, 0, 0);
+    UPVM_ASK(table, UPVM_ASK_SHORT, UPVM_OP_ENROLL, (long)&upvm_hot, 0, 0);
     upvm_hot.self = (int)table[UPVM_TABLE_REPLY], upvm_hot.parent = (int)table[UPVM_TABLE_REPLY + 1];
     upvm_context = (int)table[UPVM_TABLE_REPLY + 2];
     return upvm_hot.self;

@@ -13,7 +13,7 @@ mod system;
 
 pub(crate) use self::desk::{AtTerminal, CONSOLE, Desk};
 use crate::machine::Machine;
-use crate::ops::{LETTER_RELEASE, LETTER_SEND, OUTPUT_END, OUTPUT_NEW};
+use crate::ops::{LETTER_RELEASE, LETTER_SEND, NEAR_FIRST, NEAR_SECOND, NEAR_SPARES, OUTPUT_END, OUTPUT_NEW};
 use crate::output::To;
 use crate::programs::Programs;
 use crate::remote::{Control, Link};
@@ -34,6 +34,12 @@ const SIGTERM: i32 = 15;
 const HAND_OFFS: u32 = 64;
 /// After so many turns it is looked whether somebody's time has come.
 const TURNS: u32 = 32;
+
+/// Distances from the address that a library tells, of what it needs first.
+const NEAR: [u64; 4] = [0, NEAR_SPARES, NEAR_FIRST, NEAR_SECOND];
+
+/// With so many tasks what one begins with is not in the nearest caches any more; with fewer to ask for it takes longer than it saves.
+const MANY: usize = 64;
 
 /// How a task has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -261,6 +267,10 @@ impl Node {
         };
         match task.state {
             State::Receives(want, _) if want.fits(&message) => {
+                // Its lines come meanwhile: with many tasks much of a message's time goes into waiting for them.
+                if self.live > MANY {
+                    task.ulp.expect(task.near, NEAR);
+                }
                 give(task, message);
                 task.state = State::Runs;
                 self.enqueue(index);

@@ -16,6 +16,11 @@ pub const ASK_FLUSH: u64 = 20;
 /// One more handle of a block: the handle.
 pub const ASK_SHARE: u64 = 21;
 
+// Of what a library uses for each message (`upvm_hot`), whose address it tells when it enrolls: where lines are that it needs first.
+pub const NEAR_SPARES: u64 = 64;
+pub const NEAR_FIRST: u64 = 320;
+pub const NEAR_SECOND: u64 = 448;
+
 // The reply's words.
 pub const REPLY_HANDLE: u64 = 0;
 pub const REPLY_DATA: u64 = 1;

@@ -75,9 +75,9 @@ const LOOK: &str = "printf \"task %x is number %d\\n\", upcall_current_task, num
 #[test]
 fn breakpoints_backtraces_and_variables_are_of_each_task() {
     let watched = Watched::new("-g");
-    let (end, call) = (line("value += twice;"), line("sum = last(sum);"));
+    let (end, call) = (line("value += twice;"), line("sum = watched_last(sum);"));
     let script = format!(
-        "set breakpoint pending on\nset language c\nbreak work\nbreak {end}\nbreak {call} if upcall_current_task == 0x40002\nrun\n\
+        "set breakpoint pending on\nset language c\nbreak watched_work\nbreak {end}\nbreak {call} if upcall_current_task == 0x40002\nrun\n\
         {LOOK}backtrace\nnext\nnext\nprintf \"local %d, twice %d\\n\", local, twice\nfinish\ncontinue\n\
         {LOOK}backtrace\ncontinue\n\
         {LOOK}up\nprint count\nprint all[2]\ncontinue\ncontinue\n\
@@ -86,16 +86,16 @@ fn breakpoints_backtraces_and_variables_are_of_each_task() {
         {LOOK}next\nprint value\ninfo sharedlibrary\ncontinue\n"
     );
     let Some(said) = watched.gdb(&script, |gdb| _ = watched.run(gdb.arg("--args"))) else { return };
-    let (work, main) = (line("10 * value + number;"), line("sum = work(7);"));
+    let (work, main) = (line("10 * value + number;"), line("sum = watched_work(7);"));
     let program = watched.program.to_str().unwrap();
     let all = [
-        "Breakpoint 1 (work) pending",
+        "Breakpoint 1 (watched_work) pending",
         &format!("Breakpoint 2 ({end}) pending"),
         // All three are there.
-        "Breakpoint 1.1, work (value=7)",
+        "Breakpoint 1.1, watched_work (value=7)",
         &work,
         "task 40001 is number 1",
-        "#0  work (value=7)",
+        "#0  watched_work (value=7)",
         &work,
         "in main () at ",
         &main,
@@ -103,11 +103,11 @@ fn breakpoints_backtraces_and_variables_are_of_each_task() {
         program,
         "local 71, twice 2",
         "Value returned is $1 = 73",
-        "Breakpoint 1.2, work (value=7)",
+        "Breakpoint 1.2, watched_work (value=7)",
         "task 40002 is number 2",
         "#1 ",
         "in main () at ",
-        "Breakpoint 1.3, work (value=7)",
+        "Breakpoint 1.3, watched_work (value=7)",
         "task 40003 is number 3",
         "= 3\n",
         &format!("= {}\n", 0x40003),
@@ -134,26 +134,35 @@ fn whoever_attaches_or_watches_a_crash_sees_the_same() {
     let run = |gdb: &mut Command| _ = watched.run(gdb.env("WATCHED_CRASH", "1").arg("--args"));
     let Some(said) = watched.gdb(&script, run) else { return };
     let line = line("8 = number;");
-    assert_in_order(&said, &["received signal SIGSEGV", &line, "task 40002 is number 2", "#0 ", "leave ()", "#1 ", "main ()"]);
+    assert_in_order(
+        &said,
+        &["received signal SIGSEGV", &line, "task 40002 is number 2", "#0 ", "watched_leave ()", "#1 ", "main ()"],
+    );
 
     let mut waits = watched.run(Command::new("timeout").arg("60").env("WATCHED_WAITS", "1")).spawn().unwrap();
     std::thread::sleep(std::time::Duration::from_secs(1));
     let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", waits.id())).unwrap();
-    let script = format!("set language c\nbreak leave if upcall_current_task == 0x40003\ncontinue\n{LOOK}backtrace\ndetach\n");
+    let script =
+        format!("set language c\nbreak watched_leave if upcall_current_task == 0x40003\ncontinue\n{LOOK}backtrace\ndetach\n");
     let said = watched.gdb(&script, |gdb| _ = gdb.arg("-p").arg(children.trim()));
     assert!(waits.wait().unwrap().success());
     let Some(said) = said else { return };
-    assert_in_order(&said, &["(3 locations)", "Breakpoint 1.3, leave ()", "task 40003 is number 3", "in main ()"]);
+    assert_in_order(&said, &["(3 locations)", "Breakpoint 1.3, watched_leave ()", "task 40003 is number 3", "in main ()"]);
 }
 
 #[test]
 fn a_crash_is_told_with_the_calls_that_led_to_it() {
-    for (option, place, callers_place) in [("-g", line("8 = number;"), line("leave();")), ("-g0", String::new(), String::new())] {
+    for (option, place, callers_place) in
+        [("-g", line("8 = number;"), line("watched_leave();")), ("-g0", String::new(), String::new())]
+    {
         let watched = Watched::new(option);
         let done = watched.run(Command::new("timeout").arg("60").env("WATCHED_CRASH", "1")).output().unwrap();
         let said = said(&done);
         assert_eq!(done.status.code(), Some(1), "the others wait for ever: {said}");
-        assert_in_order(&said, &["t40002 (watched) has crashed: SIGSEGV", " in leave+0x", &place, " in main+0x", &callers_place]);
+        assert_in_order(
+            &said,
+            &["t40002 (watched) has crashed: SIGSEGV", " in watched_leave+0x", &place, " in main+0x", &callers_place],
+        );
         assert!(!said.contains("libc_start"), "{said}");
     }
 }

@@ -6,13 +6,14 @@ use crate::debug::{self, Known};
 use crate::descriptors;
 use crate::image::{Image, Part, up};
 use crate::layout::{
-    AUXILIARY, DESCRIPTORS, LETTER_WORDS, LETTERS, PAGE, REPLY_WORDS, SLOT, TABLE_CLOCK, TABLE_COUNT, TABLE_DESCRIPTORS,
+    AUXILIARY, DESCRIPTORS, LETTER_WORDS, LETTERS, LINE, PAGE, REPLY_WORDS, SLOT, TABLE_CLOCK, TABLE_COUNT, TABLE_DESCRIPTORS,
     TABLE_GATE, TABLE_HEAP, TABLE_HEAP_END, TABLE_LETTERS, TABLE_NUMBER, TABLE_PROCESS, TABLE_REPLY, TABLE_TASK,
 };
 use crate::slot::{STACK, Slot};
 use crate::switch::{self, CONTROL, Context};
 use crate::worker::Stopped;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString, c_void};
 use std::mem::ManuallyDrop;
@@ -215,6 +216,20 @@ impl Ulp {
     pub(crate) fn set_word(&mut self, at: u64, word: u64) {
         // SAFETY: as above.
         unsafe { ((self.slot.table() + at * 8) as *mut u64).write(word) };
+    }
+
+    /// It is to run soon: what it begins with is asked for from memory, while the host still does something else. `near` is what the library above uses first, at these distances from an address; it may be anything.
+    #[inline]
+    pub fn expect(&self, near: u64, distances: [u64; 4]) {
+        let context = self.context.get() as u64;
+        // SAFETY: it does not run, so nobody else uses this.
+        let sp = unsafe { (*self.context()).sp };
+        let table = self.slot.table();
+        let own = [context, sp, sp + LINE, sp + 2 * LINE, table, table + TABLE_LETTERS * 8];
+        for at in own.into_iter().chain(distances.map(|distance| near + distance)) {
+            // SAFETY: reads nothing, whatever the address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(at as *const i8) };
+        }
     }
 
     /// How many letters lie in its table. They are taken: the next that it writes is the first again.

@@ -40,7 +40,7 @@ impl Node {
                 let bytes = task.held.get(second as u32).and_then(|block| block.read(third as usize)).unwrap_or_default();
                 self.system(index, first, &bytes)
             }
-            ops::ASK_SHORT => self.short(index, first, [second as i32, third as i32, fourth as i32]),
+            ops::ASK_SHORT => self.short(index, first, [second, third, fourth]),
             ops::ASK_FLUSH => {
                 task.ulp.answer(0);
                 Next::Same

@@ -51,6 +51,7 @@ impl Node {
             held: Default::default(),
             inbox: VecDeque::new(),
             left: false,
+            near: 0,
             descriptor: None,
             alarm: None,
             folder,
@@ -127,11 +128,13 @@ impl Node {
     }
 
     /// Questions with integers alone.
-    pub(super) fn short(&mut self, index: u32, op: u64, [first, second, third]: [i32; 3]) -> Next {
+    pub(super) fn short(&mut self, index: u32, op: u64, words: [u64; 3]) -> Next {
         let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return Next::Any };
         let tid = task.tid.number();
+        let [first, second, third] = words.map(|word| word as i32);
         let code = match op {
             ops::OP_ENROLL => {
+                task.near = words[0];
                 task.ulp.answer_with(0, [tid as u64, task.parent as u64, task.context as u64, 0, 0, 0, 0, 0]);
                 if std::mem::take(&mut task.left) {
                     self.tell_first(Control::Entered { tid });

@@ -7,14 +7,14 @@ int number;
 static int twice;
 static int *all;
 
-static int work(int value)
+static int watched_work(int value)
 {
     int local = 10 * value + number;
     twice = 2 * number;
     return local + twice;
 }
 
-static void leave(void)
+static void watched_leave(void)
 {
     if (number == 2 && getenv("WATCHED_CRASH"))
         *(volatile int *)8 = number;
@@ -27,7 +27,7 @@ static void leave(void)
     }
 }
 
-static int last(int value)
+static int watched_last(int value)
 {
     value += twice;
     return value;
@@ -39,11 +39,11 @@ int main(void)
     for (int one = 0; one < count; one++)
         if (all[one] == pvm_mytid())
             number = one + 1;
-    int sum = work(7);
+    int sum = watched_work(7);
     for (int wait = getenv("WATCHED_WAITS") ? 50 : 0; wait; wait--)
         pvm_trecv(-1, 99, &(struct timeval){0, 100000});
-    leave();
-    sum = last(sum);
+    watched_leave();
+    sum = watched_last(sum);
     pvm_exit();
     return sum == 0;
 }
