@@ -1,5 +1,8 @@
 //! PVM's console as a user types at it, and what is asked of a machine from another shell.
 
+mod command;
+
+use command::upcall;
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
@@ -7,19 +10,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-
-/// The command, which is another package's, and is built here if it is not up to date.
-fn upcall() -> PathBuf {
-    static BUILT: std::sync::Once = std::sync::Once::new();
-    let folder = Path::new(env!("CARGO_BIN_EXE_upvmcc")).parent().unwrap();
-    BUILT.call_once(|| {
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.args(["build", "--quiet", "--package", "upcall-cli", "--bins"]).current_dir(env!("CARGO_MANIFEST_DIR"));
-        cargo.args(folder.ends_with("release").then_some("--release")).arg("--target-dir").arg(folder.parent().unwrap());
-        assert!(cargo.status().unwrap().success());
-    });
-    folder.join("upcall")
-}
 
 /// A folder with the program, and names of its own.
 struct Place(TempDir);

@@ -6,6 +6,7 @@
 
 #[path = "examples/cases.rs"]
 mod cases;
+mod command;
 #[path = "examples/comparison.rs"]
 mod comparison;
 #[path = "examples/normal.rs"]

@@ -1,8 +1,9 @@
 //! What waits in one task stops no other (V10), and signals and descriptors are each task's own: programs of C's, run by the example `host`.
 
+mod command;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::Once;
 
 /// Compiles one of tests/images/waits as users do.
 fn compile(name: &str) -> PathBuf {
@@ -22,19 +23,9 @@ fn compile(name: &str) -> PathBuf {
     program
 }
 
-/// The example, which cargo builds beside tests only if all are asked for.
+/// An example, which is built with the tests where all are.
 fn host() -> PathBuf {
-    static BUILT: Once = Once::new();
-    BUILT.call_once(|| {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "-p", "upcall-pvm", "--example", "host"]);
-        if !cfg!(debug_assertions) {
-            cargo.arg("--release");
-        }
-        assert!(cargo.status().unwrap().success());
-    });
-    let own = std::env::current_exe().unwrap();
-    own.ancestors().nth(2).unwrap().join("examples/host")
+    command::built("examples/host", &["--package", "upcall-pvm", "--example", "host"])
 }
 
 /// Runs it in a folder of its own: what it printed, and how it ended.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::cases::{Case, Program};
 use crate::normal::Outcome;
-use crate::{packages, process};
+use crate::{command, packages, process};
 
 /// The command, and the folder of the compilers.
 pub struct Tools {
@@ -15,14 +15,11 @@ pub struct Tools {
     pub compilers: PathBuf,
 }
 
-/// The command is another package's, which is built here if it is not up to date.
+/// Where they are.
 pub fn tools() -> Tools {
-    let compilers = Path::new(env!("CARGO_BIN_EXE_upvmcc")).parent().expect("a folder").to_owned();
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--quiet", "--package", "upcall-cli", "--bins"]).current_dir(env!("CARGO_MANIFEST_DIR"));
-    cargo.args(compilers.ends_with("release").then_some("--release")).arg("--target-dir").arg(compilers.with_file_name(""));
-    assert!(cargo.status().expect("cargo").success(), "upcall is not built: {cargo:?}");
-    Tools { upcall: compilers.join("upcall"), compilers }
+    let upcall = command::upcall();
+    let compilers = upcall.parent().expect("a folder").to_owned();
+    Tools { upcall, compilers }
 }
 
 /// Compiles a program; the compiler's words if it fails.
