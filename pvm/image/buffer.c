@@ -169,7 +169,7 @@ int upvm_captured(struct upvm_buffer *buffer)
 {
     size_t bytes = 0;
     for (int one = 0; one < buffer->place_count; one++)
-        bytes += buffer->places[one].size * buffer->places[one].count;
+        bytes += buffer->places[one].bytes;
     if (!bytes)
         return PvmOk;
     /* What it was when it was sent before is not what it is now. */
@@ -181,13 +181,8 @@ int upvm_captured(struct upvm_buffer *buffer)
         return PvmNoMem;
     for (int one = 0; one < buffer->place_count; one++) {
         struct upvm_place *place = &buffer->places[one];
-        if (place->stride == place->size) {
-            memcpy(to, place->at, place->size * place->count);
-            to += place->size * place->count;
-            continue;
-        }
-        for (size_t item = 0; item < place->count; item++, to += place->size)
-            memcpy(to, place->at + item * place->stride, place->size);
+        memcpy(to, place->at, place->bytes);
+        to += place->bytes;
     }
     return PvmOk;
 }

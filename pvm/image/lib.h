@@ -19,10 +19,10 @@
 #include "ops.h"
 #include "pvm3.h"
 
-/* Data that is taken when it is sent (PvmDataInPlace): `count` items of `size` bytes, `stride` bytes apart. */
+/* Data that is taken when it is sent (PvmDataInPlace): PVM allows only items side by side. */
 struct upvm_place {
     const char *at;
-    size_t size, count, stride;
+    size_t bytes;
 };
 
 /* A receive in any context, and one that does not even let others run. */

@@ -85,7 +85,7 @@ static int placed(struct upvm_buffer *buffer, const char *items, size_t count, i
             return PvmNoMem;
         buffer->places = places, buffer->place_room = room;
     }
-    buffer->places[buffer->place_count++] = (struct upvm_place){items, size, count, size};
+    buffer->places[buffer->place_count++] = (struct upvm_place){items, size * count};
     return PvmOk;
 }
 

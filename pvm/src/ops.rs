@@ -45,7 +45,6 @@ pub const OP_LEAVE: u64 = 2;
 pub const OP_SPAWN: u64 = 3;
 pub const OP_KILL: u64 = 4;
 pub const OP_SIGNAL: u64 = 5;
-pub const OP_CONFIG: u64 = 6;
 pub const OP_TASKS: u64 = 7;
 pub const OP_TASK_STATE: u64 = 8;
 pub const OP_HALT: u64 = 9;
