@@ -152,6 +152,7 @@ impl Node {
             if turns >= TURNS {
                 turns = 0;
                 self.look_outside(false);
+                self.hear_of_ends();
             }
             match self.first() {
                 Some(index) => self.turn(index),

@@ -12,10 +12,9 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ffi::{CString, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use upcall_message::{Event, Group, Handlers, JoinError, Joining, Kind, Payload, Rank, SendError, Writer};
+use upcall_message::{Event, Group, Handlers, JoinError, Joining, Kind, Message as Arrived, Payload, Rank, SendError, Writer};
 use upcall_ulp::Block;
 
 /// A task that is to be started, as it goes to the process in which it is to run.
@@ -80,6 +79,10 @@ struct Parcel(Message);
 
 const HEADER: usize = 4;
 
+/// The kinds' places, in the order in which they are registered.
+const PARCEL: u16 = 0;
+const CONTROL: u16 = 1;
+
 impl Payload for Parcel {
     type Owned = ();
 
@@ -108,12 +111,23 @@ impl Payload for Parcel {
     }
 }
 
+fn read_parcel(arrived: &Arrived<'_, '_>) -> Option<Message> {
+    let halves = |at| arrived.word(at).map(|word| (word as i32, (word >> 32) as i32));
+    let ((source, destination), (tag, context), (encoding, wait)) = (halves(0)?, halves(1)?, halves(2)?);
+    let length = arrived.size().checked_sub(HEADER * 8)?;
+    let block = match length {
+        0 => None,
+        _ => Block::written(length, |bytes| arrived.copy_out(HEADER * 8, bytes)),
+    };
+    let length = if block.is_some() { length } else { 0 };
+    Some(Message { source, destination, tag, context, encoding, wait, block, length })
+}
+
 /// This process's place among those of its machine.
 pub(crate) struct Link {
     group: Group,
     parcel: Kind<Parcel>,
     control: Kind<[u8]>,
-    came: Rc<RefCell<VecDeque<Came>>>,
     /// Each process has a processor to itself, as far as is known here.
     is_alone: bool,
     /// Processes that have ended, of which nobody was told yet.
@@ -128,33 +142,10 @@ impl Link {
     pub(crate) fn join(name: &str, rank: Rank, size: usize) -> Result<Self, JoinError> {
         let mut handlers = Handlers::new();
         let (parcel, control) = (handlers.kind::<Parcel>("message"), handlers.kind::<[u8]>("control"));
-        let came = Rc::<RefCell<VecDeque<Came>>>::default();
-        let to = came.clone();
-        handlers.on_message(parcel, move |_, arrived| {
-            let halves = |at| arrived.word(at).map(|word| (word as i32, (word >> 32) as i32));
-            let (Some((source, destination)), Some((tag, context)), Some((encoding, wait))) = (halves(0), halves(1), halves(2))
-            else {
-                return;
-            };
-            let Some(length) = arrived.size().checked_sub(HEADER * 8) else { return };
-            let block = match length {
-                0 => None,
-                _ => Block::written(length, |bytes| arrived.copy_out(HEADER * 8, bytes)),
-            };
-            let length = if block.is_some() { length } else { 0 };
-            let message = Message { source, destination, tag, context, encoding, wait, block, length };
-            to.borrow_mut().push_back(Came::Message(message));
-        });
-        let to = came.clone();
-        handlers.on(control, move |_, from, bytes: Vec<u8>| {
-            if let Ok(control) = postcard::from_bytes(&bytes) {
-                to.borrow_mut().push_back(Came::Control(from, control));
-            }
-        });
-        // No handler runs but where the node polls.
+        // Nothing is taken but where the node asks for it.
         let group = Joining::new(name, size).rank(rank).upcalls(false).join(handlers)?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Ok(Self { group, parcel, control, came, is_alone: size <= processors, lost: RefCell::default() })
+        Ok(Self { group, parcel, control, is_alone: size <= processors, lost: RefCell::default() })
     }
 
     pub(crate) fn size(&self) -> usize {
@@ -177,13 +168,27 @@ impl Link {
     }
 
     /// The next that has come.
+    #[inline]
     pub(crate) fn next(&self) -> Option<Came> {
-        let next = self.came.borrow_mut().pop_front();
-        if next.is_some() || !self.group.available() {
-            return next;
+        if self.group.available() { self.take() } else { None }
+    }
+
+    /// The same, and hears which processes have ended.
+    pub(crate) fn take(&self) -> Option<Came> {
+        loop {
+            // What is not whole is of a process that does not keep to what was agreed, and is nothing.
+            if let Some(came) = self.group.receive(|arrived| self.read(arrived)).ok()? {
+                return Some(came);
+            }
         }
-        self.group.poll();
-        self.came.borrow_mut().pop_front()
+    }
+
+    fn read(&self, arrived: &Arrived<'_, '_>) -> Option<Came> {
+        match arrived.kind() {
+            PARCEL => read_parcel(arrived).map(Came::Message),
+            CONTROL => Some(Came::Control(arrived.from(), postcard::from_bytes(&arrived.get(self.control)?).ok()?)),
+            _ => None,
+        }
     }
 
     /// Which process has ended.
@@ -205,23 +210,18 @@ impl Link {
         let _ = rustix::io::read(&*bell.descriptor, &mut [0; 8]);
         self.group.heed();
         self.lost.borrow_mut().extend(self.ended());
-        self.group.available() || !self.came.borrow().is_empty() || !self.lost.borrow().is_empty()
+        self.group.available() || !self.lost.borrow().is_empty()
     }
 
     /// Until something has come, or this long; whether it has. Looks by itself for some microseconds, where each process has a processor: what comes next in a chain of messages comes then, and to begin a wait takes longer than all else that a message takes.
     pub(crate) fn wait(&self, within: Option<Duration>) -> bool {
         for _ in 0..if self.is_alone { LOOKS } else { 0 } {
             if self.group.available() {
-                self.group.poll();
                 return true;
             }
             std::hint::spin_loop();
         }
-        let came = self.group.wait(within);
-        if came {
-            self.group.poll();
-        }
-        came
+        self.group.wait(within)
     }
 
     /// What can be waited for beside other descriptors, as long as it lives: it is ready when something has come. `None`: none can be had.

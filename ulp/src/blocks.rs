@@ -8,7 +8,7 @@
 //! A ULP reads `holders` by itself, 16 bytes before the data: 1 is itself alone. Blocks are of one worker's thread, and so is what runs there: nothing is counted atomically.
 //! Those that nobody holds any more are kept for the next, up to [`KEPT`] bytes, for a fresh one's pages come from the kernel one by one.
 
-use std::alloc::{Layout, alloc, dealloc};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::{Cell, RefCell};
 use std::ptr::{self, NonNull};
 use std::slice;
@@ -54,7 +54,7 @@ impl Block {
         let head = match kept {
             Some(head) => head,
             // SAFETY: the size is none of 0.
-            None => NonNull::new(unsafe { alloc(layout(size)?) })?.cast(),
+            None => NonNull::new(unsafe { alloc_zeroed(layout(size)?) })?.cast(),
         };
         // SAFETY: long enough, aligned, and nobody else's.
         unsafe { head.write(Head { holders: 1, capacity: (size - HEAD) as u64 }) };
@@ -69,12 +69,10 @@ impl Block {
         Some(block)
     }
 
-    /// One with as many bytes, which `copy` writes. `None`: no memory, or it says that it could not.
+    /// One with as many bytes, which `copy` writes over others. `None`: no memory, or it says that it could not.
     pub fn written(bytes: usize, copy: impl FnOnce(&mut [u8]) -> Option<()>) -> Option<Self> {
         let block = Self::new(bytes)?;
-        // SAFETY: it has so many, and is not in use yet.
-        unsafe { ptr::write_bytes(block.address() as *mut u8, 0, bytes) };
-        // SAFETY: as above; written just now.
+        // SAFETY: it has so many, all of which were written once, if only by the allocator; and it is not in use yet.
         copy(unsafe { slice::from_raw_parts_mut(block.address() as *mut u8, bytes) })?;
         Some(block)
     }

@@ -4,7 +4,7 @@ use super::{End, Node, SIGTERM};
 use crate::error;
 use crate::machine::Started;
 use crate::ops;
-use crate::remote::{Came, Control, Plan};
+use crate::remote::{Came, Control, Link, Plan};
 use crate::services::Effect;
 use crate::task::{Message, State};
 use crate::tid::Tid;
@@ -21,12 +21,19 @@ impl Node {
     #[inline]
     pub(super) fn hear(&mut self) {
         if self.link.is_some() {
-            self.hear_all();
+            self.hear_all(Link::next);
         }
     }
 
-    fn hear_all(&mut self) {
-        while let Some(came) = self.link.as_ref().and_then(|link| link.next()) {
+    /// The same, and who has ended: while tasks run it has to be asked for now and then.
+    pub(super) fn hear_of_ends(&mut self) {
+        if self.link.is_some() {
+            self.hear_all(Link::take);
+        }
+    }
+
+    fn hear_all(&mut self, next: impl Fn(&Link) -> Option<Came>) {
+        while let Some(came) = self.link.as_ref().and_then(&next) {
             match came {
                 Came::Message(message) => self.deliver(message),
                 Came::Control(from, control) => self.heard(from, control),

@@ -52,7 +52,9 @@ impl Node {
         if self.timers.is_empty() && self.awaiting.is_empty() && !wait {
             return;
         }
-        let now = Instant::now();
+        // The clock takes as long as a message that comes meanwhile.
+        let timed = !self.timers.is_empty() || !self.awaiting.is_empty();
+        let now = if timed { Instant::now() } else { self.looked };
         let until = self.timers.peek().map(|Reverse((when, _))| when.saturating_duration_since(now));
         let asked = wait && self.desk.is_some();
         match (&self.link, until) {
@@ -79,6 +81,9 @@ impl Node {
     }
 
     fn times(&mut self) {
+        if self.timers.is_empty() {
+            return;
+        }
         let now = Instant::now();
         while let Some(&Reverse((when, index))) = self.timers.peek().filter(|Reverse((when, _))| *when <= now) {
             self.timers.pop();
