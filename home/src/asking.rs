@@ -237,7 +237,7 @@ impl Asking {
             }
             there()
         };
-        self.post.wait(Pacing::Adaptive, patience, look, || ());
+        self.post.wait(Pacing::Adaptive, patience, look, (Duration::ZERO, || ()));
         self.caller.waits()
     }
 }

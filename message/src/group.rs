@@ -28,6 +28,9 @@ use upcall_transfer::mask::Mask;
 /// So many messages of one sender are run before the others have their turn.
 const BATCH: usize = 64;
 
+/// A member that has slept for so long gives back what it keeps for messages that are longer than its queues.
+const SETTLED: Duration = Duration::from_millis(10);
+
 /// What happened to another member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -403,7 +406,9 @@ impl Group {
             self.attend_if_there_is_news();
             self.available() || met() || self.is_interrupted()
         };
-        self.0.member.post.wait(self.0.pacing, self.until_it_asks(limit), there, || self.shrink())
+        // To have memory anew takes longer than most sleeps, so it is kept for those that are short.
+        let after = if self.0.spare.get() { SETTLED } else { Duration::ZERO };
+        self.0.member.post.wait(self.0.pacing, self.until_it_asks(limit), there, (after, || self.shrink()))
     }
 
     /// Polls and waits until `done` is true, or another member ends or violates the protocol.

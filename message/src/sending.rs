@@ -233,7 +233,7 @@ impl Group {
         self.0.spare.set(rest);
     }
 
-    /// Bytes of the buffer that messages to a member take which has not taken them yet; 0 while they go the direct way. Up to 2 MiB more are kept for those that come next, until this member sleeps.
+    /// Bytes of the buffer that messages to a member take which has not taken them yet; 0 while they go the direct way. Up to 2 MiB more are kept for those that come next, until this member has slept for a while.
     pub fn buffered(&self, to: Rank) -> u64 {
         let _busy = self.busy();
         let cell = self.0.links.get(to).and_then(|cell| cell.try_borrow().ok());

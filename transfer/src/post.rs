@@ -78,8 +78,14 @@ impl Post {
         self.own.ring();
     }
 
-    /// Blocks the kernel thread until `there` is true, or until `limit` has passed, spinning first as `pacing` says; does what is to be done `before` it falls asleep. Returns whether it was true. By one thread at a time.
-    pub fn wait(&self, pacing: Pacing, limit: Option<Duration>, mut there: impl FnMut() -> bool, before: impl FnOnce()) -> bool {
+    /// Blocks the kernel thread until `there` is true, or until `limit` has passed, spinning first as `pacing` says; does what is to be done when it has slept for so long. Returns whether it was true. By one thread at a time.
+    pub fn wait(
+        &self,
+        pacing: Pacing,
+        limit: Option<Duration>,
+        mut there: impl FnMut() -> bool,
+        idle: (Duration, impl FnOnce()),
+    ) -> bool {
         let budget = self.pacer.budget(pacing);
         let start = Instant::now();
         let ends = limit.and_then(|limit| start.checked_add(limit));
@@ -110,7 +116,15 @@ impl Post {
         if spun {
             self.pacer.fruitless();
         }
-        before();
+        let (after, rest) = idle;
+        if after > Duration::ZERO {
+            let first = Instant::now() + after;
+            let is_all = ends.is_some_and(|ends| ends <= first);
+            if self.sleep(if is_all { ends } else { Some(first) }, &mut there) || is_all {
+                return there();
+            }
+        }
+        rest();
         self.sleep(ends, there)
     }
 
@@ -260,7 +274,11 @@ mod tests {
                 let mut seen = [0; 3];
                 while seen != [2000; 3] {
                     let now = || [0, 1, 2].map(|own| sent[own].load(Acquire));
-                    assert!(post.wait(pacing, Some(Duration::from_secs(20)), || now() != seen, || ()), "{seen:?} of {:?}", now());
+                    assert!(
+                        post.wait(pacing, Some(Duration::from_secs(20)), || now() != seen, (Duration::ZERO, || ())),
+                        "{seen:?} of {:?}",
+                        now()
+                    );
                     seen = now();
                     taken.store(seen.into_iter().min().unwrap(), Release);
                 }
@@ -273,7 +291,7 @@ mod tests {
         let _alone = alone();
         let post = Post::take().unwrap();
         let start = Instant::now();
-        assert!(!post.wait(Pacing::Adaptive, Some(Duration::from_millis(20)), || false, || ()));
+        assert!(!post.wait(Pacing::Adaptive, Some(Duration::from_millis(20)), || false, (Duration::ZERO, || ())));
         assert!(start.elapsed() >= Duration::from_millis(20));
         let roused = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -282,8 +300,24 @@ mod tests {
                 roused.store(true, Release);
                 post.rouse();
             });
-            assert!(post.wait(Pacing::Sleep, None, || roused.load(Acquire), || ()));
+            assert!(post.wait(Pacing::Sleep, None, || roused.load(Acquire), (Duration::ZERO, || ())));
         });
+    }
+
+    #[test]
+    fn what_a_long_sleep_is_for_is_done_in_none_that_is_short() {
+        let _alone = alone();
+        let post = Post::take().unwrap();
+        let (after, short, long) = (Duration::from_millis(30), Duration::from_millis(5), Duration::from_millis(60));
+        for (limit, rests) in [(short, false), (long, true)] {
+            let (mut rested, start) = (None, Instant::now());
+            assert!(!post.wait(Pacing::Sleep, Some(limit), || false, (after, || rested = Some(start.elapsed()))));
+            assert_eq!(rested.map(|at| at >= after), rests.then_some(true));
+            assert!(start.elapsed() >= limit);
+        }
+        let mut woken = false;
+        post.rouse();
+        assert!(post.wait(Pacing::Sleep, None, || std::mem::replace(&mut woken, true), (after, || panic!("it slept for less"))));
     }
 
     #[test]
