@@ -1,7 +1,7 @@
 //! Compiles libpvm3 for images, and makes a header of what it and the host agree on.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 fn main() {
@@ -9,18 +9,20 @@ fn main() {
     let mut header = String::from("/* Made of src/ops.rs by build.rs. */\n");
     let ops = fs::read_to_string("src/ops.rs").expect("src/ops.rs");
     for line in ops.lines().filter_map(|line| line.strip_prefix("pub const ")) {
-        let (name, value) = line.split_once(": u64 = ").or_else(|| line.split_once(": i64 = ")).expect("a constant of 64 bits");
+        let number = line.split_once(": u64 = ").or_else(|| line.split_once(": i64 = "));
+        let Some((name, value)) = number else { continue };
         writeln!(header, "#define UPVM_{name} ({})", value.trim_end_matches(';')).expect("a string");
     }
     fs::write(out.join("ops.h"), header).expect("OUT_DIR can be written");
     println!("cargo::rerun-if-changed=src/ops.rs");
     println!("cargo::rerun-if-changed=image");
+    println!("cargo::rerun-if-changed=shared");
     println!("cargo::rerun-if-changed=include");
     let mut sources = fs::read_dir("image").expect("image").map(|one| one.expect("image").path()).collect::<Vec<_>>();
     sources.retain(|path| path.extension().is_some_and(|end| end == "c"));
     sources.sort();
     let mut build = cc::Build::new();
-    build.files(sources).include(&out).include("image").include("include");
+    build.include(&out).include("image").include("include");
     env::var("DEP_UPVM_INCLUDE").expect("crate ulp sets it").split(':').for_each(|folder| _ = build.include(folder));
     // As the archive of crate `ulp`: it runs before there are thread-locals, too.
     build
@@ -32,5 +34,19 @@ fn main() {
         .flag("-Wall")
         .flag("-Wextra")
         .debug(false);
-    build.cargo_metadata(false).compile("pvm3");
+    build.cargo_metadata(false);
+    share(&build, &out);
+    build.files(sources).compile("pvm3");
+}
+
+/// Compiles what all tasks share, and links it as a file that lies anywhere, in one piece.
+fn share(build: &cc::Build, out: &Path) {
+    let objects = build.clone().file("shared/shared.c").pic(true).flag("-fPIC").compile_intermediates();
+    let mut linker = build.get_compiler().to_command();
+    linker.args(["-nostdlib", "-static", "-no-pie", "-Wl,-Ttext-segment=0,-e,0,--build-id=none,-z,noseparate-code", "-o"]);
+    let done = linker.arg(out.join("shared")).args(objects).status().expect("a linker");
+    assert!(
+        done.success(),
+        "what tasks share could not be linked by {linker:?}: GNU's ld can, and nothing in it may be relocated"
+    );
 }

@@ -5,28 +5,39 @@
  * asked for each: a task that answers what it received uses that message's block. */
 
 #include "lib.h"
+#include "doors.h"
 #include <stdlib.h>
 #include <string.h>
-
-struct upvm_hot upvm_hot = {.fresh = 1};
+#include <unistd.h>
 
 /* The host asks for these lines before the task goes on. */
-_Static_assert(offsetof(struct upvm_hot, spares[0].handle) >= UPVM_NEAR_SPARES &&
-                   offsetof(struct upvm_hot, buffers[1]) == UPVM_NEAR_FIRST &&
-                   offsetof(struct upvm_hot, buffers[2]) == UPVM_NEAR_SECOND,
+_Static_assert(offsetof(struct upvm_library, spares[0]) == UPVM_NEAR_SPARES &&
+                   offsetof(struct upvm_library, buffers[1]) == UPVM_NEAR_FIRST &&
+                   offsetof(struct upvm_library, buffers[2]) == UPVM_NEAR_SECOND,
                "ops.rs says where they are");
 
 /* Buffers stay where they are, for others hold their addresses: chunks of them, after the first few. */
 static struct upvm_buffer **chunks;
 static int chunk_count;
 
-/* A block that is much larger than what is in it would lie with a receiver for nothing. */
-#define LARGE 4096
+static const struct upvm_own own = {
+    .initsend = upvm_own_initsend,
+    .send = upvm_own_send,
+    .flush = upvm_own_flush,
+    .came = upvm_own_came,
+    .pack = upvm_own_pack,
+    .unpack = upvm_own_unpack,
+    .copy = upvm_own_copy,
+};
 
 /* Before anything of the program's. */
 __attribute__((constructor(102))) static void begin(void)
 {
-    upvm_hot.table = upvm_table();
+    if (!UPVM_DOOR(UPVM_DOOR_SEND, void *)) {
+        fputs("this program is a task of PVM's, and was loaded by a host that knows none: run it by `upcall pvm run`\n", stderr);
+        _exit(127);
+    }
+    upvm_hot.own = &own, upvm_hot.fresh = 1;
 }
 
 static struct upvm_buffer *at(int number)
@@ -72,40 +83,13 @@ int upvm_buffer_new(int encoding)
     return number;
 }
 
-int upvm_is_on_its_way(uint32_t handle)
-{
-    const uint64_t *letter = &upvm_hot.table[UPVM_TABLE_LETTERS];
-    for (uint64_t left = upvm_hot.table[UPVM_TABLE_COUNT]; left--; letter += UPVM_LETTER_WORDS)
-        if ((letter[0] & 0xff) == UPVM_LETTER_SEND && (letter[0] >> 8 & 0xffffff) == handle)
-            return 1;
-    return 0;
-}
-
-/* The buffer has no block any more. */
-UPVM_HOT static void give_back(struct upvm_buffer *buffer)
-{
-    if (!buffer->data)
-        return;
-    if (upvm_hot.spare_count < UPVM_SPARES && upvm_is_alone(buffer))
-        upvm_hot.spares[upvm_hot.spare_count++] = (struct upvm_spare){buffer->data, buffer->capacity, buffer->handle};
-    else
-        upvm_letter(UPVM_LETTER_RELEASE | (uint64_t)buffer->handle << 8, 0, 0, 0);
-    buffer->data = 0, buffer->capacity = 0, buffer->handle = 0;
-}
-
 /* A block for so many bytes, or for none. */
-UPVM_HOT static int take(struct upvm_buffer *buffer, size_t bytes)
+static int take(struct upvm_buffer *buffer, size_t bytes)
 {
-    struct upvm_spare *spares = upvm_hot.spares;
-    for (int one = upvm_hot.spare_count; one-- > 0;) {
-        size_t capacity = spares[one].capacity;
-        if (capacity < bytes || (capacity > LARGE && capacity / 4 > bytes))
-            continue;
-        buffer->data = spares[one].data, buffer->capacity = capacity, buffer->handle = spares[one].handle;
-        spares[one] = spares[--upvm_hot.spare_count];
-        return 1;
-    }
-    uint64_t *table = upvm_hot.table;
+    for (int one = upvm_hot.spare_count; one-- > 0;)
+        if (upvm_take_spare(buffer, one, bytes))
+            return 1;
+    uint64_t *table = upvm_here();
     long handle = UPVM_ASK(table, UPVM_ASK_BLOCK, bytes, 0, 0, 0);
     if (handle <= 0)
         return 0;
@@ -114,7 +98,7 @@ UPVM_HOT static int take(struct upvm_buffer *buffer, size_t bytes)
     return 1;
 }
 
-UPVM_HOT char *upvm_room_made(struct upvm_buffer *buffer, size_t bytes)
+char *upvm_room_made(struct upvm_buffer *buffer, size_t bytes)
 {
     size_t needed = buffer->length + bytes;
     if (needed < bytes)
@@ -125,39 +109,30 @@ UPVM_HOT char *upvm_room_made(struct upvm_buffer *buffer, size_t bytes)
         return 0;
     if (old.data) {
         memcpy(buffer->data, old.data, old.length);
-        give_back(&old);
+        upvm_give_back(&old);
     }
     buffer->length = needed;
     return buffer->data + old.length;
 }
 
-UPVM_HOT void upvm_buffer_free(int number)
+void upvm_buffer_free(int number)
 {
     struct upvm_buffer *buffer = upvm_buffer(number);
     if (!buffer)
         return;
-    give_back(buffer);
+    upvm_give_back(buffer);
     buffer->used = 0;
     buffer->next = upvm_hot.unused;
     upvm_hot.unused = number;
 }
 
-UPVM_HOT void upvm_buffer_clear(struct upvm_buffer *buffer)
-{
-    if (buffer->data && !upvm_is_alone(buffer))
-        give_back(buffer);
-    buffer->length = buffer->cursor = 0;
-    buffer->place_count = 0;
-    buffer->wait = 0;
-}
-
 int upvm_buffer_share(struct upvm_buffer *to, const struct upvm_buffer *from)
 {
-    give_back(to);
+    upvm_give_back(to);
     to->length = from->length, to->cursor = 0, to->encoding = from->encoding;
     if (!from->data)
         return PvmOk;
-    uint64_t *table = upvm_hot.table;
+    uint64_t *table = upvm_here();
     long handle = UPVM_ASK(table, UPVM_ASK_SHARE, from->handle, 0, 0, 0);
     if (handle <= 0)
         return PvmNoMem;
@@ -175,7 +150,7 @@ int upvm_captured(struct upvm_buffer *buffer)
     /* What it was when it was sent before is not what it is now. */
     buffer->length = 0;
     if (buffer->data && !upvm_is_alone(buffer))
-        give_back(buffer);
+        upvm_give_back(buffer);
     char *to = upvm_room(buffer, bytes);
     if (!to)
         return PvmNoMem;
@@ -185,15 +160,4 @@ int upvm_captured(struct upvm_buffer *buffer)
         to += place->bytes;
     }
     return PvmOk;
-}
-
-UPVM_HOT void upvm_filled(struct upvm_buffer *buffer, const uint64_t *reply)
-{
-    give_back(buffer);
-    buffer->data = (char *)reply[UPVM_REPLY_DATA], buffer->capacity = reply[UPVM_REPLY_CAPACITY];
-    buffer->handle = reply[UPVM_REPLY_HANDLE];
-    buffer->length = reply[UPVM_REPLY_LENGTH], buffer->cursor = 0, buffer->place_count = 0;
-    buffer->source = (int)reply[UPVM_REPLY_SOURCE], buffer->tag = (int)(reply[UPVM_REPLY_SOURCE] >> 32);
-    buffer->context = (int)reply[UPVM_REPLY_CONTEXT], buffer->encoding = (int)(reply[UPVM_REPLY_CONTEXT] >> 32);
-    buffer->wait = (int)reply[UPVM_REPLY_WAIT], buffer->destination = (int)(reply[UPVM_REPLY_WAIT] >> 32);
 }

@@ -55,9 +55,21 @@ struct upvm_spare {
 #define UPVM_SPARES 4
 #define UPVM_CHUNK 8
 
-/* What each message needs of the library's own, together: with thousands of tasks each line and each page counts. */
-extern struct upvm_hot {
-    uint64_t *table; /* of the slot */
+/* What the functions that all tasks share (shared.c) leave to the image, which knows all cases. */
+struct upvm_own {
+    int (*initsend)(int encoding);
+    int (*send)(int to, int tag);
+    /* Who is in another process is sent what lies in letters. */
+    int (*flush)(void);
+    int (*came)(int from, int tag, long microseconds, long came);
+    int (*pack)(const void *items, int count, int stride, int type);
+    int (*unpack)(void *items, int count, int stride, int type);
+    int (*copy)(void *to, const void *from, size_t bytes);
+};
+
+/* What each message needs of the library's own, together, behind the slot's table: with thousands of tasks each line and each page counts. */
+struct upvm_library {
+    const struct upvm_own *own;
     int self, parent;
     /* The buffers in which is packed, and from which is unpacked: numbers, 0 for none. */
     int sends, receives;
@@ -69,16 +81,16 @@ extern struct upvm_hot {
     /* The lowest number of a buffer that was never used, and those that are free again. */
     int fresh, unused;
 
-    struct upvm_spare spares[UPVM_SPARES];
+    struct upvm_spare spares[UPVM_SPARES] __attribute__((aligned(64)));
     struct upvm_buffer buffers[UPVM_CHUNK];
-} upvm_hot __attribute__((aligned(64)));
+} __attribute__((aligned(64)));
 
+_Static_assert(sizeof(struct upvm_library) <= UPVM_LIBRARY_LINES * 64, "there is so much room");
+
+#define upvm_hot (*(struct upvm_library *)(upvm_here() + UPVM_TABLE_LIBRARY))
 #define upvm_sends upvm_hot.sends
 #define upvm_receives upvm_hot.receives
 #define upvm_context upvm_hot.context
-
-/* In one place, for the same reason. */
-#define UPVM_HOT __attribute__((hot))
 
 /* Buffers beyond the first few. */
 struct upvm_buffer *upvm_buffer_far(int number);
@@ -98,21 +110,17 @@ int upvm_buffer_new(int encoding);
 /* Gives the buffer's number back, and its block. */
 void upvm_buffer_free(int number);
 
-/* Empties it for other data; its block is kept where nobody else holds it. */
-void upvm_buffer_clear(struct upvm_buffer *buffer);
-
 /* Has a second buffer hold the block of the first: nothing is copied. */
 int upvm_buffer_share(struct upvm_buffer *to, const struct upvm_buffer *from);
-
-/* What a reply's words say is in the buffer now; what it held before is given back. */
-void upvm_filled(struct upvm_buffer *buffer, const uint64_t *reply);
 
 /* Tells the host something, at the latest when it is asked for something else. */
 static inline void upvm_letter(uint64_t kind, uint64_t second, uint64_t third, uint64_t fourth)
 {
-    uint64_t *table = upvm_hot.table, *count = &table[UPVM_TABLE_COUNT];
+    uint64_t *table = upvm_here(), *count = &table[UPVM_TABLE_COUNT];
+#ifndef UPVM_SHARED /* which has seen to it that there is room */
     if (*count == UPVM_LETTERS)
         UPVM_ASK(table, UPVM_ASK_FLUSH, 0, 0, 0, 0);
+#endif
     uint64_t *letter = &table[UPVM_TABLE_LETTERS + *count * UPVM_LETTER_WORDS];
     letter[0] = kind, letter[1] = second, letter[2] = third, letter[3] = fourth;
     ++*count;
@@ -128,12 +136,84 @@ static inline uint64_t upvm_holders(const struct upvm_buffer *buffer)
 }
 
 /* Whether a letter that nobody has read says that the block is sent: it is held by others then, but not counted yet. */
-int upvm_is_on_its_way(uint32_t handle);
+static inline int upvm_is_on_its_way(uint32_t handle)
+{
+    const uint64_t *table = upvm_here(), *letter = &table[UPVM_TABLE_LETTERS];
+    for (uint64_t left = table[UPVM_TABLE_COUNT]; left--; letter += UPVM_LETTER_WORDS)
+        if ((letter[0] & 0xff) == UPVM_LETTER_SEND && (letter[0] >> 8 & 0xffffff) == handle)
+            return 1;
+    return 0;
+}
 
 /* Whether this task alone holds the buffer's block, so that it may write there. */
 static inline int upvm_is_alone(const struct upvm_buffer *buffer)
 {
-    return upvm_holders(buffer) == 1 && (!upvm_hot.table[UPVM_TABLE_COUNT] || !upvm_is_on_its_way(buffer->handle));
+    return upvm_holders(buffer) == 1 && !upvm_is_on_its_way(buffer->handle);
+}
+
+/* The buffer has no block any more: that is kept for what comes next, or its holder is one less. */
+static inline void upvm_give_back(struct upvm_buffer *buffer)
+{
+    if (!buffer->data)
+        return;
+    if (upvm_hot.spare_count < UPVM_SPARES && upvm_is_alone(buffer))
+        upvm_hot.spares[upvm_hot.spare_count++] = (struct upvm_spare){buffer->data, buffer->capacity, buffer->handle};
+    else
+        upvm_letter(UPVM_LETTER_RELEASE | (uint64_t)buffer->handle << 8, 0, 0, 0);
+    buffer->data = 0, buffer->capacity = 0, buffer->handle = 0;
+}
+
+/* A block that is much larger than what is in it would lie with a receiver for nothing. */
+#define UPVM_LARGE 4096
+
+/* Takes a spare for so many bytes, if it fits. */
+static inline int upvm_take_spare(struct upvm_buffer *buffer, int which, size_t bytes)
+{
+    struct upvm_spare *spare = &upvm_hot.spares[which];
+    if (spare->capacity < bytes || (spare->capacity > UPVM_LARGE && spare->capacity / 4 > bytes))
+        return 0;
+    buffer->data = spare->data, buffer->capacity = spare->capacity, buffer->handle = spare->handle;
+    *spare = upvm_hot.spares[--upvm_hot.spare_count];
+    return 1;
+}
+
+/* Empties it for other data; its block is kept where nobody else holds it. */
+static inline void upvm_buffer_clear(struct upvm_buffer *buffer)
+{
+    if (buffer->data && !upvm_is_alone(buffer))
+        upvm_give_back(buffer);
+    buffer->length = buffer->cursor = 0;
+    buffer->place_count = 0;
+    buffer->wait = 0;
+}
+
+/* It is this task's, and nothing is said of its way yet. */
+static inline void upvm_begin_buffer(struct upvm_buffer *buffer, int encoding)
+{
+    buffer->encoding = encoding;
+    buffer->source = upvm_hot.self, buffer->destination = 0;
+    buffer->tag = 0, buffer->context = upvm_context;
+}
+
+/* What a reply's words say is in the buffer now; what it held before is given back. */
+static inline void upvm_filled(struct upvm_buffer *buffer, const uint64_t *reply)
+{
+    upvm_give_back(buffer);
+    buffer->data = (char *)reply[UPVM_REPLY_DATA], buffer->capacity = reply[UPVM_REPLY_CAPACITY];
+    buffer->handle = reply[UPVM_REPLY_HANDLE];
+    buffer->length = reply[UPVM_REPLY_LENGTH], buffer->cursor = 0, buffer->place_count = 0;
+    buffer->source = (int)reply[UPVM_REPLY_SOURCE], buffer->tag = (int)(reply[UPVM_REPLY_SOURCE] >> 32);
+    buffer->context = (int)reply[UPVM_REPLY_CONTEXT], buffer->encoding = (int)(reply[UPVM_REPLY_CONTEXT] >> 32);
+    buffer->wait = (int)reply[UPVM_REPLY_WAIT], buffer->destination = (int)(reply[UPVM_REPLY_WAIT] >> 32);
+}
+
+/* The letter by which it is sent as it is. As it is sent, so PVM says of it from now on. */
+static inline void upvm_post(struct upvm_buffer *buffer, int to, int tag, int context)
+{
+    buffer->tag = tag, buffer->destination = to, buffer->context = context;
+    int encoding = buffer->encoding == PvmDataInPlace ? PvmDataRaw : buffer->encoding;
+    upvm_letter(UPVM_LETTER_SEND | (uint64_t)buffer->handle << 8 | (uint64_t)buffer->wait << 32,
+                (uint32_t)to | (uint64_t)tag << 32, (uint32_t)context | (uint64_t)encoding << 32, buffer->length);
 }
 
 /* Where the next `bytes` are to be packed; the caller writes all of them. 0: no memory. */

@@ -2,6 +2,7 @@
 
 #define PVM33COMPAT
 #include "lib.h"
+#include "doors.h"
 #include "pack.h"
 #include <string.h>
 
@@ -39,14 +40,6 @@ static int encoding_of(int signature)
     }
 }
 
-/* Nothing is said of its way yet. */
-static void begin(struct upvm_buffer *buffer, int encoding)
-{
-    buffer->encoding = encoding;
-    buffer->source = upvm_self(), buffer->destination = 0;
-    buffer->tag = 0, buffer->context = upvm_context;
-}
-
 int pvm_mkbuf(int encoding)
 {
     if (!is_encoding(encoding))
@@ -54,11 +47,12 @@ int pvm_mkbuf(int encoding)
     int number = upvm_buffer_new(encoding);
     if (number < 0)
         return upvm_done("pvm_mkbuf", number);
-    begin(upvm_buffer(number), encoding);
+    upvm_self();
+    upvm_begin_buffer(upvm_buffer(number), encoding);
     return number;
 }
 
-UPVM_HOT int pvm_initsend(int encoding)
+int upvm_own_initsend(int encoding)
 {
     struct upvm_buffer *buffer = upvm_buffer(upvm_sends);
     if (!buffer || !is_encoding(encoding)) {
@@ -68,7 +62,8 @@ UPVM_HOT int pvm_initsend(int encoding)
         return upvm_sends = number;
     }
     upvm_buffer_clear(buffer);
-    begin(buffer, encoding);
+    upvm_self();
+    upvm_begin_buffer(buffer, encoding);
     return upvm_sends;
 }
 

@@ -4,10 +4,11 @@
  * this machine's order: each short takes 4 bytes, and bytes are filled up to a multiple of 4 in each call. (A long
  * takes 8; PVM's own puts it in 4, and what does not fit there is lost.)
  *
- * What is usual, items side by side that lie as in memory, is a few instructions and a copy, without a stack frame; all
- * else, errors too, leaves by one call. */
+ * What is usual, items side by side that lie as in memory, is done by functions that all tasks share (shared.c), which
+ * leave all else, errors too, to those here. */
 
 #include "lib.h"
+#include "doors.h"
 #include "pack.h"
 #include <stdlib.h>
 #include <string.h>
@@ -154,69 +155,30 @@ int upvm_unpack(int number, void *data, int given, int stride)
     return PvmNoData;
 }
 
-/* What is not usual. */
-static __attribute__((noinline)) int packed(const void *items, int count, int stride, int number)
+int upvm_own_pack(const void *items, int count, int stride, int type)
 {
-    return upvm_done(types[number].packs, upvm_pack(number, items, count, stride));
+    return upvm_done(types[type].packs, upvm_pack(type, items, count, stride));
 }
 
-static __attribute__((noinline)) int unpacked(void *items, int count, int stride, int number)
+int upvm_own_unpack(void *items, int count, int stride, int type)
 {
-    return upvm_done(types[number].unpacks, upvm_unpack(number, items, count, stride));
+    return upvm_done(types[type].unpacks, upvm_unpack(type, items, count, stride));
 }
 
-UPVM_HOT static __attribute__((noinline)) int copied(void *to, const void *from, size_t bytes)
+int upvm_own_copy(void *to, const void *from, size_t bytes)
 {
     memcpy(to, from, bytes);
     return PvmOk;
 }
 
-/* One of the few buffers that are at hand, or that of number 0, which has no block. */
-static inline struct upvm_buffer *at_hand(unsigned number)
-{
-    return &upvm_hot.buffers[number < UPVM_CHUNK ? number : 0];
-}
-
-/* A count below 0 makes more bytes than fit. */
-static inline __attribute__((always_inline)) int pack(const void *items, int count, int stride, int number, size_t size,
-                                                      enum layout layout)
-{
-    struct upvm_buffer *buffer = at_hand(upvm_sends);
-    size_t bytes = count * size;
-    if (stride != 1 || !buffer->data || buffer->encoding == PvmDataInPlace || !is_plain(buffer, layout) ||
-        bytes > buffer->capacity - buffer->length || !upvm_is_alone(buffer))
-        return packed(items, count, stride, number);
-    char *to = buffer->data + buffer->length;
-    buffer->length += bytes;
-    if (count != 1)
-        return copied(to, items, bytes);
-    memcpy(to, items, size);
-    return PvmOk;
-}
-
-static inline __attribute__((always_inline)) int unpack(void *items, int count, int stride, int number, size_t size,
-                                                        enum layout layout)
-{
-    struct upvm_buffer *buffer = at_hand(upvm_receives);
-    size_t bytes = count * size;
-    if (stride != 1 || !buffer->data || !is_plain(buffer, layout) || bytes > buffer->length - buffer->cursor)
-        return unpacked(items, count, stride, number);
-    const char *from = buffer->data + buffer->cursor;
-    buffer->cursor += bytes;
-    if (count != 1)
-        return copied(items, from, bytes);
-    memcpy(items, from, size);
-    return PvmOk;
-}
-
-#define FUNCTIONS(name, number, argument, size, layout)                \
-    UPVM_HOT int pvm_pk##name(argument *items, int count, int stride)  \
-    {                                                                  \
-        return pack(items, count, stride, number, size, layout);       \
-    }                                                                  \
-    UPVM_HOT int pvm_upk##name(argument *items, int count, int stride) \
-    {                                                                  \
-        return unpack(items, count, stride, number, size, layout);     \
+#define FUNCTIONS(name, number, argument, size, layout)                                       \
+    int pvm_pk##name(argument *items, int count, int stride)                                  \
+    {                                                                                         \
+        return UPVM_DOOR(UPVM_DOOR_PACK, upvm_packs *)(items, count, stride, number);         \
+    }                                                                                         \
+    int pvm_upk##name(argument *items, int count, int stride)                                 \
+    {                                                                                         \
+        return UPVM_DOOR(UPVM_DOOR_UNPACK, upvm_unpacks *)(items, count, stride, number);     \
     }
 TYPES(FUNCTIONS)
 

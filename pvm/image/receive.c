@@ -6,6 +6,7 @@
  * wildcards. */
 
 #include "lib.h"
+#include "doors.h"
 #include <stdlib.h>
 #include <sys/time.h>
 #include <time.h>
@@ -26,6 +27,8 @@ static int handler_last = 9;
 
 int (*upvm_look)(struct upvm_buffer *buffer);
 
+static int taken(int number, int from, int tag, int context, long came);
+
 /* Contexts below 0 are the library's own. */
 static int fits(const struct upvm_buffer *buffer, int from, int tag, int context)
 {
@@ -33,10 +36,15 @@ static int fits(const struct upvm_buffer *buffer, int from, int tag, int context
 }
 
 /* The next message at the host, into a buffer, which is a new one if `number` is none: its number; 0: none came. */
-UPVM_HOT static int take(int number, int from, int tag, int context, long microseconds)
+static int take(int number, int from, int tag, int context, long microseconds)
 {
-    uint64_t *table = upvm_hot.table;
-    long came = UPVM_ASK(table, UPVM_ASK_RECEIVE, (long)from, (long)tag, (long)context, microseconds);
+    return taken(number, from, tag, context, UPVM_ASK(upvm_here(), UPVM_ASK_RECEIVE, (long)from, (long)tag, (long)context, microseconds));
+}
+
+/* The same, of what the host has answered. */
+static int taken(int number, int from, int tag, int context, long came)
+{
+    const uint64_t *table = upvm_here();
     if (came <= 0) {
         /* A handler has run, and what was waited for may have come to it. */
         if (came == UPVM_INTERRUPTED)
@@ -190,7 +198,7 @@ static int is_sound(int from, int tag)
 }
 
 /* What came is the active receive buffer, and the one before is nobody's any more. */
-UPVM_HOT static int received(const char *function, int from, int tag, long microseconds)
+static int received(const char *function, int from, int tag, long microseconds)
 {
     if (!is_sound(from, tag))
         return upvm_done(function, PvmBadParam);
@@ -210,14 +218,18 @@ UPVM_HOT static int received(const char *function, int from, int tag, long micro
     return number >= 0 ? number : upvm_done(function, number);
 }
 
-UPVM_HOT int pvm_recv(int from, int tag)
+/* Of pvm_recv and pvm_nrecv, where the host was asked for just this, or was not (UPVM_UNASKED). */
+int upvm_own_came(int from, int tag, long microseconds, long came)
 {
-    return received("pvm_recv", from, tag, -1);
-}
-
-UPVM_HOT int pvm_nrecv(int from, int tag)
-{
-    return received("pvm_nrecv", from, tag, 0);
+    const char *function = microseconds ? "pvm_recv" : "pvm_nrecv";
+    if (came == UPVM_UNASKED)
+        return received(function, from, tag, microseconds);
+    if (upvm_here()[UPVM_TABLE_SIGNALS])
+        upvm_signals(upvm_here());
+    int number = taken(upvm_receives, from, tag, upvm_context, came);
+    if (number > 0)
+        upvm_receives = number;
+    return number >= 0 ? number : upvm_done(function, number);
 }
 
 int pvm_trecv(int from, int tag, struct timeval *within)

@@ -1,13 +1,14 @@
 /* Sending: a letter to the host that says which block goes to whom. Nothing is copied, and nothing is waited for. */
 
 #include "lib.h"
+#include "doors.h"
 #include <stdlib.h>
 #include <string.h>
 
 int upvm_enroll(void)
 {
-    uint64_t *table = upvm_hot.table;
-    UPVM_ASK(table, UPVM_ASK_SHORT, UPVM_OP_ENROLL, (long)&upvm_hot, 0, 0);
+    uint64_t *table = upvm_here();
+    UPVM_ASK(table, UPVM_ASK_SHORT, UPVM_OP_ENROLL, 0, 0, 0);
     upvm_hot.self = (int)table[UPVM_TABLE_REPLY], upvm_hot.parent = (int)table[UPVM_TABLE_REPLY + 1];
     upvm_context = (int)table[UPVM_TABLE_REPLY + 2];
     return upvm_hot.self;
@@ -24,7 +25,13 @@ void upvm_left(void)
     upvm_hot.self = 0;
 }
 
-UPVM_HOT int upvm_send(struct upvm_buffer *buffer, int to, int tag, int context)
+int upvm_own_flush(void)
+{
+    UPVM_ASK(upvm_here(), UPVM_ASK_FLUSH, 0, 0, 0, 0);
+    return PvmOk;
+}
+
+int upvm_send(struct upvm_buffer *buffer, int to, int tag, int context)
 {
     int own = upvm_self();
     if (buffer->place_count) {
@@ -32,15 +39,9 @@ UPVM_HOT int upvm_send(struct upvm_buffer *buffer, int to, int tag, int context)
         if (captured < 0)
             return captured;
     }
-    /* As it is sent, so PVM says of it from now on. */
-    buffer->tag = tag, buffer->destination = to, buffer->context = context;
-    int encoding = buffer->encoding == PvmDataInPlace ? PvmDataRaw : buffer->encoding;
-    upvm_letter(UPVM_LETTER_SEND | (uint64_t)buffer->handle << 8 | (uint64_t)buffer->wait << 32,
-                (uint32_t)to | (uint64_t)tag << 32, (uint32_t)context | (uint64_t)encoding << 32, buffer->length);
+    upvm_post(buffer, to, tag, context);
     /* Who is in another process may run now. */
-    if ((own ^ to) >> 18)
-        UPVM_ASK(upvm_hot.table, UPVM_ASK_FLUSH, 0, 0, 0, 0);
-    return PvmOk;
+    return (own ^ to) >> 18 ? upvm_own_flush() : PvmOk;
 }
 
 /* What PVM takes for a task's number. */
@@ -49,7 +50,7 @@ int upvm_is_task(int tid)
     return tid > 0 && tid >> 18 && (tid & ((1 << 18) - 1));
 }
 
-UPVM_HOT int pvm_send(int to, int tag)
+int upvm_own_send(int to, int tag)
 {
     struct upvm_buffer *buffer = upvm_buffer(upvm_sends);
     if (!buffer)

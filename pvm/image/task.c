@@ -96,7 +96,7 @@ int pvm_sendsig(int tid, int signal)
     upvm_self();
     if (!upvm_is_task(tid))
         return upvm_done("pvm_sendsig", PvmBadParam);
-    int done = UPVM_ASK(upvm_hot.table, UPVM_ASK_SHORT, UPVM_OP_SIGNAL, (long)tid, (long)signal, 0);
+    int done = UPVM_ASK(upvm_here(), UPVM_ASK_SHORT, UPVM_OP_SIGNAL, (long)tid, (long)signal, 0);
     return upvm_done("pvm_sendsig", done);
 }
 
@@ -170,5 +170,5 @@ int pvm_tasks(int where, int *count, struct pvmtaskinfo **tasks)
 
 void upvm_yield(void)
 {
-    UPVM_ASK(upvm_hot.table, UPVM_ASK_YIELD, 0, 0, 0, 0);
+    UPVM_ASK(upvm_here(), UPVM_ASK_YIELD, 0, 0, 0, 0);
 }

@@ -16,8 +16,7 @@ static long written(int descriptor, const void *bytes, unsigned long count)
 /* After the table is known, and before the program. */
 __attribute__((constructor(103))) static void begin(void)
 {
-    if (upvm_hot.table)
-        upvm_written_changed();
+    upvm_written_changed();
 }
 
 void upvm_written_changed(void)

@@ -45,7 +45,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use upcall_ulp::{NoWorker, Worker};
+use upcall_ulp::{NoWorker, NotShared, Shared, Worker};
 
 /// What a machine begins with: copies of one program, which know each other as siblings (`pvm_siblings`) and have no parent.
 #[derive(Clone, Debug)]
@@ -69,6 +69,8 @@ pub struct Start {
 pub enum NotRun {
     /// This thread cannot run ULPs.
     Worker(NoWorker),
+    /// What all tasks share could not be mapped.
+    Shared(NotShared),
     /// The program was not started.
     Program {
         /// Its name.
@@ -93,6 +95,7 @@ impl fmt::Display for NotRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Worker(error) => error.fmt(f),
+            Self::Shared(error) => error.fmt(f),
             Self::Process(error) => write!(f, "another process could not be started: {error}"),
             Self::Desk(error) => write!(f, "the console, or waiting for those who ask from another shell: {error}"),
             Self::Join(error) => write!(f, "the processes of the machine did not come together: {error}"),
@@ -152,6 +155,13 @@ fn text(word: &OsStr) -> String {
     word.to_string_lossy().into_owned()
 }
 
+/// What runs the tasks of this process, with what they share.
+fn worker() -> Result<Worker, NotRun> {
+    let mut worker = Worker::begin().map_err(NotRun::Worker)?;
+    worker.share(&Shared::load(include_bytes!(concat!(env!("OUT_DIR"), "/shared")), &ops::DOORS).map_err(NotRun::Shared)?);
+    Ok(worker)
+}
+
 fn run_with(start: &Start, desk: impl FnOnce() -> std::io::Result<Desk>) -> Result<i32, NotRun> {
     // First: others have the standard input that this process has then.
     let desk = desk().map_err(NotRun::Desk)?;
@@ -160,7 +170,7 @@ fn run_with(start: &Start, desk: impl FnOnce() -> std::io::Result<Desk>) -> Resu
     if link.is_some() {
         processes::settle(0);
     }
-    let worker = Worker::begin().map_err(NotRun::Worker)?;
+    let worker = worker()?;
     let machine = Machine::new(start.place.clone());
     let mut node = Node::new(worker, Programs::new(start.folders.clone()), Some(machine), link, 0).at_desk(desk);
     if start.copies > 0 {

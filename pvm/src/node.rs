@@ -35,7 +35,7 @@ const HAND_OFFS: u32 = 64;
 /// After so many turns it is looked whether somebody's time has come.
 const TURNS: u32 = 32;
 
-/// Distances from the address that a library tells, of what it needs first.
+/// Where the library has what it needs first.
 const NEAR: [u64; 4] = [0, NEAR_SPARES, NEAR_FIRST, NEAR_SECOND];
 
 /// With so many tasks what one begins with is not in the nearest caches any more; with fewer to ask for it takes longer than it saves.
@@ -270,7 +270,7 @@ impl Node {
             State::Receives(want, _) if want.fits(&message) => {
                 // Its lines come meanwhile: with many tasks much of a message's time goes into waiting for them.
                 if self.live > MANY {
-                    task.ulp.expect(task.near, NEAR);
+                    task.ulp.expect(NEAR);
                 }
                 give(task, message);
                 task.state = State::Runs;

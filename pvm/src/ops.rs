@@ -16,10 +16,21 @@ pub const ASK_FLUSH: u64 = 20;
 /// One more handle of a block: the handle.
 pub const ASK_SHARE: u64 = 21;
 
-// Of what a library uses for each message (`upvm_hot`), whose address it tells when it enrolls: where lines are that it needs first.
+// Of what a library uses for each message (`upvm_hot`), behind its table: where lines are that it needs first.
 pub const NEAR_SPARES: u64 = 64;
 pub const NEAR_FIRST: u64 = 320;
 pub const NEAR_SECOND: u64 = 448;
+
+// Doors to the functions that all tasks of a process share (`shared/shared.c`), in their order.
+pub const DOOR_INITSEND: u64 = 0;
+pub const DOOR_SEND: u64 = 1;
+pub const DOOR_CAME: u64 = 2;
+pub const DOOR_PACK: u64 = 3;
+pub const DOOR_UNPACK: u64 = 4;
+pub const DOORS: [&str; 5] =
+    ["upvm_shared_initsend", "upvm_shared_send", "upvm_shared_came", "upvm_shared_pack", "upvm_shared_unpack"];
+/// What the host has never answered: it was not asked.
+pub const UNASKED: i64 = -4097;
 
 // The reply's words.
 pub const REPLY_HANDLE: u64 = 0;

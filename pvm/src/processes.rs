@@ -1,10 +1,10 @@
 //! Several processes for one machine: the first one starts the others as copies of its own program, and they form a group.
 
 use crate::NotRun;
+use crate::Start;
 use crate::node::Node;
 use crate::programs::Programs;
 use crate::remote::Link;
-use crate::{Start, Worker};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::path::PathBuf;
 use std::process::{Child, Command};
@@ -81,7 +81,7 @@ pub fn run_member(args: &[String]) -> Result<(), NotRun> {
     let [name, rank, size, folders @ ..] = args else { return Err(wrong()) };
     let (Ok(rank), Ok(size)) = (rank.parse::<u32>(), size.parse()) else { return Err(wrong()) };
     let link = Link::join(name, rank as usize, size).map_err(NotRun::Join)?;
-    let worker = Worker::begin().map_err(NotRun::Worker)?;
+    let worker = crate::worker()?;
     settle(rank as usize);
     let folders = folders.iter().map(PathBuf::from).collect();
     // With a link it is never stuck: others may send something.

@@ -209,6 +209,11 @@ impl Link {
         // Silent first: what comes after that rings again, and the rest is looked at.
         let _ = rustix::io::read(&*bell.descriptor, &mut [0; 8]);
         self.group.heed();
+        self.has_come()
+    }
+
+    /// Whether something is there to be taken.
+    pub(crate) fn has_come(&self) -> bool {
         self.lost.borrow_mut().extend(self.ended());
         self.group.available() || !self.lost.borrow().is_empty()
     }

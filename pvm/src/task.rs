@@ -121,8 +121,6 @@ pub(crate) struct Task {
     pub(crate) tid: Tid,
     /// Whether it has left the machine (`pvm_exit`) and only computes on.
     pub(crate) left: bool,
-    /// Where its library has what each message needs (`upvm_hot`). 0: it has not said.
-    pub(crate) near: u64,
     pub(crate) inbox: VecDeque<Message>,
     pub(crate) held: Held,
     /// It can be read while a message waits (`pvm_getfds`).

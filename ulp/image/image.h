@@ -11,6 +11,15 @@ typedef long upvm_gate(unsigned long what, long a, long b, long c, long d);
 /* The table of the slot that this image is in; none if it was not started in one. */
 uint64_t *upvm_table(void);
 
+/* By GS, which the worker sets: the table of the slot that runs. Only in an image that was started in one. */
+static inline __attribute__((always_inline)) uint64_t *upvm_here(void)
+{
+    return *(uint64_t *const __seg_gs *)UPVM_GS_TABLE;
+}
+
+/* A function that all images of the worker's share, of a type. */
+#define UPVM_DOOR(number, type) (*(__typeof__(type) const __seg_gs *)(UPVM_GS_DOORS + 8 * (number)))
+
 /* What a library above does with what is written to the standard streams: as write(2) returns, but below -1 it is none of its. */
 extern long (*upvm_writes)(int descriptor, const void *bytes, unsigned long count);
 

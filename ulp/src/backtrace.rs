@@ -1,9 +1,10 @@
 //! Where a ULP was when it crashed: the calls under way, by name.
 //!
 //! Frames are found by the call frame information (`.eh_frame`) of the image's file, which compilers write for all code on x86-64, and libc has for its own; so no frame pointers are needed, and nothing is guessed: a backtrace ends where a caller is not known for certain. Names come from debug information, with lines and what was inlined, or from the symbol table.
-//! What the ULP has written is read as the kernel reads it (`/proc/self/mem`), for there may be nothing at an address.
+//! A call may have been under way in what all images [share](crate::Shared); its file has the same. What the ULP has written is read as the kernel reads it (`/proc/self/mem`), for there may be nothing at an address.
 
 use crate::image::Image;
+use crate::shared::Shared;
 use addr2line::Context;
 use addr2line::gimli::{
     BaseAddresses, CfaRule, Dwarf, EhFrame, EndianSlice, Error, LittleEndian, Register, RegisterRule, SectionId, UnwindContext,
@@ -81,12 +82,18 @@ pub(crate) fn of(registers: &Registers, image: &Image, base: u64, memory: Range<
     if image.has_changed() || image.read_to(&mut bytes).is_err() {
         return Vec::new();
     }
-    let Ok(elf) = ElfFile64::<object::NativeEndian>::parse(&*bytes) else { return Vec::new() };
-    let names = Names::new(&elf, image.end);
+    let shared = Shared::all();
+    let whole = Code::new(&bytes, base, memory.clone(), image.end).into_iter();
+    let code = whole.chain(shared.iter().filter_map(|one| Code::new(one.file, one.base, one.memory.clone(), u64::MAX)));
+    let code = code.collect::<Vec<_>>();
     let mut frames = Vec::new();
-    for (address, returns) in calls(registers, &elf, base, memory) {
+    for (address, returns) in calls(registers, &code, memory) {
         // What is behind a call may be of the next line, or function.
-        frames.extend(names.frames(address, (address - u64::from(returns)).wrapping_sub(base)));
+        let inside = address - u64::from(returns);
+        match code.iter().find(|code| code.memory.contains(&inside)) {
+            Some(code) => frames.extend(code.names.frames(address, inside.wrapping_sub(code.base))),
+            None => frames.push(Frame { address, function: None, offset: 0, line: None }),
+        }
         // Its callers are libc's.
         if frames.last().is_some_and(|frame| frame.function.as_deref() == Some("main")) {
             break;
@@ -103,11 +110,27 @@ fn section<'a>(elf: &Elf<'a>, name: &str) -> (u64, &'a [u8]) {
     found.map_or((0, &[]), |section| (section.address(), section.data().unwrap_or_default()))
 }
 
+/// A file, and where it lies.
+struct Code<'a> {
+    base: u64,
+    memory: Range<u64>,
+    table: EhFrame<Slice<'a>>,
+    bases: BaseAddresses,
+    names: Names<'a>,
+}
+
+impl<'a> Code<'a> {
+    /// Nothing of it lies behind `end`. `None`: it is no such file.
+    fn new(file: &'a [u8], base: u64, memory: Range<u64>, end: u64) -> Option<Self> {
+        let elf = Elf::parse(file).ok()?;
+        let (at, bytes) = section(&elf, ".eh_frame");
+        let bases = BaseAddresses::default().set_eh_frame(at).set_text(section(&elf, ".text").0);
+        Some(Self { base, memory, table: EhFrame::new(bytes, LittleEndian), bases, names: Names::new(&elf, end) })
+    }
+}
+
 /// Addresses, and whether each is one that a call returns to.
-fn calls(registers: &Registers, elf: &Elf<'_>, base: u64, memory: Range<u64>) -> Vec<(u64, bool)> {
-    let (at, bytes) = section(elf, ".eh_frame");
-    let table = EhFrame::new(bytes, LittleEndian);
-    let bases = BaseAddresses::default().set_eh_frame(at).set_text(section(elf, ".text").0);
+fn calls(registers: &Registers, code: &[Code<'_>], memory: Range<u64>) -> Vec<(u64, bool)> {
     let own = File::open("/proc/self/mem");
     let word = |at: u64| {
         let mut word = [0; 8];
@@ -122,11 +145,12 @@ fn calls(registers: &Registers, elf: &Elf<'_>, base: u64, memory: Range<u64>) ->
     {
         let returns = !calls.is_empty();
         calls.push((address, returns));
-        let inside = (address - u64::from(returns)).wrapping_sub(base);
-        now = match caller(&table, &bases, inside, &now, word) {
+        let inside = address - u64::from(returns);
+        let here = code.iter().find(|code| code.memory.contains(&inside));
+        now = match here.and_then(|code| caller(code, inside.wrapping_sub(code.base), &now, word)) {
             Some(caller) => caller,
             // It was called by a pointer to what is no code.
-            None if !returns && !memory.contains(&address) => {
+            None if !returns && here.is_none() => {
                 let mut caller = now;
                 caller[RIP] = now[RSP].and_then(word).filter(|at| memory.contains(at));
                 caller[RSP] = now[RSP].map(|at| at.wrapping_add(8));
@@ -139,13 +163,8 @@ fn calls(registers: &Registers, elf: &Elf<'_>, base: u64, memory: Range<u64>) ->
 }
 
 /// The registers of the caller, as far as they are known. No address: nobody has called.
-fn caller(
-    table: &EhFrame<Slice<'_>>,
-    bases: &BaseAddresses,
-    inside: u64,
-    now: &[Option<u64>; 17],
-    word: impl Fn(u64) -> Option<u64>,
-) -> Option<[Option<u64>; 17]> {
+fn caller(code: &Code<'_>, inside: u64, now: &[Option<u64>; 17], word: impl Fn(u64) -> Option<u64>) -> Option<[Option<u64>; 17]> {
+    let Code { table, bases, .. } = code;
     let register = |of: Register| now.get(usize::from(of.0)).copied().flatten();
     let fde = table.fde_for_address(bases, inside, EhFrame::cie_from_offset).ok()?;
     let mut context = UnwindContext::new();

@@ -19,8 +19,8 @@ pub const LINE: u64 = 64;
 /// Where the stack ends and the image begins, but for these pages. So what a program uses most lies within 2 MiB, for which the processor has one page of its tables to read.
 pub const MIDDLE: u64 = 12 << 20;
 
-/// The table, in words; in the lines above the stack, which are so many.
-pub const TABLE_LINES: u64 = 9;
+/// The table, in words; in the lines above the stack, which are so many, those of the library above among them.
+pub const TABLE_LINES: u64 = 28;
 /// What changes seldom, but for the letters' number.
 pub const TABLE_GATE: u64 = 0;
 pub const TABLE_NUMBER: u64 = 1;
@@ -51,9 +51,17 @@ pub const TABLE_TASK: u64 = 52;
 /// Descriptors that it has opened, a bit for each.
 pub const TABLE_DESCRIPTORS: u64 = 56;
 pub const DESCRIPTORS: u64 = 1024;
+/// What the library above keeps of each ULP where it is found at once: zeros at first, so many lines to the table's end.
+pub const TABLE_LIBRARY: u64 = 72;
+pub const LIBRARY_LINES: u64 = 19;
+
+/// What an image finds by GS while it runs: where its table is; and functions that all images share, so many at most.
+pub const GS_TABLE: u64 = 24;
+pub const GS_DOORS: u64 = 64;
+pub const DOORS: u64 = 8;
 
 /// In the note by which an image is known: it goes up when anything here changes.
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 4;
 pub const NOTE: u64 = 1;
 
 /// What an image asks for: to end.

@@ -3,17 +3,19 @@
 //! ```text
 //! 1 TiB + n GiB   nothing
 //!   +  4 MiB      stack                                               grows downwards
-//!                 table: the gate to the host, letters to it          9 lines, n % 55 lines below what follows
+//!                 table: the gate to the host, letters to it          28 lines, n % 55 lines below what follows
 //!   + 12 MiB      the image: code, constants, data, zeros             of its file, private; all of these n % 128 pages higher
 //!                 heap, n % 55 lines after the image's end            grows upwards; nothing is there until it is touched
 //!   +  1 GiB      (the last MiB is nobody's)
 //! ```
 
-use crate::layout::{FIRST, LAST, LINE, LINES, MIDDLE, PAGE, PAGES, SLOT, TABLE_LINES};
+use crate::layout::{FIRST, LAST, LIBRARY_LINES, LINE, LINES, MIDDLE, PAGE, PAGES, SLOT, TABLE_LIBRARY, TABLE_LINES};
 use std::sync::{Mutex, PoisonError};
 
 /// So many there are.
 pub const SLOTS: usize = ((LAST - FIRST) / SLOT) as usize;
+
+const _: () = assert!(TABLE_LIBRARY * 8 + LIBRARY_LINES * LINE == TABLE_LINES * LINE);
 
 /// Room for a stack.
 pub(crate) const STACK: u64 = 8 << 20;

@@ -1,7 +1,7 @@
 //! The switch between a worker and a ULP on x86-64 (System V calling convention).
 //!
 //! A ULP has all registers of a process: those that a called function keeps, the control words of both floating-point units, and FS, by which its libc finds its thread-locals. What a called function may destroy is not kept, for each switch is a call on both sides.
-//! GS is the worker's: by it the gate, which is called from a ULP, finds where to go back to. So nothing of the host's has to be known to a ULP but the gate's address, which is in its table, and no address of the host's is on its stack while it waits.
+//! GS is the worker's: by it the gate, which is called from a ULP, finds where to go back to, and an image its table and what it [shares](crate::Shared) with others. So nothing of the host's has to be known to a ULP but the gate's address, which is in its table, and no address of the host's is on its stack while it waits.
 //!
 //! ```text
 //! high addresses
@@ -9,12 +9,14 @@
 //! │ frames …                   │               │ argc, argv, … (as from the │
 //! │ return address (image's)   │               │ kernel); entry             │
 //! │ rbp rbx r12 r13 r14 r15    │               │ six zeros                  │
+//! │ fs                         │               │ 0                          │
 //! │ mxcsr, x87                 │ ◄─ sp         │ mxcsr, x87                 │ ◄─ sp
 //! └────────────────────────────┘ waits         └────────────────────────────┘ fresh
 //! low addresses
 //! ```
 //! The worker's own stack ends in rbp, rbx and the address where it goes on, while a ULP runs.
 
+use crate::layout::{DOORS, GS_DOORS, GS_TABLE};
 use std::arch::{asm, naked_asm};
 use std::mem::offset_of;
 
@@ -32,7 +34,8 @@ pub(crate) const CRASHED: u64 = u64::MAX;
 #[derive(Debug, Default)]
 pub(crate) struct Context {
     pub(crate) sp: u64,
-    pub(crate) fs: u64,
+    /// Where its table is.
+    pub(crate) table: u64,
     /// What it asks for, and with what.
     pub(crate) what: u64,
     pub(crate) args: [u64; ARGS],
@@ -53,22 +56,33 @@ pub(crate) const ARGS: usize = 4;
 const _: () = assert!(offset_of!(Context, next) == 64);
 
 /// What is kept of the host's thread while a ULP runs. GS points here.
-#[repr(C)]
+#[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct Host {
     sp: u64,
     fs: u64,
     /// Of the ULP that runs; 0 while none does.
     current: u64,
+    /// And its table: what runs on its stack finds it by GS.
+    table: u64,
     /// The one that ran last.
     pub(crate) last: u64,
     /// What the control registers hold where a ULP is resumed, as they lie on a stack. To load them takes long, and is left out where they are right already.
     control: u64,
     /// Which thread this is: those that it starts have its GS, too.
     thread: i32,
+    /// Functions that images call by GS.
+    pub(crate) doors: Doors,
     /// Of the ULP that crashed last, as the kernel has them (`gregs`, without those of segments).
     pub(crate) registers: [u64; REGISTERS],
 }
+
+/// A line, or several.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Doors(pub(crate) [u64; DOORS as usize]);
+
+const _: () = assert!(offset_of!(Host, table) as u64 == GS_TABLE && offset_of!(Host, doors) as u64 == GS_DOORS);
 
 impl Host {
     /// This thread's.
@@ -81,16 +95,19 @@ impl Host {
         unsafe { asm!("rdfsbase {}", out(reg) fs, options(nomem, nostack, preserves_flags)) };
         // SAFETY: asks the kernel for a number.
         let thread = unsafe { libc::gettid() };
-        Self { sp: 0, fs, current: 0, last: 0, control: CONTROL, thread, registers: [0; REGISTERS] }
+        let doors = Doors([0; DOORS as usize]);
+        Self { sp: 0, fs, current: 0, table: 0, last: 0, control: CONTROL, thread, doors, registers: [0; REGISTERS] }
     }
 }
 
-/// Goes on with a ULP: its context is in rsi, and what the control registers hold in edx and r8w. For a template with `sp`, `fs` and `reply`.
+/// Goes on with a ULP: its context is in rsi, and what the control registers hold in edx and r8w. For a template with `sp`, `table`, `host_table` and `reply`.
 macro_rules! go_on {
     () => {
         "mov rsp, [rsi + {sp}]
-        mov rcx, [rsi + {fs}]
+        mov rcx, [rsi + {table}]
         mov rax, [rsi + {reply}]
+        mov gs:[{host_table}], rcx
+        mov rcx, [rsp + 8]
         wrfsbase rcx
         cmp edx, [rsp]
         je 4f
@@ -101,7 +118,7 @@ macro_rules! go_on {
         fnclex
         fldcw [rsp + 4]
         4:
-        add rsp, 8
+        add rsp, 16
         pop r15
         pop r14
         pop r13
@@ -142,7 +159,8 @@ pub(crate) unsafe fn resume(host: *mut Host, context: *mut Context) {
             current = const offset_of!(Host, current),
             control = const offset_of!(Host, control),
             sp = const offset_of!(Context, sp),
-            fs = const offset_of!(Context, fs),
+            table = const offset_of!(Context, table),
+            host_table = const offset_of!(Host, table),
             reply = const offset_of!(Context, reply),
             inout("rdi") host => _,
             inout("rsi") context => _,
@@ -165,6 +183,8 @@ pub(crate) extern "sysv64" fn gate() {
         "push r13",
         "push r14",
         "push r15",
+        "rdfsbase rax",
+        "push rax",
         "sub rsp, 8",
         "stmxcsr [rsp]",
         "fnstcw [rsp + 4]",
@@ -175,8 +195,6 @@ pub(crate) extern "sysv64" fn gate() {
         "mov [rax + {args} + 16], rcx",
         "mov [rax + {args} + 24], r8",
         "mov [rax + {sp}], rsp",
-        "rdfsbase rcx",
-        "mov [rax + {fs}], rcx",
         "mov edx, [rsp]",
         "movzx r8d, word ptr [rsp + 4]",
         "cmp rdi, {yields}",
@@ -205,7 +223,8 @@ pub(crate) extern "sysv64" fn gate() {
         what = const offset_of!(Context, what),
         args = const offset_of!(Context, args),
         sp = const offset_of!(Context, sp),
-        fs = const offset_of!(Context, fs),
+        table = const offset_of!(Context, table),
+        host_table = const offset_of!(Host, table),
         controls = const CONTROLS,
         mxcsr = const CONTROL as u32,
         x87 = const CONTROL >> 32,

@@ -7,7 +7,7 @@ use crate::descriptors;
 use crate::image::{Image, Part, up};
 use crate::layout::{
     AUXILIARY, DESCRIPTORS, LETTER_WORDS, LETTERS, LINE, PAGE, REPLY_WORDS, SLOT, TABLE_CLOCK, TABLE_COUNT, TABLE_DESCRIPTORS,
-    TABLE_GATE, TABLE_HEAP, TABLE_HEAP_END, TABLE_LETTERS, TABLE_NUMBER, TABLE_PROCESS, TABLE_REPLY, TABLE_TASK,
+    TABLE_GATE, TABLE_HEAP, TABLE_HEAP_END, TABLE_LETTERS, TABLE_LIBRARY, TABLE_NUMBER, TABLE_PROCESS, TABLE_REPLY, TABLE_TASK,
 };
 use crate::slot::{STACK, Slot};
 use crate::switch::{self, CONTROL, Context};
@@ -130,6 +130,7 @@ impl Ulp {
         // What is mapped so far is unmapped when this is dropped.
         let slot = ManuallyDrop::new(Memory(slot));
         let mut new = Self { slot, context: Box::default(), ended: None, rest: Box::default() };
+        new.context.get_mut().table = new.slot.table();
         new.map(image)?;
         new.rest.known = Known::new(&image.whole_path, new.base(), image.dynamic);
         let sp = new.fill(image, args, environment);
@@ -149,7 +150,7 @@ impl Ulp {
 
     /// The number by which debuggers are to know it, as `upcall_current_task`. To be said before it runs.
     pub fn call_it(&mut self, task: i32) {
-        put(self.slot.table() + TABLE_TASK * 8, task as u64);
+        put(self.table() + TABLE_TASK * 8, task as u64);
     }
 
     /// What it has asked for is done, with this result.
@@ -160,7 +161,7 @@ impl Ulp {
 
     /// The same, with words that lie in its table when it goes on.
     pub fn answer_with(&mut self, reply: i64, words: [u64; REPLY_WORDS as usize]) {
-        let at = (self.slot.table() + TABLE_REPLY * 8) as *mut [u64; REPLY_WORDS as usize];
+        let at = (self.table() + TABLE_REPLY * 8) as *mut [u64; REPLY_WORDS as usize];
         // SAFETY: in its table, which is mapped as long as it lives, and it does not run.
         unsafe { at.write(words) };
         self.answer(reply);
@@ -210,23 +211,24 @@ impl Ulp {
     /// A word of its table.
     pub(crate) fn word(&self, at: u64) -> u64 {
         // SAFETY: in its table, which is mapped as long as it lives, and it does not run.
-        unsafe { ((self.slot.table() + at * 8) as *const u64).read() }
+        unsafe { ((self.table() + at * 8) as *const u64).read() }
     }
 
     pub(crate) fn set_word(&mut self, at: u64, word: u64) {
         // SAFETY: as above.
-        unsafe { ((self.slot.table() + at * 8) as *mut u64).write(word) };
+        unsafe { ((self.table() + at * 8) as *mut u64).write(word) };
     }
 
-    /// It is to run soon: what it begins with is asked for from memory, while the host still does something else. `near` is what the library above uses first, at these distances from an address; it may be anything.
+    /// It is to run soon: what it begins with is asked for from memory, while the host still does something else. Of what the library above keeps behind its table, lines at these distances.
     #[inline]
-    pub fn expect(&self, near: u64, distances: [u64; 4]) {
+    pub fn expect(&self, distances: [u64; 4]) {
         let context = self.context.get() as u64;
         // SAFETY: it does not run, so nobody else uses this.
         let sp = unsafe { (*self.context()).sp };
-        let table = self.slot.table();
+        let table = self.table();
+        let library = table + TABLE_LIBRARY * 8;
         let own = [context, sp, sp + LINE, sp + 2 * LINE, table, table + TABLE_LETTERS * 8];
-        for at in own.into_iter().chain(distances.map(|distance| near + distance)) {
+        for at in own.into_iter().chain(distances.map(|distance| library + distance)) {
             // SAFETY: reads nothing, whatever the address.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(at as *const i8) };
         }
@@ -234,7 +236,7 @@ impl Ulp {
 
     /// How many letters lie in its table. They are taken: the next that it writes is the first again.
     pub fn take_letters(&mut self) -> usize {
-        let at = (self.slot.table() + TABLE_COUNT * 8) as *mut u64;
+        let at = (self.table() + TABLE_COUNT * 8) as *mut u64;
         // SAFETY: in its table, and it does not run.
         let count = unsafe { at.read() };
         if count > 0 {
@@ -250,9 +252,16 @@ impl Ulp {
     /// There is no room for so many.
     pub fn letter(&self, number: usize) -> [u64; LETTER_WORDS as usize] {
         assert!(number < LETTERS as usize);
-        let at = self.slot.table() + (TABLE_LETTERS + number as u64 * LETTER_WORDS) * 8;
+        let at = self.table() + (TABLE_LETTERS + number as u64 * LETTER_WORDS) * 8;
         // SAFETY: in its table, and it does not run.
         unsafe { (at as *const [u64; LETTER_WORDS as usize]).read() }
+    }
+
+    /// Where its table is.
+    #[inline]
+    fn table(&self) -> u64 {
+        // SAFETY: it does not run, so nobody else uses this.
+        unsafe { (*self.context()).table }
     }
 
     /// What the switch knows of it.
@@ -320,9 +329,9 @@ impl Ulp {
             (TABLE_CLOCK, crate::clock::address()),
         ];
         for (at, value) in table {
-            put(self.slot.table() + at * 8, value);
+            put(self.table() + at * 8, value);
         }
-        let mut top = self.slot.table();
+        let mut top = self.table();
         let mut text = |text: &CStr| {
             let bytes = text.to_bytes_with_nul();
             top -= bytes.len() as u64;
@@ -360,7 +369,7 @@ impl Ulp {
             (libc::AT_CLKTCK, kernels(libc::AT_CLKTCK)),
             (libc::AT_EXECFN, program),
             (libc::AT_MINSIGSTKSZ, kernels(libc::AT_MINSIGSTKSZ)),
-            (AUXILIARY, self.slot.table()),
+            (AUXILIARY, self.table()),
             (libc::AT_NULL, 0),
         ];
         let mut words = vec![args.len() as u64];
@@ -372,7 +381,7 @@ impl Ulp {
             put(argc + at as u64 * 8, word);
         }
         let mut sp = argc;
-        for word in [start + image.entry, 0, 0, 0, 0, 0, 0, CONTROL] {
+        for word in [start + image.entry, 0, 0, 0, 0, 0, 0, 0, CONTROL] {
             sp -= 8;
             put(sp, word);
         }

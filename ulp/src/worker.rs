@@ -3,6 +3,7 @@
 use crate::backtrace::Registers;
 use crate::crash::{self, Crash};
 use crate::layout::ASK_EXIT;
+use crate::shared::Shared;
 use crate::switch::{self, ARGS, CRASHED, Context, Host};
 use crate::ulp::Ulp;
 use std::cell::Cell;
@@ -103,6 +104,12 @@ impl Worker {
         unsafe { switch::set_gs(host.as_ptr()) };
         IS_WORKER.set(true);
         Ok(Self { host, mask, _stack: stack })
+    }
+
+    /// From now on images find these functions at their doors.
+    pub fn share(&mut self, shared: &Shared) {
+        // SAFETY: this thread's host, and no ULP runs.
+        unsafe { (*self.host.as_ptr()).doors = shared.doors() };
     }
 
     /// Runs a ULP until it asks for something, or ends. That may be never: it is not preempted. One that has ended is not run, and tells the same again.

@@ -2,11 +2,11 @@
 
 mod common;
 
-use common::{apart, apart_with, compile, over, words};
+use common::{apart, apart_with, compile, compile_shared, over, words};
 use std::fs;
 use std::process::Command;
 use upcall_ulp::slot::Slot;
-use upcall_ulp::{ASK_OWN, Asked, Image, Stopped, Turns, Ulp, Worker};
+use upcall_ulp::{ASK_OWN, ASK_YIELD, Asked, Image, Shared, Stopped, Turns, Ulp, Worker};
 
 #[test]
 fn each_has_its_own_globals_heap_thread_locals_and_libc() {
@@ -205,4 +205,47 @@ fn one_thread_is_one_worker() {
     drop(worker);
     drop(Worker::begin().unwrap());
     over(folder)
+}
+
+#[test]
+fn what_images_share_works_on_what_is_each_ones_own_and_is_in_its_backtrace() {
+    let Some(folder) = apart("what_images_share_works_on_what_is_each_ones_own_and_is_in_its_backtrace") else { return };
+    let shared = Shared::load(compile_shared(folder.path(), "shared_code", &[]), &["shared_count", "shared_read"]).unwrap();
+    let image = Image::open(&compile(folder.path(), "shared")).unwrap();
+    let mut worker = Worker::begin().unwrap();
+    worker.share(&shared);
+    let load = |args: &[&str]| Ulp::load(&image, &words(args), &[]).unwrap();
+    let mut all = [load(&["shared", "3"]), load(&["shared", "5"]), load(&["shared", "2", "read"])];
+    for turn in 1.. {
+        let ends = all.each_mut().map(|ulp| worker.resume(ulp)).map(|stopped| match stopped {
+            Stopped::Asks(asked) => (asked.what != ASK_YIELD).then_some(-1),
+            Stopped::Ended { status } => Some(status),
+            Stopped::Crashed(crash) => Some(crash.signal),
+        });
+        let due = |after: usize, end: i32| (turn > after).then_some(end);
+        assert_eq!(ends, [due(3, 3), due(5, 5), due(2, 11)]);
+        if turn > 5 {
+            break;
+        }
+    }
+    let names = all[2].backtrace(&image).into_iter().map(|frame| frame.function.unwrap_or_default());
+    assert_eq!(names.collect::<Vec<_>>(), ["shared_read", "main"]);
+    over(folder)
+}
+
+#[test]
+fn what_cannot_be_shared_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let load = |options: &[&str], names: &[&str]| {
+        Shared::load(compile_shared(folder.path(), "shared_code", options), names).unwrap_err().to_string()
+    };
+    let refused = load(&[], &["shared_count", "none"]);
+    assert!(refused.contains("none"), "{refused}");
+    let refused = load(&["-Wl,-z,separate-code"], &[]);
+    assert!(refused.contains("several segments"), "{refused}");
+    let refused = load(&["-Wl,-N"], &[]);
+    assert!(refused.contains("written to"), "{refused}");
+    let refused = load(&[], &["shared_count"; 9]);
+    assert!(refused.contains("8 is the most"), "{refused}");
+    assert!(Shared::load(b"no ELF", &[]).is_err());
 }

@@ -115,8 +115,13 @@ impl Node {
         let aside = self.aside.as_ref().filter(|_| waits && self.aside_calls > 0);
         wanted.extend(aside.map(|aside| (aside.descriptor(), POLLIN)));
         wanted.extend(self.desk.iter().filter(|_| waits).map(|desk| (desk.descriptor(), POLLIN)));
-        // Without a bell it is looked again soon.
-        let time = if self.link.is_some() && bell.is_none() { Some(time.unwrap_or(SOON).min(SOON)) } else { time };
+        let time = match (&self.link, &bell) {
+            // What came before it could ring.
+            (Some(link), Some(_)) if link.has_come() => Some(Duration::ZERO),
+            // Without a bell it is looked again soon.
+            (Some(_), None) => Some(time.unwrap_or(SOON).min(SOON)),
+            _ => time,
+        };
         let until = time.and_then(|time| Instant::now().checked_add(time));
         let ready = loop {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));

@@ -51,7 +51,6 @@ impl Node {
             held: Default::default(),
             inbox: VecDeque::new(),
             left: false,
-            near: 0,
             descriptor: None,
             alarm: None,
             folder,
@@ -134,7 +133,6 @@ impl Node {
         let [first, second, third] = words.map(|word| word as i32);
         let code = match op {
             ops::OP_ENROLL => {
-                task.near = words[0];
                 task.ulp.answer_with(0, [tid as u64, task.parent as u64, task.context as u64, 0, 0, 0, 0, 0]);
                 if std::mem::take(&mut task.left) {
                     self.tell_first(Control::Entered { tid });

@@ -23,6 +23,19 @@ pub fn compile(folder: &Path, name: &str) -> PathBuf {
     program
 }
 
+/// Compiles what images are to share, with these options beside those that it needs.
+pub fn compile_shared(folder: &Path, name: &str, options: &[&str]) -> &'static [u8] {
+    let file = folder.join(name);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O2", "-fPIC", "-fno-stack-protector", "-nostdlib", "-static", "-no-pie", "-I", env!("OUT_DIR"), "-I"]);
+    gcc.arg(root.join("image")).arg(root.join(format!("tests/images/{name}.c"))).arg("-o").arg(&file);
+    gcc.args(["-Wl,-Ttext-segment=0,-e,0,--build-id=none,-z,noseparate-code"]).args(options);
+    let done = gcc.output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    fs::read(file).unwrap().leak()
+}
+
 /// A worker cannot be joined, so each test is one process of its own: it starts this program again with its name.
 pub fn apart(name: &str) -> Option<tempfile::TempDir> {
     apart_with(name, |_| ())

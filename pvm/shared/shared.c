@@ -1,0 +1,101 @@
+/* What each message takes, where all is as usual: once for all tasks of a process (crate `ulp`, `Shared`).
+ *
+ * It has no data, calls nothing, and waits for nothing: it works on what the task that runs has behind its table, and
+ * where something is not usual it leaves by a jump to the image's own function of the same purpose, with the same
+ * arguments, having done nothing yet. So all that PVM says is in the image, and this is what of it is often. */
+
+#define UPVM_SHARED
+#include "lib.h"
+
+#define UNUSUAL(what) __builtin_expect(!!(what), 0)
+
+/* One of the few buffers that are at hand, or that of number 0, which is nobody's. */
+static inline struct upvm_buffer *at_hand(unsigned number)
+{
+    return &upvm_hot.buffers[number < UPVM_CHUNK ? number : 0];
+}
+
+static inline int has_room_for_a_letter(void)
+{
+    return upvm_here()[UPVM_TABLE_COUNT] < UPVM_LETTERS;
+}
+
+int upvm_shared_initsend(int encoding)
+{
+    struct upvm_buffer *buffer = at_hand(upvm_sends);
+    if (UNUSUAL(!buffer->used || (unsigned)encoding > PvmDataInPlace || !upvm_hot.self || !has_room_for_a_letter()))
+        return upvm_hot.own->initsend(encoding);
+    upvm_buffer_clear(buffer);
+    upvm_begin_buffer(buffer, encoding);
+    return upvm_sends;
+}
+
+int upvm_shared_send(int to, int tag)
+{
+    struct upvm_buffer *buffer = at_hand(upvm_sends);
+    int self = upvm_hot.self;
+    if (UNUSUAL(!buffer->used || buffer->place_count || to <= 0 || !(to >> 18) || !(to & ((1 << 18) - 1)) || tag < 0 ||
+                !self || upvm_hot.looks || !has_room_for_a_letter()))
+        return upvm_hot.own->send(to, tag);
+    upvm_post(buffer, to, tag, upvm_context);
+    return (self ^ to) >> 18 ? upvm_hot.own->flush() : PvmOk;
+}
+
+/* What the host has answered is the active receive buffer, with the number of the one before. */
+int upvm_shared_came(int from, int tag, long microseconds, long came)
+{
+    const uint64_t *table = upvm_here();
+    struct upvm_buffer *buffer = at_hand(upvm_receives);
+    if (UNUSUAL(came != 1 || table[UPVM_TABLE_SIGNALS] || !buffer->used || !has_room_for_a_letter()))
+        return upvm_hot.own->came(from, tag, microseconds, came);
+    upvm_filled(buffer, &table[UPVM_TABLE_REPLY]);
+    return upvm_receives;
+}
+
+static const unsigned char sizes[] = {
+    [PVM_BYTE] = 1, [PVM_SHORT] = 2, [PVM_INT] = 4,   [PVM_FLOAT] = 4, [PVM_CPLX] = 8, [PVM_DOUBLE] = 8,
+    [PVM_DCPLX] = 16, [PVM_LONG] = 8, [PVM_USHORT] = 2, [PVM_UINT] = 4,  [PVM_ULONG] = 8,
+};
+
+/* Whether items lie in a message as in memory: those that PvmDataDefault makes longer are shorter than its unit. */
+static inline int is_plain(const struct upvm_buffer *buffer, size_t size)
+{
+    return size >= 4 || buffer->encoding == PvmDataRaw;
+}
+
+/* The image's libc copies what is long: it chose how when it began. */
+static inline int copied(void *to, const void *from, size_t bytes)
+{
+    switch (bytes) {
+    case 4: __builtin_memcpy(to, from, 4); return PvmOk;
+    case 8: __builtin_memcpy(to, from, 8); return PvmOk;
+    case 16: __builtin_memcpy(to, from, 16); return PvmOk;
+    default: return upvm_hot.own->copy(to, from, bytes);
+    }
+}
+
+/* A count below 0 makes more bytes than fit. */
+int upvm_shared_pack(const void *items, int count, int stride, int type)
+{
+    struct upvm_buffer *buffer = at_hand(upvm_sends);
+    size_t size = sizes[type], bytes = count * size;
+    if (UNUSUAL(stride != 1 || !buffer->used || buffer->encoding == PvmDataInPlace || !is_plain(buffer, size)))
+        return upvm_hot.own->pack(items, count, stride, type);
+    if (buffer->data ? bytes > buffer->capacity - buffer->length || !upvm_is_alone(buffer)
+                     : !upvm_hot.spare_count || !upvm_take_spare(buffer, upvm_hot.spare_count - 1, bytes))
+        return upvm_hot.own->pack(items, count, stride, type);
+    char *to = buffer->data + buffer->length;
+    buffer->length += bytes;
+    return copied(to, items, bytes);
+}
+
+int upvm_shared_unpack(void *items, int count, int stride, int type)
+{
+    struct upvm_buffer *buffer = at_hand(upvm_receives);
+    size_t size = sizes[type], bytes = count * size;
+    if (UNUSUAL(stride != 1 || !buffer->data || !is_plain(buffer, size) || bytes > buffer->length - buffer->cursor))
+        return upvm_hot.own->unpack(items, count, stride, type);
+    const char *from = buffer->data + buffer->cursor;
+    buffer->cursor += bytes;
+    return copied(items, from, bytes);
+}
