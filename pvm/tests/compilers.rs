@@ -125,3 +125,11 @@ fn other_build_systems_take_the_same_from_an_installation() {
     ok(Command::new("cmake").arg("--build").arg(&build));
     is_an_image(&build.join("by-cmake"));
 }
+
+/// Where a task waits may not be decided by a compiler: what is shared leaves by jumps, so nothing of it is on a stack then.
+#[test]
+fn what_all_tasks_share_calls_nothing() {
+    let done = Command::new("objdump").args(["-d", "--no-show-raw-insn", concat!(env!("OUT_DIR"), "/shared")]).output().unwrap();
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(said.contains("<upvm_shared_came>:") && said.contains("jmp    *") && !said.contains("call"), "{said}");
+}

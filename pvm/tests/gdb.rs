@@ -166,3 +166,31 @@ fn a_crash_is_told_with_the_calls_that_led_to_it() {
         assert!(!said.contains("libc_start"), "{said}");
     }
 }
+
+#[test]
+fn a_crash_in_what_all_tasks_share_is_told_with_its_callers() {
+    let watched = Watched::new("-g");
+    let packs = line("(int *)8, 1, 1);");
+    let done = watched.run(Command::new("timeout").arg("60").env("WATCHED_PACKS", "1")).output().unwrap();
+    let all = [
+        "t40002 (watched) has crashed: SIGSEGV",
+        "wanted 0x8",
+        " in upvm_shared_pack+0x",
+        " in watched_leave+0x",
+        &packs,
+        " in main+0x",
+    ];
+    assert_in_order(&said(&done), &all);
+    let run = |gdb: &mut Command| _ = watched.run(gdb.env("WATCHED_PACKS", "1").arg("--args"));
+    let Some(said) = watched.gdb(&format!("run\nup\n{LOOK}backtrace\ncontinue\n"), run) else { return };
+    let all = [
+        "received signal SIGSEGV",
+        "in upvm_shared_pack ()",
+        "task 40002 is number 2",
+        "#1 ",
+        "watched_leave ()",
+        "#2 ",
+        "main ()",
+    ];
+    assert_in_order(&said, &all);
+}

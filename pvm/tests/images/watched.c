@@ -18,6 +18,11 @@ static void watched_leave(void)
 {
     if (number == 2 && getenv("WATCHED_CRASH"))
         *(volatile int *)8 = number;
+    if (number == 2 && getenv("WATCHED_PACKS")) {
+        pvm_initsend(PvmDataRaw);
+        pvm_pkint(&number, 1, 1);
+        pvm_pkint((int *)8, 1, 1);
+    }
     /* The last one goes first. */
     if (number < 3)
         pvm_recv(all[number], 1);
