@@ -19,7 +19,7 @@ fn main() {
     println!("cargo::rerun-if-changed=shared");
     println!("cargo::rerun-if-changed=include");
     let mut sources = fs::read_dir("image").expect("image").map(|one| one.expect("image").path()).collect::<Vec<_>>();
-    sources.retain(|path| path.extension().is_some_and(|end| end == "c"));
+    sources.retain(|path| path.extension().is_some_and(|end| end == "c" || end == "S"));
     sources.sort();
     let mut build = cc::Build::new();
     build.include(&out).include("image").include("include");

@@ -1,4 +1,4 @@
-/* What a message takes, as programs call it: see shared.c. */
+/* What a message takes, as programs call it: see shared.c; pack.c and receive.S have the rest. */
 
 #include "lib.h"
 #include "doors.h"
@@ -13,23 +13,6 @@ int pvm_send(int to, int tag)
     return UPVM_DOOR(UPVM_DOOR_SEND, int (*)(int, int))(to, tag);
 }
 
-/* The host is asked from here: who waits has nothing of what is shared on its stack. */
-static inline int received(int from, int tag, long microseconds)
-{
-    long came = UPVM_UNASKED;
-    if (from >= -1 && tag >= -1 && upvm_hot.self && !upvm_hot.head && !upvm_hot.looks) {
-        upvm_gate *gate = (upvm_gate *)upvm_here()[UPVM_TABLE_GATE];
-        came = gate(UPVM_ASK_RECEIVE, from, tag, upvm_context, microseconds);
-    }
-    return UPVM_DOOR(UPVM_DOOR_CAME, int (*)(int, int, long, long))(from, tag, microseconds, came);
-}
-
-int pvm_recv(int from, int tag)
-{
-    return received(from, tag, -1);
-}
-
-int pvm_nrecv(int from, int tag)
-{
-    return received(from, tag, 0);
-}
+_Static_assert(offsetof(struct upvm_library, self) == UPVM_HOT_SELF && offsetof(struct upvm_library, context) == UPVM_HOT_CONTEXT &&
+                   offsetof(struct upvm_library, head) == UPVM_HOT_UNUSUAL && offsetof(struct upvm_library, looks) == UPVM_HOT_UNUSUAL + 4,
+               "receive.S knows where they are, and looks at two at once");

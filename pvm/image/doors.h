@@ -3,6 +3,12 @@
 #ifndef UPVM_DOORS_H
 #define UPVM_DOORS_H
 
+/* Where receive.S finds what is in `upvm_hot`. */
+#define UPVM_HOT_SELF 8
+#define UPVM_HOT_UNUSUAL 24
+#define UPVM_HOT_CONTEXT 32
+
+#ifndef __ASSEMBLER__
 #include <stddef.h>
 
 typedef int upvm_packs(const void *items, int count, int stride, int type);
@@ -24,5 +30,6 @@ upvm_unpacks upvm_own_unpack;
 
 /* Copies, by the image's own libc. PvmOk. */
 int upvm_own_copy(void *to, const void *from, size_t bytes);
+#endif
 
 #endif

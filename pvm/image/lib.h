@@ -73,10 +73,12 @@ struct upvm_library {
     int self, parent;
     /* The buffers in which is packed, and from which is unpacked: numbers, 0 for none. */
     int sends, receives;
+    /* The first message that waits here, and whether each is looked at as it comes. */
+    int head, looks;
     /* The context in which is sent and received. */
     int context;
-    /* The first and last message that waits here, and whether each is looked at as it comes. */
-    int head, tail, looks;
+    /* The last message that waits here. */
+    int tail;
     int spare_count;
     /* The lowest number of a buffer that was never used, and those that are free again. */
     int fresh, unused;

@@ -39,7 +39,7 @@ const TURNS: u32 = 32;
 const NEAR: [u64; 4] = [0, NEAR_SPARES, NEAR_FIRST, NEAR_SECOND];
 
 /// With so many tasks what one begins with is not in the nearest caches any more; with fewer to ask for it takes longer than it saves.
-const MANY: usize = 64;
+const MANY: usize = 16;
 
 /// How a task has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
