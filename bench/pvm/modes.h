@@ -101,79 +101,84 @@ static char *buffer(int bytes) {
     return at;
 }
 
-static void pong(int rounds, char *payload, int bytes, uint64_t *own) {
+// What of a message is not the message, and takes most of it where that is long: writing and checking the payload. In
+// bare messages there is whatever was there before.
+enum { FULL, BARE };
+
+static void pong(int rounds, char *payload, int bytes, uint64_t *own, int bare) {
     while (rounds-- > 0) {
         take_bytes(0, payload, bytes);
-        if (!filled(payload, bytes, ++*own)) give_up("a payload is not what was sent");
-        fill(payload, bytes, ~*own);
+        if (!bare && !filled(payload, bytes, ++*own)) give_up("a payload is not what was sent");
+        if (!bare) fill(payload, bytes, ~*own);
         put_bytes(0, payload, bytes);
     }
 }
 
-static void ping(int rounds, char *payload, int bytes, uint64_t *own) {
+static void ping(int rounds, char *payload, int bytes, uint64_t *own, int bare) {
     while (rounds-- > 0) {
-        fill(payload, bytes, ++*own);
+        if (!bare) fill(payload, bytes, ++*own);
         put_bytes(1, payload, bytes);
         take_bytes(1, payload, bytes);
-        if (!filled(payload, bytes, ~*own)) give_up("a payload is not what was sent");
+        if (!bare && !filled(payload, bytes, ~*own)) give_up("a payload is not what was sent");
     }
 }
 
-// What of a message is not the message: writing and checking its payload; and a plain copy of as much, to compare with.
-static void touches(int bytes, double *touch_ns, double *copy_ns) {
+// A plain copy of as much, to compare with.
+static double copy_ns(int bytes) {
     enum { TIMES = 301 };
-    static double touched[TIMES], copied[TIMES];
+    static double copied[TIMES];
     char *one = buffer(bytes), *other = buffer(bytes);
     int k, repeat, repeats = bytes < 4096 ? 100 : 1;
     for (k = 0; k < TIMES; k++) {
-        int64_t begun = now_ns(), between;
-        for (repeat = 0; repeat < repeats; repeat++) {
-            fill(one, bytes, k + repeat);
-            __asm__ volatile("" : : "r"(one) : "memory");
-            if (!filled(one, bytes, k + repeat)) give_up("memory does not keep what is written");
-        }
-        between = now_ns();
+        int64_t begun = now_ns();
         for (repeat = 0; repeat < repeats; repeat++) {
             memcpy(other, one, bytes);
             __asm__ volatile("" : : "r"(other) : "memory");
         }
-        touched[k] = (double)(between - begun) / repeats;
-        copied[k] = (double)(now_ns() - between) / repeats;
+        copied[k] = (double)(now_ns() - begun) / repeats;
     }
-    *touch_ns = median(touched, TIMES);
-    *copy_ns = median(copied, TIMES);
     free(one);
     free(other);
+    return median(copied, TIMES);
+}
+
+// So many times a batch of messages, there and back: nanoseconds of each, one way.
+static void measure(double *samples, int count, int batch, char *payload, int bytes, uint64_t *own, int bare) {
+    int k;
+    for (k = 0; k < count; k++) {
+        int64_t begun = now_ns();
+        ping(batch, payload, bytes, own, bare);
+        samples[k] = (double)(now_ns() - begun) / batch / 2;
+    }
 }
 
 // Between places 0 and 1: half a round trip.
 static void one_way(int me, int bytes) {
     char *payload = buffer(bytes);
-    int k, rounds, batch, count;
+    int bare, rounds, batch, count;
     uint64_t own = 0;
-    double *samples, touch_ns, copy_ns;
+    double *samples[2];
     int64_t begun;
     if (me == 1) {
-        pong(2 * WARM, payload, bytes, &own);
+        pong(2 * WARM, payload, bytes, &own, FULL);
         take_ints(0, &rounds, 1);
-        pong(rounds, payload, bytes, &own);
+        pong(rounds, payload, bytes, &own, FULL);
+        pong(rounds, payload, bytes, &own, BARE);
     } else if (me == 0) {
-        ping(WARM, payload, bytes, &own);
+        ping(WARM, payload, bytes, &own, FULL);
         begun = now_ns();
-        ping(WARM, payload, bytes, &own);
-        plan((double)(now_ns() - begun) / WARM, &batch, &count);
+        ping(WARM, payload, bytes, &own, FULL);
+        // Half of the time each.
+        plan((double)(now_ns() - begun) / WARM * 2, &batch, &count);
         rounds = batch * count;
-        samples = room(sizeof *samples * count);
         put_ints(1, &rounds, 1);
-        for (k = 0; k < count; k++) {
-            begun = now_ns();
-            ping(batch, payload, bytes, &own);
-            samples[k] = (double)(now_ns() - begun) / batch / 2;
+        for (bare = FULL; bare <= BARE; bare++) {
+            samples[bare] = room(sizeof *samples[bare] * count);
+            measure(samples[bare], count, batch, payload, bytes, &own, bare);
         }
-        touches(bytes, &touch_ns, &copy_ns);
-        report("one-way", bytes, samples, count);
-        printf(",\"batch\":%d,\"touch_ns\":%.1f,\"memcpy_ns\":%.1f}\n", batch, touch_ns, copy_ns);
-        free(samples);
+        report("one-way", bytes, samples[FULL], count);
+        printf(",\"batch\":%d,\"bare_ns\":%.1f,\"memcpy_ns\":%.1f}\n", batch, median(samples[BARE], count), copy_ns(bytes));
+        for (bare = FULL; bare <= BARE; bare++) free(samples[bare]);
     }
     free(payload);
 }

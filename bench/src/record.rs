@@ -62,9 +62,9 @@ pub struct Record {
     /// How many of the messages were buffered, in all rounds; in `synth-…` and `tpuz-…` of the suite `messages` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffered: Option<u64>,
-    /// What writing a payload of that size and checking it take alone, once each: it is in the other figures. In `one-way-…` of the suite `pvm` only, as the next one.
+    /// The same message without writing and checking its payload, which are in the other figures. In `one-way-…` of the suite `pvm` only, as the next one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub touch_ns: Option<f64>,
+    pub bare_ns: Option<f64>,
     /// A copy of as many bytes that are in the cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memcpy_ns: Option<f64>,
@@ -154,7 +154,7 @@ impl Label<'_> {
             bytes_each: None,
             first_ns: None,
             buffered: None,
-            touch_ns: None,
+            bare_ns: None,
             memcpy_ns: None,
             alone_ns: None,
         }

@@ -27,7 +27,7 @@ impl Bar {
 
 /// A message of ours without writing and checking, in copies of as many bytes.
 pub fn in_copies(record: &Record) -> Option<f64> {
-    Some((record.p50_ns - record.touch_ns?) / record.memcpy_ns.filter(|ns| *ns > 0.0)?)
+    Some(record.bare_ns? / record.memcpy_ns.filter(|ns| *ns > 0.0)?)
 }
 
 /// Those of which there is a figure.
@@ -44,7 +44,7 @@ pub fn all(records: &[Record]) -> Vec<Bar> {
         bar(format!("one way, {bytes} bytes, ns"), ours(Case::OneWay(bytes)), aim, false);
     }
     let long = at(records, "upcall", Placement::OneCore, Case::OneWay(100_000));
-    bar("one way, 100000 bytes, without writing, in copies".into(), long.and_then(in_copies), 2.2, false);
+    bar("one way, 100000 bytes, neither written nor checked, in copies".into(), long.and_then(in_copies), 2.2, false);
     for bytes in [0, 1000, 100_000] {
         let case = Case::OneWay(bytes);
         // The faster one.
@@ -56,6 +56,13 @@ pub fn all(records: &[Record]) -> Vec<Bar> {
             10.0,
             true,
         );
+    }
+    for bytes in [1000, 100_000] {
+        let bare = |system| at(records, system, Placement::OneCore, Case::OneWay(bytes)).and_then(|record| record.bare_ns);
+        let pvm = ["pvm", "pvm-direct"].into_iter().filter_map(bare).reduce(f64::min);
+        let what = format!("one way, {bytes} bytes, neither written nor checked");
+        bar(format!("{what}: PVM to ours"), ratio(pvm, bare("upcall")), 100.0, true);
+        bar(format!("{what}: Open MPI to ours"), ratio(bare("openmpi-yield"), bare("upcall")), 10.0, true);
     }
     for (tasks, aim) in [(24, 150.0), (1000, 300.0)] {
         bar(format!("a hop in a ring of {tasks}, ns"), ours(Case::Ring(tasks)), aim, false);

@@ -52,9 +52,9 @@ pub struct Told {
     /// Its times, but for `idle-N`.
     #[serde(flatten)]
     pub times: Option<Summary>,
-    /// What writing and checking the payload take alone.
+    /// The same without writing and checking the payload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub touch_ns: Option<f64>,
+    pub bare_ns: Option<f64>,
     /// A copy of as many bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memcpy_ns: Option<f64>,
@@ -105,7 +105,7 @@ fn tell(case: Case, samples: Vec<f64>) -> Outcome<()> {
         return Err("there was no time for a sample".into());
     }
     let times = Some(Summary::of_nanoseconds(samples));
-    println!("{}", serde_json::to_string(&Told { case: case.name(), times, touch_ns: None, memcpy_ns: None, alone_ns: None })?);
+    println!("{}", serde_json::to_string(&Told { case: case.name(), times, bare_ns: None, memcpy_ns: None, alone_ns: None })?);
     Ok(())
 }
 
@@ -198,9 +198,9 @@ mod tests {
 
     #[test]
     fn what_programs_print_is_read() {
-        let line = r#"{"case":"one-way-1","p50_ns":1.5,"p99_ns":2.0,"p999_ns":3.0,"mean_ns":1.6,"count":7,"batch":3,"touch_ns":0.5,"memcpy_ns":0.1}"#;
+        let line = r#"{"case":"one-way-1","p50_ns":1.5,"p99_ns":2.0,"p999_ns":3.0,"mean_ns":1.6,"count":7,"batch":3,"bare_ns":0.5,"memcpy_ns":0.1}"#;
         let told: Told = serde_json::from_str(line).unwrap();
-        assert_eq!((told.times.unwrap().count, told.touch_ns, told.memcpy_ns), (7, Some(0.5), Some(0.1)));
+        assert_eq!((told.times.unwrap().count, told.bare_ns, told.memcpy_ns), (7, Some(0.5), Some(0.1)));
         let told: Told = serde_json::from_str(r#"{"case":"idle-24"}"#).unwrap();
         assert_eq!((told.case.as_str(), told.times), ("idle-24", None));
     }

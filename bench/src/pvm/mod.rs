@@ -166,7 +166,7 @@ fn record(Series { contender, case, turns, .. }: &Series) -> Record {
     Record {
         // Of one that is idle none is done.
         per_s: if matches!(case, Case::Idle(_)) { 0.0 } else { of_case.per_s },
-        touch_ns: over(|found| found.touch_ns),
+        bare_ns: over(|found| found.bare_ns),
         memcpy_ns: over(|found| found.memcpy_ns),
         alone_ns: over(|found| found.alone_ns),
         bytes_each: over(|found| found.bytes_each).map(f64::round),
@@ -181,7 +181,7 @@ mod tests {
     fn series(contender: Contender, case: Case, turns: &[(f64, f64)]) -> Series {
         let turn = |&(ns, line): &(f64, f64)| {
             let times = Summary { p50_ns: ns, p99_ns: ns, p999_ns: ns, mean_ns: ns, count: 5 };
-            let found = Found { times, touch_ns: Some(3.0), memcpy_ns: Some(1.0), alone_ns: None, bytes_each: None };
+            let found = Found { times, bare_ns: Some(3.0), memcpy_ns: Some(1.0), alone_ns: None, bytes_each: None };
             Turn { found, lines: (line, line) }
         };
         Series { contender, case, turns: turns.iter().map(turn).collect(), out: false }
@@ -197,7 +197,7 @@ mod tests {
         ];
         let mut report = Report::default();
         recorded(&mut all, &mut report);
-        let told: Vec<_> = report.records.iter().map(|r| (r.system.as_str(), r.p50_ns, r.samples, r.touch_ns)).collect();
+        let told: Vec<_> = report.records.iter().map(|r| (r.system.as_str(), r.p50_ns, r.samples, r.bare_ns)).collect();
         assert_eq!(
             told,
             [("openmpi", 105.0, 10, Some(3.0)), ("upcall-2", 105.0, 10, Some(3.0)), ("upcall", 110.0, 15, Some(3.0))]
@@ -212,7 +212,7 @@ mod tests {
             json,
             "{\"suite\":\"pvm\",\"case\":\"one-way-0\",\"system\":\"upcall\",\"placement\":\"one-core\",\"mode\":\"parked\",\
              \"p50_ns\":150.0,\"p99_ns\":150.0,\"p999_ns\":150.0,\"mean_ns\":150.0,\"per_s\":6666666.7,\"samples\":5,\
-             \"line_ns\":90.0,\"touch_ns\":3.0,\"memcpy_ns\":1.0}"
+             \"line_ns\":90.0,\"bare_ns\":3.0,\"memcpy_ns\":1.0}"
         );
         assert_eq!(record(&series(OURS[2], Case::Idle(24), &[(0.0, 90.0)])).per_s, 0.0);
     }

@@ -28,7 +28,7 @@ const SETTLING: Duration = Duration::from_millis(300);
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Found {
     pub times: Summary,
-    pub touch_ns: Option<f64>,
+    pub bare_ns: Option<f64>,
     pub memcpy_ns: Option<f64>,
     pub alone_ns: Option<f64>,
     pub bytes_each: Option<f64>,
@@ -91,7 +91,7 @@ impl Turns<'_> {
         pair.end()?;
         let [p50_ns, p99_ns, p999_ns, mean_ns] = [p50_ns, p99_ns, p999_ns, mean_ns].map(|ns| ns / 2.0);
         let times = Summary { p50_ns, p99_ns, p999_ns, mean_ns, count };
-        Ok(Found { times, touch_ns: None, memcpy_ns: None, alone_ns: None, bytes_each: None })
+        Ok(Found { times, bare_ns: None, memcpy_ns: None, alone_ns: None, bytes_each: None })
     }
 
     fn program(&mut self, contender: &Contender, case: Case) -> Result<Found, ChildError> {
@@ -119,7 +119,7 @@ impl Turns<'_> {
             (_, None) => return Err(running.fault("told no times")),
         };
         running.end(END + self.idle, self.interrupted)?;
-        Ok(Found { times, touch_ns: told.touch_ns, memcpy_ns: told.memcpy_ns, alone_ns: told.alone_ns, bytes_each })
+        Ok(Found { times, bare_ns: told.bare_ns, memcpy_ns: told.memcpy_ns, alone_ns: told.alone_ns, bytes_each })
     }
 
     /// What tasks take that wait: the time of processors in a second, and memory.

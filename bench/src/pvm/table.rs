@@ -134,17 +134,19 @@ fn one_way(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Resul
     writeln!(out, "\n{}", paint.text(BOLD, "Figure 3: one way, packed and unpacked, written and checked, ns by bytes"))?;
     writeln!(out, "{}", paint.text(DIM, &heads(BYTES)))?;
     matrix(records, cases, |ns| ns, (&mut *out, paint))?;
-    let ours = cases.map(|case| at(records, "upcall", Placement::OneCore, case));
-    if ours.iter().any(Option::is_some) {
-        let of = |figure: fn(&Record) -> Option<f64>| ours.map(|record| record.and_then(figure));
-        let rows: [(&str, [Option<f64>; 6]); 4] = [
-            ("upcall, writing and checking", of(|r| r.touch_ns)),
-            ("upcall, without these", of(|r| Some(r.p50_ns - r.touch_ns?))),
-            ("a copy", of(|r| r.memcpy_ns)),
-            ("upcall, without these, in copies", of(|r| bars::in_copies(r).filter(|_| r.memcpy_ns > Some(30.0)))),
-        ];
-        for (name, figures) in rows {
-            writeln!(out, "{}", row(name, figures))?;
+    writeln!(out, "{}", paint.text(DIM, "neither written nor checked"))?;
+    let figures = |contender: &Contender, of: fn(&Record) -> Option<f64>| {
+        cases.map(|case| at(records, contender.name, contender.placement, case).and_then(of))
+    };
+    for (contender, name) in rows() {
+        let bare = figures(&contender, |record| record.bare_ns);
+        if bare.iter().any(Option::is_some) {
+            writeln!(out, "{}", paint.row(contender.name, &row(&name, bare)))?;
+        }
+        if (contender.name, contender.placement) == ("upcall", Placement::OneCore) {
+            let copies = figures(&contender, |r| bars::in_copies(r).filter(|_| r.memcpy_ns > Some(30.0)));
+            writeln!(out, "{}", row("a copy", figures(&contender, |record| record.memcpy_ns)))?;
+            writeln!(out, "{}", row("upcall, in copies", copies))?;
         }
     }
     for (at, name) in ["1994: PVM, µs", "1994: UPVM, µs"].into_iter().enumerate() {
@@ -269,7 +271,7 @@ mod tests {
     #[test]
     fn everything_is_told_beside_the_papers() {
         let one = |case: &str, system: &str, ns| record(case, system, Placement::OneCore, ns);
-        let touched = Record { touch_ns: Some(20_000.0), memcpy_ns: Some(5_000.0), ..one("one-way-100000", "upcall", 30_000.0) };
+        let touched = Record { bare_ns: Some(10_000.0), memcpy_ns: Some(5_000.0), ..one("one-way-100000", "upcall", 30_000.0) };
         let text = told(vec![
             one("procedure-call", "limit", 2.0),
             one("switch-process", "limit", 1_600.0),
@@ -294,7 +296,7 @@ mod tests {
         assert_eq!(words("ULPs, 16"), ["30.0", "15.0"], "{text}");
         assert_eq!(words("pvm-direct")[..2], ["12", "000"], "{text}");
         assert!(text.contains("× 100") && text.contains("× 1.25") && text.contains("1994: UPVM, µs"), "{text}");
-        assert_eq!(words("upcall, without these, in copies").last().unwrap(), "2.0", "{text}");
+        assert_eq!(words("upcall, in copies").last().unwrap(), "2.0", "{text}");
         assert_eq!(words("a hop in a ring of 24, ns"), ["160", "≤", "150", "missed"], "{text}");
         assert_eq!(words("one way, 0 bytes: PVM to ours"), ["100", "≥", "100"], "{text}");
         assert_eq!(words("Laplace, percent lost by 64 tasks"), ["0.99", "≤", "2"], "{text}");
