@@ -63,6 +63,15 @@ fn a_thousand_tasks_go_around_in_one_process_and_in_two() {
 }
 
 #[test]
+#[ignore = "takes 2 GiB and 10 s"]
+fn ten_thousand_tasks_go_around_on_one_machine() {
+    let ring = Programs::new();
+    let done = run(&["-n", "10000"], &ring.compiled("programs/ring.c"), &["10000", "3"]);
+    let said = said(&done);
+    assert!(done.status.success() && said.contains("ring of 10000 tasks, 3 rounds: sum 149985000, right"), "{said}");
+}
+
+#[test]
 fn who_crashes_ends_alone_and_others_are_told() {
     let programs = Programs::new();
     let program = programs.compiled("images/crashes.c");

@@ -25,6 +25,9 @@ impl Bar {
     }
 }
 
+/// A line there and back takes so many times as long at another placement of processors, or longer.
+const FAR: f64 = 1.6;
+
 /// A message of ours without writing and checking, in copies of as many bytes.
 pub fn in_copies(record: &Record) -> Option<f64> {
     Some(record.bare_ns? / record.memcpy_ns.filter(|ns| *ns > 0.0)?)
@@ -69,8 +72,12 @@ pub fn all(records: &[Record]) -> Vec<Bar> {
     }
     let ring = Case::Ring(24);
     bar("a hop in a ring of 24: Open MPI to ours".into(), ratio(here(records, "openmpi-yield", ring), ours(ring)), 100.0, true);
-    let two = |system: &str, case| at(records, system, Placement::TwoCores, case).map(|record| record.p50_ns);
-    let hop = ratio(two("upcall-2", Case::Ring(2)), two("upcall", Case::CallOneWay));
+    let two = |system: &str, case| at(records, system, Placement::TwoCores, case);
+    let pair = two("upcall-2", Case::Ring(2)).zip(two("upcall", Case::CallOneWay));
+    // The host moves processors: a hop between near ones is not compared with a call between far ones.
+    let alike =
+        |one: Option<f64>, other: Option<f64>| one.zip(other).is_none_or(|(one, other)| one.max(other) < FAR * one.min(other));
+    let hop = pair.filter(|(hop, call)| alike(hop.line_ns, call.line_ns)).map(|(hop, call)| hop.p50_ns / call.p50_ns);
     bar("a hop between processes, in one ways of a call".into(), hop, 1.5, false);
     let loss = ratio(ours(Case::Laplace(1)), ours(Case::Laplace(64))).map(|part| 100.0 * (1.0 - part));
     bar("Laplace, percent lost by 64 tasks".into(), loss, 2.0, false);

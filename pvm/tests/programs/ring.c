@@ -9,7 +9,7 @@
 
 #include <pvm3.h>
 
-enum { MOST = 4096, RING = 1, TOKEN = 2 };
+enum { MOST = 10000, RING = 1, TOKEN = 2 };
 
 static double now(void) {
     struct timespec t;
