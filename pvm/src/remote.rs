@@ -71,7 +71,8 @@ pub(crate) enum Control {
 #[derive(Debug)]
 pub(crate) enum Came {
     Message(Message),
-    Control(Rank, Control),
+    /// In a box, so that a message is not moved about with room for it.
+    Control(Rank, Box<Control>),
 }
 
 /// A message as the group carries it.
@@ -186,7 +187,7 @@ impl Link {
     fn read(&self, arrived: &Arrived<'_, '_>) -> Option<Came> {
         match arrived.kind() {
             PARCEL => read_parcel(arrived).map(Came::Message),
-            CONTROL => Some(Came::Control(arrived.from(), postcard::from_bytes(&arrived.get(self.control)?).ok()?)),
+            CONTROL => Some(Came::Control(arrived.from(), Box::new(postcard::from_bytes(&arrived.get(self.control)?).ok()?))),
             _ => None,
         }
     }

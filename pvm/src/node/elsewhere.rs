@@ -36,7 +36,7 @@ impl Node {
         while let Some(came) = self.link.as_ref().and_then(&next) {
             match came {
                 Came::Message(message) => self.deliver(message),
-                Came::Control(from, control) => self.heard(from, control),
+                Came::Control(from, control) => self.heard(from, *control),
             }
         }
         while let Some(rank) = self.link.as_ref().and_then(|link| link.lost()) {
