@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use upcall_os::fault::{Point, point};
 use upcall_shm::direct::{Arrived, Unreadable};
 use upcall_shm::mailbag::Mailbag;
@@ -27,9 +27,6 @@ use upcall_transfer::mask::Mask;
 
 /// So many messages of one sender are run before the others have their turn.
 const BATCH: usize = 64;
-
-/// A member that has slept for so long gives back what it keeps for messages that are longer than its queues.
-const SETTLED: Duration = Duration::from_millis(10);
 
 /// What happened to another member.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,8 +78,8 @@ pub(crate) struct Inner {
     /// So many bytes it may buffer.
     pub(crate) share: u64,
     pub(crate) supply: Supply,
-    /// It may have memory of segments that it could give back.
-    pub(crate) spare: Cell<bool>,
+    /// When it diverted last, if it may have memory of segments that it could give back.
+    pub(crate) spare: Cell<Option<Instant>>,
 }
 
 impl fmt::Debug for Group {
@@ -176,7 +173,7 @@ impl Group {
             notify: RefCell::default(),
             share: joining.share(),
             supply: Supply::new(joining.headroom),
-            spare: Cell::new(false),
+            spare: Cell::new(None),
         }))
     }
 
@@ -406,8 +403,7 @@ impl Group {
             self.attend_if_there_is_news();
             self.available() || met() || self.is_interrupted()
         };
-        // To have memory anew takes longer than most sleeps, so it is kept for those that are short.
-        let after = if self.0.spare.get() { SETTLED } else { Duration::ZERO };
+        let after = self.kept_for().unwrap_or_default();
         self.0.member.post.wait(self.0.pacing, self.until_it_asks(limit), there, (after, || self.shrink()))
     }
 

@@ -17,6 +17,9 @@ use upcall_transfer::pacer::GiveWay;
 /// Bytes of a segment.
 const SEGMENT: u64 = upcall_shm::mailbag::SEGMENT_BYTES as u64;
 
+/// So long after the last one memory is kept for messages that do not fit into the queues.
+const SETTLED: Duration = Duration::from_millis(10);
+
 /// What a sender does that has found no room.
 enum Try {
     /// Sends again: there is room now.
@@ -117,7 +120,7 @@ impl Group {
             };
             if link.flow.is_always_diverted() && !link.queue.is_diverted() {
                 link.queue.divert().map_err(|error| SendError::NoMemory { rank: to, error })?;
-                self.0.spare.set(true);
+                self.0.spare.set(Some(Instant::now()));
             }
             match link.queue.describe(kind.index, value.size()) {
                 Ok(draft) => {
@@ -174,7 +177,7 @@ impl Group {
             match link.queue.divert_for(room) {
                 Ok(()) => {
                     link.flow.diverted(progress);
-                    self.0.spare.set(true);
+                    self.0.spare.set(Some(now));
                     return Ok(Try::Again);
                 }
                 Err(error) if !waits && error.kind() != io::ErrorKind::StorageFull => {
@@ -217,11 +220,25 @@ impl Group {
         if self.blocks_a_thread() { upcall_thread::sleep(NAP) } else { std::thread::sleep(NAP) }
     }
 
+    /// How long memory of segments is still to be kept for the next ones: to have it anew takes longer than most sleeps. `None`: there is none.
+    pub(crate) fn kept_for(&self) -> Option<Duration> {
+        self.0.spare.get().map(|since| SETTLED.saturating_sub(since.elapsed()))
+    }
+
+    /// Gives back the memory that is kept for messages which do not fit into the queues, if none was sent for a while (10 ms). Else, after what time this is to be called again. [`wait`](Self::wait) does that by itself; this is for those who sleep otherwise.
+    pub fn settle(&self) -> Option<Duration> {
+        let _busy = self.busy();
+        let left = self.kept_for()?;
+        if left.is_zero() {
+            self.shrink();
+            return None;
+        }
+        Some(left)
+    }
+
     /// Gives memory of segments back that is kept for the next ones. To be done where there is time for it.
     pub(crate) fn shrink(&self) {
-        if !self.0.spare.get() {
-            return;
-        }
+        let Some(since) = self.0.spare.get() else { return };
         let mut rest = false;
         for cell in &self.0.links {
             match cell.try_borrow_mut().as_deref_mut() {
@@ -230,10 +247,10 @@ impl Group {
                 Err(_) => rest = true,
             }
         }
-        self.0.spare.set(rest);
+        self.0.spare.set(rest.then_some(since));
     }
 
-    /// Bytes of the buffer that messages to a member take which has not taken them yet; 0 while they go the direct way. Up to 2 MiB more are kept for those that come next, until this member has slept for a while.
+    /// Bytes of the buffer that messages to a member take which has not taken them yet; 0 while they go the direct way. Up to 2 MiB more are kept for those that come next, until this member sleeps and none was sent for a while ([`settle`](Self::settle)).
     pub fn buffered(&self, to: Rank) -> u64 {
         let _busy = self.busy();
         let cell = self.0.links.get(to).and_then(|cell| cell.try_borrow().ok());

@@ -147,6 +147,36 @@ fn a_receiver_that_looks_away_loses_nothing_and_gives_the_memory_back() {
 }
 
 #[test]
+fn memory_of_long_messages_is_kept_for_a_while() {
+    let over = Barrier::new(2);
+    together(2, |joining| {
+        let mut handlers = Handlers::new();
+        let data = handlers.kind::<[u8]>("data");
+        let group = joining.join(handlers).unwrap();
+        let take = || {
+            while group.receive(|message| message.size()) != Ok(100_000) {
+                assert!(group.wait(Some(Duration::from_secs(20))));
+            }
+        };
+        for _ in 0..3 {
+            if group.rank() == 0 {
+                group.send(1, data, &[1; 100_000][..]).unwrap();
+                let left = group.settle();
+                assert!(left.is_some_and(|left| left <= Duration::from_millis(10)), "{left:?}");
+                take();
+                // Short waits add up.
+                (0..20).for_each(|_| assert!(!group.wait(Some(Duration::from_millis(1)))));
+                assert_eq!(group.settle(), None);
+            } else {
+                take();
+                group.send(0, data, &[2; 100_000][..]).unwrap();
+            }
+        }
+        over.wait();
+    });
+}
+
+#[test]
 fn try_send_says_full_and_then_diverts() {
     together(2, |joining| {
         let mut handlers = Handlers::new();
