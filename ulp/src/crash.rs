@@ -49,7 +49,8 @@ impl fmt::Display for Crash {
         // The kernel does not say which address it was where that can be none.
         if matches!(self.signal, libc::SIGSEGV | libc::SIGBUS) && self.code != SI_KERNEL {
             write!(f, ", which wanted {:#x}", self.address)?;
-            match (Slot::of(self.address), Slot::of(self.at)) {
+            // What all share is in no slot; the stack is.
+            match (Slot::of(self.address), Slot::of(self.at).or_else(|| Slot::of(self.stack))) {
                 (Some(theirs), Some(own)) if theirs != own => write!(f, ", in another task's memory")?,
                 _ if self.stack.abs_diff(self.address) < 1 << 16 => write!(f, ", at the end of its stack")?,
                 _ => {}
