@@ -13,6 +13,14 @@ fn main() {
         let Some((name, value)) = number else { continue };
         writeln!(header, "#define UPVM_{name} ({})", value.trim_end_matches(';')).expect("a string");
     }
+    // What is shared works on what an image has, which may have been linked long ago: by this it is seen that both mean the same.
+    let meant = ["image/lib.h", "image/doors.h"].map(|path| fs::read_to_string(path).expect(path));
+    let version = meant
+        .iter()
+        .chain([&ops])
+        .flat_map(|text| text.bytes())
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    writeln!(header, "#define UPVM_LIBRARY_VERSION {version:#x}").expect("a string");
     fs::write(out.join("ops.h"), header).expect("OUT_DIR can be written");
     println!("cargo::rerun-if-changed=src/ops.rs");
     println!("cargo::rerun-if-changed=image");

@@ -33,8 +33,11 @@ static const struct upvm_own own = {
 /* Before anything of the program's. */
 __attribute__((constructor(102))) static void begin(void)
 {
-    if (!UPVM_DOOR(UPVM_DOOR_SEND, void *)) {
-        fputs("this program is a task of PVM's, and was loaded by a host that knows none: run it by `upcall pvm run`\n", stderr);
+    unsigned (*version)(void) = UPVM_DOOR(UPVM_DOOR_VERSION, unsigned (*)(void));
+    if (!version || version() != UPVM_LIBRARY_VERSION) {
+        fputs(version ? "this program was linked by another version of upvmcc: link it anew\n"
+                      : "this program is a task of PVM's, and was loaded by a host that knows none: run it by `upcall pvm run`\n",
+              stderr);
         _exit(127);
     }
     upvm_hot.own = &own, upvm_hot.fresh = 1;

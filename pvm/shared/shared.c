@@ -2,7 +2,8 @@
  *
  * It has no data, calls nothing, and waits for nothing: it works on what the task that runs has behind its table, and
  * where something is not usual it leaves by a jump to the image's own function of the same purpose, with the same
- * arguments, having done nothing yet. So all that PVM says is in the image, and this is what of it is often. */
+ * arguments, having done nothing yet. So all that PVM says is in the image, and this is what of it is often. Two more
+ * jumps end what is usual: to copy what is long, and to have sent at once what goes to another process. */
 
 #define UPVM_SHARED
 #include "lib.h"
@@ -18,6 +19,11 @@ static inline struct upvm_buffer *at_hand(unsigned number)
 static inline int has_room_for_a_letter(void)
 {
     return upvm_here()[UPVM_TABLE_COUNT] < UPVM_LETTERS;
+}
+
+unsigned upvm_shared_version(void)
+{
+    return UPVM_LIBRARY_VERSION;
 }
 
 int upvm_shared_initsend(int encoding)

@@ -45,6 +45,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 use upcall_ulp::{NoWorker, NotShared, Shared, Worker};
 
 /// What a machine begins with: copies of one program, which know each other as siblings (`pvm_siblings`) and have no parent.
@@ -158,7 +159,17 @@ fn text(word: &OsStr) -> String {
 /// What runs the tasks of this process, with what they share.
 fn worker() -> Result<Worker, NotRun> {
     let mut worker = Worker::begin().map_err(NotRun::Worker)?;
-    worker.share(&Shared::load(include_bytes!(concat!(env!("OUT_DIR"), "/shared")), &ops::DOORS).map_err(NotRun::Shared)?);
+    // Once for a process, which may run several machines.
+    static SHARED: Mutex<Option<Shared>> = Mutex::new(None);
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    let shared = match *shared {
+        Some(shared) => shared,
+        None => {
+            let file = include_bytes!(concat!(env!("OUT_DIR"), "/shared"));
+            *shared.insert(Shared::load(file, &ops::DOORS).map_err(NotRun::Shared)?)
+        }
+    };
+    worker.share(&shared);
     Ok(worker)
 }
 

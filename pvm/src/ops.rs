@@ -22,13 +22,21 @@ pub const NEAR_FIRST: u64 = 320;
 pub const NEAR_SECOND: u64 = 448;
 
 // Doors to the functions that all tasks of a process share (`shared/shared.c`), in their order.
-pub const DOOR_INITSEND: u64 = 0;
-pub const DOOR_SEND: u64 = 1;
-pub const DOOR_CAME: u64 = 2;
-pub const DOOR_PACK: u64 = 3;
-pub const DOOR_UNPACK: u64 = 4;
-pub const DOORS: [&str; 5] =
-    ["upvm_shared_initsend", "upvm_shared_send", "upvm_shared_came", "upvm_shared_pack", "upvm_shared_unpack"];
+/// The first says which library they are of: see build.rs.
+pub const DOOR_VERSION: u64 = 0;
+pub const DOOR_INITSEND: u64 = 1;
+pub const DOOR_SEND: u64 = 2;
+pub const DOOR_CAME: u64 = 3;
+pub const DOOR_PACK: u64 = 4;
+pub const DOOR_UNPACK: u64 = 5;
+pub const DOORS: [&str; 6] = [
+    "upvm_shared_version",
+    "upvm_shared_initsend",
+    "upvm_shared_send",
+    "upvm_shared_came",
+    "upvm_shared_pack",
+    "upvm_shared_unpack",
+];
 /// What the host has never answered: it was not asked.
 pub const UNASKED: i64 = -4097;
 
