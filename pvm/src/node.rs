@@ -141,18 +141,20 @@ impl Node {
     pub(crate) fn run(&mut self) -> Result<i32, Vec<String>> {
         let mut turns = 0;
         loop {
-            self.hear();
+            // What was heard may be the end, so it is looked for that after this.
+            turns += 1;
+            if turns < TURNS {
+                self.hear();
+            } else {
+                turns = 0;
+                self.look_outside(false);
+                self.hear_of_ends();
+            }
             if self.desk.as_ref().is_some_and(|desk| desk.has_work()) {
                 self.attend_desk();
             }
             if self.halted || self.machine.as_ref().is_some_and(Machine::is_over) && !self.is_open() {
                 break;
-            }
-            turns += 1;
-            if turns >= TURNS {
-                turns = 0;
-                self.look_outside(false);
-                self.hear_of_ends();
             }
             match self.first() {
                 Some(index) => self.turn(index),

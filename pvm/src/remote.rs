@@ -2,13 +2,14 @@
 //!
 //! A message to a task in another process is one message of the group: a header of five words, and what the block holds, copied into memory that the two processes share. Everything else, which is rare, is a [`Control`].
 //! Both are of the same pair of members, so what is sent first arrives first: a message that was sent before its sender ended comes before that end.
+//! Between pairs it is as with PVM's daemon of one host: what was sent because of another message comes after that, by whatever way. Each says when it was sent by Lamport's clock, which counts on with each, and is never behind what has come. Whoever takes one takes all that are there, and those in this order: what led to it was there before it.
 //!
 //! The first process (rank 0) keeps what concerns the whole machine. When another one dies its tasks have ended; when the first one dies the others end.
 
 use crate::task::Message;
 use rustix::event::{EventfdFlags, eventfd};
 use serde::{Deserialize, Serialize};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ffi::{CString, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -67,7 +68,14 @@ pub(crate) enum Control {
     Seen { number: u64, tasks: Vec<crate::shown::ShownTask> },
 }
 
-/// What has come from another process.
+/// What has come from another process, and when it was sent.
+#[derive(Debug)]
+pub(crate) struct Stamped {
+    pub(crate) stamp: u64,
+    pub(crate) came: Came,
+}
+
+/// See [`Stamped`].
 #[derive(Debug)]
 pub(crate) enum Came {
     Message(Message),
@@ -76,7 +84,7 @@ pub(crate) enum Came {
 }
 
 /// A message as the group carries it.
-struct Parcel(Message);
+struct Parcel(Message, u64);
 
 const HEADER: usize = 4;
 
@@ -96,12 +104,12 @@ impl Payload for Parcel {
     }
 
     fn write(&self, writer: &mut Writer<'_, '_>) {
-        let Self(message) = self;
+        let Self(message, stamp) = self;
         let halves = |low: i32, high: i32| u64::from(low as u32) | u64::from(high as u32) << 32;
         writer.word(halves(message.source, message.destination));
         writer.word(halves(message.tag, message.context));
         writer.word(halves(message.encoding, message.wait));
-        writer.word(0);
+        writer.word(*stamp);
         if let Some(block) = &message.block {
             block.lent(message.length, |bytes| writer.part(HEADER * 8, bytes));
         }
@@ -112,16 +120,24 @@ impl Payload for Parcel {
     }
 }
 
-fn read_parcel(arrived: &Arrived<'_, '_>) -> Option<Message> {
+fn read_parcel(arrived: &Arrived<'_, '_>) -> Option<Stamped> {
     let halves = |at| arrived.word(at).map(|word| (word as i32, (word >> 32) as i32));
     let ((source, destination), (tag, context), (encoding, wait)) = (halves(0)?, halves(1)?, halves(2)?);
+    let stamp = arrived.word(3)?;
     let length = arrived.size().checked_sub(HEADER * 8)?;
     let block = match length {
         0 => None,
         _ => Block::written(length, |bytes| arrived.copy_out(HEADER * 8, bytes)),
     };
     let length = if block.is_some() { length } else { 0 };
-    Some(Message { source, destination, tag, context, encoding, wait, block, length })
+    let came = Came::Message(Message { source, destination, tag, context, encoding, wait, block, length });
+    Some(Stamped { stamp, came })
+}
+
+fn read_control(from: Rank, bytes: &[u8]) -> Option<Stamped> {
+    let (stamp, bytes) = bytes.split_first_chunk()?;
+    let came = Came::Control(from, Box::new(postcard::from_bytes(bytes).ok()?));
+    Some(Stamped { stamp: u64::from_ne_bytes(*stamp), came })
 }
 
 /// This process's place among those of its machine.
@@ -129,6 +145,8 @@ pub(crate) struct Link {
     group: Group,
     parcel: Kind<Parcel>,
     control: Kind<[u8]>,
+    /// Of the last message that was sent, or came, the latest.
+    stamp: Cell<u64>,
     /// Each process has a processor to itself, as far as is known here.
     is_alone: bool,
     /// Processes that have ended, of which nobody was told yet.
@@ -146,7 +164,7 @@ impl Link {
         // Nothing is taken but where the node asks for it.
         let group = Joining::new(name, size).rank(rank).upcalls(false).join(handlers)?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Ok(Self { group, parcel, control, is_alone: size <= processors, lost: RefCell::default() })
+        Ok(Self { stamp: Cell::new(0), group, parcel, control, is_alone: size <= processors, lost: RefCell::default() })
     }
 
     pub(crate) fn size(&self) -> usize {
@@ -159,35 +177,43 @@ impl Link {
 
     /// Waits if there is no room and no buffer may be had. What is sent to a process that is not there any more is lost.
     pub(crate) fn send(&self, to: Rank, message: Message) -> Result<(), SendError> {
-        self.group.send(to, self.parcel, &Parcel(message))
+        self.group.send(to, self.parcel, &Parcel(message, self.stamp()))
     }
 
     pub(crate) fn tell(&self, to: Rank, control: &Control) {
-        let Ok(bytes) = postcard::to_stdvec(control) else { return };
+        let bytes = self.stamp().to_ne_bytes().to_vec();
+        let Ok(bytes) = postcard::to_extend(control, bytes) else { return };
         // As above: its end is an event.
         let _ = self.group.send(to, self.control, &bytes[..]);
     }
 
+    /// Of the next message that is sent.
+    fn stamp(&self) -> u64 {
+        self.stamp.set(self.stamp.get() + 1);
+        self.stamp.get()
+    }
+
     /// The next that has come.
     #[inline]
-    pub(crate) fn next(&self) -> Option<Came> {
+    pub(crate) fn next(&self) -> Option<Stamped> {
         if self.group.available() { self.take() } else { None }
     }
 
     /// The same, and hears which processes have ended.
-    pub(crate) fn take(&self) -> Option<Came> {
+    pub(crate) fn take(&self) -> Option<Stamped> {
         loop {
             // What is not whole is of a process that does not keep to what was agreed, and is nothing.
-            if let Some(came) = self.group.receive(|arrived| self.read(arrived)).ok()? {
-                return Some(came);
+            if let Some(stamped) = self.group.receive(|arrived| self.read(arrived)).ok()? {
+                self.stamp.set(self.stamp.get().max(stamped.stamp));
+                return Some(stamped);
             }
         }
     }
 
-    fn read(&self, arrived: &Arrived<'_, '_>) -> Option<Came> {
+    fn read(&self, arrived: &Arrived<'_, '_>) -> Option<Stamped> {
         match arrived.kind() {
-            PARCEL => read_parcel(arrived).map(Came::Message),
-            CONTROL => Some(Came::Control(arrived.from(), Box::new(postcard::from_bytes(&arrived.get(self.control)?).ok()?))),
+            PARCEL => read_parcel(arrived),
+            CONTROL => read_control(arrived.from(), &arrived.get(self.control)?),
             _ => None,
         }
     }
@@ -228,6 +254,11 @@ impl Link {
             std::hint::spin_loop();
         }
         self.group.wait(within)
+    }
+
+    /// Gives back memory that is kept for long messages, or says when that is to be done: for who does not sleep by [`wait`](Self::wait).
+    pub(crate) fn settle(&self) -> Option<Duration> {
+        self.group.settle()
     }
 
     /// What can be waited for beside other descriptors, as long as it lives: it is ready when something has come. `None`: none can be had.

@@ -52,6 +52,16 @@ fn functions_do_in_several_processes_what_they_do_in_one() {
 }
 
 #[test]
+fn what_is_sent_because_of_a_message_comes_after_it_by_whatever_way() {
+    let programs = Programs::new();
+    let program = programs.compiled("images/causal.c");
+    for options in [&["-n", "3"][..], &["-n", "3", "--procs", "3", "--place", "interleave"]] {
+        let done = run(options, &program, &[]);
+        assert!(done.status.success(), "{options:?}: {}", said(&done));
+    }
+}
+
+#[test]
 fn a_thousand_tasks_go_around_in_one_process_and_in_two() {
     let ring = Programs::new();
     let program = ring.compiled("programs/ring.c");
@@ -69,6 +79,23 @@ fn ten_thousand_tasks_go_around_on_one_machine() {
     let done = run(&["-n", "10000"], &ring.compiled("programs/ring.c"), &["10000", "3"]);
     let said = said(&done);
     assert!(done.status.success() && said.contains("ring of 10000 tasks, 3 rounds: sum 149985000, right"), "{said}");
+}
+
+/// What is shared works on what the program's own library has, so both have to mean the same by it.
+#[test]
+fn a_program_of_another_version_is_told_to_be_linked_anew() {
+    let programs = Programs::new();
+    let program = programs.compiled("images/states.c");
+    let agreed = std::fs::read_to_string(concat!(env!("OUT_DIR"), "/ops.h")).unwrap();
+    let version = agreed.lines().find_map(|line| line.strip_prefix("#define UPVM_LIBRARY_VERSION 0x")).unwrap();
+    let version = u32::from_str_radix(version, 16).unwrap().to_le_bytes();
+    let mut bytes = std::fs::read(&program).unwrap();
+    let places = bytes.windows(4).enumerate().filter(|(_, word)| *word == version).map(|(at, _)| at).collect::<Vec<_>>();
+    assert!(!places.is_empty());
+    places.iter().for_each(|at| bytes[*at] ^= 1);
+    std::fs::write(&program, bytes).unwrap();
+    let done = run(&[], &program, &[]);
+    assert!(done.status.code() == Some(127) && said(&done).contains("link it anew"), "{}", said(&done));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::{End, Node, SIGTERM};
 use crate::error;
 use crate::machine::Started;
 use crate::ops;
-use crate::remote::{Came, Control, Link, Plan};
+use crate::remote::{Came, Control, Link, Plan, Stamped};
 use crate::services::Effect;
 use crate::task::{Message, State};
 use crate::tid::Tid;
@@ -15,6 +15,9 @@ use upcall_message::Rank;
 /// What `pvm_tasks` says of one that waits, and of one that runs.
 const WAITS: i32 = 2;
 const RUNS: i32 = 4;
+
+/// So many messages are a flood.
+const FLOOD: usize = 4096;
 
 impl Node {
     /// Takes in what has come from other processes.
@@ -32,15 +35,29 @@ impl Node {
         }
     }
 
-    fn hear_all(&mut self, next: impl Fn(&Link) -> Option<Came>) {
-        while let Some(came) = self.link.as_ref().and_then(&next) {
-            match came {
-                Came::Message(message) => self.deliver(message),
-                Came::Control(from, control) => self.heard(from, *control),
+    /// All that are there, before any of them is looked at: what was sent first comes first. Of a flood it looks at a part, whose rest may come later than it should.
+    fn hear_all(&mut self, next: impl Fn(&Link) -> Option<Stamped>) {
+        let Some(link) = &self.link else { return };
+        if let Some(first) = next(link) {
+            match link.next() {
+                None => self.came(first.came),
+                Some(second) => {
+                    let mut all = vec![first, second];
+                    all.extend(std::iter::from_fn(|| link.next()).take(FLOOD));
+                    all.sort_by_key(|one| one.stamp);
+                    all.into_iter().for_each(|one| self.came(one.came));
+                }
             }
         }
         while let Some(rank) = self.link.as_ref().and_then(|link| link.lost()) {
             self.lost(rank);
+        }
+    }
+
+    fn came(&mut self, came: Came) {
+        match came {
+            Came::Message(message) => self.deliver(message),
+            Came::Control(from, control) => self.heard(from, *control),
         }
     }
 

@@ -4,6 +4,7 @@
 
 use super::{Next, Node};
 use crate::error;
+use crate::remote::Link;
 use crate::task::State;
 use rustix::process::fchdir;
 use std::cmp::Reverse;
@@ -122,6 +123,8 @@ impl Node {
             (Some(_), None) => Some(time.unwrap_or(SOON).min(SOON)),
             _ => time,
         };
+        let settles = self.link.as_ref().filter(|_| waits).and_then(Link::settle);
+        let time = settles.map_or(time, |settles| Some(time.unwrap_or(settles).min(settles)));
         let until = time.and_then(|time| Instant::now().checked_add(time));
         let ready = loop {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
