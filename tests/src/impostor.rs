@@ -38,7 +38,7 @@ pub(crate) fn listen(name: &str) -> Listener {
     let folder = upcall::directory::folder();
     let _ = std::fs::create_dir_all(&folder);
     let socket = format!("domain.{}.0", std::process::id());
-    let listener = Listener::bind(&folder.join(&socket)).unwrap_or_else(|error| panic!("listening: {error}"));
+    let listener = crate::place::listen(&folder.join(&socket));
     std::os::unix::fs::symlink(&socket, folder.join(name)).unwrap_or_else(|error| panic!("the name: {error}"));
     listener
 }

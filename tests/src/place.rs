@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use upcall_os::socket::Listener;
 
 /// A folder of names of its own.
 #[derive(Debug)]
@@ -113,4 +114,14 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> Result<(), String>) {
         assert!(start.elapsed() < Duration::from_secs(5), "not within 5 s: {what}: {found}");
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// Listens in a folder of names, as a domain does: under the folder's lock, for between its making and its listening a socket looks like a dead domain's, which whoever begins just then removes.
+///
+/// # Panics
+/// It cannot be done.
+pub fn listen(path: &Path) -> Listener {
+    let folder = fs::File::open(path.parent().unwrap()).unwrap();
+    rustix::fs::flock(&folder, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    Listener::bind(path).unwrap_or_else(|error| panic!("listening at {}: {error}", path.display()))
 }

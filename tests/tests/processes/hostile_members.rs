@@ -18,7 +18,7 @@ use upcall_os::socket::{Connection, Listener, Message, Received};
 use upcall_shm::region::{Region, Shared};
 use upcall_shm::station::Station;
 use upcall_tests::party::{Party, Said};
-use upcall_tests::place::{Place, eventually};
+use upcall_tests::place::{Place, eventually, listen};
 
 // What `message/src/wire.rs` has.
 
@@ -165,7 +165,7 @@ impl Scene {
         let asked: Vec<_> = (honest..size)
             .map(|rank| {
                 let socket = format!("member.{}.{rank}", own_pid());
-                let door = Listener::bind(&place.names().join(&socket)).unwrap();
+                let door = listen(&place.names().join(&socket));
                 let connection = connect(&leader);
                 connection.send(&pack(&hello(size as u32, Some(rank as u32), &socket)), &[]).unwrap();
                 (door, connection)

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use upcall_os::bell::Bell;
 use upcall_os::socket::{Connection, Listener};
 use upcall_shm::mailbag::Mailbag;
-use upcall_tests::place::{Place, eventually};
+use upcall_tests::place::{Place, eventually, listen};
 use upcall_tests::usage::Usage;
 
 /// Takes the name of the group, by hand.
 fn lead(place: &Place) -> Listener {
     std::fs::create_dir_all(place.names()).unwrap();
     let socket = format!("member.{}.lead", own_pid());
-    let door = Listener::bind(&place.names().join(&socket)).unwrap();
+    let door = listen(&place.names().join(&socket));
     std::os::unix::fs::symlink(socket, place.names().join("group.g")).unwrap();
     door
 }
