@@ -164,7 +164,7 @@ impl Node {
                     && self.link.is_none()
                     && !self.is_open() =>
                 {
-                    return Err(self.all_seen(self.seen()).iter().map(waits).collect());
+                    return Err(self.all_seen(self.seen(), &[]).iter().map(waits).collect());
                 }
                 None => self.look_outside(true),
             }

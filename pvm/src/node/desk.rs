@@ -294,7 +294,7 @@ impl Node {
         let now = Instant::now();
         let over = desk.looks.extract_if(.., |look| look.missing.is_empty() || now >= look.until).collect::<Vec<_>>();
         for look in over {
-            let tasks = self.all_seen(look.tasks);
+            let tasks = self.all_seen(look.tasks, &look.missing);
             let console = self.is_open();
             match look.visitor {
                 Some(visitor) => {
@@ -307,12 +307,14 @@ impl Node {
     }
 
     /// All tasks of the machine, of which these were told.
-    pub(super) fn all_seen(&self, told: Vec<ShownTask>) -> Vec<ShownTask> {
+    pub(super) fn all_seen(&self, told: Vec<ShownTask>, silent: &[Rank]) -> Vec<ShownTask> {
         let Some(machine) = &self.machine else { return Vec::new() };
         let mut told = told.into_iter().map(|task| (task.tid, task)).collect::<std::collections::HashMap<_, _>>();
         let whole = |(tid, entry): (Tid, &crate::machine::Entry)| {
             let rank = tid.host() as Rank;
-            let mut task = told.remove(&tid).unwrap_or_else(|| silent(tid));
+            // One of which a process that has told says nothing has begun since then.
+            let doing = if silent.contains(&rank) { Doing::Silent } else { Doing::Starts };
+            let mut task = told.remove(&tid).unwrap_or_else(|| untold(tid, doing));
             task.program.clone_from(&entry.program);
             (task.parent, task.process) = (Tid::of(entry.parent), self.process(rank).cast_unsigned());
             if let (Doing::Asks(what), Some(words)) = (&mut task.doing, machine.waits(tid)) {
@@ -398,12 +400,12 @@ impl Controls for Node {
 }
 
 /// One of whom nothing was told.
-fn silent(tid: Tid) -> ShownTask {
+fn untold(tid: Tid, doing: Doing) -> ShownTask {
     ShownTask {
         tid,
         parent: None,
         program: String::new(),
-        doing: Doing::Silent,
+        doing,
         messages: 0,
         blocks: 0,
         block_bytes: 0,
