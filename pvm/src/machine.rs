@@ -6,8 +6,30 @@ use crate::remote::Plan;
 use crate::services::{Effect, Services};
 use crate::tid::{THIS_HOST, Tid};
 use crate::wire::Packet;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use upcall_message::Rank;
+use upcall_ulp::slot::SLOTS;
+
+/// Slots of addresses: each task of a machine has one that no other task has in any process, so that it could be in any (V2).
+#[derive(Debug, Default)]
+struct Slots {
+    taken: HashSet<u32>,
+    /// The one after that which was given last: what was given back is given again as late as can be, for a task's memory may be needed for a little longer than it.
+    next: u32,
+}
+
+impl Slots {
+    fn take(&mut self) -> Option<u32> {
+        let free = (0..SLOTS as u32).map(|step| (self.next + step) % SLOTS as u32).find(|slot| !self.taken.contains(slot))?;
+        self.next = (free + 1) % SLOTS as u32;
+        self.taken.insert(free);
+        Some(free)
+    }
+
+    fn give_back(&mut self, slot: u32) {
+        self.taken.remove(&slot);
+    }
+}
 
 /// Which process tasks are started in (V7).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,6 +53,7 @@ const NOWHERE: Rank = usize::MAX;
 pub(crate) struct Entry {
     pub(crate) parent: i32,
     pub(crate) program: String,
+    slot: u32,
     output: Option<Tid>,
     /// It has left the machine.
     left: bool,
@@ -45,6 +68,8 @@ struct Request {
     plan: Plan,
     /// Where each is to be.
     order: Vec<Rank>,
+    /// Those that each process was told.
+    slots: BTreeMap<Rank, Vec<u32>>,
     started: HashMap<Rank, Vec<Result<i32, i32>>>,
     waits: Vec<Rank>,
 }
@@ -65,6 +90,7 @@ pub(crate) struct Machine {
     tasks: BTreeMap<Tid, Entry>,
     requests: HashMap<u64, Request>,
     last: u64,
+    slots: Slots,
     place: Place,
     /// For `Interleave` and `List`: how many were placed. For `Block`: which process is the first one of the next block.
     placed: usize,
@@ -82,14 +108,14 @@ impl Machine {
         self.tasks.is_empty() && self.requests.is_empty()
     }
 
-    /// Where `count` tasks are to be started: the request's number, and how many in each process.
+    /// Where `count` tasks are to be started: the request's number, and in which slots of each process.
     pub(crate) fn request(
         &mut self,
         spawner: Option<Tid>,
         plan: Plan,
         count: usize,
         processes: usize,
-    ) -> (u64, Vec<(Rank, u32)>) {
+    ) -> (u64, Vec<(Rank, Vec<u32>)>) {
         let placed = self.placed;
         let mut free = self.free(processes).into_iter();
         let order = (0..count).map(|at| match &self.place {
@@ -98,18 +124,24 @@ impl Machine {
             Place::Interleave => (placed + at) % processes,
             Place::List(list) => list.get((placed + at) % list.len().max(1)).map_or(0, |rank| rank % processes),
         });
-        let order = order.collect::<Vec<_>>();
+        let mut order = order.collect::<Vec<_>>();
         self.placed += match self.place {
             // One alone goes to the next process each time, and a block to all of them.
             Place::Block => count.min(processes),
             _ => count,
         };
-        let mut shares = BTreeMap::<Rank, u32>::new();
-        order.iter().filter(|rank| **rank != NOWHERE).for_each(|rank| *shares.entry(*rank).or_default() += 1);
+        let mut slots = BTreeMap::<Rank, Vec<u32>>::new();
+        for rank in order.iter_mut().filter(|rank| **rank != NOWHERE) {
+            match self.slots.take() {
+                Some(slot) => slots.entry(*rank).or_default().push(slot),
+                None => *rank = NOWHERE,
+            }
+        }
         self.last += 1;
-        let waits = shares.keys().copied().collect();
-        self.requests.insert(self.last, Request { spawner, plan, order, started: HashMap::new(), waits });
-        (self.last, shares.into_iter().collect())
+        let waits = slots.keys().copied().collect();
+        let shares = slots.clone().into_iter().collect();
+        self.requests.insert(self.last, Request { spawner, plan, order, slots, started: HashMap::new(), waits });
+        (self.last, shares)
     }
 
     /// Processes, but the first one, in which no task is nor will be.
@@ -123,6 +155,11 @@ impl Machine {
         (1..processes).filter(|rank| !taken.contains(rank)).collect()
     }
 
+    /// Whether there is no slot for one more.
+    pub(crate) fn is_full(&self) -> bool {
+        self.slots.taken.len() >= SLOTS
+    }
+
     /// Of a request that no process is asked for: what it came to.
     pub(crate) fn nowhere(&mut self, request: u64) -> Option<Started> {
         self.started(request, NOWHERE, Vec::new(), "")
@@ -132,14 +169,17 @@ impl Machine {
     pub(crate) fn started(&mut self, request: u64, rank: Rank, all: Vec<Result<i32, i32>>, program: &str) -> Option<Started> {
         let open = self.requests.get_mut(&request)?;
         open.waits.retain(|one| *one != rank);
-        for number in all.iter().flatten() {
-            let Some(tid) = Tid::of(*number) else { continue };
+        for (at, slot) in open.slots.remove(&rank).unwrap_or_default().into_iter().enumerate() {
+            let Some(tid) = all.get(at).and_then(|one| Tid::of(one.ok()?)) else {
+                self.slots.give_back(slot);
+                continue;
+            };
             let output = match open.plan.output.to {
                 To::Task(to) => Some(to),
                 _ => None,
             };
             let (parent, first) = (open.plan.parent, open.spawner.is_none());
-            self.tasks.insert(tid, Entry { parent, program: program.into(), output, left: false, first });
+            self.tasks.insert(tid, Entry { parent, program: program.into(), slot, output, left: false, first });
         }
         open.started.insert(rank, all);
         if !open.waits.is_empty() {
@@ -183,10 +223,11 @@ impl Machine {
 
     pub(crate) fn ended(&mut self, tid: Tid, status: i32, effects: &mut Vec<Effect>) {
         self.left(tid, effects);
-        if let Some(entry) = self.tasks.remove(&tid)
-            && entry.first
-        {
-            self.worst = self.worst.max(status);
+        if let Some(entry) = self.tasks.remove(&tid) {
+            self.slots.give_back(entry.slot);
+            if entry.first {
+                self.worst = self.worst.max(status);
+            }
         }
     }
 
@@ -244,7 +285,10 @@ mod tests {
 
     fn shares(place: Place, counts: &[usize]) -> Vec<Vec<(Rank, u32)>> {
         let mut machine = Machine::new(place);
-        counts.iter().map(|count| machine.request(None, Plan::default(), *count, 3).1).collect()
+        let share = |(rank, slots): (Rank, Vec<u32>)| (rank, slots.len() as u32);
+        let mut shares =
+            |count: &usize| machine.request(None, Plan::default(), *count, 3).1.into_iter().map(share).collect::<Vec<_>>();
+        counts.iter().map(&mut shares).collect()
     }
 
     #[test]
@@ -252,6 +296,23 @@ mod tests {
         assert_eq!(shares(Place::Block, &[6, 1, 1]), [vec![(0, 2), (1, 2), (2, 2)], vec![(0, 1)], vec![(1, 1)]]);
         assert_eq!(shares(Place::Interleave, &[4, 1]), [vec![(0, 2), (1, 1), (2, 1)], vec![(1, 1)]]);
         assert_eq!(shares(Place::List(vec![2, 2, 0]), &[4]), [vec![(0, 1), (2, 3)]]);
+    }
+
+    #[test]
+    fn no_two_tasks_have_a_slot_and_what_is_given_back_is_given_again_late() {
+        let mut machine = Machine::new(Place::Interleave);
+        let (request, shares) = machine.request(None, Plan::default(), 4, 2);
+        assert_eq!(shares, [(0, vec![0, 2]), (1, vec![1, 3])]);
+        let one = Tid::new(0, 1);
+        machine.started(request, 0, vec![Ok(one.number()), Err(-7)], "x");
+        // One was refused; the other process dies before it has started any.
+        machine.lost(1, &mut Vec::new());
+        assert_eq!(machine.slots.taken, HashSet::from([0]));
+        assert_eq!(machine.request(None, Plan::default(), 1, 2).1, [(0, vec![4])]);
+        machine.ended(one, 0, &mut Vec::new());
+        let all = machine.request(None, Plan::default(), SLOTS, 2).1.into_iter().flat_map(|(_, slots)| slots).collect::<Vec<_>>();
+        assert_eq!((all.len(), all[SLOTS - 2], all.contains(&4)), (SLOTS - 1, 3, false));
+        assert!(machine.is_full() && machine.request(None, Plan::default(), 1, 2).1.is_empty());
     }
 
     #[test]

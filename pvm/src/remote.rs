@@ -44,8 +44,8 @@ pub(crate) enum Control {
     Answer { tid: i32, code: i32, packet: Vec<u8> },
     /// To the first one: a task spawns others.
     Spawn { tid: i32, plan: Plan, count: u32 },
-    /// From the first one: so many are to be started.
-    Start { request: u64, plan: Plan, count: u32 },
+    /// From the first one: in each of these slots one is to be started.
+    Start { request: u64, plan: Plan, slots: Vec<u32> },
     /// They are, or PVM's error for each that is not.
     Started { request: u64, all: Vec<Result<i32, i32>>, name: String },
     /// From the first one: these were started together; now they may run.

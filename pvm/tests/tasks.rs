@@ -62,6 +62,18 @@ fn what_is_sent_because_of_a_message_comes_after_it_by_whatever_way() {
 }
 
 #[test]
+fn no_two_tasks_of_a_machine_are_at_the_same_addresses() {
+    let programs = Programs::new();
+    let program = programs.compiled("images/where.c");
+    let done = run(&["-n", "7", "--procs", "3", "--place", "interleave"], &program, &[]);
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    let mut places = said.lines().filter_map(|line| line.split("at ").nth(1)).collect::<Vec<_>>();
+    places.sort_unstable();
+    places.dedup();
+    assert!(done.status.success() && places.len() == 14, "{said}");
+}
+
+#[test]
 fn a_thousand_tasks_go_around_in_one_process_and_in_two() {
     let ring = Programs::new();
     let program = ring.compiled("programs/ring.c");

@@ -44,6 +44,20 @@ impl Slot {
         Some(Self(number))
     }
 
+    /// This one: for who agrees with other processes on which ULP has which. `None`: it is taken here, or there is none such.
+    pub fn take_this(number: usize) -> Option<Self> {
+        if number >= SLOTS {
+            return None;
+        }
+        let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.resize(SLOTS.div_ceil(64), 0);
+        let (word, bit) = (taken.get_mut(number / 64)?, 1 << (number % 64));
+        (*word & bit == 0).then(|| {
+            *word |= bit;
+            Self(number)
+        })
+    }
+
     /// Its number.
     pub fn number(&self) -> usize {
         self.0
@@ -107,5 +121,11 @@ mod tests {
         assert_eq!(Slot::of(first.table() + LINE - 1), Some(first.number()));
         assert_eq!((Slot::of(FIRST - 1), Slot::of(LAST)), (None, None));
         assert_eq!(SLOTS, 14_336);
+        let last = Slot::take_this(SLOTS - 1).unwrap();
+        assert!(
+            Slot::take_this(first.number()).is_none() && Slot::take_this(SLOTS).is_none() && Slot::take_this(SLOTS - 1).is_none()
+        );
+        drop(last);
+        assert_eq!(Slot::take_this(SLOTS - 1).unwrap().number(), SLOTS - 1);
     }
 }

@@ -118,6 +118,14 @@ impl Ulp {
     /// # Errors
     /// See [`NotLoaded`].
     pub fn load(image: &Image, args: &[CString], environment: &[CString]) -> Result<Self, NotLoaded> {
+        Self::load_at(Slot::take().ok_or(NotLoaded::Full)?, image, args, environment)
+    }
+
+    /// The same, into this slot.
+    ///
+    /// # Errors
+    /// See [`NotLoaded`].
+    pub fn load_at(slot: Slot, image: &Image, args: &[CString], environment: &[CString]) -> Result<Self, NotLoaded> {
         let bytes = args.iter().chain(environment).map(|text| text.as_bytes_with_nul().len() + 8).sum();
         if bytes > WORD_BYTES {
             return Err(NotLoaded::TooLong { bytes, most: WORD_BYTES });
@@ -125,7 +133,6 @@ impl Ulp {
         if image.has_changed() {
             return Err(NotLoaded::Changed(image.path.clone()));
         }
-        let slot = Slot::take().ok_or(NotLoaded::Full)?;
         debug::tell_of_ends();
         // What is mapped so far is unmapped when this is dropped.
         let slot = ManuallyDrop::new(Memory(slot));

@@ -11,6 +11,7 @@ use crate::tid::Tid;
 use crate::wire::{Packet, Reader};
 use std::path::Path;
 use upcall_message::Rank;
+use upcall_ulp::slot::SLOTS;
 
 /// What `pvm_tasks` says of one that waits, and of one that runs.
 const WAITS: i32 = 2;
@@ -105,12 +106,12 @@ impl Node {
                     None => self.answer_console(tid, code, packet),
                 }
             }
-            Control::Start { request, plan, count } => {
-                let mut all = Vec::with_capacity(count as usize);
+            Control::Start { request, plan, slots } => {
+                let mut all = Vec::with_capacity(slots.len());
                 let mut refused = None;
-                for _ in 0..count {
+                for slot in slots {
                     // What one was refused for the others would be, too.
-                    let one = refused.map_or_else(|| self.start(&plan).map(Tid::number), Err);
+                    let one = refused.map_or_else(|| self.start(&plan, slot).map(Tid::number), Err);
                     refused = one.err();
                     all.push(one);
                 }
@@ -198,11 +199,15 @@ impl Node {
         let Some(machine) = &mut self.machine else { return };
         let (request, shares) = machine.request(spawner, plan.clone(), count, processes);
         if shares.is_empty() {
-            eprintln!("upcall pvm: all {} processes for tasks are taken: --as-processes=MORE", processes - 1);
+            if machine.is_full() {
+                eprintln!("upcall pvm: all {SLOTS} places for tasks are taken: end some");
+            } else {
+                eprintln!("upcall pvm: all {} processes for tasks are taken: --as-processes=MORE", processes - 1);
+            }
             return machine.nowhere(request).into_iter().for_each(|started| self.all_started(started));
         }
-        for (rank, count) in shares {
-            self.tell(rank, Control::Start { request, plan: plan.clone(), count });
+        for (rank, slots) in shares {
+            self.tell(rank, Control::Start { request, plan: plan.clone(), slots });
         }
     }
 

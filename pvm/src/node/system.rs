@@ -14,6 +14,7 @@ use std::ffi::{CString, OsString};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use upcall_ulp::Ulp;
+use upcall_ulp::slot::Slot;
 
 /// Of `pvm_spawn`.
 const TASK_HOST: i32 = 1;
@@ -26,8 +27,8 @@ const SELF_OUTPUT: [i32; 3] = [12, 13, 23];
 const NO_RESET: i32 = 25;
 
 impl Node {
-    /// A new task in this process, which runs when it is told [`together`](Self::together). Its number, or PVM's error.
-    pub(super) fn start(&mut self, plan: &Plan) -> Result<Tid, i32> {
+    /// A new task in this process, at the addresses of a slot that no other task of the machine has, which runs when it is told [`together`](Self::together). Its number, or PVM's error.
+    pub(super) fn start(&mut self, plan: &Plan, slot: u32) -> Result<Tid, i32> {
         self.go_home();
         if let Some(folder) = &plan.folder {
             self.programs.also_in(folder);
@@ -38,7 +39,11 @@ impl Node {
         let args = [&[name], &plan.args[..]].concat();
         let number = self.number().ok_or(error::OUT_OF_RES)?;
         let tid = Tid::new(self.rank, number);
-        let mut ulp = Ulp::load(&image, &args, &environment(&plan.environment)).map_err(|refused| {
+        let slot = Slot::take_this(slot as usize).ok_or_else(|| {
+            eprintln!("upcall pvm: a call of a task that has ended is not over, and needs the addresses that a new one is to have: try again");
+            error::OUT_OF_RES
+        })?;
+        let mut ulp = Ulp::load_at(slot, &image, &args, &environment(&plan.environment)).map_err(|refused| {
             eprintln!("upcall pvm: {refused}");
             error::OUT_OF_RES
         })?;
