@@ -237,7 +237,7 @@ impl Asking {
             }
             there()
         };
-        self.post.wait(Pacing::Adaptive, patience, look, (Duration::ZERO, || ()));
+        self.post.wait(Pacing::Adaptive, patience, look);
         self.caller.waits()
     }
 }

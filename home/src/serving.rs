@@ -380,7 +380,7 @@ impl<T: Shared> Serving<T> {
         if soon {
             return true;
         }
-        self.inner.desk.post.wait(Pacing::Adaptive, limit, has_work_here, (Duration::ZERO, || ()))
+        self.inner.desk.post.wait(Pacing::Adaptive, limit, has_work_here)
     }
 
     /// Nothing is run for others until what this gives is dropped. What comes meanwhile waits, and is run then (P2). Takes about a nanosecond; may be nested. Who masks is not to invoke: in builds with debug assertions that is an error, which names both places.

@@ -404,7 +404,7 @@ impl Group {
             self.available() || met() || self.is_interrupted()
         };
         let after = self.kept_for().unwrap_or_default();
-        self.0.member.post.wait(self.0.pacing, self.until_it_asks(limit), there, (after, || self.shrink()))
+        self.0.member.post.wait_and_rest(self.0.pacing, self.until_it_asks(limit), there, (after, || self.shrink()))
     }
 
     /// Polls and waits until `done` is true, or another member ends or violates the protocol.

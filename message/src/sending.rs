@@ -60,7 +60,7 @@ impl Why {
 
 impl Group {
     /// Sends a message (UDM's `send`). Once this has returned it arrives, unless the receiver ends before it takes it, also if this process ends at once. Does not wait for the receiver, but for room in its queue, and then no longer than the
-    /// group's timeout, unless this member has buffered all that it may ([`Joining::limit`]); the first message to each member takes some 0.1 ms more, and 5 ms if that is stopped. May be called in a handler.
+    /// group's timeout, unless this member has buffered all that it may ([`Joining::limit`](crate::Joining::limit)); the first message to each member takes some 0.1 ms more, and 5 ms if that is stopped. May be called in a handler.
     ///
     /// # Errors
     /// See [`SendError`]. The end of the receiver is noticed when this process polls, or finds its queue full.

@@ -78,13 +78,18 @@ impl Post {
         self.own.ring();
     }
 
-    /// Blocks the kernel thread until `there` is true, or until `limit` has passed, spinning first as `pacing` says; does what is to be done when it has slept for so long. Returns whether it was true. By one thread at a time.
-    pub fn wait(
+    /// Blocks the kernel thread until `there` is true, or until `limit` has passed, spinning first as `pacing` says. Returns whether it was true. By one thread at a time.
+    pub fn wait(&self, pacing: Pacing, limit: Option<Duration>, there: impl FnMut() -> bool) -> bool {
+        self.wait_and_rest(pacing, limit, there, (Duration::ZERO, || ()))
+    }
+
+    /// The same, and does what is to be done once it has slept for so long; for no time: before it sleeps.
+    pub fn wait_and_rest(
         &self,
         pacing: Pacing,
         limit: Option<Duration>,
         mut there: impl FnMut() -> bool,
-        idle: (Duration, impl FnOnce()),
+        (after, rest): (Duration, impl FnOnce()),
     ) -> bool {
         let budget = self.pacer.budget(pacing);
         let start = Instant::now();
@@ -116,12 +121,12 @@ impl Post {
         if spun {
             self.pacer.fruitless();
         }
-        let (after, rest) = idle;
         if after > Duration::ZERO {
             let first = Instant::now() + after;
             let is_all = ends.is_some_and(|ends| ends <= first);
-            if self.sleep(if is_all { ends } else { Some(first) }, &mut there) || is_all {
-                return there();
+            let came = self.sleep(if is_all { ends } else { Some(first) }, &mut there);
+            if came || is_all {
+                return came;
             }
         }
         rest();
@@ -274,11 +279,7 @@ mod tests {
                 let mut seen = [0; 3];
                 while seen != [2000; 3] {
                     let now = || [0, 1, 2].map(|own| sent[own].load(Acquire));
-                    assert!(
-                        post.wait(pacing, Some(Duration::from_secs(20)), || now() != seen, (Duration::ZERO, || ())),
-                        "{seen:?} of {:?}",
-                        now()
-                    );
+                    assert!(post.wait(pacing, Some(Duration::from_secs(20)), || now() != seen), "{seen:?} of {:?}", now());
                     seen = now();
                     taken.store(seen.into_iter().min().unwrap(), Release);
                 }
@@ -291,7 +292,7 @@ mod tests {
         let _alone = alone();
         let post = Post::take().unwrap();
         let start = Instant::now();
-        assert!(!post.wait(Pacing::Adaptive, Some(Duration::from_millis(20)), || false, (Duration::ZERO, || ())));
+        assert!(!post.wait(Pacing::Adaptive, Some(Duration::from_millis(20)), || false));
         assert!(start.elapsed() >= Duration::from_millis(20));
         let roused = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -300,7 +301,7 @@ mod tests {
                 roused.store(true, Release);
                 post.rouse();
             });
-            assert!(post.wait(Pacing::Sleep, None, || roused.load(Acquire), (Duration::ZERO, || ())));
+            assert!(post.wait(Pacing::Sleep, None, || roused.load(Acquire)));
         });
     }
 
@@ -311,13 +312,18 @@ mod tests {
         let (after, short, long) = (Duration::from_millis(30), Duration::from_millis(5), Duration::from_millis(60));
         for (limit, rests) in [(short, false), (long, true)] {
             let (mut rested, start) = (None, Instant::now());
-            assert!(!post.wait(Pacing::Sleep, Some(limit), || false, (after, || rested = Some(start.elapsed()))));
+            assert!(!post.wait_and_rest(Pacing::Sleep, Some(limit), || false, (after, || rested = Some(start.elapsed()))));
             assert_eq!(rested.map(|at| at >= after), rests.then_some(true));
             assert!(start.elapsed() >= limit);
         }
         let mut woken = false;
         post.rouse();
-        assert!(post.wait(Pacing::Sleep, None, || std::mem::replace(&mut woken, true), (after, || panic!("it slept for less"))));
+        assert!(post.wait_and_rest(
+            Pacing::Sleep,
+            None,
+            || std::mem::replace(&mut woken, true),
+            (after, || panic!("it slept for less"))
+        ));
     }
 
     #[test]
