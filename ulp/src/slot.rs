@@ -10,7 +10,7 @@
 //! ```
 
 use crate::layout::{FIRST, LAST, LIBRARY_LINES, LINE, LINES, MIDDLE, PAGE, PAGES, SLOT, TABLE_LIBRARY, TABLE_LINES};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// So many there are.
 pub const SLOTS: usize = ((LAST - FIRST) / SLOT) as usize;
@@ -29,11 +29,16 @@ pub struct Slot(usize);
 /// A bit for each: taken or not.
 static TAKEN: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
+fn taken() -> MutexGuard<'static, Vec<u64>> {
+    let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+    taken.resize(SLOTS.div_ceil(64), 0);
+    taken
+}
+
 impl Slot {
     /// The lowest one that is free. `None`: all are taken.
     pub fn take() -> Option<Self> {
-        let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.resize(SLOTS.div_ceil(64), 0);
+        let mut taken = taken();
         let (at, word) = taken.iter_mut().enumerate().find(|(_, word)| **word != u64::MAX)?;
         let bit = word.trailing_ones() as usize;
         let number = at * 64 + bit;
@@ -49,8 +54,7 @@ impl Slot {
         if number >= SLOTS {
             return None;
         }
-        let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.resize(SLOTS.div_ceil(64), 0);
+        let mut taken = taken();
         let (word, bit) = (taken.get_mut(number / 64)?, 1 << (number % 64));
         (*word & bit == 0).then(|| {
             *word |= bit;
@@ -101,8 +105,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(word) = taken.get_mut(self.0 / 64) {
+        if let Some(word) = taken().get_mut(self.0 / 64) {
             *word &= !(1 << (self.0 % 64));
         }
     }
