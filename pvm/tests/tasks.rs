@@ -34,6 +34,15 @@ fn run(options: &[&str], program: &Path, args: &[&str]) -> Output {
     done
 }
 
+/// Runs well in one process, and in two, each the next task: what it says.
+fn here_and_there(program: &Path) -> [String; 2] {
+    [&[][..], &["--procs", "2", "--place", "interleave"]].map(|options| {
+        let done = run(options, program, &[]);
+        assert!(done.status.success(), "{options:?}: {} {}", done.status, said(&done));
+        said(&done)
+    })
+}
+
 fn said(done: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr))
 }
@@ -114,10 +123,7 @@ fn a_program_of_another_version_is_told_to_be_linked_anew() {
 fn who_crashes_ends_alone_and_others_are_told() {
     let programs = Programs::new();
     let program = programs.compiled("images/crashes.c");
-    for options in [&[][..], &["--procs", "2", "--place", "interleave"]] {
-        let done = run(options, &program, &[]);
-        let said = said(&done);
-        assert!(done.status.success(), "{said}");
+    for said in here_and_there(&program) {
         for word in ["SIGSEGV", "wanted 0x8", "SIGABRT", "(crashes) has crashed"] {
             assert!(said.contains(word), "{word}: {said}");
         }
@@ -185,11 +191,7 @@ fn the_example_of_the_page_runs() {
 #[test]
 fn a_task_begins_in_the_folder_that_its_spawner_says() {
     let programs = Programs::new();
-    let program = programs.compiled("images/folder.c");
-    for options in [&[][..], &["--procs", "2", "--place", "interleave"]] {
-        let done = run(options, &program, &[]);
-        assert!(done.status.success(), "{options:?}: {} {}", done.status, said(&done));
-    }
+    here_and_there(&programs.compiled("images/folder.c"));
 }
 
 /// Ticks (10 ms) of processors that a process and those that it started have had.
