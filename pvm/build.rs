@@ -14,7 +14,7 @@ fn main() {
         writeln!(header, "#define UPVM_{name} ({})", value.trim_end_matches(';')).expect("a string");
     }
     // What is shared works on what an image has, which may have been linked long ago: by this it is seen that both mean the same.
-    let meant = ["image/lib.h", "image/doors.h"].map(|path| fs::read_to_string(path).expect(path));
+    let meant = ["image/lib.h", "image/doors.h", "image/pack.h"].map(|path| fs::read_to_string(path).expect(path));
     let version = meant
         .iter()
         .chain([&ops])

@@ -13,40 +13,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What PvmDataDefault makes of an item. */
-enum layout { PLAIN, FILLED, SIGNED, UNSIGNED };
-
-/* Each type's functions, number and argument, and an item's size and layout. */
-#define TYPES(X)                                       \
-    X(byte, PVM_BYTE, char, 1, FILLED)                 \
-    X(short, PVM_SHORT, short, 2, SIGNED)              \
-    X(ushort, PVM_USHORT, unsigned short, 2, UNSIGNED) \
-    X(int, PVM_INT, int, 4, PLAIN)                     \
-    X(uint, PVM_UINT, unsigned int, 4, PLAIN)          \
-    X(long, PVM_LONG, long, 8, PLAIN)                  \
-    X(ulong, PVM_ULONG, unsigned long, 8, PLAIN)       \
-    X(float, PVM_FLOAT, float, 4, PLAIN)               \
-    X(double, PVM_DOUBLE, double, 8, PLAIN)            \
-    X(cplx, PVM_CPLX, float, 8, PLAIN)                 \
-    X(dcplx, PVM_DCPLX, double, 16, PLAIN)
-
 #define ROW(name, number, argument, size, layout) [number] = {"pvm_pk" #name, "pvm_upk" #name, size, layout},
 static const struct type {
     const char *packs, *unpacks;
     unsigned char size, layout;
-} types[] = {TYPES(ROW)};
+} types[] = {UPVM_TYPES(ROW)};
 
 #define XDR_UNIT 4
 
 static inline size_t filled(size_t bytes)
 {
     return (bytes + XDR_UNIT - 1) & ~(size_t)(XDR_UNIT - 1);
-}
-
-/* Whether data lie as in memory. */
-static inline int is_plain(const struct upvm_buffer *buffer, int layout)
-{
-    return layout == PLAIN || (buffer->encoding & (PvmDataRaw | PvmDataInPlace));
 }
 
 /* Copies items one by one; a step is the way to the next, which may be backwards. */
@@ -104,7 +81,7 @@ int upvm_pack(int number, const void *data, int given, int stride)
         return placed(buffer, items, count, stride, size);
     if (!count)
         return PvmOk;
-    int plain = is_plain(buffer, type->layout), wide = !plain && type->layout != FILLED;
+    int plain = upvm_is_plain(buffer, type->layout), wide = !plain && type->layout != UPVM_FILLED;
     size_t bytes = wide ? count * XDR_UNIT : plain ? count * size : filled(count);
     char *to = upvm_room(buffer, bytes);
     if (!to)
@@ -118,7 +95,7 @@ int upvm_pack(int number, const void *data, int given, int stride)
     for (; count; count--, items += step, to += XDR_UNIT) {
         short item;
         memcpy(&item, items, sizeof item);
-        int32_t unit = type->layout == SIGNED ? item : (unsigned short)item;
+        int32_t unit = type->layout == UPVM_SIGNED ? item : (unsigned short)item;
         memcpy(to, &unit, sizeof unit);
     }
     return PvmOk;
@@ -138,7 +115,7 @@ int upvm_unpack(int number, void *data, int given, int stride)
     size_t there = buffer->length - buffer->cursor;
     if (!count || !there)
         return count ? PvmNoData : PvmOk;
-    int plain = is_plain(buffer, type->layout), wide = !plain && type->layout != FILLED;
+    int plain = upvm_is_plain(buffer, type->layout), wide = !plain && type->layout != UPVM_FILLED;
     size_t unit = wide ? XDR_UNIT : size;
     size_t whole = there / unit < count ? there / unit : count;
     const char *from = buffer->data + buffer->cursor;
@@ -180,7 +157,7 @@ int upvm_own_copy(void *to, const void *from, size_t bytes)
     {                                                                                         \
         return UPVM_DOOR(UPVM_DOOR_UNPACK, upvm_unpacks *)(items, count, stride, number);     \
     }
-TYPES(FUNCTIONS)
+UPVM_TYPES(FUNCTIONS)
 
 /* A string is its length with the 0, and bytes. Not in place: the length would lie in nobody's memory. */
 int upvm_pack_text(const char *text)

@@ -1,6 +1,34 @@
-/* What packing, formats, messages in messages and Fortran know of each other. */
+/* What packing, formats, messages in messages, Fortran and what all tasks share know of each other. */
 #ifndef UPVM_PACK_H
 #define UPVM_PACK_H
+
+#include "lib.h"
+
+/* What PvmDataDefault makes of an item. */
+enum upvm_layout { UPVM_PLAIN, UPVM_FILLED, UPVM_SIGNED, UPVM_UNSIGNED };
+
+/* Each type's functions, number and argument, and an item's size and layout. */
+#define UPVM_TYPES(X)                                       \
+    X(byte, PVM_BYTE, char, 1, UPVM_FILLED)                 \
+    X(short, PVM_SHORT, short, 2, UPVM_SIGNED)              \
+    X(ushort, PVM_USHORT, unsigned short, 2, UPVM_UNSIGNED) \
+    X(int, PVM_INT, int, 4, UPVM_PLAIN)                     \
+    X(uint, PVM_UINT, unsigned int, 4, UPVM_PLAIN)          \
+    X(long, PVM_LONG, long, 8, UPVM_PLAIN)                  \
+    X(ulong, PVM_ULONG, unsigned long, 8, UPVM_PLAIN)       \
+    X(float, PVM_FLOAT, float, 4, UPVM_PLAIN)               \
+    X(double, PVM_DOUBLE, double, 8, UPVM_PLAIN)            \
+    X(cplx, PVM_CPLX, float, 8, UPVM_PLAIN)                 \
+    X(dcplx, PVM_DCPLX, double, 16, UPVM_PLAIN)
+
+/* For a table of sizes by types' numbers. */
+#define UPVM_SIZE(name, number, argument, size, layout) [number] = size,
+
+/* Whether data lie as in memory. */
+static inline int upvm_is_plain(const struct upvm_buffer *buffer, int layout)
+{
+    return layout == UPVM_PLAIN || (buffer->encoding & (PvmDataRaw | PvmDataInPlace));
+}
 
 /* Packs and unpacks items of a type (PVM_INT, …; not PVM_STR) as pvm_pkint and its like do, and says nothing. */
 int upvm_pack(int type, const void *items, int count, int stride);

@@ -197,6 +197,14 @@ static int is_sound(int from, int tag)
     return from >= -1 && tag >= -1;
 }
 
+/* The buffer of this number, if there is one, is the active one; what a function returns. */
+static int activated(const char *function, int number)
+{
+    if (number > 0)
+        upvm_receives = number;
+    return number >= 0 ? number : upvm_done(function, number);
+}
+
 /* What came is the active receive buffer, and the one before is nobody's any more. */
 static int received(const char *function, int from, int tag, long microseconds)
 {
@@ -205,17 +213,12 @@ static int received(const char *function, int from, int tag, long microseconds)
     upvm_self();
     if (!head && !upvm_hot.looks) {
         /* The same number for the next one: nobody has it any more. */
-        int number = take(upvm_receives, from, tag, upvm_context, microseconds);
-        if (number > 0)
-            upvm_receives = number;
-        return number >= 0 ? number : upvm_done(function, number);
+        return activated(function, take(upvm_receives, from, tag, upvm_context, microseconds));
     }
     int number = slowly(from, tag, upvm_context, microseconds, 1);
-    if (number > 0) {
+    if (number > 0)
         upvm_buffer_free(upvm_receives);
-        upvm_receives = number;
-    }
-    return number >= 0 ? number : upvm_done(function, number);
+    return activated(function, number);
 }
 
 /* Of pvm_recv and pvm_nrecv, where the host was asked for just this, or was not (UPVM_UNASKED). */
@@ -226,10 +229,7 @@ int upvm_own_came(int from, int tag, long microseconds, long came)
         return received(function, from, tag, microseconds);
     if (upvm_here()[UPVM_TABLE_SIGNALS])
         upvm_signals(upvm_here());
-    int number = taken(upvm_receives, from, tag, upvm_context, came);
-    if (number > 0)
-        upvm_receives = number;
-    return number >= 0 ? number : upvm_done(function, number);
+    return activated(function, taken(upvm_receives, from, tag, upvm_context, came));
 }
 
 int pvm_trecv(int from, int tag, struct timeval *within)

@@ -2,6 +2,7 @@
 
 #include "lib.h"
 #include "doors.h"
+#include "pack.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,10 +105,7 @@ int pvm_mcast(int *to, int count, int tag)
 
 size_t upvm_size(int type)
 {
-    static const unsigned char sizes[] = {
-        [PVM_STR] = 1,   [PVM_BYTE] = 1,   [PVM_SHORT] = 2,  [PVM_INT] = 4,    [PVM_FLOAT] = 4, [PVM_CPLX] = 8,
-        [PVM_DOUBLE] = 8, [PVM_DCPLX] = 16, [PVM_LONG] = 8,   [PVM_USHORT] = 2, [PVM_UINT] = 4,  [PVM_ULONG] = 8,
-    };
+    static const unsigned char sizes[] = {[PVM_STR] = 1, UPVM_TYPES(UPVM_SIZE)};
     return type >= 0 && type < (int)(sizeof sizes) ? sizes[type] : 0;
 }
 

@@ -6,7 +6,7 @@
  * jumps end what is usual: to copy what is long, and to have sent at once what goes to another process. */
 
 #define UPVM_SHARED
-#include "lib.h"
+#include "pack.h"
 
 #define UNUSUAL(what) __builtin_expect(!!(what), 0)
 
@@ -58,16 +58,8 @@ int upvm_shared_came(int from, int tag, long microseconds, long came)
     return upvm_receives;
 }
 
-static const unsigned char sizes[] = {
-    [PVM_BYTE] = 1, [PVM_SHORT] = 2, [PVM_INT] = 4,   [PVM_FLOAT] = 4, [PVM_CPLX] = 8, [PVM_DOUBLE] = 8,
-    [PVM_DCPLX] = 16, [PVM_LONG] = 8, [PVM_USHORT] = 2, [PVM_UINT] = 4,  [PVM_ULONG] = 8,
-};
-
-/* Whether items lie in a message as in memory: those that PvmDataDefault makes longer are shorter than its unit. */
-static inline int is_plain(const struct upvm_buffer *buffer, size_t size)
-{
-    return size >= 4 || buffer->encoding == PvmDataRaw;
-}
+#define LAYOUT(name, number, argument, size, layout) [number] = layout,
+static const unsigned char sizes[] = {UPVM_TYPES(UPVM_SIZE)}, layouts[] = {UPVM_TYPES(LAYOUT)};
 
 /* The image's libc copies what is long: it chose how when it began. */
 static inline int copied(void *to, const void *from, size_t bytes)
@@ -85,7 +77,7 @@ int upvm_shared_pack(const void *items, int count, int stride, int type)
 {
     struct upvm_buffer *buffer = at_hand(upvm_sends);
     size_t size = sizes[type], bytes = count * size;
-    if (UNUSUAL(stride != 1 || !buffer->used || buffer->encoding == PvmDataInPlace || !is_plain(buffer, size)))
+    if (UNUSUAL(stride != 1 || !buffer->used || buffer->encoding == PvmDataInPlace || !upvm_is_plain(buffer, layouts[type])))
         return upvm_hot.own->pack(items, count, stride, type);
     if (buffer->data ? bytes > buffer->capacity - buffer->length || !upvm_is_alone(buffer)
                      : !upvm_hot.spare_count || !upvm_take_spare(buffer, upvm_hot.spare_count - 1, bytes))
@@ -99,7 +91,7 @@ int upvm_shared_unpack(void *items, int count, int stride, int type)
 {
     struct upvm_buffer *buffer = at_hand(upvm_receives);
     size_t size = sizes[type], bytes = count * size;
-    if (UNUSUAL(stride != 1 || !buffer->data || !is_plain(buffer, size) || bytes > buffer->length - buffer->cursor))
+    if (UNUSUAL(stride != 1 || !buffer->data || !upvm_is_plain(buffer, layouts[type]) || bytes > buffer->length - buffer->cursor))
         return upvm_hot.own->unpack(items, count, stride, type);
     const char *from = buffer->data + buffer->cursor;
     buffer->cursor += bytes;

@@ -2,7 +2,7 @@
 //!
 //! Source: UPVM (V3 to V7 here), and PVM's own manual. A program is compiled and linked by `upvmcc` with its own libpvm3 (`image/`), which holds its buffers and packs; what concerns more than one task it asks the [`Node`](node) for, whose worker runs the tasks of one process one after the other.
 //!
-//! What it does not do yet: several processes, other hosts, migration.
+//! What it does not do yet: other hosts, migration.
 #![forbid(unsafe_code)]
 
 mod asking;
