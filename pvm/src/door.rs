@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use upcall_os::bell::Bell;
 use upcall_os::poll::{PollSet, Ready, Report};
@@ -125,6 +126,8 @@ impl Visitor {
 pub(crate) struct Door {
     socket: PathBuf,
     end: Arc<Bell>,
+    /// Waited for: a debugger that sees a process end with a thread still there may lose both (gdb 13 does, now and then).
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Door {
@@ -133,11 +136,11 @@ impl Door {
         let end = Arc::new(Bell::new().map_err(unable)?);
         let set = PollSet::new().map_err(unable)?;
         let (socket, listener) = names::listen(Whose::Machine)?;
-        let door = Self { socket: socket.clone(), end: end.clone() };
+        let mut door = Self { socket: socket.clone(), end: end.clone(), thread: None };
         set.add(&listener, LISTENER, Report::WhileReadable).map_err(unable)?;
         set.add(&*end, END, Report::WhileReadable).map_err(unable)?;
         let doorkeeper = Doorkeeper { listener, set, caller, guests: BTreeMap::new(), next: GUESTS, socket, _end: end };
-        std::thread::Builder::new().name("door".into()).spawn(|| doorkeeper.work()).map_err(unable)?;
+        door.thread = Some(std::thread::Builder::new().name("door".into()).spawn(|| doorkeeper.work()).map_err(unable)?);
         Ok(door)
     }
 }
@@ -146,6 +149,8 @@ impl Drop for Door {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.socket);
         self.end.ring();
+        // It waits for nobody else, and cannot have panicked but by a mistake, which it has told.
+        let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
@@ -192,12 +197,12 @@ impl Doorkeeper {
         }
     }
 
-    /// The process ends, if it has not by then: a task computes, and does not give way. The kernel ends the others with it.
+    /// The process ends, if it has not by then: it is in a call of the kernel's for a task. The kernel ends the others with it.
     fn end_by_force(&self) {
         let socket = self.socket.clone();
         let end = move || {
             std::thread::sleep(2 * GRACE);
-            eprintln!("upcall pvm: the machine is halted by force: a task of it computes, and does not give way");
+            eprintln!("upcall pvm: the machine is halted by force: it is in a call of the kernel's for one of its tasks");
             let _ = std::fs::remove_file(socket);
             let _ = kill_process(getpid(), Signal::KILL);
         };
