@@ -1,7 +1,7 @@
 //! What the first process of a machine knows of all: which tasks there are, those that are being started, and the [services](crate::services).
 
 use crate::error;
-use crate::output::To;
+use crate::output::Catcher;
 use crate::remote::Plan;
 use crate::services::{Effect, Services};
 use crate::tid::{THIS_HOST, Tid};
@@ -54,7 +54,8 @@ pub(crate) struct Entry {
     pub(crate) parent: i32,
     pub(crate) program: String,
     slot: u32,
-    output: Option<Tid>,
+    /// Who catches its output, as it was when it began.
+    catcher: Option<Catcher>,
     /// It has left the machine.
     left: bool,
     /// The machine began with it.
@@ -174,12 +175,8 @@ impl Machine {
                 self.slots.give_back(slot);
                 continue;
             };
-            let output = match open.plan.output.to {
-                To::Task(to) => Some(to),
-                _ => None,
-            };
-            let (parent, first) = (open.plan.parent, open.spawner.is_none());
-            self.tasks.insert(tid, Entry { parent, program: program.into(), slot, output, left: false, first });
+            let (parent, catcher, first) = (open.plan.parent, open.plan.output.catcher(), open.spawner.is_none());
+            self.tasks.insert(tid, Entry { parent, program: program.into(), slot, catcher, left: false, first });
         }
         open.started.insert(rank, all);
         if !open.waits.is_empty() {
@@ -200,7 +197,7 @@ impl Machine {
     /// A process is not there any more: its tasks have ended, and what it was to start is not started.
     pub(crate) fn lost(&mut self, rank: Rank, effects: &mut Vec<Effect>) -> (Vec<Tid>, Vec<Started>) {
         let tids = self.tasks.keys().copied().filter(|tid| tid.host() as usize == rank).collect::<Vec<_>>();
-        tids.iter().for_each(|tid| self.ended(*tid, 128 + 9, effects));
+        tids.iter().for_each(|tid| self.ended(*tid, 128 + 9, None, effects));
         let open =
             self.requests.iter().filter(|(_, open)| open.waits.contains(&rank)).map(|(request, _)| *request).collect::<Vec<_>>();
         let started = open.into_iter().filter_map(|request| self.started(request, rank, Vec::new(), "")).collect();
@@ -221,9 +218,12 @@ impl Machine {
         }
     }
 
-    pub(crate) fn ended(&mut self, tid: Tid, status: i32, effects: &mut Vec<Effect>) {
+    /// It has ended, and its output, which this one has caught (`None`: who was to). That is told when it is no [source](Self::sources) any more: who waits for the last one asks then.
+    pub(crate) fn ended(&mut self, tid: Tid, status: i32, catcher: Option<Catcher>, effects: &mut Vec<Effect>) {
         self.left(tid, effects);
         if let Some(entry) = self.tasks.remove(&tid) {
+            let before = entry.catcher.filter(|before| catcher.is_none_or(|catcher| catcher.to != before.to));
+            effects.extend(before.iter().chain(&catcher).map(|catcher| catcher.told_of_end(tid)));
             self.slots.give_back(entry.slot);
             if entry.first {
                 self.worst = self.worst.max(status);
@@ -259,7 +259,7 @@ impl Machine {
 
     /// How many send their output to this one.
     pub(crate) fn sources(&self, tid: Tid) -> i32 {
-        self.tasks.values().filter(|entry| entry.output == Some(tid)).count() as i32
+        self.tasks.values().filter(|entry| entry.catcher.is_some_and(|catcher| catcher.to == tid)).count() as i32
     }
 
     /// All tasks, those of the host, or one: number, parent, host, flags, process, name.
@@ -309,7 +309,7 @@ mod tests {
         machine.lost(1, &mut Vec::new());
         assert_eq!(machine.slots.taken, HashSet::from([0]));
         assert_eq!(machine.request(None, Plan::default(), 1, 2).1, [(0, vec![4])]);
-        machine.ended(one, 0, &mut Vec::new());
+        machine.ended(one, 0, None, &mut Vec::new());
         let all = machine.request(None, Plan::default(), SLOTS, 2).1.into_iter().flat_map(|(_, slots)| slots).collect::<Vec<_>>();
         assert_eq!((all.len(), all[SLOTS - 2], all.contains(&4)), (SLOTS - 1, 3, false));
         assert!(machine.is_full() && machine.request(None, Plan::default(), 1, 2).1.is_empty());

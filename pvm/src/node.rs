@@ -13,7 +13,7 @@ mod system;
 
 pub(crate) use self::desk::{AtTerminal, CONSOLE, Desk};
 use crate::machine::Machine;
-use crate::ops::{LETTER_RELEASE, LETTER_SEND, NEAR_FIRST, NEAR_SECOND, NEAR_SPARES, OUTPUT_END, OUTPUT_NEW};
+use crate::ops::{LETTER_RELEASE, LETTER_SEND, NEAR_FIRST, NEAR_SECOND, NEAR_SPARES, OUTPUT_NEW};
 use crate::output::To;
 use crate::programs::Programs;
 use crate::remote::{Control, Link};
@@ -333,13 +333,8 @@ impl Node {
             State::Awaits(..) => self.awaiting.retain(|one| *one != index),
             _ => {}
         }
-        match task.output.to {
-            To::Own => {}
-            To::Log => task.output.log_rest(task.tid),
-            To::Task(to) => {
-                let (tag, context) = (task.output.tag, task.output.context);
-                self.message(HOST, to, tag, context, &Packet::default().int(task.tid.number()).int(OUTPUT_END as i32));
-            }
+        if task.output.to == To::Log {
+            task.output.log_rest(task.tid);
         }
         if let End::Crash(crash) = end {
             let program = task.program.file_name().unwrap_or_default().display();
@@ -350,10 +345,10 @@ impl Node {
         if self.folder_of == index && task.folder.is_some() {
             self.go_home();
         }
-        let (tid, status) = (task.tid, end.status());
+        let (tid, status, catcher) = (task.tid, end.status(), task.output.catcher());
         // Its memory is given back before anybody learns that it has ended.
         drop(task);
-        self.tell_first(Control::Ended { tid: tid.number(), status });
+        self.tell_first(Control::Ended { tid: tid.number(), status, catcher });
     }
 
     /// The first number that is free.

@@ -1,6 +1,9 @@
 //! What tasks print: to the run's own streams, to whoever catches it, or line by line with its task's name.
 
-use crate::tid::Tid;
+use crate::ops::OUTPUT_END;
+use crate::services::Effect;
+use crate::tid::{HOST, Tid};
+use crate::wire::Packet;
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 
@@ -26,7 +29,30 @@ pub(crate) struct Output {
     line: Vec<u8>,
 }
 
+/// Who catches a task's output, and by what messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Catcher {
+    pub(crate) to: Tid,
+    tag: i32,
+    context: i32,
+}
+
+impl Catcher {
+    /// The last of those of a task: nothing more comes of it.
+    pub(crate) fn told_of_end(&self, tid: Tid) -> Effect {
+        let data = Packet::default().int(tid.number()).int(OUTPUT_END as i32);
+        Effect::Message { from: HOST, to: self.to, tag: self.tag, context: self.context, data }
+    }
+}
+
 impl Output {
+    pub(crate) fn catcher(&self) -> Option<Catcher> {
+        match self.to {
+            To::Task(to) => Some(Catcher { to, tag: self.tag, context: self.context }),
+            To::Own | To::Log => None,
+        }
+    }
+
     /// As this one, for another task.
     pub(crate) fn for_another(&self) -> Self {
         Self { line: Vec::new(), ..*self }

@@ -6,6 +6,7 @@
 //!
 //! The first process (rank 0) keeps what concerns the whole machine. When another one dies its tasks have ended; when the first one dies the others end.
 
+use crate::output::Catcher;
 use crate::task::Message;
 use rustix::event::{EventfdFlags, eventfd};
 use serde::{Deserialize, Serialize};
@@ -54,8 +55,8 @@ pub(crate) enum Control {
     Left { tid: i32 },
     /// To the first one: it is one of the machine again.
     Entered { tid: i32 },
-    /// To the first one: a task has ended, with this status.
-    Ended { tid: i32, status: i32 },
+    /// To the first one: a task has ended, with this status; and who has caught its output.
+    Ended { tid: i32, status: i32, catcher: Option<Catcher> },
     /// To whoever has it: a task is to be ended.
     Kill { tid: i32 },
     /// To whoever has it: a signal comes to a task.

@@ -137,7 +137,7 @@ fn a_process_that_is_killed_takes_its_tasks_with_it_and_no_others() {
     let done = run(&["--procs", "3", "--place", "interleave"], &programs.compiled("images/killed.c"), &[]);
     let said = said(&done);
     assert!(done.status.success() && said.contains("2 of 4 have ended"), "{said}");
-    assert!(said.contains("process 1 has ended, and 2 tasks with it"), "{said}");
+    assert!(said.contains("process 1 has ended, and 2 tasks with it") && said.matches(" EOF\n").count() == 4, "{said}");
 }
 
 #[test]

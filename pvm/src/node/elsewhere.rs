@@ -157,8 +157,8 @@ impl Node {
             }
             Control::Left { tid } => Tid::of(tid).into_iter().for_each(|tid| machine.left(tid, &mut effects)),
             Control::Entered { tid } => Tid::of(tid).into_iter().for_each(|tid| machine.entered(tid)),
-            Control::Ended { tid, status } => {
-                Tid::of(tid).into_iter().for_each(|tid| machine.ended(tid, status, &mut effects));
+            Control::Ended { tid, status, catcher } => {
+                Tid::of(tid).into_iter().for_each(|tid| machine.ended(tid, status, catcher, &mut effects));
             }
             _ => {}
         }

@@ -17,6 +17,8 @@ int main(int argc, char **argv)
         return 0;
     }
     char *args[] = {"child", 0};
+    /* The end of their output is told of those, too: this one waits for it in the end. */
+    pvm_catchout(stdout);
     if (pvm_spawn(argv[0], args, 0, 0, 4, tids) != 4)
         return 1;
     pvm_notify(PvmTaskExit, 9, 4, tids);
