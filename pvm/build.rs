@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
 use std::{env, fs};
 
 fn main() {
@@ -44,7 +45,26 @@ fn main() {
         .debug(false);
     build.cargo_metadata(false);
     share(&build, &out);
-    build.files(sources).compile("pvm3");
+    let objects = library(build.files(sources));
+    cc::Build::new().objects(objects).cargo_metadata(false).compile("pvm3");
+}
+
+/// As in crate `ulp`: its code is in a section of its own.
+fn library(build: &cc::Build) -> Vec<PathBuf> {
+    let objects = build
+        .clone()
+        .flag("-fno-function-sections")
+        .flag("-fno-reorder-functions")
+        .flag("-fno-reorder-blocks-and-partition")
+        .compile_intermediates();
+    for object in &objects {
+        let done = Command::new("objcopy").args(["--rename-section", ".text=upvm_text"]).arg(object).status();
+        assert!(
+            done.as_ref().is_ok_and(ExitStatus::success),
+            "objcopy (binutils) could not name the section of {object:?}: {done:?}"
+        );
+    }
+    objects
 }
 
 /// Compiles what all tasks share, and links it as a file that lies anywhere, in one piece.

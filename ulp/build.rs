@@ -2,11 +2,23 @@
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use std::process::{Command, ExitStatus};
 use std::{env, fs};
 
 /// The archive's sources.
-const SOURCES: [&str; 10] =
-    ["start.c", "heap.c", "refuse.c", "wait.c", "clock.c", "descriptors.c", "ready.c", "sockets.c", "children.c", "signals.c"];
+const SOURCES: [&str; 11] = [
+    "interrupted.S",
+    "start.c",
+    "heap.c",
+    "refuse.c",
+    "wait.c",
+    "clock.c",
+    "descriptors.c",
+    "ready.c",
+    "sockets.c",
+    "children.c",
+    "signals.c",
+];
 /// One that debuggers are to know the types of.
 const KNOWN: &str = "image/current.c";
 
@@ -32,5 +44,24 @@ fn main() {
     // libc's other names for a function have no attributes of their own.
     build.flag("-Wno-missing-attributes").flag("-Wno-nonnull-compare");
     let known = build.clone().files([KNOWN]).debug(true).compile_intermediates();
-    build.objects(known).cargo_metadata(false).compile("upvm");
+    let objects = library(&build);
+    cc::Build::new().objects(objects).objects(known).cargo_metadata(false).compile("upvm");
+}
+
+/// Compiles what is the library's, with its code in a section of its own: where that is the linker tells.
+fn library(build: &cc::Build) -> Vec<PathBuf> {
+    let objects = build
+        .clone()
+        .flag("-fno-function-sections")
+        .flag("-fno-reorder-functions")
+        .flag("-fno-reorder-blocks-and-partition")
+        .compile_intermediates();
+    for object in &objects {
+        let done = Command::new("objcopy").args(["--rename-section", ".text=upvm_text"]).arg(object).status();
+        assert!(
+            done.as_ref().is_ok_and(ExitStatus::success),
+            "objcopy (binutils) could not name the section of {object:?}: {done:?}"
+        );
+    }
+    objects
 }

@@ -93,7 +93,7 @@ static int take(struct upvm_buffer *buffer, size_t bytes)
         if (upvm_take_spare(buffer, one, bytes))
             return 1;
     uint64_t *table = upvm_here();
-    long handle = UPVM_ASK(table, UPVM_ASK_BLOCK, bytes, 0, 0, 0);
+    long handle = upvm_ask_quietly(table, UPVM_ASK_BLOCK, bytes, 0, 0, 0);
     if (handle <= 0)
         return 0;
     uint64_t *reply = &table[UPVM_TABLE_REPLY];
@@ -136,7 +136,7 @@ int upvm_buffer_share(struct upvm_buffer *to, const struct upvm_buffer *from)
     if (!from->data)
         return PvmOk;
     uint64_t *table = upvm_here();
-    long handle = UPVM_ASK(table, UPVM_ASK_SHARE, from->handle, 0, 0, 0);
+    long handle = upvm_ask_quietly(table, UPVM_ASK_SHARE, from->handle, 0, 0, 0);
     if (handle <= 0)
         return PvmNoMem;
     to->data = from->data, to->capacity = from->capacity, to->handle = handle;

@@ -121,10 +121,12 @@ static inline void upvm_letter(uint64_t kind, uint64_t second, uint64_t third, u
     uint64_t *table = upvm_here(), *count = &table[UPVM_TABLE_COUNT];
 #ifndef UPVM_SHARED /* which has seen to it that there is room */
     if (*count == UPVM_LETTERS)
-        UPVM_ASK(table, UPVM_ASK_FLUSH, 0, 0, 0, 0);
+        upvm_ask_quietly(table, UPVM_ASK_FLUSH, 0, 0, 0, 0);
 #endif
     uint64_t *letter = &table[UPVM_TABLE_LETTERS + *count * UPVM_LETTER_WORDS];
     letter[0] = kind, letter[1] = second, letter[2] = third, letter[3] = fourth;
+    /* It is whole before it counts: of a task that is ended while it computes the host takes those that count. */
+    __atomic_signal_fence(__ATOMIC_RELEASE);
     ++*count;
 }
 

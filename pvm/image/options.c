@@ -28,7 +28,7 @@ static int is_hosts(int option)
 
 int upvm_set_at_host(int option, int value)
 {
-    int old = UPVM_ASK(upvm_here(), UPVM_ASK_SHORT, UPVM_OP_OPTION, (long)option, (long)value, 1);
+    int old = upvm_ask_quietly(upvm_here(), UPVM_ASK_SHORT, UPVM_OP_OPTION, (long)option, (long)value, 1);
     if (option == PvmSelfOutputTid)
         upvm_written_changed();
     return old;
@@ -43,7 +43,7 @@ int pvm_getopt(int option)
     if (option == PvmAutoErr)
         value = upvm_auto_err;
     else if (is_hosts(option))
-        value = UPVM_ASK(upvm_here(), UPVM_ASK_SHORT, UPVM_OP_OPTION, (long)option, 0, 0);
+        value = upvm_ask_quietly(upvm_here(), UPVM_ASK_SHORT, UPVM_OP_OPTION, (long)option, 0, 0);
     else
         value = options[option];
     return value;

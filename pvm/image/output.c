@@ -121,7 +121,7 @@ int pvm_catchout(FILE *file)
 
 void upvm_catch_the_rest(void)
 {
-    if (!upvm_look || !UPVM_ASK(upvm_here(), UPVM_ASK_SHORT, UPVM_OP_OPTION, (long)PvmOutputTid, 0, 0))
+    if (!upvm_look || !upvm_ask_quietly(upvm_here(), UPVM_ASK_SHORT, UPVM_OP_OPTION, (long)PvmOutputTid, 0, 0))
         return;
     upvm_poll();
     while (upvm_ask_short(UPVM_OP_OUTPUT_SOURCES, 0) > 0) {

@@ -50,7 +50,7 @@ int upvm_ask(struct upvm_question *question, int op)
     if (!buffer)
         return PvmNoMem;
     uint64_t *table = upvm_here();
-    long answer = UPVM_ASK(table, UPVM_ASK_SYSTEM, op, buffer->handle, buffer->length, 0);
+    long answer = upvm_ask_quietly(table, UPVM_ASK_SYSTEM, op, buffer->handle, buffer->length, 0);
     uint64_t *reply = &table[UPVM_TABLE_REPLY];
     if (reply[UPVM_REPLY_HANDLE]) {
         question->answered = upvm_buffer_new(PvmDataRaw);
@@ -66,7 +66,7 @@ int upvm_ask(struct upvm_question *question, int op)
 
 int upvm_ask_short(int op, int value)
 {
-    return UPVM_ASK(upvm_here(), UPVM_ASK_SHORT, op, (long)value, 0, 0);
+    return upvm_ask_quietly(upvm_here(), UPVM_ASK_SHORT, op, (long)value, 0, 0);
 }
 
 int upvm_get(struct upvm_question *question)

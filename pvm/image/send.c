@@ -9,7 +9,7 @@
 int upvm_enroll(void)
 {
     uint64_t *table = upvm_here();
-    UPVM_ASK(table, UPVM_ASK_SHORT, UPVM_OP_ENROLL, 0, 0, 0);
+    upvm_ask_quietly(table, UPVM_ASK_SHORT, UPVM_OP_ENROLL, 0, 0, 0);
     upvm_hot.self = (int)table[UPVM_TABLE_REPLY], upvm_hot.parent = (int)table[UPVM_TABLE_REPLY + 1];
     upvm_context = (int)table[UPVM_TABLE_REPLY + 2];
     return upvm_hot.self;
@@ -42,7 +42,9 @@ int upvm_send(struct upvm_buffer *buffer, int to, int tag, int context)
     }
     upvm_post(buffer, to, tag, context);
     /* Who is in another process may run now. */
-    return (own ^ to) >> 18 ? upvm_own_flush() : PvmOk;
+    if ((own ^ to) >> 18)
+        upvm_ask_quietly(upvm_here(), UPVM_ASK_FLUSH, 0, 0, 0, 0);
+    return PvmOk;
 }
 
 /* What PVM takes for a task's number. */

@@ -90,7 +90,7 @@ impl fmt::Display for AskError {
             Self::Gone { machine } => write!(f, "machine {machine} has just ended"),
             Self::Silent { machine } => write!(
                 f,
-                "machine {machine} does not answer within {} s: a task of it computes and does not give way, or it is stopped; try again, or end it by `upcall pvm halt --machine {machine}`",
+                "machine {machine} does not answer within {} s: it is stopped, or in a call of the kernel's for one of its tasks; try again, or end it by `upcall pvm halt --machine {machine}`",
                 PATIENCE.as_secs()
             ),
             Self::Refused { machine, reason } => write!(f, "machine {machine} refuses: {reason}"),
@@ -234,7 +234,7 @@ fn for_one(at: (u32, PathBuf), tid: Tid, ask: Ask) -> Result<usize, AskError> {
     }
 }
 
-/// Ends a machine with all its tasks; returns when it has ended. Where a task computes and does not give way it is killed, after some seconds.
+/// Ends a machine with all its tasks; returns when it has ended. Where it is in a call of the kernel's for one of them it is killed, after some seconds.
 ///
 /// # Errors
 /// See [`AskError`].

@@ -46,6 +46,7 @@ use std::fs::File;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 use upcall_ulp::{NoWorker, NotShared, Shared, Worker};
 
 /// What a machine begins with: copies of one program, which know each other as siblings (`pvm_siblings`) and have no parent.
@@ -156,6 +157,9 @@ fn text(word: &OsStr) -> String {
     word.to_string_lossy().into_owned()
 }
 
+/// Who computes is interrupted after so much of its process's time.
+const LOOKS: Duration = Duration::from_millis(10);
+
 /// What runs the tasks of this process, with what they share.
 fn worker() -> Result<Worker, NotRun> {
     let mut worker = Worker::begin().map_err(NotRun::Worker)?;
@@ -170,6 +174,11 @@ fn worker() -> Result<Worker, NotRun> {
         }
     };
     worker.share(&shared);
+    if let Err(error) = worker.interrupt_every(LOOKS) {
+        eprintln!(
+            "upcall pvm: a task that only computes is not interrupted, so no signal and no `kill` reaches it until it asks for something: {error}"
+        );
+    }
     Ok(worker)
 }
 

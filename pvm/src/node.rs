@@ -2,6 +2,8 @@
 //!
 //! Source: UPVM, section 3: a run queue, and those that wait; a task goes on until it waits for a message that is not there, or asks whether something is there that is not. Who waits for a certain task's message is followed by that task, wherever it stands in the queue, if it can run (hand-off, V5) — but not for ever, so that others have their turn.
 //!
+//! A task that computes asks for nothing. So it is interrupted now and then, and the process looks around: no other task runs meanwhile, but what is asked from outside is answered, and signals reach it.
+//!
 //! A message goes from the sender's letter to the receiver's reply: whoever waits for it has it in its table at once, and can run; else it lies in the receiver's inbox, in the order in which it came. What is in it is not touched.
 
 mod desk;
@@ -83,6 +85,9 @@ pub(crate) struct Node {
     /// The task in whose own folder the process is. 0: in none's.
     folder_of: u32,
     looked: Instant,
+    /// The task that was interrupted, while the process looks around; and signals for tasks in whose midst they came.
+    interrupted: Option<u32>,
+    late: Vec<(u32, i32)>,
     /// Nothing has come from other processes for a while.
     quiet: bool,
     programs: Programs,
@@ -125,6 +130,8 @@ impl Node {
             folder: None,
             folder_of: 0,
             looked: Instant::now(),
+            interrupted: None,
+            late: Vec::new(),
             quiet: false,
             programs,
             machine,
@@ -186,7 +193,12 @@ impl Node {
             }
             let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
             let stopped = self.worker.resume(&mut task.ulp);
-            self.read_letters(index);
+            if !matches!(stopped, Stopped::Interrupted) {
+                self.read_letters(index);
+                if !self.late.is_empty() {
+                    self.tell_late(index);
+                }
+            }
             match stopped {
                 Stopped::Asks(asked) => match self.asked(index, asked) {
                     Next::Same => {}
@@ -198,6 +210,8 @@ impl Node {
                     }
                     Next::Any => return,
                 },
+                Stopped::Interrupted if self.look_around(index) => {}
+                Stopped::Interrupted => return,
                 Stopped::Ended { status } => return self.end(index, End::Status(status)),
                 Stopped::Crashed(crash) => return self.end(index, End::Crash(crash)),
             }
@@ -325,8 +339,11 @@ impl Node {
 
     /// It is not there any more, and who wanted to know is told.
     fn end(&mut self, index: u32, end: End) {
+        // One that was interrupted may have sent something before.
+        self.read_letters(index);
         let Some(mut task) = self.tasks.get_mut(index as usize).and_then(Option::take) else { return };
         self.live -= 1;
+        self.late.retain(|(whose, _)| *whose != index);
         match task.state {
             // Nobody asks for what it returns.
             State::Aside => self.aside_calls -= 1,

@@ -45,7 +45,7 @@ impl Others {
                 .args(["pvm-member", &others.name])
                 .args([rank, start.processes].map(|number| number.to_string()))
                 .args(&start.folders);
-            // Whatever ends this one ends it, also where a task computes and hears of nothing.
+            // Whatever ends this one ends it, also where a task is in a call of the kernel's, and it hears of nothing.
             process::bind(&mut command, Bounds::default());
             others.children.push(command.spawn().map_err(NotRun::Process)?);
         }
@@ -57,7 +57,7 @@ impl Others {
     }
 }
 
-/// They end by themselves when the first one leaves the group, or are killed where a task computes and does not give way; then nothing is left of them.
+/// They end by themselves when the first one leaves the group, or are killed where a task is in a call of the kernel's that does not end; then nothing is left of them.
 impl Drop for Others {
     fn drop(&mut self) {
         let until = Instant::now() + GRACE;

@@ -66,7 +66,7 @@ pub enum Doing {
     Pauses,
     /// A call of the kernel's runs for it.
     Aside,
-    /// Its process does not answer: a task computes there, and nobody else's turn comes.
+    /// Its process does not answer: it is stopped, or in a call of the kernel's for one of its tasks.
     Silent,
 }
 
@@ -109,7 +109,7 @@ impl fmt::Display for Doing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Starts => f.write_str("starts"),
-            Self::Runs => f.write_str("is in the queue"),
+            Self::Runs => f.write_str("runs, or is in the queue"),
             Self::Polls(wanted) => write!(f, "polls for a message {wanted}"),
             Self::Receives(wanted, None) => write!(f, "waits for a message {wanted}"),
             Self::Receives(wanted, Some(left)) => write!(f, "waits for a message {wanted}, for {} more", Seconds(*left)),
@@ -118,7 +118,7 @@ impl fmt::Display for Doing {
             Self::Awaits(descriptor) => write!(f, "waits for descriptor {descriptor}"),
             Self::Pauses => f.write_str("waits for a signal"),
             Self::Aside => f.write_str("is in a call of the kernel's"),
-            Self::Silent => f.write_str("unknown: a task of its process computes, and does not give way"),
+            Self::Silent => f.write_str("unknown: its process is stopped, or in a call of the kernel's for one of its tasks"),
         }
     }
 }

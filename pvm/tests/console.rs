@@ -119,6 +119,10 @@ impl Place {
     }
 }
 
+fn id(task: &Value) -> String {
+    task["tid"].as_str().unwrap().to_owned()
+}
+
 fn texts(done: &Output) -> (String, String) {
     (String::from_utf8_lossy(&done.stdout).into_owned(), String::from_utf8_lossy(&done.stderr).into_owned())
 }
@@ -220,7 +224,6 @@ fn another_shell_sees_what_each_task_does_and_ends_it() {
     let (_, table, _) = place.run(&["ps"]);
     assert!(table.starts_with(&format!("machine {}: 3 tasks in 2 processes, with a console\nTID  ", console.id())), "{table}");
 
-    let id = |task: &Value| task["tid"].as_str().unwrap().to_owned();
     assert_eq!(place.run(&["kill", &id(sleeps)]).0, Some(0));
     assert_eq!(place.run(&["sig", "15", &id(asks)]).0, Some(0));
     assert_eq!(id(&place.settled(1)[0]), id(receives));
@@ -268,18 +271,45 @@ fn a_machine_answers_while_its_tasks_are_busy() {
 }
 
 #[test]
-fn who_only_computes_is_silent_and_halted_by_force() {
+fn a_machine_answers_while_its_tasks_only_compute() {
+    let place = Place::new();
+    for words in [&["run", "-n", "2", "./states", "c"][..], &["run", "-n", "2", "--procs", "2", "./states", "c"]] {
+        let mut machine = place.start(words);
+        let tasks = within(|| {
+            let tasks = place.machines().first()?["tasks"].as_array()?.clone();
+            assert!(tasks.iter().all(|task| task["state"] != "silent"), "{tasks:?}");
+            (tasks.len() == 2 && tasks.iter().all(|task| task["state"] == "runs")).then_some(tasks)
+        });
+        let begun = Instant::now();
+        assert_eq!(place.run(&["kill", &id(&tasks[0])]).0, Some(0));
+        // Now it is the other one's turn, where both are in one process.
+        let left = place.machines()[0]["tasks"].clone();
+        assert!(left.as_array().is_some_and(|left| left.len() == 1), "{left}");
+        assert_eq!(place.run(&["sig", "15", &id(&tasks[1])]).0, Some(0));
+        assert_eq!(machine.code(), Some(128 + 15));
+        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    }
+    // `halt` need not use force.
+    let mut machine = place.start(&["run", "./states", "c"]);
+    within(|| (!place.machines().is_empty()).then_some(()));
+    assert_eq!(place.run(&["halt"]).0, Some(0));
+    assert_eq!(machine.code(), Some(128 + 15));
+    assert_eq!(place.left(), Vec::<String>::new());
+}
+
+#[test]
+fn who_waits_in_the_kernel_is_silent_and_halted_by_force() {
     let place = Place::new();
     // The first process has a console and nothing to do; in the other one a task gives nobody a turn.
     let mut console = place.start(&["--as-processes=2"]);
-    console.type_in("spawn ./states c\nspawn ./states s\n");
+    console.type_in("spawn ./states k\nspawn ./states s\n");
     let tasks = within(|| place.machines().first()?["tasks"].as_array().filter(|tasks| tasks.len() == 2).cloned());
     let silent = tasks.iter().find(|task| task["state"] == "silent").unwrap_or_else(|| panic!("{tasks:?}"));
     assert_eq!(silent["resident_kib"], Value::Null);
     assert_eq!(place.run(&["halt"]).0, Some(0));
     assert_eq!(console.code(), Some(0));
     // And where it is the first process.
-    let mut machine = place.start(&["run", "./states", "c"]);
+    let mut machine = place.start(&["run", "./states", "k"]);
     within(|| fs::read_dir(place.path("names")).ok()?.next()?.ok());
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(place.run(&["halt"]).0, Some(0));

@@ -72,6 +72,37 @@ fn each_has_its_own_signals() {
 }
 
 #[test]
+fn who_computes_gets_its_signals_and_loses_nothing_by_that() {
+    let program = compile("computes");
+    for (way, processes, copies) in [
+        ("registers", 1, 1),
+        ("buffers", 1, 1),
+        ("blocked", 1, 1),
+        ("nested", 1, 1),
+        ("sends", 1, 2),
+        ("sends", 2, 2),
+        ("registers", 2, 2),
+    ] {
+        let said = well(processes, copies, &program, &[way]);
+        assert!(said.contains("done\n"), "{way}: {said}");
+    }
+    // Without symbols, too.
+    let stripped = program.with_extension("stripped");
+    assert!(Command::new("strip").arg("-o").arg(&stripped).arg(&program).status().unwrap().success());
+    well(1, 1, &stripped, &["buffers"]);
+}
+
+#[test]
+fn who_computes_can_be_ended_and_what_it_sent_before_has_come() {
+    let program = compile("computes");
+    for (way, status) in [("killed", 128 + 15), ("signalled", 128 + 12)] {
+        let (said, ended) = run(2, 3, &program, &[way]);
+        assert!(said.matches("done\n").count() == 2 && ended == Some(status), "{way}, {ended:?}: {said}");
+    }
+    assert_eq!(run(1, 1, &program, &["alarm"]), (String::new(), Some(128 + 14)));
+}
+
+#[test]
 fn each_has_its_own_descriptors_and_folder_and_nothing_is_left_of_those_that_are_killed() {
     let program = compile("own");
     for processes in [1, 2] {

@@ -29,6 +29,16 @@ static inline long upvm_call(long number, long a, long b, long c, long d)
     return upvm_call6(number, a, b, c, d, 0, 0);
 }
 
+/* poll(2) without waiting. The host's interrupts end it, too, and are nobody's concern. */
+static inline long upvm_poll_now(struct pollfd *all, unsigned long count)
+{
+    long found;
+    do
+        found = upvm_call(SYS_poll, (long)all, count, 0, 0);
+    while (found == -EINTR);
+    return found;
+}
+
 /* As functions of libc return it. */
 static inline long upvm_returns(long result)
 {

@@ -257,7 +257,7 @@ static int accepted(int descriptor, struct sockaddr *address, socklen_t *length,
 {
     int real = upvm_real(descriptor);
     struct pollfd one = {real, POLLIN, 0};
-    while (upvm_table() && upvm_call(SYS_poll, (long)&one, 1, 0, 0) == 0) {
+    while (upvm_table() && upvm_poll_now(&one, 1) == 0) {
         if (upvm_never_waits(real)) {
             upvm_pause();
             break;

@@ -29,10 +29,16 @@ void upvm_signals(uint64_t *table);
 /* Whether what was interrupted by the last handlers is to go on: all of them said so (SA_RESTART). */
 extern int upvm_restarts;
 
+/* A question of a function that is in the midst of something: handlers run later. */
+static inline long upvm_ask_quietly(uint64_t *table, unsigned long what, long a, long b, long c, long d)
+{
+    return ((upvm_gate *)table[UPVM_TABLE_GATE])(what, a, b, c, d);
+}
+
 /* A question. Whoever has to wait for its answer finds here what has come meanwhile; the word is beside the letters' count. */
 static inline long upvm_ask_host(uint64_t *table, unsigned long what, long a, long b, long c, long d)
 {
-    long answer = ((upvm_gate *)table[UPVM_TABLE_GATE])(what, a, b, c, d);
+    long answer = upvm_ask_quietly(table, what, a, b, c, d);
     if (__builtin_expect(table[UPVM_TABLE_SIGNALS] != 0, 0))
         upvm_signals(table);
     return answer;

@@ -55,7 +55,7 @@ long upvm_poll_real(struct pollfd *all, unsigned long count, long nanoseconds)
 {
     long end = after(nanoseconds);
     for (;;) {
-        long found = upvm_call(SYS_poll, (long)all, count, 0, 0);
+        long found = upvm_poll_now(all, count);
         if (found)
             return found;
         long left = rest(end);
@@ -209,7 +209,11 @@ static int epolled(int epoll, struct epoll_event *events, int most, long time, c
     if (mask)
         interrupted = upvm_masked(mask, &before);
     for (;;) {
-        long found = upvm_call6(SYS_epoll_pwait, epoll, (long)events, most, 0, 0, 8), left = rest(end);
+        long found;
+        do
+            found = upvm_call6(SYS_epoll_pwait, epoll, (long)events, most, 0, 0, 8);
+        while (found == -EINTR);
+        long left = rest(end);
         if (!found && interrupted)
             found = -EINTR;
         if (!found && !left && !time)

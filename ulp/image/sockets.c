@@ -35,7 +35,7 @@ static long without_waiting(long number, int descriptor, long *args, int flags_a
         }
         struct pollfd one = {descriptor, events, 0};
         /* Ready, and yet it would wait: only the call itself knows for what. */
-        if (upvm_call(SYS_poll, (long)&one, 1, 0, 0) != 0 || has_time(descriptor, events == POLLIN ? SO_RCVTIMEO : SO_SNDTIMEO))
+        if (upvm_poll_now(&one, 1) != 0 || has_time(descriptor, events == POLLIN ? SO_RCVTIMEO : SO_SNDTIMEO))
             return upvm_aside_again(number, descriptor, args[0], args[1], args[2], args[3], args[4]);
         long came = upvm_ready(descriptor, events, -1);
         if (came < 0 && !upvm_again(came))

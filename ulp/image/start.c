@@ -38,6 +38,17 @@ static uint64_t *find(void)
     return 0;
 }
 
+/* The linker's: where the functions of this archive lie, and of libraries above. */
+extern const char __start_upvm_text[], __stop_upvm_text[];
+void upvm_interrupted(void);
+
+/* From interrupted.S. Handlers of signals run here if the host says that they may. */
+__attribute__((used)) void upvm_look_around(uint64_t *table)
+{
+    if (upvm_ask_quietly(table, UPVM_ASK_INTERRUPTED, 0, 0, 0, 0))
+        upvm_signals(table);
+}
+
 uint64_t *upvm_table(void)
 {
     /* It stays where it is, in whatever process. */
@@ -81,6 +92,8 @@ __attribute__((constructor(101))) void upvm_begin(int argc, char **argv)
     uint64_t *table = upvm_table();
     if (table) {
         upcall_current_task = (int)table[UPVM_TABLE_TASK];
+        table[UPVM_TABLE_CODE] = (uint64_t)__start_upvm_text, table[UPVM_TABLE_CODE_END] = (uint64_t)__stop_upvm_text;
+        table[UPVM_TABLE_INTERRUPTED] = (uint64_t)upvm_interrupted;
         return;
     }
     if (upvm_alone)

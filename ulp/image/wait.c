@@ -74,7 +74,7 @@ long upvm_ready(int descriptor, short events, long nanoseconds)
 static int is_ready(int descriptor, short events)
 {
     struct pollfd one = {descriptor, events, 0};
-    return upvm_call(SYS_poll, (long)&one, 1, 0, 0) != 0;
+    return upvm_poll_now(&one, 1) != 0;
 }
 
 static int is_file(int descriptor)

@@ -1,4 +1,4 @@
-//! Where a ULP was when it crashed: the calls under way, by name.
+//! Where a ULP was when it crashed, or was interrupted: the calls under way, by name.
 //!
 //! Frames are found by the call frame information (`.eh_frame`) of the image's file, which compilers write for all code on x86-64, and libc has for its own; so no frame pointers are needed, and nothing is guessed: a backtrace ends where a caller is not known for certain. Names come from debug information, with lines and what was inlined, or from the symbol table.
 //! A call may have been under way in what all images [share](crate::Shared); its file has the same. What the ULP has written is read as the kernel reads it (`/proc/self/mem`), for there may be nothing at an address.
@@ -7,8 +7,8 @@ use crate::image::Image;
 use crate::shared::Shared;
 use addr2line::Context;
 use addr2line::gimli::{
-    BaseAddresses, CfaRule, Dwarf, EhFrame, EndianSlice, Error, LittleEndian, Register, RegisterRule, SectionId, UnwindContext,
-    UnwindSection,
+    BaseAddresses, CfaRule, Dwarf, EhFrame, EhFrameHdr, EndianSlice, Error, FrameDescriptionEntry, LittleEndian,
+    ParsedEhFrameHdr, Register, RegisterRule, SectionId, UnwindContext, UnwindSection,
 };
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
@@ -22,6 +22,8 @@ type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
 /// Deeper is a recursion that repeats itself.
 const MOST: usize = 24;
+/// So deep it is looked whether a function of the library's is under way.
+const DEEPEST: usize = 256;
 /// In DWARF's order.
 const RSP: usize = 7;
 const RIP: usize = 16;
@@ -86,12 +88,14 @@ pub(crate) fn of(registers: &Registers, image: &Image, base: u64, memory: Range<
     let whole = Code::new(&bytes, base, memory.clone(), image.end).into_iter();
     let code = whole.chain(shared.iter().filter_map(|one| Code::new(one.file, one.base, one.memory.clone(), u64::MAX)));
     let code = code.collect::<Vec<_>>();
+    let names = code.iter().map(Names::new).collect::<Vec<_>>();
     let mut frames = Vec::new();
-    for (address, returns) in calls(registers, &code, memory) {
+    let (calls, _) = calls(registers, &code, memory, MOST);
+    for (address, returns) in calls {
         // What is behind a call may be of the next line, or function.
         let inside = address - u64::from(returns);
-        match code.iter().find(|code| code.memory.contains(&inside)) {
-            Some(code) => frames.extend(code.names.frames(address, inside.wrapping_sub(code.base))),
+        match code.iter().zip(&names).find(|(code, _)| code.memory.contains(&inside)) {
+            Some((code, names)) => frames.extend(names.frames(address, inside.wrapping_sub(code.base))),
             None => frames.push(Frame { address, function: None, offset: 0, line: None }),
         }
         // Its callers are libc's.
@@ -100,6 +104,17 @@ pub(crate) fn of(registers: &Registers, image: &Image, base: u64, memory: Range<
         }
     }
     frames
+}
+
+/// Where the calls under way are, of such an image, down to the first one. `None`: that cannot be told for certain, or there are too many.
+pub(crate) fn addresses(registers: &Registers, image: &Image, base: u64, memory: Range<u64>) -> Option<Vec<u64>> {
+    let mut bytes = Vec::new();
+    if image.has_changed() || image.read_to(&mut bytes).is_err() {
+        return None;
+    }
+    let code = [Code::new(&bytes, base, memory.clone(), image.end)?];
+    let (calls, is_all) = calls(registers, &code, memory, DEEPEST);
+    is_all.then(|| calls.into_iter().map(|(address, _)| address).collect())
 }
 
 type Elf<'a> = ElfFile64<'a, object::NativeEndian>;
@@ -112,25 +127,40 @@ fn section<'a>(elf: &Elf<'a>, name: &str) -> (u64, &'a [u8]) {
 
 /// A file, and where it lies.
 struct Code<'a> {
+    elf: Elf<'a>,
     base: u64,
     memory: Range<u64>,
     table: EhFrame<Slice<'a>>,
+    /// By which an address is found there at once.
+    sorted: Option<ParsedEhFrameHdr<Slice<'a>>>,
     bases: BaseAddresses,
-    names: Names<'a>,
+    /// Nothing of it lies behind this.
+    end: u64,
 }
 
 impl<'a> Code<'a> {
-    /// Nothing of it lies behind `end`. `None`: it is no such file.
+    /// `None`: it is no such file.
     fn new(file: &'a [u8], base: u64, memory: Range<u64>, end: u64) -> Option<Self> {
         let elf = Elf::parse(file).ok()?;
         let (at, bytes) = section(&elf, ".eh_frame");
-        let bases = BaseAddresses::default().set_eh_frame(at).set_text(section(&elf, ".text").0);
-        Some(Self { base, memory, table: EhFrame::new(bytes, LittleEndian), bases, names: Names::new(&elf, end) })
+        let (sorted_at, sorted) = section(&elf, ".eh_frame_hdr");
+        let bases = BaseAddresses::default().set_eh_frame(at).set_eh_frame_hdr(sorted_at).set_text(section(&elf, ".text").0);
+        let sorted = EhFrameHdr::new(sorted, LittleEndian).parse(&bases, size_of::<u64>() as u8).ok();
+        Some(Self { elf, base, memory, table: EhFrame::new(bytes, LittleEndian), sorted, bases, end })
+    }
+
+    /// What is said of an address in the file.
+    fn frame(&self, inside: u64) -> Option<FrameDescriptionEntry<Slice<'a>>> {
+        let Self { table, bases, .. } = self;
+        match self.sorted.as_ref().and_then(ParsedEhFrameHdr::table) {
+            Some(sorted) => sorted.fde_for_address(table, bases, inside, EhFrame::cie_from_offset).ok(),
+            None => table.fde_for_address(bases, inside, EhFrame::cie_from_offset).ok(),
+        }
     }
 }
 
-/// Addresses, and whether each is one that a call returns to.
-fn calls(registers: &Registers, code: &[Code<'_>], memory: Range<u64>) -> Vec<(u64, bool)> {
+/// Addresses, so many at most, and whether each is one that a call returns to; and whether the last one is of a function that nobody has called, so that these are all, and none was guessed.
+fn calls(registers: &Registers, code: &[Code<'_>], memory: Range<u64>, most: usize) -> (Vec<(u64, bool)>, bool) {
     let own = File::open("/proc/self/mem");
     let word = |at: u64| {
         let mut word = [0; 8];
@@ -141,13 +171,14 @@ fn calls(registers: &Registers, code: &[Code<'_>], memory: Range<u64>) -> Vec<(u
     let mut now = ORDER.map(|at| Some(registers.0[at as usize]));
     let mut calls = Vec::new();
     while let Some(address) = now[RIP]
-        && calls.len() < MOST
+        && calls.len() < most
     {
         let returns = !calls.is_empty();
         calls.push((address, returns));
         let inside = address - u64::from(returns);
         let here = code.iter().find(|code| code.memory.contains(&inside));
         now = match here.and_then(|code| caller(code, inside.wrapping_sub(code.base), &now, word)) {
+            Some(caller) if caller[RIP].is_none() => return (calls, true),
             Some(caller) => caller,
             // It was called by a pointer to what is no code.
             None if !returns && here.is_none() => {
@@ -159,14 +190,14 @@ fn calls(registers: &Registers, code: &[Code<'_>], memory: Range<u64>) -> Vec<(u
             None => break,
         };
     }
-    calls
+    (calls, false)
 }
 
-/// The registers of the caller, as far as they are known. No address: nobody has called.
+/// The registers of the caller, as far as they are known. No address: nobody has called. `None`: that is not known.
 fn caller(code: &Code<'_>, inside: u64, now: &[Option<u64>; 17], word: impl Fn(u64) -> Option<u64>) -> Option<[Option<u64>; 17]> {
     let Code { table, bases, .. } = code;
     let register = |of: Register| now.get(usize::from(of.0)).copied().flatten();
-    let fde = table.fde_for_address(bases, inside, EhFrame::cie_from_offset).ok()?;
+    let fde = code.frame(inside)?;
     let mut context = UnwindContext::new();
     let row = fde.unwind_info_for_address(table, bases, &mut context, inside).ok()?;
     let CfaRule::RegisterAndOffset { register: of, offset } = row.cfa() else { return None };
@@ -184,6 +215,9 @@ fn caller(code: &Code<'_>, inside: u64, now: &[Option<u64>; 17], word: impl Fn(u
             RegisterRule::Register(other) => register(*other),
             _ => None,
         };
+        if usize::from(of.0) == RIP && value.is_none() && *rule != RegisterRule::Undefined {
+            return None;
+        }
         if let Some(place) = caller.get_mut(usize::from(of.0)) {
             *place = value;
         }
@@ -201,14 +235,14 @@ struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    fn new(elf: &Elf<'a>, end: u64) -> Self {
+    fn new(Code { elf, end, .. }: &Code<'a>) -> Self {
         let load = |id: SectionId| Ok::<_, Error>(Slice::new(section(elf, id.name()).1, LittleEndian));
         let debug = Dwarf::load(load).and_then(Context::from_dwarf).ok();
         let functions = elf.symbols().filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.is_definition());
         let functions = functions.filter_map(|symbol| Some((symbol.address(), symbol.size(), symbol.name().ok()?)));
         let mut symbols = functions.collect::<Vec<_>>();
         symbols.sort_unstable();
-        Self { debug, symbols, end }
+        Self { debug, symbols, end: *end }
     }
 
     /// The functions that an address in the file is in, those that were inlined first; `address` is what it is in memory.

@@ -48,6 +48,10 @@ pub const TABLE_IGNORED: u64 = 50;
 pub const TABLE_WAITED: u64 = 51;
 /// Its number as the library above has it, for debuggers.
 pub const TABLE_TASK: u64 = 52;
+/// The image's handler of interrupts, once it can be interrupted ([`ASK_INTERRUPTED`]); and where the code of the library's own lies, in the midst of which no handler of a signal's runs.
+pub const TABLE_INTERRUPTED: u64 = 53;
+pub const TABLE_CODE: u64 = 54;
+pub const TABLE_CODE_END: u64 = 55;
 /// Descriptors that it has opened, a bit for each.
 pub const TABLE_DESCRIPTORS: u64 = 56;
 pub const DESCRIPTORS: u64 = 1024;
@@ -61,7 +65,7 @@ pub const GS_DOORS: u64 = 64;
 pub const DOORS: u64 = 8;
 
 /// In the note by which an image is known: it goes up when anything here changes.
-pub const VERSION: u64 = 4;
+pub const VERSION: u64 = 5;
 pub const NOTE: u64 = 1;
 
 /// What an image asks for: to end.
@@ -80,5 +84,7 @@ pub const NOT_ASIDE: u64 = 1 << 40;
 pub const ASK_TIMER: u64 = 5;
 /// To be in the folder of this descriptor: 0, or an error below 0.
 pub const ASK_FOLDER: u64 = 6;
+/// Nothing: it was interrupted while it computed, and goes on where it was when the host has looked around. 0, or 1: handlers of signals may run before.
+pub const ASK_INTERRUPTED: u64 = 7;
 /// From here up it is what the library above says.
 pub const ASK_OWN: u64 = 16;

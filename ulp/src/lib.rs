@@ -3,7 +3,7 @@
 //! Source: UPVM, sections 2 and 3 (V1, V2, V4 here). A program is linked as static-PIE, with its own libc and with the small [archive](tools) that this crate brings; it is mapped into a [`slot`] of addresses that nothing else ever uses, and started at its normal entry.
 //! So its source needs no change, and a switch from one to another is a few instructions (`switch.rs`). What runs them is a kernel thread, the [`Worker`]; the library above decides which ULP runs next and answers what they [ask](Stopped::Asks) for.
 //!
-//! What it does not do: it knows no tasks, no messages and no order of running; a ULP that does not ask for anything keeps its worker. ULPs are not protected from each other's stray writes.
+//! What it does not do: it knows no tasks, no messages and no order of running; a ULP that does not ask for anything keeps its worker, which can only [look around](Worker::interrupt_every) meanwhile. ULPs are not protected from each other's stray writes.
 //!
 //! ```no_run
 //! use upcall_ulp::{Image, Stopped, Ulp, Worker};
@@ -14,6 +14,7 @@
 //! loop {
 //!     match worker.resume(&mut ulp) {
 //!         Stopped::Asks(asked) => ulp.answer(asked.what as i64),
+//!         Stopped::Interrupted => {}
 //!         Stopped::Ended { status } => break println!("it has ended with {status}"),
 //!         Stopped::Crashed(crash) => break println!("{crash}"),
 //!     }
@@ -32,6 +33,7 @@ mod crash;
 mod debug;
 pub mod descriptors;
 mod image;
+mod interrupts;
 mod layout;
 mod shared;
 mod signals;

@@ -16,7 +16,7 @@
 //! ```
 //! The worker's own stack ends in rbp, rbx and the address where it goes on, while a ULP runs.
 
-use crate::layout::{DOORS, GS_DOORS, GS_TABLE};
+use crate::layout::{DOORS, GS_DOORS, GS_TABLE, SLOT, TABLE_INTERRUPTED};
 use std::arch::{asm, naked_asm};
 use std::mem::offset_of;
 
@@ -73,7 +73,7 @@ pub(crate) struct Host {
     thread: i32,
     /// Functions that images call by GS.
     pub(crate) doors: Doors,
-    /// Of the ULP that crashed last, as the kernel has them (`gregs`, without those of segments).
+    /// Of the ULP that crashed or was interrupted last, as the kernel has them (`gregs`, without those of segments).
     pub(crate) registers: [u64; REGISTERS],
 }
 
@@ -326,6 +326,48 @@ pub(crate) extern "sysv64" fn crashed() {
         code = const CODE,
         crash_code = const offset_of!(Context, code),
         own = sym crate::crash::own,
+    )
+}
+
+/// The handler of the signal by which a ULP is interrupted. While one runs its own code, and can be interrupted: goes on in its image's handler, as if the kernel had called that. Else there is nothing to be done: what is the host's, or all share, is over soon.
+#[unsafe(naked)]
+pub(crate) extern "sysv64" fn interrupted() {
+    naked_asm!(
+        "rdgsbase r8",
+        "test r8, r8",
+        "jz 2f",
+        "mov eax, {gettid}",
+        "syscall",
+        "cmp eax, [r8 + {thread}]",
+        "jne 2f",
+        "mov rax, [r8 + {current}]",
+        "test rax, rax",
+        "jz 2f",
+        "mov rax, [rax + {table}]",
+        "mov r9, [rdx + {rip}]",
+        "xor r9, rax",
+        "shr r9, {slot}",
+        "jnz 2f",
+        "mov rax, [rax + {handler}]",
+        "test rax, rax",
+        "jz 2f",
+        "lea rsi, [rdx + {gregs}]",
+        "lea rdi, [r8 + {registers}]",
+        "mov ecx, {count}",
+        "rep movsq",
+        "jmp rax",
+        "2:",
+        "ret",
+        gettid = const libc::SYS_gettid,
+        thread = const offset_of!(Host, thread),
+        current = const offset_of!(Host, current),
+        table = const offset_of!(Context, table),
+        rip = const RIP,
+        slot = const SLOT.trailing_zeros(),
+        handler = const TABLE_INTERRUPTED * 8,
+        gregs = const GREGS,
+        registers = const offset_of!(Host, registers),
+        count = const REGISTERS,
     )
 }
 

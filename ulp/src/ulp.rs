@@ -6,8 +6,9 @@ use crate::debug::{self, Known};
 use crate::descriptors;
 use crate::image::{Image, Part, up};
 use crate::layout::{
-    AUXILIARY, DESCRIPTORS, LETTER_WORDS, LETTERS, LINE, PAGE, REPLY_WORDS, SLOT, TABLE_CLOCK, TABLE_COUNT, TABLE_DESCRIPTORS,
-    TABLE_GATE, TABLE_HEAP, TABLE_HEAP_END, TABLE_LETTERS, TABLE_LIBRARY, TABLE_NUMBER, TABLE_PROCESS, TABLE_REPLY, TABLE_TASK,
+    AUXILIARY, DESCRIPTORS, LETTER_WORDS, LETTERS, LINE, PAGE, REPLY_WORDS, SLOT, TABLE_CLOCK, TABLE_CODE, TABLE_CODE_END,
+    TABLE_COUNT, TABLE_DESCRIPTORS, TABLE_GATE, TABLE_HEAP, TABLE_HEAP_END, TABLE_LETTERS, TABLE_LIBRARY, TABLE_NUMBER,
+    TABLE_PROCESS, TABLE_REPLY, TABLE_TASK,
 };
 use crate::slot::{STACK, Slot};
 use crate::switch::{self, CONTROL, Context};
@@ -42,7 +43,8 @@ pub(crate) struct Rest {
     known: Option<Known>,
     /// A call of its that a helper runs, or has run.
     call: Option<Arc<Call>>,
-    pub(crate) crashed: Option<Registers>,
+    /// When it crashed, or was interrupted last.
+    pub(crate) registers: Option<Registers>,
 }
 
 /// A slot, and what is mapped there.
@@ -281,10 +283,18 @@ impl Ulp {
         self.ended.as_deref().copied()
     }
 
-    /// The calls that were under way when it crashed, the innermost first, down to `main`; as far as its image, which this is, tells. Reads the image's file. None if it has not crashed.
+    /// The calls that were under way when it crashed, or was interrupted last, the innermost first, down to `main`; as far as its image, which this is, tells. Reads the image's file. None if it was neither.
     pub fn backtrace(&self, image: &Image) -> Vec<Frame> {
         let memory = self.slot.start()..self.slot.end();
-        self.rest.crashed.as_ref().map_or_else(Vec::new, |registers| backtrace::of(registers, image, self.base(), memory))
+        self.rest.registers.as_ref().map_or_else(Vec::new, |registers| backtrace::of(registers, image, self.base(), memory))
+    }
+
+    /// Whether it was [interrupted](Stopped::Interrupted) where handlers of signals may run: no function of the library's is under way, which might be in the midst of something. Reads the image's file, of which this is; false where that does not tell.
+    pub fn is_in_own_code(&self, image: &Image) -> bool {
+        let library = self.word(TABLE_CODE)..self.word(TABLE_CODE_END);
+        let memory = self.slot.start()..self.slot.end();
+        let all = self.rest.registers.as_ref().and_then(|registers| backtrace::addresses(registers, image, self.base(), memory));
+        all.is_some_and(|all| !all.iter().any(|address| library.contains(address)))
     }
 
     fn map(&self, image: &Image) -> Result<(), NotLoaded> {

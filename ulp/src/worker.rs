@@ -2,12 +2,14 @@
 
 use crate::backtrace::Registers;
 use crate::crash::{self, Crash};
-use crate::layout::ASK_EXIT;
+use crate::interrupts::Interrupts;
+use crate::layout::{ASK_EXIT, ASK_INTERRUPTED};
 use crate::shared::Shared;
 use crate::switch::{self, ARGS, CRASHED, Context, Host};
 use crate::ulp::Ulp;
 use std::cell::Cell;
 use std::ptr::NonNull;
+use std::time::Duration;
 use std::{fmt, io, mem, ptr};
 
 /// The processor's and the kernel's word that programs may set FS and GS (`HWCAP2_FSGSBASE`).
@@ -19,6 +21,7 @@ pub struct Worker {
     /// What signals it had blocked: a ULP that ends may have blocked others.
     mask: libc::sigset_t,
     _stack: crash::Stack,
+    interrupts: Option<Interrupts>,
 }
 
 impl fmt::Debug for Worker {
@@ -64,6 +67,8 @@ pub struct Asked {
 pub enum Stopped {
     /// It asks for something, and goes on when it is [answered](Ulp::answer) and resumed.
     Asks(Asked),
+    /// It was [interrupted](Worker::interrupt_every), and goes on where it was when it is resumed. Nothing that it tells the host is whole meanwhile, and nothing of what it asked for may be answered.
+    Interrupted,
     /// It has ended by itself.
     Ended {
         /// What it gave to `exit`, or returned from `main`.
@@ -103,7 +108,7 @@ impl Worker {
         // SAFETY: Rust and libc use FS, and nothing uses GS on x86-64; the host lives until `drop` has taken that back.
         unsafe { switch::set_gs(host.as_ptr()) };
         IS_WORKER.set(true);
-        Ok(Self { host, mask, _stack: stack })
+        Ok(Self { host, mask, _stack: stack, interrupts: None })
     }
 
     /// From now on images find these functions at their doors.
@@ -112,7 +117,19 @@ impl Worker {
         unsafe { (*self.host.as_ptr()).doors = shared.doors() };
     }
 
-    /// Runs a ULP until it asks for something, or ends. That may be never: it is not preempted. One that has ended is not run, and tells the same again.
+    /// From now on a ULP that computes is interrupted each time when this thread has run for so long, so that the host sees what has come meanwhile ([`Stopped::Interrupted`]); as the kernel counts that, by the 4 ms or so between two of its own looks. A thread that sleeps is not interrupted, and takes no processor time for this.
+    ///
+    /// By SIGVTALRM, whose handler the process has from now on. A call of the kernel's that a ULP itself makes may end with EINTR by it, where that is not made again by itself (`signal(7)`).
+    ///
+    /// # Errors
+    /// There is a handler for SIGVTALRM already, or the kernel refuses a timer.
+    pub fn interrupt_every(&mut self, time: Duration) -> io::Result<()> {
+        self.interrupts = None;
+        self.interrupts = Some(Interrupts::begin(time)?);
+        Ok(())
+    }
+
+    /// Runs a ULP until it asks for something, is interrupted, or ends. That may be never: it is not preempted. One that has ended is not run, and tells the same again.
     ///
     /// # Panics
     /// The bytes of a [`Block`](crate::Block) are lent.
@@ -145,17 +162,25 @@ impl Worker {
                 code: *code as i32,
             }),
             ASK_EXIT => Stopped::Ended { status: args[0] as i32 },
+            ASK_INTERRUPTED => {
+                ulp.rest.registers = Some(self.registers());
+                return Stopped::Interrupted;
+            }
             what => return Stopped::Asks(Asked { what, args: *args }),
         };
         // SAFETY: the mask that this thread had.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask, ptr::null_mut()) };
         if let Stopped::Crashed(_) = stopped {
-            // SAFETY: this thread's host, and no ULP runs.
-            let registers = unsafe { (*self.host.as_ptr()).registers };
-            ulp.rest.crashed = Some(Registers(registers));
+            ulp.rest.registers = Some(self.registers());
         }
         ulp.ended = Some(Box::new(stopped));
         stopped
+    }
+
+    /// Of the ULP that was stopped otherwise than by itself just now.
+    fn registers(&self) -> Registers {
+        // SAFETY: this thread's host, and no ULP runs.
+        Registers(unsafe { (*self.host.as_ptr()).registers })
     }
 }
 
@@ -248,6 +273,7 @@ impl Drop for Turns<'_> {
 
 impl Drop for Worker {
     fn drop(&mut self) {
+        self.interrupts = None;
         // SAFETY: no ULP runs on this thread any more; handlers find no host, as on any other thread.
         unsafe { switch::set_gs(ptr::null_mut()) };
         // SAFETY: made of a box in `begin`, and used by nobody any more.

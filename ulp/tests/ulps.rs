@@ -5,6 +5,7 @@ mod common;
 use common::{apart, apart_with, compile, compile_shared, over, words};
 use std::fs;
 use std::process::Command;
+use std::time::Duration;
 use upcall_ulp::slot::Slot;
 use upcall_ulp::{ASK_OWN, ASK_YIELD, Asked, Image, Shared, Stopped, Turns, Ulp, Worker};
 
@@ -84,6 +85,53 @@ fn what_cannot_work_is_refused_with_its_name_when_linked_and_when_called() {
 }
 
 #[test]
+fn who_computes_is_interrupted_and_goes_on_where_it_was() {
+    let Some(folder) = apart("who_computes_is_interrupted_and_goes_on_where_it_was") else { return };
+    let image = Image::open(&compile(folder.path(), "computes")).unwrap();
+    let mut worker = Worker::begin().unwrap();
+    let load = || Ulp::load(&image, &words(&["computes", "5000000"]), &[]).unwrap();
+    let mut alone = load();
+    let undisturbed = worker.resume(&mut alone);
+    assert!(matches!(undisturbed, Stopped::Asks(Asked { what: ASK_OWN, .. })));
+    worker.interrupt_every(Duration::from_millis(4)).unwrap();
+    // While one is interrupted others run; and it may be ended.
+    let mut ulps = (0..3).map(|_| load()).collect::<Vec<_>>();
+    let (mut interrupts, mut done) = (0, 0);
+    while done < 3 {
+        for ulp in &mut ulps {
+            match worker.resume(ulp) {
+                Stopped::Interrupted => {
+                    interrupts += 1;
+                    assert!(ulp.is_in_own_code(&image));
+                    assert_eq!(ulp.backtrace(&image)[0].function.as_deref(), Some("main"));
+                }
+                Stopped::Ended { status } => assert_eq!(status, 0),
+                stopped => {
+                    assert_eq!(stopped, undisturbed);
+                    done += 1;
+                }
+            }
+        }
+        if interrupts % 10 == 0 {
+            let mut other = load();
+            assert_eq!(worker.resume(&mut other), Stopped::Interrupted);
+        }
+    }
+    assert!(interrupts > 10, "{interrupts}");
+    eprintln!("{interrupts} interrupts");
+    // Who has a handler for that signal keeps it.
+    drop(worker);
+    // SAFETY: it does nothing.
+    unsafe { libc::signal(libc::SIGVTALRM, own_handler as *const () as usize) };
+    let mut worker = Worker::begin().unwrap();
+    assert!(worker.interrupt_every(Duration::from_millis(4)).unwrap_err().to_string().contains("handler of its own"));
+    assert_eq!(worker.resume(&mut alone), Stopped::Ended { status: 0 });
+    over(folder)
+}
+
+extern "C" fn own_handler(_: i32) {}
+
+#[test]
 fn thousands_are_there_at_once() {
     const ULPS: usize = 3000;
     let Some(folder) = apart("thousands_are_there_at_once") else { return };
@@ -129,6 +177,7 @@ fn who_yields_is_followed_by_the_next_one_that_has_not_ended() {
                 at = who;
                 continue;
             }
+            Stopped::Interrupted => panic!("nobody is to be interrupted"),
             Stopped::Ended { status } => assert_eq!(status, who as i32 + 100),
             Stopped::Crashed(crash) => assert_eq!((crash.signal, who % 5), (libc::SIGABRT, 4), "{crash}"),
         }
@@ -219,6 +268,7 @@ fn what_images_share_works_on_what_is_each_ones_own_and_is_in_its_backtrace() {
     for turn in 1.. {
         let ends = all.each_mut().map(|ulp| worker.resume(ulp)).map(|stopped| match stopped {
             Stopped::Asks(asked) => (asked.what != ASK_YIELD).then_some(-1),
+            Stopped::Interrupted => None,
             Stopped::Ended { status } => Some(status),
             Stopped::Crashed(crash) => Some(crash.signal),
         });

@@ -1,6 +1,6 @@
 //! What the first process has for those who look at the machine, or want something done to it: its console, and who asks from another shell.
 //!
-//! What a task does only its own process knows. So who wants to see all is answered when all processes have told (`Control::Look`, `Control::Seen`), or after [`LONGEST`] without those where a task computes.
+//! What a task does only its own process knows. So who wants to see all is answered when all processes have told (`Control::Look`, `Control::Seen`), or after [`LONGEST`] without those that do not answer.
 
 use super::Node;
 use crate::calls::{Call, Calls, Input};

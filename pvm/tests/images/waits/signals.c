@@ -178,12 +178,11 @@ static void ignored(void)
 static void computed(void)
 {
     ready();
-    /* Only a question lets it in. */
-    for (int round = 0; !handled; round++) {
-        for (double began = now(); now() - began < 0.02;)
-            CHECK(!handled);
-        CHECK(round < 100 && pvm_nrecv(-1, 999) == 0);
-    }
+    /* Others have their turns now and then, among them who sends it; in the end it only computes. */
+    for (double began = now(); now() - began < 0.3;)
+        pvm_nrecv(-1, 999);
+    while (!handled)
+        ;
 }
 
 static void alarmed(void)

@@ -1,0 +1,223 @@
+/* Tasks that compute, and ask for nothing meanwhile: what comes for them comes nevertheless, and what they do stays whole. The first argument says which way. */
+#include "roles.h"
+#include <setjmp.h>
+#include <sys/time.h>
+
+#define NUMBER 1
+#define EXTRA 2
+#define GONE 3
+
+static volatile int handled;
+static int extra;
+
+static void count_it(int signal)
+{
+    (void)signal;
+    handled++;
+}
+
+static void every(long microseconds, void (*handler)(int))
+{
+    struct itimerval often = {{0, microseconds}, {0, microseconds}};
+    CHECK(signal(SIGALRM, handler) != SIG_ERR && setitimer(ITIMER_REAL, &often, 0) == 0);
+}
+
+/* Each register in use, with a result that is known. */
+static double computed(unsigned long *mixed)
+{
+    unsigned long words[12];
+    double sum[10] = {0};
+    long double wide = 0;
+    for (int word = 0; word < 12; word++)
+        words[word] = word * 0x9e3779b97f4a7c15ul + 1;
+    for (int round = 1; round < 4000000; round++) {
+        for (int word = 0; word < 12; word++)
+            words[word] = (words[word] ^ words[(word + 5) % 12] >> 7) * 0xff51afd7ed558ccdul + round;
+        for (int one = 0; one < 10; one++)
+            sum[one] = sum[one] * 0.999 + (double)(words[one] >> 40) / round;
+        wide += 1.0L / round;
+    }
+    for (int word = 0; word < 12; word++)
+        *mixed ^= words[word];
+    double all = wide;
+    for (int one = 0; one < 10; one++)
+        all += sum[one];
+    return all;
+}
+
+static void registers(void)
+{
+    unsigned long undisturbed = 0, disturbed = 0;
+    double expected = computed(&undisturbed);
+    every(5000, count_it);
+    double found = computed(&disturbed);
+    CHECK(found == expected && disturbed == undisturbed && handled > 5);
+    printf("%d handlers\n", handled);
+}
+
+/* The handler uses the library itself, and never in the midst of a function of it. */
+static void sends(int signal)
+{
+    (void)signal;
+    int before = pvm_setsbuf(pvm_mkbuf(PvmDataDefault));
+    CHECK(pvm_pkint(&extra, 1, 1) == 0 && pvm_send(tids[1], EXTRA) == 0);
+    CHECK(pvm_freebuf(pvm_setsbuf(before)) == 0);
+    extra++;
+}
+
+static void all_are_sent(void)
+{
+    static double bulk[300];
+    int number = 0;
+    every(5000, sends);
+    for (; extra < 60; number++) {
+        CHECK(pvm_initsend(number % 3 == 0 ? PvmDataRaw : PvmDataDefault) > 0 && pvm_pkint(&number, 1, 1) == 0);
+        CHECK(pvm_pkdouble(bulk, number % 300, 1) == 0 && pvm_send(tids[1], NUMBER) == 0);
+        /* The other one takes them now and then. */
+        if (number % 1000 == 0)
+            CHECK(pvm_recv(tids[1], NUMBER) > 0);
+    }
+    every(0, SIG_DFL);
+    CHECK(pvm_initsend(PvmDataDefault) > 0 && pvm_pkint(&number, 1, 1) == 0 && pvm_pkint(&extra, 1, 1) == 0);
+    CHECK(pvm_send(tids[1], DONE) == 0);
+    printf("%d messages, %d from the handler\n", number, extra);
+}
+
+static void all_have_come(void)
+{
+    int next[3] = {0}, number, tag, length;
+    do {
+        int buffer = pvm_recv(tids[0], -1);
+        CHECK(buffer > 0 && pvm_bufinfo(buffer, &length, &tag, 0) == 0 && pvm_upkint(&number, 1, 1) == 0);
+        CHECK(tag == DONE || number == next[tag]++);
+        if (tag == NUMBER && number % 1000 == 0)
+            tell(tids[0], NUMBER);
+    } while (tag != DONE);
+    CHECK(number == next[NUMBER] && pvm_upkint(&number, 1, 1) == 0 && number == next[EXTRA]);
+}
+
+/* The same, where all time goes into functions of the library that ask the host for nothing. */
+static volatile int held[2];
+
+static void makes(int signal)
+{
+    (void)signal;
+    int number = 7, before = pvm_getsbuf(), buffer = pvm_mkbuf(PvmDataDefault);
+    CHECK(buffer > 0 && buffer != held[0] && buffer != held[1] && pvm_setsbuf(buffer) == before);
+    CHECK(pvm_pkint(&number, 1, 1) == 0 && pvm_setsbuf(before) == buffer && pvm_freebuf(buffer) == 0);
+    handled++;
+}
+
+static void buffers(void)
+{
+    every(5000, makes);
+    for (int round = 0; handled < 200; round++) {
+        int numbers[6] = {round, 0, round + 1, 0, round + 2, 0};
+        for (int one = 0; one < 2; one++) {
+            held[one] = pvm_mkbuf(PvmDataDefault);
+            CHECK(held[one] > 0 && held[0] != held[1] && pvm_setsbuf(held[one]) >= 0 && pvm_pkint(numbers, 3, 2) == 0);
+        }
+        CHECK(pvm_setsbuf(0) == held[1]);
+        for (int one = 0; one < 2; one++) {
+            int found[3], buffer = held[one];
+            CHECK(pvm_setrbuf(buffer) >= 0 && pvm_upkint(found, 3, 1) == 0 && found[0] == round && found[2] == round + 2);
+            held[one] = 0;
+            CHECK(pvm_setrbuf(0) == buffer && pvm_freebuf(buffer) == 0);
+        }
+    }
+}
+
+/* The first one sends the second one something, and asks for nothing any more; the third one, which is in another process, ends it. What was sent has come, though nobody else ran in that process meanwhile. */
+static void ended(int role, int by)
+{
+    int number = 0;
+    if (role == 0) {
+        tell(tids[2], NUMBER);
+        tell(tids[1], NUMBER);
+        for (;;)
+            number++;
+    }
+    if (role == 1) {
+        CHECK(pvm_notify(PvmTaskExit, GONE, 1, tids) == 0);
+        CHECK(pvm_recv(tids[0], NUMBER) > 0 && pvm_recv(-1, GONE) > 0 && pvm_upkint(&number, 1, 1) == 0 && number == tids[0]);
+        puts("it is gone, and what it sent is there");
+        return;
+    }
+    CHECK(pvm_recv(tids[0], NUMBER) > 0);
+    usleep(50000);
+    CHECK((by ? pvm_sendsig(tids[0], by) : pvm_kill(tids[0])) == 0);
+}
+
+static void ended_by_its_alarm(void)
+{
+    alarm(1);
+    for (;;)
+        handled++;
+}
+
+/* Blocked ones come when they are not any more, by no call of the host's. */
+static void blocked(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGALRM);
+    CHECK(sigprocmask(SIG_BLOCK, &set, 0) == 0);
+    every(20000, count_it);
+    for (double began = now(); now() - began < 0.2;)
+        CHECK(!handled);
+    CHECK(sigprocmask(SIG_UNBLOCK, &set, 0) == 0);
+    while (handled < 3)
+        ;
+}
+
+/* A handler that computes itself, and one that leaves by a jump, are nothing special. */
+static sigjmp_buf back;
+
+static void computes_too(int signal)
+{
+    (void)signal;
+    for (volatile long spin = 0; spin < 30000000; spin++)
+        ;
+    handled++;
+    if (handled % 2)
+        siglongjmp(back, 1);
+}
+
+static void nested(void)
+{
+    every(5000, computes_too);
+    volatile int jumps = 0;
+    if (sigsetjmp(back, 1))
+        jumps++;
+    while (handled < 6)
+        ;
+    every(0, SIG_DFL);
+    CHECK(jumps == 3);
+}
+
+int main(int argc, char **argv)
+{
+    int which = role();
+    const char *way = argc > 1 ? argv[1] : "";
+    setvbuf(stdout, 0, _IOLBF, 0);
+    if (!strcmp(way, "registers"))
+        registers();
+    else if (!strcmp(way, "buffers"))
+        buffers();
+    else if (!strcmp(way, "blocked"))
+        blocked();
+    else if (!strcmp(way, "nested"))
+        nested();
+    else if (!strcmp(way, "sends"))
+        which == 0 ? all_are_sent() : all_have_come();
+    else if (!strcmp(way, "killed"))
+        ended(which, 0);
+    else if (!strcmp(way, "signalled"))
+        ended(which, SIGUSR2);
+    else if (!strcmp(way, "alarm"))
+        ended_by_its_alarm();
+    else
+        CHECK(!"a way");
+    puts("done");
+    return 0;
+}
