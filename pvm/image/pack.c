@@ -148,17 +148,6 @@ int upvm_own_copy(void *to, const void *from, size_t bytes)
     return PvmOk;
 }
 
-#define FUNCTIONS(name, number, argument, size, layout)                                       \
-    int pvm_pk##name(argument *items, int count, int stride)                                  \
-    {                                                                                         \
-        return UPVM_DOOR(UPVM_DOOR_PACK, upvm_packs *)(items, count, stride, number);         \
-    }                                                                                         \
-    int pvm_upk##name(argument *items, int count, int stride)                                 \
-    {                                                                                         \
-        return UPVM_DOOR(UPVM_DOOR_UNPACK, upvm_unpacks *)(items, count, stride, number);     \
-    }
-UPVM_TYPES(FUNCTIONS)
-
 /* A string is its length with the 0, and bytes. Not in place: the length would lie in nobody's memory. */
 int upvm_pack_text(const char *text)
 {
