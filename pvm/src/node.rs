@@ -11,6 +11,7 @@ mod elsewhere;
 mod outside;
 mod question;
 mod signal;
+mod stuck;
 mod system;
 
 pub(crate) use self::desk::{AtTerminal, CONSOLE, Desk};
@@ -90,6 +91,7 @@ pub(crate) struct Node {
     late: Vec<(u32, i32)>,
     /// Nothing has come from other processes for a while.
     quiet: bool,
+    watch: stuck::Watch,
     programs: Programs,
     /// The first process of a machine keeps this.
     machine: Option<Machine>,
@@ -133,6 +135,7 @@ impl Node {
             interrupted: None,
             late: Vec::new(),
             quiet: false,
+            watch: stuck::Watch::new(),
             programs,
             machine,
             desk: None,
@@ -165,15 +168,16 @@ impl Node {
             }
             match self.first() {
                 Some(index) => self.turn(index),
-                None if self.timers.is_empty()
-                    && self.awaiting.is_empty()
-                    && self.aside_calls == 0
-                    && self.link.is_none()
-                    && !self.is_open() =>
-                {
+                None if self.link.is_none() && self.all_wait() => {
                     return Err(self.all_seen(self.seen(), &[]).iter().map(waits).collect());
                 }
-                None => self.look_outside(true),
+                None => {
+                    if let Some(tasks) = self.watch.stuck() {
+                        self.tell_all(&Control::Halt);
+                        return Err(tasks.iter().map(waits).collect());
+                    }
+                    self.look_outside(true);
+                }
             }
         }
         self.tell_all(&Control::Halt);

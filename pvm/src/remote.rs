@@ -63,10 +63,30 @@ pub(crate) enum Control {
     Signal { tid: i32, signal: i32 },
     /// To all: the machine ends.
     Halt,
+    /// From the first one: do all of its tasks wait, and how many messages were sent and heard ([`stuck`](crate::node))?
+    Count { question: u64 },
+    /// This; and its tasks, if all wait.
+    Counted { question: u64, count: Count, tasks: Vec<crate::shown::ShownTask> },
     /// From the first one: what do its tasks do?
     Look { number: u64 },
     /// This.
     Seen { number: u64, tasks: Vec<crate::shown::ShownTask> },
+}
+
+/// What a process says of itself, or all together. Of processes that have ended only their number counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Count {
+    pub(crate) all_wait: bool,
+    pub(crate) sent: u64,
+    pub(crate) heard: u64,
+    pub(crate) lost: usize,
+}
+
+impl Control {
+    /// Whether it is one by which messages are counted.
+    fn counts(&self) -> bool {
+        matches!(self, Self::Count { .. } | Self::Counted { .. })
+    }
 }
 
 /// What has come from another process, and when it was sent.
@@ -152,6 +172,21 @@ pub(crate) struct Link {
     is_alone: bool,
     /// Processes that have ended, of which nobody was told yet.
     lost: RefCell<VecDeque<Rank>>,
+    /// For each process.
+    counts: Box<[Counts]>,
+}
+
+/// Of messages to another process, and from it, but for those by which they are counted.
+#[derive(Debug, Default)]
+struct Counts {
+    sent: Cell<u64>,
+    heard: Cell<u64>,
+    /// It has ended.
+    is_lost: Cell<bool>,
+}
+
+fn count(cell: &Cell<u64>) {
+    cell.set(cell.get().wrapping_add(1));
 }
 
 /// Of a wait, before it is one of the group's.
@@ -165,7 +200,8 @@ impl Link {
         // Nothing is taken but where the node asks for it.
         let group = Joining::new(name, size).rank(rank).upcalls(false).join(handlers)?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Ok(Self { stamp: Cell::new(0), group, parcel, control, is_alone: size <= processors, lost: RefCell::default() })
+        let counts = (0..size).map(|_| Counts::default()).collect();
+        Ok(Self { stamp: Cell::new(0), group, parcel, control, is_alone: size <= processors, lost: RefCell::default(), counts })
     }
 
     pub(crate) fn size(&self) -> usize {
@@ -178,12 +214,16 @@ impl Link {
 
     /// Waits if there is no room and no buffer may be had. What is sent to a process that is not there any more is lost.
     pub(crate) fn send(&self, to: Rank, message: Message) -> Result<(), SendError> {
+        count(&self.counts[to].sent);
         self.group.send(to, self.parcel, &Parcel(message, self.stamp()))
     }
 
     pub(crate) fn tell(&self, to: Rank, control: &Control) {
         let bytes = self.stamp().to_ne_bytes().to_vec();
         let Ok(bytes) = postcard::to_extend(control, bytes) else { return };
+        if !control.counts() {
+            count(&self.counts[to].sent);
+        }
         // As above: its end is an event.
         let _ = self.group.send(to, self.control, &bytes[..]);
     }
@@ -204,7 +244,12 @@ impl Link {
     pub(crate) fn take(&self) -> Option<Stamped> {
         loop {
             // What is not whole is of a process that does not keep to what was agreed, and is nothing.
-            if let Some(stamped) = self.group.receive(|arrived| self.read(arrived)).ok()? {
+            if let Some((from, stamped)) =
+                self.group.receive(|arrived| self.read(arrived).map(|read| (arrived.from(), read))).ok()?
+            {
+                if !matches!(&stamped.came, Came::Control(_, control) if control.counts()) {
+                    count(&self.counts[from].heard);
+                }
                 self.stamp.set(self.stamp.get().max(stamped.stamp));
                 return Some(stamped);
             }
@@ -227,9 +272,31 @@ impl Link {
 
     fn ended(&self) -> Option<Rank> {
         match self.group.event()? {
-            Event::Ended { rank } | Event::Violation { rank, .. } => Some(rank),
+            Event::Ended { rank } | Event::Violation { rank, .. } => {
+                self.counts[rank].is_lost.set(true);
+                Some(rank)
+            }
             _ => None,
         }
+    }
+
+    /// Whether it is known that this process has ended.
+    pub(crate) fn is_lost(&self, rank: Rank) -> bool {
+        self.counts[rank].is_lost.get()
+    }
+
+    /// Of messages to those that are there, and from them.
+    pub(crate) fn count(&self, all_wait: bool) -> Count {
+        let mut all = Count { all_wait, ..Count::default() };
+        for one in &self.counts {
+            if one.is_lost.get() {
+                all.lost += 1;
+            } else {
+                all.sent = all.sent.wrapping_add(one.sent.get());
+                all.heard = all.heard.wrapping_add(one.heard.get());
+            }
+        }
+        all
     }
 
     /// The bell was rung: whether something has come. It may be rung for what was taken long ago; in any case it is rung again for what comes from now on.

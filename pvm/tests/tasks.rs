@@ -144,13 +144,23 @@ fn a_process_that_is_killed_takes_its_tasks_with_it_and_no_others() {
 fn who_waits_for_nobody_is_told_and_the_run_ends() {
     let programs = Programs::new();
     let program = programs.compiled("images/stuck.c");
-    let done = run(&["-n", "3"], &program, &[]);
-    let said = said(&done);
-    assert_eq!(done.status.code(), Some(1));
-    assert!(
-        said.contains("wait for what nobody can send") && said.contains("(stuck) waits for a message from any task, tag 7"),
-        "{said}"
-    );
+    for options in [&["-n", "3"][..], &["-n", "3", "--procs", "2"], &["-n", "2", "--as-processes"]] {
+        let done = run(options, &program, &[]);
+        let said = said(&done);
+        assert_eq!(done.status.code(), Some(1), "{options:?}: {said}");
+        assert!(said.contains("wait for what nobody can send"), "{options:?}: {said}");
+        let all = said.matches("(stuck) waits for a message from any task, tag 7").count();
+        assert_eq!(all, options[1].parse().unwrap(), "{options:?}: {said}");
+    }
+    // Who waits for time, in whatever process, sends it yet.
+    for options in [&["-n", "3", "--procs", "2"][..], &["-n", "3", "--procs", "2", "--place", "interleave"]] {
+        let done = run(options, &program, &["late"]);
+        assert!(done.status.success(), "{options:?}: {}", said(&done));
+    }
+    let place = programs.0.path().join("place");
+    std::fs::write(&place, "1 0 0\n").unwrap();
+    let done = run(&["-n", "3", "--procs", "2", "--place", place.to_str().unwrap()], &program, &["late"]);
+    assert!(done.status.success(), "{}", said(&done));
 }
 
 #[test]

@@ -130,6 +130,7 @@ impl Node {
                 }
             }
             Control::Halt => self.halted = true,
+            Control::Count { question } => self.tell_count(question),
             Control::Look { number } => self.tell_first(Control::Seen { number, tasks: self.seen() }),
             control => self.heard_by_first(from, control),
         }
@@ -149,6 +150,7 @@ impl Node {
                 }
             }
             Control::Seen { number, tasks } => self.seen_by(from, number, tasks),
+            Control::Counted { question, count, tasks } => self.counted_by(from, question, count, tasks),
             Control::Spawn { tid, plan, count } => self.spawn(Tid::of(tid), plan, count as usize),
             Control::Started { request, all, name } => {
                 if let Some(started) = machine.started(request, from, all, &name) {
@@ -228,6 +230,7 @@ impl Node {
 
     /// A process has ended, and all of its tasks with it.
     fn lost(&mut self, rank: Rank) {
+        self.count_anew();
         let Some(machine) = &mut self.machine else {
             // Without the first one there is no machine.
             self.halted |= rank == 0;

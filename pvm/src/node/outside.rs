@@ -67,7 +67,14 @@ impl Node {
             (Some(link), _) if asked && !self.quiet => self.quiet = !link.wait(Some(until.unwrap_or(SOON).min(SOON))),
             _ if asked => {
                 self.quiet = false;
-                self.descriptors(until);
+                let watches = self.watches();
+                let begun = watches.map(|_| Instant::now());
+                self.descriptors(until.or(watches));
+                if let (Some(period), Some(begun)) = (watches, begun)
+                    && begun.elapsed() >= period
+                {
+                    self.ask_whether_all_wait();
+                }
             }
             (Some(link), _) if wait => _ = link.wait(until),
             (None, Some(until)) if wait => std::thread::sleep(until),

@@ -70,7 +70,7 @@ static void all_are_sent(void)
     static double bulk[300];
     int number = 0;
     every(5000, sends);
-    for (; extra < 60; number++) {
+    for (; extra < 30; number++) {
         CHECK(pvm_initsend(number % 3 == 0 ? PvmDataRaw : PvmDataDefault) > 0 && pvm_pkint(&number, 1, 1) == 0);
         CHECK(pvm_pkdouble(bulk, number % 300, 1) == 0 && pvm_send(tids[1], NUMBER) == 0);
         /* The other one takes them now and then. */
@@ -111,7 +111,7 @@ static void makes(int signal)
 static void buffers(void)
 {
     every(5000, makes);
-    for (int round = 0; handled < 200; round++) {
+    for (int round = 0; handled < 60; round++) {
         int numbers[6] = {round, 0, round + 1, 0, round + 2, 0};
         for (int one = 0; one < 2; one++) {
             held[one] = pvm_mkbuf(PvmDataDefault);
