@@ -34,6 +34,7 @@ models:
 	$(LOOM) --package upcall-shm --test loom_direct --test loom_hybrid --test loom_one_slot --test loom_ring --test loom_sequence
 	$(LOOM) --package upcall-transfer --test loom_sleep --test loom_donation --test loom_gate --test loom_mask --test loom_serving --test loom_watch --test loom_word
 	$(LOOM) --package upcall-thread --test loom_condvar --test loom_fresh --test loom_lock --test loom_park --test loom_shares
+	$(LOOM) --package upcall-ulp --test loom_aside
 
 # Miri comes with a nightly toolchain only; where there is none this says so and goes on. Tree Borrows for `shm`: the older model refuses an atomic read of
 # bytes that are borrowed shared, which a copy from a caller's argument makes. Threads take some minutes, and are for test-long.

@@ -2,18 +2,15 @@
 //!
 //! All threads of a process have the same addresses and descriptors, so a call does there what it would have done here. A helper is started when none is idle, and ends when there was nothing to do for [`LAZY`].
 //!
-//! **No end is lost.** A helper first notes that a call is done, then rings (an eventfd); who looks first silences the bell, then takes the notes. So what is noted after that has its ring after that, too.
-//!
-//! **No interruption is lost.** `stop` is set first, and only then, under the call's lock, it is looked which helper runs it; a helper writes that down under the same lock before it begins. Where none is written down yet, the helper sees `stop` when it begins.
-//! Else it gets a signal, and that finds it (`call.s` below) before the first look at `stop`, which then is seen; or between that and the system call, and the handler sets it behind, with EINTR; or in the system call, which the kernel ends with EINTR; or behind it, and the call is done.
+//! Who waits for whom, how a call is interrupted, and why nothing of that is lost: [`helping`](crate::helping). The signal that interrupts finds the helper before it looks at `stop` (`upcall_ulp_aside_look` below), which then is seen; or between that and the system call, and the handler sets it behind, with EINTR; or in the system call, which the kernel ends with EINTR; or behind it, and the call is done.
 //!
 //! The way between look and system call is musl's, for its `pthread_cancel` (R. Felker).
 
+use crate::helping::{Pool, Run};
 use crate::ulp::Memory;
-use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 use std::{arch, fmt, io, mem, ptr, thread};
 
@@ -109,48 +106,23 @@ impl fmt::Debug for Aside {
 }
 
 struct Shared {
-    work: Mutex<Work>,
-    come: Condvar,
+    pool: Pool<Arc<Call>>,
+    /// Rung after each note.
     bell: OwnedFd,
-    /// Whether notes may be there: for those who look often.
-    noted: AtomicBool,
-}
-
-#[derive(Default)]
-struct Work {
-    queue: VecDeque<Arc<Call>>,
-    helpers: usize,
-    idle: usize,
-    /// The tokens of those that are done.
-    notes: Vec<u64>,
-    over: bool,
 }
 
 /// A call, until its ULP has its result.
 pub(crate) struct Call {
     words: [u64; WORDS],
     token: u64,
-    stop: AtomicU32,
-    progress: Mutex<Progress>,
-}
-
-#[derive(Default)]
-struct Progress {
-    /// The thread that runs it.
-    helper: Option<i32>,
-    result: Option<i64>,
-    /// Its ULP has ended, and its memory waits for the end of the call.
-    keep: Option<Memory>,
+    /// Keeps the memory of a ULP that has ended.
+    run: Run<Memory>,
 }
 
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call").field("number", &self.words[0]).finish_non_exhaustive()
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Aside {
@@ -168,7 +140,7 @@ impl Aside {
         }
         // SAFETY: made just now, and nobody else's.
         let bell = unsafe { OwnedFd::from_raw_fd(bell) };
-        Ok(Self(Arc::new(Shared { work: Mutex::default(), come: Condvar::new(), bell, noted: AtomicBool::new(false) })))
+        Ok(Self(Arc::new(Shared { pool: Pool::new(MOST), bell })))
     }
 
     /// Can be read (`poll(2)`) when something is [`done`](Self::done).
@@ -178,7 +150,7 @@ impl Aside {
 
     /// Whether something may be [`done`](Self::done), without a call of the kernel's.
     pub fn has_done(&self) -> bool {
-        self.0.noted.load(Ordering::Acquire)
+        self.0.pool.is_noted()
     }
 
     /// The tokens of calls that were done since this was asked last. What has become of them their ULPs know ([`Ulp::aside`](crate::Ulp::aside)).
@@ -186,9 +158,7 @@ impl Aside {
         let mut count = [0_u8; 8];
         // SAFETY: as many bytes as the kernel is told.
         unsafe { libc::read(self.descriptor(), count.as_mut_ptr().cast(), count.len()) };
-        let mut work = locked(&self.0.work);
-        self.0.noted.store(false, Ordering::Relaxed);
-        mem::take(&mut work.notes)
+        self.0.pool.take_notes()
     }
 
     /// Has a helper run this call.
@@ -196,114 +166,60 @@ impl Aside {
         if !CALLS.contains(&(words[0] as i64)) {
             return Err(libc::ENOSYS);
         }
-        let call = Arc::new(Call { words, token, stop: AtomicU32::new(0), progress: Mutex::default() });
-        let mut work = locked(&self.0.work);
-        work.queue.push_back(call.clone());
-        // Those that wait before it have an idle one each.
-        if work.queue.len() > work.idle && work.helpers < MOST {
+        let call = Arc::new(Call { words, token, run: Run::new() });
+        let start = || {
             let shared = self.0.clone();
             let new = thread::Builder::new().name("upcall-aside".into()).stack_size(STACK);
-            match new.spawn(move || help(&shared)) {
-                Ok(_) => work.helpers += 1,
-                Err(error) if work.helpers == 0 => {
-                    work.queue.pop_back();
-                    return Err(error.raw_os_error().unwrap_or(libc::EAGAIN));
-                }
-                // One of those that are there will have time.
-                Err(_) => {}
-            }
-        }
-        drop(work);
-        self.0.come.notify_one();
+            new.spawn(move || help(&shared)).map(drop)
+        };
+        self.0.pool.add(call.clone(), start).map_err(|error| error.raw_os_error().unwrap_or(libc::EAGAIN))?;
         Ok(call)
     }
 }
 
 impl Drop for Aside {
     fn drop(&mut self) {
-        locked(&self.0.work).over = true;
-        self.0.come.notify_all();
+        self.0.pool.end();
     }
 }
 
 impl Call {
     /// What the kernel has returned. `None`: nothing yet.
     pub(crate) fn result(&self) -> Option<i64> {
-        locked(&self.progress).result
+        self.run.result()
     }
 
     /// It ends as soon as the kernel lets it, with EINTR, if it is not done.
     pub(crate) fn interrupt(&self) {
-        self.stop.store(1, Ordering::SeqCst);
-        // Under the lock, so that the helper is with this call still.
-        let progress = locked(&self.progress);
-        if let Some(helper) = progress.helper {
-            let number = signal();
-            // SAFETY: a signal to a thread of this process, which handles it.
-            unsafe { libc::syscall(libc::SYS_tgkill, std::process::id(), helper, number) };
-        }
+        self.run.interrupt(stop);
     }
 
     /// Its ULP ends: the memory that it may write to stays as long as it is not done.
     pub(crate) fn keep(&self, memory: Memory) {
-        let mut progress = locked(&self.progress);
-        if progress.result.is_none() {
-            progress.keep = Some(memory);
-            drop(progress);
-            self.interrupt();
-        }
-    }
-
-    fn carry_out(&self, helper: i32) {
-        locked(&self.progress).helper = Some(helper);
-        let result = loop {
-            // SAFETY: one of `CALLS`; `stop` lives as long as this, and what memory it may write to is a ULP's, which is mapped until it is done (`keep`).
-            let result = unsafe { upcall_ulp_aside_call(&raw const self.stop, &raw const self.words) };
-            // What was sent to stop the call before may come late.
-            if result != -i64::from(libc::EINTR) || self.stop.load(Ordering::SeqCst) != 0 {
-                break result;
-            }
-        };
-        let mut progress = locked(&self.progress);
-        (progress.helper, progress.result) = (None, Some(result));
-        let memory = progress.keep.take();
-        drop(progress);
-        drop(memory);
+        self.run.keep(memory, stop);
     }
 }
 
+fn stop(helper: i32) {
+    // SAFETY: a signal to a thread of this process, which handles it.
+    unsafe { libc::syscall(libc::SYS_tgkill, std::process::id(), helper, signal()) };
+}
+
 /// A helper's life.
-fn help(shared: &Shared) {
+fn help(Shared { pool, bell }: &Shared) {
     // SAFETY: asks the kernel for a number.
     let own = unsafe { libc::gettid() };
     hear_one_signal();
-    loop {
-        let mut work = locked(&shared.work);
-        let call = loop {
-            if let Some(call) = work.queue.pop_front() {
-                break call;
-            }
-            if work.over {
-                return;
-            }
-            work.idle += 1;
-            let (again, waited) = shared.come.wait_timeout(work, LAZY).unwrap_or_else(PoisonError::into_inner);
-            work = again;
-            work.idle -= 1;
-            if waited.timed_out() && work.queue.is_empty() {
-                work.helpers -= 1;
-                return;
-            }
-        };
-        drop(work);
-        call.carry_out(own);
-        let mut work = locked(&shared.work);
-        work.notes.push(call.token);
-        shared.noted.store(true, Ordering::Release);
-        drop(work);
+    while let Some(call) = pool.next(LAZY) {
+        call.run.carry_out(own, -i64::from(libc::EINTR), |stop| {
+            let stop = ptr::from_ref(stop).cast();
+            // SAFETY: one of `CALLS`; `stop` is a word that lives as long as this, and what memory it may write to is a ULP's, which is mapped until it is done (`keep`).
+            unsafe { upcall_ulp_aside_call(stop, &raw const call.words) }
+        });
+        pool.note(call.token);
         let one = 1_u64.to_ne_bytes();
         // SAFETY: as many bytes as the kernel is told; it cannot be full.
-        unsafe { libc::write(shared.bell.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+        unsafe { libc::write(bell.as_raw_fd(), one.as_ptr().cast(), one.len()) };
     }
 }
 

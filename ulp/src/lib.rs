@@ -32,6 +32,10 @@ mod clock;
 mod crash;
 mod debug;
 pub mod descriptors;
+#[cfg(loom)]
+pub mod helping;
+#[cfg(not(loom))]
+mod helping;
 mod image;
 mod interrupts;
 mod layout;
