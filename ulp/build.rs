@@ -6,19 +6,10 @@ use std::process::{Command, ExitStatus};
 use std::{env, fs};
 
 /// The archive's sources.
-const SOURCES: [&str; 11] = [
-    "interrupted.S",
-    "start.c",
-    "heap.c",
-    "refuse.c",
-    "wait.c",
-    "clock.c",
-    "descriptors.c",
-    "ready.c",
-    "sockets.c",
-    "children.c",
-    "signals.c",
-];
+const SOURCES: [&str; 10] =
+    ["start.c", "heap.c", "refuse.c", "wait.c", "clock.c", "descriptors.c", "ready.c", "sockets.c", "children.c", "signals.c"];
+/// Those in whose midst handlers of signals may run.
+const OPEN: [&str; 2] = ["interrupted.S", "handlers.c"];
 /// One that debuggers are to know the types of.
 const KNOWN: &str = "image/current.c";
 
@@ -38,14 +29,15 @@ fn main() {
     println!("cargo::rerun-if-changed=src/layout.rs");
     println!("cargo::rerun-if-changed=image");
     let mut build = cc::Build::new();
-    build.files(SOURCES.map(|name| format!("image/{name}"))).include(&out).include("image").opt_level(2).pic(false).flag("-fPIE");
+    build.include(&out).include("image").opt_level(2).pic(false).flag("-fPIE");
     // It runs before there are thread-locals, in which the stack protector has its word.
     build.flag("-fno-stack-protector").flag("-std=gnu11").flag("-Wall").flag("-Wextra").debug(false);
     // libc's other names for a function have no attributes of their own.
     build.flag("-Wno-missing-attributes").flag("-Wno-nonnull-compare");
     let known = build.clone().files([KNOWN]).debug(true).compile_intermediates();
-    let objects = library(&build);
-    cc::Build::new().objects(objects).objects(known).cargo_metadata(false).compile("upvm");
+    let open = build.clone().files(OPEN.map(|name| format!("image/{name}"))).compile_intermediates();
+    let objects = library(build.files(SOURCES.map(|name| format!("image/{name}"))));
+    cc::Build::new().objects(objects).objects(open).objects(known).cargo_metadata(false).compile("upvm");
 }
 
 /// Compiles what is the library's, with its code in a section of its own: where that is the linker tells.

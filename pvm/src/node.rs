@@ -86,9 +86,6 @@ pub(crate) struct Node {
     /// The task in whose own folder the process is. 0: in none's.
     folder_of: u32,
     looked: Instant,
-    /// The task that was interrupted, while the process looks around; and signals for tasks in whose midst they came.
-    interrupted: Option<u32>,
-    late: Vec<(u32, i32)>,
     /// Nothing has come from other processes for a while.
     quiet: bool,
     watch: stuck::Watch,
@@ -132,8 +129,6 @@ impl Node {
             folder: None,
             folder_of: 0,
             looked: Instant::now(),
-            interrupted: None,
-            late: Vec::new(),
             quiet: false,
             watch: stuck::Watch::new(),
             programs,
@@ -199,9 +194,6 @@ impl Node {
             let stopped = self.worker.resume(&mut task.ulp);
             if !matches!(stopped, Stopped::Interrupted) {
                 self.read_letters(index);
-                if !self.late.is_empty() {
-                    self.tell_late(index);
-                }
             }
             match stopped {
                 Stopped::Asks(asked) => match self.asked(index, asked) {
@@ -347,7 +339,6 @@ impl Node {
         self.read_letters(index);
         let Some(mut task) = self.tasks.get_mut(index as usize).and_then(Option::take) else { return };
         self.live -= 1;
-        self.late.retain(|(whose, _)| *whose != index);
         match task.state {
             // Nobody asks for what it returns.
             State::Aside => self.aside_calls -= 1,

@@ -78,6 +78,8 @@ fn who_computes_gets_its_signals_and_loses_nothing_by_that() {
         ("registers", 1, 1),
         ("buffers", 1, 1),
         ("blocked", 1, 1),
+        ("pending", 1, 1),
+        ("within", 1, 1),
         ("nested", 1, 1),
         ("sends", 1, 2),
         ("sends", 2, 2),
@@ -100,6 +102,9 @@ fn who_computes_can_be_ended_and_what_it_sent_before_has_come() {
         assert!(said.matches("done\n").count() == 2 && ended == Some(status), "{way}, {ended:?}: {said}");
     }
     assert_eq!(run(1, 1, &program, &["alarm"]), (String::new(), Some(128 + 14)));
+    let (said, ended) = run(1, 1, &program, &["crash"]);
+    let calls = ["SIGSEGV", " in crashes", " in is_interrupted+0x", " in main+0x"].map(|one| said.find(one));
+    assert!(calls.is_sorted() && calls[0].is_some() && ended == Some(128 + 11), "{ended:?}: {said}");
 }
 
 #[test]

@@ -42,13 +42,6 @@ static uint64_t *find(void)
 extern const char __start_upvm_text[], __stop_upvm_text[];
 void upvm_interrupted(void);
 
-/* From interrupted.S. Handlers of signals run here if the host says that they may. */
-__attribute__((used)) void upvm_look_around(uint64_t *table)
-{
-    if (upvm_ask_quietly(table, UPVM_ASK_INTERRUPTED, 0, 0, 0, 0))
-        upvm_signals(table);
-}
-
 uint64_t *upvm_table(void)
 {
     /* It stays where it is, in whatever process. */
@@ -81,6 +74,7 @@ int (*const upvm_polls)(struct pollfd *, nfds_t, int) = poll;
 int (*const upvm_connects)(int, const struct sockaddr *, socklen_t) = connect;
 pid_t (*const upvm_awaits)(int *) = wait;
 int (*const upvm_raises)(int) = raise;
+int (*const upvm_acts)(int, const struct sigaction *, struct sigaction *) = sigaction;
 extern const char upvm_refuses;
 const char *const upvm_refused = &upvm_refuses;
 

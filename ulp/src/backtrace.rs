@@ -85,18 +85,19 @@ pub(crate) fn of(registers: &Registers, image: &Image, base: u64, memory: Range<
         return Vec::new();
     }
     let shared = Shared::all();
-    let whole = Code::new(&bytes, base, memory.clone(), image.end).into_iter();
-    let code = whole.chain(shared.iter().filter_map(|one| Code::new(one.file, one.base, one.memory.clone(), u64::MAX)));
-    let code = code.collect::<Vec<_>>();
-    let names = code.iter().map(Names::new).collect::<Vec<_>>();
+    let tables = shared.iter().map(|one| Tables::of(one.file)).collect::<Vec<_>>();
+    let mut code = vec![Code::new(&image.tables, base, memory.clone())];
+    code.extend(shared.iter().zip(&tables).map(|(one, tables)| Code::new(tables, one.base, one.memory.clone())));
+    let files = [(&bytes[..], image.end)].into_iter().chain(shared.iter().map(|one| (one.file, u64::MAX)));
+    let names = files.map(|(file, end)| Names::new(file, end)).collect::<Vec<_>>();
     let mut frames = Vec::new();
     let (calls, _) = calls(registers, &code, memory, MOST);
     for (address, returns) in calls {
         // What is behind a call may be of the next line, or function.
-        let inside = address - u64::from(returns);
+        let inside = address.wrapping_sub(u64::from(returns));
         match code.iter().zip(&names).find(|(code, _)| code.memory.contains(&inside)) {
-            Some((code, names)) => frames.extend(names.frames(address, inside.wrapping_sub(code.base))),
-            None => frames.push(Frame { address, function: None, offset: 0, line: None }),
+            Some((code, Some(names))) => frames.extend(names.frames(address, inside.wrapping_sub(code.base))),
+            _ => frames.push(Frame { address, function: None, offset: 0, line: None }),
         }
         // Its callers are libc's.
         if frames.last().is_some_and(|frame| frame.function.as_deref() == Some("main")) {
@@ -108,11 +109,7 @@ pub(crate) fn of(registers: &Registers, image: &Image, base: u64, memory: Range<
 
 /// Where the calls under way are, of such an image, down to the first one. `None`: that cannot be told for certain, or there are too many.
 pub(crate) fn addresses(registers: &Registers, image: &Image, base: u64, memory: Range<u64>) -> Option<Vec<u64>> {
-    let mut bytes = Vec::new();
-    if image.has_changed() || image.read_to(&mut bytes).is_err() {
-        return None;
-    }
-    let code = [Code::new(&bytes, base, memory.clone(), image.end)?];
+    let code = [Code::new(&image.tables, base, memory.clone())];
     let (calls, is_all) = calls(registers, &code, memory, DEEPEST);
     is_all.then(|| calls.into_iter().map(|(address, _)| address).collect())
 }
@@ -125,28 +122,40 @@ fn section<'a>(elf: &Elf<'a>, name: &str) -> (u64, &'a [u8]) {
     found.map_or((0, &[]), |section| (section.address(), section.data().unwrap_or_default()))
 }
 
-/// A file, and where it lies.
+/// A file's call frame information, and that by which an address is found there at once; with their addresses, and the code's.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tables {
+    frames: (u64, Vec<u8>),
+    sorted: (u64, Vec<u8>),
+    text: u64,
+}
+
+impl Tables {
+    /// Empty if there is none.
+    pub(crate) fn of(file: &[u8]) -> Self {
+        let Ok(elf) = Elf::parse(file) else { return Self::default() };
+        let copied = |name| {
+            let (at, bytes) = section(&elf, name);
+            (at, bytes.to_vec())
+        };
+        Self { frames: copied(".eh_frame"), sorted: copied(".eh_frame_hdr"), text: section(&elf, ".text").0 }
+    }
+}
+
+/// A file's code, and where it lies.
 struct Code<'a> {
-    elf: Elf<'a>,
     base: u64,
     memory: Range<u64>,
     table: EhFrame<Slice<'a>>,
-    /// By which an address is found there at once.
     sorted: Option<ParsedEhFrameHdr<Slice<'a>>>,
     bases: BaseAddresses,
-    /// Nothing of it lies behind this.
-    end: u64,
 }
 
 impl<'a> Code<'a> {
-    /// `None`: it is no such file.
-    fn new(file: &'a [u8], base: u64, memory: Range<u64>, end: u64) -> Option<Self> {
-        let elf = Elf::parse(file).ok()?;
-        let (at, bytes) = section(&elf, ".eh_frame");
-        let (sorted_at, sorted) = section(&elf, ".eh_frame_hdr");
-        let bases = BaseAddresses::default().set_eh_frame(at).set_eh_frame_hdr(sorted_at).set_text(section(&elf, ".text").0);
-        let sorted = EhFrameHdr::new(sorted, LittleEndian).parse(&bases, size_of::<u64>() as u8).ok();
-        Some(Self { elf, base, memory, table: EhFrame::new(bytes, LittleEndian), sorted, bases, end })
+    fn new(Tables { frames, sorted, text }: &'a Tables, base: u64, memory: Range<u64>) -> Self {
+        let bases = BaseAddresses::default().set_eh_frame(frames.0).set_eh_frame_hdr(sorted.0).set_text(*text);
+        let sorted = EhFrameHdr::new(&sorted.1, LittleEndian).parse(&bases, size_of::<u64>() as u8).ok();
+        Self { base, memory, table: EhFrame::new(&frames.1, LittleEndian), sorted, bases }
     }
 
     /// What is said of an address in the file.
@@ -159,6 +168,11 @@ impl<'a> Code<'a> {
     }
 }
 
+/// The instructions that give back what the kernel has put onto a stack for a signal's handler (`rt_sigreturn`), as far as a word holds them: images have them in `interrupted.S`, as libc has.
+const SIGNAL_RETURNS: u64 = u64::from_le_bytes([0x48, 0xC7, 0xC0, 15, 0, 0, 0, 0x0F]);
+/// Where the registers are then, from the stack pointer on.
+const SAVED: u64 = 40;
+
 /// Addresses, so many at most, and whether each is one that a call returns to; and whether the last one is of a function that nobody has called, so that these are all, and none was guessed.
 fn calls(registers: &Registers, code: &[Code<'_>], memory: Range<u64>, most: usize) -> (Vec<(u64, bool)>, bool) {
     let own = File::open("/proc/self/mem");
@@ -170,18 +184,27 @@ fn calls(registers: &Registers, code: &[Code<'_>], memory: Range<u64>, most: usi
     };
     let mut now = ORDER.map(|at| Some(registers.0[at as usize]));
     let mut calls = Vec::new();
+    // What was interrupted goes on where it was, and was not called from there.
+    let mut returns = false;
     while let Some(address) = now[RIP]
         && calls.len() < most
     {
-        let returns = !calls.is_empty();
+        if word(address) == Some(SIGNAL_RETURNS)
+            && let Some(stack) = now[RSP]
+        {
+            now = ORDER.map(|at| word(stack.wrapping_add(SAVED + 8 * at as u64)));
+            returns = false;
+            continue;
+        }
         calls.push((address, returns));
-        let inside = address - u64::from(returns);
+        let inside = address.wrapping_sub(u64::from(returns));
+        let first = !std::mem::replace(&mut returns, true);
         let here = code.iter().find(|code| code.memory.contains(&inside));
         now = match here.and_then(|code| caller(code, inside.wrapping_sub(code.base), &now, word)) {
             Some(caller) if caller[RIP].is_none() => return (calls, true),
             Some(caller) => caller,
             // It was called by a pointer to what is no code.
-            None if !returns && here.is_none() => {
+            None if first && here.is_none() => {
                 let mut caller = now;
                 caller[RIP] = now[RSP].and_then(word).filter(|at| memory.contains(at));
                 caller[RSP] = now[RSP].map(|at| at.wrapping_add(8));
@@ -235,14 +258,15 @@ struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    fn new(Code { elf, end, .. }: &Code<'a>) -> Self {
+    fn new(file: &'a [u8], end: u64) -> Option<Self> {
+        let elf = &Elf::parse(file).ok()?;
         let load = |id: SectionId| Ok::<_, Error>(Slice::new(section(elf, id.name()).1, LittleEndian));
         let debug = Dwarf::load(load).and_then(Context::from_dwarf).ok();
         let functions = elf.symbols().filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.is_definition());
         let functions = functions.filter_map(|symbol| Some((symbol.address(), symbol.size(), symbol.name().ok()?)));
         let mut symbols = functions.collect::<Vec<_>>();
         symbols.sort_unstable();
-        Self { debug, symbols, end: *end }
+        Some(Self { debug, symbols, end })
     }
 
     /// The functions that an address in the file is in, those that were inlined first; `address` is what it is in memory.

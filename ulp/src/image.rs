@@ -1,5 +1,6 @@
 //! A program's file: whether it can be loaded into slots, and which parts of it go where.
 
+use crate::backtrace::Tables;
 use crate::layout::{MIDDLE, NOTE, PAGE, PAGES, SLOT, VERSION};
 use crate::slot::GAP;
 use object::NativeEndian;
@@ -46,6 +47,8 @@ pub struct Image {
     pub(crate) dynamic: u64,
     /// Where it ends, at a whole page.
     pub(crate) end: u64,
+    /// Who calls whom.
+    pub(crate) tables: Tables,
     /// The file's length and times when it was read.
     was: Option<[i64; 4]>,
 }
@@ -91,7 +94,8 @@ impl Image {
         let Shape { parts, entry, headers, dynamic, end } = read(&bytes).map_err(unfit)?;
         let whole_path = path.canonicalize().map_err(unreadable)?;
         let whole_path = CString::new(whole_path.as_os_str().as_bytes()).unwrap_or_default().into();
-        Ok(Self { path: path.into(), whole_path, file, parts, entry, headers, dynamic, end, was })
+        let tables = Tables::of(&bytes);
+        Ok(Self { path: path.into(), whole_path, file, parts, entry, headers, dynamic, end, tables, was })
     }
 
     /// Whether its file is another one than was read. One that is written anew under the same name by a linker is not touched by that.

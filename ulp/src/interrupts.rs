@@ -3,7 +3,9 @@
 //! The kernel counts the worker's processor time, and sends the thread SIGVTALRM each time when so much of it is over. So nothing is to be begun or ended at a switch, and a worker that sleeps is left alone.
 //! Where the signal finds a ULP in its own code the kernel has put all registers onto that ULP's stack, and the image's handler asks the host from there, as any function asks ([`ASK_INTERRUPTED`](crate::layout::ASK_INTERRUPTED)); when that is answered the handler returns, and the kernel gives the registers back. Nothing of it is the host's: the ULP waits, as others do. Elsewhere (in the host, at the gate, in what all share) the signal does nothing; the next one comes soon.
 //!
-//! The ULP may be in the midst of telling the host something, so what lies in its table is not looked at then, but for letters that are counted: each is whole before it is. Signals for it are kept, and handled where none of the library's functions is under way ([`Ulp::is_in_own_code`](crate::Ulp::is_in_own_code)), or, as always, when it asks for something next.
+//! The ULP may be in the midst of telling the host something, so what lies in its table is not looked at then, but for letters that are counted: each is whole before it is. Signals for it are noted, and handled where none of the library's functions is under way ([`Ulp::is_in_own_code`](crate::Ulp::is_in_own_code)), or, as always, when it waits for something next.
+//!
+//! The kernel's frame says which other stack the thread had for signals, and would give that back: it is another's if the ULP goes on with another worker. So what is there is made something that the kernel takes for none.
 
 use crate::switch;
 use std::time::Duration;
@@ -17,6 +19,13 @@ pub(crate) struct Interrupts(libc::timer_t);
 impl Interrupts {
     pub(crate) fn begin(every: Duration) -> io::Result<Self> {
         handle()?;
+        // Whoever has started the process may have blocked it.
+        // SAFETY: all zeros are a valid one.
+        let mut own: libc::sigset_t = unsafe { mem::zeroed() };
+        // SAFETY: a mask of this function's, and a signal's number.
+        unsafe { libc::sigaddset(&raw mut own, SIGNAL) };
+        // SAFETY: as above; the handler is there.
+        unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const own, ptr::null_mut()) };
         // SAFETY: all zeros are a valid one.
         let mut event: libc::sigevent = unsafe { mem::zeroed() };
         event.sigev_notify = libc::SIGEV_THREAD_ID;

@@ -1,7 +1,7 @@
 //! Signals for one ULP: its table says what it does with each, and which have come.
 //!
 //! The host writes down what has come while no ULP runs; the image looks when a question returns. So nothing can come between a look and the next question, and the host looks at a question whether something is there: no signal is lost.
-//! Of one that was interrupted it writes that only where the image's own functions, which look, are not under way ([`Ulp::is_in_own_code`]).
+//! One that was interrupted may be in the midst of a look: so the image changes that word by one instruction each time, and handlers run only where none of the library's functions is under way ([`Ulp::is_in_own_code`]).
 
 use crate::layout::{TABLE_BLOCKED, TABLE_HANDLED, TABLE_IGNORED, TABLE_SIGNALS, TABLE_WAITED};
 use crate::ulp::Ulp;
@@ -25,36 +25,27 @@ pub enum Signalled {
 const HARMLESS: [i32; 7] =
     [libc::SIGCHLD, libc::SIGURG, libc::SIGWINCH, libc::SIGCONT, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
 
-fn bit(number: i32) -> Option<u64> {
-    u32::try_from(number - 1).ok().and_then(|shift| 1_u64.checked_shl(shift))
-}
-
 impl Ulp {
     /// A signal comes, as for a process: its number, as the kernel has them. Whoever calls this sees to what comes of it.
     pub fn signal(&mut self, number: i32) -> Signalled {
-        let becomes = self.signalled(number);
-        if let (Signalled::Comes | Signalled::Kept, Some(bit)) = (becomes, bit(number)) {
-            self.set_word(TABLE_SIGNALS, self.word(TABLE_SIGNALS) | bit);
-        }
-        becomes
-    }
-
-    /// What would become of it just now.
-    pub fn signalled(&self, number: i32) -> Signalled {
-        let Some(bit) = bit(number) else { return Signalled::None };
+        let Some(bit) = u32::try_from(number - 1).ok().and_then(|shift| 1_u64.checked_shl(shift)) else {
+            return Signalled::None;
+        };
         let is = |word| self.word(word) & bit != 0;
-        match number {
-            libc::SIGKILL => Signalled::Ends,
-            libc::SIGSTOP => Signalled::Ignored,
+        let comes = match number {
+            libc::SIGKILL => return Signalled::Ends,
+            libc::SIGSTOP => return Signalled::Ignored,
             _ if is(TABLE_WAITED) => Signalled::Comes,
             _ if is(TABLE_BLOCKED) => Signalled::Kept,
             _ if is(TABLE_HANDLED) => Signalled::Comes,
-            _ if is(TABLE_IGNORED) || HARMLESS.contains(&number) => Signalled::Ignored,
-            _ => Signalled::Ends,
-        }
+            _ if is(TABLE_IGNORED) || HARMLESS.contains(&number) => return Signalled::Ignored,
+            _ => return Signalled::Ends,
+        };
+        self.set_word(TABLE_SIGNALS, self.word(TABLE_SIGNALS) | bit);
+        comes
     }
 
-    /// Whether a signal has come that it has not looked at: then nothing is to be waited for.
+    /// Whether a signal has come that it has not looked at: then nothing is to be waited for, and one that was interrupted in its own code has a handler to run.
     pub fn is_signalled(&self) -> bool {
         let come = self.word(TABLE_SIGNALS);
         come != 0 && come & (!self.word(TABLE_BLOCKED) | self.word(TABLE_WAITED)) != 0

@@ -269,6 +269,7 @@ extern "sysv64" fn leave() {
 /// Where registers are in what the kernel hands to a handler (`ucontext_t`, `gregs`), how many, and which of them is which.
 const GREGS: usize = 40;
 const REGISTERS: usize = 17;
+const STACK_FLAGS: usize = offset_of!(libc::ucontext_t, uc_stack) + offset_of!(libc::stack_t, ss_flags);
 const RSP: usize = GREGS + 8 * libc::REG_RSP as usize;
 const RIP: usize = GREGS + 8 * libc::REG_RIP as usize;
 /// And the address in `siginfo_t`, and where the signal is from.
@@ -351,6 +352,8 @@ pub(crate) extern "sysv64" fn interrupted() {
         "mov rax, [rax + {handler}]",
         "test rax, rax",
         "jz 2f",
+        // No stack for signals: see `interrupts`.
+        "mov dword ptr [rdx + {stack_flags}], -1",
         "lea rsi, [rdx + {gregs}]",
         "lea rdi, [r8 + {registers}]",
         "mov ecx, {count}",
@@ -365,6 +368,7 @@ pub(crate) extern "sysv64" fn interrupted() {
         rip = const RIP,
         slot = const SLOT.trailing_zeros(),
         handler = const TABLE_INTERRUPTED * 8,
+        stack_flags = const STACK_FLAGS,
         gregs = const GREGS,
         registers = const offset_of!(Host, registers),
         count = const REGISTERS,

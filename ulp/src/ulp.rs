@@ -289,7 +289,7 @@ impl Ulp {
         self.rest.registers.as_ref().map_or_else(Vec::new, |registers| backtrace::of(registers, image, self.base(), memory))
     }
 
-    /// Whether it was [interrupted](Stopped::Interrupted) where handlers of signals may run: no function of the library's is under way, which might be in the midst of something. Reads the image's file, of which this is; false where that does not tell.
+    /// Whether it was [interrupted](Stopped::Interrupted) where handlers of signals may run: no function of the library's is under way, which might be in the midst of something. False where its image, which this is, does not tell.
     pub fn is_in_own_code(&self, image: &Image) -> bool {
         let library = self.word(TABLE_CODE)..self.word(TABLE_CODE_END);
         let memory = self.slot.start()..self.slot.end();

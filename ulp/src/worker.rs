@@ -78,6 +78,15 @@ pub enum Stopped {
     Crashed(Crash),
 }
 
+/// What signals this thread has blocked.
+fn mask() -> libc::sigset_t {
+    // SAFETY: all zeros are a valid one.
+    let mut mask = unsafe { mem::zeroed() };
+    // SAFETY: writes the mask, and changes nothing.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, ptr::null(), &raw mut mask) };
+    mask
+}
+
 thread_local! {
     static IS_WORKER: Cell<bool> = const { Cell::new(false) };
 }
@@ -99,16 +108,12 @@ impl Worker {
         }
         let stack = crash::Stack::new().map_err(NoWorker::Kernel)?;
         crash::handle().map_err(NoWorker::Kernel)?;
-        // SAFETY: all zeros are a valid one.
-        let mut mask: libc::sigset_t = unsafe { mem::zeroed() };
-        // SAFETY: writes the mask, and changes nothing.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, ptr::null(), &raw mut mask) };
         // SAFETY: looked at above.
         let host = NonNull::from(Box::leak(Box::new(unsafe { Host::here() })));
         // SAFETY: Rust and libc use FS, and nothing uses GS on x86-64; the host lives until `drop` has taken that back.
         unsafe { switch::set_gs(host.as_ptr()) };
         IS_WORKER.set(true);
-        Ok(Self { host, mask, _stack: stack, interrupts: None })
+        Ok(Self { host, mask: mask(), _stack: stack, interrupts: None })
     }
 
     /// From now on images find these functions at their doors.
@@ -126,6 +131,7 @@ impl Worker {
     pub fn interrupt_every(&mut self, time: Duration) -> io::Result<()> {
         self.interrupts = None;
         self.interrupts = Some(Interrupts::begin(time)?);
+        self.mask = mask();
         Ok(())
     }
 

@@ -231,6 +231,7 @@ impl Node {
     /// A process has ended, and all of its tasks with it.
     fn lost(&mut self, rank: Rank) {
         self.count_anew();
+        self.link.iter().for_each(Link::leap);
         let Some(machine) = &mut self.machine else {
             // Without the first one there is no machine.
             self.halted |= rank == 0;

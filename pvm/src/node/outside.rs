@@ -162,6 +162,10 @@ impl Node {
             Some(aside) if task.ulp.begin_aside(aside, at, index.into()).is_ok() => {
                 task.state = State::Aside;
                 self.aside_calls += 1;
+                // What has come already ends it, if it waits.
+                if task.ulp.is_signalled() {
+                    task.ulp.interrupt_aside();
+                }
                 Next::Any
             }
             _ => {

@@ -106,6 +106,11 @@ impl Node {
                 self.enqueue(index);
                 return Next::Any;
             }
+            // What has come already ends a wait before it begins.
+            _ if task.ulp.is_signalled() => {
+                interrupt_receive(task, microseconds);
+                return Next::Same;
+            }
             ..0 => task.state = State::Receives(want, None),
             _ => {
                 let until = Instant::now() + Duration::from_micros(microseconds as u64);
@@ -124,6 +129,11 @@ impl Node {
         }
         Next::Any
     }
+}
+
+/// It does not wait for a message any more, for handlers are to run; it does again then, so long (below 0: for ever).
+pub(super) fn interrupt_receive(task: &mut Task, microseconds: i64) {
+    task.ulp.answer_with(ops::INTERRUPTED, [microseconds as u64, 0, 0, 0, 0, 0, 0, 0]);
 }
 
 /// The block is the task's, too, which is told where it is.

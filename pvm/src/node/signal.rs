@@ -1,9 +1,8 @@
 //! Signals for one task, as far as they are not its own doing: who sends one to it (`pvm_sendsig`), and its alarm.
 //!
-//! One that computes is interrupted for them. What ends it ends it then. A handler runs where no function of the library's is under way; else the signal is late, and comes at the next interrupt at which that is so, or when the task asks for something.
+//! One that computes is interrupted for them. What ends it ends it then. A handler runs where no function of the library's is under way; else at the next interrupt at which that is so, or when the task waits for something.
 
 use super::{End, Node};
-use crate::ops;
 use crate::task::State;
 use std::time::{Duration, Instant};
 use upcall_ulp::Signalled;
@@ -15,45 +14,20 @@ const SIGALRM: i32 = 14;
 impl Node {
     /// What has come from outside of the process, while this task has been interrupted. Whether it goes on.
     pub(super) fn look_around(&mut self, index: u32) -> bool {
-        self.interrupted = Some(index);
         self.look_outside(false);
         self.hear_of_ends();
         if self.desk.as_ref().is_some_and(|desk| desk.has_work()) {
             self.attend_desk();
         }
-        self.interrupted = None;
-        let Some(task) = self.tasks.get(index as usize).and_then(Option::as_deref).filter(|_| !self.halted) else { return false };
-        let late = self.late.iter().filter(|(whose, _)| *whose == index).map(|(_, signal)| task.ulp.signalled(*signal));
-        let late = late.collect::<Vec<_>>();
-        let comes = late.contains(&Signalled::Comes) || task.ulp.is_signalled();
-        let handles = comes && task.ulp.is_in_own_code(&task.image);
-        if handles || late.contains(&Signalled::Ends) {
-            self.tell_late(index);
-        }
-        let Some(task) = self.tasks[index as usize].as_deref_mut() else { return false };
+        let Some(task) = self.tasks[index as usize].as_deref_mut().filter(|_| !self.halted) else { return false };
+        let handles = task.ulp.is_signalled() && task.ulp.is_in_own_code(&task.image);
         task.ulp.answer(handles.into());
         true
-    }
-
-    /// Signals that came in its midst come now.
-    pub(super) fn tell_late(&mut self, index: u32) {
-        let mut late = std::mem::take(&mut self.late);
-        let signals = late.extract_if(.., |(whose, _)| *whose == index).collect::<Vec<_>>();
-        self.late = late;
-        signals.into_iter().for_each(|(_, signal)| self.signal(index, signal));
     }
 
     /// A signal comes to a task of this process: it ends by it, or handles it where it goes on. What it waits for is over then, but for a message, for which it waits again, and for an answer of the machine's.
     pub(super) fn signal(&mut self, index: u32, signal: i32) {
         let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
-        if self.interrupted == Some(index) {
-            match task.ulp.signalled(signal) {
-                Signalled::Ends => self.end(index, End::Killed(signal)),
-                Signalled::Comes | Signalled::Kept if !self.late.contains(&(index, signal)) => self.late.push((index, signal)),
-                Signalled::Comes | Signalled::Kept | Signalled::None | Signalled::Ignored => {}
-            }
-            return;
-        }
         match task.ulp.signal(signal) {
             Signalled::Ends => return self.end(index, End::Killed(signal)),
             Signalled::Comes => {}
@@ -69,8 +43,7 @@ impl Node {
             State::Receives(_, until) => {
                 // At least one: for none means to poll.
                 let left = until.map(|until| until.saturating_duration_since(Instant::now()).as_micros().max(1));
-                let left = left.map_or(-1, |left| left as i64);
-                task.ulp.answer_with(ops::INTERRUPTED, [left as u64, 0, 0, 0, 0, 0, 0, 0]);
+                super::question::interrupt_receive(task, left.map_or(-1, |left| left as i64));
                 task.state = State::Runs;
                 self.enqueue(index);
             }

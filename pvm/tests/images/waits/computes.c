@@ -170,6 +170,58 @@ static void blocked(void)
         ;
 }
 
+/* They wait until somebody looks, however short that is. */
+static void pending(void)
+{
+    sigset_t set, found;
+    sigemptyset(&set);
+    sigaddset(&set, SIGALRM);
+    CHECK(sigprocmask(SIG_BLOCK, &set, 0) == 0);
+    every(5000, count_it);
+    do
+        CHECK(sigpending(&found) == 0);
+    while (!sigismember(&found, SIGALRM));
+    while (handled < 5) {
+        for (volatile int spin = 0; spin < 1000000; spin++)
+            ;
+        CHECK(sigprocmask(SIG_UNBLOCK, &set, 0) == 0 && sigprocmask(SIG_BLOCK, &set, 0) == 0);
+    }
+}
+
+/* A handler that waits for another signal's has it. */
+static volatile int within;
+
+static void waits_for_another(int signal)
+{
+    int before = handled;
+    CHECK(signal == SIGUSR1);
+    while (handled < before + 2)
+        ;
+    within++;
+}
+
+static void handlers_within(void)
+{
+    CHECK(signal(SIGUSR1, waits_for_another) != SIG_ERR);
+    every(5000, count_it);
+    CHECK(raise(SIGUSR1) == 0 && within == 1 && handled >= 2);
+    while (handled < 5)
+        ;
+}
+
+/* Who has called whom is known beyond the interrupt. */
+static void crashes(int signal)
+{
+    *(volatile int *)8 = signal;
+}
+
+__attribute__((noinline)) static void is_interrupted(void)
+{
+    while (!handled)
+        ;
+    puts("never");
+}
+
 /* A handler that computes itself, and one that leaves by a jump, are nothing special. */
 static sigjmp_buf back;
 
@@ -206,7 +258,14 @@ int main(int argc, char **argv)
         buffers();
     else if (!strcmp(way, "blocked"))
         blocked();
-    else if (!strcmp(way, "nested"))
+    else if (!strcmp(way, "pending"))
+        pending();
+    else if (!strcmp(way, "within"))
+        handlers_within();
+    else if (!strcmp(way, "crash")) {
+        every(5000, crashes);
+        is_interrupted();
+    } else if (!strcmp(way, "nested"))
         nested();
     else if (!strcmp(way, "sends"))
         which == 0 ? all_are_sent() : all_have_come();

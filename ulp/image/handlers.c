@@ -1,0 +1,155 @@
+/* Handlers of signals that have come, and what runs them at once. Others may interrupt them, so this is none of the
+ * library's code in whose midst no handler runs (build.rs): nothing here is half done that a handler could find so. */
+
+#define _GNU_SOURCE
+#include "calls.h"
+#include "handlers.h"
+
+struct sigaction upvm_actions[65];
+int upvm_restarts;
+
+/* One handler, as the kernel calls it. */
+static void handle(uint64_t *table, int number)
+{
+    struct sigaction action = upvm_actions[number];
+    uint64_t blocked = table[UPVM_TABLE_BLOCKED];
+    table[UPVM_TABLE_BLOCKED] = (blocked | upvm_bits(&action.sa_mask) | (action.sa_flags & SA_NODEFER ? 0 : BIT(number))) & ~NEVER;
+    if (action.sa_flags & SA_RESETHAND) {
+        upvm_actions[number].sa_handler = SIG_DFL;
+        table[UPVM_TABLE_HANDLED] &= ~BIT(number);
+    }
+    int error = errno;
+    if (action.sa_flags & SA_SIGINFO) {
+        siginfo_t about = {.si_signo = number, .si_code = SI_USER};
+        about.si_pid = upvm_call(SYS_getpid, 0, 0, 0, 0);
+        action.sa_sigaction(number, &about, 0);
+    } else {
+        action.sa_handler(number);
+    }
+    errno = error;
+    table[UPVM_TABLE_BLOCKED] = blocked;
+}
+
+static uint64_t comes(const uint64_t *table)
+{
+    return table[UPVM_TABLE_SIGNALS] & ~table[UPVM_TABLE_BLOCKED] & ~table[UPVM_TABLE_WAITED];
+}
+
+/* A handler may ask for something itself, whose answer is not that of what it interrupts. */
+void upvm_signals(uint64_t *table)
+{
+    if (!comes(table))
+        return;
+    uint64_t reply[UPVM_REPLY_WORDS];
+    memcpy(reply, &table[UPVM_TABLE_REPLY], sizeof reply);
+    int restarts = 1;
+    for (uint64_t come; (come = comes(table));) {
+        int number = __builtin_ctzl(come) + 1;
+        if (!upvm_claims(table, number))
+            continue;
+        if (table[UPVM_TABLE_HANDLED] & BIT(number)) {
+            restarts &= upvm_actions[number].sa_flags & SA_RESTART ? 1 : 0;
+            handle(table, number);
+        } else {
+            upvm_raise(number); /* it was blocked when it came */
+        }
+    }
+    upvm_restarts = restarts;
+    memcpy(&table[UPVM_TABLE_REPLY], reply, sizeof reply);
+}
+
+/* From interrupted.S. Handlers run here if the host says that they may. */
+__attribute__((used)) void upvm_look_around(uint64_t *table)
+{
+    if (upvm_ask_quietly(table, UPVM_ASK_INTERRUPTED, 0, 0, 0, 0))
+        upvm_signals(table);
+}
+
+/* By default these do nothing, and nothing can be stopped here. */
+static int is_harmless(int number)
+{
+    return number == SIGCHLD || number == SIGURG || number == SIGWINCH || number == SIGCONT || number == SIGTSTP ||
+           number == SIGTTIN || number == SIGTTOU || number == SIGSTOP;
+}
+
+/* Of this program by itself: all that is blocked waits, and the rest is done before this returns. */
+int upvm_raise(int number)
+{
+    uint64_t *table = upvm_table();
+    if (!number)
+        return 0;
+    if (!upvm_is_signal(number))
+        return -EINVAL;
+    if (!table || upvm_in_child || BIT(number) & CRASHES)
+        return upvm_call(SYS_tgkill, upvm_call(SYS_getpid, 0, 0, 0, 0), upvm_call(SYS_gettid, 0, 0, 0, 0), number, 0);
+    if (!(BIT(number) & NEVER)) {
+        if ((table[UPVM_TABLE_BLOCKED] | table[UPVM_TABLE_HANDLED]) & BIT(number)) {
+            upvm_note(table, BIT(number));
+            upvm_signals(table);
+            return 0;
+        }
+        if (table[UPVM_TABLE_IGNORED] & BIT(number))
+            return 0;
+    }
+    if (!is_harmless(number))
+        _exit(128 + number);
+    return 0;
+}
+
+int raise(int number)
+{
+    return upvm_returns(upvm_raise(number));
+}
+
+int kill(pid_t process, int number)
+{
+    if (upvm_table() && !upvm_in_child && process == (pid_t)upvm_table()[UPVM_TABLE_PROCESS])
+        return upvm_returns(upvm_raise(number));
+    return upvm_returns(upvm_call(SYS_kill, process, number, 0, 0));
+}
+
+int sigqueue(pid_t process, int number, const union sigval value)
+{
+    (void)value;
+    return kill(process, number);
+}
+
+int pthread_kill(pthread_t thread, int number)
+{
+    (void)thread; /* there is one */
+    return -upvm_raise(number);
+}
+
+int sigprocmask(int how, const sigset_t *set, sigset_t *old)
+{
+    uint64_t *table = upvm_table();
+    if (!table || upvm_in_child)
+        return upvm_returns(upvm_call(SYS_rt_sigprocmask, how, (long)set, (long)old, 8));
+    uint64_t blocked = table[UPVM_TABLE_BLOCKED], word = set ? upvm_bits(set) : 0;
+    upvm_tell_bits(old, blocked);
+    if (!set)
+        return 0;
+    if (how == SIG_BLOCK)
+        blocked |= word;
+    else if (how == SIG_UNBLOCK)
+        blocked &= ~word;
+    else if (how == SIG_SETMASK)
+        blocked = word;
+    else
+        return upvm_returns(-EINVAL);
+    table[UPVM_TABLE_BLOCKED] = blocked & ~NEVER;
+    upvm_signals(table);
+    return 0;
+}
+
+int pthread_sigmask(int how, const sigset_t *set, sigset_t *old)
+{
+    return sigprocmask(how, set, old) ? errno : 0;
+}
+
+UPVM_ALSO(raise, gsignal);
+UPVM_ALSO(kill, __kill);
+UPVM_ALSO(sigqueue, __sigqueue);
+UPVM_ALSO(pthread_kill, __pthread_kill);
+UPVM_ALSO(sigprocmask, __sigprocmask);
+UPVM_ALSO(pthread_sigmask, __pthread_sigmask);
