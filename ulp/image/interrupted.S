@@ -15,10 +15,33 @@ upvm_interrupted:
     jmp upvm_look_around
     .size upvm_interrupted, . - upvm_interrupted
 
+    /* Where each register is, from the stack pointer on: in the frame that the kernel has made. A caller is looked for
+     * one byte before the address that it goes on at. */
     .balign 16
+    .cfi_startproc
+    .cfi_signal_frame
+    .cfi_escape 0x0f, 4, 0x77, 0xa0, 0x1, 0x6 /* the stack as it was */
+    .cfi_escape 0x10, 8, 2, 0x77, 0x28 /* r8 */
+    .cfi_escape 0x10, 9, 2, 0x77, 0x30 /* r9 */
+    .cfi_escape 0x10, 10, 2, 0x77, 0x38 /* r10 */
+    .cfi_escape 0x10, 11, 3, 0x77, 0xc0, 0x0 /* r11 */
+    .cfi_escape 0x10, 12, 3, 0x77, 0xc8, 0x0 /* r12 */
+    .cfi_escape 0x10, 13, 3, 0x77, 0xd0, 0x0 /* r13 */
+    .cfi_escape 0x10, 14, 3, 0x77, 0xd8, 0x0 /* r14 */
+    .cfi_escape 0x10, 15, 3, 0x77, 0xe0, 0x0 /* r15 */
+    .cfi_escape 0x10, 5, 3, 0x77, 0xe8, 0x0 /* rdi */
+    .cfi_escape 0x10, 4, 3, 0x77, 0xf0, 0x0 /* rsi */
+    .cfi_escape 0x10, 6, 3, 0x77, 0xf8, 0x0 /* rbp */
+    .cfi_escape 0x10, 3, 3, 0x77, 0x80, 0x1 /* rbx */
+    .cfi_escape 0x10, 1, 3, 0x77, 0x88, 0x1 /* rdx */
+    .cfi_escape 0x10, 0, 3, 0x77, 0x90, 0x1 /* rax */
+    .cfi_escape 0x10, 2, 3, 0x77, 0x98, 0x1 /* rcx */
+    .cfi_escape 0x10, 7, 3, 0x77, 0xa0, 0x1 /* rsp */
+    .cfi_escape 0x10, 16, 3, 0x77, 0xa8, 0x1 /* rip */
     nop
 .Lback:
     mov $15, %rax /* rt_sigreturn */
     syscall
+    .cfi_endproc
 
     .section .note.GNU-stack, "", @progbits

@@ -6,10 +6,7 @@
 use crate::image::Image;
 use crate::shared::Shared;
 use addr2line::Context;
-use addr2line::gimli::{
-    BaseAddresses, CfaRule, Dwarf, EhFrame, EhFrameHdr, EndianSlice, Error, FrameDescriptionEntry, LittleEndian,
-    ParsedEhFrameHdr, Register, RegisterRule, SectionId, UnwindContext, UnwindSection,
-};
+use addr2line::gimli::{Dwarf, EndianSlice, Error, LittleEndian, SectionId};
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 use std::fmt;
@@ -17,6 +14,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use upcall_frames::{Calls, Place, Sections, Table, unwind};
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
@@ -24,9 +22,6 @@ type Slice<'a> = EndianSlice<'a, LittleEndian>;
 const MOST: usize = 24;
 /// So deep it is looked whether a function of the library's is under way.
 const DEEPEST: usize = 256;
-/// In DWARF's order.
-const RSP: usize = 7;
-const RIP: usize = 16;
 /// For each register in DWARF's order, where it is in the kernel's.
 const ORDER: [i32; 17] = [
     libc::REG_RAX,
@@ -91,8 +86,7 @@ pub(crate) fn of(registers: &Registers, image: &Image, base: u64, memory: Range<
     let files = [(&bytes[..], image.end)].into_iter().chain(shared.iter().map(|one| (one.file, u64::MAX)));
     let names = files.map(|(file, end)| Names::new(file, end)).collect::<Vec<_>>();
     let mut frames = Vec::new();
-    let (calls, _) = calls(registers, &code, memory, MOST);
-    for (address, returns) in calls {
+    for (address, returns) in calls(registers, &code, memory, MOST).at {
         // What is behind a call may be of the next line, or function.
         let inside = address.wrapping_sub(u64::from(returns));
         match code.iter().zip(&names).find(|(code, _)| code.memory.contains(&inside)) {
@@ -110,8 +104,8 @@ pub(crate) fn of(registers: &Registers, image: &Image, base: u64, memory: Range<
 /// Where the calls under way are, of such an image, down to the first one. `None`: that cannot be told for certain, or there are too many.
 pub(crate) fn addresses(registers: &Registers, image: &Image, base: u64, memory: Range<u64>) -> Option<Vec<u64>> {
     let code = [Code::new(&image.tables, base, memory.clone())];
-    let (calls, is_all) = calls(registers, &code, memory, DEEPEST);
-    is_all.then(|| calls.into_iter().map(|(address, _)| address).collect())
+    let Calls { at, cut } = calls(registers, &code, memory, DEEPEST);
+    cut.is_none().then(|| at.into_iter().map(|(address, _)| address).collect())
 }
 
 type Elf<'a> = ElfFile64<'a, object::NativeEndian>;
@@ -146,35 +140,18 @@ impl Tables {
 struct Code<'a> {
     base: u64,
     memory: Range<u64>,
-    table: EhFrame<Slice<'a>>,
-    sorted: Option<ParsedEhFrameHdr<Slice<'a>>>,
-    bases: BaseAddresses,
+    table: Table<'a>,
 }
 
 impl<'a> Code<'a> {
     fn new(Tables { frames, sorted, text }: &'a Tables, base: u64, memory: Range<u64>) -> Self {
-        let bases = BaseAddresses::default().set_eh_frame(frames.0).set_eh_frame_hdr(sorted.0).set_text(*text);
-        let sorted = EhFrameHdr::new(&sorted.1, LittleEndian).parse(&bases, size_of::<u64>() as u8).ok();
-        Self { base, memory, table: EhFrame::new(&frames.1, LittleEndian), sorted, bases }
-    }
-
-    /// What is said of an address in the file.
-    fn frame(&self, inside: u64) -> Option<FrameDescriptionEntry<Slice<'a>>> {
-        let Self { table, bases, .. } = self;
-        match self.sorted.as_ref().and_then(ParsedEhFrameHdr::table) {
-            Some(sorted) => sorted.fde_for_address(table, bases, inside, EhFrame::cie_from_offset).ok(),
-            None => table.fde_for_address(bases, inside, EhFrame::cie_from_offset).ok(),
-        }
+        let sections = Sections { text: *text, frames: (frames.0, &frames.1), sorted: Some((sorted.0, &sorted.1)) };
+        Self { base, memory, table: Table::new(sections) }
     }
 }
 
-/// The instructions that give back what the kernel has put onto a stack for a signal's handler (`rt_sigreturn`), as far as a word holds them: images have them in `interrupted.S`, as libc has.
-const SIGNAL_RETURNS: u64 = u64::from_le_bytes([0x48, 0xC7, 0xC0, 15, 0, 0, 0, 0x0F]);
-/// Where the registers are then, from the stack pointer on.
-const SAVED: u64 = 40;
-
-/// Addresses, so many at most, and whether each is one that a call returns to; and whether the last one is of a function that nobody has called, so that these are all, and none was guessed.
-fn calls(registers: &Registers, code: &[Code<'_>], memory: Range<u64>, most: usize) -> (Vec<(u64, bool)>, bool) {
+/// So many at most; as far as they are known for certain, but for who called what is no code.
+fn calls(registers: &Registers, code: &[Code<'_>], memory: Range<u64>, most: usize) -> Calls {
     let own = File::open("/proc/self/mem");
     let word = |at: u64| {
         let mut word = [0; 8];
@@ -182,70 +159,21 @@ fn calls(registers: &Registers, code: &[Code<'_>], memory: Range<u64>, most: usi
         own.as_ref().ok().filter(|_| inside)?.read_exact_at(&mut word, at).ok()?;
         Some(u64::from_ne_bytes(word))
     };
-    let mut now = ORDER.map(|at| Some(registers.0[at as usize]));
-    let mut calls = Vec::new();
-    // What was interrupted goes on where it was, and was not called from there.
-    let mut returns = false;
-    while let Some(address) = now[RIP]
-        && calls.len() < most
-    {
-        if word(address) == Some(SIGNAL_RETURNS)
-            && let Some(stack) = now[RSP]
-        {
-            now = ORDER.map(|at| word(stack.wrapping_add(SAVED + 8 * at as u64)));
-            returns = false;
-            continue;
-        }
-        calls.push((address, returns));
-        let inside = address.wrapping_sub(u64::from(returns));
-        let first = !std::mem::replace(&mut returns, true);
-        let here = code.iter().find(|code| code.memory.contains(&inside));
-        now = match here.and_then(|code| caller(code, inside.wrapping_sub(code.base), &now, word)) {
-            Some(caller) if caller[RIP].is_none() => return (calls, true),
-            Some(caller) => caller,
-            // It was called by a pointer to what is no code.
-            None if first && here.is_none() => {
-                let mut caller = now;
-                caller[RIP] = now[RSP].and_then(word).filter(|at| memory.contains(at));
-                caller[RSP] = now[RSP].map(|at| at.wrapping_add(8));
-                caller
-            }
-            None => break,
-        };
+    let find = |address: u64| code.iter().find(|code| code.memory.contains(&address));
+    let rows = |address: u64| {
+        let code = find(address).ok_or("it is in no code that is known")?;
+        code.table.row(address.wrapping_sub(code.base)).map_err(|_| "nothing is said of it")
+    };
+    let place = Place::stopped(ORDER.map(|at| Some(registers.0[at as usize])));
+    let address = place.address().unwrap_or_default();
+    if find(address).is_some() {
+        return unwind(rows, place, most, &word);
     }
-    (calls, false)
-}
-
-/// The registers of the caller, as far as they are known. No address: nobody has called. `None`: that is not known.
-fn caller(code: &Code<'_>, inside: u64, now: &[Option<u64>; 17], word: impl Fn(u64) -> Option<u64>) -> Option<[Option<u64>; 17]> {
-    let Code { table, bases, .. } = code;
-    let register = |of: Register| now.get(usize::from(of.0)).copied().flatten();
-    let fde = code.frame(inside)?;
-    let mut context = UnwindContext::new();
-    let row = fde.unwind_info_for_address(table, bases, &mut context, inside).ok()?;
-    let CfaRule::RegisterAndOffset { register: of, offset } = row.cfa() else { return None };
-    let frame = register(*of)?.wrapping_add_signed(*offset);
-    if frame <= now[RSP]? {
-        return None;
-    }
-    let mut caller = *now;
-    (caller[RSP], caller[RIP]) = (Some(frame), None);
-    for (of, rule) in row.registers() {
-        let value = match rule {
-            RegisterRule::SameValue => register(*of),
-            RegisterRule::Offset(offset) => word(frame.wrapping_add_signed(*offset)),
-            RegisterRule::ValOffset(offset) => Some(frame.wrapping_add_signed(*offset)),
-            RegisterRule::Register(other) => register(*other),
-            _ => None,
-        };
-        if usize::from(of.0) == RIP && value.is_none() && *rule != RegisterRule::Undefined {
-            return None;
-        }
-        if let Some(place) = caller.get_mut(usize::from(of.0)) {
-            *place = value;
-        }
-    }
-    Some(caller)
+    // It was called by a pointer to what is no code.
+    let mut calls = unwind(rows, place.returned(&word), most - 1, &word);
+    calls.at.insert(0, (address, false));
+    calls.cut.get_or_insert_with(|| "it was called by a pointer to no code".into());
+    calls
 }
 
 /// What an image's file says of its functions.

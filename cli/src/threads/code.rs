@@ -2,7 +2,7 @@
 
 use super::image::{Elf, Image};
 use super::symbols::Symbols;
-use super::unwind::{Row, Table};
+use super::unwind::{self, Row, Table};
 use std::cell::OnceCell;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ pub struct Frame {
 }
 
 /// How to unwind from an instruction; an error says why that is not known.
-type Unwindable = Result<Rc<Row>, Rc<str>>;
+type Unwindable = Result<Rc<Row<'static>>, Rc<str>>;
 /// The functions that an instruction is in: the innermost inlined one first.
 type Frames = Rc<[Frame]>;
 
@@ -36,7 +36,7 @@ pub struct Code<'a> {
 struct Opened {
     bias: u64,
     elf: Elf<'static>,
-    table: Table,
+    table: Table<'static>,
     symbols: OnceCell<Symbols>,
 }
 
@@ -53,7 +53,7 @@ impl<'a> Code<'a> {
             let image = &self.images[place];
             let elf = image.read().map_err(|error| format!("{} cannot be read: {error}", image.path().display()))?;
             let bias = image.bias(&elf).ok_or_else(|| format!("{} is not mapped as it says", image.path().display()))?;
-            Ok(Opened { bias, table: Table::new(&elf), elf, symbols: OnceCell::new() })
+            Ok(Opened { bias, table: unwind::table(&elf), elf, symbols: OnceCell::new() })
         };
         self.opened[place].get_or_init(open).as_ref().map_err(String::clone)
     }
@@ -62,7 +62,8 @@ impl<'a> Code<'a> {
     pub fn row(&self, address: u64) -> Unwindable {
         let find = || {
             let opened = self.at(address)?;
-            Ok::<_, String>(Rc::new(opened.table.row(address, opened.bias)?))
+            let row = opened.table.row(address.wrapping_sub(opened.bias));
+            Ok::<_, String>(Rc::new(row.map_err(|error| format!("no unwind information for 0x{address:x}: {error}"))?))
         };
         let mut rows = self.rows.borrow_mut();
         rows.entry(address).or_insert_with(|| find().map_err(Rc::from)).clone()

@@ -10,7 +10,7 @@ use super::backtrace::{calls_of, is_function};
 use super::code::Code;
 use super::memory::u64_at;
 use super::snapshot::{Processor, Record, Snapshot, Stacks, WORK};
-use super::unwind::{Calls, Place, unwind};
+use super::unwind::{self, Calls, Place, unwind};
 use std::collections::{HashMap, HashSet};
 
 /// A thread as it is shown.
@@ -182,11 +182,11 @@ fn calls(record: &Record, stacks: &Stacks, code: &Code<'_>) -> Calls {
     };
     let cut = |why: &str| Calls { at: Vec::new(), cut: Some(why.into()) };
     match record.on {
-        Some((_, Some(registers))) => running(record, Place::running(&registers), &stack, code),
+        Some((_, Some(registers))) => running(record, unwind::running(&registers), &stack, code),
         Some((_, None)) => cut("its kernel thread is in a system call that nothing interrupts"),
         None if record.home.is_none() => Calls::default(),
         None if record.parts.is_empty() => cut("its saved stack pointer is not in its stack"),
-        None => match Place::suspended(record.stack_pointer, &stack) {
+        None => match unwind::suspended(record.stack_pointer, &stack) {
             Some(place) => unwind(code, place, &stack),
             None => cut("its stack cannot be read"),
         },
@@ -200,7 +200,7 @@ fn running(record: &Record, place: Place, stack: &impl Fn(u64) -> Option<u64>, c
     if first.cut.is_none() {
         return first;
     }
-    let saved = Place::suspended(record.stack_pointer, stack);
+    let saved = unwind::suspended(record.stack_pointer, stack);
     let others = (1..=4).map(|words| place.popped(words)).chain(saved);
     others.map(|place| unwind(code, place, stack)).find(|calls| calls.cut.is_none()).unwrap_or(first)
 }

@@ -1,0 +1,241 @@
+//! From a stack to the calls that are under way on it, by the call frame information in `.eh_frame`, which compilers write for all code on x86-64, and Rust programs always have.
+//!
+//! Why not the crate framehop: it knows three registers and guesses where there is no information; this knows all sixteen, and would rather end a backtrace than guess. The parser (gimli) is needed for lines in any case.
+//!
+//! Whose stack, and whose code, is the caller's matter: it reads words of the one, and says how to unwind from an address of the other ([`Table::row`]).
+
+#![forbid(unsafe_code)]
+
+use gimli::{
+    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, Encoding, EndianSlice, EvaluationResult, Format, LittleEndian, ParsedEhFrameHdr,
+    Register, RegisterRule, UnwindContext, UnwindExpression, UnwindSection, Value,
+};
+use std::borrow::Borrow;
+
+type Slice<'a> = EndianSlice<'a, LittleEndian>;
+
+const MOST_STEPS: u32 = 1000;
+/// Registers in the order of DWARF on x86-64 (System V ABI, figure 3.36): rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8 to r15, and the instruction pointer.
+pub const REGISTERS: usize = 17;
+/// One of them.
+pub const RBX: usize = 3;
+/// One of them.
+pub const RBP: usize = 6;
+/// The stack pointer.
+pub const RSP: usize = 7;
+/// The instruction pointer.
+pub const RIP: usize = 16;
+
+/// What of a file says who calls whom: each section's address in the file, and what is in it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sections<'a> {
+    /// Where `.text` is.
+    pub text: u64,
+    /// `.eh_frame`.
+    pub frames: (u64, &'a [u8]),
+    /// `.eh_frame_hdr`, by which an address is found at once, if there is one.
+    pub sorted: Option<(u64, &'a [u8])>,
+}
+
+/// The call frame information of one file.
+#[derive(Debug)]
+pub struct Table<'a> {
+    section: EhFrame<Slice<'a>>,
+    header: Option<ParsedEhFrameHdr<Slice<'a>>>,
+    bases: BaseAddresses,
+}
+
+/// How to get from a frame to its caller's.
+#[derive(Debug)]
+pub struct Row<'a> {
+    cfa: CfaRule<usize>,
+    registers: Vec<(Register, RegisterRule<usize>)>,
+    /// The kernel put this frame here for a signal, so its caller did not call: it was interrupted.
+    signal: bool,
+    section: EhFrame<Slice<'a>>,
+}
+
+impl<'a> Table<'a> {
+    /// Of a file with these.
+    pub fn new(Sections { text, frames, sorted }: Sections<'a>) -> Self {
+        let mut bases = BaseAddresses::default().set_text(text).set_eh_frame(frames.0);
+        let header = sorted.and_then(|(at, bytes)| {
+            bases = bases.clone().set_eh_frame_hdr(at);
+            EhFrameHdr::new(bytes, LittleEndian).parse(&bases, 8).ok()
+        });
+        Self { section: EhFrame::new(frames.1, LittleEndian), header, bases }
+    }
+
+    /// For the instruction at an address in the file.
+    ///
+    /// # Errors
+    /// Nothing is said of it, or what is said cannot be read.
+    pub fn row(&self, inside: u64) -> Result<Row<'a>, gimli::Error> {
+        let cie = EhFrame::cie_from_offset;
+        let fde = match self.header.as_ref().and_then(ParsedEhFrameHdr::table) {
+            Some(table) => table.fde_for_address(&self.section, &self.bases, inside, cie),
+            None => self.section.fde_for_address(&self.bases, inside, cie),
+        }?;
+        let mut context = UnwindContext::new();
+        let row = fde.unwind_info_for_address(&self.section, &self.bases, &mut context, inside)?;
+        Ok(Row {
+            cfa: row.cfa().clone(),
+            registers: row.registers().cloned().collect(),
+            signal: fde.is_signal_trampoline(),
+            section: self.section,
+        })
+    }
+}
+
+/// Where a thread stands: the registers as far as they are known.
+#[derive(Clone, Debug)]
+pub struct Place {
+    registers: [Option<u64>; REGISTERS],
+    /// Its address is one that a call returns to.
+    returns: bool,
+}
+
+impl Place {
+    /// Where one was stopped.
+    pub fn stopped(registers: [Option<u64>; REGISTERS]) -> Self {
+        Self { registers, returns: false }
+    }
+
+    /// The instruction.
+    pub fn address(&self) -> Option<u64> {
+        self.registers[RIP]
+    }
+
+    /// As if it had popped so many words.
+    pub fn popped(&self, words: u64) -> Self {
+        let mut place = self.clone();
+        place.registers[RSP] = self.registers[RSP].and_then(|sp| sp.checked_add(8 * words));
+        place
+    }
+
+    /// As if the function that it is in, which has done nothing yet, had returned.
+    pub fn returned(&self, stack: &impl Fn(u64) -> Option<u64>) -> Self {
+        let mut place = self.popped(1);
+        place.registers[RIP] = self.registers[RSP].and_then(stack);
+        place.returns = true;
+        place
+    }
+}
+
+/// The calls on a stack, the innermost first.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Calls {
+    /// Addresses, and whether each is one that a call returns to.
+    pub at: Vec<(u64, bool)>,
+    /// Why it ends before the stack does. `None`: the last one was called by nobody.
+    pub cut: Option<String>,
+}
+
+/// Follows the calls from `place`, so many at most, on a `stack` of which words can be read; `rows` says how to unwind from an instruction.
+pub fn unwind<'a, R: Borrow<Row<'a>>, E: ToString>(
+    rows: impl Fn(u64) -> Result<R, E>,
+    mut place: Place,
+    most: usize,
+    stack: &impl Fn(u64) -> Option<u64>,
+) -> Calls {
+    let mut calls = Calls::default();
+    while let Some(address) = place.address() {
+        if calls.at.len() == most {
+            calls.cut = Some(format!("more than {most} calls"));
+            break;
+        }
+        calls.at.push((address, place.returns));
+        // The address behind a call may belong to the next function, or to other rows.
+        let row = rows(address.wrapping_sub(u64::from(place.returns))).map_err(|why| why.to_string());
+        match row.and_then(|row| step(row.borrow(), address, &place, stack)) {
+            Ok(caller) => place = caller,
+            Err(why) => {
+                calls.cut = Some(why);
+                break;
+            }
+        }
+    }
+    calls
+}
+
+/// From a frame to its caller's. A caller without an address: there is none.
+fn step(row: &Row<'_>, address: u64, place: &Place, stack: &impl Fn(u64) -> Option<u64>) -> Result<Place, String> {
+    let frame = Frame { row, place, stack };
+    let cfa = match &row.cfa {
+        CfaRule::RegisterAndOffset { register, offset } => {
+            frame.register(*register).map(|value| value.wrapping_add_signed(*offset))
+        }
+        CfaRule::Expression(expression) => frame.evaluate(expression, None),
+    };
+    let cfa = cfa.ok_or_else(|| format!("the frame of 0x{address:x} cannot be found"))?;
+    if cfa <= place.registers[RSP].unwrap_or(0) && !row.signal {
+        return Err(format!("the frame of 0x{address:x} lies below that of its caller"));
+    }
+    let mut caller = Place { registers: place.registers, returns: !row.signal };
+    caller.registers[RSP] = Some(cfa);
+    // No rule for the return address: nobody called.
+    caller.registers[RIP] = None;
+    for (register, rule) in &row.registers {
+        let Some(known) = caller.registers.get_mut(usize::from(register.0)) else { continue };
+        *known = match rule {
+            RegisterRule::Undefined | RegisterRule::Architectural => None,
+            RegisterRule::SameValue => frame.register(*register),
+            RegisterRule::Offset(offset) => stack(cfa.wrapping_add_signed(*offset)),
+            RegisterRule::ValOffset(offset) => Some(cfa.wrapping_add_signed(*offset)),
+            RegisterRule::Register(other) => frame.register(*other),
+            RegisterRule::Expression(expression) => frame.evaluate(expression, Some(cfa)).and_then(stack),
+            RegisterRule::ValExpression(expression) => frame.evaluate(expression, Some(cfa)),
+            RegisterRule::Constant(value) => Some(*value),
+        };
+        let lost = usize::from(register.0) == RIP && known.is_none() && !matches!(rule, RegisterRule::Undefined);
+        if lost {
+            return Err(format!("what the call of 0x{address:x} returns to was not read"));
+        }
+    }
+    Ok(caller)
+}
+
+struct Frame<'a, S> {
+    row: &'a Row<'a>,
+    place: &'a Place,
+    stack: &'a S,
+}
+
+impl<S: Fn(u64) -> Option<u64>> Frame<'_, S> {
+    fn register(&self, register: Register) -> Option<u64> {
+        self.place.registers.get(usize::from(register.0)).copied().flatten()
+    }
+
+    /// Runs a DWARF expression. `None`: it needs what is not known.
+    fn evaluate(&self, expression: &UnwindExpression<usize>, initial: Option<u64>) -> Option<u64> {
+        let expression = expression.get(&self.row.section).ok()?;
+        let encoding = Encoding { address_size: 8, format: Format::Dwarf32, version: 4 };
+        let mut evaluation = expression.evaluation(encoding);
+        evaluation.set_max_iterations(MOST_STEPS);
+        if let Some(initial) = initial {
+            evaluation.set_initial_value(initial);
+        }
+        let mut state = evaluation.evaluate().ok()?;
+        for _ in 0..MOST_STEPS {
+            state = match state {
+                EvaluationResult::Complete => {
+                    let value = match evaluation.as_result().first()?.location {
+                        gimli::Location::Address { address } => address,
+                        _ => return None,
+                    };
+                    return Some(value);
+                }
+                EvaluationResult::RequiresMemory { address, size, .. } => {
+                    let word = (self.stack)(address)?;
+                    let mask = u64::MAX >> (64 - 8 * u32::from(size.clamp(1, 8)));
+                    evaluation.resume_with_memory(Value::Generic(word & mask)).ok()?
+                }
+                EvaluationResult::RequiresRegister { register, .. } => {
+                    evaluation.resume_with_register(Value::Generic(self.register(register)?)).ok()?
+                }
+                _ => return None,
+            };
+        }
+        None
+    }
+}
