@@ -1,9 +1,10 @@
 //! Compiles libpvm3 for images, and makes a header of what it and the host agree on.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::path::Path;
 use std::{env, fs};
+
+include!("../ulp/library.rs");
 
 /// What each message takes: it leaves nothing half done, so handlers of signals may run in its midst, and lies beside the program's own code: with thousands of tasks each page counts.
 const OFTEN: [&str; 2] = ["image/doors.c", "image/receive.S"];
@@ -28,6 +29,7 @@ fn main() {
     fs::write(out.join("ops.h"), header).expect("OUT_DIR can be written");
     println!("cargo::rerun-if-changed=src/ops.rs");
     println!("cargo::rerun-if-changed=image");
+    println!("cargo::rerun-if-changed=../ulp/library.rs");
     println!("cargo::rerun-if-changed=shared");
     println!("cargo::rerun-if-changed=include");
     let mut sources = fs::read_dir("image").expect("image").map(|one| one.expect("image").path()).collect::<Vec<_>>();
@@ -52,24 +54,6 @@ fn main() {
     let often = build.clone().files(often).compile_intermediates();
     let objects = library(build.files(rest));
     cc::Build::new().objects(often).objects(objects).cargo_metadata(false).compile("pvm3");
-}
-
-/// As in crate `ulp`: its code is in a section of its own.
-fn library(build: &cc::Build) -> Vec<PathBuf> {
-    let objects = build
-        .clone()
-        .flag("-fno-function-sections")
-        .flag("-fno-reorder-functions")
-        .flag("-fno-reorder-blocks-and-partition")
-        .compile_intermediates();
-    for object in &objects {
-        let done = Command::new("objcopy").args(["--rename-section", ".text=upvm_text"]).arg(object).status();
-        assert!(
-            done.as_ref().is_ok_and(ExitStatus::success),
-            "objcopy (binutils) could not name the section of {object:?}: {done:?}"
-        );
-    }
-    objects
 }
 
 /// Compiles what all tasks share, and links it as a file that lies anywhere, in one piece.

@@ -1,9 +1,9 @@
 //! Compiles the part of the runtime that is linked into images, and makes its header of the one definition of the layout.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
-use std::process::{Command, ExitStatus};
 use std::{env, fs};
+
+include!("library.rs");
 
 /// The archive's sources.
 const SOURCES: [&str; 10] =
@@ -28,6 +28,7 @@ fn main() {
     println!("cargo::metadata=include={}:{}", out.display(), image.display());
     println!("cargo::rerun-if-changed=src/layout.rs");
     println!("cargo::rerun-if-changed=image");
+    println!("cargo::rerun-if-changed=library.rs");
     let mut build = cc::Build::new();
     build.include(&out).include("image").opt_level(2).pic(false).flag("-fPIE");
     // It runs before there are thread-locals, in which the stack protector has its word.
@@ -38,22 +39,4 @@ fn main() {
     let open = build.clone().files(OPEN.map(|name| format!("image/{name}"))).compile_intermediates();
     let objects = library(build.files(SOURCES.map(|name| format!("image/{name}"))));
     cc::Build::new().objects(objects).objects(open).objects(known).cargo_metadata(false).compile("upvm");
-}
-
-/// Compiles what is the library's, with its code in a section of its own: where that is the linker tells.
-fn library(build: &cc::Build) -> Vec<PathBuf> {
-    let objects = build
-        .clone()
-        .flag("-fno-function-sections")
-        .flag("-fno-reorder-functions")
-        .flag("-fno-reorder-blocks-and-partition")
-        .compile_intermediates();
-    for object in &objects {
-        let done = Command::new("objcopy").args(["--rename-section", ".text=upvm_text"]).arg(object).status();
-        assert!(
-            done.as_ref().is_ok_and(ExitStatus::success),
-            "objcopy (binutils) could not name the section of {object:?}: {done:?}"
-        );
-    }
-    objects
 }

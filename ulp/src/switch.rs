@@ -276,21 +276,27 @@ const RIP: usize = GREGS + 8 * libc::REG_RIP as usize;
 const ADDRESS: usize = 16;
 const CODE: usize = 8;
 
+/// For a signal's handler: where the context of the ULP that runs on this thread is, in rax, and the host in r8; or goes on at label 2, for none does. For a template with `gettid`, `thread` and `current`. Other threads have no host, or that of who started them.
+macro_rules! running {
+    () => {
+        "rdgsbase r8
+        test r8, r8
+        jz 2f
+        mov eax, {gettid}
+        syscall
+        cmp eax, [r8 + {thread}]
+        jne 2f
+        mov rax, [r8 + {current}]
+        test rax, rax
+        jz 2f"
+    };
+}
+
 /// The handler of signals that end a program. While a ULP runs: leaves it where it is, for ever, and goes back to the host. Else the host itself has crashed: the signal comes again, and is not handled then.
 #[unsafe(naked)]
 pub(crate) extern "sysv64" fn crashed() {
     naked_asm!(
-        // Other threads have no host, or that of who started them.
-        "rdgsbase r8",
-        "test r8, r8",
-        "jz 2f",
-        "mov eax, {gettid}",
-        "syscall",
-        "cmp eax, [r8 + {thread}]",
-        "jne 2f",
-        "mov rax, [r8 + {current}]",
-        "test rax, rax",
-        "jz 2f",
+        running!(),
         "mov gs:[{last}], rax",
         "mov qword ptr [rax + {what}], -1",
         "mov [rax + {args}], rdi",
@@ -334,16 +340,7 @@ pub(crate) extern "sysv64" fn crashed() {
 #[unsafe(naked)]
 pub(crate) extern "sysv64" fn interrupted() {
     naked_asm!(
-        "rdgsbase r8",
-        "test r8, r8",
-        "jz 2f",
-        "mov eax, {gettid}",
-        "syscall",
-        "cmp eax, [r8 + {thread}]",
-        "jne 2f",
-        "mov rax, [r8 + {current}]",
-        "test rax, rax",
-        "jz 2f",
+        running!(),
         "mov rax, [rax + {table}]",
         "mov r9, [rdx + {rip}]",
         "xor r9, rax",

@@ -1,0 +1,22 @@
+// Included by the build scripts of what is linked into images.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus};
+
+/// Compiles what is the library's, with its code in a section of its own: where that is the linker tells.
+fn library(build: &cc::Build) -> Vec<PathBuf> {
+    let objects = build
+        .clone()
+        .flag("-fno-function-sections")
+        .flag("-fno-reorder-functions")
+        .flag("-fno-reorder-blocks-and-partition")
+        .compile_intermediates();
+    for object in &objects {
+        let done = Command::new("objcopy").args(["--rename-section", ".text=upvm_text"]).arg(object).status();
+        assert!(
+            done.as_ref().is_ok_and(ExitStatus::success),
+            "objcopy (binutils) could not name the section of {object:?}: {done:?}"
+        );
+    }
+    objects
+}
