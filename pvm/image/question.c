@@ -108,7 +108,4 @@ void upvm_over(struct upvm_question *question)
     upvm_buffer_free(question->asked);
     upvm_buffer_free(question->answered);
     question->asked = question->answered = 0;
-    /* What came while the machine was asked, which may have taken long. */
-    if (upvm_here()[UPVM_TABLE_SIGNALS])
-        upvm_signals(upvm_here());
 }

@@ -19,7 +19,7 @@ use crate::machine::Machine;
 use crate::ops::{LETTER_RELEASE, LETTER_SEND, NEAR_FIRST, NEAR_SECOND, NEAR_SPARES, OUTPUT_NEW};
 use crate::output::To;
 use crate::programs::Programs;
-use crate::remote::{Control, Link};
+use crate::remote::{Control, Link, Stamped};
 use crate::services::Effect;
 use crate::shown::ShownTask;
 use crate::task::{Message, State, Task};
@@ -89,6 +89,8 @@ pub(crate) struct Node {
     /// Nothing has come from other processes for a while.
     quiet: bool,
     watch: stuck::Watch,
+    /// What has come while there was no room to send something: it is heard first.
+    backlog: VecDeque<Stamped>,
     programs: Programs,
     /// The first process of a machine keeps this.
     machine: Option<Machine>,
@@ -131,6 +133,7 @@ impl Node {
             looked: Instant::now(),
             quiet: false,
             watch: stuck::Watch::new(),
+            backlog: VecDeque::new(),
             programs,
             machine,
             desk: None,
@@ -145,7 +148,7 @@ impl Node {
     /// Runs tasks until none is left in the machine, or that is halted: the worst status of those that it began with, if this is its first process. Tells who is left if all that are left wait for what nobody can send.
     pub(crate) fn run(&mut self) -> Result<i32, Vec<String>> {
         let mut turns = 0;
-        loop {
+        let stuck = loop {
             // What was heard may be the end, so it is looked for that after this.
             turns += 1;
             if turns < TURNS {
@@ -159,28 +162,26 @@ impl Node {
                 self.attend_desk();
             }
             if self.halted || self.machine.as_ref().is_some_and(Machine::is_over) && !self.is_open() {
-                break;
+                break None;
             }
             match self.first() {
                 Some(index) => self.turn(index),
-                None if self.link.is_none() && self.all_wait() => {
-                    return Err(self.all_seen(self.seen(), &[]).iter().map(waits).collect());
-                }
-                None => {
-                    if let Some(tasks) = self.watch.stuck() {
-                        self.tell_all(&Control::Halt);
-                        return Err(tasks.iter().map(waits).collect());
-                    }
-                    self.look_outside(true);
-                }
+                None if self.link.is_none() && self.all_wait() => break Some(self.all_seen(self.seen(), &[])),
+                None => match self.watch.stuck() {
+                    Some(tasks) => break Some(tasks),
+                    None => self.look_outside(true),
+                },
             }
-        }
+        };
         self.tell_all(&Control::Halt);
         self.halted = true;
         for index in 0..self.tasks.len() as u32 {
             self.end(index, End::Killed(SIGTERM));
         }
-        Ok(self.machine.as_ref().map_or(0, |machine| machine.worst))
+        match stuck {
+            Some(tasks) => Err(tasks.iter().map(waits).collect()),
+            None => Ok(self.machine.as_ref().map_or(0, |machine| machine.worst)),
+        }
     }
 
     /// One task, and those to which it hands off.

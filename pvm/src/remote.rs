@@ -212,20 +212,28 @@ impl Link {
         self.group.process(rank).map_or(0, |pid| pid as i32)
     }
 
-    /// Waits if there is no room and no buffer may be had. What is sent to a process that is not there any more is lost.
-    pub(crate) fn send(&self, to: Rank, message: Message) -> Result<(), SendError> {
-        count(&self.counts[to].sent);
-        self.group.send(to, self.parcel, &Parcel(message, self.stamp()))
+    /// Waits for some time if there is no room and no buffer may be had. The message, if it was not sent.
+    pub(crate) fn send(&self, to: Rank, message: Message) -> Result<(), (SendError, Message)> {
+        let parcel = Parcel(message, self.stamp());
+        match self.group.send(to, self.parcel, &parcel) {
+            Ok(()) => {
+                count(&self.counts[to].sent);
+                Ok(())
+            }
+            Err(error) => Err((error, parcel.0)),
+        }
     }
 
-    pub(crate) fn tell(&self, to: Rank, control: &Control) {
+    /// The same.
+    pub(crate) fn tell(&self, to: Rank, control: &Control) -> Result<(), SendError> {
         let bytes = self.stamp().to_ne_bytes().to_vec();
-        let Ok(bytes) = postcard::to_extend(control, bytes) else { return };
+        // Of these types it cannot fail but for memory.
+        let Ok(bytes) = postcard::to_extend(control, bytes) else { return Ok(()) };
+        self.group.send(to, self.control, &bytes[..])?;
         if !control.counts() {
             count(&self.counts[to].sent);
         }
-        // As above: its end is an event.
-        let _ = self.group.send(to, self.control, &bytes[..]);
+        Ok(())
     }
 
     /// What is sent from now on comes after all that a process can have sent that has ended, and of which nothing more is heard here.

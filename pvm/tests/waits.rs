@@ -79,6 +79,7 @@ fn who_computes_gets_its_signals_and_loses_nothing_by_that() {
         ("buffers", 1, 1),
         ("blocked", 1, 1),
         ("pending", 1, 1),
+        ("suspended", 1, 1),
         ("within", 1, 1),
         ("nested", 1, 1),
         ("sends", 1, 2),

@@ -8,16 +8,25 @@
 struct sigaction upvm_actions[65];
 int upvm_restarts;
 
-/* One handler, as the kernel calls it. */
-static void handle(uint64_t *table, int number)
+unsigned long upvm_handled;
+
+/* One handler, as the kernel calls it. Others may interrupt this: so what is to wait for it waits before it is claimed, and is its own again when it has gone by. Whether it has come. */
+static int handle(uint64_t *table, int number, int *restarts)
 {
-    struct sigaction action = upvm_actions[number];
     uint64_t blocked = table[UPVM_TABLE_BLOCKED];
-    table[UPVM_TABLE_BLOCKED] = (blocked | upvm_bits(&action.sa_mask) | (action.sa_flags & SA_NODEFER ? 0 : BIT(number))) & ~NEVER;
-    if (action.sa_flags & SA_RESETHAND) {
-        upvm_actions[number].sa_handler = SIG_DFL;
-        table[UPVM_TABLE_HANDLED] &= ~BIT(number);
+    table[UPVM_TABLE_BLOCKED] = blocked | BIT(number);
+    struct sigaction action = upvm_actions[number];
+    if (!(table[UPVM_TABLE_HANDLED] & BIT(number)) || !upvm_claims(table, number)) {
+        table[UPVM_TABLE_BLOCKED] = blocked;
+        return 0;
     }
+    if (action.sa_flags & SA_RESETHAND) {
+        table[UPVM_TABLE_HANDLED] &= ~BIT(number);
+        upvm_actions[number].sa_handler = SIG_DFL;
+    }
+    *restarts &= action.sa_flags & SA_RESTART ? 1 : 0;
+    upvm_handled++;
+    table[UPVM_TABLE_BLOCKED] = (blocked | upvm_bits(&action.sa_mask) | (action.sa_flags & SA_NODEFER ? 0 : BIT(number))) & ~NEVER;
     int error = errno;
     if (action.sa_flags & SA_SIGINFO) {
         siginfo_t about = {.si_signo = number, .si_code = SI_USER};
@@ -28,6 +37,7 @@ static void handle(uint64_t *table, int number)
     }
     errno = error;
     table[UPVM_TABLE_BLOCKED] = blocked;
+    return 1;
 }
 
 static uint64_t comes(const uint64_t *table)
@@ -45,14 +55,9 @@ void upvm_signals(uint64_t *table)
     int restarts = 1;
     for (uint64_t come; (come = comes(table));) {
         int number = __builtin_ctzl(come) + 1;
-        if (!upvm_claims(table, number))
-            continue;
-        if (table[UPVM_TABLE_HANDLED] & BIT(number)) {
-            restarts &= upvm_actions[number].sa_flags & SA_RESTART ? 1 : 0;
-            handle(table, number);
-        } else {
-            upvm_raise(number); /* it was blocked when it came */
-        }
+        /* Without a handler it was blocked when it came. */
+        if (!handle(table, number, &restarts) && !(table[UPVM_TABLE_HANDLED] & BIT(number)) && upvm_claims(table, number))
+            upvm_raise(number);
     }
     upvm_restarts = restarts;
     memcpy(&table[UPVM_TABLE_REPLY], reply, sizeof reply);

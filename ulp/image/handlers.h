@@ -11,6 +11,8 @@
 #define CRASHES (BIT(SIGSEGV) | BIT(SIGBUS) | BIT(SIGILL) | BIT(SIGFPE) | BIT(SIGABRT))
 
 extern struct sigaction upvm_actions[65];
+/* How many handlers have run. */
+extern unsigned long upvm_handled;
 
 static inline uint64_t upvm_bits(const sigset_t *set)
 {

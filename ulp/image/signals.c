@@ -50,9 +50,9 @@ int upvm_masked(const sigset_t *mask, sigset_t *before)
     sigset_t empty = *mask;
     if (!table)
         return sigprocmask(SIG_SETMASK, mask, before), 0;
-    int handled = (table[UPVM_TABLE_SIGNALS] & ~upvm_bits(mask) & table[UPVM_TABLE_HANDLED]) != 0;
+    unsigned long handled = upvm_handled;
     sigprocmask(SIG_SETMASK, &empty, before);
-    return handled;
+    return upvm_handled != handled;
 }
 
 int sigpending(sigset_t *set)
@@ -85,13 +85,16 @@ int sigtimedwait(const sigset_t *set, siginfo_t *about, const struct timespec *t
     table[UPVM_TABLE_WAITED] = wanted;
     long done = 0;
     if (!(table[UPVM_TABLE_SIGNALS] & wanted))
-        done = UPVM_ASK(table, UPVM_ASK_SLEEP, time ? time->tv_sec * 1000000000 + time->tv_nsec : -1, 0, 0, 0);
-    table[UPVM_TABLE_WAITED] = 0;
+        done = upvm_ask_quietly(table, UPVM_ASK_SLEEP, time ? time->tv_sec * 1000000000 + time->tv_nsec : -1, 0, 0, 0);
     come = table[UPVM_TABLE_SIGNALS] & wanted;
-    if (!come)
+    int number = come ? __builtin_ctzl(come) + 1 : 0;
+    if (number)
+        upvm_forget(table, BIT(number));
+    /* Handlers of others run when nothing is waited for any more: they may leave by a jump. */
+    table[UPVM_TABLE_WAITED] = 0;
+    upvm_signals(table);
+    if (!number)
         return upvm_returns(done == -EINTR ? -EINTR : -EAGAIN);
-    int number = __builtin_ctzl(come) + 1;
-    upvm_forget(table, BIT(number));
     if (about)
         *about = (siginfo_t){.si_signo = number, .si_code = SI_USER};
     return number;

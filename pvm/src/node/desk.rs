@@ -153,6 +153,9 @@ impl Node {
     /// Between turns, if the desk has work.
     pub(super) fn attend_desk(&mut self) {
         while let Some(call) = self.desk.as_ref().and_then(|desk| desk.calls.next()) {
+            if !matches!(call, Call::Asked(Ask::Show, _)) {
+                self.count_anew();
+            }
             match call {
                 Call::Line(line) => self.read_line(Some(&line)),
                 Call::InputEnds => self.read_line(None),

@@ -10,7 +10,7 @@ use crate::task::{Message, State};
 use crate::tid::Tid;
 use crate::wire::{Packet, Reader};
 use std::path::Path;
-use upcall_message::Rank;
+use upcall_message::{Rank, SendError};
 use upcall_ulp::slot::SLOTS;
 
 /// What `pvm_tasks` says of one that waits, and of one that runs.
@@ -38,6 +38,12 @@ impl Node {
 
     /// All that are there, before any of them is looked at: what was sent first comes first. Of a flood it looks at a part, whose rest may come later than it should.
     fn hear_all(&mut self, next: impl Fn(&Link) -> Option<Stamped>) {
+        // Before anything that comes now.
+        while !self.backlog.is_empty() {
+            let mut earlier = std::mem::take(&mut self.backlog);
+            earlier.make_contiguous().sort_by_key(|one| one.stamp);
+            earlier.into_iter().for_each(|one| self.came(one.came));
+        }
         let Some(link) = &self.link else { return };
         if let Some(first) = next(link) {
             match link.next() {
@@ -64,30 +70,64 @@ impl Node {
 
     pub(super) fn deliver_elsewhere(&mut self, to: Tid, message: Message) {
         let rank = to.host() as Rank;
-        if let Some(link) = self.link.as_ref().filter(|link| rank < link.size()) {
-            // One that cannot be sent is for a process that has ended.
-            let _ = link.send(rank, message);
+        let mut message = message;
+        while let Some(link) = self.link.as_ref().filter(|link| rank < link.size()) {
+            match link.send(rank, message) {
+                Ok(()) => return,
+                Err((error, unsent)) => {
+                    message = unsent;
+                    if !self.makes_room(&error, &format!("a message of {} bytes to {to}", message.length)) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn tell_there(&mut self, rank: Rank, control: &Control) {
+        while let Some(link) = &self.link
+            && let Err(error) = link.tell(rank, control)
+            && self.makes_room(&error, "what is asked of the machine, or answered,")
+        {}
+    }
+
+    /// Something could not be sent. Whether to try again: the other process may wait for room here, as this one does there, so what has come is taken, and heard later.
+    fn makes_room(&mut self, error: &SendError, what: &str) -> bool {
+        match error {
+            // That is an event, too.
+            SendError::Ended { .. } => false,
+            SendError::Full | SendError::Overflow { .. } | SendError::LowMemory { .. } => {
+                let link = self.link.iter();
+                self.backlog.extend(link.flat_map(|link| std::iter::from_fn(|| link.next())));
+                true
+            }
+            error => {
+                eprintln!("upcall pvm: {what} was not sent: {error}");
+                false
+            }
         }
     }
 
     /// Of the machine as a whole: to the first process, which may be this one.
     pub(super) fn tell_first(&mut self, control: Control) {
-        match &self.link {
-            Some(link) if self.machine.is_none() => link.tell(0, &control),
-            _ => self.heard(self.rank as Rank, control),
+        if self.link.is_some() && self.machine.is_none() {
+            self.tell_there(0, &control);
+        } else {
+            self.heard(self.rank as Rank, control);
         }
     }
 
-    pub(super) fn tell_all(&self, control: &Control) {
-        if let Some(link) = self.link.as_ref().filter(|_| self.machine.is_some()) {
-            (1..link.size()).for_each(|rank| link.tell(rank, control));
+    pub(super) fn tell_all(&mut self, control: &Control) {
+        if let Some(size) = self.link.as_ref().filter(|_| self.machine.is_some()).map(Link::size) {
+            (1..size).for_each(|rank| self.tell_there(rank, control));
         }
     }
 
     pub(super) fn tell(&mut self, rank: Rank, control: Control) {
-        match &self.link {
-            Some(link) if rank != self.rank as Rank => link.tell(rank, &control),
-            _ => self.heard(rank, control),
+        if self.link.is_some() && rank != self.rank as Rank {
+            self.tell_there(rank, &control);
+        } else {
+            self.heard(rank, control);
         }
     }
 

@@ -163,7 +163,7 @@ impl Node {
                 task.state = State::Aside;
                 self.aside_calls += 1;
                 // What has come already ends it, if it waits.
-                if task.ulp.is_signalled() {
+                if task.ulp.handles() {
                     task.ulp.interrupt_aside();
                 }
                 Next::Any

@@ -107,7 +107,7 @@ impl Node {
                 return Next::Any;
             }
             // What has come already ends a wait before it begins.
-            _ if task.ulp.is_signalled() => {
+            _ if task.ulp.handles() => {
                 interrupt_receive(task, microseconds);
                 return Next::Same;
             }

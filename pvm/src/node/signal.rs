@@ -20,7 +20,7 @@ impl Node {
             self.attend_desk();
         }
         let Some(task) = self.tasks[index as usize].as_deref_mut().filter(|_| !self.halted) else { return false };
-        let handles = task.ulp.is_signalled() && task.ulp.is_in_own_code(&task.image);
+        let handles = task.ulp.handles() && task.ulp.is_in_own_code(&task.image);
         task.ulp.answer(handles.into());
         true
     }

@@ -3,7 +3,7 @@
 //! In one process that is seen at once. In several a message may be under way; so the first process, when nothing has come to it for a second and all of its tasks wait for messages alone, asks all processes twice, one time after the other: do all tasks wait, how many messages were sent to other processes, how many were heard from them? If all wait both times, and as many had been heard at the first time as were sent until the second, then none is under way, and none can be sent any more.
 //! Source: Mattern, "Algorithms for distributed termination detection" (Distributed Computing, 1987), section 5: the four counters. A message that has been heard and not looked at yet is in the first time's number; what its task sends for it is in the second's only.
 //!
-//! Where it is not so the next question comes after twice the time, up to half a minute: a machine that waits for a terminal, or computes elsewhere, is asked twice a minute. What is counted here are no questions of this kind. Who has ended is not counted, nor what was sent to it.
+//! Where it is not so the next question comes after twice the time, up to half a minute: a machine that waits for a terminal, or computes elsewhere, is asked twice a minute. What is counted here are no questions of this kind. Who has ended is not counted, nor what was sent to it. Only who asks from outside (`upcall pvm sig`) has a task run without a message: that goes through the first process, where all that is known is forgotten then.
 
 use super::Node;
 use crate::remote::{Control, Count};
@@ -27,6 +27,8 @@ pub(super) struct Watch {
     count: Count,
     /// How many had been heard when the first question was answered.
     heard_before: u64,
+    /// How many this process had sent when the second was asked.
+    sent_before: u64,
     tasks: Vec<ShownTask>,
     /// All tasks, once it is so.
     stuck: Option<Vec<ShownTask>>,
@@ -35,7 +37,7 @@ pub(super) struct Watch {
 impl Watch {
     pub(super) fn new() -> Self {
         let (missing, tasks) = (Vec::new(), Vec::new());
-        Self { period: FIRST, question: 0, missing, count: Count::default(), heard_before: 0, tasks, stuck: None }
+        Self { period: FIRST, question: 0, missing, count: Count::default(), heard_before: 0, sent_before: 0, tasks, stuck: None }
     }
 
     /// They are all stuck.
@@ -47,7 +49,12 @@ impl Watch {
 impl Node {
     /// Nothing but a message can have any task of this process run.
     pub(super) fn all_wait(&self) -> bool {
-        let waits = |task: &Task| matches!(task.state, State::Receives(_, None) | State::Asks(_) | State::Sleeps(None));
+        let waits = |task: &Task| match task.state {
+            State::Receives(_, None) | State::Asks(_) => true,
+            // For a signal: anybody may send one (`upcall pvm sig`).
+            State::Sleeps(None) => !task.ulp.expects_signals(),
+            _ => false,
+        };
         self.timers.is_empty()
             && self.awaiting.is_empty()
             && self.aside_calls == 0
@@ -72,7 +79,7 @@ impl Node {
         let Some(link) = &self.link else { return };
         let watch = &mut self.watch;
         watch.missing = (1..link.size()).filter(|rank| !link.is_lost(*rank)).collect();
-        (watch.count, watch.tasks) = (own, Vec::new());
+        (watch.count, watch.sent_before, watch.tasks) = (own, own.sent, Vec::new());
         let question = watch.question;
         self.tell_all(&Control::Count { question });
         self.counted();
@@ -105,16 +112,17 @@ impl Node {
         self.counted();
     }
 
-    /// A process has ended: what is known is of no use any more.
+    /// Something else than a message has happened: what is known is of no use any more.
     pub(super) fn count_anew(&mut self) {
         self.watch = Watch { question: self.watch.question, ..Watch::new() };
     }
 
     /// If all have answered: asks again, or knows.
     fn counted(&mut self) {
-        let all_wait = self.all_wait();
+        let own = self.own_count();
         let watch = &mut self.watch;
-        if !watch.missing.is_empty() || !watch.count.all_wait || !all_wait {
+        // What this process has done meanwhile by itself, for those who ask at its desk, it knows.
+        if !watch.missing.is_empty() || !watch.count.all_wait || !own.all_wait || own.sent != watch.sent_before {
             return;
         }
         if watch.question & 1 == 1 {

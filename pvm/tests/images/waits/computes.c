@@ -188,6 +188,23 @@ static void pending(void)
     }
 }
 
+/* None is lost between the look and the wait. */
+static void suspended(void)
+{
+    sigset_t set, none;
+    sigemptyset(&none);
+    sigemptyset(&set);
+    sigaddset(&set, SIGALRM);
+    CHECK(sigprocmask(SIG_BLOCK, &set, 0) == 0);
+    every(2000, count_it);
+    for (int round = 0; round < 200; round++) {
+        for (volatile int spin = 0; spin < round * 10000; spin++)
+            ;
+        for (int before = handled; handled == before;)
+            CHECK(sigsuspend(&none) == -1 && errno == EINTR);
+    }
+}
+
 /* A handler that waits for another signal's has it. */
 static volatile int within;
 
@@ -260,6 +277,8 @@ int main(int argc, char **argv)
         blocked();
     else if (!strcmp(way, "pending"))
         pending();
+    else if (!strcmp(way, "suspended"))
+        suspended();
     else if (!strcmp(way, "within"))
         handlers_within();
     else if (!strcmp(way, "crash")) {
