@@ -17,13 +17,13 @@ type Slice<'a> = EndianSlice<'a, LittleEndian>;
 const MOST_STEPS: u32 = 1000;
 /// Registers in the order of DWARF on x86-64 (System V ABI, figure 3.36): rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8 to r15, and the instruction pointer.
 pub const REGISTERS: usize = 17;
-/// One of them.
+/// Where rbx is in that order.
 pub const RBX: usize = 3;
-/// One of them.
+/// Where rbp is in that order.
 pub const RBP: usize = 6;
-/// The stack pointer.
+/// Where the stack pointer is in that order.
 pub const RSP: usize = 7;
-/// The instruction pointer.
+/// Where the instruction pointer is in that order.
 pub const RIP: usize = 16;
 
 /// What of a file says who calls whom: each section's address in the file, and what is in it.

@@ -65,8 +65,7 @@ int pvm_perror(char *message)
 int upvm_done(const char *function, int code)
 {
     /* What came meanwhile, which may have taken long: nothing is half done any more. */
-    if (upvm_here()[UPVM_TABLE_SIGNALS])
-        upvm_signals(upvm_here());
+    upvm_signals(upvm_here());
     if (code >= 0)
         return code;
     pvm_errno = code;

@@ -227,8 +227,7 @@ int upvm_own_came(int from, int tag, long microseconds, long came)
     const char *function = microseconds ? "pvm_recv" : "pvm_nrecv";
     if (came == UPVM_UNASKED)
         return received(function, from, tag, microseconds);
-    if (upvm_here()[UPVM_TABLE_SIGNALS])
-        upvm_signals(upvm_here());
+    upvm_signals(upvm_here());
     return activated(function, taken(upvm_receives, from, tag, upvm_context, came));
 }
 

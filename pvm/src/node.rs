@@ -158,9 +158,7 @@ impl Node {
                 self.look_outside(false);
                 self.hear_of_ends();
             }
-            if self.desk.as_ref().is_some_and(|desk| desk.has_work()) {
-                self.attend_desk();
-            }
+            self.attend_desk();
             if self.halted || self.machine.as_ref().is_some_and(Machine::is_over) && !self.is_open() {
                 break None;
             }

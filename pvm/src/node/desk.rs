@@ -106,7 +106,7 @@ impl Desk {
 
     /// Whether there is something to do, at the price of a few loads.
     #[inline]
-    pub(super) fn has_work(&self) -> bool {
+    fn has_work(&self) -> bool {
         self.calls.are_there() || !self.heard.is_empty() || !self.looks.is_empty()
     }
 
@@ -150,8 +150,15 @@ impl Node {
         self.desk.as_ref().is_some_and(|desk| desk.is_open())
     }
 
-    /// Between turns, if the desk has work.
+    /// Between turns.
+    #[inline]
     pub(super) fn attend_desk(&mut self) {
+        if self.desk.as_ref().is_some_and(|desk| desk.has_work()) {
+            self.work_at_desk();
+        }
+    }
+
+    fn work_at_desk(&mut self) {
         while let Some(call) = self.desk.as_ref().and_then(|desk| desk.calls.next()) {
             if !matches!(call, Call::Asked(Ask::Show, _)) {
                 self.count_anew();

@@ -16,9 +16,7 @@ impl Node {
     pub(super) fn look_around(&mut self, index: u32) -> bool {
         self.look_outside(false);
         self.hear_of_ends();
-        if self.desk.as_ref().is_some_and(|desk| desk.has_work()) {
-            self.attend_desk();
-        }
+        self.attend_desk();
         let Some(task) = self.tasks[index as usize].as_deref_mut().filter(|_| !self.halted) else { return false };
         let handles = task.ulp.handles() && task.ulp.is_in_own_code(&task.image);
         task.ulp.answer(handles.into());

@@ -58,6 +58,7 @@ impl Node {
         self.timers.is_empty()
             && self.awaiting.is_empty()
             && self.aside_calls == 0
+            && self.backlog.is_empty()
             && !self.is_open()
             && self.tasks.iter().flatten().all(|task| waits(task))
     }
