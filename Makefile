@@ -1,5 +1,5 @@
 # make demo        the main job: a file server in a process of its own, every byte proved
-# make test        everything quick: unit, cross-process, crash, models, doctests, lints
+# make test        everything quick: unit, cross-process, crash, models, doctests, lints; every failure and every skip is listed at the end
 # make test-long   the long variants too, accesses to memory and data races checked (asan, tsan), messages' protocol modelled (spin), and shared lines counted (lines)
 # make fuzz        every reader of a peer's bytes under libFuzzer, for FUZZ_SECONDS (30) each
 # make bench       ours, the machine's limits and the peers, in one run
@@ -9,9 +9,8 @@
 # Each target does all its set-up. Needed: Rust (1.95 or newer), gcc, Python (3.11 or newer; no headers); for bench a C++ compiler, Boost.Fiber, gRPC's C++ library, UCX, Open MPI and Go, and Debian's redis-server and memcached.
 
 CARGO ?= cargo
-LOOM := RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 $(CARGO) test --release --target-dir target/loom
-
-.PHONY: all demo test test-long bench bench-c bench-python wheel install lint unit models miri miri-threads run-miri run-miri-threads spin asan tsan lines fuzz clean
+PYTHON ?= python3
+.PHONY: all demo test test-long bench bench-c bench-python wheel install lint unit docs models miri miri-threads run-miri run-miri-threads spin asan tsan lines fuzz clean
 
 all:
 	$(CARGO) build --release
@@ -20,24 +19,16 @@ demo:
 	$(CARGO) build --release --package upcall-files
 	target/release/file-client $(ARGS)
 
-test: lint unit models miri
+# One failure hides nothing (tests/run.py). ARGS="--only unit --binary rpc" runs a part of it, ARGS="--repeat 20" repeats it.
+test:
+	@$(PYTHON) tests/run.py $(ARGS)
 
-lint:
-	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+lint unit docs models:
+	@$(PYTHON) tests/run.py --only $@ $(ARGS)
 
-unit:
-	$(CARGO) test --workspace --quiet
-
-# Every lock-free piece under a model checker, all interleavings.
-models:
-	$(LOOM) --package upcall-shm --test loom_direct --test loom_hybrid --test loom_one_slot --test loom_ring --test loom_sequence
-	$(LOOM) --package upcall-transfer --test loom_sleep --test loom_donation --test loom_gate --test loom_mask --test loom_serving --test loom_watch --test loom_word
-	$(LOOM) --package upcall-thread --test loom_condvar --test loom_fresh --test loom_lock --test loom_park --test loom_shares
-	$(LOOM) --package upcall-ulp --test loom_aside
-
-# Miri comes with a nightly toolchain only; where there is none this says so and goes on. Tree Borrows for `shm`: the older model refuses an atomic read of
-# bytes that are borrowed shared, which a copy from a caller's argument makes. Threads take some minutes, and are for test-long.
+# Miri comes with a nightly toolchain only; where there is none this says so and goes on. Tree Borrows for `shm`: the
+# older model refuses an atomic read of bytes that are borrowed shared, which a copy from a caller's argument makes.
+# Threads take some minutes, and are for test-long.
 miri miri-threads:
 	@if $(CARGO) +nightly miri --version >/dev/null 2>&1; then \
 	    $(MAKE) --no-print-directory run-$@; \
@@ -123,7 +114,6 @@ bench-c:
 	$(CARGO) run --release --package upcall-c --example calls -- $(OUT)/c
 
 # Tools of Python's, in a folder of their own and not where the system has its packages. Debian has `venv` in a package by itself; pip alone will do, too.
-PYTHON ?= python3
 TOOLS := $(abspath $(or $(CARGO_TARGET_DIR),target))/python-tools
 
 $(TOOLS)/%/.there:

@@ -1,0 +1,364 @@
+#!/usr/bin/env python3
+"""Runs the project's checks, and reports every failure and every skip at the end.
+
+usage: tests/run.py [--only STAGE[,STAGE]] [--repeat N] [--filter TEXT] [--json FILE] [--list]
+
+Stages, in this order (`--list` prints them):
+  unit     every test binary of the workspace, one after the other
+  docs     the examples in the documentation comments
+  models   the lock-free protocols under loom, all interleavings
+  lint     rustfmt and clippy
+  miri     the shared-memory readers under Miri, where a nightly toolchain has it
+
+One failure hides nothing: a stage runs to its end, and so do the stages after it. The background
+stages (the build of the models, clippy) run with the lowest priority beside the tests, which wait
+for each other most of the time. A test binary that prints nothing for STALL seconds is killed, and
+the tests that it had not finished are reported as hanging.
+
+A test says that it cannot run here by a line `skipped: REASON` on its standard error.
+The exit status is 0 if everything passed. The last line is `N passed, N failed, N skipped`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import queue
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CARGO = os.environ.get("CARGO", "cargo")
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").resolve()
+
+# Longest silence of a test binary, in seconds. The time-outs inside of tests are 60 s.
+STALL = 240
+
+# Packages and test targets that hold the models.
+MODELS = ["upcall-shm", "upcall-transfer", "upcall-thread", "upcall-ulp"]
+
+LINE = re.compile(r"^test (?P<name>.+?) \.\.\. (?P<outcome>ok|FAILED|ignored)")
+# A test that prints to the terminal itself can separate its name from its outcome.
+OUTCOME = re.compile(r"^(?P<outcome>ok|FAILED)$")
+SKIP = re.compile(r"\bskipped: (?P<why>.+)")
+
+COLOUR = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+
+
+def paint(code: str, text: str) -> str:
+    return f"\033[{code}m{text}\033[0m" if COLOUR else text
+
+
+@dataclass
+class Result:
+    """What a run of one test binary, or of one command, came to."""
+
+    title: str
+    seconds: float = 0.0
+    passed: int = 0
+    ignored: int = 0
+    # The name of each failed test, and what it printed.
+    failed: dict[str, str] = field(default_factory=dict)
+    skips: list[str] = field(default_factory=list)
+
+    def line(self) -> str:
+        mark = paint("31;1", "FAILED") if self.failed else paint("32", "ok")
+        counts = f"{self.passed} passed" if self.passed else ""
+        if self.failed:
+            counts += f"  {len(self.failed)} failed"
+        if self.skips:
+            counts += f"  {len(self.skips)} skipped"
+        return f"  {mark:<7} {self.title:<44} {self.seconds:6.1f} s  {counts}"
+
+
+class Stopwatch:
+    def __init__(self) -> None:
+        self.start = time.monotonic()
+
+    def seconds(self) -> float:
+        return time.monotonic() - self.start
+
+
+def stream(command: list[str], cwd: Path, env: dict[str, str], stall: float):
+    """Yields the lines that `command` prints, then its exit status; None if it stalled and was killed."""
+    child = subprocess.Popen(
+        command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
+    )
+    lines: queue.Queue[str | None] = queue.Queue()
+
+    def pump() -> None:
+        for line in child.stdout:
+            lines.put(line.rstrip("\n"))
+        lines.put(None)
+
+    reader = threading.Thread(target=pump, daemon=True)
+    reader.start()
+    while True:
+        try:
+            line = lines.get(timeout=stall)
+        except queue.Empty:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            yield None
+            return
+        if line is None:
+            break
+        yield line
+    yield child.wait()
+
+
+def outputs_of(text: str) -> dict[str, str]:
+    """What each test printed, from the sections that libtest prints after the list of tests."""
+    parts = re.split(r"^---- (.+?) (?:stdout|stderr) ----$", text, flags=re.M)
+    return {name: body.strip() for name, body in zip(parts[1::2], parts[2::2])}
+
+
+def run_binary(title: str, path: Path, cwd: Path, arguments: list[str], env: dict[str, str]) -> Result:
+    watch = Stopwatch()
+    result = Result(title)
+    seen: dict[str, str] = {}
+    text: list[str] = []
+    status: int | None = None
+    pending: str | None = None
+    for line in stream([str(path), "--show-output", *arguments], cwd, env, STALL):
+        if line is None or isinstance(line, int):
+            status = line
+            break
+        text.append(line)
+        if found := LINE.match(line):
+            seen[found["name"]] = found["outcome"]
+        elif found := re.match(r"^test (.+?) \.\.\. ", line):
+            pending = found[1]
+        elif pending and (found := OUTCOME.match(line)):
+            seen[pending] = found["outcome"]
+            pending = None
+    result.seconds = watch.seconds()
+    whole = "\n".join(text)
+    printed = outputs_of(whole)
+    result.passed = sum(outcome == "ok" for outcome in seen.values())
+    result.ignored = sum(outcome == "ignored" for outcome in seen.values())
+    for name, outcome in seen.items():
+        if outcome == "FAILED":
+            result.failed[name] = printed.get(name, "")
+    for found in re.finditer(r"^    (\S.*)$", whole.rpartition("\nfailures:\n")[2], flags=re.M):
+        if "\nfailures:\n" in whole and found[1] in printed:
+            result.failed.setdefault(found[1], printed[found[1]])
+    if status != 0 and not result.failed:
+        listed = subprocess.run([path, "--list", "--format", "terse", *arguments], cwd=cwd, env=env,
+                                capture_output=True, text=True).stdout
+        names = [line[: -len(": test")] for line in listed.splitlines() if line.endswith(": test")]
+        missing = [name for name in names if name not in seen] or ["(the binary itself)"]
+        if status is None:
+            reason = f"hangs: nothing was printed for {STALL} s"
+        else:
+            reason = f"the test process ended with status {status}"
+        for name in missing:
+            result.failed[name] = reason + "\n" + "\n".join(text[-30:])
+    result.skips = list(dict.fromkeys(found["why"] for found in SKIP.finditer(whole)))
+    return result
+
+
+def run_command(title: str, command: list[str], env: dict[str, str] | None = None, low: bool = False) -> Result:
+    """Runs a command whose exit status is its verdict."""
+    watch = Stopwatch()
+    whole = {**os.environ, **(env or {})}
+    words = ["nice", "-n", "19", *command] if low else command
+    done = subprocess.run(words, cwd=ROOT, env=whole, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    result = Result(title, watch.seconds())
+    if done.returncode:
+        result.failed[title] = done.stdout[-8000:]
+    else:
+        result.passed = 1
+    result.skips = [found["why"] for found in SKIP.finditer(done.stdout)]
+    return result
+
+
+def build(title: str, arguments: list[str], env: dict[str, str] | None = None, low: bool = False):
+    """Builds test binaries. Returns the outcome, and for each binary its name, path and package folder."""
+    watch = Stopwatch()
+    command = [CARGO, "test", "--no-run", "--quiet", "--message-format=json-render-diagnostics", *arguments]
+    if low:
+        command = ["nice", "-n", "19", *command]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
+    result, binaries = Result(title, watch.seconds()), []
+    for line in done.stdout.splitlines():
+        message = json.loads(line) if line.startswith("{") else {}
+        if message.get("reason") != "compiler-artifact" or not message.get("executable"):
+            continue
+        if not message["profile"]["test"]:
+            continue
+        folder = Path(message["manifest_path"]).parent
+        target = message["target"]
+        kind = target["kind"][0]
+        short = folder.relative_to(ROOT).as_posix()
+        name = f"{short} {target['name']}" if kind == "test" else f"{short} ({kind})"
+        binaries.append((name, Path(message["executable"]), folder))
+    if done.returncode:
+        result.failed[title] = done.stderr[-8000:]
+    return result, sorted(binaries)
+
+
+def sysroot_libraries() -> str:
+    root = subprocess.run(["rustc", "--print", "sysroot"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    return f"{root}/lib"
+
+
+class Report:
+    """Collects results, and prints each as it comes."""
+
+    def __init__(self) -> None:
+        self.results: list[Result] = []
+        self.lock = threading.Lock()
+
+    def add(self, result: Result) -> None:
+        with self.lock:
+            self.results.append(result)
+            print(result.line(), flush=True)
+
+    def note(self, text: str) -> None:
+        with self.lock:
+            print(text, flush=True)
+
+
+def unit(report: Report, options, environment: dict[str, str], binaries) -> None:
+    arguments = [options.filter] if options.filter else []
+    for turn in range(options.repeat):
+        if options.repeat > 1:
+            report.note(f"  turn {turn + 1} of {options.repeat}")
+        for name, path, folder in binaries:
+            if not options.binary or options.binary in name:
+                report.add(run_binary(name, path, folder, arguments, environment))
+
+
+def docs(report: Report, options, environment: dict[str, str]) -> None:
+    result = run_command("examples in documentation", [CARGO, "test", "--workspace", "--doc", "--no-fail-fast", "--quiet"])
+    report.add(result)
+
+
+LOOM = {"RUSTFLAGS": "--cfg loom", "LOOM_MAX_PREEMPTIONS": "3"}
+
+
+def model_arguments() -> list[str]:
+    tests = sorted(path.stem for package in MODELS for path in (ROOT / package.removeprefix("upcall-") / "tests").glob("loom_*.rs"))
+    chosen = [word for package in MODELS for word in ("--package", package)]
+    chosen += [word for test in tests for word in ("--test", test)]
+    return ["--profile", "models", "--target-dir", str(TARGET / "loom"), *chosen]
+
+
+def lint(report: Report, low: bool) -> None:
+    report.add(run_command("rustfmt", [CARGO, "fmt", "--all", "--check"], low=low))
+    report.add(run_command("clippy", [CARGO, "clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"], low=low))
+
+
+def miri(report: Report) -> None:
+    has = subprocess.run([CARGO, "+nightly", "miri", "--version"], cwd=ROOT, capture_output=True)
+    if has.returncode:
+        skipped = Result("miri")
+        skipped.skips.append("no nightly toolchain with Miri (rustup +nightly component add miri)")
+        return report.add(skipped)
+    # Tree Borrows: the older model refuses an atomic read of bytes that are borrowed shared, which
+    # a copy from a caller's argument makes.
+    flags = {"MIRIFLAGS": "-Zmiri-disable-isolation -Zmiri-tree-borrows"}
+    report.add(run_command("miri", [CARGO, "+nightly", "miri", "test", "--quiet", "--target-dir", str(TARGET / "miri"),
+                                    "--package", "upcall-shm", "--lib"], flags))
+
+
+STAGES = ["unit", "docs", "models", "lint", "miri"]
+
+
+def summary(report: Report, seconds: float) -> int:
+    passed = sum(result.passed for result in report.results)
+    failures = [(result.title, name, text) for result in report.results for name, text in result.failed.items()]
+    skips = [(result.title, why) for result in report.results for why in result.skips]
+    ignored = sum(result.ignored for result in report.results)
+    slowest = sorted(report.results, key=lambda result: -result.seconds)[:8]
+    print("\nslowest: " + ", ".join(f"{result.title} {result.seconds:.0f} s" for result in slowest))
+    if skips:
+        print(f"\nskipped here ({len(skips)}):")
+        for title, why in dict.fromkeys(skips):
+            print(f"  {title}: {why}")
+    if ignored:
+        print(f"\nleft to `make test-long`: {ignored}")
+    for title, name, text in failures:
+        print(f"\n{paint('31;1', 'FAILED')} {title}: {name}")
+        print("    " + "\n    ".join(text.splitlines()[-60:]))
+    if failures:
+        print("\nfailures:")
+        for title, name, _ in failures:
+            print(f"  {title}: {name}")
+    print(f"\n{seconds / 60:.1f} minutes")
+    print(f"{passed} passed, {len(failures)} failed, {len(skips)} skipped")
+    return 1 if failures or not passed else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(STAGES), help="stages, separated by commas")
+    parser.add_argument("--repeat", type=int, default=1, help="run the test binaries N times")
+    parser.add_argument("--filter", help="only tests whose name contains TEXT")
+    parser.add_argument("--binary", help="only test binaries whose name contains TEXT")
+    parser.add_argument("--json", type=Path, help="write the results to FILE")
+    parser.add_argument("--list", action="store_true", help="print the stages")
+    parser.add_argument("cargo", nargs="*", help="further arguments for the build of the tests, after --")
+    options = parser.parse_args()
+    if options.list:
+        print("\n".join(STAGES))
+        return 0
+    stages = options.only.split(",")
+    if unknown := [stage for stage in stages if stage not in STAGES]:
+        parser.error(f"no stage {', '.join(unknown)}; there are {', '.join(STAGES)}")
+    if not shutil.which(CARGO):
+        parser.error(f"{CARGO} is not on the PATH: install Rust (https://rustup.rs)")
+    # Lines are all that a failing test prints; the rest takes gigabytes and time to link.
+    os.environ.setdefault("CARGO_PROFILE_DEV_DEBUG", "line-tables-only")
+    environment = {**os.environ}
+    environment["LD_LIBRARY_PATH"] = f"{sysroot_libraries()}:{environment.get('LD_LIBRARY_PATH', '')}"
+    environment["CARGO"] = shutil.which(CARGO)
+    # Tests that start programs of other packages need not build them: the stage `unit` has.
+    environment["UPCALL_TESTS_BUILT"] = "1"
+    watch, report = Stopwatch(), Report()
+    models: list = []
+
+    def background() -> None:
+        """What needs no test binary and no quiet: built beside the tests, with the lowest priority."""
+        if "models" in stages:
+            models.append(build("build of the models", model_arguments(), LOOM, low=True))
+        if "lint" in stages:
+            lint(report, low=True)
+
+    helper = threading.Thread(target=background)
+    if "unit" in stages:
+        # The tests are built first: the background would take the processors from that build.
+        outcome, binaries = build("build of the tests", ["--workspace", *options.cargo])
+        report.add(outcome)
+        helper.start()
+        unit(report, options, environment, binaries)
+    else:
+        helper.start()
+    if "docs" in stages:
+        docs(report, options, environment)
+    helper.join()
+    for outcome, binaries in models:
+        report.add(outcome)
+        for name, path, folder in binaries:
+            report.add(run_binary(name, path, folder, [], {**environment, **LOOM}))
+    if "miri" in stages:
+        miri(report)
+    if options.json:
+        options.json.write_text(json.dumps([vars(result) for result in report.results], indent=1))
+    return summary(report, watch.seconds())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
