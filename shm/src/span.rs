@@ -29,6 +29,9 @@ const AHEAD: usize = 4096;
 #[cfg(debug_assertions)]
 static COPIED: AtomicU64 = AtomicU64::new(0);
 
+#[cfg(debug_assertions)]
+static READ_SINGLY: AtomicU64 = AtomicU64::new(0);
+
 /// The bytes that this process has copied by spans and rooms so far, in all its threads: into shared memory, out of it, and within it. For tests of who
 /// copies what. Not counted: numbers read or written one by one, which are used where they are, and what the kernel takes ([`Span::write_to`]).
 ///
@@ -36,6 +39,17 @@ static COPIED: AtomicU64 = AtomicU64::new(0);
 pub fn copied() -> Option<u64> {
     #[cfg(debug_assertions)]
     return Some(COPIED.load(Relaxed));
+    #[cfg(not(debug_assertions))]
+    return None;
+}
+
+/// Bytes that this process has read from spans as single numbers, in all its threads.
+///
+/// The complement of [`copied`]: a copy made word by word shows here. Words that [`Span::words`] gives out count as read.
+/// `None` in builds without debug assertions, which do not count.
+pub fn read_singly() -> Option<u64> {
+    #[cfg(debug_assertions)]
+    return Some(READ_SINGLY.load(Relaxed));
     #[cfg(not(debug_assertions))]
     return None;
 }
@@ -59,6 +73,8 @@ macro_rules! load {
         #[inline(always)]
         pub fn $load(&self, at: usize) -> Option<$plain> {
             let cell = self.cell::<$atomic>(at)?;
+            #[cfg(debug_assertions)]
+            READ_SINGLY.fetch_add(size_of::<$plain>() as u64, Relaxed);
             // SAFETY: `cell` checked bounds and alignment, and nobody holds a plain reference to the bytes of a span.
             Some(unsafe { cell.as_ref() }.load(Relaxed))
         }
@@ -175,6 +191,8 @@ impl<'a> Span<'a> {
         if !start.is_aligned() {
             return None;
         }
+        #[cfg(debug_assertions)]
+        READ_SINGLY.fetch_add(self.len as u64 / 8 * 8, Relaxed);
         let words = NonNull::slice_from_raw_parts(start, self.len / 8);
         // SAFETY: aligned and within a range that is mapped for `'a`; atomics may be changed by others.
         Some(unsafe { words.as_ref() })

@@ -11,7 +11,7 @@ use crate::now;
 use crate::party::Said;
 use crate::relay;
 use crate::scenario::scenario;
-use crate::without_kernel::without_kernel;
+use crate::without_kernel::{to_server_without_kernel, without_kernel};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::error::Error;
 use std::io::{BufRead, Write};
@@ -191,6 +191,7 @@ impl Client {
             "fail" => self.trial()?.fail(words[1])?,
             "limited" => self.trial()?.limited(&"x".repeat(number(1) as usize), &vec![1; number(2) as usize])?,
             "storm" => return storm(self.trial()?, number(1) as usize, number(2) as usize),
+            "server-without-kernel" => return to_server_without_kernel(self.trial()?, number(1)),
             "without-kernel" => return without_kernel(self.trial()?, number(1), number(2) as usize),
             "deadlines" => {
                 let giver = Giver::new(words.get(4) == Some(&"words"));
@@ -261,6 +262,11 @@ impl Client {
 pub fn copied_since(before: Option<u64>) -> Vec<String> {
     let spent = upcall_shm::span::copied().map(|now| now - before.unwrap_or(0));
     spent.iter().map(u64::to_string).collect()
+}
+
+/// Bytes that this process has read from shared memory as single numbers; nothing in builds that do not count.
+pub fn read_singly() -> Vec<String> {
+    upcall_shm::span::read_singly().iter().map(u64::to_string).collect()
 }
 
 /// How many crossings into the kernel this process has made in calls; nothing in builds that do not count.

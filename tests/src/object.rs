@@ -84,6 +84,9 @@ impl Drop for Thing {
 
 impl trial::Serve for Object {
     fn null(&self) {}
+    fn forbid_kernel(&self) {
+        crate::without_kernel::forbid_here().expect("a filter for this thread");
+    }
     fn add(&self, a: u32, b: u32) -> u32 {
         a.wrapping_add(b)
     }

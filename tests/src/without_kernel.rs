@@ -2,17 +2,20 @@
 
 use crate::client::{Outcome, done};
 use crate::interfaces::trial::Trial;
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
+};
 use std::error::Error;
 use std::io::Write;
 use upcall::Pacing;
 use upcall_os::processor::Processors;
 
-/// Makes so many calls on a kernel thread whose every system call but `write` is death, and says so by a `write`: from that thread itself, or from `users`
-/// user-level threads of which it is the virtual processor. The process is then of no more use.
+/// Makes `calls` calls on a kernel thread that any system call kills, but for a `write` to standard output, by which the
+/// thread reports at the end. With `users` above 0 that many user-level threads call, and the kernel thread is their
+/// virtual processor. The process is of no use afterwards.
 pub(crate) fn without_kernel(trial: &Trial, calls: u64, users: usize) -> Outcome {
     trial.set_pacing(Pacing::Poll);
-    let forbid = forbid_all_but_write()?;
+    let forbid = forbid_all_but_reports()?;
     let run = || {
         Processors::only(0).confine()?;
         if users == 0 {
@@ -33,12 +36,43 @@ pub(crate) fn without_kernel(trial: &Trial, calls: u64, users: usize) -> Outcome
     done()
 }
 
-fn forbid_all_but_write() -> Result<BpfProgram, Box<dyn Error>> {
+fn forbid_all_but_reports() -> Result<BpfProgram, Box<dyn Error>> {
     // The number of `write` on this machine.
     const WRITE: i64 = 1;
-    let filter =
-        SeccompFilter::new([(WRITE, vec![])].into(), SeccompAction::KillThread, SeccompAction::Allow, TargetArch::x86_64)?;
+    // A doorbell is rung by a `write` as well, to another descriptor.
+    let to_stdout = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, 1)?;
+    let rules = [(WRITE, vec![SeccompRule::new(vec![to_stdout])?])].into();
+    let filter = SeccompFilter::new(rules, SeccompAction::KillThread, SeccompAction::Allow, TargetArch::x86_64)?;
     Ok(filter.try_into()?)
+}
+
+/// Lets the next system call of this kernel thread end the process.
+///
+/// # Errors
+/// The filter is refused.
+pub(crate) fn forbid_here() -> Result<(), Box<dyn Error>> {
+    let no_rules = std::collections::BTreeMap::new();
+    // A filter needs an action for what its rules match, other than the one for the rest.
+    let filter = SeccompFilter::new(no_rules, SeccompAction::KillProcess, SeccompAction::Allow, TargetArch::x86_64)?;
+    let filter: BpfProgram = filter.try_into()?;
+    Ok(seccompiler::apply_filter(&filter)?)
+}
+
+/// Makes `calls` calls to a server whose virtual processor any further system call kills, with the whole process.
+pub(crate) fn to_server_without_kernel(trial: &Trial, calls: u64) -> Outcome {
+    trial.set_pacing(Pacing::Poll);
+    Processors::only(0).confine()?;
+    if !all_go_well(trial, 1000) {
+        return Err("calls before the filter fail".into());
+    }
+    trial.forbid_kernel()?;
+    for i in 0..calls {
+        trial.null().map_err(|error| format!("call {i} after the filter: {error}"))?;
+        if trial.add(i as u32, 1)? != i as u32 + 1 {
+            return Err(format!("call {i} after the filter: a wrong sum").into());
+        }
+    }
+    done()
 }
 
 fn call_without(trial: &Trial, forbid: &BpfProgram, calls: impl Fn(&Trial) -> bool) -> std::io::Result<()> {

@@ -110,6 +110,7 @@ fn serve(name: &str, options: &[&str]) {
             }
             ["fault", text] if upcall_os::fault::arm(text) => say(Ok(Vec::new())),
             ["copied"] => say(Ok(client::copied_since(None))),
+            ["read-singly"] => say(Ok(client::read_singly())),
             ["crossings"] => say(Ok(client::crossings())),
             ["without-memory"] => say(client::no_more_memory()),
             _ => say(Err(format!("unknown command {line:?}").into())),

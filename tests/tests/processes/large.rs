@@ -53,6 +53,32 @@ fn bytes_that_nobody_interprets_are_copied_once() {
     }
 }
 
+/// The count of copies does not see a server that takes the bytes one word after the other.
+#[test]
+fn bytes_that_nobody_interprets_are_not_read_word_by_word_either() {
+    /// What a server may read of one call at most: control words, places and lengths, in bytes.
+    const CONTROL: u64 = 1024;
+    let _company = in_company();
+    let place = place();
+    let mut server = place.serve("trial");
+    let mut client = place.client();
+    client.ask("bind trial").expect_ok("binding");
+    for len in [1000_u64, 64 << 10, 1 << 20, 1 << 20] {
+        let before = server.ask("read-singly").numbers("the server's count");
+        client.ask(&format!("copies-of-length {len}")).expect_ok("a call");
+        let after = server.ask("read-singly").numbers("the server's count");
+        let (Some(before), Some(after)) = (before.first(), after.first()) else {
+            return println!("skipped: this build does not count what is read");
+        };
+        assert!(after - before < len.min(CONTROL), "{len} bytes: the server has read {}", after - before);
+    }
+    // The control arm: the server reads 8192 numbers one by one, and the count has to show that.
+    let before = server.ask("read-singly").numbers("the server's count");
+    client.ask("total 8192").expect_ok("a call");
+    let after = server.ask("read-singly").numbers("the server's count");
+    assert!(after[0] - before[0] >= 65536, "the count does not see what is read word by word");
+}
+
 #[test]
 #[ignore = "long: 1 GiB in one call takes 3 GiB of memory"]
 fn long_one_gibibyte_in_one_call() {

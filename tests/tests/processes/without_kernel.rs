@@ -1,9 +1,12 @@
 //! Calls that the kernel has no part in (URPC, section 2; requirement U6).
 
 use crate::{alone, in_company, place};
+use std::sync::RwLockWriteGuard;
 use upcall_os::processor::Processors;
+use upcall_tests::party::Party;
+use upcall_tests::place::Place;
 
-/// The caller's thread dies at its first system call other than `write`, by `seccomp`. A ring would be a `write`, but nobody sleeps here.
+/// Any system call kills the caller's thread (`seccomp`), but for its last report. The write that rings a doorbell too.
 #[test]
 fn calls_to_a_polling_server_make_no_system_call() {
     calls_make_no_system_call(0);
@@ -15,22 +18,46 @@ fn calls_of_user_level_threads_make_no_system_call() {
     calls_make_no_system_call(40);
 }
 
+/// A server that polls takes, runs and answers requests without the kernel. Any system call ends the server.
+#[test]
+fn a_polling_server_makes_no_system_call_for_a_request() {
+    let Some(mut pair) = Pair::on_two_processors() else { return };
+    pair.client.ask("server-without-kernel 100000").expect_ok("calls to a server without the kernel");
+}
+
 fn calls_make_no_system_call(users: usize) {
-    let _alone = alone();
-    if !Processors::allowed().is_ok_and(|allowed| allowed.contains(0) && allowed.contains(1)) {
-        return println!("    skipped: processors 0 and 1 are needed");
+    let Some(mut pair) = Pair::on_two_processors() else { return };
+    assert_eq!(pair.client.ask(&format!("without-kernel 100000 {users}")).expect_ok("calls without the kernel"), ["without"]);
+}
+
+/// A polling server, a client that is bound to it, and nothing else on the machine.
+struct Pair {
+    client: Party,
+    _server: Party,
+    _place: Place,
+    _alone: RwLockWriteGuard<'static, ()>,
+}
+
+impl Pair {
+    /// The server on processor 1. `None` where this machine has no such processors.
+    fn on_two_processors() -> Option<Self> {
+        let alone = alone();
+        if !Processors::allowed().is_ok_and(|allowed| allowed.contains(0) && allowed.contains(1)) {
+            eprintln!("skipped: processors 0 and 1 are needed");
+            return None;
+        }
+        let place = place();
+        let server = place.serve("trial poll");
+        let threads = std::fs::read_dir(format!("/proc/{}/task", server.pid())).expect("a process");
+        for tid in threads.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
+            Processors::only(1).confine_thread(tid).expect("its threads are ours to move");
+        }
+        // It says where it is when it has looked round some times.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let mut client = place.client();
+        client.ask("bind trial").expect_ok("binding");
+        Some(Self { client, _server: server, _place: place, _alone: alone })
     }
-    let place = place();
-    let server = place.serve("trial poll");
-    let threads = std::fs::read_dir(format!("/proc/{}/task", server.pid())).expect("a process");
-    for tid in threads.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
-        Processors::only(1).confine_thread(tid).expect("its threads are ours to move");
-    }
-    // It says where it is when it has looked round some times.
-    std::thread::sleep(std::time::Duration::from_millis(20));
-    let mut client = place.client();
-    client.ask("bind trial").expect_ok("binding");
-    assert_eq!(client.ask(&format!("without-kernel 100000 {users}")).expect_ok("calls without the kernel"), ["without"]);
 }
 
 /// Where bells cannot be rung by asynchronous requests they are rung by writes.
