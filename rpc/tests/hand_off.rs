@@ -99,6 +99,34 @@ impl World {
         std::thread::sleep(Duration::from_millis(30));
     }
 
+    /// Pins the server's thread, which sleeps and last ran there by its own word, to processor 1. Only a caller that brings
+    /// it to another processor has its calls run elsewhere. Returns `false` where there is no processor 1.
+    fn put_server_elsewhere(&self) -> bool {
+        if servers_processors() < 2 {
+            eprintln!("skipped: processors 0 and 1 are needed");
+            return false;
+        }
+        let tid = line().tid.load(upcall_os::atomic::Ordering::SeqCst);
+        let pin = || processor::Processors::only(1).confine_thread(tid).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                processor::Processors::only(0).confine().unwrap();
+                // A caller that polls brings nothing.
+                let binding = self.binding.clone();
+                binding.set_pacing(Pacing::Poll);
+                pin();
+                while binding.call::<_, u64>(WHERE, &()).unwrap() != 1 {
+                    pin();
+                }
+                binding.set_pacing(Pacing::Adaptive);
+            });
+        });
+        self.until_asleep();
+        // The server may have widened its set when it was done.
+        pin();
+        true
+    }
+
     fn spawn(&self, procedure: u16, hand_off: HandOff) -> upcall_thread::JoinHandle<()> {
         let binding = self.binding.with_hand_off(hand_off);
         upcall_thread::spawn(move || match procedure {
@@ -158,6 +186,10 @@ fn a_call_is_optimistic() {
 fn a_caller_may_force_the_hand_off() {
     let world = World::new(Pacing::Sleep);
     assert!(world.begins_beside_a_busy_thread(HandOff::AtOnce, Duration::from_secs(20)), "the server was not woken");
+    // The processor is given with it, also away from a processor that the server has.
+    let binding = world.binding.with_hand_off(HandOff::AtOnce);
+    let place = world.on_a_processor(|| world.put_server_elsewhere().then(|| binding.call::<_, u64>(WHERE, &()).unwrap()));
+    assert!(place.is_none_or(|place| place == 0), "the server was not brought to its caller's processor");
 }
 
 /// U10: where the caller has nothing else to do, the call runs on its processor.
@@ -166,6 +198,7 @@ fn an_idle_caller_gives_its_processor() {
     let world = World::new(Pacing::Adaptive);
     let places = (0..8).map(|_| {
         world.on_a_processor(|| {
+            world.put_server_elsewhere();
             let binding = world.binding.clone();
             upcall_thread::spawn(move || binding.call::<_, u64>(WHERE, &()).unwrap()).join().unwrap()
         })
@@ -179,14 +212,20 @@ fn an_idle_caller_gives_its_processor() {
 #[test]
 fn one_hand_off_serves_all_outstanding_calls() {
     let world = World::new(Pacing::Sleep);
-    let (slept, calls) = world.on_a_processor(|| {
+    let (slept, calls, places) = world.on_a_processor(|| {
+        world.put_server_elsewhere();
         let (slept, calls) = (sleeps(), world.calls());
-        let threads: Vec<_> = (0..32).map(|_| world.spawn(WHERE, HandOff::WhenIdle)).collect();
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let call = |_| {
+            let binding = world.binding.clone();
+            upcall_thread::spawn(move || binding.call::<_, u64>(WHERE, &()).unwrap())
+        };
+        let threads: Vec<_> = (0..32).map(call).collect();
+        let places: Vec<u64> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
         world.until_asleep();
-        (sleeps() - slept, world.calls() - calls)
+        (sleeps() - slept, world.calls() - calls, places)
     });
     assert_eq!(calls, 32);
+    assert_eq!(places, [0; 32], "they ran on the caller's processor");
     // One is the sleep that it goes to afterwards; another wake may come from what it does beside calls.
     assert!(slept <= 3, "32 calls took {slept} wakes of the server");
 }
@@ -199,6 +238,7 @@ fn the_server_gives_the_processor_back() {
     let took = world.on_a_processor(|| {
         // Once to be brought here; the second call says that it is.
         world.spawn(WHERE, HandOff::WhenIdle).join().unwrap();
+        assert!(all == 1 || servers_processors() == 1, "the server was not confined to its caller's processor");
         world.until_asleep();
         let start = Instant::now();
         world.spawn(WHERE, HandOff::WhenIdle).join().unwrap();
