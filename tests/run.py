@@ -209,9 +209,10 @@ def build(title: str, arguments: list[str], env: dict[str, str] | None = None, l
     return result, sorted(binaries)
 
 
-def sysroot_libraries() -> str:
-    root = subprocess.run(["rustc", "--print", "sysroot"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    return f"{root}/lib"
+def standard_library() -> str:
+    """Folder of the shared standard library, which tests of procedural macros are linked with."""
+    command = ["rustc", "--print", "target-libdir"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
 
 class Report:
@@ -323,7 +324,7 @@ def main() -> int:
     # Lines are all that a failing test prints; the rest takes gigabytes and time to link.
     os.environ.setdefault("CARGO_PROFILE_DEV_DEBUG", "line-tables-only")
     environment = {**os.environ}
-    environment["LD_LIBRARY_PATH"] = f"{sysroot_libraries()}:{environment.get('LD_LIBRARY_PATH', '')}"
+    environment["LD_LIBRARY_PATH"] = f"{standard_library()}:{environment.get('LD_LIBRARY_PATH', '')}"
     environment["CARGO"] = shutil.which(CARGO)
     # Tests that start programs of other packages need not build them: the stage `unit` has.
     environment["UPCALL_TESTS_BUILT"] = "1"
