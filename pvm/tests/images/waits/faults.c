@@ -12,6 +12,21 @@ static int by_size(const void *one, const void *other)
     return (a > b) - (a < b);
 }
 
+/* The number of turns until the first task is done, and the longest time between two of them. */
+static void count_turns(void)
+{
+    long turns = 0;
+    double last = now(), longest = 0;
+    while (pvm_nrecv(-1, DONE) == 0) {
+        double time = now();
+        if (time - last > longest)
+            longest = time - last;
+        last = time;
+        turns++;
+    }
+    printf("%ld turns, longest pause %.0f ms\n", turns, longest * 1000);
+}
+
 static void touch(const char *what, volatile char *at, int writes)
 {
     static double took[BYTES / PAGE];
@@ -32,7 +47,7 @@ static void touch(const char *what, volatile char *at, int writes)
 int main(int argc, char **argv)
 {
     if (role() == 1)
-        count();
+        count_turns();
     if (role())
         return 0;
     int file = open(argv[1], O_RDWR | O_CREAT, 0600);
