@@ -9,7 +9,7 @@ include!("library.rs");
 const SOURCES: [&str; 10] =
     ["start.c", "heap.c", "refuse.c", "wait.c", "clock.c", "descriptors.c", "ready.c", "sockets.c", "children.c", "signals.c"];
 /// Those in whose midst handlers of signals may run.
-const OPEN: [&str; 2] = ["interrupted.S", "handlers.c"];
+const OPEN: [&str; 3] = ["interrupted.S", "handlers.c", "process.c"];
 /// One that debuggers are to know the types of.
 const KNOWN: &str = "image/current.c";
 

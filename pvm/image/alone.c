@@ -9,6 +9,10 @@
 /* Written by upvmcc. */
 extern const char upvm_runtime[];
 
+extern char **environ;
+extern int __execve(const char *, char *const *, char *const *);
+extern int __execvpe(const char *, char *const *, char *const *);
+
 /* The linker is told to take this. */
 const char upvm_pvm;
 
@@ -26,8 +30,9 @@ void upvm_alone(int argc, char **argv)
         words[4 + word] = argv[word];
     if (!runtime)
         runtime = upvm_runtime;
-    execv(runtime, words);
-    execvp("upcall", words);
+    /* The public names are refused. */
+    __execve(runtime, words, environ);
+    __execvpe("upcall", words, environ);
     fprintf(stderr, "%s: a task of PVM's needs `upcall` to run it, which was not found as %s, nor in PATH: %s. "
                     "Name it by UPCALL=…\n", argc ? argv[0] : own, runtime, strerror(errno));
     _exit(127);

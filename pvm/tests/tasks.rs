@@ -132,6 +132,23 @@ fn who_crashes_ends_alone_and_others_are_told() {
 }
 
 #[test]
+fn each_task_has_a_process_number_of_its_own_and_none_becomes_another_program() {
+    let programs = Programs::new();
+    let program = programs.compiled("images/process.c");
+    for options in [&["-n", "6"][..], &["-n", "6", "--procs", "3", "--place", "interleave"]] {
+        let done = run(options, &program, &[]);
+        assert!(done.status.success(), "{options:?}: {:?}: {}", done.status, said(&done));
+        let printed = String::from_utf8_lossy(&done.stdout).into_owned();
+        let mut pids = printed.lines().collect::<Vec<_>>();
+        pids.sort_unstable();
+        pids.dedup();
+        assert_eq!(pids.len(), 6, "{options:?}: {printed}");
+        let refusals = String::from_utf8_lossy(&done.stderr).matches("upvm: execv is refused in a task: ").count();
+        assert_eq!(refusals, 6, "{options:?}: {}", said(&done));
+    }
+}
+
+#[test]
 fn a_process_that_is_killed_takes_its_tasks_with_it_and_no_others() {
     let programs = Programs::new();
     let done = run(&["--procs", "3", "--place", "interleave"], &programs.compiled("images/killed.c"), &[]);

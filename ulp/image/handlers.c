@@ -30,7 +30,7 @@ static int handle(uint64_t *table, int number, int *restarts)
     int error = errno;
     if (action.sa_flags & SA_SIGINFO) {
         siginfo_t about = {.si_signo = number, .si_code = SI_USER};
-        about.si_pid = upvm_call(SYS_getpid, 0, 0, 0, 0);
+        about.si_pid = getpid();
         action.sa_sigaction(number, &about, 0);
     } else {
         action.sa_handler(number);
@@ -108,7 +108,7 @@ int raise(int number)
 
 int kill(pid_t process, int number)
 {
-    if (upvm_table() && !upvm_in_child && process == (pid_t)upvm_table()[UPVM_TABLE_PROCESS])
+    if (upvm_is_own(process))
         return upvm_returns(upvm_raise(number));
     return upvm_returns(upvm_call(SYS_kill, process, number, 0, 0));
 }

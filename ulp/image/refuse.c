@@ -1,15 +1,17 @@
 /* What cannot work in an image, said with its name and the way out, when it is linked and when it is called. */
 
 #define _GNU_SOURCE
+#include "calls.h"
 #include <dlfcn.h>
-#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
 
 static void refused(const char *name, const char *why)
 {
-    fprintf(stderr, "upvm: %s is refused in a task: %s\n", name, why);
+    char line[256];
+    int length = snprintf(line, sizeof line, "upvm: %s is refused in a task: %s\n", name, why);
+    upvm_report(line, length < (int)sizeof line ? length : (int)sizeof line);
 }
 
 #define REFUSES(name, why)                                                              \
@@ -23,30 +25,61 @@ const char upvm_refuses;
 #define THREADS "a task is one thread; start tasks by pvm_spawn"
 #define LIBRARIES "a task is linked as a whole; link the library statically"
 
+int upvm_refuse_fork(const char *name)
+{
+    refused(name, FORK);
+    errno = ENOSYS;
+    return -1;
+}
+
 REFUSES(fork, FORK);
 pid_t fork(void)
 {
-    refused("fork", FORK);
-    errno = ENOSYS;
-    return -1;
+    return upvm_refuse_fork("fork");
 }
 
 REFUSES(vfork, FORK);
 pid_t vfork(void)
 {
-    refused("vfork", FORK);
-    errno = ENOSYS;
-    return -1;
+    return upvm_refuse_fork("vfork");
 }
 
 REFUSES(daemon, FORK);
 int daemon(int keep_folder, int keep_streams)
 {
     (void)keep_folder, (void)keep_streams;
-    refused("daemon", FORK);
+    return upvm_refuse_fork("daemon");
+}
+
+#define EXEC "it would replace all tasks of the process; start programs by posix_spawn or system, and tasks by pvm_spawn"
+
+int upvm_refuse_exec(const char *name)
+{
+    refused(name, EXEC);
     errno = ENOSYS;
     return -1;
 }
+
+/* libc's own functions of this kind, by which children become other programs, have other names. */
+#define REFUSES_EXEC(name, ...)                 \
+    REFUSES(name, EXEC);                        \
+    _Pragma("GCC diagnostic push");             \
+    _Pragma("GCC diagnostic ignored \"-Wunused-parameter\""); \
+    int name(__VA_ARGS__)                       \
+    {                                           \
+        return upvm_refuse_exec(#name);         \
+    }                                           \
+    _Pragma("GCC diagnostic pop")
+
+REFUSES_EXEC(execve, const char *file, char *const *args, char *const *environment);
+REFUSES_EXEC(execv, const char *file, char *const *args);
+REFUSES_EXEC(execvp, const char *file, char *const *args);
+REFUSES_EXEC(execvpe, const char *file, char *const *args, char *const *environment);
+REFUSES_EXEC(execl, const char *file, const char *arg, ...);
+REFUSES_EXEC(execlp, const char *file, const char *arg, ...);
+REFUSES_EXEC(execle, const char *file, const char *arg, ...);
+REFUSES_EXEC(fexecve, int file, char *const *args, char *const *environment);
+REFUSES_EXEC(execveat, int folder, const char *file, char *const *args, char *const *environment, int flags);
 
 REFUSES(pthread_create, THREADS);
 int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument)

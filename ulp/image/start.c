@@ -4,7 +4,7 @@
  * process it is, so that nothing has to be put right when it moves. */
 
 #define _GNU_SOURCE
-#include "image.h"
+#include "calls.h"
 #include <elf.h>
 #include <poll.h>
 #include <signal.h>
@@ -57,7 +57,7 @@ uint64_t *upvm_table(void)
 void _exit(int status)
 {
     uint64_t *table = upvm_table();
-    if (table && table[UPVM_TABLE_PROCESS] == (uint64_t)syscall(SYS_getpid))
+    if (table && table[UPVM_TABLE_PROCESS] == (uint64_t)upvm_call(SYS_getpid, 0, 0, 0, 0))
         UPVM_ASK(table, UPVM_ASK_EXIT, status, 0, 0, 0);
     for (;;)
         __asm__ volatile("syscall" : : "a"(231L), "D"((long)status) : "rcx", "r11", "memory");
@@ -75,6 +75,7 @@ int (*const upvm_connects)(int, const struct sockaddr *, socklen_t) = connect;
 pid_t (*const upvm_awaits)(int *) = wait;
 int (*const upvm_raises)(int) = raise;
 int (*const upvm_acts)(int, const struct sigaction *, struct sigaction *) = sigaction;
+pid_t (*const upvm_own_process)(void) = getpid;
 extern const char upvm_refuses;
 const char *const upvm_refused = &upvm_refuses;
 

@@ -23,7 +23,8 @@ pub const MIDDLE: u64 = 12 << 20;
 pub const TABLE_LINES: u64 = 28;
 /// What changes seldom, but for the letters' number.
 pub const TABLE_GATE: u64 = 0;
-pub const TABLE_NUMBER: u64 = 1;
+/// The number that `getpid` returns.
+pub const TABLE_PID: u64 = 1;
 pub const TABLE_HEAP: u64 = 2;
 pub const TABLE_HEAP_END: u64 = 3;
 /// The host's process: one that was made of it by vfork has its memory, too, and must not ask.
@@ -65,7 +66,7 @@ pub const GS_DOORS: u64 = 64;
 pub const DOORS: u64 = 8;
 
 /// In the note by which an image is known: it goes up when anything here changes.
-pub const VERSION: u64 = 5;
+pub const VERSION: u64 = 6;
 pub const NOTE: u64 = 1;
 
 /// What an image asks for: to end.

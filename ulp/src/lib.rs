@@ -39,6 +39,7 @@ mod helping;
 mod image;
 mod interrupts;
 mod layout;
+mod pid;
 mod shared;
 mod signals;
 pub mod slot;

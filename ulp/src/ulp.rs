@@ -7,9 +7,10 @@ use crate::descriptors;
 use crate::image::{Image, Part, up};
 use crate::layout::{
     AUXILIARY, DESCRIPTORS, LETTER_WORDS, LETTERS, LINE, PAGE, REPLY_WORDS, SLOT, TABLE_CLOCK, TABLE_CODE, TABLE_CODE_END,
-    TABLE_COUNT, TABLE_DESCRIPTORS, TABLE_GATE, TABLE_HEAP, TABLE_HEAP_END, TABLE_LETTERS, TABLE_LIBRARY, TABLE_NUMBER,
+    TABLE_COUNT, TABLE_DESCRIPTORS, TABLE_GATE, TABLE_HEAP, TABLE_HEAP_END, TABLE_LETTERS, TABLE_LIBRARY, TABLE_PID,
     TABLE_PROCESS, TABLE_REPLY, TABLE_TASK,
 };
+use crate::pid::Pid;
 use crate::slot::{STACK, Slot};
 use crate::switch::{self, CONTROL, Context};
 use crate::worker::Stopped;
@@ -39,6 +40,7 @@ pub struct Ulp {
 /// What a switch does not need.
 #[derive(Default)]
 pub(crate) struct Rest {
+    pid: Option<Pid>,
     /// Once all of it is mapped.
     known: Option<Known>,
     /// A call of its that a helper runs, or has run.
@@ -139,6 +141,7 @@ impl Ulp {
         // What is mapped so far is unmapped when this is dropped.
         let slot = ManuallyDrop::new(Memory(slot));
         let mut new = Self { slot, context: Box::default(), ended: None, rest: Box::default() };
+        new.rest.pid = Some(Pid::take());
         new.context.get_mut().table = new.slot.table();
         new.map(image)?;
         new.rest.known = Known::new(&image.whole_path, new.base(), image.dynamic);
@@ -150,6 +153,12 @@ impl Ulp {
     /// The number of its slot.
     pub fn slot(&self) -> usize {
         self.slot.number()
+    }
+
+    /// The number that its program has for its process (`getpid`). No process has that number, and no other ULP of this
+    /// process while this one lives.
+    pub fn process(&self) -> u32 {
+        self.rest.pid.as_ref().map_or(0, Pid::number)
     }
 
     /// Where its program lies: what is added to the addresses in its file.
@@ -339,7 +348,7 @@ impl Ulp {
         let start = self.slot.middle();
         let table = [
             (TABLE_GATE, switch::gate as *const () as u64),
-            (TABLE_NUMBER, self.slot.number() as u64),
+            (TABLE_PID, self.process().into()),
             (TABLE_HEAP, start + image.end + self.slot.lines()),
             (TABLE_HEAP_END, self.slot.end()),
             (TABLE_PROCESS, u64::from(std::process::id())),

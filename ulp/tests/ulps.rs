@@ -71,16 +71,52 @@ fn who_crashes_ends_alone() {
 #[test]
 fn what_cannot_work_is_refused_with_its_name_when_linked_and_when_called() {
     let look = |said: &str| {
-        for name in ["fork", "pthread_create", "dlopen"] {
+        let execs = ["execve", "execv", "execvp", "execvpe", "execl", "execlp", "execle", "fexecve", "execveat"];
+        for name in ["fork", "vfork", "pthread_create", "dlopen"].into_iter().chain(execs) {
             assert!(said.contains(&format!("warning: upvm: {name} is refused")), "when linked: {said}");
             assert!(said.contains(&format!("\nupvm: {name} is refused in a task: ")), "when called: {said}");
         }
+        // By its number, too.
+        for (name, times) in [("execve", 2), ("execveat", 2), ("fork", 2), ("clone", 1)] {
+            let refusal = format!("\nupvm: {name} is refused in a task: ");
+            assert_eq!(said.matches(&refusal).count(), times, "{name}: {said}");
+        }
+        assert!(said.contains("posix_spawn or system"), "{said}");
         assert!(said.contains("pvm_spawn") && said.contains("link the library statically"), "{said}");
     };
     let Some(folder) = apart_with("what_cannot_work_is_refused_with_its_name_when_linked_and_when_called", look) else { return };
     let image = Image::open(&compile(folder.path(), "refused")).unwrap();
     let mut ulp = Ulp::load(&image, &words(&["refused"]), &[]).unwrap();
     assert_eq!(Worker::begin().unwrap().resume(&mut ulp), Stopped::Ended { status: 0 });
+    over(folder)
+}
+
+#[test]
+fn each_has_a_process_number_that_no_process_and_no_other_one_has() {
+    let Some(folder) = apart("each_has_a_process_number_that_no_process_and_no_other_one_has") else { return };
+    let image = Image::open(&compile(folder.path(), "pids")).unwrap();
+    let mut worker = Worker::begin().unwrap();
+    let mut ulps = (0..20).map(|_| Ulp::load(&image, &words(&["pids"]), &[]).unwrap()).collect::<Vec<_>>();
+    let mut pids = Vec::new();
+    for ulp in &mut ulps {
+        let Stopped::Asks(Asked { what, args }) = worker.resume(ulp) else { panic!("{pids:?}: {:?}", ulp.ended()) };
+        let [pid, host, parent, _] = args;
+        assert_eq!((what, host, parent), (ASK_OWN, std::process::id().into(), std::os::unix::process::parent_id().into()));
+        assert_eq!(pid, ulp.process().into());
+        assert!(pid >= 1 << 22, "the kernel may give {pid} to a process");
+        pids.push(pid);
+    }
+    for (at, ulp) in ulps.iter_mut().enumerate() {
+        ulp.answer(pids[(at + 1) % pids.len()] as i64);
+        assert_eq!(worker.resume(ulp), Stopped::Ended { status: 0 });
+    }
+    pids.sort_unstable();
+    pids.dedup();
+    assert_eq!(pids.len(), ulps.len());
+    // The number of one that has ended does not come back soon.
+    drop(ulps);
+    let next = Ulp::load(&image, &words(&["pids"]), &[]).unwrap();
+    assert!(!pids.contains(&next.process().into()) && next.slot() == 0);
     over(folder)
 }
 

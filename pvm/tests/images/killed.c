@@ -4,9 +4,17 @@
 #include <unistd.h>
 #include "pvm3.h"
 
+/* The process in which a task runs, of which several tasks may be; `getpid` is each task's own. */
+static int process_of(int tid)
+{
+    struct pvmtaskinfo *tasks;
+    int count;
+    return pvm_tasks(tid, &count, &tasks) == 0 && count == 1 ? tasks->ti_pid : 0;
+}
+
 int main(int argc, char **argv)
 {
-    int tids[4], pids[4], own = getpid(), ended = 0, other = 0;
+    int tids[4], pids[4], own = process_of(pvm_mytid()), ended = 0, other = 0;
     if (argc > 1) {
         pvm_initsend(PvmDataRaw);
         pvm_pkint(&own, 1, 1);

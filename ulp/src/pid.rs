@@ -1,0 +1,99 @@
+//! The number that a ULP has for its process: what `getpid` returns in its program.
+//!
+//! Programs name files and seed generators by that number. So each ULP has a number of its own, which no process has
+//! and no other living ULP of this process.
+//!
+//! The kernel's numbers are below 2^22, whatever `kernel.pid_max` says. The numbers from there to 2^31 are divided into
+//! 65,408 ranges. A process takes the range of its own number, modulo the count of ranges, and hands the range's numbers
+//! out in turn, so that the number of a ULP that has ended is not used again soon. Two processes share a range only if
+//! their own numbers differ by a multiple of 65,408.
+
+use crate::slot::SLOTS;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The first number that the kernel never gives to a process.
+const FIRST: u32 = 1 << 22;
+/// Numbers in a range.
+const RANGE: u32 = 1 << 15;
+/// Ranges.
+const RANGES: u32 = ((1 << 31) - FIRST) / RANGE;
+
+// There is a free number for each ULP, and many others are used before one is used again.
+const _: () = assert!(SLOTS * 2 < RANGE as usize);
+
+/// A number within this process's range, taken until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Pid(u32);
+
+struct Range {
+    next: u32,
+    /// A bit for each number: taken or free.
+    taken: [u64; RANGE as usize / 64],
+}
+
+static NUMBERS: Mutex<Range> = Mutex::new(Range { next: 0, taken: [0; RANGE as usize / 64] });
+
+fn numbers() -> MutexGuard<'static, Range> {
+    NUMBERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Range {
+    fn take(&mut self) -> u32 {
+        loop {
+            let number = self.next;
+            self.next = (number + 1) % RANGE;
+            let (word, bit) = (&mut self.taken[number as usize / 64], 1 << (number % 64));
+            if *word & bit == 0 {
+                *word |= bit;
+                return number;
+            }
+        }
+    }
+
+    fn give(&mut self, number: u32) {
+        self.taken[number as usize / 64] &= !(1 << (number % 64));
+    }
+}
+
+impl Pid {
+    /// The next number that is free. Each ULP takes one number and one slot, so a number is always free.
+    pub(crate) fn take() -> Self {
+        Self(numbers().take())
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        FIRST + std::process::id() % RANGES * RANGE + self.0
+    }
+}
+
+impl Drop for Pid {
+    fn drop(&mut self) {
+        numbers().give(self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_numbers_are_beyond_the_kernels_and_positive() {
+        assert!(i32::try_from(u64::from(FIRST) + u64::from(RANGES) * u64::from(RANGE) - 1).is_ok());
+        let most: u32 = std::fs::read_to_string("/proc/sys/kernel/pid_max").unwrap().trim().parse().unwrap();
+        assert!(most <= FIRST, "the kernel gives numbers up to {most}");
+    }
+
+    #[test]
+    fn a_number_is_used_again_after_all_others_and_never_while_it_is_taken() {
+        let mut range = Range { next: 0, taken: [0; RANGE as usize / 64] };
+        let kept = range.take();
+        for number in 1..RANGE {
+            assert_eq!(range.take(), number);
+            range.give(number);
+        }
+        assert_eq!((kept, range.take()), (0, 1));
+        range.give(kept);
+        (2..RANGE).for_each(|number| assert_eq!(range.take(), number));
+        assert_eq!(range.take(), kept);
+    }
+}
