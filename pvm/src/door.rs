@@ -4,6 +4,7 @@
 
 use crate::calls::{Call, Caller};
 use crate::processes::GRACE;
+use crate::report::report_line;
 use crate::shown::{Shown, ShownTask};
 use rustix::process::{Signal, getpid, kill_process};
 use serde::de::DeserializeOwned;
@@ -202,7 +203,7 @@ impl Doorkeeper {
         let socket = self.socket.clone();
         let end = move || {
             std::thread::sleep(2 * GRACE);
-            eprintln!("upcall pvm: the machine is halted by force: it is in a call of the kernel's for one of its tasks");
+            report_line!("upcall pvm: the machine is halted by force: it is in a call of the kernel's for one of its tasks");
             let _ = std::fs::remove_file(socket);
             let _ = kill_process(getpid(), Signal::KILL);
         };

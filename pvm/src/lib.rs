@@ -20,6 +20,7 @@ mod output;
 mod processes;
 mod programs;
 mod remote;
+mod report;
 mod services;
 mod shown;
 mod task;
@@ -40,6 +41,7 @@ use node::{AtTerminal, Desk, Node};
 use processes::Others;
 use programs::Programs;
 use remote::Plan;
+use report::report_line;
 use std::ffi::{CString, OsStr};
 use std::fmt;
 use std::fs::File;
@@ -175,7 +177,7 @@ fn worker() -> Result<Worker, NotRun> {
     };
     worker.share(&shared);
     if let Err(error) = worker.interrupt_every(LOOKS) {
-        eprintln!(
+        report_line!(
             "upcall pvm: a task that only computes is not interrupted, so no signal and no `kill` reaches it until it asks for something: {error}"
         );
     }

@@ -20,6 +20,7 @@ use crate::ops::{LETTER_RELEASE, LETTER_SEND, NEAR_FIRST, NEAR_SECOND, NEAR_SPAR
 use crate::output::To;
 use crate::programs::Programs;
 use crate::remote::{Control, Link, Stamped};
+use crate::report::report;
 use crate::services::Effect;
 use crate::shown::ShownTask;
 use crate::task::{Message, State, Task};
@@ -349,8 +350,9 @@ impl Node {
         }
         if let End::Crash(crash) = end {
             let program = task.program.file_name().unwrap_or_default().display();
-            eprintln!("upcall pvm: {} ({program}) has crashed: {crash}", task.tid);
-            task.ulp.backtrace(&task.image).iter().for_each(|frame| eprintln!("  {frame}"));
+            let frames = task.ulp.backtrace(&task.image);
+            let frames = frames.iter().map(|frame| format!("  {frame}\n")).collect::<String>();
+            report(&format!("upcall pvm: {} ({program}) has crashed: {crash}\n{frames}", task.tid));
         }
         // Another one may get its number.
         if self.folder_of == index && task.folder.is_some() {

@@ -1,6 +1,7 @@
 //! What tasks print: to the run's own streams, to whoever catches it, or line by line with its task's name.
 
 use crate::ops::OUTPUT_END;
+use crate::report::pieces;
 use crate::services::Effect;
 use crate::tid::{HOST, Tid};
 use crate::wire::Packet;
@@ -75,7 +76,7 @@ impl Output {
             all.extend(line);
         }
         // Nobody can be told that nobody can be told.
-        let _ = std::io::stderr().write_all(&all);
+        let _ = pieces(&all).try_for_each(|piece| std::io::stderr().write_all(piece));
     }
 
     /// And the one that is not.

@@ -1,6 +1,7 @@
 //! Programs by name: where they are, and their images, each read once.
 
 use crate::error;
+use crate::report::report_line;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -42,7 +43,7 @@ impl Programs {
             _ => {}
         }
         let image = Image::open(&whole).map_err(|refused| {
-            eprintln!("upcall pvm: {refused}");
+            report_line!("upcall pvm: {refused}");
             error::NO_FILE
         })?;
         Ok(self.images.entry(whole).insert_entry(Rc::new(image)).get().clone())

@@ -39,6 +39,8 @@ pub struct ShownTask {
     pub rank: usize,
     /// And that one's number; 0: not known.
     pub process: u32,
+    /// The number that its program has for its process, as `getpid` returns it; 0: not known.
+    pub pid: u32,
     /// Its slot there, by which its memory is known.
     pub slot: Option<usize>,
     /// A reset spares it.

@@ -3,8 +3,9 @@
 mod command;
 
 use command::upcall;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 struct Programs(tempfile::TempDir);
@@ -131,6 +132,86 @@ fn who_crashes_ends_alone_and_others_are_told() {
     }
 }
 
+/// What standard error may be that takes no reports.
+#[derive(Clone, Copy, Debug)]
+enum Deaf {
+    Closed,
+    NobodyReads,
+    Full,
+}
+
+#[test]
+fn a_crash_ends_nothing_else_where_standard_error_takes_no_report() {
+    let programs = Programs::new();
+    let program = programs.compiled("images/crashes.c");
+    for how in [Deaf::Closed, Deaf::NobodyReads, Deaf::Full] {
+        for options in [&[][..], &["--procs", "2", "--place", "interleave"]] {
+            let mut command = Command::new("timeout");
+            command.arg("60");
+            if matches!(how, Deaf::Closed) {
+                command.args(["sh", "-c", "exec \"$@\" 2>&-", "sh"]);
+            }
+            command.arg(upcall()).args(["pvm", "run"]).args(options).arg(&program);
+            let (reads, writes) = std::io::pipe().unwrap();
+            let reads = match how {
+                Deaf::Full => {
+                    fill(&writes);
+                    Some(reads)
+                }
+                _ => None,
+            };
+            let done = command.stderr(writes).output().unwrap();
+            let said = said(&done);
+            assert!(done.status.success(), "{how:?} {options:?}: {:?}: {said}", done.status);
+            assert!(said.contains("5 have ended, and the neighbour goes on"), "{how:?} {options:?}: {said}");
+            drop(reads);
+        }
+    }
+}
+
+/// Writes to a pipe until it takes nothing more.
+fn fill(pipe: &std::io::PipeWriter) {
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+    let flags = fcntl_getfl(pipe).unwrap();
+    fcntl_setfl(pipe, flags | OFlags::NONBLOCK).unwrap();
+    while rustix::io::write(pipe, &[b'x'; 4096]).is_ok() {}
+    fcntl_setfl(pipe, flags).unwrap();
+}
+
+#[test]
+fn a_report_of_a_crash_is_written_at_once() {
+    let programs = Programs::new();
+    let program = programs.compiled("images/crashes.c");
+    for options in [&[][..], &["--procs", "2", "--place", "interleave"]] {
+        // Each write is a message of its own.
+        let (reads, writes) = std::os::unix::net::UnixDatagram::pair().unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            let mut bytes = vec![0; 1 << 16];
+            while let Ok(count @ 1..) = reads.recv(&mut bytes) {
+                all.push(String::from_utf8(bytes[..count].to_vec()).unwrap());
+            }
+            all
+        });
+        let mut command = Command::new("timeout");
+        command.arg("60").arg(upcall()).args(["pvm", "run"]).args(options).arg(&program);
+        let last = writes.try_clone().unwrap();
+        let done = command.stderr(std::os::fd::OwnedFd::from(writes)).output().unwrap();
+        drop(command);
+        assert!(done.status.success(), "{options:?}: {:?}", done.status);
+        // A message of no bytes: the end.
+        last.send(&[]).unwrap();
+        let written = reader.join().unwrap();
+        assert!(written.iter().all(|one| one.len() <= 4096 && one.ends_with('\n')), "{written:#?}");
+        let crashes = written.iter().filter(|one| one.contains("has crashed")).collect::<Vec<_>>();
+        assert_eq!(crashes.len(), 3, "{written:#?}");
+        for one in crashes {
+            assert!(one.starts_with("upcall pvm: t") && one.contains(" (crashes) has crashed: SIG"), "{written:#?}");
+            assert!(one.matches("has crashed").count() == 1 && one.contains(" in main+0x"), "{options:?}: {written:#?}");
+        }
+    }
+}
+
 #[test]
 fn each_task_has_a_process_number_of_its_own_and_none_becomes_another_program() {
     let programs = Programs::new();
@@ -240,12 +321,24 @@ fn tasks_that_wait_take_no_processor() {
     let program = programs.compiled("images/idle.c");
     for processes in ["1", "2"] {
         let mut command = Command::new(upcall());
-        let mut run = command.args(["pvm", "run", "-n", "100", "--procs", processes]).arg(&program).spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(1200));
-        let before = ticks(run.id());
+        command.args(["pvm", "run", "-n", "100", "--procs", processes]).arg(&program).stdout(Stdio::piped());
+        let mut run = command.spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(run.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        assert_eq!(said, "idle\n");
+        // The host stops polling some milliseconds after the last message.
+        let mut before = ticks(run.id());
+        loop {
+            std::thread::sleep(Duration::from_millis(100));
+            match ticks(run.id()) {
+                now if now == before => break,
+                now => before = now,
+            }
+        }
         std::thread::sleep(Duration::from_secs(1));
         let taken = ticks(run.id()) - before;
         assert!(taken <= 2, "{processes} processes took {} ms of a second", taken * 10);
-        assert!(run.wait().unwrap().success());
+        run.kill().unwrap();
+        run.wait().unwrap();
     }
 }

@@ -37,6 +37,8 @@ struct Row {
     own_kib: Option<u64>,
     rank: usize,
     process: u32,
+    /// As its program has it (`getpid`). None: not known.
+    pid: Option<u32>,
 }
 
 type Memory = BTreeMap<u32, BTreeMap<usize, (u64, u64)>>;
@@ -61,6 +63,7 @@ impl Row {
             own_kib: kib.map(|(_, own)| own),
             rank: task.rank,
             process: task.process,
+            pid: Some(task.pid).filter(|pid| *pid != 0),
         }
     }
 }

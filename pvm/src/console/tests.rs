@@ -212,6 +212,7 @@ fn tasks_are_ended_one_by_one_by_their_parent_and_all_but_those_that_stay() {
         block_bytes: 0,
         rank: 0,
         process: 1,
+        pid: 0,
         slot: None,
         stays,
     };

@@ -8,6 +8,7 @@ use crate::console::{Console, Controls, Known};
 use crate::door::{Answer, Ask, Door, Visitor};
 use crate::machine::Machine;
 use crate::remote::{Control, Plan};
+use crate::report::report_line;
 use crate::shown::{Doing, Shown, ShownTask, Wanted};
 use crate::task::{Message, State, Task, Want};
 use crate::tid::Tid;
@@ -98,7 +99,7 @@ impl Desk {
     /// Without a door nobody can ask from another shell, which is said.
     pub(crate) fn new(calls: Calls, console: Option<AtTerminal>) -> Self {
         let door = Door::open(calls.caller()).inspect_err(|error| {
-            eprintln!("upcall pvm: `upcall pvm ps` and its like will not find this machine: {error}");
+            report_line!("upcall pvm: `upcall pvm ps` and its like will not find this machine: {error}");
         });
         let (heard, looks, leaving) = (VecDeque::new(), Vec::new(), Vec::new());
         Self { calls, _door: door.ok(), console, heard, looks, last: 0, leaving }
@@ -194,7 +195,7 @@ impl Node {
                     1 => "1 task is left, and the machine ends with it".into(),
                     _ => format!("{left} tasks are left, and the machine ends with the last of them"),
                 };
-                eprintln!("upcall pvm: {left} (`upcall pvm halt` ends it now)");
+                report_line!("upcall pvm: {left} (`upcall pvm halt` ends it now)");
             }
         });
     }
@@ -351,6 +352,7 @@ impl Node {
             block_bytes: task.held.all().map(|block| block.capacity() as u64).sum(),
             rank: self.rank as usize,
             process: std::process::id(),
+            pid: task.ulp.process(),
             slot: Some(task.ulp.slot()),
             stays: task.option(NO_RESET) != 0,
         };
@@ -421,6 +423,7 @@ fn untold(tid: Tid, doing: Doing) -> ShownTask {
         block_bytes: 0,
         rank: tid.host() as usize,
         process: 0,
+        pid: 0,
         slot: None,
         stays: false,
     }

@@ -5,6 +5,7 @@ use crate::error;
 use crate::machine::Started;
 use crate::ops;
 use crate::remote::{Came, Control, Link, Plan, Stamped};
+use crate::report::report_line;
 use crate::services::Effect;
 use crate::task::{Message, State};
 use crate::tid::Tid;
@@ -102,7 +103,7 @@ impl Node {
                 true
             }
             error => {
-                eprintln!("upcall pvm: {what} was not sent: {error}");
+                report_line!("upcall pvm: {what} was not sent: {error}");
                 false
             }
         }
@@ -242,9 +243,9 @@ impl Node {
         let (request, shares) = machine.request(spawner, plan.clone(), count, processes);
         if shares.is_empty() {
             if machine.is_full() {
-                eprintln!("upcall pvm: all {SLOTS} places for tasks are taken: end some");
+                report_line!("upcall pvm: all {SLOTS} places for tasks are taken: end some");
             } else {
-                eprintln!("upcall pvm: all {} processes for tasks are taken: --as-processes=MORE", processes - 1);
+                report_line!("upcall pvm: all {} processes for tasks are taken: --as-processes=MORE", processes - 1);
             }
             return machine.nowhere(request).into_iter().for_each(|started| self.all_started(started));
         }
@@ -279,7 +280,7 @@ impl Node {
         };
         let mut effects = Vec::new();
         let (tids, started) = machine.lost(rank, &mut effects);
-        eprintln!("upcall pvm: process {rank} has ended, and {} tasks with it", tids.len());
+        report_line!("upcall pvm: process {rank} has ended, and {} tasks with it", tids.len());
         self.effects(effects);
         for started in started {
             self.all_started(started);

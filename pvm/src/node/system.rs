@@ -5,6 +5,7 @@ use crate::error;
 use crate::ops;
 use crate::output::{Output, To};
 use crate::remote::{Control, Plan};
+use crate::report::report_line;
 use crate::task::{State, Task};
 use crate::tid::{HOST, Tid};
 use crate::wire::{Packet, Reader, exact};
@@ -40,11 +41,11 @@ impl Node {
         let number = self.number().ok_or(error::OUT_OF_RES)?;
         let tid = Tid::new(self.rank, number);
         let slot = Slot::take_this(slot as usize).ok_or_else(|| {
-            eprintln!("upcall pvm: a call of a task that has ended is not over, and needs the addresses that a new one is to have: try again");
+            report_line!("upcall pvm: a call of a task that has ended is not over, and needs the addresses that a new one is to have: try again");
             error::OUT_OF_RES
         })?;
         let mut ulp = Ulp::load_at(slot, &image, &args, &environment(&plan.environment)).map_err(|refused| {
-            eprintln!("upcall pvm: {refused}");
+            report_line!("upcall pvm: {refused}");
             error::OUT_OF_RES
         })?;
         ulp.call_it(tid.number());
