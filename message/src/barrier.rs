@@ -1,118 +1,204 @@
-//! A barrier: nobody goes on before all members have come to it.
+//! Barriers: no member goes on before all have come.
 //!
-//! By dissemination (Hensgen, Finkel and Manber, 1988): in round `r` each member tells the one `2^r` places after it, and hears of the one `2^r` before; after ⌈log2 n⌉ rounds all have heard of all. Messages of one pair come in order, so to count
-//! those of each round is enough, though some members may be at the next barrier already.
+//! By dissemination (Hensgen, Finkel and Manber, 1988): in round `r` each member reports to the one `2^r` places after it, and waits for
+//! the report of the one `2^r` before. After ⌈log2 n⌉ rounds all have come. A pair has one round in each barrier, so the barrier's number is
+//! the whole report.
+//!
+//! # Restart
+//! A report is a word of its own ([`Steps`]), with the number of the barrier. So no full queue keeps it back, and to repeat it changes
+//! nothing. A barrier counts once it is passed: one that ends with an error begins anew with the next call, and waits for no report twice.
+//!
+//! # Peer death
+//! Only the kernel's word is a death. A member that waits for a dead one, in a barrier or reduction, gives the step up, and reports that to all
+//! that may wait for it; they do the same. So no member waits for a report that never comes, whichever of them die before they have
+//! reported. A report that was made before the death counts.
 
 use crate::error::{RunError, SendError};
-use crate::kinds::{Handlers, Kind};
-use crate::payload::Payload;
+use crate::link::Link;
 use crate::reduction::Reduction;
+use crate::sending::Way;
 use crate::{Event, Group, Rank};
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use upcall_shm::region::Shared;
+use upcall_shm::steps::Steps;
 
-/// Rounds of the largest group.
-const ROUNDS: usize = crate::MOST_MEMBERS.next_power_of_two().ilog2() as usize;
-
-/// What a member knows of its barriers.
+/// The state of a member's barriers.
+#[derive(Debug)]
 pub(crate) struct Barrier {
-    came: Kind<u8>,
-    broken: Kind<u32>,
-    /// How many messages of each round have come.
-    heard: Rc<RefCell<[u64; ROUNDS]>>,
-    /// The member that never came, by the word of one who has waited for it.
-    missing: Rc<Cell<Option<Rank>>>,
+    /// By rank: the reports of the members that have brought a queue. They outlive the queue.
+    heard: RefCell<Box<[Option<Heard>]>>,
+    /// Number of barriers that this member has passed.
+    passed: Cell<u64>,
+    /// A member that never comes.
+    missing: Cell<Option<Rank>>,
     pub(crate) reduction: Reduction,
-    /// How many barriers this one has come to.
-    count: Cell<u64>,
+}
+
+/// The reports of another member.
+#[derive(Debug)]
+struct Heard {
+    steps: Shared<Steps>,
+    /// The count of changes when waiting threads were woken for them last.
+    seen: Cell<u64>,
+}
+
+/// What is found of a report.
+enum Look<R> {
+    Came(R),
+    Nothing,
+    Never(Event),
 }
 
 impl Barrier {
-    /// Kinds of messages that each group has for itself, behind all others.
-    pub(crate) const KINDS: usize = 2 + Reduction::KINDS;
-
-    /// Registers them.
-    pub(crate) fn new(handlers: &mut Handlers) -> Self {
-        let others = handlers.kinds.len();
-        let (came, broken) = (handlers.own_kind("upcall:came"), handlers.own_kind("upcall:broken"));
-        let (heard, missing) = (Rc::new(RefCell::new([0; ROUNDS])), Rc::new(Cell::new(None)));
-        let here = heard.clone();
-        handlers.on(came, move |group, from, round| {
-            // From nobody but whom this member waits for in that round.
-            if let Some(count) = here.borrow_mut().get_mut(usize::from(round))
-                && from == awaited(group, usize::from(round))
-            {
-                *count += 1;
-            }
-        });
-        let here = missing.clone();
-        handlers.on(broken, move |_, _, rank| here.set(Some(rank as Rank)));
-        let reduction = Reduction::new(handlers);
-        assert_eq!(handlers.kinds.len(), others + Self::KINDS, "the group's own kinds of messages");
-        Self { came, broken, heard, missing, reduction, count: Cell::new(0) }
+    pub(crate) fn new(size: usize) -> Self {
+        let heard = RefCell::new((0..size).map(|_| None).collect());
+        Self { heard, passed: Cell::new(0), missing: Cell::new(None), reduction: Reduction::default() }
     }
-}
 
-/// Whom a member waits for in a round.
-fn awaited(group: &Group, round: usize) -> Rank {
-    // A step of a round that there is in no group of the size goes round it, too.
-    let step = (1 << round) % group.size();
-    (group.rank() + group.size() - step) % group.size()
+    /// A member has brought its queue.
+    pub(crate) fn brought(&self, from: Rank, steps: Shared<Steps>) {
+        if let Some(heard) = self.heard.borrow_mut().get_mut(from) {
+            *heard = Some(Heard { steps, seen: Cell::new(0) });
+        }
+    }
+
+    /// Returns `true` if reports have come since [`look`](Self::look).
+    pub(crate) fn has_reports(&self) -> bool {
+        self.heard.borrow().iter().flatten().any(|heard| heard.steps.changes() != heard.seen.get())
+    }
+
+    /// The threads that wait for reports look at all that have come so far.
+    pub(crate) fn look(&self) {
+        self.heard.borrow().iter().flatten().for_each(|heard| heard.seen.set(heard.steps.changes()));
+    }
+
+    /// A member that never comes, if one is known.
+    fn missing(&self) -> Option<Rank> {
+        if self.missing.get().is_none() {
+            let heard = self.heard.borrow();
+            let reported = heard.iter().flatten().find_map(|heard| heard.steps.missing());
+            self.missing.set(reported.filter(|&rank| rank < heard.len()));
+        }
+        self.missing.get()
+    }
 }
 
 impl Group {
-    /// Waits until all members have come here, and runs the handlers of what comes meanwhile. Takes a message, and the time that it needs to come, for each doubling of the group.
+    /// Waits until all members have come here, and runs the handlers of what comes meanwhile. Takes a word, and the time that it needs to
+    /// come, for each doubling of the group. What the member before this one had sent here before it came was taken then.
     ///
     /// # Errors
-    /// A member has ended, or broken the protocol, before it came: then all others are told, and neither this barrier nor a later one holds. Or a message waits that has no handler: the barrier's own cannot pass those before it. Or the
-    /// next member cannot be told for want of memory or descriptors here: then the others wait until this one has ended.
+    /// [`RunError::Lost`]: a member has ended, or broken the protocol, before it came. All members learn of that, and neither this barrier
+    /// nor a later one holds. After any other error the members still wait for this one, and the next call goes on with the same barrier:
+    /// [`RunError::Unhandled`]: a message that was sent here before its sender came has no handler. [`RunError::Unsent`]: this process has no memory or descriptor left to
+    /// report to another member. [`RunError::Interrupted`].
+    ///
+    /// # Blocking
+    /// For as long as another member lives and does not come. Full queues do not matter.
     pub fn barrier(&self) -> Result<(), RunError> {
         let barrier = self.barriers();
-        barrier.count.set(barrier.count.get() + 1);
+        let number = barrier.passed.get() + 1;
         let (rank, size) = (self.rank(), self.size());
-        for round in 0.. {
-            let step = 1 << round;
-            if step >= size {
-                break;
-            }
-            let next = (rank + step) % size;
-            self.tell(next, barrier.came, &(round as u8))?;
-            self.await_of(awaited(self, round), || barrier.heard.borrow()[round] >= barrier.count.get())?;
+        for step in self.rounds() {
+            let (next, from) = ((rank + step) % size, (rank + size - step) % size);
+            self.report(next, from, |link| link.steps.report_barrier(number, link.queue.sent()))?;
+            self.await_report(from, |steps| Some(((), steps.barrier(number)?)))?;
         }
+        barrier.passed.set(number);
         Ok(())
     }
 
-    /// Tells another member what it waits for.
-    pub(crate) fn tell<T: Payload + ?Sized>(&self, to: Rank, kind: Kind<T>, value: &T) -> Result<(), RunError> {
-        match self.send(to, kind, value) {
-            // Who has ended, and had passed already, needs it no more: only who is waited for is missed.
-            Ok(()) | Err(SendError::Ended { .. } | SendError::Violation { .. }) => Ok(()),
-            Err(SendError::Interrupted) => Err(RunError::Interrupted),
-            Err(error) => Err(RunError::Unsent { rank: to, why: error.to_string() }),
+    /// How far away in the ring the partners are in each round, of which no two are the same member.
+    fn rounds(&self) -> impl Iterator<Item = usize> {
+        let size = self.size();
+        (0..usize::BITS).map(|round| 1 << round).take_while(move |step| *step < size)
+    }
+
+    /// Reports to another member, while this one waits for `from`.
+    pub(crate) fn report(&self, to: Rank, from: Rank, report: impl Fn(&Link)) -> Result<(), RunError> {
+        loop {
+            match self.way_to(to, |link| {
+                report(link);
+                link.reported();
+            }) {
+                Ok(Way::Open(())) => return Ok(()),
+                // A member that has ended, and had passed already, needs no report: only the one that is waited for is missed.
+                Err(SendError::Ended { .. } | SendError::Violation { .. }) => return Ok(()),
+                Err(error) => return Err(RunError::Unsent { rank: to, why: error.to_string() }),
+                Ok(Way::Crowded) => {}
+            }
+            if let Some(event) = self.never_comes(from) {
+                return Err(self.is_missed(event));
+            }
+            self.poll();
+            if self.is_interrupted() {
+                return Err(RunError::Interrupted);
+            }
+            self.nap();
         }
     }
 
-    /// Polls and waits for something that a member makes true. Should that be lost, all others learn of it, and wait for it no longer.
-    pub(crate) fn await_of(&self, member: Rank, there: impl Fn() -> bool) -> Result<(), RunError> {
-        let barrier = self.barriers();
-        while !there() {
-            if let Some(missing) = barrier.missing.get() {
-                return Err(RunError::Lost(Event::Ended { rank: missing }));
+    /// Polls and waits for a report of another member, and until as many of its messages were taken as it had sent before.
+    pub(crate) fn await_report<R>(&self, from: Rank, read: impl Fn(&Steps) -> Option<(R, u64)>) -> Result<R, RunError> {
+        let look = || {
+            // A report that was made before a death counts, so the look for it comes after the look for deaths.
+            let never = self.never_comes(from);
+            let heard = self.barriers().heard.borrow();
+            match heard[from].as_ref().and_then(|heard| read(&heard.steps)) {
+                Some((report, sent)) if self.has_taken(from, sent) => Look::Came(report),
+                Some(_) => Look::Nothing,
+                None => never.map_or(Look::Nothing, Look::Never),
             }
-            if let Some(event) = self.lost(member) {
-                for other in (0..self.size()).filter(|other| ![self.rank(), member].contains(other)) {
-                    let _ = self.send(other, barrier.broken, &(member as u32));
-                }
-                return Err(RunError::Lost(event));
+        };
+        loop {
+            match look() {
+                Look::Came(report) => return Ok(report),
+                Look::Never(event) => return Err(self.is_missed(event)),
+                Look::Nothing => {}
             }
             if self.poll() == 0 {
-                self.check_handlers()?;
-                self.wait_unless(None, || there() || self.lost(member).is_some());
+                // What was sent after the report is no matter of this step.
+                match self.check_handlers(Some(from)) {
+                    Err(unhandled) if matches!(look(), Look::Nothing) => return Err(unhandled),
+                    _ => {}
+                }
+                self.wait_unless(None, || !matches!(look(), Look::Nothing));
                 if self.is_interrupted() {
                     return Err(RunError::Interrupted);
                 }
             }
         }
-        Ok(())
+    }
+
+    /// Returns `true` if so many messages of a member were taken, or all that will ever come.
+    fn has_taken(&self, from: Rank, count: u64) -> bool {
+        let inbound = self.inbound().iter().find(|inbound| inbound.from() == from).cloned();
+        inbound.is_none_or(|inbound| inbound.taken() >= count)
+    }
+
+    /// Why a member that is waited for, or one that it waits for, never comes.
+    fn never_comes(&self, member: Rank) -> Option<Event> {
+        let missing = self.barriers().missing().map(|rank| Event::Ended { rank });
+        missing.or_else(|| self.lost(member)).or_else(|| {
+            // Its last messages may wait here for ever.
+            let has_ended = self.inbound().iter().any(|inbound| inbound.from() == member && inbound.ended.get());
+            has_ended.then_some(Event::Ended { rank: member })
+        })
+    }
+
+    /// Reports that a member never comes to all that may wait for this one, which reports no further step. They do the same.
+    fn is_missed(&self, event: Event) -> RunError {
+        let (Event::Ended { rank: missed } | Event::Violation { rank: missed, .. }) = event;
+        self.barriers().missing.set(Some(missed));
+        let (rank, size) = (self.rank(), self.size());
+        let next = self.rounds().map(|step| (rank + step) % size);
+        for other in next.chain(self.children()).chain(self.parent()).filter(|other| *other != missed) {
+            // A member that cannot be reached for want of resources learns of it when this one ends.
+            let _ = self.way_to(other, |link| {
+                link.steps.report_missing(missed);
+                link.reported();
+            });
+        }
+        RunError::Lost(event)
     }
 }

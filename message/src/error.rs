@@ -129,10 +129,11 @@ pub enum SendError {
         /// The most.
         most: usize,
     },
-    /// There is no room yet. By what does not wait; and by what does where nothing is diverted, when the receiver has taken nothing for a second while messages wait here that nobody takes: it may wait for this member as this one does for it.
+    /// There is no room yet. Only [`Group::try_send`](crate::Group::try_send) and [`Group::send_within`](crate::Group::send_within) report this
+    /// and the two that follow.
     Full,
-    /// This member has its share of what the group may buffer in use ([`Joining::limit`](crate::Joining::limit)), and the receiver has taken nothing for a second while messages wait here that nobody takes: it may wait for this member as this one
-    /// does for it.
+    /// This member has its share of what the group may buffer in use ([`Joining::limit`](crate::Joining::limit)), and the receiver has made no
+    /// room in time.
     Overflow {
         /// The receiver.
         rank: Rank,
@@ -141,7 +142,8 @@ pub enum SendError {
         /// Its share.
         share: u64,
     },
-    /// The machine, or a control group of this process, has little memory left, so nothing more is buffered; and the receiver has taken nothing for a second while messages wait here that nobody takes.
+    /// The machine, or a control group of this process, has little memory left, so nothing more is buffered, and the receiver has made no room
+    /// in time.
     LowMemory {
         /// The receiver.
         rank: Rank,
@@ -171,7 +173,7 @@ pub enum SendError {
     },
     /// The payload is not what the kind of message carries ([`Group::send_foreign`](crate::Group::send_foreign)).
     Unfit(Unfit),
-    /// While it waited for room ([`Handlers::interruption`](crate::Handlers::interruption)).
+    /// The wait for room was interrupted ([`Handlers::interruption`](crate::Handlers::interruption)).
     Interrupted,
 }
 
@@ -181,14 +183,14 @@ impl fmt::Display for SendError {
             Self::NoSuchRank { rank, size } => write!(f, "there is no rank {rank} in a group of {size}"),
             Self::Ended { rank } => write!(f, "member {rank} has ended or left the group"),
             Self::TooLong { most } => write!(f, "the message is longer than {most} bytes: send it in parts"),
-            Self::Full => f.write_str("there is no room yet: receive what waits here, and send again"),
+            Self::Full => f.write_str("there is no room yet: receive what waits here, and send again, or wait for longer"),
             Self::Overflow { rank, buffered, share } => write!(
                 f,
-                "member {rank} takes nothing, and {buffered} bytes are buffered already, of {share} that this member may: receive what waits here and send again, or have the group formed with a higher limit"
+                "member {rank} takes too little, and {buffered} bytes are buffered already, of {share} that this member may: receive what waits here and send again, wait for longer, or have the group formed with a higher limit"
             ),
             Self::LowMemory { rank, left, of } => write!(
                 f,
-                "member {rank} takes nothing, and nothing more is buffered for it while {left} bytes of {of} are left of the memory that this process may have: receive what waits here and send again, or make room"
+                "member {rank} takes too little, and nothing more is buffered for it while {left} bytes of {of} are left of the memory that this process may have: receive what waits here and send again, wait for longer, or make room"
             ),
             Self::NoMemory { rank, error } => write!(f, "no memory for messages that wait for member {rank}: {error}"),
             Self::Violation { rank } => {
@@ -228,14 +230,15 @@ pub enum RunError {
         /// The kind of the message.
         kind: String,
     },
-    /// Another member cannot be told what it waits for.
+    /// This process has no memory or descriptor left to open a queue to a member that waits for it. A barrier or reduction goes on with the next
+    /// call.
     Unsent {
         /// The member.
         rank: Rank,
         /// Why, in the words of [`SendError`].
         why: String,
     },
-    /// See [`Handlers::interruption`](crate::Handlers::interruption). A barrier or reduction that was is not made good by another one: leave the group.
+    /// See [`Handlers::interruption`](crate::Handlers::interruption). A barrier or reduction goes on with the next call.
     Interrupted,
 }
 
@@ -244,7 +247,9 @@ impl fmt::Display for RunError {
         match self {
             Self::Lost(Event::Ended { rank }) => write!(f, "member {rank} has ended or left the group"),
             Self::Lost(Event::Violation { rank, what }) => write!(f, "member {rank} does not keep to the protocol: {what}"),
-            Self::Unsent { rank, why } => write!(f, "member {rank} cannot be told: {why}"),
+            Self::Unsent { rank, why } => {
+                write!(f, "member {rank} waits for this one, which cannot reach it: {why}; make room, and call again")
+            }
             Self::Interrupted => f.write_str("the wait was interrupted"),
             Self::Unhandled { rank, kind } => {
                 write!(f, "a message {kind:?} from member {rank} has no handler here: register one, or receive it first")

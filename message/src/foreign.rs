@@ -2,9 +2,7 @@
 //!
 //! Such members are members like others: what is checked by types in Rust is checked here when a message is sent, and again, on a copy, when it has arrived. One that does not carry what its kind says is a violation of its sender's.
 
-use crate::barrier::Barrier;
 use crate::group::Group;
-use crate::inbound::Inbound;
 use crate::kinds::{Handlers, Kind, MOST_KINDS};
 use crate::payload::{Payload, Reader, Writer};
 use crate::signature::{Carried, Unfit};
@@ -139,8 +137,7 @@ impl Handlers {
         if self.kinds.iter().any(|(known, _)| known == name) {
             return Err(BadKind::Taken { name: name.into() });
         }
-        // The group's own come after these.
-        if self.kinds.len() + Barrier::KINDS >= MOST_KINDS {
+        if self.kinds.len() >= MOST_KINDS {
             return Err(BadKind::TooMany);
         }
         Ok(ForeignKind { index: self.enter(name, carries.to_string()), size: carries.size(), carries: Rc::new(carries) })
@@ -207,6 +204,15 @@ impl Group {
         self.try_send(to, Kind::at(kind.index), &Checked(payload))
     }
 
+    /// The same, and waits for room for `limit` at most, as [`send_within`](Self::send_within).
+    ///
+    /// # Errors
+    /// As [`send_foreign`](Self::send_foreign) and [`send_within`](Self::send_within).
+    pub fn send_foreign_within(&self, to: Rank, kind: &ForeignKind, payload: &[u8], limit: Duration) -> Result<(), SendError> {
+        kind.check(payload).map_err(SendError::Unfit)?;
+        self.send_within(to, Kind::at(kind.index), &Checked(payload), limit)
+    }
+
     /// Takes the next message that is what its kind carries: `read` copies it, and says `None` of one that is not. Such a message is a violation, and the next one is taken.
     ///
     /// # Errors
@@ -262,22 +268,6 @@ impl Group {
     #[must_use]
     pub fn end_atomic(&self) -> bool {
         self.begun().map(drop).is_some()
-    }
-
-    /// Whether a kind is one of the group's own: nobody else's to take.
-    #[inline]
-    pub(crate) fn is_own(&self, kind: u16) -> bool {
-        let count = self.0.handlers.kinds.len();
-        (count - Barrier::KINDS..count).contains(&usize::from(kind))
-    }
-
-    /// Runs the handler of a message of such a kind, which is the next one of its sender. False if it carries something else.
-    #[cold]
-    pub(crate) fn run_own(&self, inbound: &Inbound, kind: u16) -> bool {
-        match (self.0.handlers.handlers.get(usize::from(kind)), inbound.queue()) {
-            (Some(Some(handler)), Some(queue)) => handler(self, inbound.from(), queue),
-            _ => true,
-        }
     }
 
     /// Whether waits are to end.

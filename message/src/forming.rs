@@ -3,7 +3,6 @@
 //! All members say the name and the size of their group. The first of them finds the name free, enters it, and leads: the others connect to it, say who they are and which kinds of messages they know, and wait. When all are there the
 //! leader gives each a rank, those who asked for one the one that they asked for, and tells everybody of all. From then on it leads no more, and the name is free for another group.
 
-use crate::barrier::Barrier;
 use crate::door::{AtDoor, Brought, Guest};
 use crate::error::JoinError;
 use crate::flow;
@@ -162,14 +161,13 @@ impl Joining {
     ///
     /// # Errors
     /// See [`JoinError`].
-    pub fn join(self, mut handlers: Handlers) -> Result<Group, JoinError> {
+    pub fn join(self, handlers: Handlers) -> Result<Group, JoinError> {
         if self.size == 0 || self.size > MOST_MEMBERS {
             return Err(JoinError::BadSize { size: self.size, rank: None });
         }
         if self.rank.is_some_and(|rank| rank >= self.size) {
             return Err(JoinError::BadSize { size: self.size, rank: self.rank });
         }
-        let barrier = Barrier::new(&mut handlers);
         handlers.check_bytes()?;
         let unable = |what: &'static str| move |error| JoinError::Resource { what: what.into(), error };
         let post = Post::take().map_err(unable("a place to wait for messages"))?;
@@ -185,7 +183,7 @@ impl Joining {
         std::mem::forget(entered);
         member.account.formed(roster.rank, roster.number(), upcall_os::clock::stamp(Instant::now()));
         member.watch_others(&roster);
-        let group = Group::new(member, roster, (handlers, barrier), &self);
+        let group = Group::new(member, roster, handlers, &self);
         group.attend_here().map_err(unable("a bell for messages"))?;
         Ok(group)
     }

@@ -80,6 +80,8 @@ pub(crate) struct Inner {
     pub(crate) supply: Supply,
     /// When it diverted last, if it may have memory of segments that it could give back.
     pub(crate) spare: Cell<Option<Instant>>,
+    /// How many sends that wait for room are running handlers, one within the other.
+    pub(crate) nested: Cell<u32>,
 }
 
 impl fmt::Debug for Group {
@@ -147,12 +149,8 @@ impl<'a, 'q> Message<'a, 'q> {
 }
 
 impl Group {
-    pub(crate) fn new(
-        member: Arc<Member>,
-        roster: Arc<Roster>,
-        (handlers, barrier): (Handlers, Barrier),
-        joining: &Joining,
-    ) -> Self {
+    pub(crate) fn new(member: Arc<Member>, roster: Arc<Roster>, handlers: Handlers, joining: &Joining) -> Self {
+        let barrier = Barrier::new(roster.members.len());
         let links = roster.members.iter().map(|_| RefCell::new(Outward::Unopened)).collect();
         Self(Rc::new(Inner {
             member,
@@ -174,6 +172,7 @@ impl Group {
             share: joining.share(),
             supply: Supply::new(joining.headroom),
             spare: Cell::new(None),
+            nested: Cell::new(0),
         }))
     }
 
@@ -192,7 +191,7 @@ impl Group {
         self.0.roster.members.get(rank).map(|listed| listed.pid)
     }
 
-    /// Whether a message waits (UDM's message-available flag), be it one of a barrier or a reduction: a load for each member that has ever sent one here.
+    /// Whether a message waits (UDM's message-available flag): a load for each member that has ever sent one here.
     #[inline]
     pub fn available(&self) -> bool {
         // Nothing is called here where nothing waits, so that nothing has to be saved for that.
@@ -206,7 +205,7 @@ impl Group {
         self.0.inbound.borrow().iter().any(|inbound| inbound.waits())
     }
 
-    /// Takes the next message (UDM's `receive`), those of barriers and reductions aside, which are heeded on the way: `take` looks at it where it lies, and then it is disposed of. Members have their turns.
+    /// Takes the next message (UDM's `receive`): `take` looks at it where it lies, and then it is disposed of. Members have their turns.
     ///
     /// # Errors
     /// [`NothingThere`].
@@ -249,15 +248,6 @@ impl Group {
             looked += 1;
             let Some(mut queue) = inbound.queue() else { continue };
             match queue.peek() {
-                Ok(Some(arrived)) if self.is_own(arrived.handler()) => {
-                    let kind = arrived.handler();
-                    drop(queue);
-                    if !self.run_own(inbound, kind) {
-                        self.violates(inbound, kind);
-                    }
-                    // The next one of the same sender.
-                    (at, looked) = (at - 1, looked - 1);
-                }
                 Ok(Some(arrived)) => {
                     self.0.turn.set(at);
                     let done = with(arrived, inbound);
@@ -384,8 +374,7 @@ impl Group {
         self.0.diversions.get() + self.inbound().iter().map(|inbound| inbound.diversions()).sum::<u64>()
     }
 
-    /// Waits until a message or an event is there, at most as long as `limit`; then [`poll`](Self::poll) or [`receive`](Self::receive). Spins first, as the group's pacing says, then blocks the kernel thread. Whether something is there,
-    /// which may be another member's coming to a barrier or a reduction: `receive` heeds that and then says [`NothingThere`], so wait in a loop.
+    /// Waits until a message or an event is there, at most as long as `limit`; then [`poll`](Self::poll) or [`receive`](Self::receive). Spins first, as the group's pacing says, then blocks the kernel thread. Whether something is there.
     pub fn wait(&self, limit: Option<Duration>) -> bool {
         self.wait_unless(limit, || !self.0.events.borrow().is_empty())
     }
@@ -417,7 +406,7 @@ impl Group {
                 if let Some(event) = self.event() {
                     return Err(RunError::Lost(event));
                 }
-                self.check_handlers()?;
+                self.check_handlers(None)?;
                 if !done() {
                     self.wait(None);
                     if self.is_interrupted() {
@@ -429,10 +418,10 @@ impl Group {
         Ok(())
     }
 
-    /// That no message is the next of its sender's which has no handler.
-    pub(crate) fn check_handlers(&self) -> Result<(), RunError> {
+    /// That no message is the next of its sender's which has no handler; or of one sender's, if one is given.
+    pub(crate) fn check_handlers(&self, from: Option<Rank>) -> Result<(), RunError> {
         let _busy = self.busy();
-        for inbound in self.inbound().iter() {
+        for inbound in self.inbound().iter().filter(|inbound| from.is_none_or(|from| inbound.from() == from)) {
             let Some(mut queue) = inbound.queue() else { continue };
             let Ok(Some(arrived)) = queue.peek() else { continue };
             let kind = usize::from(arrived.handler());
@@ -499,6 +488,7 @@ impl Group {
         for news in self.0.member.news() {
             match news {
                 News::Brought(inbound) => {
+                    self.0.barrier.brought(inbound.from(), inbound.steps.clone());
                     let more = self.inbound().iter().cloned().chain([Rc::from(inbound)]).collect();
                     *self.0.inbound.borrow_mut() = more;
                 }

@@ -5,6 +5,8 @@ use std::cell::{Cell, RefCell, RefMut};
 use upcall_os::bell::Bell;
 use upcall_shm::direct::Incoming;
 use upcall_shm::mailbag::Mailbag;
+use upcall_shm::region::Shared;
+use upcall_shm::steps::Steps;
 
 /// The queue, while it is looked at.
 pub(crate) type Queue<'a> = RefMut<'a, Incoming<Mailbag>>;
@@ -34,6 +36,8 @@ enum Looked {
 pub(crate) struct Inbound {
     from: Rank,
     queue: RefCell<Incoming<Mailbag>>,
+    /// What the sender reports beside its messages.
+    pub(crate) steps: Shared<Steps>,
     /// Rung by the sender.
     pub(crate) bell: Bell,
     /// No more will come: what is there is still to be taken.
@@ -46,7 +50,8 @@ pub(crate) struct Inbound {
 impl Inbound {
     pub(crate) fn new(from: Rank, queue: Mailbag, bell: Bell) -> Self {
         let [ended, refused] = [const { Cell::new(false) }; 2];
-        Self { from, queue: RefCell::new(Incoming::new(queue)), bell, ended, looked_at: Cell::new(Looked::Freely), refused }
+        let (steps, queue) = (queue.steps(), RefCell::new(Incoming::new(queue)));
+        Self { from, queue, steps, bell, ended, looked_at: Cell::new(Looked::Freely), refused }
     }
 
     pub(crate) fn from(&self) -> Rank {
@@ -118,6 +123,11 @@ impl Inbound {
             self.looked_at.set(Looked::Freely);
         }
         was_held
+    }
+
+    /// How many of its messages were taken; none while its next message is being looked at.
+    pub(crate) fn taken(&self) -> u64 {
+        self.queue.try_borrow().map_or(0, |queue| queue.taken())
     }
 
     /// How often its sender has diverted; 0 while its next message is being looked at.

@@ -82,11 +82,6 @@ impl Handlers {
     /// There is one of that name already, or there are 65535; or the name begins with `upcall:`, as those of the groups' own do.
     pub fn kind<T: Payload + ?Sized>(&mut self, name: &str) -> Kind<T> {
         assert!(!name.starts_with(OWN), "{name:?} cannot be a kind of message: names with {OWN:?} are those of the group's own");
-        self.own_kind(name)
-    }
-
-    /// One of the group's own, perhaps.
-    pub(crate) fn own_kind<T: Payload + ?Sized>(&mut self, name: &str) -> Kind<T> {
         assert!(self.kinds.iter().all(|(known, _)| known != name), "two kinds of messages with the name {name:?}");
         assert!(self.kinds.len() < MOST_KINDS, "more than {MOST_KINDS} kinds of messages");
         Kind::at(self.enter(name, T::signature()))

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
 use upcall_os::fault::{Point, point};
@@ -19,11 +19,9 @@ use upcall_shm::direct::Outgoing;
 use upcall_shm::mailbag::Mailbag;
 use upcall_shm::region::Shared;
 use upcall_shm::station::PeerStation;
+use upcall_shm::steps::Steps;
 use upcall_transfer::clerk::Watched;
 use upcall_transfer::post::Ringer;
-
-/// So long a receiver may take until its queue of connections has room.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// So long the answer of a receiver is looked for, and then waited for. Another one's clerk takes some 0.1 ms.
 const EAGER: Duration = Duration::from_micros(30);
@@ -34,6 +32,8 @@ const ANSWER: Duration = Duration::from_millis(5);
 pub(crate) struct Link {
     pub(crate) queue: Outgoing<Mailbag>,
     pub(crate) flow: Flow,
+    /// What this member reports beside its messages.
+    pub(crate) steps: Shared<Steps>,
     bell: Bell,
     clapper: &'static Clapper,
     /// `None` until the receiver has said where it sleeps.
@@ -44,16 +44,28 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Opens a queue to another member, which need not run for that. Takes about 0.1 ms.
-    pub(crate) fn open(member: &Arc<Member>, roster: &Roster, rank: Rank, timeout: Option<Duration>) -> Result<Self, SendError> {
+    /// Opens a queue to another member, which need not run for that. Takes about 0.1 ms. `None`: the queue of connections at its door is
+    /// full, which it is at most until the member runs.
+    pub(crate) fn open(
+        member: &Arc<Member>,
+        roster: &Roster,
+        rank: Rank,
+        timeout: Option<Duration>,
+    ) -> Result<Option<Self>, SendError> {
         let unreachable = |why: String| SendError::Unreachable { rank, why };
         let failed = |error: io::Error| unreachable(error.to_string());
         let listed = &roster.members[rank];
         let path = member.folder().join(&listed.socket);
-        let connection = Connection::connect_until(&path, Instant::now() + PATIENCE).map_err(|error| match error.kind() {
-            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => SendError::Ended { rank },
-            _ => unreachable(error.to_string()),
-        })?;
+        let connection = match Connection::connect(&path) {
+            Ok(connection) => connection,
+            Err(error) => {
+                return match error.kind() {
+                    io::ErrorKind::WouldBlock => Ok(None),
+                    io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Err(SendError::Ended { rank }),
+                    _ => Err(failed(error)),
+                };
+            }
+        };
         let peer = connection.peer().map_err(|_| SendError::Ended { rank })?;
         if peer.pid != listed.pid {
             return Err(unreachable(format!("process {} is at the door of process {}", peer.pid, listed.pid)));
@@ -82,11 +94,12 @@ impl Link {
         member.watch(far.clone()).map_err(failed)?;
         let pair = member.account.pair(rank);
         queue.count_in(pair.clone());
+        let steps = queue.steps();
         let (mut queue, flow) = (Outgoing::new(queue), Flow::new(timeout));
         if flow.is_always_diverted() {
             queue.stay_diverted();
         }
-        Ok(Self { queue, flow, bell, clapper, ringer, pair, far })
+        Ok(Some(Self { queue, flow, steps, bell, clapper, ringer, pair, far }))
     }
 
     /// The receiver has said where it sleeps.
@@ -100,6 +113,17 @@ impl Link {
     pub(crate) fn launched(&self) {
         point(Point::MemberLaunched);
         self.pair.sent(self.queue.sent());
+        self.wake();
+    }
+
+    /// To be called after each report in [`steps`](Self::steps), which wakes as a message does.
+    pub(crate) fn reported(&self) {
+        point(Point::MemberLaunched);
+        self.wake();
+    }
+
+    #[inline]
+    fn wake(&self) {
         match &self.ringer {
             Some(ringer) => ringer.launched(self.clapper, &self.bell),
             None => self.ring(),

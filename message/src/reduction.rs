@@ -1,50 +1,31 @@
-//! Values of all members made into one, which all get.
+//! Reductions: one value is made of a value of each member, and all members get it.
 //!
-//! By a binomial tree: values go up to member 0, combined on the way, and the result comes down. What goes up from a member stands for it and those after it, so values are combined in the order of ranks, and the way of combining need only be
-//! associative. No member is at the next reduction before its
-//! value for this one was used, so a word for each is enough.
+//! By a binomial tree: values go up to member 0, combined on the way, and the result comes down. A value that goes up stands for its member
+//! and those after it, so values are combined in the order of ranks, and the way of combining need only be associative.
+//!
+//! A value is a word that its sender writes in place ([`steps`](upcall_shm::steps)). No member comes to the next reduction before its value
+//! for this one was used: a parent uses the values of its children before the result comes down, and a child uses the result before its next
+//! value goes up.
+//!
+//! # Restart
+//! A reduction that ends with an error, other than a loss, goes on with the next call. What has been reported stands: the value that went up,
+//! and the result, after which the children's words may belong to the next reduction.
 
 use crate::error::RunError;
-use crate::kinds::{Handlers, Kind};
 use crate::{Group, Rank};
-use std::cell::RefCell;
-use std::collections::HashMap;
-use std::fmt;
-use std::rc::Rc;
+use std::cell::Cell;
 
-/// What a member has heard from others, and has not used yet.
-type Heard = Rc<RefCell<HashMap<Rank, u64>>>;
-
-/// What a member knows of its reductions.
+/// The state of a member's reductions.
+#[derive(Debug, Default)]
 pub(crate) struct Reduction {
-    value: Kind<u64>,
-    heard: Heard,
+    /// Number of reductions that this member has ended.
+    done: Cell<u64>,
+    /// What this member has reported for the next one, and its result, as far as they are known.
+    combined: Cell<Option<u64>>,
+    result: Cell<Option<u64>>,
 }
 
-impl fmt::Debug for Reduction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reduction").finish_non_exhaustive()
-    }
-}
-
-impl Reduction {
-    pub(crate) const KINDS: usize = 1;
-
-    /// Registers its kind of messages, behind all others.
-    pub(crate) fn new(handlers: &mut Handlers) -> Self {
-        let (value, heard) = (handlers.own_kind("upcall:value"), Heard::default());
-        let here = heard.clone();
-        handlers.on(value, move |group, from, word| {
-            // From nobody but those that this member hears of; honest ones say no more before this was used.
-            if group.is_near(from) {
-                here.borrow_mut().entry(from).or_insert(word);
-            }
-        });
-        Self { value, heard }
-    }
-}
-
-/// What can be reduced: a number that goes into a word.
+/// A number that fits into a word, and so can be reduced.
 pub trait Reducible: Copy {
     /// As a word.
     fn to_word(self) -> u64;
@@ -73,49 +54,65 @@ reducible! {
 }
 
 impl Group {
-    /// Combines a value of each member with `combine`, in the order of ranks, and gives the result to all. All members call it, with the same `combine`, which is to be associative. Takes two messages, and the time that they need to come, for each
-    /// doubling of the group; runs the handlers of what comes meanwhile.
+    /// Combines a value of each member with `combine`, in the order of ranks, and gives the result to all. All members call it, with the same
+    /// `combine`, which is to be associative. Takes two words, and the time that they need to come, for each doubling of the group. Runs the
+    /// handlers of what comes meanwhile.
     ///
     /// # Errors
+    /// As [`barrier`](Self::barrier). When the next call goes on with the same reduction, a value that has been used already stands.
+    ///
+    /// # Blocking
     /// As [`barrier`](Self::barrier).
     pub fn reduce<T: Reducible>(&self, value: T, combine: impl Fn(T, T) -> T) -> Result<T, RunError> {
-        let (rank, reduction) = (self.rank(), &self.barriers().reduction);
-        let mut combined = value;
+        let reduction = &self.barriers().reduction;
+        let number = reduction.done.get() + 1;
+        let result = match reduction.result.get() {
+            Some(result) => result,
+            None => self.result(number, value, combine)?,
+        };
+        reduction.result.set(Some(result));
         for child in self.children() {
-            combined = combine(combined, T::from_word(self.hear_of(child)?));
+            self.report(child, child, |link| link.steps.report_value(number, result, link.queue.sent()))?;
         }
-        if rank > 0 {
-            let parent = rank & (rank - 1);
-            self.tell(parent, reduction.value, &combined.to_word())?;
-            combined = T::from_word(self.hear_of(parent)?);
-        }
-        for child in self.children() {
-            self.tell(child, reduction.value, &combined.to_word())?;
-        }
-        Ok(combined)
+        reduction.combined.set(None);
+        reduction.result.set(None);
+        reduction.done.set(number);
+        Ok(T::from_word(result))
     }
 
-    /// Those below it in the tree, the next in rank first.
-    fn children(&self) -> impl Iterator<Item = Rank> {
+    /// Takes the values of the children up, and the result of all.
+    fn result<T: Reducible>(&self, number: u64, value: T, combine: impl Fn(T, T) -> T) -> Result<u64, RunError> {
+        let reduction = &self.barriers().reduction;
+        let combined = match reduction.combined.get() {
+            Some(combined) => combined,
+            None => {
+                let mut combined = value;
+                for child in self.children() {
+                    combined = combine(combined, T::from_word(self.value_of(child, number)?));
+                }
+                combined.to_word()
+            }
+        };
+        reduction.combined.set(Some(combined));
+        let Some(parent) = self.parent() else { return Ok(combined) };
+        self.report(parent, parent, |link| link.steps.report_value(number, combined, link.queue.sent()))?;
+        self.value_of(parent, number)
+    }
+
+    /// The members below this one in the tree, the next in rank first.
+    pub(crate) fn children(&self) -> impl Iterator<Item = Rank> {
         let (rank, size) = (self.rank(), self.size());
         let steps = (0..usize::BITS).map(|bit| 1_usize << bit);
         steps.take_while(move |step| rank & step == 0 && rank + step < size).map(move |step| rank + step)
     }
 
-    /// Whether a member is above or below this one in the tree.
-    fn is_near(&self, other: Rank) -> bool {
+    /// The member above this one in the tree.
+    pub(crate) fn parent(&self) -> Option<Rank> {
         let rank = self.rank();
-        rank > 0 && rank & (rank - 1) == other || self.children().any(|child| child == other)
+        (rank > 0).then(|| rank & (rank - 1))
     }
 
-    fn hear_of(&self, member: Rank) -> Result<u64, RunError> {
-        let heard = &self.barriers().reduction.heard;
-        loop {
-            let word = heard.borrow_mut().remove(&member);
-            if let Some(word) = word {
-                return Ok(word);
-            }
-            self.await_of(member, || heard.borrow().contains_key(&member))?;
-        }
+    fn value_of(&self, member: Rank, reduction: u64) -> Result<u64, RunError> {
+        self.await_report(member, |steps| steps.value(reduction))
     }
 }

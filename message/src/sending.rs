@@ -20,15 +20,53 @@ const SEGMENT: u64 = upcall_shm::mailbag::SEGMENT_BYTES as u64;
 /// So long after the last one memory is kept for messages that do not fit into the queues.
 const SETTLED: Duration = Duration::from_millis(10);
 
-/// What a sender does that has found no room.
+/// What has become of a message, or what its sender does next.
 enum Try {
+    Sent,
+    /// The receiver does not keep to the protocol.
+    Violation,
     /// Sends again: there is room now.
     Again,
-    /// Waits before that, for long perhaps.
+    /// Waits before that.
     Later {
-        /// It has waited long already.
-        long: bool,
+        /// What it would report if it may not wait.
+        why: SendError,
+        pause: Pause,
     },
+}
+
+/// How a sender waits.
+#[derive(Clone, Copy)]
+enum Pause {
+    /// It gives way to others.
+    Short,
+    /// It sleeps between two looks: it has waited for long already.
+    Long,
+}
+
+/// How long a sender waits for room.
+#[derive(Clone, Copy)]
+enum Patience {
+    None,
+    Until(Instant),
+    Endless,
+}
+
+impl Patience {
+    fn is_over(self) -> bool {
+        match self {
+            Self::None => true,
+            Self::Until(end) => Instant::now() >= end,
+            Self::Endless => false,
+        }
+    }
+}
+
+/// Whether the way to a member is open.
+pub(crate) enum Way<R> {
+    Open(R),
+    /// The queue of connections at its door is full.
+    Crowded,
 }
 
 /// The way to another member.
@@ -59,21 +97,33 @@ impl Why {
 }
 
 impl Group {
-    /// Sends a message (UDM's `send`). Once this has returned it arrives, unless the receiver ends before it takes it, also if this process ends at once. Does not wait for the receiver, but for room in its queue, and then no longer than the
-    /// group's timeout, unless this member has buffered all that it may ([`Joining::limit`](crate::Joining::limit)); the first message to each member takes some 0.1 ms more, and 5 ms if that is stopped. May be called in a handler.
+    /// Sends a message (UDM's `send`). Once this has returned `Ok` it arrives, exactly once and in order, also if this process ends at once.
+    /// Only the death of the receiver can keep it back. May be called in a handler.
     ///
     /// # Errors
-    /// See [`SendError`]. The end of the receiver is noticed when this process polls, or finds its queue full.
+    /// See [`SendError`]: what the program did, a lack of memory or descriptors here, or the end of the receiver, which is noticed when this
+    /// process polls, or finds the queue full. No time that passes is an error, and a full queue or buffer is none.
+    ///
+    /// # Blocking
+    /// Waits for room, not for the receiver. In the queue it waits no longer than the group's [timeout](crate::Joining::timeout): then messages
+    /// go to a buffer. With all of its share of that in use ([`Joining::limit`](crate::Joining::limit)), or little memory left, or no timeout,
+    /// it waits until the receiver has taken some, for as long as that takes: the receiver may be slow, or stopped. The first message to each
+    /// member takes some 0.1 ms more, and 5 ms if that is stopped.
+    ///
+    /// While it waits it runs the handlers of what comes, as [`poll`](Self::poll) does, so members that flood each other go on. It runs none
+    /// in an [atomic section](Self::atomic), and none below 16 sends that wait one within the handler of the other. Members wait for
+    /// each other for ever if all of them wait for room so, or have messages before them that have no handler: that is a deadlock of the
+    /// program. [`send_within`](Self::send_within) ends it, and [`try_send`](Self::try_send) never waits.
     ///
     /// # Panics
-    /// The payload writes another size than it tells.
+    /// The payload writes another size than it tells; and those of handlers, after which nothing was sent.
     // A call in its place would cost half as much again.
     #[inline(always)]
     pub fn send<T: Payload + ?Sized>(&self, to: Rank, kind: Kind<T>, value: &T) -> Result<(), SendError> {
         if !self.0.mask.is_on() && self.send_at_once(to, kind, value, false) {
             return Ok(());
         }
-        self.send_uncommonly(to, kind, value, true)
+        self.send_uncommonly(to, kind, value, Patience::Endless)
     }
 
     /// Sends a message if that takes nothing but to write it. Whether it did. Also `unread`, as far as is known: to a receiver that has not said where it sleeps, so that each message rings.
@@ -94,113 +144,146 @@ impl Group {
         false
     }
 
-    /// The same, if there is room now (UDM's `sendc`). Waits for nothing but the way to a member that nothing was sent to yet.
+    /// Sends a message as [`send`](Self::send), and waits for room for `limit` at most.
+    ///
+    /// # Errors
+    /// [`SendError::Full`], [`SendError::Overflow`] or [`SendError::LowMemory`]: the receiver has made no room in that time. Nothing was sent.
+    /// The others as [`send`](Self::send).
+    pub fn send_within<T: Payload + ?Sized>(&self, to: Rank, kind: Kind<T>, value: &T, limit: Duration) -> Result<(), SendError> {
+        let patience = Instant::now().checked_add(limit).map_or(Patience::Endless, Patience::Until);
+        self.send_uncommonly(to, kind, value, patience)
+    }
+
+    /// Sends a message if there is room now (UDM's `sendc`). Does not wait, and runs no handlers.
     ///
     /// # Errors
     /// [`SendError::Full`]: there is none. If the receiver has taken nothing for as long as the group's timeout, messages are diverted to a buffer at the next try, so trying again does not go on for ever.
     pub fn try_send<T: Payload + ?Sized>(&self, to: Rank, kind: Kind<T>, value: &T) -> Result<(), SendError> {
-        self.send_uncommonly(to, kind, value, false)
+        self.send_uncommonly(to, kind, value, Patience::None)
     }
 
     #[inline(never)]
-    fn send_uncommonly<T: Payload + ?Sized>(&self, to: Rank, kind: Kind<T>, value: &T, waits: bool) -> Result<(), SendError> {
+    fn send_uncommonly<T: Payload + ?Sized>(
+        &self,
+        to: Rank,
+        kind: Kind<T>,
+        value: &T,
+        patience: Patience,
+    ) -> Result<(), SendError> {
         let _busy = self.busy();
-        let cell = self.0.links.get(to).ok_or(SendError::NoSuchRank { rank: to, size: self.size() })?;
-        let (mut give_way, mut pause) = (GiveWay::default(), false);
+        let mut give_way = GiveWay::default();
         loop {
-            self.attend_if_there_is_news();
-            let mut outward = cell.borrow_mut();
-            let link = match &mut *outward {
-                Outward::Unopened => {
-                    *outward = Outward::Open(Box::new(Link::open(&self.0.member, &self.0.roster, to, self.0.timeout)?));
+            let tried = match self.way_to(to, |link| self.try_once(to, link, kind, value))? {
+                Way::Open(tried) => tried?,
+                Way::Crowded => Try::Later { why: SendError::Full, pause: Pause::Long },
+            };
+            let (why, pause) = match tried {
+                Try::Sent => return Ok(()),
+                Try::Again => continue,
+                Try::Violation => {
+                    self.is_violated_by(to);
                     continue;
                 }
-                Outward::Closed(why) => return Err(why.of(to)),
-                Outward::Open(link) => link,
+                Try::Later { why, pause } => (why, pause),
             };
-            if link.flow.is_always_diverted() && !link.queue.is_diverted() {
-                link.queue.divert().map_err(|error| SendError::NoMemory { rank: to, error })?;
-                self.0.spare.set(Some(Instant::now()));
+            if patience.is_over() {
+                let is_full = matches!(patience, Patience::None) && !matches!(why, SendError::NoMemory { .. });
+                return Err(if is_full { SendError::Full } else { why });
             }
-            match link.queue.describe(kind.index, value.size()) {
-                Ok(draft) => {
-                    value.write(&mut Writer::new(&draft));
-                    point(Point::MemberDescribed);
-                    draft.launch();
-                    link.flow.fits();
-                    link.launched();
-                    self.0.member.account.goes_on();
-                    return Ok(());
-                }
-                Err(Refused::TooLong { most }) => return Err(SendError::TooLong { most }),
-                Err(Refused::Violation) => {
-                    *outward = Outward::Closed(Why::Violation);
-                    self.0.member.account.refuses();
-                    let what = Refused::Violation.to_string();
-                    self.happened(Event::Violation { rank: to, what });
-                }
-                Err(refused @ (Refused::Full | Refused::Outsized)) => {
-                    // What does not fit into the queue at all has no room to wait for.
-                    let room = (refused == Refused::Outsized).then_some(value.size());
-                    match self.has_no_room(to, link, room, waits)? {
-                        Try::Again => continue,
-                        Try::Later { long } => pause = long,
-                    }
-                }
-            }
-            drop(outward);
-            // Who sends to us waits for room too, perhaps.
-            self.safe_point();
+            // The receiver waits for room here, perhaps.
+            self.run_handlers_meanwhile();
             if self.is_interrupted() {
                 return Err(SendError::Interrupted);
             }
-            if std::mem::take(&mut pause) {
+            if let Pause::Long = pause {
                 self.nap();
             }
             give_way.step();
         }
     }
 
+    /// Does something with the way to a member, which is opened first if it has to be.
+    pub(crate) fn way_to<R>(&self, to: Rank, with: impl FnOnce(&mut Link) -> R) -> Result<Way<R>, SendError> {
+        let _busy = self.busy();
+        self.attend_if_there_is_news();
+        let cell = self.0.links.get(to).ok_or(SendError::NoSuchRank { rank: to, size: self.size() })?;
+        let outward = &mut *cell.borrow_mut();
+        if let Outward::Unopened = outward {
+            let Some(link) = Link::open(&self.0.member, &self.0.roster, to, self.0.timeout)? else {
+                return Ok(Way::Crowded);
+            };
+            *outward = Outward::Open(Box::new(link));
+        }
+        match outward {
+            Outward::Open(link) => Ok(Way::Open(with(link))),
+            Outward::Closed(why) => Err(why.of(to)),
+            Outward::Unopened => Ok(Way::Crowded),
+        }
+    }
+
+    fn try_once<T: Payload + ?Sized>(&self, to: Rank, link: &mut Link, kind: Kind<T>, value: &T) -> Result<Try, SendError> {
+        if link.flow.is_always_diverted() && !link.queue.is_diverted() {
+            link.queue.divert().map_err(|error| SendError::NoMemory { rank: to, error })?;
+            self.0.spare.set(Some(Instant::now()));
+        }
+        match link.queue.describe(kind.index, value.size()) {
+            Ok(draft) => {
+                value.write(&mut Writer::new(&draft));
+                point(Point::MemberDescribed);
+                draft.launch();
+                link.flow.fits();
+                link.launched();
+                self.0.member.account.goes_on();
+                Ok(Try::Sent)
+            }
+            Err(Refused::TooLong { most }) => Err(SendError::TooLong { most }),
+            Err(Refused::Violation) => Ok(Try::Violation),
+            Err(Refused::Full) => Ok(self.has_no_room(to, link, None)),
+            // What does not fit into the queue at all has no room to wait for.
+            Err(Refused::Outsized) => Ok(self.has_no_room(to, link, Some(value.size()))),
+        }
+    }
+
+    /// Sends nothing more to a member that does not keep to the protocol as a receiver.
+    fn is_violated_by(&self, rank: Rank) {
+        *self.0.links[rank].borrow_mut() = Outward::Closed(Why::Violation);
+        self.0.member.account.refuses();
+        self.happened(Event::Violation { rank, what: Refused::Violation.to_string() });
+    }
+
     /// There is no room for a message, or none in the queue for one of so many bytes: diverts, or has the sender wait.
-    fn has_no_room(&self, to: Rank, link: &mut Link, outsized: Option<usize>, waits: bool) -> Result<Try, SendError> {
+    fn has_no_room(&self, to: Rank, link: &mut Link, outsized: Option<usize>) -> Try {
         let (now, progress) = (Instant::now(), link.queue.progress());
         let diverts = outsized.is_some() || link.flow.full(now, progress) == Full::Divert;
         let room = outsized.unwrap_or(0);
         let takes = (room as u64).max(SEGMENT);
         let buffered = if diverts { self.buffered_beside(to, link, takes) } else { 0 };
         let low = if buffered > 0 || takes > SEGMENT { self.0.supply.is_low(now) } else { None };
-        let stopped = low.is_some() || buffered > 0 && buffered + takes > self.0.share;
-        if stopped {
-            self.0.member.account.stops(to, upcall_os::clock::stamp(now), low.is_some());
-        }
-        if diverts && !stopped {
-            match link.queue.divert_for(room) {
+        let share = self.0.share;
+        let stopped = match low {
+            Some(Headroom { left, of }) => Some(SendError::LowMemory { rank: to, left, of }),
+            None if buffered > 0 && buffered + takes > share => Some(SendError::Overflow { rank: to, buffered, share }),
+            None => None,
+        };
+        let why = match stopped {
+            Some(why) => {
+                self.0.member.account.stops(to, upcall_os::clock::stamp(now), low.is_some());
+                why
+            }
+            None if diverts => match link.queue.divert_for(room) {
                 Ok(()) => {
                     link.flow.diverted(progress);
                     self.0.spare.set(Some(now));
-                    return Ok(Try::Again);
+                    return Try::Again;
                 }
-                Err(error) if !waits && error.kind() != io::ErrorKind::StorageFull => {
-                    return Err(SendError::NoMemory { rank: to, error });
-                }
-                Err(_) => {}
-            }
-        }
-        if !waits {
-            return Err(SendError::Full);
-        }
-        let still = link.flow.still(now, progress);
-        // What waits here nobody takes meanwhile.
-        if still >= flow::STUCK && self.available() {
-            link.flow.fits();
-            let share = self.0.share;
-            return Err(match low {
-                Some(Headroom { left, of }) => SendError::LowMemory { rank: to, left, of },
-                None if stopped => SendError::Overflow { rank: to, buffered, share },
-                None => SendError::Full,
-            });
-        }
-        Ok(Try::Later { long: still >= flow::LONG })
+                // All the segments that there can be.
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => SendError::Full,
+                Err(error) => SendError::NoMemory { rank: to, error },
+            },
+            None => SendError::Full,
+        };
+        let pause = if link.flow.still(now, progress) >= flow::LONG { Pause::Long } else { Pause::Short };
+        Try::Later { why, pause }
     }
 
     /// Bytes that this member has buffered, if so many more for `to` count: the first segment of a pair does not. So a message that is longer than the share goes when nothing else is buffered.
@@ -215,7 +298,7 @@ impl Group {
     }
 
     #[cold]
-    fn nap(&self) {
+    pub(crate) fn nap(&self) {
         const NAP: Duration = Duration::from_millis(1);
         if self.blocks_a_thread() { upcall_thread::sleep(NAP) } else { std::thread::sleep(NAP) }
     }

@@ -20,6 +20,10 @@ use upcall_thread::{Found, Ticket, Waited};
 use upcall_transfer::arrivals::{Arrivals, Attended};
 use upcall_transfer::post::Post;
 
+/// Greatest depth of handlers that run within sends that wait for room, whose handlers send, and wait. A user-level thread's stack of
+/// 64 KiB has room for so many.
+const DEEPEST: u32 = 16;
+
 /// What a group has for upcalls.
 #[derive(Debug, Default)]
 pub(crate) struct Upcalls {
@@ -119,6 +123,23 @@ impl Group {
         }
     }
 
+    /// Runs the handlers of what has come, for a sender that waits for room: the receiver may wait for room here. In a section, none.
+    pub(crate) fn run_handlers_meanwhile(&self) {
+        if self.0.upcalls.are_on() && self.blocks_a_thread() {
+            return self.safe_point();
+        }
+        let nested = &self.0.nested;
+        if self.0.mask.sections() > 0 || nested.get() >= DEEPEST || std::thread::panicking() {
+            return;
+        }
+        nested.set(nested.get() + 1);
+        let _nested = Nested(self);
+        self.poll();
+        for inbound in self.inbound().iter() {
+            inbound.tell();
+        }
+    }
+
     /// Whether a wait here blocks a user-level thread only.
     #[inline]
     pub(crate) fn blocks_a_thread(&self) -> bool {
@@ -168,6 +189,16 @@ impl Group {
     }
 }
 
+/// The end of a poll within a send, also if a handler panics.
+struct Nested<'a>(&'a Group);
+
+impl Drop for Nested<'_> {
+    fn drop(&mut self) {
+        let nested = &self.0.0.nested;
+        nested.set(nested.get() - 1);
+    }
+}
+
 /// What a virtual processor knows of a group.
 struct Hook {
     group: Weak<Inner>,
@@ -179,7 +210,8 @@ impl Arrivals for Hook {
         let Some(group) = self.group.upgrade().map(Group) else { return Found::Nothing };
         group.attend_if_there_is_news();
         let waiting = !group.0.upcalls.waiting.borrow().is_empty();
-        if waiting && group.has_unclaimed() {
+        if waiting && (group.has_unclaimed() || group.barriers().has_reports()) {
+            group.barriers().look();
             group.0.upcalls.wake();
             return Found::Woke;
         }
@@ -189,7 +221,7 @@ impl Arrivals for Hook {
     fn waits(&self) -> bool {
         let Some(group) = self.group.upgrade().map(Group) else { return false };
         let waiting = !group.0.upcalls.waiting.borrow().is_empty();
-        self.member.has_news() || group.is_due() || waiting && group.has_unclaimed()
+        self.member.has_news() || group.is_due() || waiting && (group.has_unclaimed() || group.barriers().has_reports())
     }
 
     fn falls_asleep(&self) {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The version of these messages and of the queues.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// What a group is known by once it has formed. Nobody can guess it.
 pub(crate) type GroupId = [u8; 16];

@@ -8,6 +8,9 @@ use std::thread;
 use std::time::Duration;
 use upcall_message::{Event, Group, Handlers, JoinError, Joining, Kind, NothingThere, Pacing, RunError, SendError};
 
+/// Longest time that any wait takes.
+const GUARD: Duration = Duration::from_secs(60);
+
 fn name() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("groups-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
@@ -27,7 +30,7 @@ fn together(size: usize, member: impl Fn(Joining) + Sync) {
 fn until(group: &Group, mut done: impl FnMut() -> bool) {
     while !done() {
         if group.poll() == 0 && !done() {
-            assert!(group.wait(Some(Duration::from_secs(20))) || done(), "nothing comes to member {}", group.rank());
+            assert!(group.wait(Some(GUARD)) || done(), "nothing comes to member {}", group.rank());
         }
     }
 }
@@ -115,7 +118,7 @@ fn a_receiver_that_looks_away_loses_nothing_and_gives_the_memory_back() {
             assert!(group.buffered(1) > 20 << 20, "{}", group.buffered(1));
             all_sent.wait();
             group.send(1, done, &()).unwrap();
-            assert!(group.wait(Some(Duration::from_secs(20))));
+            assert!(group.wait(Some(GUARD)));
             group.receive(|message| message.get(done).unwrap()).unwrap();
             // It has taken all, so the next message finds home.
             group.send(1, done, &()).unwrap();
@@ -125,7 +128,7 @@ fn a_receiver_that_looks_away_loses_nothing_and_gives_the_memory_back() {
             let mut next = 0;
             let mut last = false;
             while !last {
-                assert!(group.wait(Some(Duration::from_secs(20))), "after {next}");
+                assert!(group.wait(Some(GUARD)), "after {next}");
                 assert_eq!(group.event(), None, "after {next}");
                 while group.available() && !last {
                     let peeked = group.peek(|message| message.get(data)).unwrap();
@@ -141,7 +144,7 @@ fn a_receiver_that_looks_away_loses_nothing_and_gives_the_memory_back() {
             assert_eq!(next, COUNT);
             assert_eq!(group.receive(|_| ()), Err(NothingThere));
             group.send(0, done, &()).unwrap();
-            assert!(group.wait(Some(Duration::from_secs(20))));
+            assert!(group.wait(Some(GUARD)));
         }
     });
 }
@@ -155,7 +158,7 @@ fn memory_of_long_messages_is_kept_for_a_while() {
         let group = joining.join(handlers).unwrap();
         let take = || {
             while group.receive(|message| message.size()) != Ok(100_000) {
-                assert!(group.wait(Some(Duration::from_secs(20))));
+                assert!(group.wait(Some(GUARD)));
             }
         };
         for _ in 0..3 {
@@ -200,7 +203,7 @@ fn try_send_says_full_and_then_diverts() {
             thread::sleep(Duration::from_millis(200));
             let mut count = 0;
             loop {
-                assert!(group.wait(Some(Duration::from_secs(20))));
+                assert!(group.wait(Some(GUARD)));
                 let bytes = group.receive(|message| message.get(data).unwrap()).unwrap();
                 if bytes.len() == 4 {
                     break assert_eq!(u32::from_le_bytes(bytes.try_into().unwrap()), count);
@@ -266,7 +269,7 @@ fn who_leaves_is_missed_after_all_that_it_has_sent() {
         while event.is_none() {
             group.poll();
             event = group.event();
-            assert!(event.is_some() || group.wait(Some(Duration::from_secs(20))), "{} taken, {}", count.get(), group.available());
+            assert!(event.is_some() || group.wait(Some(GUARD)), "{} taken, {}", count.get(), group.available());
         }
         assert_eq!((event, count.get()), (Some(Event::Ended { rank: 2 }), 20_000));
         assert!(matches!(group.send(2, data, &1), Err(SendError::Ended { rank: 2 })));
@@ -326,12 +329,43 @@ fn a_message_without_a_handler_is_told_and_not_waited_for() {
         group.send(1 - group.rank(), data, &5).unwrap();
         let unhandled = RunError::Unhandled { rank: 1 - group.rank(), kind: "data".into() };
         assert_eq!(group.barrier(), Err(unhandled.clone()));
-        assert_eq!(group.run_until(|| false), Err(unhandled));
-        // Nothing of it is lost.
+        assert_eq!(group.run_until(|| false), Err(unhandled.clone()));
+        assert_eq!(group.reduce(1_u64, |a, b| a + b), Err(unhandled));
+        // Nothing of it is lost, and both steps go on.
         assert_eq!(group.receive(|message| message.get(data)), Ok(Some(5)));
+        assert_eq!(group.reduce(1_u64, |a, b| a + b), Ok(2));
+        group.barrier().unwrap();
         // Who leaves is told of first.
         both_told.wait();
     });
+}
+
+/// A member that passes a barrier first may send what others take without a handler, though they are in the barrier still.
+#[test]
+fn what_comes_after_a_barrier_does_not_end_it() {
+    const ROUNDS: u64 = 200;
+    for size in [2, 3, 5] {
+        together(size, |joining| {
+            let mut handlers = Handlers::new();
+            let data = handlers.kind::<u64>("data");
+            let group = joining.join(handlers).unwrap();
+            for round in 0..ROUNDS {
+                group.barrier().unwrap();
+                for to in (0..size).filter(|to| *to != group.rank()) {
+                    group.send(to, data, &round).unwrap();
+                }
+                for _ in 1..size {
+                    let word = loop {
+                        match group.receive(|message| message.get(data)) {
+                            Ok(word) => break word,
+                            Err(NothingThere) => assert!(group.wait(Some(GUARD)), "a message of round {round} is missing"),
+                        }
+                    };
+                    assert_eq!(word, Some(round));
+                }
+            }
+        });
+    }
 }
 
 #[test]
@@ -351,11 +385,7 @@ fn what_does_not_fit_together_is_refused_by_name() {
             Err(error @ JoinError::Refused { .. }) => assert!(error.to_string().contains(expected), "{error}"),
             other => panic!("{other:?}"),
         };
-        refused(
-            |joining| joining,
-            |_| {},
-            "kind 0 of its messages is \"a\" that carries u64 there, and \"upcall:came\" that carries u8 here",
-        );
+        refused(|joining| joining, |_| {}, "kind 0 of its messages is \"a\" that carries u64 there, and none here");
         refused(|joining| joining, |handlers| _ = handlers.kind::<u32>("a"), "\"a\" that carries u32 here");
         refused(|joining| joining.rank(1), one, "rank 1 is taken by process");
         let other_size = Joining::new(&name, 3).within(Duration::from_secs(3)).join(Handlers::new());
@@ -375,7 +405,7 @@ fn what_does_not_fit_together_is_refused_by_name() {
     let kind: Kind<f64> = handlers.kind("self");
     let group = Joining::new(&name, 1).join(handlers).unwrap();
     group.send(0, kind, &0.5).unwrap();
-    assert!(group.wait(Some(Duration::from_secs(20))));
+    assert!(group.wait(Some(GUARD)));
     assert_eq!(group.receive(|message| message.get(kind)), Ok(Some(0.5)));
 }
 
@@ -442,7 +472,7 @@ fn messages_of_any_size_come_whole_and_in_order() {
             } else {
                 while next.get() < EACH {
                     if group.poll() == 0 && !group.available() {
-                        assert!(group.wait(Some(Duration::from_secs(20))));
+                        assert!(group.wait(Some(GUARD)));
                     }
                     let _ = group.receive(|message| {
                         let bytes = message.get([copied, in_place, by_hand][next.get() as usize % 3]).unwrap();
@@ -477,6 +507,43 @@ fn what_is_reduced_is_the_same_for_all_and_in_the_order_of_ranks() {
                 }
             }
         });
+    }
+}
+
+/// Members give up and begin anew at any moment, while others go on.
+#[test]
+fn barriers_and_reductions_that_are_interrupted_go_on() {
+    const ROUNDS: u64 = 300;
+    for size in [2, 3, 5] {
+        let (came, interrupted) = (AtomicU32::new(0), AtomicU32::new(0));
+        together(size, |joining| {
+            let (joined, asked) = (Rc::new(Cell::new(false)), Cell::new(0_u32));
+            let mut handlers = Handlers::new();
+            let is_joined = joined.clone();
+            handlers.interruption(move || {
+                asked.set(asked.get() + 1);
+                is_joined.get() && asked.get() % 3 == 0
+            });
+            let group = joining.join(handlers).unwrap();
+            joined.set(true);
+            let rank = group.rank() as u64;
+            for round in 1..=ROUNDS {
+                came.fetch_add(1, Ordering::SeqCst);
+                while let Err(error) = group.barrier() {
+                    assert_eq!(error, RunError::Interrupted);
+                    interrupted.fetch_add(1, Ordering::Relaxed);
+                }
+                assert!(came.load(Ordering::SeqCst) >= round as u32 * size as u32);
+                let sum = loop {
+                    match group.reduce(rank + round, |a, b| a + b) {
+                        Ok(sum) => break sum,
+                        Err(error) => assert_eq!(error, RunError::Interrupted),
+                    }
+                };
+                assert_eq!(sum, (0..size as u64).map(|rank| rank + round).sum::<u64>());
+            }
+        });
+        assert!(interrupted.into_inner() > 0);
     }
 }
 

@@ -13,6 +13,9 @@ use upcall_os::headroom::Headroom;
 const MIB: u64 = 1 << 20;
 const BLOCK: [u64; 1024] = [7; 1024];
 
+/// Longest time that any wait takes.
+const GUARD: Duration = Duration::from_secs(60);
+
 fn together(size: usize, member: impl Fn(Joining) + Sync) {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("overflow-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -43,7 +46,7 @@ fn block(number: u64) -> [u64; 1024] {
 fn take(group: &Group, seen: &Cell<u64>, all: u64) {
     while seen.get() < all {
         if group.poll() == 0 {
-            assert!(group.wait(Some(Duration::from_secs(20))), "{} of {all}", seen.get());
+            assert!(group.wait(Some(GUARD)), "{} of {all}", seen.get());
         }
     }
 }
@@ -97,37 +100,130 @@ fn a_flood_is_stopped_and_goes_on_and_others_do_not_notice() {
     });
 }
 
+/// A sender that waits for room takes what comes for it: no member polls before it has sent all.
 #[test]
-fn two_that_flood_each_other_are_told_and_can_go_on() {
-    // Not quite 5 MiB; and some times what the queue takes.
-    for (timeout, all) in [(Some(Duration::from_micros(50)), 600), (None, 8)] {
-        together(2, |joining| {
-            let seen = Rc::new(Cell::new(0));
-            let mut handlers = Handlers::new();
-            let kind = numbered(&mut handlers, &seen);
-            let group = joining.limit(4 * MIB).timeout(timeout).join(handlers).unwrap();
-            let (other, mut refused) = (1 - group.rank(), 0);
-            for number in 0..all {
-                while let Err(error) = group.send(other, kind, &block(number)) {
-                    let text = error.to_string();
-                    assert!(text.contains("receive what waits here"), "{text}");
-                    match error {
-                        SendError::Overflow { rank, buffered, share } => {
-                            assert_eq!((rank, share, timeout.is_some()), (other, 2 * MIB, true));
-                            assert!(buffered <= share, "{buffered}");
-                        }
-                        SendError::Full => assert!(timeout.is_none()),
-                        error => panic!("{error}"),
+fn members_that_flood_each_other_go_on() {
+    // Not quite 5 MiB; and some times what the queue takes. Handlers answer each block, or do not.
+    for (timeout, all, answers) in [
+        (Some(Duration::from_micros(50)), 600, false),
+        (Some(Duration::ZERO), 600, false),
+        (None, 40, false),
+        (Some(Duration::from_micros(50)), 600, true),
+        (None, 40, true),
+    ] {
+        for size in [2, 3] {
+            together(size, |joining| {
+                let seen = Rc::new(Cell::new(0));
+                let mut handlers = Handlers::new();
+                let kind = handlers.kind::<[u64]>("block");
+                let answer = handlers.kind::<[u64]>("answer");
+                let (here, answered) = (seen.clone(), Rc::new(Cell::new(0)));
+                handlers.on(kind, move |group, from, words| {
+                    assert_eq!(words[0], here.get());
+                    here.set(here.get() + 1);
+                    if answers {
+                        group.send(from, answer, &words).unwrap();
                     }
-                    refused += 1;
-                    while group.poll() > 0 {}
+                });
+                let there = answered.clone();
+                handlers.on(answer, move |_, _, _| there.set(there.get() + 1));
+                let group = joining.limit(4 * MIB).timeout(timeout).join(handlers).unwrap();
+                let next = (group.rank() + 1) % size;
+                for number in 0..all {
+                    group.send(next, kind, &block(number)).unwrap();
+                }
+                let expected = if answers { all } else { 0 };
+                while seen.get() < all || answered.get() < expected {
+                    if group.poll() == 0 {
+                        assert!(
+                            group.wait(Some(GUARD)),
+                            "{} of {all} blocks, {} of {expected} answers",
+                            seen.get(),
+                            answered.get()
+                        );
+                    }
+                }
+                group.barrier().unwrap();
+            });
+        }
+    }
+}
+
+/// Messages that no handler takes, more than may be buffered, to each other: that is the program's fault, and a deadline ends it.
+#[test]
+fn a_deadline_ends_what_would_be_a_deadlock() {
+    for (timeout, limit) in [(Some(Duration::from_micros(50)), 2 * MIB), (None, 4 * MIB)] {
+        let both_stuck = Barrier::new(2);
+        together(2, |joining| {
+            let mut handlers = Handlers::new();
+            let kind = handlers.kind::<[u64]>("block");
+            let group = joining.limit(limit).timeout(timeout).join(handlers).unwrap();
+            let other = 1 - group.rank();
+            let send = |number| group.send_within(other, kind, &block(number), Duration::from_millis(20));
+            let mut sent = 0;
+            let stuck = loop {
+                match send(sent) {
+                    Ok(()) => sent += 1,
+                    Err(error) => break error,
+                }
+            };
+            assert!(stuck.to_string().contains("receive what waits here"), "{stuck}");
+            match stuck {
+                SendError::Overflow { rank, buffered, share } => {
+                    assert_eq!((rank, share, timeout.is_some()), (other, limit / 2, true));
+                    assert!(buffered <= share, "{buffered}");
+                }
+                SendError::Full => assert!(timeout.is_none()),
+                error => panic!("{error}"),
+            }
+            both_stuck.wait();
+            // Nothing was lost, and it goes on.
+            let (mut taken, all) = (0, sent + 1);
+            let mut was_sent = false;
+            while taken < all || !was_sent {
+                was_sent = was_sent || send(sent).is_ok();
+                let number = group.receive(|message| message.word(0));
+                match number {
+                    Ok(number) => {
+                        assert_eq!(number, Some(taken));
+                        taken += 1;
+                    }
+                    Err(_) => assert!(!was_sent || taken == all || group.wait(Some(GUARD)), "{taken} of {all}"),
                 }
             }
-            assert!(refused < 50, "{refused}");
-            take(&group, &seen, all);
-            group.barrier().unwrap();
+            both_stuck.wait();
         });
     }
+}
+
+/// In a section no handler runs that is not polled for, also while a message waits for room.
+#[test]
+fn a_send_that_waits_in_a_section_runs_no_handlers() {
+    let in_section = Barrier::new(2);
+    together(2, |joining| {
+        let seen = Rc::new(Cell::new(0));
+        let mut handlers = Handlers::new();
+        let kind = numbered(&mut handlers, &seen);
+        let group = joining.timeout(None).join(handlers).unwrap();
+        let other = 1 - group.rank();
+        let mut sent = 0;
+        let mut fill = || {
+            while group.send_within(other, kind, &block(sent), Duration::from_millis(20)).is_ok() {
+                sent += 1;
+            }
+            sent
+        };
+        let section = group.atomic();
+        let full = fill();
+        in_section.wait();
+        assert_eq!((fill(), seen.get()), (full, 0));
+        in_section.wait();
+        drop(section);
+        let all = full + 8;
+        (full..all).for_each(|number| group.send(other, kind, &block(number)).unwrap());
+        take(&group, &seen, all);
+        group.barrier().unwrap();
+    });
 }
 
 #[test]

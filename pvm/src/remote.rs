@@ -192,6 +192,9 @@ fn count(cell: &Cell<u64>) {
 /// Of a wait, before it is one of the group's.
 const LOOKS: u32 = 300;
 
+/// How long a message waits for room before what has come is taken: the receiver may wait for room here.
+const PATIENCE: Duration = Duration::from_millis(100);
+
 impl Link {
     /// Joins the others; blocks until all are there.
     pub(crate) fn join(name: &str, rank: Rank, size: usize) -> Result<Self, JoinError> {
@@ -212,10 +215,10 @@ impl Link {
         self.group.process(rank).map_or(0, |pid| pid as i32)
     }
 
-    /// Waits for some time if there is no room and no buffer may be had. The message, if it was not sent.
+    /// Waits for [`PATIENCE`] if there is no room and no buffer may be had. The message, if it was not sent.
     pub(crate) fn send(&self, to: Rank, message: Message) -> Result<(), (SendError, Message)> {
         let parcel = Parcel(message, self.stamp());
-        match self.group.send(to, self.parcel, &parcel) {
+        match self.group.send_within(to, self.parcel, &parcel, PATIENCE) {
             Ok(()) => {
                 count(&self.counts[to].sent);
                 Ok(())
@@ -229,7 +232,7 @@ impl Link {
         let bytes = self.stamp().to_ne_bytes().to_vec();
         // Of these types it cannot fail but for memory.
         let Ok(bytes) = postcard::to_extend(control, bytes) else { return Ok(()) };
-        self.group.send(to, self.control, &bytes[..])?;
+        self.group.send_within(to, self.control, &bytes[..], PATIENCE)?;
         if !control.counts() {
             count(&self.counts[to].sent);
         }

@@ -6,6 +6,7 @@
 //! ```text
 //!        0  header: magic, words of home
 //!       64  what the receiver has disposed of (written by it alone)
+//!      128  the sender's barriers and reductions (written by it alone)
 //!     4096  home, 32 KiB
 //!    1 MiB  two spare segments, 1 MiB each
 //!    3 MiB  segment 0, 1 MiB;  segment 1;  …  so many that the file has 1 TiB; then over again
@@ -18,6 +19,7 @@
 use crate::account::Pair;
 use crate::direct::{Memory, Place, Told};
 use crate::region::{Cells, Region, Shared};
+use crate::steps::Steps;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,9 +27,10 @@ use upcall_os::atomic::{AtomicU64, Ordering};
 use upcall_os::memory::{AdoptError, Mapping, MemoryFile};
 
 /// "MAILBAG" and the version of this layout.
-const MAGIC: u64 = u64::from_le_bytes(*b"MAILBAG\x03");
+const MAGIC: u64 = u64::from_le_bytes(*b"MAILBAG\x04");
 
 const TOLD_AT: usize = 64;
+const STEPS_AT: usize = 128;
 const HOME_AT: usize = 4096;
 const HOME_WORDS: usize = 4096;
 const FIRST_BYTES: usize = HOME_AT + HOME_WORDS * 8;
@@ -52,6 +55,7 @@ struct Header {
 unsafe impl Cells for Header {}
 
 const _: () = assert!(size_of::<Header>() == TOLD_AT && FIRST_BYTES <= SEGMENTS_AT);
+const _: () = assert!(TOLD_AT + size_of::<Told>() == STEPS_AT && STEPS_AT + size_of::<Steps>() <= HOME_AT);
 
 /// The memory of a queue, in the hands of one of its ends.
 #[derive(Debug)]
@@ -59,6 +63,7 @@ pub struct Mailbag {
     file: MemoryFile,
     home: Shared<[AtomicU64]>,
     told: Shared<Told>,
+    steps: Shared<Steps>,
     /// Those that were used.
     spares: [Option<Shared<[AtomicU64]>>; SPARES],
     /// Where its end counts.
@@ -128,7 +133,13 @@ impl Mailbag {
         let region = Region::new(Mapping::part(&file, 0, FIRST_BYTES)?).ok_or_else(short)?;
         let home = region.view_slice(HOME_AT, HOME_WORDS).ok_or_else(short)?;
         let told = region.view(TOLD_AT).ok_or_else(short)?;
-        Ok((Self { file, home, told, spares: [const { None }; SPARES], pair: None }, region.view(0).ok_or_else(short)?))
+        let steps = region.view(STEPS_AT).ok_or_else(short)?;
+        Ok((Self { file, home, told, steps, spares: [const { None }; SPARES], pair: None }, region.view(0).ok_or_else(short)?))
+    }
+
+    /// The words beside the messages in which the sender reports barriers and reductions.
+    pub fn steps(&self) -> Shared<Steps> {
+        self.steps.clone()
     }
 
     /// Maps the spares, so that they are at hand for the receiver.

@@ -146,11 +146,6 @@ impl Cpu {
         self.world.base + Duration::from_nanos(self.time())
     }
 
-    /// The clock for waits of seconds: so many times as quick, that a run can wait for them.
-    pub fn hasty(&self, times: u64) -> Instant {
-        self.world.base + Duration::from_nanos(self.time() * times)
-    }
-
     /// The clock in ns.
     pub fn time(&self) -> u64 {
         self.world.state().time_of(self.rank)

@@ -67,8 +67,8 @@ pub struct Summary {
     pub leaves: u64,
     pub without_memory: u64,
     pub stopped: u64,
-    pub stuck: u64,
-    pub overflows: u64,
+    /// Messages that were taken by senders which waited for room.
+    pub meanwhile: u64,
 }
 
 impl Summary {
@@ -93,8 +93,7 @@ impl Summary {
             leaves: self.leaves + other.leaves,
             without_memory: self.without_memory + other.without_memory,
             stopped: self.stopped + other.stopped,
-            stuck: self.stuck + other.stuck,
-            overflows: self.overflows + other.overflows,
+            meanwhile: self.meanwhile + other.meanwhile,
         }
     }
 }

@@ -11,7 +11,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
-use upcall_message::flow::{Flow, Full, STUCK};
+use upcall_message::flow::{Flow, Full};
 use upcall_os::atomic::{AtomicU32, Ordering};
 use upcall_shm::direct::{Incoming, Outgoing, Refused, Unreadable};
 use upcall_transfer::sleep;
@@ -28,8 +28,6 @@ const FENCE: u64 = 200;
 const RING: u64 = 100;
 /// How long a sender waits that is kept by more than one receiver's patience, before it tries again.
 const PAUSE: u64 = 1000;
-/// For who is stuck time passes so many times as quickly: 0.1 ms is [`STUCK`].
-const HASTE: u64 = 10_000;
 /// What a send takes that waits for nothing, at most.
 const SEND: u64 = 5000;
 /// So many messages of one sender are run before the others have their turn.
@@ -51,8 +49,6 @@ pub enum Sent {
     Dropped,
     /// There is no room now.
     Full,
-    /// It has its share in use, has waited for long, and messages wait for it.
-    Overflow,
     /// There is no memory now.
     NoMemory,
     /// The receiver has ended.
@@ -161,9 +157,9 @@ impl<const S: u64> Member<S> {
         Some(self.links[to].as_ref()?.queue.most_directly())
     }
 
-    /// `Group::send`, and with `waits` false `Group::try_send`.
+    /// `Group::send`, which takes what comes while it waits; and with `waits` false `Group::try_send`.
     pub fn send(&mut self, to: Rank, len: usize, waits: bool) -> Sent {
-        let (used, mut spin, mut paused) = (self.cpu.used(), SPIN, false);
+        let (mut used, mut spin, mut paused) = (self.cpu.used(), SPIN, false);
         loop {
             if self.cpu.has_news() {
                 self.attend();
@@ -191,6 +187,7 @@ impl<const S: u64> Member<S> {
                 }
                 Try::Not(sent) => return sent,
             }
+            used += self.meanwhile();
             self.cpu.spend(spin);
             spin = LONGEST_SPIN.min(spin * 2);
         }
@@ -229,17 +226,16 @@ impl<const S: u64> Member<S> {
         if !waits {
             return Try::Not(Sent::Full);
         }
-        let still = link.flow.still(self.cpu.hasty(HASTE), progress);
-        if still >= STUCK && self.inbound.iter_mut().any(Inbound::waits) {
-            link.flow.fits();
-            link.refused = None;
-            self.cpu.count(|seen| {
-                seen.stuck += 1;
-                seen.overflows += u64::from(stopped);
-            });
-            return Try::Not(if stopped { Sent::Overflow } else { Sent::Full });
-        }
         if diverts || self.timeout.is_none() { Try::Pause } else { Try::Later }
+    }
+
+    /// `Group::run_handlers_meanwhile`. The time that it took.
+    fn meanwhile(&mut self) -> u64 {
+        let before = self.cpu.used();
+        let taken = self.poll(&mut |_, _| {});
+        self.inbound.iter_mut().for_each(|inbound| inbound.queue.tell());
+        self.cpu.count(|seen| seen.meanwhile += taken as u64);
+        self.cpu.used() - before
     }
 
     /// Segments for others than `to`: as far as the queues say, and in truth.

@@ -4,6 +4,7 @@ use crate::client::Outcome;
 use crate::client::{done, say, show};
 use std::cell::RefCell;
 use std::io::BufRead;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use upcall::message::{Event, Group, Handlers, Joining, Kind, Pacing, Rank, SendError};
@@ -58,7 +59,9 @@ impl Member {
         for option in options {
             joining = match option.split_once('=').unwrap_or((option, "")) {
                 ("within", ms) => joining.within(Duration::from_millis(ms.parse()?)),
+                ("timeout", "never") => joining.timeout(None),
                 ("timeout", us) => joining.timeout(Some(Duration::from_micros(us.parse()?))),
+                ("limit", bytes) => joining.limit(bytes.parse()?),
                 ("sleep", _) => joining.pacing(Pacing::Sleep),
                 _ => return Err(format!("unknown option {option:?}").into()),
             };
@@ -89,6 +92,25 @@ impl Member {
                 (0..count.parse()?).try_for_each(|_: u64| self.send(to))?;
                 done()
             }
+            // Messages to one until there is no room, and how many have been sent to it by then.
+            ["fill", to] => {
+                let to = to.parse()?;
+                loop {
+                    match self.give(to, |group, kind, data| group.try_send(to, kind, data)) {
+                        Ok(()) => {}
+                        Err(SendError::Full) => return show([self.next[to]]),
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+            }
+            ["barrier"] => {
+                self.group.barrier()?;
+                done()
+            }
+            // The sum of a number of each member's.
+            ["reduce", number] => show([self.group.reduce(number.parse()?, |a: u64, b| a + b)?]),
+            // Floods, barriers and reductions, until the file is there; how many rounds that were.
+            ["work", file] => self.work(Path::new(file)),
             // So many messages from one, until it has sent them all in all, or has ended.
             ["take", from, count] => self.take(from.parse()?, count.parse()?),
             // As much to each other one as it takes, then as much from each.
@@ -108,11 +130,41 @@ impl Member {
     }
 
     fn send(&mut self, to: Rank) -> Result<(), SendError> {
+        self.give(to, |group, kind, data| group.send(to, kind, data))
+    }
+
+    /// Sends the next message to a member by `way`.
+    fn give(&mut self, to: Rank, way: impl FnOnce(&Group, Kind<Data>, &Data) -> Result<(), SendError>) -> Result<(), SendError> {
         let number = self.next[to];
         let data = [number, number.wrapping_mul(FACTOR), self.group.rank() as u64, to as u64];
-        self.group.send(to, self.data, &data)?;
+        way(&self.group, self.data, &data)?;
         self.next[to] += 1;
         Ok(())
+    }
+
+    /// Each round sends every other member several times what a queue holds. The members end after the same round.
+    fn work(&mut self, file: &Path) -> Outcome {
+        const BURST: usize = 3000;
+        let (own, size) = (self.group.rank(), self.group.size());
+        for round in 1.. {
+            for _ in 0..BURST {
+                for to in (0..size).filter(|&to| to != own) {
+                    self.send(to)?;
+                }
+            }
+            self.group.barrier()?;
+            let sum = self.group.reduce(round + own as u64, |a, b| a + b)?;
+            if sum != (0..size as u64).map(|rank| round + rank).sum::<u64>() {
+                return Err(format!("round {round}: the numbers of all are {sum}").into());
+            }
+            let is_last = self.group.reduce(u64::from(own == 0 && file.exists()), u64::max)?;
+            if is_last == 1 {
+                let all = round * BURST as u64;
+                self.until(|seen| (0..size).all(|from| from == own || seen.taken[from] == all))?;
+                return show([round]);
+            }
+        }
+        Err("there are more rounds than numbers".into())
     }
 
     fn until(&self, met: impl Fn(&Seen) -> bool) -> Result<(), Box<dyn std::error::Error>> {

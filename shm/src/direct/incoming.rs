@@ -55,6 +55,11 @@ impl<M: Memory> Incoming<M> {
         }
     }
 
+    /// How many messages were disposed of.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
     /// How often its messages have gone over to the buffer, as far as they were followed.
     pub fn diversions(&self) -> u64 {
         self.diversions

@@ -12,16 +12,33 @@ use upcall_tests::usage::{memory, processor_time};
 /// Messages of a life: more than a queue holds without segments.
 const LIFE: u64 = 3000;
 
+/// Longest time that a step of members may take that the machine holds up.
+const GUARD: Duration = Duration::from_secs(60);
+
 fn member(place: &Place, size: usize, rank: usize, options: &str) -> Party {
     place.start(&format!("member group {size} {rank} {options}"))
 }
 
 fn group(place: &Place, size: usize) -> Vec<Party> {
-    let mut members: Vec<Party> = (0..size).map(|rank| member(place, size, rank, "")).collect();
+    group_with(place, size, "")
+}
+
+fn group_with(place: &Place, size: usize, options: &str) -> Vec<Party> {
+    let mut members: Vec<Party> = (0..size).map(|rank| member(place, size, rank, options)).collect();
     for (rank, member) in members.iter_mut().enumerate() {
         assert_eq!(member.hear().numbers("joining"), [rank as u64]);
     }
     members
+}
+
+/// Fills each member's queue to each other one. How many messages each holds, by sender and receiver.
+fn fill(members: &mut [Party]) -> Vec<Vec<u64>> {
+    let size = members.len();
+    let mut filled = |from: usize, to: usize| match from == to {
+        true => 0,
+        false => members[from].ask(&format!("fill {to}")).numbers("filling a queue")[0],
+    };
+    (0..size).map(|from| (0..size).map(|to| filled(from, to)).collect()).collect()
 }
 
 fn end(place: &Place, members: Vec<Party>) {
@@ -117,6 +134,85 @@ fn a_group_that_is_not_complete_says_so() {
     };
     third.hear().expect_ok("joining");
     end(&place, vec![again, third, second]);
+}
+
+/// Floods, barriers and reductions of four members, all of which are stopped again and again, once for longer than a second.
+#[test]
+fn a_group_that_is_stopped_as_a_whole_goes_on() {
+    let _company = in_company();
+    for options in ["timeout=50 limit=8388608", "timeout=never"] {
+        let place = place();
+        let mut members = group_with(&place, 4, options);
+        let file = place.path().join("enough");
+        members.iter_mut().for_each(|member| member.say(&format!("work {}", file.display())));
+        for pause in [1, 20, 3, 1200, 1, 20, 3] {
+            std::thread::sleep(Duration::from_millis(20));
+            members.iter().for_each(Party::stop);
+            members.iter().for_each(stops);
+            std::thread::sleep(Duration::from_millis(pause));
+            members.iter().for_each(|member| member.signal(Signal::CONT));
+        }
+        std::fs::write(&file, []).unwrap();
+        let rounds: Vec<_> = members.iter_mut().map(|member| member.hear_within(GUARD).numbers("the work")[0]).collect();
+        assert!(rounds[0] > 0 && rounds.iter().all(|&round| round == rounds[0]), "{rounds:?}");
+        end(&place, members);
+    }
+}
+
+/// Every queue is full, and no member takes anything before it comes to the barrier.
+#[test]
+fn a_barrier_behind_full_queues_is_passed() {
+    let _company = in_company();
+    let place = place();
+    let mut members = group_with(&place, 3, "timeout=never");
+    let sent = fill(&mut members);
+    for turn in 0..3 {
+        members.iter_mut().for_each(|member| member.say("barrier"));
+        for member in &mut members {
+            member.hear_within(GUARD).expect_ok("the barrier");
+        }
+        members.iter_mut().for_each(|member| member.say(&format!("reduce {turn}")));
+        for member in &mut members {
+            assert_eq!(member.hear_within(GUARD).numbers("the sum"), [3 * turn]);
+        }
+    }
+    for (rank, member) in members.iter_mut().enumerate() {
+        for from in (0..3).filter(|&from| from != rank) {
+            let all = sent[from][rank];
+            assert_eq!(member.ask(&format!("take {from} {all}")).numbers("what was sent"), [all]);
+        }
+    }
+    end(&place, members);
+}
+
+/// The member that is killed has come to nothing, and its queues and all others are full.
+#[test]
+fn a_death_ends_the_barrier_or_reduction_of_every_survivor() {
+    let _company = in_company();
+    for step in ["barrier", "reduce 7"] {
+        for dies in [0, 2, 3] {
+            let place = place();
+            let mut members = group_with(&place, 4, "timeout=never");
+            fill(&mut members);
+            members[dies].stop();
+            stops(&members[dies]);
+            let mut dead = members.remove(dies);
+            members.iter_mut().for_each(|member| member.say(step));
+            dead.kill();
+            dead.ended();
+            for _ in 0..2 {
+                for member in &mut members {
+                    member.hear_within(GUARD).expect_error("Lost", &["has ended or left the group"]);
+                }
+                // Another try ends in the same way.
+                members.iter_mut().for_each(|member| member.say(step));
+            }
+            for member in &mut members {
+                member.hear_within(GUARD).expect_error("Lost", &["has ended or left the group"]);
+            }
+            end(&place, members);
+        }
+    }
 }
 
 #[test]
