@@ -115,7 +115,7 @@ typedef enum upcall_status {
     UPCALL_OVERFLOW = 87,       /* this member has its share of the buffer in use, or memory is low */
     UPCALL_NO_QUEUE = 88,       /* no queue to the other member could be opened */
     UPCALL_UNHANDLED = 89,      /* a message waits that has no handler */
-    UPCALL_UNSENT = 90,         /* another member cannot be told what it waits for */
+    UPCALL_UNSENT = 90,         /* no resource is left to reach another member */
     UPCALL_INTERRUPTED = 91,
     UPCALL_NOTHING_THERE = 92,  /* no message, or no event, waits */
 

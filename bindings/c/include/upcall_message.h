@@ -142,8 +142,8 @@ typedef void (*upcall_handler_fn)(void *context, upcall_group *group, const upca
 upcall_status upcall_handlers_on(upcall_handlers *handlers, upcall_kind kind, upcall_handler_fn handler, void *context, upcall_error *error);
 
 /* Has all waits of the group ask whether they are to end: when they have looked in vain, when a signal's handler has run, and twice a second. If so
- * upcall_group_join, upcall_group_send, _wait, _run_until, _barrier and _reduce return UPCALL_INTERRUPTED. They may ask once more to be sure: `ask` goes on saying so until they have returned. It sends nothing, and waits for nothing. After a
- * barrier or reduction that ended so, leave the group: its next ones do not hold. */
+ * upcall_group_join, upcall_group_send, _wait, _run_until, _barrier and _reduce return UPCALL_INTERRUPTED. They may ask once more to be sure: `ask` goes on saying so until they have returned. It sends nothing, and waits for nothing. A
+ * barrier or reduction that ended so goes on with the next call. */
 void upcall_handlers_set_interruption(upcall_handlers *handlers, bool (*ask)(void *context), void *context);
 
 /* ---- Joining ----------------------------------------------------------------------------------------------------- */
@@ -187,11 +187,17 @@ uint32_t upcall_group_process(const upcall_group *group, size_t rank);
 
 /* ---- Sending ----------------------------------------------------------------------------------------------------- */
 
-/* Sends a message. Once this returns UPCALL_OK it arrives, unless the receiver ends before it takes it. Does not wait for the receiver, but for room in its queue, and then no longer than the group's timeout, unless this member has
- * buffered all that it may. The payload may be used again at once. Else nothing was sent: UPCALL_UNFIT, UPCALL_NO_SUCH_RANK, UPCALL_ENDED, UPCALL_VIOLATION, UPCALL_TOO_LONG, UPCALL_NO_MEMORY, UPCALL_NO_QUEUE; UPCALL_OVERFLOW
- * (with no timeout UPCALL_FULL): the receiver takes nothing for a second, and messages wait here that nobody takes. */
+/* Sends a message. Once this returns UPCALL_OK it arrives, unless the receiver ends before it takes it. The payload may be used again at once.
+ * Does not wait for the receiver, but for room in its queue, and then no longer than the group's timeout. Where this member has buffered
+ * all that it may, or with no timeout, it waits until the receiver has taken some, for as long as that takes. While it waits it runs the
+ * handlers of what comes, but not in an atomic section: members that flood each other go on. If what comes has no handler they may wait
+ * for each other for ever: upcall_group_send_within ends that. Else nothing was sent: UPCALL_UNFIT, UPCALL_NO_SUCH_RANK, UPCALL_ENDED,
+ * UPCALL_VIOLATION, UPCALL_TOO_LONG, UPCALL_NO_MEMORY, UPCALL_NO_QUEUE. */
 upcall_status upcall_group_send(upcall_group *group, size_t to, upcall_kind kind, const void *data, size_t size, upcall_error *error);
-/* The same, if there is room now; else UPCALL_FULL. */
+/* The same, and waits for so many nanoseconds at most: UPCALL_FULL, or UPCALL_OVERFLOW where this member has buffered all that it may or memory
+ * is low. UPCALL_NEVER: for as long as it takes. */
+upcall_status upcall_group_send_within(upcall_group *group, size_t to, upcall_kind kind, const void *data, size_t size, uint64_t nanoseconds, upcall_error *error);
+/* The same, if there is room now; else UPCALL_FULL. Runs no handlers. */
 upcall_status upcall_group_try_send(upcall_group *group, size_t to, upcall_kind kind, const void *data, size_t size, upcall_error *error);
 /* Bytes of the buffer with messages that a member has not taken yet; 0 while they go the direct way. UPCALL_NO_SUCH_RANK. */
 upcall_status upcall_group_buffered(const upcall_group *group, size_t to, uint64_t *bytes, upcall_error *error);

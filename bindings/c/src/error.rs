@@ -66,7 +66,7 @@ statuses! {
     Overflow = 87, c"the share of the buffer is in use, or memory is low";
     NoQueue = 88, c"no queue to the other member";
     Unhandled = 89, c"a message waits that has no handler";
-    Unsent = 90, c"another member cannot be told";
+    Unsent = 90, c"no resource is left to reach another member";
     Interrupted = 91, c"the wait was interrupted";
     NothingThere = 92, c"nothing waits";
     Resource = 70, c"the system has no such resource left";

@@ -445,6 +445,13 @@ pub unsafe extern "C" fn upcall_group_process(group: *const CGroup, rank: usize)
     unsafe { group.as_ref() }.and_then(|group| group.processes.get(rank).copied()).unwrap_or(0)
 }
 
+/// How long a message waits for room.
+enum Waits {
+    Not,
+    Within(Duration),
+    Always,
+}
+
 /// Sends.
 ///
 /// # Safety
@@ -456,7 +463,7 @@ unsafe fn send(
     kind: u32,
     data: *const c_void,
     size: usize,
-    waits: bool,
+    waits: Waits,
     error: *mut Error,
 ) -> Status {
     let run = |group: &CGroup| {
@@ -467,10 +474,10 @@ unsafe fn send(
             // SAFETY: the caller's contract.
             false => unsafe { slice::from_raw_parts(data.cast::<u8>(), size) },
         };
-        if waits {
-            group.group.send_foreign(to, kind, payload)?;
-        } else {
-            group.group.try_send_foreign(to, kind, payload)?;
+        match waits {
+            Waits::Always => group.group.send_foreign(to, kind, payload)?,
+            Waits::Within(limit) => group.group.send_foreign_within(to, kind, payload, limit)?,
+            Waits::Not => group.group.try_send_foreign(to, kind, payload)?,
         }
         Ok(Status::Ok)
     };
@@ -488,7 +495,22 @@ pub unsafe extern "C" fn upcall_group_send(
     error: *mut Error,
 ) -> Status {
     // SAFETY: by the header.
-    unsafe { send(group, to, kind, data, size, true, error) }
+    unsafe { send(group, to, kind, data, size, Waits::Always, error) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_group_send_within(
+    group: *mut CGroup,
+    to: usize,
+    kind: u32,
+    data: *const c_void,
+    size: usize,
+    nanoseconds: u64,
+    error: *mut Error,
+) -> Status {
+    let waits = limit(nanoseconds).map_or(Waits::Always, Waits::Within);
+    // SAFETY: by the header.
+    unsafe { send(group, to, kind, data, size, waits, error) }
 }
 
 #[unsafe(no_mangle)]
@@ -501,7 +523,7 @@ pub unsafe extern "C" fn upcall_group_try_send(
     error: *mut Error,
 ) -> Status {
     // SAFETY: by the header.
-    unsafe { send(group, to, kind, data, size, false, error) }
+    unsafe { send(group, to, kind, data, size, Waits::Not, error) }
 }
 
 /// Whether something is there, as a status. Nothing to be told about if not: it is no fault.

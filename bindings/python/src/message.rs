@@ -495,29 +495,38 @@ impl Member {
         }
     }
 
-    fn send(&self, py: Python<'_>, to: &Bound<'_, PyAny>, kind: usize, value: &Bound<'_, PyAny>, waits: bool) -> PyResult<()> {
-        let (own, group) = self.here(py)?;
+    /// Sends; waits for room if `waits`, and then for `limit` at most if there is one.
+    fn send(
+        &self,
+        py: Python<'_>,
+        to: &Bound<'_, PyAny>,
+        kind: usize,
+        value: &Bound<'_, PyAny>,
+        waits: bool,
+        limit: Option<f64>,
+    ) -> PyResult<()> {
+        let limit = limit.map(|limit| seconds(limit, "timeout")).transpose()?;
+        let (own, _) = self.here(py)?;
         let to = self.rank_of(to)?;
         let kind = own.kinds.get(kind).ok_or_else(|| PyValueError::new_err("a kind of another group"))?;
-        let _within = Within::enter(&own.within);
-        let sent = payload(kind.carries(), value, |payload| {
+        let sent = payload(kind.carries(), value, |payload| -> PyResult<_> {
             // With the lock, if there is room; else without.
+            let (own, group) = self.here(py)?;
+            let within = Within::enter(&own.within);
             let sent = match own.opened.borrow()[to] {
                 false if waits => Err(SendError::Full),
                 _ => group.try_send_foreign(to, kind, payload),
             };
+            drop(within);
             match sent {
-                Err(SendError::Full) if waits => {
-                    let here = Here((&group, kind, payload));
-                    without_lock(py, move || {
-                        let (group, kind, payload) = here.get();
-                        Here(group.send_foreign(to, kind, payload))
-                    })
-                    .get()
-                }
-                sent => sent,
+                // Handlers may run meanwhile.
+                Err(SendError::Full) if waits => self.run(py, true, |_, group| match limit {
+                    Some(limit) => group.send_foreign_within(to, kind, payload, limit),
+                    None => group.send_foreign(to, kind, payload),
+                }),
+                sent => Ok(sent),
             }
-        })?;
+        })??;
         if sent.is_ok() {
             own.opened.borrow_mut()[to] = true;
         }

@@ -224,11 +224,11 @@ class MessageTooLong(SendError, ValueError):
 
 
 class Full(SendError, BlockingIOError):
-    """There is no room yet."""
+    """There is no room yet, or was none for the time that `send` may wait."""
 
 
 class Overflow(SendError):
-    """This member has its share of what the group may buffer in use, or little memory is left, and the receiver takes nothing."""
+    """This member has its share of what the group may buffer in use, or little memory is left, for the time that `send` may wait."""
 
 
 class NoBuffer(SendError, MemoryError):
@@ -271,7 +271,7 @@ class Unhandled(RunError):
 
 
 class Unsent(RunError):
-    """Another member cannot be told what it waits for."""
+    """No memory or descriptor is left to reach a member that waits for this one. A barrier or reduction goes on with the next call."""
 
     #: The member.
     rank: int

@@ -259,20 +259,26 @@ class Group:
         return kind._index
 
     @typing.overload
-    def send(self, to: int, kind: Kind[None]) -> None: ...
+    def send(self, to: int, kind: Kind[None], *, timeout: float | None = None) -> None: ...
     @typing.overload
-    def send(self, to: int, kind: Kind[_T], value: _T) -> None: ...
+    def send(self, to: int, kind: Kind[_T], value: _T, *, timeout: float | None = None) -> None: ...
 
-    def send(self, to: int, kind: Kind[typing.Any], value: typing.Any = None) -> None:
+    def send(self, to: int, kind: Kind[typing.Any], value: typing.Any = None, *, timeout: float | None = None) -> None:
         """Sends a message. Once this has returned it arrives, exactly once and in order, unless the receiver ends before it takes it.
 
-        It does not wait for the receiver, but for room in its queue, and then no longer than the group's timeout, unless this member has buffered all that it may.
+        It does not wait for the receiver, but for room in its queue, and then no longer than the group's timeout. Where this member has
+        buffered all that it may, or the group has no timeout, it waits until the receiver has taken some: for as long as that takes, or for
+        `timeout` seconds. While it waits it runs the handlers of what comes, but not in an atomic section. If what comes has no handler, and
+        members wait for each other's room, they wait for ever: `timeout` ends that.
 
         Raises:
             TypeError, ValueError: the value is not what the kind carries.
-            SendError: see its classes. Nothing was sent.
+            Full, Overflow: there was no room for `timeout` seconds.
+            SendError: see its classes.
+            BaseException: whatever a handler raised.
+            Nothing was sent then.
         """
-        self._member.send(to, self._index(kind), value, True)
+        self._member.send(to, self._index(kind), value, True, timeout)
 
     @typing.overload
     def try_send(self, to: int, kind: Kind[None]) -> bool: ...
@@ -280,9 +286,9 @@ class Group:
     def try_send(self, to: int, kind: Kind[_T], value: _T) -> bool: ...
 
     def try_send(self, to: int, kind: Kind[typing.Any], value: typing.Any = None) -> bool:
-        """The same, if there is room now; if not it returns false, and nothing was sent."""
+        """The same, if there is room now; if not it returns false, and nothing was sent. Runs no handlers."""
         try:
-            self._member.send(to, self._index(kind), value, False)
+            self._member.send(to, self._index(kind), value, False, None)
         except Full:
             return False
         return True
