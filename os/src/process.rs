@@ -2,9 +2,10 @@
 
 use crate::processor::Processors;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// When a process began, in the kernel's ticks since the machine did. `None` if it has ended, or cannot be seen (/proc).
@@ -24,6 +25,51 @@ pub fn open(pid: u32, at: u64) -> Option<OwnedFd> {
     let fd = pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()?;
     // Opened first, looked at then: whoever has the number now had it before.
     (born(pid) == Some(at)).then_some(fd)
+}
+
+/// What tells a process apart from all others of this machine.
+///
+/// Two are equal only if they are of the same process. It is a key, not a number to show: processes
+/// in any namespace have one, and it is never another process's again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Identity {
+    /// The inode of its pidfds, from Linux 6.9 on.
+    Pidfd(u64),
+    /// On older kernels: its number in our PID namespace, and when it began.
+    Numbered(u32, u64),
+}
+
+/// The identity of a pidfd's process; `None` on kernels before 6.9, where pidfds cannot be
+/// compared.
+pub fn identity(pidfd: impl AsFd) -> Option<Identity> {
+    /// `PID_FS_MAGIC` of linux/magic.h.
+    const PIDFS: i64 = 0x5049_4446;
+    let on_pidfs = rustix::fs::fstatfs(&pidfd).is_ok_and(|system| system.f_type == PIDFS);
+    let stat = rustix::fs::fstat(&pidfd).ok().filter(|_| on_pidfs)?;
+    Some(Identity::Pidfd(stat.st_ino))
+}
+
+/// The identity of the process with this number in our PID namespace; `None` if it is 0, or is not
+/// shown by /proc.
+pub fn identity_of_number(pid: u32) -> Option<Identity> {
+    Some(Identity::Numbered(pid, born(pid).filter(|_| pid != 0)?))
+}
+
+/// Returns `true` if `uid` is the number of one user only.
+///
+/// The kernel shows every user without a number in our user namespace under the overflow number
+/// (user_namespaces(7)). In a namespace that has a number for every user, that one is a user's own.
+pub fn is_known_user(uid: u32) -> bool {
+    static OVERFLOW: OnceLock<u32> = OnceLock::new();
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let overflow = || read("/proc/sys/kernel/overflowuid").trim().parse().unwrap_or(65534);
+    // A process may enter another user namespace, so its map is read each time.
+    uid != *OVERFLOW.get_or_init(overflow) || maps_all_users(&read("/proc/self/uid_map"))
+}
+
+/// Returns `true` if a user namespace with this `uid_map` has a number for every user.
+fn maps_all_users(map: &str) -> bool {
+    map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
 }
 
 /// What a child does before it becomes its program.
@@ -96,6 +142,33 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(has_ended(&fd) && born(child.id()).is_none() && open(child.id(), at).is_none());
+    }
+
+    #[test]
+    fn processes_are_told_apart() {
+        let open = |pid| pidfd_open(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), PidfdFlags::empty()).unwrap();
+        let own = || open(std::process::id());
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        // Kernels before 6.9 have no identity for a pidfd.
+        assert_eq!(identity(own()), identity(own()));
+        if let Some(own) = identity(own()) {
+            assert_ne!(identity(open(child.id())), Some(own));
+        }
+        assert_ne!(identity_of_number(child.id()), identity_of_number(std::process::id()));
+        assert_eq!(identity_of_number(0), None);
+        let (reader, _writer) = std::io::pipe().unwrap();
+        assert_eq!(identity(reader), None);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn the_overflow_number_is_no_users_own() {
+        assert!(is_known_user(0) && is_known_user(1000) && is_known_user(65533));
+        assert!(maps_all_users("         0          0 4294967295\n"));
+        for map in ["", "0 1000 1", "0 100000 65536", "0 0 65535\n65535 65535 4294901760"] {
+            assert!(!maps_all_users(map), "{map}");
+        }
     }
 
     #[test]

@@ -92,10 +92,15 @@ pub fn thread_id() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
 }
 
-/// Whether `tid` is a kernel thread of the process `pid`, as this process sees both.
+/// Returns `true` if `tid` is a kernel thread of the process `pid`, both as numbered in our PID
+/// namespace, and this process may signal it.
+///
+/// Not by /proc, which may show another PID namespace than ours.
 pub fn thread_belongs_to(tid: u32, pid: u32) -> bool {
     crossings::another();
-    std::path::Path::new(&format!("/proc/{pid}/task/{tid}")).exists()
+    let (Ok(tid), Ok(pid)) = (libc::pid_t::try_from(tid), libc::pid_t::try_from(pid)) else { return false };
+    // SAFETY: signal 0 is not sent; the kernel only checks the two numbers and our right to them.
+    unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, 0) == 0 }
 }
 
 /// What the calling kernel thread has waited for in the kernel so far, as that counts (`getrusage(2)`).

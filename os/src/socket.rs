@@ -28,17 +28,38 @@ pub const MOST_DESCRIPTORS: usize = 8;
 /// The most that the kernel lets one message carry (`SCM_MAX_FD`).
 const MOST_THAT_COME: usize = 253;
 
-/// Who is at the other end, as the kernel says.
+/// The identity of the process at the other end of a connection, by the kernel's word.
+///
+/// All of it dates from the moment at which that process connected or called `listen`.
 #[derive(Debug)]
 pub struct Peer {
-    /// Its process, as numbered in our namespace; 0 if it is not visible there.
+    /// The process's number in our PID namespace; 0 if the process is not visible there. Use it for
+    /// reports only: [`Peer::process`] tells processes apart.
     pub pid: u32,
-    /// Its effective user when it connected or listened.
+    /// The effective user, as numbered in our user namespace. A user without a number there has
+    /// the overflow number, 65534 as a rule: see [`Peer::user`].
     pub uid: u32,
-    /// Its effective group likewise.
+    /// The effective group likewise.
     pub gid: u32,
-    /// Becomes readable when the process ends. `None` on kernels before 6.5, or where it could not be had.
+    /// The supplementary groups likewise.
+    pub groups: Vec<u32>,
+    /// A descriptor that becomes readable when the process ends. `None` on kernels before 6.5.
     pub pidfd: Option<OwnedFd>,
+}
+
+impl Peer {
+    /// What tells the peer's process apart from all others of this machine, in any namespace.
+    /// `None` if the kernel shows neither a comparable pidfd nor a number.
+    pub fn process(&self) -> Option<process::Identity> {
+        let by_pidfd = self.pidfd.as_ref().and_then(process::identity);
+        by_pidfd.or_else(|| process::identity_of_number(self.pid))
+    }
+
+    /// The effective user, if it has a number in our user namespace. `None` for the overflow
+    /// number, under which the kernel shows every user without one.
+    pub fn user(&self) -> Option<u32> {
+        process::is_known_user(self.uid).then_some(self.uid)
+    }
 }
 
 /// A received message: bytes that the peer chose, and descriptors of unknown kind.
@@ -280,12 +301,13 @@ impl Connection {
         let _ = net::shutdown(&self.0, net::Shutdown::Both);
     }
 
-    /// Who is at the other end.
+    /// Returns the identity of the process at the other end.
     ///
     /// # Errors
-    /// The peer has ended already (`EINVAL` of `SO_PEERPIDFD`), or the kernel's refusal.
+    /// The process has ended (`EINVAL` or `ESRCH` of `SO_PEERPIDFD`; newer kernels know ended
+    /// processes too), no descriptor is left, or the kernel's refusal.
     pub fn peer(&self) -> io::Result<Peer> {
-        let credentials = net::sockopt::socket_peercred(&self.0)?;
+        let credentials = self.credentials()?;
         let pidfd = match self.peer_pidfd() {
             Ok(fd) => Some(fd),
             // Linux before 6.5. Without the pidfd, the closing of the socket alone tells of the peer's end.
@@ -294,12 +316,58 @@ impl Connection {
             Err(error) if error.raw_os_error() == Some(libc::ENODATA) => None,
             Err(error) => return Err(error),
         };
-        Ok(Peer {
-            pid: credentials.pid.as_raw_nonzero().get().unsigned_abs(),
-            uid: credentials.uid.as_raw(),
-            gid: credentials.gid.as_raw(),
-            pidfd,
-        })
+        let groups = self.groups()?;
+        Ok(Peer { pid: credentials.pid.unsigned_abs(), uid: credentials.uid, gid: credentials.gid, groups, pidfd })
+    }
+
+    /// The peer's credentials. The kernel gives the number 0 for a process in a PID namespace that
+    /// ours does not contain.
+    fn credentials(&self) -> io::Result<libc::ucred> {
+        let mut found = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+        let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+        // SAFETY: `found` and `len` are valid for writes of the sizes that are passed, `ucred`
+        // holds plain numbers, and the socket is open.
+        let done = unsafe {
+            libc::getsockopt(self.0.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut found).cast(), &raw mut len)
+        };
+        if done != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if len as usize != size_of::<libc::ucred>() {
+            return Err(io::Error::other("the kernel gives other credentials than it should"));
+        }
+        Ok(found)
+    }
+
+    /// The peer's supplementary groups.
+    fn groups(&self) -> io::Result<Vec<u32>> {
+        // As most processes have; the kernel says how many there are if these are too few.
+        let mut groups = vec![0_u32; 64];
+        loop {
+            let mut len = libc::socklen_t::try_from(size_of_val(&*groups)).map_err(io::Error::other)?;
+            // SAFETY: `groups` is valid for writes of `len` bytes, `len` for writes, and the socket
+            // is open.
+            let done = unsafe {
+                libc::getsockopt(
+                    self.0.as_raw_fd(),
+                    libc::SOL_SOCKET,
+                    libc::SO_PEERGROUPS,
+                    groups.as_mut_ptr().cast(),
+                    &raw mut len,
+                )
+            };
+            let count = len as usize / size_of::<u32>();
+            if done == 0 {
+                groups.truncate(count);
+                return Ok(groups);
+            }
+            match io::Error::last_os_error() {
+                error if error.raw_os_error() == Some(libc::ERANGE) && count > groups.len() => groups.resize(count, 0),
+                // A pair made by `pair` has no recorded process.
+                error if error.raw_os_error() == Some(libc::ENODATA) => return Ok(Vec::new()),
+                error => return Err(error),
+            }
+        }
     }
 
     fn peer_pidfd(&self) -> io::Result<OwnedFd> {
@@ -416,7 +484,14 @@ mod tests {
         let server = listener.accept().unwrap().unwrap();
         assert_eq!(client.peer().unwrap().pid, std::process::id());
         let peer = server.peer().unwrap();
-        assert_eq!(peer.uid, own_user());
+        assert_eq!((peer.uid, peer.user()), (own_user(), Some(own_user())));
+        let mut own: Vec<_> = rustix::process::getgroups().unwrap().into_iter().map(rustix::fs::Gid::as_raw).collect();
+        let mut groups = peer.groups.clone();
+        own.sort_unstable();
+        groups.sort_unstable();
+        assert_eq!(groups, own);
+        assert_eq!(peer.process(), client.peer().unwrap().process());
+        assert!(peer.process().is_some());
         assert!(!has_ended(peer.pidfd.unwrap()));
         drop(listener);
         assert_eq!(Connection::connect(&path).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);

@@ -4,14 +4,23 @@
 //! of these has a ceiling for one client and one for all of them; and a client that holds as much as is left for others gets no more (dynamic thresholds: Choudhury and Hahne, 1998). So one that takes all
 //! it can get leaves half, and *n* of them one part in *n* + 1: nobody can keep others from binding. Calls under way have the same rule, in `transfer/src/idle/stacks.rs`.
 //!
-//! A client is a process here, however many channels and bindings it has.
+//! A client is a process here, however many channels and bindings it has, in any PID namespace.
+//! Where the kernel does not tell processes apart, each connection is a client of its own.
+//!
+//! A user can start many processes. So the rule holds once more for the user that they run as: all
+//! clients of one user together hold no more than is left for others. Two users are exempt, because
+//! they can end the server anyhow: its own, and root. Clients from the network without a known user
+//! are, too.
 //!
 //! Source: LRPC, sections 3.1 and 3.2, bounds A-stacks by the interface and E-stacks by their supply; the rest is ours.
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::hash::Hash;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use upcall_os::process::Identity;
+use upcall_os::socket::own_user;
 
 /// Amounts of what clients hold in a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +37,11 @@ pub struct Amounts {
     pub results: usize,
 }
 
-/// The most that clients may hold in a server. What goes beyond is refused to the client that asks, which is told so; nobody else notices.
+/// The most that clients may hold in a server.
+///
+/// A client is a process. All clients of one user, other than the server's own and root, together
+/// hold no more than is left for others. A request beyond that is refused to the client that makes
+/// it.
 ///
 /// | | one client | all clients |
 /// |---|---|---|
@@ -97,8 +110,18 @@ pub(crate) struct Over {
     /// What it holds, with what it asked for.
     own: usize,
     most: usize,
-    /// What is left for others would be less than it holds.
-    crowded: bool,
+    bound: Bound,
+}
+
+/// The bound that a client, or its user, would cross.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bound {
+    /// That of one client.
+    Client,
+    /// What is left for others would be less than this client holds.
+    Crowded,
+    /// What is left for others would be less than all clients of this user hold.
+    CrowdedByUser(u32),
 }
 
 impl fmt::Display for Over {
@@ -111,10 +134,16 @@ impl fmt::Display for Over {
             Kind::Objects => "objects",
             Kind::Results => "bytes of results that were not fetched",
         };
-        if self.crowded {
-            return write!(f, "this process would hold {own} {what} in it, more than would be left of {most} for others");
+        match self.bound {
+            Bound::Client => write!(f, "this process would hold {own} {what} in it, and may hold {most}"),
+            Bound::Crowded => {
+                write!(f, "this process would hold {own} {what} in it, more than would be left of {most} for others")
+            }
+            Bound::CrowdedByUser(user) => write!(
+                f,
+                "the processes of user {user} would hold {own} {what} in it, more than would be left of {most} for others"
+            ),
         }
-        write!(f, "this process would hold {own} {what} in it, and may hold {most}")
     }
 }
 
@@ -123,59 +152,103 @@ impl fmt::Display for Over {
 pub(crate) struct Ledger {
     ceilings: Ceilings,
     held: [AtomicUsize; KINDS],
-    accounts: Mutex<HashMap<u32, Weak<Account>>>,
+    accounts: Mutex<HashMap<Identity, Weak<Account>>>,
+    users: Mutex<HashMap<u32, Weak<User>>>,
+    /// The number of the last account.
+    last: AtomicU64,
 }
 
 /// What one client holds.
 #[derive(Debug)]
 pub(crate) struct Account {
     ledger: Arc<Ledger>,
+    /// The user that shares a bound with its other clients.
+    user: Option<Arc<User>>,
+    number: u64,
     held: [AtomicUsize; KINDS],
+}
+
+/// What all clients of one user hold.
+#[derive(Debug)]
+struct User {
+    uid: u32,
+    held: [AtomicUsize; KINDS],
+}
+
+/// The value that `key` stands for; a new one if nothing holds the last one any more.
+fn of_key<K: Hash + Eq, V>(all: &mut HashMap<K, Weak<V>>, key: K, new: impl FnOnce() -> V) -> Arc<V> {
+    if let Some(value) = all.get(&key).and_then(Weak::upgrade) {
+        return value;
+    }
+    all.retain(|_, value| value.strong_count() > 0);
+    let value = Arc::new(new());
+    all.insert(key, Arc::downgrade(&value));
+    value
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Ledger {
     pub(crate) fn new(mut ceilings: Ceilings) -> Arc<Self> {
         // A handle has 32 bits for the place of its object.
         ceilings.client.objects = ceilings.client.objects.min(u32::MAX as usize);
-        Arc::new(Self { ceilings, held: Default::default(), accounts: Mutex::default() })
+        let (accounts, users) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { ceilings, held: Default::default(), accounts, users, last: AtomicU64::new(0) })
     }
 
-    /// The account of process `pid`.
-    pub(crate) fn account(self: &Arc<Self>, pid: u32) -> Arc<Account> {
-        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(account) = accounts.get(&pid).and_then(Weak::upgrade) {
-            return account;
+    /// The account of a new connection: that of its process, if the kernel tells which it is, else
+    /// a new one.
+    pub(crate) fn account(self: &Arc<Self>, process: Option<Identity>, user: Option<u32>) -> Arc<Account> {
+        let bound = user.filter(|&uid| uid != own_user() && uid != 0);
+        let user = bound.map(|uid| of_key(&mut locked(&self.users), uid, || User { uid, held: Default::default() }));
+        let new = || {
+            let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+            Account { ledger: self.clone(), user, number, held: Default::default() }
+        };
+        match process {
+            Some(process) => of_key(&mut locked(&self.accounts), process, new),
+            None => Arc::new(new()),
         }
-        accounts.retain(|_, account| account.strong_count() > 0);
-        let account = Arc::new(Account { ledger: self.clone(), held: Default::default() });
-        accounts.insert(pid, Arc::downgrade(&account));
-        account
     }
 }
 
 impl Account {
+    /// A number that no other account of this server has.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
     /// Counts `amount` more, unless that is too much.
     pub(crate) fn charge(&self, kind: Kind, amount: usize) -> Result<(), Over> {
+        let add = |held: &[AtomicUsize; KINDS]| held[kind as usize].fetch_add(amount, Ordering::Relaxed);
         let Ceilings { client, all, .. } = &self.ledger.ceilings;
-        let before = self.held[kind as usize].fetch_add(amount, Ordering::Relaxed);
+        let before = add(&self.held);
         let (own, most) = (before.saturating_add(amount), kind.of(client));
-        let held = self.ledger.held[kind as usize].fetch_add(amount, Ordering::Relaxed).saturating_add(amount);
+        let of_user = self.user.as_ref().map_or(0, |user| add(&user.held).saturating_add(amount));
+        let held = add(&self.ledger.held).saturating_add(amount);
         let most_of_all = kind.of(all);
         let first = kind == Kind::Results && before == 0;
         let left = most_of_all.saturating_sub(held);
         // Two clients at the same time may each count the other's amount, and both be refused near a ceiling; never more is held than it says.
-        if first || own <= most && own <= left {
+        if first || own <= most && own <= left && of_user <= left {
             return Ok(());
         }
         self.credit(kind, amount);
-        let crowded = own <= most;
-        Err(Over { kind, own, most: if crowded { most_of_all } else { most }, crowded })
+        Err(match &self.user {
+            _ if own > most => Over { kind, own, most, bound: Bound::Client },
+            Some(user) if own <= left => Over { kind, own: of_user, most: most_of_all, bound: Bound::CrowdedByUser(user.uid) },
+            _ => Over { kind, own, most: most_of_all, bound: Bound::Crowded },
+        })
     }
 
     /// Counts `amount` less.
     pub(crate) fn credit(&self, kind: Kind, amount: usize) {
-        self.held[kind as usize].fetch_sub(amount, Ordering::Relaxed);
-        self.ledger.held[kind as usize].fetch_sub(amount, Ordering::Relaxed);
+        let of_user = self.user.as_ref().map(|user| &user.held);
+        for held in [Some(&self.held), of_user, Some(&self.ledger.held)].into_iter().flatten() {
+            held[kind as usize].fetch_sub(amount, Ordering::Relaxed);
+        }
     }
 
     /// Counts `amount` more until what is returned is dropped.
@@ -208,16 +281,21 @@ pub(crate) mod tests {
         Ledger::new(Ceilings { calls: 1, client: same(client), all: same(all) })
     }
 
+    /// The account of a process of the server's own user.
+    fn own(ledger: &Arc<Ledger>, process: u64) -> Arc<Account> {
+        ledger.account(Some(Identity::Pidfd(process)), Some(own_user()))
+    }
+
     /// An account without company.
     pub(crate) fn account(client: usize) -> Arc<Account> {
-        ledger(client, usize::MAX).account(1)
+        ledger(client, usize::MAX).account(None, None)
     }
 
     #[test]
     fn a_client_holds_what_it_may_and_its_share() {
         let ledger = ledger(10, 12);
-        let (one, other) = (ledger.account(1), ledger.account(2));
-        assert!(Arc::ptr_eq(&one, &ledger.account(1)));
+        let (one, other) = (own(&ledger, 1), own(&ledger, 2));
+        assert!(Arc::ptr_eq(&one, &own(&ledger, 1)));
         let held = one.hold(Kind::Mappings, 6).unwrap();
         let over = one.hold(Kind::Mappings, 1).unwrap_err();
         assert_eq!(over.to_string(), "this process would hold 7 mappings in it, more than would be left of 12 for others");
@@ -237,12 +315,53 @@ pub(crate) mod tests {
     fn however_many_clients_take_all_they_can_get_there_is_something_left() {
         for clients in 1..20 {
             let ledger = ledger(1000, 1000);
-            let accounts: Vec<_> = (0..clients).map(|pid| ledger.account(pid)).collect();
+            let accounts: Vec<_> = (0..clients).map(|process| own(&ledger, process)).collect();
             for _ in 0..1000 {
                 accounts.iter().for_each(|account| account.charge(Kind::Bytes, 1).unwrap_or_default());
             }
-            let newcomer = ledger.account(clients);
+            let newcomer = own(&ledger, clients);
             assert!(newcomer.charge(Kind::Bytes, 1).is_ok(), "beside {clients}");
+        }
+    }
+
+    #[test]
+    fn clients_that_are_not_told_apart_do_not_share_an_account() {
+        let ledger = ledger(10, 1000);
+        let stranger = Some(own_user() + 1);
+        let strangers = [(); 2].map(|()| ledger.account(None, stranger));
+        assert_ne!(strangers[0].number(), strangers[1].number());
+        for account in &strangers {
+            account.charge(Kind::Bytes, 10).unwrap();
+            account.charge(Kind::Bytes, 1).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn however_many_processes_a_user_has_they_leave_half_for_others() {
+        let ledger = ledger(1000, 1000);
+        let stranger = own_user() + 1;
+        let take_all = |user: u32| {
+            let accounts: Vec<_> = (0..20).map(|_| ledger.account(None, Some(user))).collect();
+            (0..1000).for_each(|turn| accounts[turn % 20].charge(Kind::Bytes, 1).unwrap_or_default());
+            let over = accounts[0].charge(Kind::Bytes, 1).unwrap_err().to_string();
+            let held: usize = accounts.iter().map(|account| account.held[Kind::Bytes as usize].load(Ordering::Relaxed)).sum();
+            (over, held, accounts)
+        };
+        let (over, held, accounts) = take_all(stranger);
+        assert_eq!(held, 500);
+        let text = format!(
+            "the processes of user {stranger} would hold 501 mapped bytes in it, more than would be left of 1000 for others"
+        );
+        assert_eq!(over, text);
+        let (_, held, others) = take_all(stranger + 1);
+        assert_eq!(held, 250);
+        // The server's own user is not bounded so.
+        let own = [1, 2].map(|process| own(&ledger, process));
+        own[0].charge(Kind::Bytes, 125).unwrap();
+        own[1].charge(Kind::Bytes, 62).unwrap();
+        drop((accounts, others));
+        for user in ledger.users.lock().unwrap().values() {
+            assert!(user.upgrade().is_none());
         }
     }
 
@@ -259,7 +378,10 @@ pub(crate) mod tests {
     #[test]
     fn accounts_of_the_gone_are_forgotten() {
         let ledger = ledger(1, 1);
-        (0..100).for_each(|pid| drop(ledger.account(pid)));
-        assert_eq!(ledger.accounts.lock().unwrap().len(), 1);
+        let stranger = own_user() + 1;
+        (0..100).for_each(|process| drop(own(&ledger, process)));
+        (0..100).for_each(|user| drop(ledger.account(None, Some(stranger + user))));
+        assert_eq!(locked(&ledger.accounts).len(), 1);
+        assert_eq!(locked(&ledger.users).len(), 1);
     }
 }

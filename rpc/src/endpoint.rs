@@ -119,8 +119,8 @@ impl Endpoint {
         drop(gone);
     }
 
-    fn connections_of(&self, pid: u32) -> usize {
-        locked(&self.clients).all.iter().filter(|client| client.pid() == pid).count()
+    fn connections_of(&self, client: u64) -> usize {
+        locked(&self.clients).all.iter().filter(|other| other.number() == client).count()
     }
 
     /// Takes the next connection in the place kept in reserve, says why it is refused, and closes it. Returns whether there was one, and a place for it.
@@ -141,10 +141,11 @@ impl Endpoint {
             // Most likely the client has ended, and nobody hears this.
             Err(error) => return peer::turn_away(&connection, "knowing the client", &error),
         };
-        if self.connections_of(peer.pid) >= MOST_CONNECTIONS {
-            return peer::deny(&connection, format!("process {} has {MOST_CONNECTIONS} connections to it already", peer.pid));
+        let account = self.ledger.account(peer.process(), Some(peer.uid));
+        if self.connections_of(account.number()) >= MOST_CONNECTIONS {
+            return peer::deny(&connection, format!("this process has {MOST_CONNECTIONS} connections to it already"));
         }
-        if let Ok(client) = ClientPeer::welcome(connection, peer, self) {
+        if let Ok(client) = ClientPeer::welcome(connection, peer, account, self) {
             let mut clients = locked(&self.clients);
             if !clients.closed {
                 return clients.all.push(client);

@@ -146,8 +146,12 @@ pub(crate) fn deny(connection: &Connection, why: String) {
 
 impl ClientPeer {
     /// Takes a client on: the clerk watches its connection and its process. A client that cannot be watched is told so.
-    pub(crate) fn welcome(connection: Connection, peer: Peer, endpoint: &Arc<Endpoint>) -> io::Result<Arc<Self>> {
-        let account = endpoint.ledger().account(peer.pid);
+    pub(crate) fn welcome(
+        connection: Connection,
+        peer: Peer,
+        account: Arc<Account>,
+        endpoint: &Arc<Endpoint>,
+    ) -> io::Result<Arc<Self>> {
         let held = account.hold(Kind::Descriptors, OF_CONNECTION).map_err(|over| {
             farewell(&connection, ceiling(over));
             io::Error::from(io::ErrorKind::QuotaExceeded)
@@ -184,8 +188,9 @@ impl ClientPeer {
         Ok(())
     }
 
-    pub(crate) fn pid(&self) -> u32 {
-        self.peer.pid
+    /// A number that all connections of the client's process have, and no others.
+    pub(crate) fn number(&self) -> u64 {
+        self.account.number()
     }
 
     /// Revokes everything the client has. Calls that run go on to their end.
@@ -318,8 +323,8 @@ impl ClientPeer {
         let processors = endpoint.processors().clone();
         let home = processors.next_home().ok_or_else(|| protocol("the server has not begun to serve"))?;
         let runner = Runner { shared: self.shared.clone(), peer: Arc::downgrade(self) };
-        let channel = ServerChannel::new(channel, station, processors, self.peer.pid.into(), home, bell, Box::new(runner))
-            .map_err(unable)?;
+        let channel =
+            ServerChannel::new(channel, station, processors, self.number(), home, bell, Box::new(runner)).map_err(unable)?;
         endpoint.opened(&channel);
         locked(&self.held).extend(held);
         let _ = self.channel.set(channel);

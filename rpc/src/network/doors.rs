@@ -12,7 +12,7 @@ use crate::server::ClientBinding;
 use crate::wire::{self, Refusal};
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use upcall_os::loopback;
@@ -28,8 +28,6 @@ const MOST_GUESTS: usize = 256;
 const GREETING: Duration = Duration::from_secs(5);
 /// So long a client that is turned away is given to read why.
 const PARTING: Duration = Duration::from_secs(1);
-/// Numbers of accounts that are no process's: those end at 2^22.
-const NO_PROCESS: u32 = 1 << 31;
 
 /// An address that a server is to listen at.
 #[derive(Clone, Debug)]
@@ -46,7 +44,6 @@ pub(crate) struct Doors {
     guests: Mutex<Guests>,
     /// Connections, those that have not said yet who they are included.
     connections: Arc<AtomicUsize>,
-    numbers: AtomicU32,
     porter: OnceLock<Mutex<mpsc::Sender<Option<Work>>>>,
     room: Arc<Semaphore>,
     under_way: Arc<AtomicUsize>,
@@ -106,7 +103,6 @@ impl Doors {
             doors: Mutex::new(doors),
             guests: Mutex::default(),
             connections: Arc::default(),
-            numbers: AtomicU32::new(0),
             porter: OnceLock::new(),
             room: Arc::new(Semaphore::new(ceilings.calls.max(1))),
             under_way: Arc::default(),
@@ -249,15 +245,14 @@ fn serve(endpoint: &Arc<Endpoint>, wire: &Arc<Wire>, guest: Arc<Guest>) {
 
 /// Who it is, if the server lets it in.
 fn identify(endpoint: &Endpoint, wire: &Wire, guarded: bool) -> Result<Identity, Refusal> {
-    let number = NO_PROCESS | (endpoint.doors().numbers.fetch_add(1, Ordering::Relaxed) % NO_PROCESS);
     if !guarded {
-        return Ok(Identity { uid: None, number });
+        return Ok(Identity { uid: None });
     }
     let own = wire.own().map_err(|error| Refusal::Denied(error.to_string()))?;
     let uid = loopback::user_of(wire.peer(), own)
         .ok_or_else(|| Refusal::Denied("the kernel does not say whose the connection is (/proc/net/tcp)".into()))?;
-    endpoint.admits(&Peer { pid: 0, uid, gid: u32::MAX, pidfd: None }).map_err(Refusal::Denied)?;
-    Ok(Identity { uid: Some(uid), number })
+    endpoint.admits(&Peer { pid: 0, uid, gid: u32::MAX, groups: Vec::new(), pidfd: None }).map_err(Refusal::Denied)?;
+    Ok(Identity { uid: Some(uid) })
 }
 
 fn farewell(refusal: &Refusal) -> Vec<u8> {

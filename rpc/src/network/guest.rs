@@ -32,8 +32,6 @@ const MOST_BINDINGS: usize = 1024;
 pub(crate) struct Identity {
     /// Its user, if the kernel says so.
     pub(crate) uid: Option<u32>,
-    /// A number of its own, which is no process's.
-    pub(crate) number: u32,
 }
 
 /// One client; see the module.
@@ -61,7 +59,7 @@ struct Reading {
 impl Guest {
     /// Takes a client on.
     pub(crate) fn new(wire: Arc<Wire>, identity: Identity, endpoint: &Arc<Endpoint>) -> Result<Arc<Self>, Refusal> {
-        let account = endpoint.ledger().account(identity.number);
+        let account = endpoint.ledger().account(None, identity.uid);
         let held = account.hold(Held::Descriptors, 1).map_err(|over| Refusal::Ceiling(over.to_string()))?;
         Ok(Arc::new(Self {
             wire,
