@@ -99,7 +99,7 @@ pub fn describe(procedure: &model::Procedure) -> Procedure {
         args,
         results,
         calls: limits.calls,
-        limits: Limits { string: limits.string, list: limits.list },
+        limits: Limits { string: limits.string, list: limits.list, values: limits.values },
     }
 }
 

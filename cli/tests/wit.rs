@@ -208,10 +208,14 @@ fn explain_says_where_values_travel_and_what_that_takes() {
         ],
         "{said}"
     );
+    // A name is copied to be checked; the bytes are used where they are.
+    assert_eq!(lines[5], "  at most 16 MiB of values in the server for one call: put", "{said}");
     assert!(said.contains("14 KiB of A-stacks") && said.contains("8192 calls at once"), "{said}");
     let (code, said, _) = files.run("explain i.wit --json");
     let json: serde_json::Value = serde_json::from_str(&said).expect("JSON");
     assert_eq!((code, &json[0]["astacks"][0]["bytes"]), (0, &2048.into()));
+    let values: Vec<_> = (0..2).map(|at| json[0]["procedures"][at]["values_bytes"].as_u64()).collect();
+    assert_eq!(values, [Some(0), Some(16 << 20)]);
     let (code, _, complaint) = files.run("explain bad.wit");
     assert_eq!(code, 1);
     assert!(complaint.contains("bad.wit:1:"), "{complaint}");

@@ -30,12 +30,14 @@
 //! `rust/`, `c/`, [`python`] (the generators), `print.rs` (WIT again), [`dynamic`], [`diff`].
 //!
 //! # Limits
-//! Of `tail` and `calls` the server's copy counts, which it tells its clients when they bind; of `string` and `list` each side's own.
+//! Of `tail` and `calls` the server's copy counts, which it tells its clients when they bind; of `string` and `list` each
+//! side's own; of `values` the server's: a call whose arguments take more is refused, and its procedure does not run.
 //!
 //! ```toml
 //! [limits]                  # for every interface of the package; each key may be left out
 //! string = "64KiB"          # longest string: bytes, or with KiB, MiB, GiB. Default 1 GiB
 //! list = 65536              # longest list, in elements. Default 2^30
+//! values = "16MiB"          # memory of a server for one call's strings and copied lists, bytes. Default 16 MiB
 //! tail = 1024               # room in an A-stack for the strings and lists of one call, bytes. Default 1024
 //! calls = 5                 # calls at once for which there are A-stacks. Default 5
 //!

@@ -14,6 +14,8 @@ use toml::de::{DeString, DeTable, DeValue};
 
 /// Longest string (bytes) and list (elements) unless the TOML says otherwise: enough for 1 GiB in one call.
 pub const DEFAULT_LENGTH: u64 = 1 << 30;
+/// Bytes that a server holds at most for the arguments of one call as values of its own, unless the TOML says otherwise.
+pub const DEFAULT_VALUES: u64 = 16 << 20;
 /// Room for a tail unless the TOML says otherwise, in bytes.
 pub const DEFAULT_TAIL: u32 = 1024;
 /// Simultaneous calls first permitted unless the TOML says otherwise (LRPC, section 3.1, takes five as well).
@@ -26,6 +28,7 @@ pub const MAX_TAIL: u64 = 1 << 30;
 pub(crate) struct Chosen {
     pub string: u64,
     pub list: u64,
+    pub values: u64,
     pub tail: u32,
     pub calls: u16,
 }
@@ -46,6 +49,7 @@ pub(crate) fn path_beside(wit: &Path) -> PathBuf {
 struct Given {
     string: Option<u64>,
     list: Option<u64>,
+    values: Option<u64>,
     tail: Option<u32>,
     calls: Option<u16>,
 }
@@ -115,6 +119,7 @@ impl Limits {
         Chosen {
             string: own.string.or(around.string).or(self.all.string).unwrap_or(DEFAULT_LENGTH),
             list: own.list.or(around.list).or(self.all.list).unwrap_or(DEFAULT_LENGTH),
+            values: own.values.or(around.values).or(self.all.values).unwrap_or(DEFAULT_VALUES),
             tail: own.tail.or(around.tail).or(self.all.tail).unwrap_or(DEFAULT_TAIL),
             calls: own.calls.or(around.calls).or(self.all.calls).unwrap_or(DEFAULT_CALLS),
         }
@@ -200,13 +205,14 @@ impl Reader<'_> {
         match key.get_ref().as_ref() {
             "string" => given.string = Some(bounded(u64::MAX, "bytes")?),
             "list" => given.list = Some(bounded(u64::MAX, "elements")?),
+            "values" => given.values = Some(bounded(u64::MAX, "bytes")?),
             "tail" => given.tail = u32::try_from(round_up(bounded(MAX_TAIL, "bytes")?, 8)).ok(),
             "calls" => given.calls = u16::try_from(bounded(u64::from(u16::MAX), "calls")?).ok(),
             other => {
                 return Err(Error::Limits {
                     at: self.at(key.span().start),
                     found: format!("`{other}` is not a limit"),
-                    advice: "the limits are: string, list, tail, calls; a procedure is a table, [<interface>.\"<name>\"]"
+                    advice: "the limits are: string, list, values, tail, calls; a procedure is a table, [<interface>.\"<name>\"]"
                         .to_owned(),
                 });
             }
@@ -233,7 +239,7 @@ impl Model {
     #[must_use]
     pub fn longest(&self, procedure: &Procedure) -> (u64, u64) {
         let limits = procedure.limits;
-        let chosen = Chosen { string: limits.string, list: limits.list, tail: 0, calls: 0 };
+        let chosen = Chosen { string: limits.string, list: limits.list, values: limits.values, tail: 0, calls: 0 };
         let block = |fixed: u64, types: &mut dyn Iterator<Item = &Type>| {
             types.fold(fixed, |sum, ty| sum.saturating_add(self.longest_tail(ty, &chosen)))
         };

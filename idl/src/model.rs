@@ -343,6 +343,8 @@ pub struct ProcedureLimits {
     pub string: u64,
     /// The longest list, in elements.
     pub list: u64,
+    /// Bytes that a server holds at most for the arguments of one call as values of its own.
+    pub values: u64,
     /// The room for the tail of the arguments in an A-stack, in bytes, by the server's word; longer ones go out of band.
     pub args_tail: u32,
     /// The same for the results.

@@ -11,6 +11,18 @@ pub fn own() -> Option<PathBuf> {
     folder_of(path, &mounts)
 }
 
+/// The limit of memory of the control group of version 1 that this process is in, in bytes, with those around it; `None`
+/// where there is none.
+pub fn memory_limit() -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let own = groups.lines().find_map(|line| line.split_once(":memory:")).map(|(_, path)| path)?;
+    let mounted = Path::new("/sys/fs/cgroup/memory");
+    let text = fs::read_to_string(mounted.join(own.trim_start_matches('/')).join("memory.stat"))
+        .or_else(|_| fs::read_to_string(mounted.join("memory.stat")))
+        .ok()?;
+    text.lines().find_map(|line| line.strip_prefix("hierarchical_memory_limit ")?.trim().parse().ok())
+}
+
 /// Where a cgroup is found, by proc_pid_mountinfo(5).
 fn folder_of(path: &str, mounts: &str) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {

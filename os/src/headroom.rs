@@ -31,6 +31,15 @@ pub fn headroom() -> Option<Headroom> {
     machine.into_iter().chain(groups).min_by(|a, b| a.share().total_cmp(&b.share()))
 }
 
+/// The memory that this process can have, in bytes: the machine's, or the least of the limits of its control groups, of
+/// either version. What the kernel does not say is no limit.
+pub fn limit() -> u64 {
+    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| of_machine(&text));
+    let groups = cgroup::own().into_iter().flat_map(|own| of_groups(&own));
+    let both = machine.into_iter().chain(groups).map(|headroom| headroom.of);
+    both.chain(cgroup::memory_limit()).min().unwrap_or(u64::MAX)
+}
+
 /// A number of KiB in proc_meminfo(5), in bytes.
 fn in_meminfo(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
@@ -72,6 +81,7 @@ mod tests {
         let found = headroom().unwrap();
         assert!(found.left > 0 && found.left <= found.of, "{found:?}");
         assert!(available() > 1 << 20);
+        assert!(limit() >= 1 << 20 && limit() <= found.of.max(limit()));
     }
 
     #[test]

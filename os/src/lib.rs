@@ -35,6 +35,7 @@ pub mod once;
 pub mod poll;
 pub mod process;
 pub mod processor;
+pub mod reaper;
 pub mod socket;
 pub mod timer;
 pub mod trace;

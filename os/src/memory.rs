@@ -3,8 +3,16 @@
 //! A peer that could shrink a file under our mapping would kill us with SIGBUS. So a file is sealed against
 //! growing and shrinking before it is handed over, and [`MemoryFile::adopt`] checks the seals again on receipt. Nothing appears
 //! in any directory, and the kernel frees the pages with the last descriptor and mapping, also after `kill -9`.
+//!
+//! # Who pays for a page
+//! The kernel charges a page to the process that touches it first. A sealed file can still have holes, and its owner
+//! can punch more, so a receiver that uses such a file may pay for all of it. [`MemoryFile::adopt_filled`] accepts only
+//! files without holes, and makes holes impossible: the receiver maps the file and then adds `F_SEAL_FUTURE_WRITE`. With
+//! that seal `fallocate(PUNCH_HOLE)`, `MADV_REMOVE`, `write` and new writable mappings fail for all holders, through all
+//! descriptors and after any reopening, since seals belong to the file. The two mappings that exist stay writable.
 
 use crate::headroom;
+use crate::reaper::{self, PIECE, Range, Waste};
 use rustix::fs::{self, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::mm::{self, MapFlags, ProtFlags};
 use std::fmt;
@@ -17,6 +25,9 @@ const BOTH_WRITE: SealFlags = SealFlags::SEAL.union(SealFlags::SHRINK).union(Sea
 
 /// The seals of a file that only its maker may write.
 const ONE_WRITES: SealFlags = BOTH_WRITE.union(SealFlags::FUTURE_WRITE);
+
+/// The seals of a file whose receiver adds the others, once it has mapped it.
+const TO_BE_SEALED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
 /// The file system that memory files without huge pages lie in, as `statfs` names it.
 const TMPFS: u64 = 0x0102_1994;
@@ -45,6 +56,13 @@ pub enum AdoptError {
         /// The length in bytes that it must have at least.
         expected: u64,
     },
+    /// The file has holes: the first process to touch one would pay for its page.
+    Holes {
+        /// Bytes of the file that have memory.
+        found: u64,
+        /// Its length in bytes, in whole pages.
+        expected: u64,
+    },
     /// The descriptor is no memory file, or the kernel refused to look at it.
     Kernel(io::Error),
 }
@@ -57,6 +75,9 @@ impl fmt::Display for AdoptError {
             }
             Self::Short { found, expected } => {
                 write!(f, "the memory file has {found} bytes, fewer than the {expected} announced")
+            }
+            Self::Holes { found, expected } => {
+                write!(f, "the memory file has memory for {found} of its {expected} bytes: allocate it before it is sent")
             }
             Self::Kernel(error) => write!(f, "the descriptor is not a memory file: {error}"),
         }
@@ -74,6 +95,20 @@ impl MemoryFile {
         let file = Self::unsealed(name, len)?;
         fs::fcntl_add_seals(&file.fd, BOTH_WRITE)?;
         Ok(file)
+    }
+
+    /// Makes a file of `len` bytes with memory for all of them, and maps it, for a peer that takes it by
+    /// [`MemoryFile::adopt_filled`]: only that peer can write it as well, and only if it maps it before it seals it.
+    ///
+    /// # Errors
+    /// As [`MemoryFile::create`] and [`MemoryFile::allocate`].
+    pub fn create_filled(name: &str, len: usize) -> io::Result<(Self, Mapping)> {
+        let file = Self::unsealed(name, len)?;
+        file.allocate()?;
+        let map = Mapping::shared(&file)?;
+        map.enter()?;
+        fs::fcntl_add_seals(&file.fd, TO_BE_SEALED)?;
+        Ok((file, map))
     }
 
     /// Makes a file of `len` bytes and maps it, then seals it so that no later mapping, by anyone, can write.
@@ -127,6 +162,28 @@ impl MemoryFile {
     /// See [`AdoptError`].
     pub fn adopt_read_only(fd: OwnedFd, len: usize) -> Result<Self, AdoptError> {
         Self::adopt_with(fd, len, ONE_WRITES)
+    }
+
+    /// Takes a file from a peer that [created it filled](Self::create_filled), and maps `len` bytes of it for reading and
+    /// writing. Afterwards the file has no hole and cannot get one, so no access can cost this process a page.
+    ///
+    /// # Errors
+    /// See [`AdoptError`].
+    ///
+    /// # Blocking
+    /// Sealing waits for the file's lock in the kernel, which its owner can hold for as long as an `fallocate` takes.
+    pub fn adopt_filled(fd: OwnedFd, len: usize) -> Result<Mapping, AdoptError> {
+        let kernel = |error: rustix::io::Errno| AdoptError::Kernel(error.into());
+        let file = Self::adopt_with(fd, len, TO_BE_SEALED)?;
+        // Mapped first, sealed then: the seal forbids later mappings that write.
+        let map = Mapping::shared(&file).map_err(AdoptError::Kernel)?;
+        fs::fcntl_add_seals(&file.fd, ONE_WRITES).map_err(kernel)?;
+        // Its owner may have allocated pages beyond the end (FALLOC_FL_KEEP_SIZE), which would be counted for holes within.
+        // To truncate a file to the length that it has removes these, and the seals permit it.
+        let size = fs::fstat(&file.fd).map_err(kernel)?.st_size as u64;
+        fs::ftruncate(&file.fd, size).map_err(kernel)?;
+        let (found, expected) = (file.allocated(), size.next_multiple_of(rustix::param::page_size() as u64));
+        if found == expected { Ok(map) } else { Err(AdoptError::Holes { found, expected }) }
     }
 
     /// A descriptor of the file by which it can only be read and mapped for reading; and from now on nobody can open it anew to write. A program of the same user could change
@@ -206,11 +263,6 @@ impl MemoryFile {
         fs::fstat(&self.fd).map_or(0, |stat| stat.st_blocks as u64 * 512)
     }
 
-    /// Whether all its pages exist.
-    pub fn is_allocated(&self) -> bool {
-        self.allocated() >= self.len as u64
-    }
-
     /// The length in bytes; fixed.
     pub fn len(&self) -> usize {
         self.len
@@ -284,13 +336,24 @@ impl Mapping {
         Self::map(file, ProtFlags::READ)
     }
 
-    /// Maps the whole file for reading and writing and enters all its pages, so that no access faults later. Only for files whose pages exist
-    /// already ([`MemoryFile::allocate`], [`MemoryFile::is_allocated`]): otherwise this would allocate them.
+    /// Enters all pages of the mapping in the page table, [piece](PIECE) by piece, so that no access faults later. Only
+    /// for files that have all their pages: this would allocate those that are missing.
     ///
     /// # Errors
-    /// As [`Mapping::shared`].
-    pub fn entered(file: &MemoryFile) -> io::Result<Self> {
-        Self::map_with(file, (0, file.len), ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE)
+    /// The kernel's. Before Linux 5.14 nothing is entered, and that is no error.
+    pub fn enter(&self) -> io::Result<()> {
+        for at in (0..self.len).step_by(PIECE) {
+            // SAFETY: `at < len`.
+            let start = unsafe { self.start.add(at) };
+            // SAFETY: the range lies within this mapping; to populate it changes no byte of it.
+            let entered = unsafe { mm::madvise(start.as_ptr().cast(), PIECE.min(self.len - at), mm::Advice::LinuxPopulateWrite) };
+            match entered {
+                Ok(()) => {}
+                Err(rustix::io::Errno::INVAL) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     /// Maps a part of the file, from `at` on, for reading and writing. `at` is a whole number of pages, and the part lies within the file.
@@ -301,17 +364,17 @@ impl Mapping {
         if len == 0 || at.checked_add(len).is_none_or(|end| end > file.len) {
             return Err(rustix::io::Errno::INVAL.into());
         }
-        Self::map_with(file, (at, len), ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED)
+        Self::map_part(file, (at, len), ProtFlags::READ | ProtFlags::WRITE)
     }
 
     fn map(file: &MemoryFile, prot: ProtFlags) -> io::Result<Self> {
-        Self::map_with(file, (0, file.len), prot, MapFlags::SHARED)
+        Self::map_part(file, (0, file.len), prot)
     }
 
-    fn map_with(file: &MemoryFile, (at, len): (usize, usize), prot: ProtFlags, flags: MapFlags) -> io::Result<Self> {
+    fn map_part(file: &MemoryFile, (at, len): (usize, usize), prot: ProtFlags) -> io::Result<Self> {
         // SAFETY: no address is asked for, so no existing mapping is replaced; the file outlives the call, and the kernel keeps
         // its pages for the mapping.
-        let start = unsafe { mm::mmap(std::ptr::null_mut(), len, prot, flags, &file.fd, at as u64) }?;
+        let start = unsafe { mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, &file.fd, at as u64) }?;
         let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mmap gave a null address"))?;
         Ok(Self { start, len, writable: prot.contains(ProtFlags::WRITE) })
     }
@@ -339,8 +402,9 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `map`, and no view of it outlives `self` (shm ties every view to the mapping's lifetime).
-        let _ = unsafe { mm::munmap(self.start.as_ptr().cast(), self.len) };
+        // The range was mapped by `map`, and no view of it outlives `self` (shm ties every view to the mapping's lifetime).
+        let range = Range { start: self.start, len: self.len };
+        if self.len > PIECE { reaper::take(Waste::Range(range)) } else { reaper::unmap(range) }
     }
 }
 
@@ -392,6 +456,71 @@ mod tests {
         assert!(map.writable());
         assert!(Mapping::shared(&file).is_err());
         assert!(!Mapping::read_only(&file).unwrap().writable());
+    }
+
+    fn holes(fd: &OwnedFd) -> Result<Mapping, AdoptError> {
+        MemoryFile::adopt_filled(fd.try_clone().unwrap(), 1 << 20)
+    }
+
+    #[test]
+    fn a_file_with_a_hole_is_refused_wherever_its_memory_lies() {
+        let make = |allocate: &dyn Fn(&OwnedFd)| {
+            let file = MemoryFile::unsealed("t", 1 << 20).unwrap();
+            allocate(&file.fd);
+            fs::fcntl_add_seals(&file.fd, TO_BE_SEALED).unwrap();
+            file.fd
+        };
+        let fill = |fd: &OwnedFd, flags, at, len| fs::fallocate(fd, flags, at, len).unwrap();
+        let (none, beyond) = (fs::FallocateFlags::empty(), fs::FallocateFlags::KEEP_SIZE);
+        assert!(matches!(holes(&make(&|_| {})), Err(AdoptError::Holes { found: 0, expected: 0x10_0000 })));
+        assert!(matches!(holes(&make(&|fd| fill(fd, none, 4096, 1 << 19))), Err(AdoptError::Holes { .. })));
+        // As many pages as the file has bytes for, but all of them behind its end.
+        assert!(matches!(holes(&make(&|fd| fill(fd, beyond, 1 << 20, 1 << 20))), Err(AdoptError::Holes { found: 0, .. })));
+        // The part that was announced has none.
+        let longer = |fd: &OwnedFd| {
+            fs::ftruncate(fd, 2 << 20).unwrap();
+            fill(fd, none, 1 << 20, 1 << 20);
+        };
+        assert!(matches!(holes(&make(&longer)), Err(AdoptError::Holes { .. })));
+        assert!(holes(&make(&|fd| fill(fd, none, 0, 1 << 20))).is_ok());
+    }
+
+    #[test]
+    fn a_file_that_was_adopted_without_holes_cannot_get_one() {
+        let (file, own) = MemoryFile::create_filled("t", 1 << 20).unwrap();
+        let other = holes(&file.fd).unwrap();
+        let reopened = fs::open(format!("/proc/self/fd/{}", file.fd.as_raw_fd()), OFlags::RDWR, Mode::empty()).unwrap();
+        for fd in [&file.fd, &reopened] {
+            let punch = fs::FallocateFlags::PUNCH_HOLE | fs::FallocateFlags::KEEP_SIZE;
+            assert!(fs::fallocate(fd, punch, 0, 4096).is_err());
+            assert!(fs::ftruncate(fd, 0).is_err() && rustix::io::pwrite(fd, &[1], 0).is_err());
+            assert!(fs::fcntl_add_seals(fd, SealFlags::WRITE).is_err());
+        }
+        assert!(Mapping::shared(&file).is_err(), "no third mapping writes");
+        for map in [&own, &other] {
+            // SAFETY: the page is in the mapping.
+            let removed = unsafe { mm::madvise(map.start.as_ptr().cast(), 4096, mm::Advice::LinuxRemove) };
+            assert!(removed.is_err());
+        }
+        // SAFETY: the byte is in the mapping, and nobody else writes it now.
+        unsafe { own.start.as_ptr().write_volatile(7) };
+        // SAFETY: as above.
+        assert_eq!(unsafe { other.start.as_ptr().read_volatile() }, 7);
+        assert_eq!(file.allocated(), 1 << 20);
+    }
+
+    #[test]
+    fn files_with_other_seals_are_not_adopted_filled() {
+        let sealed = |seals| {
+            let file = MemoryFile::unsealed("t", 1 << 20).unwrap();
+            file.allocate().unwrap();
+            fs::fcntl_add_seals(&file.fd, seals).unwrap();
+            file.fd
+        };
+        for seals in [BOTH_WRITE, ONE_WRITES, TO_BE_SEALED | SealFlags::WRITE, SealFlags::GROW, SealFlags::SHRINK] {
+            assert!(matches!(holes(&sealed(seals)), Err(AdoptError::Seals { .. })), "{seals:?}");
+        }
+        assert!(holes(&sealed(TO_BE_SEALED)).is_ok());
     }
 
     #[test]

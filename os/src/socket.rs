@@ -6,6 +6,7 @@
 use crate::closer;
 use crate::process;
 use crate::processor::{self, Processors};
+use crate::reaper::Kept;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -71,6 +72,8 @@ pub struct Message {
     pub descriptors: Vec<OwnedFd>,
     /// There were more, which are lost: the descriptor table is full.
     pub lost: bool,
+    /// Dropped last, lest the thread that handles the message frees what its sender made.
+    _kept: Kept,
 }
 
 /// What a look for a message found.
@@ -267,7 +270,8 @@ impl Connection {
         if got.bytes == 0 {
             return Ok(Received::Closed);
         }
-        Ok(Received::Message(Message { bytes: bytes[..got.bytes].to_vec(), descriptors, lost }))
+        let kept = Kept::of(&descriptors);
+        Ok(Received::Message(Message { bytes: bytes[..got.bytes].to_vec(), descriptors, lost, _kept: kept }))
     }
 
     /// Waits for a message: looks again and again for `eager`, then blocks the kernel thread, until `limit` has passed in all. A thread that may run on one

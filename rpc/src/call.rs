@@ -9,7 +9,7 @@
 
 use crate::binding::{Binding, Bound, Inner, Near, Shortage, Way};
 use crate::brought::{AStack, LeftAStack, LeftSegment, TakenSegment};
-use crate::decode::{Decoder, Side};
+use crate::decode::{Decoder, Quota, Side};
 use crate::encode::{Encoder, block_len};
 use crate::error::CallError;
 use crate::interface::Limits;
@@ -376,6 +376,16 @@ impl Binding {
         match reply.tag() {
             outcome::REFUSED => text().map_or_else(|bad| bad, CallError::Refused),
             outcome::PANICKED => text().map_or_else(|bad| bad, CallError::Panicked),
+            outcome::QUOTA => match reply.values {
+                [bytes, limit, of, ..] => {
+                    let of = [Quota::Call, Quota::Client].into_iter().find(|known| *known as u64 == of).unwrap_or(Quota::All);
+                    CallError::Quota { bytes, limit, of }
+                }
+            },
+            outcome::NO_MEMORY => CallError::NoMemory {
+                bytes: reply.values[0],
+                error: "the server has none for the arguments; the procedure did not run".into(),
+            },
             outcome::NO_SUCH_HANDLE => CallError::NoSuchHandle,
             outcome::REVOKED => CallError::Revoked,
             outcome::NO_SUCH_PROCEDURE => CallError::NoSuchProcedure,

@@ -14,6 +14,8 @@
 //!
 //! Source: LRPC, sections 3.1 and 3.2, bounds A-stacks by the interface and E-stacks by their supply; the rest is ours.
 
+use crate::aside::{Aside, Work};
+use crate::interface::DEFAULT_VALUES;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
@@ -33,8 +35,15 @@ pub struct Amounts {
     pub bytes: usize,
     /// Objects that clients have handles of.
     pub objects: usize,
-    /// Bytes of results that were larger than the client's room for them, and were not fetched yet. A client that has none may leave one of any length.
+    /// Bytes of results that were larger than the client's room for them, and were not fetched yet. A client that has
+    /// none may leave one of any length, as long as the clients together stay within their amount, or nothing else is held.
     pub results: usize,
+    /// Bytes that the arguments of calls under way take as values of the server's own: strings, and lists that are copied.
+    /// What one call may take is said by the interface ([`Limits::values`](crate::Limits::values)).
+    pub values: usize,
+    /// Bytes of shared memory that a client brought without a promise that it has pages for all of them: A-stacks, lanes,
+    /// stations. The server may be the first to touch such a page, and then pays for it.
+    pub unfilled: usize,
 }
 
 /// The most that clients may hold in a server.
@@ -50,7 +59,12 @@ pub struct Amounts {
 /// | mappings | 8192 | three quarters of the process's (`vm.max_map_count`) |
 /// | bytes mapped | 64 GiB | 16 TiB |
 /// | objects | 1 048 576 | 16 777 216 |
-/// | bytes of results not fetched | 1 GiB | 4 GiB |
+/// | bytes of results not fetched | half of all, 1 GiB at most | one eighth of memory |
+/// | bytes of values that arguments become | half of all, 256 MiB at most | one eighth of memory |
+/// | bytes of shared memory that may have no pages yet | half of all, 64 MiB at most | one eighth of memory |
+///
+/// Memory is that of the machine, or less if a control group of the process limits it. An eighth is 16 MiB at least.
+/// Where an interface permits larger values for one call, the two amounts of values are raised to once and twice that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ceilings {
     /// Calls that have begun in the server and not ended, of all clients. Each has a stack of 64 KiB (an E-stack); others wait in their lanes. They are divided among the server's processors.
@@ -65,17 +79,43 @@ impl Default for Ceilings {
     /// As the table says.
     fn default() -> Self {
         let three_quarters = |of: usize| of / 4 * 3;
+        let share = usize::try_from(upcall_os::headroom::limit() / 8).unwrap_or(usize::MAX).max(16 << 20);
+        let half = |most: usize| (share / 2).min(most);
         Self {
             calls: 8192,
-            client: Amounts { descriptors: 512, mappings: 8192, bytes: 64 << 30, objects: 1 << 20, results: 1 << 30 },
+            client: Amounts {
+                descriptors: 512,
+                mappings: 8192,
+                bytes: 64 << 30,
+                objects: 1 << 20,
+                results: half(1 << 30),
+                values: half(256 << 20),
+                unfilled: half(64 << 20),
+            },
             all: Amounts {
                 descriptors: three_quarters(upcall_os::socket::most_descriptors()),
                 mappings: three_quarters(upcall_os::memory::most_mappings()),
                 bytes: 16 << 40,
                 objects: 1 << 24,
-                results: 4 << 30,
+                results: share,
+                values: share,
+                unfilled: share,
             },
         }
+    }
+}
+
+impl Ceilings {
+    /// The same, with the amounts of values raised for an interface that permits `values` bytes for one call, if that is
+    /// more than the default. A server does this for the interfaces that it exports.
+    #[must_use]
+    pub fn with_values(mut self, values: u64) -> Self {
+        if values > DEFAULT_VALUES {
+            let values = usize::try_from(values).unwrap_or(usize::MAX);
+            self.client.values = self.client.values.max(values);
+            self.all.values = self.all.values.max(values.saturating_mul(2));
+        }
+        self
     }
 }
 
@@ -87,9 +127,11 @@ pub(crate) enum Kind {
     Bytes,
     Objects,
     Results,
+    Values,
+    Unfilled,
 }
 
-const KINDS: usize = 5;
+const KINDS: usize = 7;
 
 impl Kind {
     fn of(self, amounts: &Amounts) -> usize {
@@ -99,6 +141,8 @@ impl Kind {
             Self::Bytes => amounts.bytes,
             Self::Objects => amounts.objects,
             Self::Results => amounts.results,
+            Self::Values => amounts.values,
+            Self::Unfilled => amounts.unfilled,
         }
     }
 }
@@ -109,13 +153,13 @@ pub(crate) struct Over {
     kind: Kind,
     /// What it holds, with what it asked for.
     own: usize,
-    most: usize,
-    bound: Bound,
+    pub(crate) most: usize,
+    pub(crate) bound: Bound,
 }
 
 /// The bound that a client, or its user, would cross.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Bound {
+pub(crate) enum Bound {
     /// That of one client.
     Client,
     /// What is left for others would be less than this client holds.
@@ -133,6 +177,8 @@ impl fmt::Display for Over {
             Kind::Bytes => "mapped bytes",
             Kind::Objects => "objects",
             Kind::Results => "bytes of results that were not fetched",
+            Kind::Values => "bytes of arguments as values",
+            Kind::Unfilled => "bytes of shared memory that may have no pages",
         };
         match self.bound {
             Bound::Client => write!(f, "this process would hold {own} {what} in it, and may hold {most}"),
@@ -166,6 +212,7 @@ pub(crate) struct Account {
     user: Option<Arc<User>>,
     number: u64,
     held: [AtomicUsize; KINDS],
+    aside: Aside,
 }
 
 /// What all clients of one user hold.
@@ -205,7 +252,7 @@ impl Ledger {
         let user = bound.map(|uid| of_key(&mut locked(&self.users), uid, || User { uid, held: Default::default() }));
         let new = || {
             let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-            Account { ledger: self.clone(), user, number, held: Default::default() }
+            Account { ledger: self.clone(), user, number, held: Default::default(), aside: Aside::default() }
         };
         match process {
             Some(process) => of_key(&mut locked(&self.accounts), process, new),
@@ -220,6 +267,16 @@ impl Account {
         self.number
     }
 
+    /// Runs work whose time the client decides, beside the clerk.
+    pub(crate) fn aside(&self, work: Work) {
+        self.aside.run(work);
+    }
+
+    /// Runs `work` after what was begun [aside](Self::aside) before: here, if nothing is under way there.
+    pub(crate) fn after(&self, work: Work) {
+        self.aside.after(work);
+    }
+
     /// Counts `amount` more, unless that is too much.
     pub(crate) fn charge(&self, kind: Kind, amount: usize) -> Result<(), Over> {
         let add = |held: &[AtomicUsize; KINDS]| held[kind as usize].fetch_add(amount, Ordering::Relaxed);
@@ -229,8 +286,9 @@ impl Account {
         let of_user = self.user.as_ref().map_or(0, |user| add(&user.held).saturating_add(amount));
         let held = add(&self.ledger.held).saturating_add(amount);
         let most_of_all = kind.of(all);
-        let first = kind == Kind::Results && before == 0;
         let left = most_of_all.saturating_sub(held);
+        let alone = held == amount;
+        let first = kind == Kind::Results && before == 0 && (alone || held <= most_of_all);
         // Two clients at the same time may each count the other's amount, and both be refused near a ceiling; never more is held than it says.
         if first || own <= most && own <= left && of_user <= left {
             return Ok(());
@@ -277,7 +335,7 @@ pub(crate) mod tests {
     use super::*;
 
     fn ledger(client: usize, all: usize) -> Arc<Ledger> {
-        let same = |n| Amounts { descriptors: n, mappings: n, bytes: n, objects: n, results: n };
+        let same = |n| Amounts { descriptors: n, mappings: n, bytes: n, objects: n, results: n, values: n, unfilled: n };
         Ledger::new(Ceilings { calls: 1, client: same(client), all: same(all) })
     }
 
@@ -373,6 +431,26 @@ pub(crate) mod tests {
         account.credit(Kind::Results, 1000);
         account.charge(Kind::Results, 9).unwrap();
         account.charge(Kind::Results, 2).unwrap_err();
+    }
+
+    #[test]
+    fn one_result_of_any_length_leaves_room_for_others_unless_nothing_else_is_held() {
+        let ledger = ledger(10, 100);
+        let [one, other] = [(); 2].map(|()| ledger.account(None, None));
+        one.charge(Kind::Results, 60).unwrap();
+        other.charge(Kind::Results, 60).unwrap_err();
+        other.charge(Kind::Results, 40).unwrap();
+        one.credit(Kind::Results, 60);
+        other.credit(Kind::Results, 40);
+        other.charge(Kind::Results, 1000).unwrap();
+    }
+
+    #[test]
+    fn an_interface_that_permits_more_raises_the_amounts_of_values_only() {
+        assert_eq!(Ceilings::default().with_values(DEFAULT_VALUES), Ceilings::default());
+        let raised = Ceilings::default().with_values(1 << 40);
+        assert_eq!((raised.client.values, raised.all.values), (1 << 40, 1 << 41));
+        assert_eq!(raised.client.results, Ceilings::default().client.results);
     }
 
     #[test]

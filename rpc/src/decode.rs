@@ -5,7 +5,9 @@
 //! writes meanwhile changes values, never bounds.
 
 use crate::binding::Binding;
+use crate::ceilings::{Bound, Kind};
 use crate::interface::{Interface, Limits};
+use crate::pace::{PIECE, Pace};
 use crate::session::Session;
 use crate::value::Get;
 use std::cell::Cell;
@@ -13,7 +15,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use upcall_shm::span::Span;
+use upcall_shm::span::{NoText, Span};
 
 /// Reads one block; see the module.
 #[derive(Debug)]
@@ -23,6 +25,10 @@ pub struct Decoder<'a> {
     /// Bytes of the tail that may still be claimed.
     budget: Cell<usize>,
     pub(crate) side: Side<'a>,
+    /// Bytes of values that were made, and what of them the client's account was charged with.
+    values: Cell<usize>,
+    charged: Cell<usize>,
+    pace: Pace,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +75,54 @@ pub enum Malformed {
         /// The handle.
         handle: u64,
     },
+    /// The values would take more of the server's memory than they may.
+    Quota {
+        /// Bytes that the call's values would take, as far as they were read.
+        bytes: u64,
+        /// The most permitted.
+        limit: u64,
+        /// Whose limit it is.
+        of: Quota,
+    },
+    /// There is no memory for a value.
+    NoMemory {
+        /// Its bytes.
+        bytes: u64,
+    },
 }
+
+/// What limits the memory that the arguments of calls take as values in a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quota {
+    /// The interface's limit for one call ([`Limits::values`]).
+    Call,
+    /// The server's for the calls of one client ([`Amounts::values`](crate::Amounts::values)).
+    Client,
+    /// The server's for the calls of all clients.
+    All,
+}
+
+impl fmt::Display for Quota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Call => "one call (`values` in the TOML file beside the interface)",
+            Self::Client => "the calls of one client at a time (the server's `Ceilings`)",
+            Self::All => "the calls of all clients at a time, with room for others (the server's `Ceilings`)",
+        })
+    }
+}
+
+/// Maximum number of elements of a list whose elements take no bytes.
+const MOST_WITHOUT_BYTES: u64 = 1 << 20;
+
+/// Bytes of values that a call may take without being counted: less than its stack has.
+const UNCOUNTED: usize = 4 << 10;
+
+/// Accounts are charged in steps of this many bytes.
+const STEP: usize = 64 << 10;
+
+/// What a string of the allocator's takes beside its bytes.
+const OF_ALLOCATION: usize = 32;
 
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -79,6 +132,8 @@ impl fmt::Display for Malformed {
             Self::TooLong { at, len, limit } => write!(f, "length {len} at byte {at}, more than the limit of {limit}"),
             Self::NotUtf8 { at } => write!(f, "the string at byte {at} is not UTF-8"),
             Self::NoSuchHandle { handle } => write!(f, "handle {handle:#x} is not held, or is of another type"),
+            Self::Quota { bytes, limit, of } => write!(f, "values of {bytes} bytes, more than the {limit} of {of}"),
+            Self::NoMemory { bytes } => write!(f, "no memory for a value of {bytes} bytes"),
         }
     }
 }
@@ -108,7 +163,56 @@ macro_rules! number {
 
 impl<'a> Decoder<'a> {
     pub(crate) fn new(span: Span<'a>, fixed: usize, limits: Limits, side: Side<'a>) -> Self {
-        Self { span, limits, budget: Cell::new(span.len().saturating_sub(fixed)), side }
+        let budget = Cell::new(span.len().saturating_sub(fixed));
+        let pace = Pace::new(matches!(side, Side::Server(_)));
+        Self { span, limits, budget, side, values: Cell::new(0), charged: Cell::new(0), pace }
+    }
+
+    /// Counts `bytes` of memory that a value is about to take. On a server's side they count against the call, its client
+    /// and all clients, until the decoder is dropped: when the procedure has returned.
+    ///
+    /// # Errors
+    /// That is more than one of them may have.
+    #[inline]
+    pub fn own(&self, bytes: usize) -> Result<(), Malformed> {
+        let values = self.values.get().saturating_add(bytes);
+        self.values.set(values);
+        if values <= UNCOUNTED { Ok(()) } else { self.charge(values) }
+    }
+
+    fn charge(&self, values: usize) -> Result<(), Malformed> {
+        let Side::Server(session) = self.side else { return Ok(()) };
+        let over = |limit: u64, of| Malformed::Quota { bytes: values as u64, limit, of };
+        if values as u64 > self.limits.values {
+            return Err(over(self.limits.values, Quota::Call));
+        }
+        let charged = self.charged.get();
+        if values > charged {
+            let more = values.checked_next_multiple_of(STEP).unwrap_or(usize::MAX) - charged;
+            let charge = session.account().charge(Kind::Values, more);
+            charge.map_err(|no| over(no.most as u64, if no.bound == Bound::Client { Quota::Client } else { Quota::All }))?;
+            self.charged.set(charged + more);
+        }
+        Ok(())
+    }
+
+    /// An empty list with room for `count` values, which are counted.
+    ///
+    /// # Errors
+    /// They may not take so much, or there is no memory for them.
+    pub fn room<T>(&self, count: usize) -> Result<Vec<T>, Malformed> {
+        let bytes = count.saturating_mul(size_of::<T>());
+        self.own(bytes)?;
+        let mut list = Vec::new();
+        list.try_reserve_exact(count).map_err(|_| Malformed::NoMemory { bytes: bytes as u64 })?;
+        Ok(list)
+    }
+
+    /// Takes note of `bytes` that were read or copied. On a server's virtual processor other threads and calls have a turn
+    /// when they are many.
+    #[inline]
+    pub fn spent(&self, bytes: usize) {
+        self.pace.spent(bytes);
     }
 
     /// Reads a value.
@@ -141,6 +245,8 @@ impl<'a> Decoder<'a> {
 
     /// Claims what a descriptor that was read at `at` says; returns how many bytes that is.
     pub(crate) fn claim_read(&self, (start, len): (u64, u64), stride: usize, limit: u64, at: usize) -> Result<usize, Malformed> {
+        // What takes no bytes is bounded all the same, lest it is counted to for ever.
+        let limit = if stride == 0 { limit.min(MOST_WITHOUT_BYTES) } else { limit };
         if len > limit {
             return Err(Malformed::TooLong { at, len, limit });
         }
@@ -175,7 +281,27 @@ impl<'a> Decoder<'a> {
     /// # Errors
     /// Too long, or not UTF-8.
     pub fn string(&self, at: usize) -> Result<String, Malformed> {
-        self.tail(at, self.limits.string)?.to_text().ok_or(Malformed::NotUtf8 { at })
+        let tail = self.tail(at, self.limits.string)?;
+        self.own(if tail.is_empty() { 0 } else { tail.len().saturating_add(OF_ALLOCATION) })?;
+        tail.try_to_text(|bytes| self.spent(bytes)).map_err(|error| match error {
+            NoText::NotUtf8 => Malformed::NotUtf8 { at },
+            NoText::NoMemory => Malformed::NoMemory { bytes: tail.len() as u64 },
+        })
+    }
+
+    /// A copy of the list of bytes at `at`.
+    ///
+    /// # Errors
+    /// Too long, or as [`Decoder::room`].
+    pub fn byte_list(&self, at: usize) -> Result<Vec<u8>, Malformed> {
+        let tail = self.tail(at, self.limits.list)?;
+        let mut bytes = self.room(tail.len())?;
+        for start in (0..tail.len()).step_by(PIECE) {
+            let piece = tail.part(start, PIECE.min(tail.len() - start)).ok_or(Malformed::Short { at })?;
+            piece.append_to(&mut bytes);
+            self.spent(piece.len());
+        }
+        Ok(bytes)
     }
 
     /// The list of bytes at `at`, uninterpreted and not copied.
@@ -225,6 +351,17 @@ impl<'a> Decoder<'a> {
         match self.side {
             Side::Client(binding) => Some(binding.clone()),
             _ => None,
+        }
+    }
+}
+
+impl Drop for Decoder<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.charged.get() > 0
+            && let Side::Server(session) = self.side
+        {
+            session.account().credit(Kind::Values, self.charged.get());
         }
     }
 }

@@ -4,6 +4,7 @@
 //! of any length go to. It is written in place: into the slot's own words, the A-stack, or a segment (LRPC, section 3.5: one copy in).
 
 use crate::interface::Limits;
+use crate::pace::{PIECE, Pace};
 use crate::session::Session;
 use crate::value::Put;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ pub struct Encoder<'a> {
     limits: Limits,
     session: Option<&'a Arc<Session>>,
     fault: Option<Fault>,
+    pace: Pace,
 }
 
 /// Why a value could not be written.
@@ -47,7 +49,8 @@ pub const fn piece(len: usize) -> usize {
 
 impl<'a> Encoder<'a> {
     pub(crate) fn new(room: Room<'a>, fixed: usize, limits: Limits, session: Option<&'a Arc<Session>>) -> Self {
-        Self { room, tail: piece(fixed), limits, session, fault: None }
+        let pace = Pace::new(session.is_some());
+        Self { room, tail: piece(fixed), limits, session, fault: None, pace }
     }
 
     /// Writes one whole block; `room` has [`block_len`] bytes at least.
@@ -107,18 +110,37 @@ impl<'a> Encoder<'a> {
     /// Writes bytes in a run at `at`.
     #[inline]
     pub fn run(&mut self, at: usize, bytes: &[u8]) {
-        if self.room.copy_in(at, bytes).is_none() {
-            self.fail(Fault::Room);
+        if bytes.len() <= PIECE {
+            if self.room.copy_in(at, bytes).is_none() {
+                self.fail(Fault::Room);
+            }
+            self.spent(bytes.len());
+        } else {
+            self.long_run(at, bytes);
         }
+    }
+
+    #[cold]
+    fn long_run(&mut self, at: usize, bytes: &[u8]) {
+        for (piece, from) in bytes.chunks(PIECE).enumerate() {
+            if self.room.copy_in(at + piece * PIECE, from).is_none() {
+                return self.fail(Fault::Room);
+            }
+            self.spent(from.len());
+        }
+    }
+
+    /// Takes note of `bytes` that were written; as [`Decoder::spent`](crate::Decoder::spent).
+    #[inline]
+    pub fn spent(&self, bytes: usize) {
+        self.pace.spent(bytes);
     }
 
     /// Writes a string or a list of bytes: its descriptor at `at`, its bytes to the tail.
     pub fn bytes(&mut self, at: usize, bytes: &[u8], what: &'static str) {
         let limit = if what == "string" { self.limits.string } else { self.limits.list };
-        if let Some(tail) = self.reserve(at, bytes.len(), 1, limit, what)
-            && self.room.copy_in(tail, bytes).is_none()
-        {
-            self.fail(Fault::Room);
+        if let Some(tail) = self.reserve(at, bytes.len(), 1, limit, what) {
+            self.run(tail, bytes);
         }
     }
 

@@ -338,7 +338,10 @@ impl Server {
         }
     }
 
-    fn open(self) -> Result<Open, ServeError> {
+    fn open(mut self) -> Result<Open, ServeError> {
+        let procedures = self.exports.iter().flat_map(|(_, export)| &*export.interface.procedures);
+        let values = procedures.map(|procedure| procedure.limits.values).max().unwrap_or(0);
+        self.ceilings = self.ceilings.with_values(values);
         let unable = |what: &'static str| move |error: io::Error| ServeError::Resource { what: what.into(), error };
         let doors = Doors::new(&self.listens, &self.ceilings)?;
         let (path, listener) = names::listen(names::Whose::Domain)?;

@@ -1,6 +1,6 @@
 //! What can go wrong, for each operation: what was tried, what was found, what to do.
 
-use crate::decode::Malformed;
+use crate::decode::{Malformed, Quota};
 use crate::encode::Fault;
 use crate::interface::Mismatch;
 use std::fmt;
@@ -232,6 +232,15 @@ pub enum CallError {
     NoSuchProcedure,
     /// The result is not one of the procedure's type, or longer than the client's limits: these are stricter than the server's, or the server is faulty or hostile.
     BadReply(String),
+    /// The arguments take more memory as values in the server than it permits. The procedure did not run.
+    Quota {
+        /// Bytes that they would take, as far as they were read.
+        bytes: u64,
+        /// The most permitted.
+        limit: u64,
+        /// Whose limit it is.
+        of: Quota,
+    },
     /// There is no memory to carry the arguments or the result, or the server refused it, or did not map it within 5 s.
     NoMemory {
         /// Bytes that were needed.
@@ -267,6 +276,10 @@ impl fmt::Display for CallError {
             Self::Revoked => write!(f, "the binding was revoked; bind again"),
             Self::NoSuchProcedure => write!(f, "the server has no such procedure"),
             Self::BadReply(why) => write!(f, "the server's reply is malformed: {why}"),
+            Self::Quota { bytes, limit, of } => write!(
+                f,
+                "the server did not run the call: its arguments take {bytes} bytes there as values, more than the {limit} of {of}; send less at a time, or raise that limit"
+            ),
             Self::NoMemory { bytes, error } => write!(f, "no memory for {bytes} bytes of arguments or results: {error}"),
         }
     }
@@ -302,7 +315,10 @@ impl From<Fault> for CallError {
 
 impl From<Malformed> for CallError {
     fn from(malformed: Malformed) -> Self {
-        Self::BadReply(malformed.to_string())
+        match malformed {
+            Malformed::NoMemory { bytes } => Self::NoMemory { bytes, error: "to read the result; the procedure has run".into() },
+            other => Self::BadReply(other.to_string()),
+        }
     }
 }
 

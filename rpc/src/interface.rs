@@ -82,12 +82,18 @@ pub struct Limits {
     pub string: u64,
     /// Elements of a list.
     pub list: u64,
+    /// Bytes that the server may hold for the arguments of one call as values of its own: strings, and lists that are
+    /// copied. Bytes that are used where the client has written them do not count.
+    pub values: u64,
 }
 
+/// Bytes of [`Limits::values`] where the interface does not say otherwise.
+pub const DEFAULT_VALUES: u64 = 16 << 20;
+
 impl Default for Limits {
-    /// None but memory.
+    /// Lengths are limited by memory only; values by their default.
     fn default() -> Self {
-        Self { string: u64::MAX, list: u64::MAX }
+        Self { string: u64::MAX, list: u64::MAX, values: DEFAULT_VALUES }
     }
 }
 

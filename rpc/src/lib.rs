@@ -10,6 +10,7 @@
 //! Source: LRPC, sections 3.1 to 3.5, for binding, A-stacks, stubs and termination; URPC, sections 2 and 3, for what lies beneath.
 #![forbid(unsafe_code)]
 
+mod aside;
 pub mod binding;
 mod brought;
 mod call;
@@ -25,6 +26,7 @@ mod keeper;
 mod learn;
 pub mod link;
 mod network;
+mod pace;
 mod peer;
 mod places;
 pub mod server;
@@ -36,7 +38,7 @@ mod wire;
 
 pub use binding::{Binding, Shortage};
 pub use ceilings::{Amounts, Ceilings};
-pub use decode::{Bytes, Decoder, Malformed};
+pub use decode::{Bytes, Decoder, Malformed, Quota};
 pub use encode::Encoder;
 pub use error::{BindError, CallError, Failure, ServeError};
 pub use interface::{Extent, Footprint, Interface, Limits, Part, Procedure};

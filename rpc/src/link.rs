@@ -519,9 +519,8 @@ impl Link {
         // A power of two while that wastes little, so that segments are found again.
         let len = if len <= 1 << 24 { Some(len.next_power_of_two().max(1 << 16)) } else { len.checked_next_multiple_of(1 << 21) };
         let len = len.filter(|&len| isize::try_from(len).is_ok()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let memory = MemoryFile::create("upcall-segment", len)?;
-        memory.allocate()?;
-        let region = Region::new(Mapping::entered(&memory)?).ok_or_else(|| io::Error::other("a read-only segment"))?;
+        let (memory, map) = MemoryFile::create_filled("upcall-segment", len)?;
+        let region = Region::new(map).ok_or_else(|| io::Error::other("a read-only segment"))?;
         let deadline = until.ends.unwrap_or_else(patience_ends);
         self.tell_of_dropped(deadline.min(Instant::now() + SHORTLY));
         let number = {

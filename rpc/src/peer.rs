@@ -13,6 +13,7 @@ use crate::wire::{self, Answer, ClientRequest, Refusal, ToClient, ToServer};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Instant;
@@ -20,12 +21,12 @@ use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
 use upcall_os::clock;
 use upcall_os::fault::{Point, point};
-use upcall_os::memory::{Mapping, MemoryFile};
+use upcall_os::memory::{AdoptError, Mapping, MemoryFile};
 use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Message, Peer};
 use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
-use upcall_shm::station::PeerStation;
+use upcall_shm::station::{self, PeerStation};
 use upcall_shm::tally::Came;
 use upcall_transfer::clerk::{self, Clerk, Watched};
 use upcall_transfer::server::Caller;
@@ -269,7 +270,13 @@ impl ClientPeer {
                 self.bind(id, &name, &interface, &procedures, brought)
             }),
             ClientRequest::Stacks { id } => descriptors.and_then(|descriptors| self.bring_astacks(id, descriptors)),
-            ClientRequest::Segment { number, len } => descriptors.and_then(|descriptors| self.segment(number, len, descriptors)),
+            ClientRequest::Segment { number, len } => {
+                let begun = descriptors.and_then(|descriptors| self.segment(serial, number, len, descriptors));
+                return match begun {
+                    Ok(()) => true,
+                    Err(refusal) => self.reply(serial, Answer::Refused(refusal), &[]),
+                };
+            }
             ClientRequest::List => self.list(&mut out),
             ClientRequest::Tallies => self.tallies(&mut out),
             ClientRequest::OpenLane { number, vp } => {
@@ -282,17 +289,18 @@ impl ClientPeer {
                 return true;
             }
             ClientRequest::DropSegment { number } => {
-                self.shared.segments().remove(&number);
+                let shared = self.shared.clone();
+                self.account.after(Box::new(move || drop(shared.segments().remove(&number))));
                 return true;
             }
         };
-        let answer = answer.unwrap_or_else(Answer::Refused);
-        let descriptors: Vec<_> = out.iter().map(AsFd::as_fd).collect();
-        match wire::pack(&ToClient { serial, answer }) {
-            // A client that does not read its answers has broken the protocol.
-            Ok(bytes) => self.connection.send(&bytes, &descriptors).is_ok(),
-            Err(_) => false,
-        }
+        self.reply(serial, answer.unwrap_or_else(Answer::Refused), &out)
+    }
+
+    /// Answers a request. Returns `false` if the client has gone, or does not read its answers, which breaks the protocol.
+    fn reply(&self, serial: u32, answer: Answer, descriptors: &[OwnedFd]) -> bool {
+        let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+        wire::pack(&ToClient { serial, answer }).is_ok_and(|bytes| self.connection.send(&bytes, &descriptors).is_ok())
     }
 
     fn open(self: &Arc<Self>, version: u32, descriptors: Vec<OwnedFd>, out: &mut Vec<OwnedFd>) -> Result<Answer, Refusal> {
@@ -307,7 +315,13 @@ impl ClientPeer {
         }
         let [memory, station] =
             <[OwnedFd; 2]>::try_from(descriptors).map_err(|_| protocol("a channel comes with two descriptors"))?;
-        let held = [(Kind::Descriptors, OF_CHANNEL.0), (Kind::Mappings, OF_CHANNEL.1), (Kind::Bytes, channel::BYTES)];
+        let unfilled = channel::HEAD_BYTES + station::BYTES;
+        let held = [
+            (Kind::Descriptors, OF_CHANNEL.0),
+            (Kind::Mappings, OF_CHANNEL.1),
+            (Kind::Bytes, channel::BYTES),
+            (Kind::Unfilled, unfilled),
+        ];
         let held = self.count(&held)?;
         let memory = MemoryFile::adopt(memory, channel::BYTES).map_err(protocol)?;
         let map = Mapping::shared(&memory).map_err(|error| resource("mapping the channel", &error))?;
@@ -333,9 +347,13 @@ impl ClientPeer {
 
     fn open_lane(&self, number: u16, vp: Option<u16>, descriptors: Vec<OwnedFd>) -> Result<(), Refusal> {
         let caller = match (vp, <[OwnedFd; 1]>::try_from(descriptors)) {
-            (None, _) => Caller::KernelThread,
+            (None, _) => {
+                let held = self.count(&[(Kind::Unfilled, channel::LANE_BYTES)])?;
+                locked(&self.held).extend(held);
+                Caller::KernelThread
+            }
             (Some(vp), Ok([bell])) => {
-                let held = self.count(&[(Kind::Descriptors, 1)])?;
+                let held = self.count(&[(Kind::Descriptors, 1), (Kind::Unfilled, channel::LANE_BYTES)])?;
                 let bell = Bell::adopt(bell).map_err(protocol)?;
                 let clapper = Clapper::current().map_err(|error| resource("what rings the bells of clients", &error))?;
                 locked(&self.held).extend(held);
@@ -398,32 +416,54 @@ impl ClientPeer {
         }
         let fd = descriptors.into_iter().next().ok_or_else(|| protocol("A-stacks without memory"))?;
         let memory = MemoryFile::adopt(fd, bytes).map_err(protocol)?;
-        let held = self.count(&[(Kind::Mappings, 1), (Kind::Bytes, bytes)])?;
+        let held = self.count(&[(Kind::Mappings, 1), (Kind::Bytes, bytes), (Kind::Unfilled, bytes)])?;
         let map = Mapping::shared(&memory).map_err(|error| resource("mapping the A-stacks", &error))?;
         let region = Region::new(map).ok_or_else(|| protocol("read-only A-stacks"))?;
         locked(&self.held).extend(held);
         Ok(Some(region))
     }
 
-    fn segment(&self, number: u16, len: u64, descriptors: Vec<OwnedFd>) -> Result<Answer, Refusal> {
+    /// Begins to map a segment, and has the request answered. The kernel takes as long for this as the client's own
+    /// operations on the file last, so it is not the clerk's to do.
+    fn segment(self: &Arc<Self>, serial: u32, number: u16, len: u64, descriptors: Vec<OwnedFd>) -> Result<(), Refusal> {
         let len = usize::try_from(len).map_err(protocol)?;
         let fd = descriptors.into_iter().next().ok_or_else(|| protocol("a segment without memory"))?;
-        let memory = MemoryFile::adopt(fd, len).map_err(protocol)?;
-        {
-            let segments = self.shared.segments();
-            if number == 0 || segments.contains_key(&number) || segments.len() >= MOST_SEGMENTS {
-                return Err(protocol("a segment's number used twice, or more segments than a channel may have"));
-            }
-        }
+        let open = self.count(&[(Kind::Descriptors, 1)])?;
         let held = self.count(&[(Kind::Mappings, 1), (Kind::Bytes, len)])?;
         point(Point::ServerMapsSegment);
-        // Pages that the client has allocated are entered at once if they are not so many that this would hold up the clerk; others are not, for entering
-        // would allocate them.
-        let map =
-            if len <= ENTER_AT_ONCE && memory.is_allocated() { Mapping::entered(&memory) } else { Mapping::shared(&memory) };
-        let map = map.map_err(|error| resource("mapping the segment", &error))?;
+        let client = self.clone();
+        self.account.aside(Box::new(move || {
+            let mapped = catch_unwind(AssertUnwindSafe(|| client.map_segment(number, len, fd, held)));
+            drop(open);
+            // The descriptor may have taken the place that is kept in reserve.
+            client.endpoint.upgrade().into_iter().for_each(|endpoint| endpoint.reserve.spend(|| ()));
+            let answered = mapped.is_ok_and(|answer| client.reply(serial, answer.unwrap_or_else(Answer::Refused), &[]));
+            if !answered {
+                client.connection.shut_down();
+            }
+        }));
+        Ok(())
+    }
+
+    fn map_segment(&self, number: u16, len: usize, fd: OwnedFd, held: Vec<Holding>) -> Result<Answer, Refusal> {
+        let map = MemoryFile::adopt_filled(fd, len).map_err(|error| match error {
+            AdoptError::Kernel(error) if error.raw_os_error().is_some() => resource("mapping the segment", &error),
+            error => protocol(error),
+        })?;
+        if len <= ENTER_AT_ONCE {
+            map.enter().map_err(|error| resource("entering the segment", &error))?;
+        }
         let region = Region::new(map).ok_or_else(|| protocol("a read-only segment"))?;
-        self.shared.segments().insert(number, Arc::new(Mapped { region, _held: held }));
+        let mapped = Arc::new(Mapped { region, _held: held });
+        let mut segments = self.shared.segments();
+        if number == 0 || segments.contains_key(&number) || segments.len() >= MOST_SEGMENTS {
+            return Err(protocol("a segment's number used twice, or more segments than a channel may have"));
+        }
+        segments.insert(number, mapped);
+        // Ended while this was going on: what was added goes too.
+        if self.ended.load(Ordering::SeqCst) {
+            segments.clear();
+        }
         Ok(Answer::Mapped)
     }
 

@@ -6,6 +6,7 @@ use crate::decode::{Decoder, Malformed, Side};
 use crate::encode::{Encoder, Fault, block_len};
 use crate::interface::{Descriptor, Interface, MOST_PROCEDURES, Wanted, match_procedures};
 use crate::keeper::Keeper;
+use crate::pace::{PIECE, give_way};
 use crate::peer::Shared;
 use crate::session::Session;
 use crate::value::Put;
@@ -21,6 +22,7 @@ use std::sync::{Arc, OnceLock, RwLock};
 use std::time::Instant;
 use upcall_os::clock;
 use upcall_os::fault::{Point, point};
+use upcall_os::reaper;
 use upcall_shm::astack::Plan;
 use upcall_shm::region::Region;
 use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place};
@@ -53,6 +55,8 @@ pub(crate) mod outcome {
     pub(crate) const REVOKED: u16 = 4;
     pub(crate) const HELD: u16 = 5;
     pub(crate) const NO_SUCH_HANDLE: u16 = 6;
+    pub(crate) const QUOTA: u16 = 7;
+    pub(crate) const NO_MEMORY: u16 = 8;
     pub(crate) const UNANSWERED: u16 = upcall_transfer::server::UNANSWERED;
 }
 
@@ -311,7 +315,9 @@ impl Call<'_> {
             reply.place(Place::Segment, 0, 8);
             Encoder::block(room, result, limits, session)
         } else {
-            let mut block = vec![0; len.div_ceil(8)];
+            let Some(mut block) = zeroed(len.div_ceil(8)) else {
+                return self.text(outcome::REFUSED, "no memory to keep the result");
+            };
             let fault = Encoder::block(Room::of_words(&mut block), result, limits, session);
             if fault.is_ok() {
                 point(Point::ServerHolds);
@@ -338,6 +344,8 @@ impl Call<'_> {
     fn malformed(self, malformed: &Malformed) -> Replied {
         match malformed {
             Malformed::NoSuchHandle { .. } => self.plain(outcome::NO_SUCH_HANDLE),
+            Malformed::Quota { bytes, limit, of } => self.numbers(outcome::QUOTA, [*bytes, *limit, *of as u64]),
+            Malformed::NoMemory { bytes } => self.numbers(outcome::NO_MEMORY, [*bytes, 0, 0]),
             other => {
                 let text = other.to_string();
                 self.text(outcome::REFUSED, &text)
@@ -349,6 +357,13 @@ impl Call<'_> {
     fn panicked(self, panic: &(dyn Any + Send)) -> Replied {
         let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
         self.text(outcome::PANICKED, text.unwrap_or("with something else than a text"))
+    }
+
+    fn numbers(self, tag: u16, numbers: [u64; 3]) -> Replied {
+        let mut reply = Image::new(0, tag, NO_ASTACK);
+        reply.values[..3].copy_from_slice(&numbers);
+        reply.place(Place::Inline, 0, 24);
+        self.answer(&mut reply, 0)
     }
 
     /// Answers with a short text, cut to what a slot carries.
@@ -381,12 +396,31 @@ impl Call<'_> {
         let len = block.len() * 8;
         let Some(room) = self.segment.filter(|room| room.len() >= len) else { return self.plain(outcome::REFUSED) };
         point(Point::ServerGives);
-        let _ = Room::of_words(&mut block).copy_to(room);
+        let whole = Room::of_words(&mut block);
+        for at in (0..len).step_by(PIECE) {
+            let piece = PIECE.min(len - at);
+            let _ = whole.part(at, piece).zip(room.within(at, piece)).map(|(from, to)| from.copy_to(to));
+            give_way();
+        }
+        reaper::free(block, len);
         let mut reply = Image::new(0, outcome::DONE, NO_ASTACK);
         reply.values[0] = len as u64;
         reply.place(Place::Segment, 0, 8);
         self.answer(&mut reply, len)
     }
+}
+
+/// So many words of zeros, made in pieces; `None` if there is no memory for them.
+fn zeroed(words: usize) -> Option<Vec<u64>> {
+    let mut block = Vec::new();
+    block.try_reserve_exact(words).ok()?;
+    while block.len() < words {
+        if !block.is_empty() {
+            give_way();
+        }
+        block.resize(words.min(block.len() + PIECE / 8), 0);
+    }
+    Some(block)
 }
 
 /// Which processor of the server this is: procedures run on no other ones.

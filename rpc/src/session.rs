@@ -8,6 +8,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use upcall_os::reaper;
 
 /// The most results that are kept for one binding until they are fetched: one for every call that can be under way in a channel.
 const MOST_HELD: usize = upcall_shm::channel::LANES as usize * upcall_shm::channel::DEPTH;
@@ -39,6 +40,11 @@ impl Session {
     /// For a client whose account this is.
     pub(crate) fn new(account: Arc<Account>) -> Self {
         Self { account, state: Mutex::default() }
+    }
+
+    /// What its client holds.
+    pub(crate) fn account(&self) -> &Arc<Account> {
+        &self.account
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -113,7 +119,9 @@ impl Session {
         let oldest = if state.held.len() < MOST_HELD { None } else { state.held.pop_first() };
         state.held.insert(key, block);
         drop(state);
-        oldest.iter().for_each(|(_, block)| self.account.credit(Kind::Results, bytes(block)));
+        if let Some((_, block)) = oldest {
+            self.forget(block);
+        }
         Ok(key)
     }
 
@@ -131,12 +139,18 @@ impl Session {
         let held = std::mem::take(&mut state.held);
         state.free.clear();
         drop(state);
-        held.values().for_each(|block| self.account.credit(Kind::Results, bytes(block)));
-        drop(held);
+        held.into_values().for_each(|block| self.forget(block));
         let orphans: Vec<_> = objects.into_iter().filter_map(|place| place.object).collect();
         // What the client has let go of is not its any more, though the drops may last.
         self.account.credit(Kind::Objects, orphans.len());
         Orphans(orphans)
+    }
+
+    /// Drops a result that will not be fetched, beside the caller if it is large: that may be the clerk.
+    fn forget(&self, block: Vec<u64>) {
+        let bytes = bytes(&block);
+        self.account.credit(Kind::Results, bytes);
+        reaper::free(block, bytes);
     }
 
     /// How many objects the client holds.

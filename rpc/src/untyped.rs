@@ -184,7 +184,7 @@ impl Binding {
     /// # Panics
     /// `number` is not one of the interface.
     pub fn call_block(&self, number: u16, args: &[u8]) -> Result<Vec<u8>, CallError> {
-        self.call_pieces(number, &Pieces::whole(args), |_| {}, |results| Ok(results.block()))
+        self.call_pieces(number, &Pieces::whole(args), |_| {}, |results| results.block())
     }
 }
 
@@ -239,10 +239,13 @@ impl<'a> Decoder<'a> {
     }
 
     /// A copy of the whole block.
-    pub fn block(&self) -> Vec<u8> {
-        let mut block = Vec::new();
+    ///
+    /// # Errors
+    /// As [`Decoder::room`].
+    pub fn block(&self) -> Result<Vec<u8>, Malformed> {
+        let mut block = self.room(self.span.len())?;
         self.span.append_to(&mut block);
-        block
+        Ok(block)
     }
 
     /// The object that a handle, which was read before, stands for; `None` if the client does not hold it.

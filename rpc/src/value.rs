@@ -5,6 +5,7 @@
 
 use crate::decode::{Bytes, Decoder, Malformed};
 use crate::encode::{Encoder, piece};
+use crate::pace::PIECE;
 use std::sync::Arc;
 
 /// A type with a place in a block.
@@ -39,8 +40,12 @@ pub trait Put: Layout {
     where
         Self: Sized,
     {
-        for (i, value) in list.iter().enumerate() {
-            value.put(encoder, at + i * Self::SIZE);
+        let batch = max(PIECE / max(Self::SIZE, 1), 1);
+        for (chunk, values) in list.chunks(batch).enumerate() {
+            for (i, value) in values.iter().enumerate() {
+                value.put(encoder, at + (chunk * batch + i) * Self::SIZE);
+            }
+            encoder.spent(values.len() * Self::SIZE);
         }
     }
 }
@@ -59,10 +64,15 @@ pub trait Get: Layout + Sized {
     /// See [`Malformed`].
     fn get_all(decoder: &Decoder<'_>, at: usize) -> Result<Vec<Self>, Malformed> {
         let (start, count) = decoder.list(at, Self::SIZE)?;
-        // The count was checked against the block, so this allocates no more than the peer has sent, times a small factor.
-        let mut list = Vec::with_capacity(count);
-        for i in 0..count {
-            list.push(Self::get(decoder, start + i * Self::SIZE)?);
+        let mut list = decoder.room(count)?;
+        let bytes = max(Self::SIZE, size_of::<Self>());
+        let batch = max(PIECE / max(bytes, 1), 1);
+        for first in (0..count).step_by(batch) {
+            let end = count.min(first + batch);
+            for i in first..end {
+                list.push(Self::get(decoder, start + i * Self::SIZE)?);
+            }
+            decoder.spent((end - first) * bytes);
         }
         Ok(list)
     }
@@ -140,7 +150,7 @@ number! {
     },
     {
         fn get_all(decoder: &Decoder<'_>, at: usize) -> Result<Vec<Self>, Malformed> {
-            Ok(decoder.bytes(at)?.to_vec())
+            decoder.byte_list(at)
         }
         #[inline]
         fn get_run<const N: usize>(decoder: &Decoder<'_>, at: usize) -> Result<[Self; N], Malformed> {
@@ -502,7 +512,7 @@ mod tests {
 
     #[test]
     fn what_is_too_long_is_not_sent() {
-        let limits = Limits { string: 3, list: 2 };
+        let limits = Limits { string: 3, list: 2, ..Limits::default() };
         let mut words = [0; 8];
         let span = Room::of_words(&mut words);
         let fault = Encoder::block(span, &"four", limits, None).unwrap_err();

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The version of these messages and of the channel's protocol.
-pub(crate) const VERSION: u32 = 5;
+pub(crate) const VERSION: u32 = 6;
 
 /// A client's request. `serial` comes back in the answer.
 #[derive(Debug, Serialize, Deserialize)]
@@ -27,7 +27,7 @@ pub(crate) enum ClientRequest {
     Unbind { id: u16 },
     /// Opens a lane. Descriptor: the bell, for a virtual processor's. No answer; if it cannot be opened, the server closes the connection.
     OpenLane { number: u16, vp: Option<u16> },
-    /// Gives a segment. Descriptor: its memory.
+    /// Gives a segment. Descriptor: its memory, which has no holes, and which the server seals once it has mapped it.
     Segment { number: u16, len: u64 },
     /// Takes it back. No answer.
     DropSegment { number: u16 },

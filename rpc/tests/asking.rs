@@ -12,7 +12,7 @@ const SLOW: Procedure = Procedure {
     args: Extent { fixed: 0, tail: 0 },
     results: Extent { fixed: 0, tail: 0 },
     calls: 5,
-    limits: Limits { string: 0, list: 0 },
+    limits: Limits { string: 0, list: 0, values: 0 },
 };
 
 static TEST: Interface = Interface {

@@ -14,7 +14,7 @@ const fn procedure(name: &'static str, signature: &'static str, args: Extent, re
 }
 
 const fn procedure_for(calls: u16, name: &'static str, signature: &'static str, args: Extent, results: Extent) -> Procedure {
-    let limits = Limits { string: 1 << 16, list: 1 << 31 };
+    let limits = Limits { string: 1 << 16, list: 1 << 31, values: 1 << 31 };
     let (name, signature) = (std::borrow::Cow::Borrowed(name), std::borrow::Cow::Borrowed(signature));
     Procedure { name, signature, hash: 0, args, results, calls, limits }
 }
@@ -190,7 +190,7 @@ fn what_is_too_long_is_not_sent() {
 #[test]
 fn what_is_too_long_is_not_taken() {
     let make = procedure("make", "func(n: u64) -> list<u8>", extent(8, 0), extent(16, 200));
-    let make = Procedure { limits: Limits { string: 50, list: 50 }, ..make };
+    let make = Procedure { limits: Limits { string: 50, list: 50, ..Limits::default() }, ..make };
     let strict = Interface {
         id: TEST.id.clone(),
         procedures: vec![make].into(),

@@ -12,7 +12,7 @@ use upcall_rpc::{
 use upcall_transfer::Domain;
 
 const fn procedure(name: &'static str, signature: &'static str, results: u32) -> Procedure {
-    let (limits, extent) = (Limits { string: 0, list: 0 }, Extent { fixed: 0, tail: 0 });
+    let (limits, extent) = (Limits { string: 0, list: 0, values: 0 }, Extent { fixed: 0, tail: 0 });
     let (name, signature) = (std::borrow::Cow::Borrowed(name), std::borrow::Cow::Borrowed(signature));
     Procedure { name, signature, hash: 0, args: extent, results: Extent { fixed: results, tail: 0 }, calls: 5, limits }
 }

@@ -28,8 +28,13 @@ pub const DEPTH: usize = if cfg!(loom) { 2 } else { 64 };
 pub const BYTES: usize = RINGS + LANES as usize * LANE_BYTES;
 
 const CONTROLS: usize = 4096;
+/// Bytes before the lanes: the header and the control words.
+pub const HEAD_BYTES: usize = RINGS;
+
 const RINGS: usize = 8192;
-const LANE_BYTES: usize = 2 * 64 * 64;
+
+/// Bytes of a lane.
+pub const LANE_BYTES: usize = 2 * 64 * 64;
 
 /// "UPCALL" and the version of this layout.
 const MAGIC: u64 = u64::from_le_bytes(*b"UPCALL\0\x01");

@@ -54,6 +54,15 @@ pub fn read_singly() -> Option<u64> {
     return None;
 }
 
+/// Why bytes did not become text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoText {
+    /// They are not UTF-8.
+    NotUtf8,
+    /// There is no memory for the copy.
+    NoMemory,
+}
+
 /// A run of bytes that others may change; see the module. Copying it copies the view, not the bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
@@ -227,19 +236,33 @@ impl<'a> Span<'a> {
     /// A copy of it as text; `None` if that is not UTF-8. Each piece is checked just behind its copy, while it is near: the check of a value that is interpreted is part of its copy
     /// (LRPC, section 3.5).
     pub fn to_text(&self) -> Option<String> {
-        let mut bytes = Vec::with_capacity(self.len);
+        self.try_to_text(|_| {}).ok()
+    }
+
+    /// The same, which also says why there is no text, and calls `copied` after each piece of at most 16 KiB with its length.
+    ///
+    /// # Errors
+    /// See [`NoText`].
+    pub fn try_to_text(&self, mut copied: impl FnMut(usize)) -> Result<String, NoText> {
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(self.len).map_err(|_| NoText::NoMemory)?;
         let mut checked = 0;
         for at in (0..self.len).step_by(TEXT_PIECE) {
-            self.part(at, TEXT_PIECE.min(self.len - at))?.append_to(&mut bytes);
+            let piece = self.part(at, TEXT_PIECE.min(self.len - at)).ok_or(NoText::NotUtf8)?;
+            piece.append_to(&mut bytes);
             checked += match std::str::from_utf8(&bytes[checked..]) {
                 Ok(piece) => piece.len(),
                 // A character that goes on in the next piece.
                 Err(error) if error.error_len().is_none() => error.valid_up_to(),
-                Err(_) => return None,
+                Err(_) => return Err(NoText::NotUtf8),
             };
+            copied(piece.len);
+        }
+        if checked != bytes.len() {
+            return Err(NoText::NotUtf8);
         }
         // SAFETY: the pieces, which end where characters end, were each found to be UTF-8, in our own memory; and there is nothing behind them.
-        (checked == bytes.len()).then(|| unsafe { String::from_utf8_unchecked(bytes) })
+        Ok(unsafe { String::from_utf8_unchecked(bytes) })
     }
 
     /// Copies all of it to the start of `to`; `None`, and nothing done, if `to` is shorter.

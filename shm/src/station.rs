@@ -15,7 +15,8 @@ use upcall_os::memory::{AdoptError, Mapping, MemoryFile};
 /// The most virtual processors of a domain.
 pub const MOST: u16 = 63;
 
-const BYTES: usize = 8192;
+/// Bytes of a station's memory file.
+pub const BYTES: usize = 8192;
 
 /// "STATION" and the version of this layout.
 const MAGIC: u64 = u64::from_le_bytes(*b"STATION\x03");

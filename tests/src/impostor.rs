@@ -53,6 +53,14 @@ type Memories = Vec<(u16, Arc<Region>)>;
 impl Given {
     fn add(&self, number: u16, fd: OwnedFd, len: usize) {
         let region = MemoryFile::adopt(fd, len).ok().and_then(|file| Region::new(Mapping::shared(&file).ok()?));
+        self.enter(number, region);
+    }
+
+    fn add_segment(&self, number: u16, fd: OwnedFd, len: usize) {
+        self.enter(number, MemoryFile::adopt_filled(fd, len).ok().and_then(Region::new));
+    }
+
+    fn enter(&self, number: u16, region: Option<Arc<Region>>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(region.map(|region| (number, region)));
     }
 
@@ -126,7 +134,7 @@ fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
                 Answer::Mapped
             }
             (_, Request::Segment { number, len }) => {
-                descriptors.next().into_iter().for_each(|fd| given.add(number, fd, len as usize));
+                descriptors.next().into_iter().for_each(|fd| given.add_segment(number, fd, len as usize));
                 Answer::Mapped
             }
             (_, Request::OpenLane { vp: Some(_), .. }) => {

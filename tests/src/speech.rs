@@ -19,7 +19,7 @@ use upcall_shm::slot::{Image, Slot};
 use upcall_shm::station::Station;
 
 /// The version that this program speaks.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// A client's request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -100,6 +100,8 @@ pub mod outcome {
     pub const REVOKED: u16 = 4;
     pub const HELD: u16 = 5;
     pub const NO_SUCH_HANDLE: u16 = 6;
+    pub const QUOTA: u16 = 7;
+    pub const NO_MEMORY: u16 = 8;
     pub const UNANSWERED: u16 = u16::MAX;
 }
 
@@ -269,9 +271,8 @@ impl Hold {
             };
         }
         let numbers = procedures.iter().map(|&(number, ..)| number).collect();
-        let memory = MemoryFile::create("upcall-segment", 1 << 20)?;
-        memory.allocate()?;
-        let segment = mapped(&memory)?;
+        let (memory, segment) = MemoryFile::create_filled("upcall-segment", 1 << 20)?;
+        let segment = Region::new(segment).ok_or_else(|| io::Error::other("read-only"))?;
         let given = speaker.ask(Request::Segment { number: 1, len: 1 << 20 }, &[memory.as_fd()]);
         let Came::Answer(Answer::Mapped, _) = given else {
             return Err(io::Error::other(format!("not mapped: {given:?}")));

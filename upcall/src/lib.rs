@@ -37,7 +37,7 @@
 pub use upcall_macros::{interface, package};
 pub use upcall_rpc::{
     Abandon, Amounts, BindError, Bytes, CallError, Ceilings, ClientBinding, Export, Failure, HandOff, Lent, Malformed, Pacing,
-    Running, ServeError, Server, Shortage,
+    Quota, Running, ServeError, Server, Shortage,
 };
 pub use upcall_transfer::Closed;
 

@@ -147,7 +147,7 @@ impl From<CallError> for Problem {
             CallError::Revoked => (Status::Revoked, false),
             CallError::NoSuchProcedure => (Status::NoSuchProcedure, false),
             CallError::BadReply(_) => (Status::BadReply, false),
-            CallError::NoMemory { .. } => (Status::NoMemory, false),
+            CallError::Quota { .. } | CallError::NoMemory { .. } => (Status::NoMemory, false),
             _ => (Status::Internal, false),
         };
         Self { status, sent, text: error.to_string() }

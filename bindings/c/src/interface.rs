@@ -87,7 +87,7 @@ unsafe fn build(told: &CInterface) -> Result<Interface, Problem> {
             args: Extent { fixed: told.args_fixed, tail: told.args_tail },
             results: Extent { fixed: told.results_fixed, tail: told.results_tail },
             calls: told.calls,
-            limits: Limits { string: told.string_limit, list: told.list_limit },
+            limits: Limits { string: told.string_limit, list: told.list_limit, ..Limits::default() },
         })
     };
     // SAFETY: the descriptor says how many there are.

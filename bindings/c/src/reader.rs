@@ -66,12 +66,18 @@ impl<'a> Reader<'a> {
         found.map_err(|fault| self.fail(fault)).ok()
     }
 
-    /// Zeroed memory, for ever aligned. Without any the process ends, as everywhere in Rust.
+    /// Zeroed memory, aligned for any type, which is counted as a value of the call's; null, and the reading fails, if
+    /// the values may not take so much, or there is none.
     fn allocate(&self, count: usize, size: usize) -> *mut c_void {
+        let bytes = count.max(1).saturating_mul(size.max(1));
+        if self.all_right(self.decoder.own(bytes)).is_none() {
+            return ptr::null_mut();
+        }
         // SAFETY: any sizes may be asked for.
         let memory = unsafe { libc::calloc(count.max(1), size.max(1)) };
         if memory.is_null() {
-            std::process::abort();
+            self.fail(Malformed::NoMemory { bytes: bytes as u64 });
+            return memory;
         }
         self.made.borrow_mut().memory.push(memory);
         memory
@@ -137,7 +143,10 @@ pub unsafe extern "C" fn upcall_read_piece(
         let mut memory = ptr::null_mut();
         if !span.is_empty() {
             memory = reader.allocate(span.len(), 1);
-            // SAFETY: as many bytes as were allocated a line above, all zero.
+            if memory.is_null() {
+                return false;
+            }
+            // SAFETY: as many bytes as were allocated above, all zero.
             let to = unsafe { slice::from_raw_parts_mut(memory.cast(), span.len()) };
             let _ = span.copy_out(0, to);
         }
@@ -169,7 +178,10 @@ pub unsafe extern "C" fn upcall_read_string(reader: *const Reader<'_>, at: *cons
         let mut memory = ptr::null_mut();
         if !span.is_empty() {
             memory = reader.allocate(span.len(), 1);
-            // SAFETY: as many bytes as were allocated a line above, all zero.
+            if memory.is_null() {
+                return false;
+            }
+            // SAFETY: as many bytes as were allocated above, all zero.
             let to = unsafe { slice::from_raw_parts_mut(memory.cast::<u8>(), span.len()) };
             let _ = span.copy_out(0, to);
             if std::str::from_utf8(to).is_err() {

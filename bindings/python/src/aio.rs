@@ -73,7 +73,7 @@ impl Job {
         let result = {
             let tail = self.writer.tail();
             let pieces = self.writer.pieces(&tail);
-            self.binding.call_pieces(self.number, &pieces, late, |decoder| Ok(decoder.block()))
+            self.binding.call_pieces(self.number, &pieces, late, |decoder| decoder.block())
         };
         let (queue, key) = (self.queue, self.key);
         queue.put(key, Finished(Mutex::new(Some((self, result)))));

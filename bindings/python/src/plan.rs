@@ -306,7 +306,7 @@ impl<'py> Planner<'_, 'py> {
             results: results.size as usize,
             words,
             fast,
-            limits: Limits { string: told.limits.string, list: told.limits.list },
+            limits: Limits { string: told.limits.string, list: told.limits.list, values: told.limits.values },
             served: PyString::intern(self.py, &python::served_method(self.model, index, told)).unbind(),
             docs: format!("{client_method}({first}{})\n--\n\n{docs}", names.join(", ")),
             client_method,
@@ -346,7 +346,7 @@ impl<'py> Planner<'_, 'py> {
                 args,
                 results,
                 calls: told.limits.calls,
-                limits: Limits { string: told.limits.string, list: told.limits.list },
+                limits: Limits { string: told.limits.string, list: told.limits.list, values: told.limits.values },
             }
         };
         let part =

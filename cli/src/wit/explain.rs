@@ -28,7 +28,7 @@ pub struct Args {
 }
 
 const HELP: &str = "\
-The sizes come from the interface, and from the limits beside it: tail, calls, string and list in FILE.toml. The ceilings of a server are those that it has if it sets no others
+The sizes come from the interface, and from the limits beside it: tail, calls, string, list and values in FILE.toml. The ceilings of a server are those that it has if it sets no others
 (upcall::Ceilings); and no client gets more of anything than is left for others.
 
 Examples:
@@ -53,6 +53,8 @@ struct Row {
     results: Block,
     travels: Travels,
     copies: String,
+    /// Bytes that a server holds at most for the arguments of one call as values of its own; 0 if it needs none.
+    values_bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -92,9 +94,13 @@ struct Server {
     client_objects: usize,
     client_mapped_bytes: usize,
     client_results_bytes: usize,
+    client_values_bytes: usize,
+    client_unfilled_bytes: usize,
     all_objects: usize,
     all_mapped_bytes: usize,
     all_results_bytes: usize,
+    all_values_bytes: usize,
+    all_unfilled_bytes: usize,
 }
 
 pub fn run(args: &Args) -> Done {
@@ -135,6 +141,7 @@ fn explain(model: &Model, interface: &model::Interface) -> Explained {
             results: block(procedure.results, results),
             travels: class_of(procedure).map_or(Travels::Slot, |class| Travels::AStack(plan.classes()[class].size)),
             copies: copies(model, described),
+            values_bytes: if takes_values(model, described) { procedure.limits.values } else { 0 },
         }
     });
     let mut sharing: BTreeMap<usize, Vec<String>> = BTreeMap::new();
@@ -146,7 +153,8 @@ fn explain(model: &Model, interface: &model::Interface) -> Explained {
         Class { bytes: class.size, count: class.count, procedures }
     });
     let Footprint { channel, astacks, kept_segments } = compiled.footprint();
-    let Ceilings { calls, client, all, .. } = Ceilings::default();
+    let values = compiled.procedures.iter().map(|procedure| procedure.limits.values).max().unwrap_or(0);
+    let Ceilings { calls, client, all, .. } = Ceilings::default().with_values(values);
     Explained {
         interface: interface.id.clone(),
         procedures: rows.collect(),
@@ -158,19 +166,32 @@ fn explain(model: &Model, interface: &model::Interface) -> Explained {
             client_objects: client.objects,
             client_mapped_bytes: client.bytes,
             client_results_bytes: client.results,
+            client_values_bytes: client.values,
+            client_unfilled_bytes: client.unfilled,
             all_objects: all.objects,
             all_mapped_bytes: all.bytes,
             all_results_bytes: all.results,
+            all_values_bytes: all.values,
+            all_unfilled_bytes: all.unfilled,
         },
     }
+}
+
+/// Whether a server copies arguments that have no fixed size.
+fn takes_values(model: &Model, procedure: &model::Procedure) -> bool {
+    procedure.params.iter().any(|param| !is_used_in_place(model, param) && !model.layout(&param.ty).fixed)
+}
+
+/// Bytes are not interpreted: the server uses them where they are.
+fn is_used_in_place(model: &Model, param: &model::Param) -> bool {
+    matches!(model.resolve(&param.ty), Type::List(of) if *model.resolve(of) == Type::U8)
 }
 
 /// How often each parameter and the result is copied: `name A` or `name AE`, and `F`.
 fn copies(model: &Model, procedure: &model::Procedure) -> String {
     let param = |param: &model::Param| {
-        // Bytes are not interpreted: the server uses them where they are. Everything else is copied out by its stub, and checked on the way.
-        let uninterpreted = matches!(model.resolve(&param.ty), Type::List(of) if *model.resolve(of) == Type::U8);
-        format!("{} {}", param.name, if uninterpreted { "A" } else { "AE" })
+        // What is interpreted is copied out by the server's stub, and checked on the way.
+        format!("{} {}", param.name, if is_used_in_place(model, param) { "A" } else { "AE" })
     };
     let mut all: Vec<_> = procedure.params.iter().map(param).collect();
     all.extend(procedure.result.iter().map(|_| "result F".to_string()));
@@ -195,9 +216,19 @@ fn as_text(explained: &Explained) -> String {
     let Client { channel, astacks_of_a_binding, kept_segments } = explained.client_bytes;
     let memory = [astacks_of_a_binding, channel, kept_segments].map(|bytes| size(bytes as u64));
     let server = &explained.server_ceilings;
-    let held = |objects: usize, mapped: usize, results: usize| {
-        format!("{objects} objects, {} mapped, {} of results not fetched", size(mapped as u64), size(results as u64))
+    let held = |objects: usize, bytes: [usize; 4]| {
+        let [mapped, results, values, unfilled] = bytes.map(|bytes| size(bytes as u64));
+        format!(
+            "{objects} objects, {mapped} mapped, {unfilled} of it without pages, {results} of results not fetched, {values} of values"
+        )
     };
+    let mut limited: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
+    for row in explained.procedures.iter().filter(|row| row.values_bytes > 0) {
+        limited.entry(row.values_bytes).or_default().push(&row.procedure);
+    }
+    for (bytes, procedures) in limited {
+        let _ = writeln!(out, "  at most {} of values in the server for one call: {}", size(bytes), procedures.join(", "));
+    }
     let lines = [
         ("a binding", format!("{} of A-stacks, address space until it is used", memory[0])),
         (
@@ -205,8 +236,25 @@ fn as_text(explained: &Explained) -> String {
             format!("{} for the channel, once for 64 bindings; at most {} of segments kept for later", memory[1], memory[2]),
         ),
         ("a server", format!("at most {} calls at once, {} of stacks", server.calls, size(server.stacks_bytes as u64))),
-        ("  one client", held(server.client_objects, server.client_mapped_bytes, server.client_results_bytes)),
-        ("  all clients", held(server.all_objects, server.all_mapped_bytes, server.all_results_bytes)),
+        (
+            "  one client",
+            held(
+                server.client_objects,
+                [
+                    server.client_mapped_bytes,
+                    server.client_results_bytes,
+                    server.client_values_bytes,
+                    server.client_unfilled_bytes,
+                ],
+            ),
+        ),
+        (
+            "  all clients",
+            held(
+                server.all_objects,
+                [server.all_mapped_bytes, server.all_results_bytes, server.all_values_bytes, server.all_unfilled_bytes],
+            ),
+        ),
     ];
     for (whose, what) in lines {
         let _ = writeln!(out, "  {whose:13} {what}");

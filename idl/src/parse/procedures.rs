@@ -87,6 +87,7 @@ impl Lowering<'_> {
         ProcedureLimits {
             string: chosen.string,
             list: chosen.list,
+            values: chosen.values,
             args_tail: tail(&mut params.iter().map(|p| &p.ty)),
             results_tail: tail(&mut result.into_iter()),
             calls: chosen.calls,

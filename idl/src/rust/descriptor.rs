@@ -28,7 +28,8 @@ impl Module<'_> {
                 emit!(self, "{what}: stub::Extent {{ fixed: {fixed}, tail: {tail} }},");
             }
             emit!(self, "calls: {},", limits.calls);
-            emit!(self, "limits: stub::Limits {{ string: {}, list: {} }}, }},", limits.string, limits.list);
+            let (string, list, values) = (limits.string, limits.list, limits.values);
+            emit!(self, "limits: stub::Limits {{ string: {string}, list: {list}, values: {values} }}, }},");
         }
         emit!(self, "];");
     }

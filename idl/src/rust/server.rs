@@ -113,6 +113,9 @@ impl Module<'_> {
         for param in others.into_iter().chain(given) {
             let (name, at) = (snake(&param.name), param.offset);
             match self.pass(&param.ty) {
+                Pass::Bytes if self.is_owned(procedure, param) => {
+                    emit_let(self, &name, &format!("args_.get::<::std::vec::Vec<u8>>({at})?"));
+                }
                 Pass::Bytes => emit_let(self, &name, &format!("args_.bytes({at})?")),
                 Pass::Borrow(id) => {
                     emit_let(self, &name, &format!("args_.borrow::<dyn {}>({at})?", self.trait_path(id)));
@@ -132,7 +135,6 @@ impl Module<'_> {
             let owned = self.is_owned(procedure, param);
             arguments.push(match self.pass(&param.ty) {
                 Pass::Text | Pass::List | Pass::Reference if owned => name,
-                Pass::Bytes if owned => format!("{name}.to_vec()"),
                 Pass::Value | Pass::Bytes | Pass::Own(_) | Pass::Carrier => name,
                 Pass::Text | Pass::List | Pass::Reference => format!("&{name}"),
                 Pass::Borrow(_) => format!("&*{name}"),

@@ -13,7 +13,7 @@ fn described(interface: &dynamic::Interface) -> &'static Interface {
         args: Extent::default(),
         results: Extent::default(),
         calls: 1,
-        limits: Limits { string: procedure.limits.string, list: procedure.limits.list },
+        limits: Limits { string: procedure.limits.string, list: procedure.limits.list, values: procedure.limits.values },
     };
     let procedures: Vec<Procedure> = interface.interface().procedures.iter().map(describe).collect();
     Box::leak(Box::new(Interface {

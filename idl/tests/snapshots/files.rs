@@ -118,6 +118,7 @@ pub mod files {
             limits: stub::Limits {
                 string: 1073741824,
                 list: 1073741824,
+                values: 16777216,
             },
         },
         stub::Procedure {
@@ -135,6 +136,7 @@ pub mod files {
             limits: stub::Limits {
                 string: 1073741824,
                 list: 1073741824,
+                values: 16777216,
             },
         },
         stub::Procedure {
@@ -152,6 +154,7 @@ pub mod files {
             limits: stub::Limits {
                 string: 1073741824,
                 list: 1073741824,
+                values: 16777216,
             },
         },
         stub::Procedure {
@@ -169,6 +172,7 @@ pub mod files {
             limits: stub::Limits {
                 string: 1073741824,
                 list: 1073741824,
+                values: 16777216,
             },
         },
     ];

@@ -43,7 +43,7 @@ const CALLS: u64 = 4_000;
 const LONGEST: Duration = Duration::from_secs(300);
 
 const fn null(name: &'static str) -> Procedure {
-    let (limits, nothing) = (Limits { string: 0, list: 0 }, Extent { fixed: 0, tail: 0 });
+    let (limits, nothing) = (Limits { string: 0, list: 0, values: 0 }, Extent { fixed: 0, tail: 0 });
     let (name, signature) = (std::borrow::Cow::Borrowed(name), std::borrow::Cow::Borrowed("func()"));
     Procedure { name, signature, hash: 0, args: nothing, results: nothing, calls: 5, limits }
 }

@@ -181,7 +181,7 @@ fn both_sides<T: Get + Put + Debug>(block: &mut [u64], len: usize, limits: Limit
 pub(super) fn values(mut bytes: &[u8]) {
     let head = word(&mut bytes);
     let small = |byte: u64| if byte == 255 { u64::MAX } else { byte };
-    let limits = Limits { string: small(head >> 8 & 255), list: small(head >> 16 & 255) };
+    let limits = Limits { string: small(head >> 8 & 255), list: small(head >> 16 & 255), ..Limits::default() };
     let len = bytes.len().min(1 << 16);
     let mut block: Vec<u64> = bytes[..len].chunks(8).map(|mut chunk| word(&mut chunk)).collect();
     let (objects, _) = Objects::new(["a", "b", "c"].map(Arc::<str>::from));

@@ -68,6 +68,9 @@ fn serve(name: &str, options: &[&str]) {
             Some(("calls", most)) => ceilings.calls = most,
             Some(("descriptors", most)) => ceilings.all.descriptors = most,
             Some(("mappings", most)) => ceilings.all.mappings = most,
+            Some(("results", most)) => ceilings.client.results = most,
+            Some(("unfilled", most)) => ceilings.client.unfilled = most,
+            Some(("values", most)) => ceilings.client.values = most,
             Some(("objects", most)) => ceilings.client.objects = most,
             _ => {}
         }

@@ -103,7 +103,7 @@ fn attend(connection: &Connection, tally: &Arc<Tally>, mut dice: Dice) {
                 Answer::Mapped
             }
             Request::Segment { number, len } => {
-                let memory = given.next().and_then(|fd| mapped(fd, len as usize));
+                let memory = given.next().and_then(|fd| Region::new(MemoryFile::adopt_filled(fd, len as usize).ok()?));
                 calls.iter().zip(memory).for_each(|(calls, memory)| calls.memory(number, memory));
                 Answer::Mapped
             }

@@ -32,9 +32,16 @@ impl Goods {
             3 => std::fs::File::open("/dev/null").ok().map(OwnedFd::from),
             4 => std::io::pipe().ok().map(|(reader, _)| reader.into()),
             5 => memory(len, SealFlags::from_bits_retain(dice.below(32) as u32)),
+            6 => filled(len.min(1 << 20) as usize),
             _ => memory(len, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW),
         }
     }
+}
+
+/// Memory for a segment.
+fn filled(len: usize) -> Option<OwnedFd> {
+    let (file, _map) = MemoryFile::create_filled("hostile", len).ok()?;
+    file.as_fd().try_clone_to_owned().ok()
 }
 
 fn memory(len: u64, seals: SealFlags) -> Option<OwnedFd> {
@@ -130,7 +137,7 @@ pub(super) fn say(speaker: &Speaker, goods: &Goods, fatal: bool, dice: &mut Dice
 
 /// Gives a segment of the same number again, so that there is one as a rule.
 pub(super) fn renew_segment(hold: &Hold) {
-    if let Some(fd) = memory(1 << 20, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW) {
+    if let Some(fd) = filled(1 << 20) {
         hold.speaker.tell(Request::Segment { number: 1, len: 1 << 20 }, &[fd.as_fd()]);
     }
 }

@@ -5,6 +5,7 @@ mod astacks;
 mod authority;
 mod ceilings;
 mod client_ends;
+mod cost;
 mod crowd;
 mod deadlines;
 mod donors;

@@ -1,0 +1,185 @@
+//! Gives memory back on a thread that nothing waits for.
+//!
+//! To unmap or free 1 GiB takes the kernel up to 0.2 s, and how much there is was decided by a peer. So ranges
+//! beyond [`PIECE`] are unmapped by the reaper, a kernel thread that exists while there is something to unmap: in
+//! pieces, since `mmap` in other threads of the process waits for each. The descriptors of large memory files, and
+//! large values, go the same way: their last holder is the one that frees the pages.
+//!
+//! The reaper is not the closer (`closer.rs`), which a peer's file system can hold up for ever. Freeing memory takes
+//! a time that is proportional to its size.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Maximum number of bytes that are unmapped or freed at once, by the thread that drops them.
+pub const PIECE: usize = 2 << 20;
+
+/// The nice value of the reaper: threads that peers wait for run before it.
+const NICE: i32 = 10;
+
+/// A range of this process's address space that nothing refers to any more.
+pub(crate) struct Range {
+    pub(crate) start: NonNull<u8>,
+    pub(crate) len: usize,
+}
+
+// SAFETY: an address range belongs to the process, not to a thread.
+unsafe impl Send for Range {}
+
+/// What is to be given back.
+pub(crate) enum Waste {
+    Range(Range),
+    File(OwnedFd),
+    Value(Box<dyn Any + Send>),
+}
+
+struct State {
+    queue: VecDeque<Waste>,
+    /// A thread empties the queue.
+    running: bool,
+}
+
+static STATE: Mutex<State> = Mutex::new(State { queue: VecDeque::new(), running: false });
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Gives `waste` back soon. Where no thread can be started, the caller does it.
+pub(crate) fn take(waste: Waste) {
+    let mut all = state();
+    all.queue.push_back(waste);
+    if std::mem::replace(&mut all.running, true) {
+        return;
+    }
+    drop(all);
+    let started = std::thread::Builder::new().name("upcall-reaper".into()).stack_size(64 << 10).spawn(|| {
+        // A thread may always become less urgent.
+        let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
+        empty();
+    });
+    if started.is_err() {
+        empty();
+    }
+}
+
+fn empty() {
+    loop {
+        let next = {
+            let mut all = state();
+            let next = all.queue.pop_front();
+            all.running = next.is_some();
+            next
+        };
+        match next {
+            Some(Waste::Range(range)) => unmap(range),
+            Some(Waste::File(fd)) => drop(fd),
+            // Its drop is not expected to panic; if it does, the others are still given back.
+            Some(Waste::Value(value)) => {
+                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(value)));
+            }
+            None => return,
+        }
+    }
+}
+
+/// Unmaps a range, [`PIECE`] by piece, the last one first.
+pub(crate) fn unmap(Range { start, len }: Range) {
+    let mut left = len;
+    while left > 0 {
+        let piece = if left.is_multiple_of(PIECE) { PIECE } else { left % PIECE };
+        left -= piece;
+        // SAFETY: `left` is within the range.
+        let at = unsafe { start.add(left) };
+        // SAFETY: the owner of the mapping has given up the range, of which this part is mapped still.
+        let _ = unsafe { rustix::mm::munmap(at.as_ptr().cast(), piece) };
+    }
+}
+
+/// Drops `value`, which holds `bytes` of memory: here if they are few, else on the reaper. For values whose size a
+/// peer decided, and whose drop only frees memory.
+pub fn free<T: Send + 'static>(value: T, bytes: usize) {
+    if bytes > PIECE {
+        take(Waste::Value(Box::new(value)));
+    }
+}
+
+/// Whether this memory file has more than one [`PIECE`] of pages.
+pub(crate) fn is_large(fd: &OwnedFd) -> bool {
+    rustix::fs::fstat(fd).is_ok_and(|stat| stat.st_blocks as u64 * 512 > PIECE as u64)
+}
+
+/// Second descriptors of what a peer sent. While these are open, to close the first ones frees nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Kept(Vec<OwnedFd>);
+
+impl Kept {
+    /// Keeps those that are large memory files. Without a descriptor for that they are freed by whoever closes them.
+    pub(crate) fn of(descriptors: &[OwnedFd]) -> Self {
+        let large = descriptors.iter().filter(|fd| is_large(fd));
+        Self(large.filter_map(|fd| fd.try_clone().ok()).collect())
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(|fd| take(Waste::File(fd)));
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::memory::{Mapping, MemoryFile};
+    use std::time::{Duration, Instant};
+
+    fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+        let start = Instant::now();
+        while !holds() {
+            assert!(start.elapsed() < Duration::from_secs(60), "{what}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn is_mapped(name: &str) -> bool {
+        std::fs::read_to_string("/proc/self/maps").unwrap().contains(name)
+    }
+
+    #[test]
+    fn large_mappings_are_unmapped_whole_whatever_their_length() {
+        for (at, len) in [PIECE, PIECE + 1, 2 * PIECE, 3 * PIECE - 4096, 4096].into_iter().enumerate() {
+            let name = format!("upcall-reaped-{at}");
+            let map = Mapping::shared(&MemoryFile::create(&name, len).unwrap()).unwrap();
+            assert!(is_mapped(&name));
+            drop(map);
+            eventually("it is unmapped", || !is_mapped(&name));
+        }
+    }
+
+    #[test]
+    fn the_caller_does_not_free_what_is_large() {
+        let (own, freed_by) = (std::thread::current().id(), std::sync::mpsc::channel());
+        struct Tells(std::sync::mpsc::Sender<std::thread::ThreadId>);
+        impl Drop for Tells {
+            fn drop(&mut self) {
+                let _ = self.0.send(std::thread::current().id());
+            }
+        }
+        free(Tells(freed_by.0.clone()), PIECE);
+        assert_eq!(freed_by.1.recv().unwrap(), own);
+        free(Tells(freed_by.0), PIECE + 1);
+        assert_ne!(freed_by.1.recv().unwrap(), own);
+    }
+
+    #[test]
+    fn large_files_are_kept_until_the_reaper_closes_them() {
+        let file = |len| MemoryFile::create("t", len).unwrap();
+        let (small, large) = (file(PIECE), file(PIECE + 4096));
+        [&small, &large].into_iter().for_each(|file| file.allocate().unwrap());
+        let copy = |file: &MemoryFile| std::os::fd::AsFd::as_fd(file).try_clone_to_owned().unwrap();
+        assert_eq!(Kept::of(&[copy(&small), copy(&large)]).0.len(), 1);
+    }
+}

@@ -1,0 +1,106 @@
+//! Work for a client that its own operations can prolong, on a kernel thread beside the clerk.
+//!
+//! Each account has one such thread at most, which exists while there is work, and does it in order: a client that
+//! holds up its own work delays nothing but that.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// One piece of work.
+pub(crate) type Work = Box<dyn FnOnce() + Send>;
+
+/// The stack of the thread, in bytes.
+const STACK: usize = 128 << 10;
+
+/// What is to be done for one account; `None` while no thread is at it.
+#[derive(Default)]
+pub(crate) struct Aside(Arc<Mutex<Option<VecDeque<Work>>>>);
+
+impl fmt::Debug for Aside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Aside")
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Aside {
+    /// Runs `work` on the thread: after what was begun before, or on a new one. Where there can be none, the caller runs it.
+    pub(crate) fn run(&self, work: Work) {
+        let mut queue = locked(&self.0);
+        if let Some(queue) = &mut *queue {
+            return queue.push_back(work);
+        }
+        *queue = Some(VecDeque::from([work]));
+        drop(queue);
+        let of_thread = self.0.clone();
+        let started = std::thread::Builder::new().name("upcall-aside".into()).stack_size(STACK).spawn(move || empty(&of_thread));
+        if started.is_err() {
+            empty(&self.0);
+        }
+    }
+
+    /// Runs `work` after what was begun before; at once, and by the caller, if nothing is under way. For short work.
+    pub(crate) fn after(&self, work: Work) {
+        let mut queue = locked(&self.0);
+        match &mut *queue {
+            Some(queue) => queue.push_back(work),
+            None => {
+                drop(queue);
+                work();
+            }
+        }
+    }
+}
+
+fn empty(queue: &Mutex<Option<VecDeque<Work>>>) {
+    loop {
+        let work = {
+            let mut queue = locked(queue);
+            let work = queue.as_mut().and_then(VecDeque::pop_front);
+            if work.is_none() {
+                *queue = None;
+            }
+            work
+        };
+        let Some(work) = work else { return };
+        // A fault in one piece is that client's; the thread goes on.
+        let _ = catch_unwind(AssertUnwindSafe(work));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn work_is_done_in_order_and_what_is_held_up_does_not_hold_up_who_asks() {
+        let aside = Aside::default();
+        let (done, are_done) = channel();
+        let (go, may_go) = channel();
+        let first = done.clone();
+        aside.run(Box::new(move || {
+            may_go.recv().unwrap();
+            first.send(1).unwrap();
+        }));
+        let (second, third) = (done.clone(), done.clone());
+        aside.after(Box::new(move || second.send(2).unwrap()));
+        aside.run(Box::new(|| panic!("one piece fails, as it was asked for")));
+        aside.run(Box::new(move || third.send(3).unwrap()));
+        go.send(()).unwrap();
+        assert_eq!([(); 3].map(|()| are_done.recv().unwrap()), [1, 2, 3]);
+        // The thread ends, and then short work is the caller's.
+        while locked(&aside.0).is_some() {
+            std::thread::yield_now();
+        }
+        let caller = std::thread::current().id();
+        let (at, is_at) = channel();
+        aside.after(Box::new(move || at.send(std::thread::current().id()).unwrap()));
+        assert_eq!(is_at.recv().unwrap(), caller);
+    }
+}

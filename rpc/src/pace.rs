@@ -1,0 +1,167 @@
+//! Turns for others while a server copies a large value.
+//!
+//! Before a procedure is entered and after it has returned, no code of the server's holds a lock. So between the pieces
+//! of a value the call gives way: to requests of other clients first, and then to the other threads of its virtual
+//! processor. A client's call delays others by the time of one piece, some 50 µs, whatever it brings.
+
+use std::cell::Cell;
+
+/// Maximum number of bytes that are copied at once.
+pub(crate) const PIECE: usize = 256 << 10;
+
+/// See the module. It counts on a server's side only.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    gives_way: bool,
+    since: Cell<usize>,
+}
+
+impl Pace {
+    #[inline]
+    pub(crate) fn new(gives_way: bool) -> Self {
+        Self { gives_way, since: Cell::new(0) }
+    }
+
+    /// Takes note of so many bytes.
+    #[inline]
+    pub(crate) fn spent(&self, bytes: usize) {
+        let since = self.since.get().saturating_add(bytes);
+        self.since.set(since);
+        if since >= PIECE {
+            self.give_way();
+        }
+    }
+
+    #[cold]
+    fn give_way(&self) {
+        self.since.set(0);
+        if self.gives_way {
+            give_way();
+        }
+    }
+}
+
+/// Lets requests that wait, and other threads of the virtual processor, have a turn; nothing on other kernel threads.
+#[cold]
+pub(crate) fn give_way() {
+    if upcall_thread::on_virtual_processor().is_some() {
+        // A yield alone would not look for requests while other threads are ready: two calls that give way to each other
+        // would shut them out.
+        upcall_thread::safe_point();
+        upcall_thread::yield_now();
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::ceilings::tests::account;
+    use crate::decode::{Decoder, Malformed, Quota, Side};
+    use crate::encode::{Encoder, block_len};
+    use crate::interface::Limits;
+    use crate::session::Session;
+    use crate::value::{Get, Put};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use upcall_shm::span::Room;
+
+    const LIMITS: Limits = Limits { string: u64::MAX, list: u64::MAX, values: 64 << 20 };
+
+    /// How many turns another thread of the virtual processor has while `work` is done.
+    fn turns_during(work: impl FnOnce() + Send + 'static) -> usize {
+        let ran = upcall_thread::Processors::new().count(1).run(|| {
+            let (turns, over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+            let (counted, ends) = (turns.clone(), over.clone());
+            let other = upcall_thread::spawn(move || {
+                while !ends.load(Ordering::Relaxed) {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                    upcall_thread::yield_now();
+                }
+            });
+            let before = turns.load(Ordering::Relaxed);
+            work();
+            let during = turns.load(Ordering::Relaxed) - before;
+            over.store(true, Ordering::Relaxed);
+            other.join().unwrap();
+            during
+        });
+        ran.unwrap()
+    }
+
+    /// The block of a value, and how many turns others have while a server reads it, or writes it.
+    fn turns<T: Put + Get + Send + 'static>(value: T) -> (usize, usize) {
+        let mut words = vec![0; block_len(&value).div_ceil(8)];
+        Encoder::block(Room::of_words(&mut words), &value, LIMITS, None).unwrap();
+        let session = Arc::new(Session::new(account(64 << 20)));
+        let (of_reader, mut block) = (session.clone(), words.clone());
+        let read = turns_during(move || {
+            let len = block.len() * 8;
+            let span = Room::of_words(&mut block).part(0, len).unwrap();
+            drop(T::get(&Decoder::new(span, T::SIZE, LIMITS, Side::Server(&of_reader)), 0).unwrap());
+        });
+        let written = turns_during(move || {
+            Encoder::block(Room::of_words(&mut words), &value, LIMITS, Some(&session)).unwrap();
+        });
+        (read, written)
+    }
+
+    #[test]
+    fn others_have_turns_while_a_server_reads_or_writes_a_large_value() {
+        let pieces = (4 << 20) / PIECE;
+        let found = [
+            turns(vec![7_u64; 4 << 17]),
+            turns(vec![7_u8; 4 << 20]),
+            turns("x".repeat(4 << 20)),
+            turns(vec!["x".repeat(64 << 10); 64]),
+            turns(vec![vec![7_u16; 1 << 15]; 64]),
+        ];
+        for (at, (read, written)) in found.into_iter().enumerate() {
+            assert!(read + 1 >= pieces && written + 1 >= pieces, "value {at}: {read} and {written} turns, not {pieces}");
+        }
+        // What is small is read in one go.
+        assert_eq!(turns(vec![7_u64; 100]), (0, 0));
+    }
+
+    #[test]
+    fn values_count_against_the_call_and_the_client_until_they_are_dropped() {
+        let session = Arc::new(Session::new(account(1 << 20)));
+        let mut words = vec![0; block_len(&vec![0_u64; 65536]).div_ceil(8)];
+        let len = words.len() * 8;
+        Encoder::block(Room::of_words(&mut words), &vec![0_u64; 65536], LIMITS, None).unwrap();
+        let room = Room::of_words(&mut words);
+        let reader = |values| {
+            let limits = Limits { values, ..LIMITS };
+            Decoder::new(room.part(0, len).unwrap(), 16, limits, Side::Server(&session))
+        };
+        let bytes = 65536 * 8;
+        assert_eq!(Vec::<u64>::get(&reader(bytes - 1), 0), Err(Malformed::Quota { bytes, limit: bytes - 1, of: Quota::Call }));
+        // The account has 1 MiB, and half of it is free for one client as long as others have nothing.
+        let first = reader(LIMITS.values);
+        first.get::<Vec<u64>>(0).unwrap();
+        let second = reader(LIMITS.values);
+        second.get::<Vec<u64>>(0).unwrap();
+        let third = reader(LIMITS.values);
+        let refused = third.get::<Vec<u64>>(0).unwrap_err();
+        assert!(matches!(refused, Malformed::Quota { of: Quota::Client, limit: 0x10_0000, .. }), "{refused:?}");
+        drop(second);
+        drop(third);
+        reader(LIMITS.values).get::<Vec<u64>>(0).unwrap();
+        drop(first);
+        session.account().charge(crate::ceilings::Kind::Values, 1 << 20).unwrap();
+    }
+
+    #[test]
+    fn a_count_that_nothing_is_behind_allocates_nothing() {
+        let session = Arc::new(Session::new(account(1 << 20)));
+        for count in [1 << 40, u64::MAX, u64::MAX / 8] {
+            let mut words = [16, count, 0, 0];
+            let span = Room::of_words(&mut words).part(0, 32).unwrap();
+            for side in [Side::Server(&session), Side::None] {
+                let decoder = Decoder::new(span, 16, LIMITS, side);
+                assert!(matches!(decoder.get::<Vec<u64>>(0), Err(Malformed::TooLong { .. })));
+                assert!(matches!(decoder.get::<String>(0), Err(Malformed::TooLong { .. })));
+                assert!(matches!(decoder.get::<Vec<()>>(0), Err(Malformed::TooLong { .. })));
+            }
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! A ledger: after each hostile step, what the server pays is bounded by what its client pays.
+
+use crate::in_company;
+use crate::scene::Scene;
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use upcall_shm::slot::{Image, NO_ASTACK, Place};
+use upcall_tests::speech::{Answer, Came, Hold, Refusal, Request, bind_all, outcome, plan, tag};
+use upcall_tests::usage::{Usage, memory};
+
+const MIB: u64 = 1 << 20;
+
+/// A control group of memory that a process is put into, where the machine permits one.
+struct Group(Option<PathBuf>);
+
+impl Group {
+    /// A group with this limit for `pid`, whose pages from now on are charged to it.
+    fn around(pid: u32, limit: u64) -> Self {
+        let path = PathBuf::from(format!("/sys/fs/cgroup/memory/upcall-cost-{pid}"));
+        let made = fs::create_dir(&path)
+            .and_then(|()| fs::write(path.join("memory.limit_in_bytes"), limit.to_string()))
+            .and_then(|()| fs::write(path.join("cgroup.procs"), pid.to_string()));
+        match made {
+            Ok(()) => Self(Some(path)),
+            Err(error) => {
+                eprintln!("skipped: the part with a control group of memory: {error}");
+                Self(None)
+            }
+        }
+    }
+
+    /// Bytes that are charged to it; 0 without one.
+    fn charged(&self) -> u64 {
+        let read = |path: &PathBuf| fs::read_to_string(path.join("memory.usage_in_bytes")).ok()?.trim().parse().ok();
+        self.0.as_ref().and_then(read).unwrap_or(0)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            // Its process has ended, or ends now.
+            let start = Instant::now();
+            while fs::remove_dir(path).is_err() && start.elapsed() < Duration::from_secs(10) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
+}
+
+/// What a server pays, in bytes of memory that nothing else would pay for.
+struct Ledger {
+    pid: u32,
+    group: Group,
+    before: (u64, u64),
+}
+
+impl Ledger {
+    fn of(scene: &Scene, limit: u64) -> Self {
+        let pid = scene.server.pid();
+        let mut ledger = Self { pid, group: Group::around(pid, limit), before: (0, 0) };
+        ledger.before = ledger.now();
+        ledger
+    }
+
+    /// Memory of the process's own, and what its group is charged with.
+    fn now(&self) -> (u64, u64) {
+        let (all, shared) = memory(self.pid);
+        ((all - shared) * 1024, self.group.charged())
+    }
+
+    /// The server pays at most `most` bytes more than before.
+    #[track_caller]
+    fn check(&self, what: &str, most: u64) {
+        let now = self.now();
+        let more = (now.0.saturating_sub(self.before.0), now.1.saturating_sub(self.before.1));
+        println!("    {what}: {} KiB of its own, {} KiB charged", more.0 / 1024, more.1 / 1024);
+        assert!(more.0 <= most && more.1 <= most, "{what}: the server pays {more:?} bytes more, at most {most} were permitted");
+    }
+}
+
+/// A memory file with the seals that a segment is sent with.
+fn file(len: u64, fill: impl FnOnce(&OwnedFd)) -> OwnedFd {
+    let fd = rustix::fs::memfd_create("hostile", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memory");
+    rustix::fs::ftruncate(&fd, len).expect("a length");
+    fill(&fd);
+    rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW).expect("seals");
+    fd
+}
+
+fn allocate(fd: &OwnedFd, flags: FallocateFlags, at: u64, len: u64) {
+    rustix::fs::fallocate(fd, flags, at, len).expect("memory");
+}
+
+fn bring(hold: &Hold, number: u16, fd: &OwnedFd, len: u64) -> Result<(), Refusal> {
+    match hold.speaker.ask(Request::Segment { number, len }, &[fd.as_fd()]) {
+        Came::Answer(Answer::Mapped, _) => Ok(()),
+        Came::Answer(Answer::Refused(refusal), _) => Err(refusal),
+        other => panic!("segment {number}: {other:?}"),
+    }
+}
+
+/// A call of `total` with so many numbers, which lie in segment `number` behind their descriptor.
+fn total(hold: &Hold, number: u16, len: u64) -> Image {
+    let mut request = Image::new(0, tag(0, hold.number("total")), NO_ASTACK);
+    request.values[0] = len;
+    request.place(Place::Segment, number, 8);
+    request
+}
+
+#[test]
+fn memory_files_with_holes_cost_the_server_nothing() {
+    let _company = in_company();
+    let mut scene = Scene::new("");
+    let before = scene.warm();
+    let hold = Hold::new(&scene.socket, "trial").expect("a channel");
+    let ledger = Ledger::of(&scene, 512 * MIB);
+    let huge = 1024 * MIB;
+    let none = FallocateFlags::empty();
+    // Never touched; touched in its first half; as much memory as it has bytes, but behind its end.
+    type Fill = fn(&OwnedFd);
+    let fills: [(&str, Fill); 3] = [
+        ("never touched", |_| {}),
+        ("half allocated", |fd| allocate(fd, FallocateFlags::empty(), 0, 4 * MIB)),
+        ("allocated behind its end", |fd| allocate(fd, FallocateFlags::KEEP_SIZE, 8 * MIB, 8 * MIB)),
+    ];
+    for (what, fill) in fills {
+        let refusal = bring(&hold, 2, &file(8 * MIB, fill), 8 * MIB).expect_err(what);
+        assert!(format!("{refusal:?}").contains("allocate it"), "{what}: {refusal:?}");
+    }
+    bring(&hold, 2, &file(huge, |_| {}), huge).expect_err("a huge one");
+    ledger.check("files with holes", MIB);
+    // One that is filled, and in which the client tries to punch holes once it is mapped.
+    let filled = file(8 * MIB, |fd| allocate(fd, none, 0, 8 * MIB));
+    bring(&hold, 2, &filled, 8 * MIB).expect("one without holes");
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    assert!(rustix::fs::fallocate(&filled, punch, 0, 8 * MIB).is_err(), "a hole was punched in a segment that the server uses");
+    let again = rustix::fs::open(
+        format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&filled)),
+        rustix::fs::OFlags::RDWR,
+        rustix::fs::Mode::empty(),
+    );
+    assert!(rustix::fs::fallocate(again.expect("the same file"), punch, 0, 8 * MIB).is_err(), "by another descriptor");
+    let mut sum = Image::new(0, tag(0, hold.number("sum")), NO_ASTACK);
+    sum.values[0] = 8 * MIB;
+    sum.place(Place::Segment, 2, 8);
+    let _ = hold.caller().call(&sum).expect("an answer");
+    ledger.check("a call with 8 MiB of the client's", 2 * MIB);
+    drop((hold, filled));
+    scene.close(before);
+}
+
+#[test]
+fn a_list_that_is_copied_has_a_quota_and_the_call_does_not_run_beyond() {
+    let _company = in_company();
+    let mut scene = Scene::new("");
+    let before = scene.warm();
+    let hold = Hold::new(&scene.socket, "trial").expect("a channel");
+    let ledger = Ledger::of(&scene, 512 * MIB);
+    let len = 64 * MIB;
+    let write = |fd: &OwnedFd, at: u64, word: u64| rustix::io::pwrite(fd, &word.to_ne_bytes(), at).map(drop);
+    let filled = file(len, |fd| {
+        allocate(fd, FallocateFlags::empty(), 0, len);
+        write(fd, 0, 16).and_then(|()| write(fd, 8, (len - 16) / 8)).expect("a descriptor of a list");
+    });
+    bring(&hold, 2, &filled, len).expect("a segment");
+    let reply = hold.caller().call(&total(&hold, 2, len)).expect("an answer");
+    let said = (reply.tag(), reply.values[0], reply.values[1], reply.values[2]);
+    assert_eq!(said, (outcome::QUOTA, len - 16, 16 * MIB, 0), "more than a call may have");
+    ledger.check("a list of 64 MiB", 2 * MIB);
+    // As a program sees it; and what is permitted goes on.
+    scene.honest.ask("total 4000000").expect_error("Quota", &["did not run", "32000000", "16777216", "TOML"]);
+    assert_eq!(scene.honest.ask("total 2000000").numbers("total"), [6_000_000]);
+    ledger.check("lists within the quota", 64 * MIB);
+    drop((hold, filled));
+    scene.close(before);
+}
+
+#[test]
+fn no_memory_for_a_value_is_told_and_the_server_goes_on() {
+    let _company = in_company();
+    let place = crate::place();
+    let mut server = place.serve("trial");
+    let mut client = place.client();
+    client.ask("bind trial").expect_ok("binding");
+    // The segment that it takes is mapped before, for a call that copies nothing.
+    client.ask("sum 40000000").expect_ok("as many bytes");
+    server.ask("without-memory").expect_ok("no more memory");
+    client.ask("echo 40000000").expect_error("NoMemory", &["40000000", "did not run"]);
+    assert_eq!(client.ask("add 2 3").numbers("add"), [5]);
+}
+
+#[test]
+fn shared_memory_that_may_have_no_pages_has_a_quota() {
+    let _company = in_company();
+    let mut scene = Scene::new("unfilled=262144");
+    let before = scene.warm();
+    let hold = Hold::new(&scene.socket, "trial").expect("a channel");
+    let bytes = |procedures: &[(u16, u16, u32)]| plan(procedures).bytes();
+    let mut bound = 0;
+    let refusal = loop {
+        let Came::Answer(Answer::Bound { procedures }, _) =
+            hold.speaker.ask(bind_all(bound + 1, "trial", &upcall_tests::interfaces::trial::INTERFACE), &[])
+        else {
+            panic!("not bound, after {bound}")
+        };
+        let sparse = rustix::fs::memfd_create("hostile", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memory");
+        rustix::fs::ftruncate(&sparse, bytes(&procedures) as u64).expect("a length");
+        let proper = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW;
+        rustix::fs::fcntl_add_seals(&sparse, proper).expect("seals");
+        match hold.speaker.ask(Request::Stacks { id: bound + 1 }, &[sparse.as_fd()]) {
+            Came::Answer(Answer::Mapped, _) => bound += 1,
+            Came::Answer(Answer::Refused(refusal), _) => break refusal,
+            other => panic!("{other:?}"),
+        }
+        assert!(bound < 60, "no end to A-stacks that nobody has filled");
+    };
+    println!("    after {bound} bindings: {refusal:?}");
+    assert!(matches!(&refusal, Refusal::Ceiling(text) if text.contains("may have no pages")), "{refusal:?}");
+    drop(hold);
+    scene.close(before);
+}
+
+#[test]
+fn clients_that_die_with_large_segments_hold_up_no_binder() {
+    let _company = in_company();
+    let mut scene = Scene::new("");
+    let before = scene.warm();
+    let len = 64 * MIB;
+    let holds: Vec<Hold> = (0..4)
+        .map(|_| {
+            let hold = Hold::new(&scene.socket, "trial").expect("a channel");
+            for number in 2..4 {
+                let filled = file(len, |fd| allocate(fd, FallocateFlags::empty(), 0, len));
+                bring(&hold, number, &filled, len).expect("a segment");
+            }
+            hold
+        })
+        .collect();
+    let pid = scene.server.pid();
+    let with_all = Usage::of(pid).shared;
+    // The server has the last reference to each: it frees the pages.
+    drop(holds);
+    let mut bystander = scene.place.client();
+    let mut binds = 0;
+    loop {
+        bystander.ask("bind trial").expect_ok("binding while memory is freed");
+        binds += 1;
+        let now = Usage::of(pid).shared;
+        if now + 8 <= with_all {
+            break;
+        }
+    }
+    println!("    {binds} binds while the segments went");
+    drop(bystander);
+    scene.close(before);
+}
+
+#[test]
+fn results_that_are_not_fetched_have_a_quota() {
+    let _company = in_company();
+    let mut scene = Scene::new("results=4194304");
+    let before = scene.warm();
+    let hold = Hold::new(&scene.socket, "trial").expect("a channel");
+    let ledger = Ledger::of(&scene, 512 * MIB);
+    let mut make = Image::new(0, tag(0, hold.number("make")), NO_ASTACK);
+    (make.values[0], make.values[1]) = (MIB, 7);
+    make.place(Place::Inline, 0, 16);
+    let caller = hold.caller();
+    let mut kept = 0;
+    let refused = loop {
+        let reply = caller.call(&make).expect("an answer");
+        match reply.tag() {
+            outcome::HELD => kept += 1,
+            other => break other,
+        }
+        assert!(kept < 100, "no end to results that nobody fetches");
+    };
+    println!("    {kept} results were kept");
+    assert_eq!(refused, outcome::REFUSED);
+    assert!((1..=4).contains(&kept), "{kept}");
+    ledger.check("results that are not fetched", 16 * MIB);
+    drop(caller);
+    drop(hold);
+    scene.close(before);
+}
