@@ -26,6 +26,7 @@ mod closer;
 pub mod crossings;
 pub mod fault;
 pub mod futex;
+pub mod group;
 pub mod headroom;
 pub mod interrupt;
 pub mod loopback;

@@ -18,9 +18,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use upcall_os::fault::{Point, point};
 use upcall_os::memory::{Mapping, MemoryFile};
+use upcall_os::socket::Peer;
 use upcall_shm::astack::Plan;
 use upcall_shm::region::Region;
 use upcall_shm::slot::{Image, NO_ASTACK, Place};
+use upcall_transfer::policy::{self, Policy};
 use upcall_transfer::{Abandon, HandOff, NoReply, Pacing, Patience};
 
 /// A client's right to call the procedures of one interface of one server. Clones share it; the last one dropped gives it up. That blocks the kernel thread for
@@ -37,6 +39,38 @@ pub struct Binding {
     pub(crate) shortage: Shortage,
     /// Where the procedures that are called through this clone begin among those that were bound.
     pub(crate) first: u16,
+}
+
+/// How a client of type `C` is to bind: to which servers.
+pub struct Binder<C> {
+    accepts: Box<Policy>,
+    interface: &'static Interface,
+    client: fn(Binding) -> C,
+}
+
+impl<C> fmt::Debug for Binder<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Binder").field("interface", &self.interface.id).finish_non_exhaustive()
+    }
+}
+
+impl<C> Binder<C> {
+    /// For the client that `client` makes of a binding. Generated clients have `expect` for it.
+    pub fn new(
+        interface: &'static Interface,
+        client: fn(Binding) -> C,
+        accepts: impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        Self { accepts: Box::new(accepts), interface, client }
+    }
+
+    /// Binds to the server that exports the interface as `name`, if the policy accepts it.
+    ///
+    /// # Errors
+    /// As [`Binding::bind_expecting`].
+    pub fn bind(&self, name: &str) -> Result<C, BindError> {
+        Binding::bind_expecting(name, self.interface, &*self.accepts).map(self.client)
+    }
 }
 
 /// What a call does that needs an A-stack while calls under way have all of its class (LRPC, section 5.2).
@@ -115,10 +149,22 @@ impl Binding {
     /// # Errors
     /// See [`BindError`].
     pub fn bind(name: &str, interface: &'static Interface) -> Result<Self, BindError> {
-        aside(|| Self::bind_here(name, interface))
+        aside(|| Self::bind_here(name, interface, &policy::own_user_or_root()))
     }
 
-    fn bind_here(name: &str, interface: &'static Interface) -> Result<Self, BindError> {
+    /// The same to a server that `accepts` accepts, in place of one of this user or root.
+    ///
+    /// # Errors
+    /// See [`BindError`]; a server on another machine is refused, because its user is not known.
+    pub fn bind_expecting(name: &str, interface: &'static Interface, accepts: &Policy) -> Result<Self, BindError> {
+        if address::parse(name)?.is_some() {
+            let reason = "the user of a server on another machine is not known".into();
+            return Err(BindError::WrongUser { name: name.into(), found: None, reason });
+        }
+        aside(|| Self::bind_here(name, interface, accepts))
+    }
+
+    fn bind_here(name: &str, interface: &'static Interface, accepts: &Policy) -> Result<Self, BindError> {
         if let Some(address) = address::parse(name)? {
             return Self::bind_far(name, &address, interface);
         }
@@ -138,7 +184,7 @@ impl Binding {
             };
             Ok(Asked { request, memory })
         };
-        let (link, id, answer) = Link::bind(name, &socket, deadline, ask)?;
+        let (link, id, answer) = Link::bind(name, &socket, deadline, accepts, ask)?;
         let descriptors = match answer {
             Answer::Bound { procedures } => procedures,
             Answer::Refused(refusal) => return Err(refused(name, &interface.id, refusal)),

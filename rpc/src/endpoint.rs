@@ -20,24 +20,17 @@ use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Listener, Peer, Reserve};
 use upcall_shm::tally::Tallies;
 use upcall_transfer::clerk::{self, Clerk, TURN, Watched};
+use upcall_transfer::policy;
 use upcall_transfer::{Pacing, Processors, ServerChannel};
 
-/// Decides who may bind; see [`Server::policy`].
-pub type Policy = Box<dyn Fn(&Peer) -> Result<(), String> + Send + Sync>;
+/// Decides which clients may bind; see [`Server::policy`].
+pub type Policy = Box<policy::Policy>;
 
 /// For longer nobody looks at a client that has gone.
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
 
 /// The most connections of one process: it needs one, and another for each 64 bindings.
 const MOST_CONNECTIONS: usize = 64;
-
-fn same_user(peer: &Peer) -> Result<(), String> {
-    let own = upcall_os::socket::own_user();
-    if peer.uid == own {
-        return Ok(());
-    }
-    Err(format!("it serves user {own}, and the client is user {}", peer.uid))
-}
 
 /// The front door.
 pub(crate) struct Endpoint {
@@ -196,6 +189,42 @@ impl Watched for AtDoor {
     }
 }
 
+/// A group of users.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// By number.
+    Number(u32),
+    /// By name.
+    Name(String),
+}
+
+impl Group {
+    fn number(&self) -> io::Result<u32> {
+        match self {
+            Self::Number(number) => Ok(*number),
+            Self::Name(name) => upcall_os::group::number_of(name),
+        }
+    }
+}
+
+impl From<u32> for Group {
+    fn from(number: u32) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<&str> for Group {
+    fn from(name: &str) -> Self {
+        Self::Name(name.into())
+    }
+}
+
+impl From<String> for Group {
+    fn from(name: String) -> Self {
+        Self::Name(name)
+    }
+}
+
 /// A server: interfaces under names, and virtual processors that run their calls.
 ///
 /// ```no_run
@@ -206,6 +235,8 @@ impl Watched for AtDoor {
 pub struct Server {
     exports: Vec<(String, Export)>,
     policy: Policy,
+    mode: Option<u32>,
+    group: Option<Group>,
     pacing: Pacing,
     processors: usize,
     ceilings: Ceilings,
@@ -217,7 +248,9 @@ impl Default for Server {
     fn default() -> Self {
         Self {
             exports: Vec::new(),
-            policy: Box::new(same_user),
+            policy: Box::new(policy::own_user()),
+            mode: None,
+            group: None,
             pacing: Pacing::Adaptive,
             processors: 1,
             ceilings: Ceilings::default(),
@@ -246,13 +279,36 @@ impl Server {
         self
     }
 
-    /// Decides who may bind, in place of "the same user". The identity is the kernel's. Whoever is let in may call what is exported, and only that.
+    /// Decides which clients may bind, in place of [`policy::own_user`]. A client that is let in
+    /// may call what is exported, and only that. `upcall::policy` has others that are ready-made.
+    /// The kernel tells who the client is.
+    ///
+    /// Clients of other users also need the right to connect to the server's socket, which
+    /// [`Server::mode`] and [`Server::group`] give, and a folder of names that both sides use.
     ///
     /// It is asked for `upcall ls` too, on threads of this library: the clerk's for clients on this machine, and one of each connection for those that come by TCP, with 256 KiB of stack. Never by two
     /// threads at once, nor while another server of this process asks its own. So it must not block: all who come would wait, and those who are in for the clerk.
     #[must_use]
     pub fn policy(mut self, policy: impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static) -> Self {
         self.policy = Box::new(policy);
+        self
+    }
+
+    /// Sets the mode of the server's socket, in place of 0600. A client needs the right to write to
+    /// connect at all: 0660 admits the members of the socket's group, 0666 every user. The policy
+    /// decides after that. The umask of this process does not count.
+    #[must_use]
+    pub fn mode(mut self, mode: u32) -> Self {
+        self.mode = Some(mode);
+        self
+    }
+
+    /// Sets the group of the server's socket, by number or by name, in place of this process's own.
+    /// With [`Server::mode`] 0660 its members can connect. A user other than root can give only a
+    /// group of its own; [`Server::run`] and [`Server::start`] refuse others.
+    #[must_use]
+    pub fn group(mut self, group: impl Into<Group>) -> Self {
+        self.group = Some(group.into());
         self
     }
 
@@ -344,7 +400,8 @@ impl Server {
         self.ceilings = self.ceilings.with_values(values);
         let unable = |what: &'static str| move |error: io::Error| ServeError::Resource { what: what.into(), error };
         let doors = Doors::new(&self.listens, &self.ceilings)?;
-        let (path, listener) = names::listen(names::Whose::Domain)?;
+        let group = self.group.as_ref().map(Group::number).transpose().map_err(unable("the group of its socket"))?;
+        let (path, listener) = names::listen_as(names::Whose::Domain, names::Access { mode: self.mode, group })?;
         let processors = Processors::new(self.processors, self.pacing).map_err(unable("the virtual processors"))?;
         let endpoint = Arc::new(Endpoint {
             path,

@@ -28,8 +28,14 @@ pub enum BindError {
         /// The folder that was looked into.
         folder: PathBuf,
     },
-    /// Its server has ended, hung up, or exports it no longer. What a dead one left in the folder is removed, if nobody else is at it.
+    /// The server has ended, or exports the name no longer. What a dead server left in the folder
+    /// is removed, unless another process is removing it.
     ServerGone {
+        /// The name.
+        name: String,
+    },
+    /// The server closed the connection before it answered, and its process has not ended so far.
+    HungUp {
         /// The name.
         name: String,
     },
@@ -40,14 +46,15 @@ pub enum BindError {
         /// How long was waited.
         after: Duration,
     },
-    /// The server runs as another user than this process, and was not trusted for that.
+    /// The client does not accept the server: by default one that runs as neither this process's
+    /// user nor root. The client's `expect` sets another policy.
     WrongUser {
         /// The name.
         name: String,
-        /// The server's user.
-        found: u32,
-        /// Ours.
-        expected: u32,
+        /// The server's user; `None` if it is not known.
+        found: Option<u32>,
+        /// Why, in the words of the client's policy.
+        reason: String,
     },
     /// The server refuses this client.
     Denied {
@@ -144,12 +151,19 @@ impl fmt::Display for BindError {
             Self::NoSuchName { name, folder } => {
                 write!(f, "nobody exports {name:?} in {}: start its server, or see `upcall ls`", folder.display())
             }
-            Self::ServerGone { name } => write!(f, "the server of {name:?} has ended: start it again"),
+            Self::ServerGone { name } => {
+                write!(f, "the server of {name:?} has ended, or exports this name no longer: start it again")
+            }
+            Self::HungUp { name } => write!(
+                f,
+                "the server of {name:?} closed the connection before it answered, and its process has not ended so far: \
+                it may be stopping, or not be a server of Upcall"
+            ),
             Self::NoAnswer { name, after } => {
                 write!(f, "the server of {name:?} did not answer within {after:?}: it may be stopped or overloaded")
             }
-            Self::WrongUser { name, found, expected } => {
-                write!(f, "the server of {name:?} runs as user {found}, this program as {expected}: not trusted")
+            Self::WrongUser { name, reason, .. } => {
+                write!(f, "this program does not accept the server of {name:?}: {reason}; `expect` sets which it accepts")
             }
             Self::Denied { name, reason } => write!(f, "the server of {name:?} refuses this client: {reason}"),
             Self::Ceiling { name, reason } => {

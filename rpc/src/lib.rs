@@ -36,15 +36,16 @@ pub mod untyped;
 pub mod value;
 mod wire;
 
-pub use binding::{Binding, Shortage};
+pub use binding::{Binder, Binding, Shortage};
 pub use ceilings::{Amounts, Ceilings};
 pub use decode::{Bytes, Decoder, Malformed, Quota};
 pub use encode::Encoder;
+pub use endpoint::Group;
 pub use error::{BindError, CallError, Failure, ServeError};
 pub use interface::{Extent, Footprint, Interface, Limits, Part, Procedure};
 pub use learn::{exported, list_far};
 pub use server::{Call, ClientBinding, Dispatch, Export, Replied, Running, Server};
 pub use upcall_shm::tally::{Came, PeerTallies, Reading};
-pub use upcall_transfer::{Abandon, HandOff, Pacing, names};
+pub use upcall_transfer::{Abandon, HandOff, Pacing, names, policy};
 pub use value::{Get, Handle, Layout, Lent, Put};
 pub use wire::Exported;

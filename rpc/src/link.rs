@@ -24,6 +24,7 @@ use upcall_shm::region::Region;
 use upcall_shm::station::PeerStation;
 use upcall_shm::tally::PeerTallies;
 use upcall_transfer::clerk::{Clerk, Watched};
+use upcall_transfer::policy::{self, Policy};
 use upcall_transfer::{CallerChannel, Closed, Domain, Until};
 
 /// How long a server may take to answer a binder, in all: for the connection, the channel and the binding, with the wait for others who are at it.
@@ -47,7 +48,7 @@ pub(crate) const KEEP: usize = 64 << 20;
 pub(crate) struct Link {
     control: Arc<Control>,
     pub(crate) channel: Arc<CallerChannel>,
-    pub(crate) peer: PeerId,
+    pub(crate) peer: Peer,
     /// Of segments in use.
     pub(crate) places: Arc<Places>,
     segments: Mutex<Segments>,
@@ -58,16 +59,12 @@ pub(crate) struct Link {
     watching: OnceLock<(u64, Option<u64>)>,
 }
 
-/// Who the server is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PeerId {
-    pub(crate) pid: u32,
-}
-
 /// The control connection; one exchange at a time.
 pub(crate) struct Control {
     connection: Connection,
+    /// The server's process, and its number or 0.
     server: Option<OwnedFd>,
+    pid: u32,
     /// The serial number of the last exchange.
     serial: Turns<u32>,
 }
@@ -96,29 +93,42 @@ impl NoExchange {
     }
 }
 
+/// What is known of a server's process after its connection was closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    Ended,
+    Lives,
+    /// The kernel gives no pidfd.
+    Unknown,
+}
+
 impl Control {
-    fn new(connection: Connection, server: Option<OwnedFd>) -> Self {
-        Self { connection, server, serial: Turns::new(0) }
+    fn new(connection: Connection, server: &mut Peer) -> Self {
+        Self { connection, server: server.pidfd.take(), pid: server.pid, serial: Turns::new(0) }
     }
 
     /// What an exchange that failed tells the binder. What a dead server left behind is removed first: nobody else may have noticed.
     pub(crate) fn failed(&self, error: NoExchange, name: &str) -> BindError {
-        if matches!(error, NoExchange::Closed) {
-            self.sweep_after_end();
+        match error {
+            NoExchange::Closed if self.sweep_after_end() == Life::Lives => BindError::HungUp { name: name.into() },
+            error => error.for_name(name),
         }
-        error.for_name(name)
     }
 
     /// Removes what the server left in the folder of names. A process that is being killed closes its connections some moments before its listening socket, and looks
     /// alive until then: this waits for those moments; not long, for a server may also have hung up and live.
-    fn sweep_after_end(&self) {
+    fn sweep_after_end(&self) -> Life {
         let start = Instant::now();
-        while self.server.as_ref().is_some_and(|server| !upcall_os::socket::has_ended(server))
-            && start.elapsed() < Duration::from_millis(30)
-        {
-            std::thread::sleep(Duration::from_micros(200));
+        let mut lives = self.server.as_ref().map_or(Life::Unknown, |_| Life::Lives);
+        while lives == Life::Lives && start.elapsed() < Duration::from_millis(30) {
+            match &self.server {
+                Some(server) if upcall_os::socket::has_ended(server) => lives = Life::Ended,
+                _ => std::thread::sleep(Duration::from_micros(200)),
+            }
         }
         crate::names::sweep();
+        // A process with much memory takes longer to end.
+        if lives == Life::Lives && upcall_os::socket::is_ending(self.pid) { Life::Ended } else { lives }
     }
 
     fn tell(
@@ -297,8 +307,8 @@ fn list_of(shown: &str, socket: &Path) -> Result<(Peer, Vec<crate::wire::Exporte
 /// One request on a connection of its own: who answers, what, and the last descriptor with it. A refusal is an error.
 fn ask_once(shown: &str, socket: &Path, request: ClientRequest) -> Result<(Peer, Answer, Option<OwnedFd>), BindError> {
     let deadline = patience_ends();
-    let (connection, mut peer) = connect(shown, socket, deadline)?;
-    let control = Control::new(connection, peer.pidfd.take());
+    let (connection, mut peer) = connect(shown, socket, deadline, &policy::own_user_or_root())?;
+    let control = Control::new(connection, &mut peer);
     let asked = control.exchange(request, &[], deadline);
     match asked.map_err(|error| control.failed(error, shown))? {
         (Answer::Refused(refusal), _) => Err(refused(shown, "", refusal)),
@@ -306,28 +316,38 @@ fn ask_once(shown: &str, socket: &Path, request: ClientRequest) -> Result<(Peer,
     }
 }
 
-fn connect(name: &str, socket: &Path, deadline: Instant) -> Result<(Connection, Peer), BindError> {
+/// Connects to the server with this socket, if `accepts` accepts it.
+fn connect(name: &str, socket: &Path, deadline: Instant, accepts: &Policy) -> Result<(Connection, Peer), BindError> {
     let connection = Connection::connect_until(socket, deadline).map_err(|error| match error.kind() {
         io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
             crate::names::sweep();
             BindError::ServerGone { name: name.into() }
         }
         io::ErrorKind::WouldBlock => BindError::NoAnswer { name: name.into(), after: PATIENCE },
+        io::ErrorKind::PermissionDenied => BindError::Denied { name: name.into(), reason: not_open(socket) },
         _ => BindError::Resource { what: format!("connecting to {}", socket.display()), error },
     })?;
     let peer = connection.peer().map_err(|error| match error.raw_os_error() {
-        // The table is full, here or on the machine; anything else means that the process has ended.
-        Some(23 | 24) => BindError::Resource { what: format!("knowing the server of {name:?}"), error },
-        _ => {
+        // EINVAL, or ESRCH: the process has ended, which newer kernels do not mind.
+        Some(22 | 3) => {
             crate::names::sweep();
             BindError::ServerGone { name: name.into() }
         }
+        _ => BindError::Resource { what: format!("the identity of the server of {name:?}"), error },
     })?;
-    let own = upcall_os::socket::own_user();
-    if peer.uid != own && peer.uid != 0 {
-        return Err(BindError::WrongUser { name: name.into(), found: peer.uid, expected: own });
-    }
+    check(name, &peer, accepts)?;
     Ok((connection, peer))
+}
+
+/// Asks the client's policy for a server.
+fn check(name: &str, server: &Peer, accepts: &Policy) -> Result<(), BindError> {
+    accepts(server).map_err(|reason| BindError::WrongUser { name: name.into(), found: Some(server.uid), reason })
+}
+
+/// Why the kernel does not let this process connect.
+fn not_open(socket: &Path) -> String {
+    let user = upcall_os::socket::own_user();
+    format!("user {user} may not connect to {}, which the server's mode and group decide", socket.display())
 }
 
 pub(crate) fn refused(name: &str, wanted: &str, refusal: Refusal) -> BindError {
@@ -386,12 +406,15 @@ impl Link {
         name: &str,
         socket: &Path,
         deadline: Instant,
+        accepts: &Policy,
         ask: impl FnOnce(u16) -> Result<Asked, BindError>,
     ) -> Result<Bound, BindError> {
         let place = place_of(socket);
         let mut turn = place.take_by(deadline).ok_or_else(|| NoExchange::TimedOut.for_name(name))?;
         if let Some(link) = turn.upgrade()
             && link.channel.closed().is_none()
+            // Another binder may have accepted this server by another policy.
+            && check(name, &link.peer, accepts).map(|()| true)?
             && let Some(id) = link.next_binding()
         {
             drop(turn);
@@ -405,7 +428,7 @@ impl Link {
             link.tell_of_dropped(deadline.min(Instant::now() + SHORTLY));
             return Ok((link, id, answer));
         }
-        let bound = Self::open(name, socket, deadline, ask)?;
+        let bound = Self::open(name, socket, deadline, accepts, ask)?;
         *turn = Arc::downgrade(&bound.0);
         Ok(bound)
     }
@@ -415,20 +438,21 @@ impl Link {
         name: &str,
         socket: &Path,
         deadline: Instant,
+        accepts: &Policy,
         ask: impl FnOnce(u16) -> Result<Asked, BindError>,
     ) -> Result<Bound, BindError> {
         let unable = |what: &str| {
             let what = what.to_string();
             move |error| BindError::Resource { what, error }
         };
-        let (connection, mut peer) = connect(name, socket, deadline)?;
+        let (connection, mut peer) = connect(name, socket, deadline, accepts)?;
         point(Point::ClientConnected);
         let domain = Domain::current().map_err(unable("this domain's station"))?;
         let memory = MemoryFile::create("upcall-channel", channel::BYTES).map_err(unable("the channel's memory"))?;
         let map = Mapping::shared(&memory).map_err(unable("mapping the channel"))?;
         let region = Region::new(map).ok_or_else(|| BindError::Protocol { what: "a read-only channel".into() })?;
         let channel = Channel::create(region).map_err(|error| BindError::Protocol { what: error.to_string() })?;
-        let control = Arc::new(Control::new(connection, peer.pidfd.take()));
+        let control = Arc::new(Control::new(connection, &mut peer));
         let open = ClientRequest::Open { version: wire::VERSION };
         let failed = |error| control.failed(error, name);
         let mut talk = control.talk(deadline).map_err(failed)?;
@@ -467,7 +491,7 @@ impl Link {
             control: control.clone(),
             channel,
             places,
-            peer: PeerId { pid: peer.pid },
+            peer,
             segments: Mutex::default(),
             ended: Mutex::default(),
             ids: Mutex::new(FIRST + 1),
@@ -675,7 +699,7 @@ impl Watched for ServerEnd {
             link.channel.close(said.map_or(Closed::PeerEnded, |refusal| Closed::Refused(refusal.to_string())));
         }
         // What the server left in the folder of names is removed by the first who notices.
-        self.control.sweep_after_end();
+        let _ = self.control.sweep_after_end();
         false
     }
 

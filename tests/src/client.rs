@@ -18,7 +18,7 @@ use std::io::{BufRead, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use upcall::{BindError, CallError, Pacing};
+use upcall::{BindError, CallError, Pacing, policy};
 
 /// What every command gives.
 pub(crate) type Outcome = Result<Vec<String>, Box<dyn Error>>;
@@ -87,6 +87,13 @@ fn pattern(len: usize, dice: u64) -> (Vec<u8>, u64) {
     (data, sum)
 }
 
+fn pacing(word: &str) -> Pacing {
+    match word {
+        "poll" => Pacing::Poll,
+        _ => Pacing::Sleep,
+    }
+}
+
 impl Client {
     fn trial(&self) -> Result<&Trial, Box<dyn Error>> {
         self.trial.as_ref().ok_or_else(|| "not bound".into())
@@ -105,6 +112,19 @@ impl Client {
         let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
         match words.first().copied().unwrap_or_default() {
             "bind" => return self.bind(words[1], words.get(3).copied().unwrap_or("trial")),
+            // Binds to a server of one of these users, or of any.
+            "bind-expecting" => {
+                self.trial = Some(match words.get(2) {
+                    Some(&"any") => Trial::expect(policy::any_user()).bind(words[1])?,
+                    _ => Trial::expect(policy::users([number(2) as u32])).bind(words[1])?,
+                });
+            }
+            "pace" => self.trial()?.set_pacing(pacing(words[1])),
+            "add-on-thread" => {
+                let (trial, a, b) = (self.trial()?.clone(), number(2) as u32, number(3) as u32);
+                let sum = upcall::thread::processors(1, pacing(words[1]))?.run(move || trial.add(a, b))??;
+                return show([sum.into()]);
+            }
             "bind-more" => {
                 let small = small::Small::bind(words[1])?;
                 same(small.add(2, 3)?, 5)?;

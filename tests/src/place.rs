@@ -2,6 +2,7 @@
 
 use crate::party::Party;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -43,6 +44,34 @@ impl Place {
             .env_remove("XDG_RUNTIME_DIR")
             .env("RUST_BACKTRACE", "0");
         command
+    }
+
+    /// A folder of names for servers of user `owner`, which clients of every user may read.
+    ///
+    /// # Panics
+    /// It cannot be made.
+    pub fn shared(program: &'static str, owner: u32) -> Self {
+        let place = Self::new(program);
+        let open = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o755));
+        fs::create_dir(place.names()).expect("a folder of names");
+        open(place.path()).and_then(|()| open(&place.names())).expect("its mode");
+        std::os::unix::fs::chown(place.names(), Some(owner), None).expect("its owner");
+        place
+    }
+
+    /// Starts a party by another command that runs it, such as `unshare`.
+    pub fn start_by(&self, wrapper: &[String], arguments: &str) -> Party {
+        let plain = self.command(arguments);
+        let Some((first, rest)) = wrapper.split_first() else { return Party::start(plain, arguments) };
+        let mut command = Command::new(first);
+        command.args(rest).arg(plain.get_program()).args(plain.get_args());
+        for (name, value) in plain.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        Party::start(command, &format!("{} {arguments}", wrapper.join(" ")))
     }
 
     /// Starts a party. It dies with the thread that starts it.

@@ -44,6 +44,7 @@ pub mod network;
 #[cfg(not(loom))]
 pub mod pacer;
 pub mod placed;
+pub mod policy;
 #[cfg(not(loom))]
 pub mod post;
 #[cfg(not(loom))]

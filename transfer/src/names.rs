@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use upcall_os::socket::{Connection, Listener};
@@ -219,11 +219,28 @@ fn try_lock(folder: &Path) -> Option<Lock> {
     Some(Lock(file))
 }
 
+/// Which processes may connect to a socket, apart from root's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// Mode of the socket; connecting takes the right to write. 0600 if it is not given.
+    pub mode: Option<u32>,
+    /// Group of the socket; that of this process if it is not given.
+    pub group: Option<u32>,
+}
+
+/// Listens at a fresh path, for this user.
+///
+/// # Errors
+/// As [`listen_as`].
+pub fn listen(whose: Whose) -> Result<(PathBuf, Listener), NotEntered> {
+    listen_as(whose, Access::default())
+}
+
 /// Listens at a fresh path, under the folder's lock: between its making and its listening a socket looks like a dead domain's.
 ///
 /// # Errors
 /// The folder cannot be made, or is somebody else's; the kernel does not give a socket.
-pub fn listen(whose: Whose) -> Result<(PathBuf, Listener), NotEntered> {
+pub fn listen_as(whose: Whose, access: Access) -> Result<(PathBuf, Listener), NotEntered> {
     let folder = folder();
     let unable = |error| NotEntered::Resource { what: format!("the folder of names, {}", folder.display()), error };
     prepare(&folder).map_err(unable)?;
@@ -233,6 +250,13 @@ pub fn listen(whose: Whose) -> Result<(PathBuf, Listener), NotEntered> {
     let path = folder.join(format!("{}{}.{mark:x}", whose.prefix(), std::process::id()));
     let what = || format!("a socket in {} (UPCALL_DIR chooses another folder)", folder.display());
     let listener = Listener::bind(&path).map_err(|error| NotEntered::Resource { what: what(), error })?;
+    let set = (|| {
+        if access.group.is_some() {
+            std::os::unix::fs::chown(&path, None, access.group)?;
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(access.mode.unwrap_or(0o600)))
+    })();
+    set.map_err(|error| NotEntered::Resource { what: what(), error })?;
     Ok((path, listener))
 }
 

@@ -31,7 +31,7 @@ pub enum Closed {
 impl fmt::Display for Closed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::PeerEnded => write!(f, "the server's process has ended"),
+            Self::PeerEnded => write!(f, "the server has ended, or closed the connection"),
             Self::Violation(what) => write!(f, "the server broke the protocol: {what}"),
             Self::Refused(why) => write!(f, "the server closed the connection: {why}"),
             Self::Here => write!(f, "the binding was closed on this side"),

@@ -35,9 +35,10 @@
 #![forbid(unsafe_code)]
 
 pub use upcall_macros::{interface, package};
+pub use upcall_os::socket::Peer;
 pub use upcall_rpc::{
-    Abandon, Amounts, BindError, Bytes, CallError, Ceilings, ClientBinding, Export, Failure, HandOff, Lent, Malformed, Pacing,
-    Quota, Running, ServeError, Server, Shortage,
+    Abandon, Amounts, BindError, Binder, Bytes, CallError, Ceilings, ClientBinding, Export, Failure, Group, HandOff, Lent,
+    Malformed, Pacing, Quota, Running, ServeError, Server, Shortage, policy,
 };
 pub use upcall_transfer::Closed;
 
@@ -90,7 +91,7 @@ pub mod directory {
 /// What generated stubs use. Not for direct use, and not stable.
 pub mod stub {
     pub use upcall_rpc::{
-        Binding, Bytes, Call, CallError, Decoder, Dispatch, Encoder, Export, Extent, Failure, Footprint, Get, Handle, Interface,
-        Layout, Lent, Limits, Malformed, Part, Procedure, Put, Replied,
+        Binder, Binding, Bytes, Call, CallError, Decoder, Dispatch, Encoder, Export, Extent, Failure, Footprint, Get, Handle,
+        Interface, Layout, Lent, Limits, Malformed, Part, Procedure, Put, Replied,
     };
 }

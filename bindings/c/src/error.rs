@@ -42,7 +42,7 @@ statuses! {
     BadReply = 17, c"the reply is malformed";
     NoMemory = 18, c"no memory for arguments or results";
     NoSuchName = 30, c"nobody exports the name";
-    ServerGone = 31, c"the server has ended";
+    ServerGone = 31, c"the server has ended, or closed the connection";
     NoAnswer = 32, c"the server does not answer";
     WrongUser = 33, c"the server runs as another user";
     Denied = 34, c"the server refuses this client";
@@ -159,7 +159,7 @@ impl From<BindError> for Problem {
         let status = match &error {
             BindError::BadName { .. } => Status::Misuse,
             BindError::NoSuchName { .. } => Status::NoSuchName,
-            BindError::ServerGone { .. } => Status::ServerGone,
+            BindError::ServerGone { .. } | BindError::HungUp { .. } => Status::ServerGone,
             BindError::NoAnswer { .. } => Status::NoAnswer,
             BindError::WrongUser { .. } => Status::WrongUser,
             BindError::Denied { .. } => Status::Denied,

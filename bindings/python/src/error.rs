@@ -72,7 +72,7 @@ pub fn bind(py: Python<'_>, error: &BindError) -> PyErr {
     let class = match error {
         BindError::BadName { .. } => "BadName",
         BindError::NoSuchName { .. } => "NoSuchName",
-        BindError::ServerGone { .. } => "ServerGone",
+        BindError::ServerGone { .. } | BindError::HungUp { .. } => "ServerGone",
         BindError::NoAnswer { .. } => "NoAnswer",
         BindError::WrongUser { .. } => "WrongUser",
         BindError::Denied { .. } => "Denied",

@@ -31,7 +31,7 @@ class NoSuchName(BindError):
 
 
 class ServerGone(BindError):
-    """The server has ended."""
+    """The server has ended, exports the name no longer, or closed the connection before it answered."""
 
 
 class NoAnswer(BindError, TimeoutError):

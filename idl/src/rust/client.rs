@@ -40,6 +40,11 @@ impl Module<'_> {
         );
         emit!(self, "pub fn bind(name: &str) -> {result}<Self, ::upcall::BindError> {{");
         emit!(self, "Ok(Self {{ link: link::Bound::Remote(stub::Binding::bind(name, &INTERFACE)?) }}) }}");
+        emit!(self, "/// Binds to a server that `policy` accepts, in place of one of this user or root:");
+        emit!(self, "/// `{name}::expect(upcall::policy::users([1001])).bind(name)`.");
+        emit!(self, "#[must_use] pub fn expect(policy: impl Fn(&::upcall::Peer) -> {result}<(), ::std::string::String>");
+        emit!(self, "+ ::core::marker::Send + ::core::marker::Sync + 'static) -> ::upcall::Binder<Self> {{");
+        emit!(self, "stub::Binder::new(&INTERFACE, |binding| Self {{ link: link::Bound::Remote(binding) }}, policy) }}");
         emit!(self, "/// Binds to a server in this domain. Calls are plain function calls.");
         emit!(self, "#[must_use] pub fn local(server: impl {}) -> Self {{", self.server_name());
         emit!(self, "Self {{ link: link::Bound::Local(::std::sync::Arc::new(server)) }} }}");

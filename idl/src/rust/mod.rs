@@ -80,7 +80,7 @@ enum Side {
 
 /// What every client has beside its procedures.
 const CLIENT_METHODS: &[&str] =
-    &["bind", "local", "set_pacing", "is_open", "with_deadline", "with_abandon", "with_hand_off", "with_shortage"];
+    &["bind", "expect", "local", "set_pacing", "is_open", "with_deadline", "with_abandon", "with_hand_off", "with_shortage"];
 
 /// How a parameter is passed.
 enum Pass {

@@ -191,6 +191,25 @@ pub mod files {
                 link: link::Bound::Remote(stub::Binding::bind(name, &INTERFACE)?),
             })
         }
+        /// Binds to a server that `policy` accepts, in place of one of this user or root:
+        /// `Files::expect(upcall::policy::users([1001])).bind(name)`.
+        #[must_use]
+        pub fn expect(
+            policy: impl Fn(
+                &::upcall::Peer,
+            ) -> Result<
+                    (),
+                    ::std::string::String,
+                > + ::core::marker::Send + ::core::marker::Sync + 'static,
+        ) -> ::upcall::Binder<Self> {
+            stub::Binder::new(
+                &INTERFACE,
+                |binding| Self {
+                    link: link::Bound::Remote(binding),
+                },
+                policy,
+            )
+        }
         /// Binds to a server in this domain. Calls are plain function calls.
         #[must_use]
         pub fn local(server: impl Serve) -> Self {

@@ -4,7 +4,7 @@
 use rustix::process::{Signal, getpid, kill_process, set_parent_process_death_signal};
 use std::io::BufRead;
 use std::path::Path;
-use upcall::{Ceilings, Pacing, Server};
+use upcall::{Ceilings, Pacing, Server, policy};
 use upcall_tests::client::{self, say};
 use upcall_tests::interfaces::{latch, other::other, relay, small, trial};
 use upcall_tests::object::{Latch, Object};
@@ -74,6 +74,17 @@ fn serve(name: &str, options: &[&str]) {
             Some(("objects", most)) => ceilings.client.objects = most,
             _ => {}
         }
+        server = match option.split_once('=') {
+            Some(("mode", mode)) => server.mode(u32::from_str_radix(mode, 8).unwrap_or(0)),
+            Some(("group", group)) => match group.parse::<u32>() {
+                Ok(number) => server.group(number),
+                Err(_) => server.group(group),
+            },
+            Some(("admit", "any")) => server.policy(policy::any_user()),
+            Some(("admit", users)) => server.policy(policy::users(users.split(',').flat_map(str::parse))),
+            Some(("admit-group", group)) => server.policy(policy::groups(group.parse())),
+            _ => server,
+        };
         server = match *option {
             "poll" => server.pacing(Pacing::Poll),
             "sleep" => server.pacing(Pacing::Sleep),
@@ -110,6 +121,10 @@ fn serve(name: &str, options: &[&str]) {
             ["revoke", pid, name] => {
                 let revoked = running.revoke(|binding| binding.name == *name && Ok(binding.pid) == pid.parse());
                 say(Ok(vec![revoked.to_string()]));
+            }
+            // How many bindings to a name there are.
+            ["clients", name] => {
+                say(upcall::directory::exported(name).map(|exported| vec![exported.clients.to_string()]).map_err(Into::into))
             }
             ["fault", text] if upcall_os::fault::arm(text) => say(Ok(Vec::new())),
             ["copied"] => say(Ok(client::copied_since(None))),

@@ -27,6 +27,7 @@ mod nested;
 mod network;
 mod network_hostile;
 mod objects;
+mod peers;
 mod refusals;
 mod scene;
 mod server_ends;

@@ -78,7 +78,7 @@ fn deadlines_travel_with_calls() {
 #[test]
 fn the_death_of_one_on_the_way_is_told_to_those_before_it() {
     let _company = in_company();
-    for (victim, told) in [(0, "the server's process has ended"), (1, "b: Failed.PeerEnded"), (2, "c: Failed.PeerEnded")] {
+    for (victim, told) in [(0, "the server has ended"), (1, "b: Failed.PeerEnded"), (2, "c: Failed.PeerEnded")] {
         let way = Way::new("");
         let (mut client, mut asks) = (way.place.client(), way.place.client());
         client.say("go a,b,c 1500");

@@ -106,7 +106,7 @@ fn something_else_listens() {
         let start = Instant::now();
         let (kind, part) = match manner {
             "silence" => ("NoAnswer", "stopped or overloaded"),
-            "hang-up" => ("ServerGone", "start it again"),
+            "hang-up" => ("HungUp", "its process has not ended"),
             _ => ("Protocol", "broke the protocol"),
         };
         for _ in 0..if manner == "noise" { 20 } else { 1 } {
@@ -228,5 +228,5 @@ fn folders_of_names() {
     let _ = server.kill();
     let _ = server.wait();
     assert!(mine.starts_with("ok"), "{mine}");
-    assert!(his.contains("error Denied") && his.contains("the client is user 65534"), "{his}");
+    assert!(his.contains("error Denied") && his.contains("the peer is user 65534"), "{his}");
 }

@@ -1,0 +1,108 @@
+//! Ready-made policies: which users a server lets in, and which users' servers a client accepts.
+//!
+//! A policy is a function of a [`Peer`], whose fields are the kernel's word. It accepts the peer, or
+//! gives the reason why it does not. Both sides of a binding have one:
+//!
+//! | side | set by | if none is set |
+//! |---|---|---|
+//! | server | `Server::policy` | [`own_user`] |
+//! | client | `expect` of the client | [`own_user_or_root`] |
+//!
+//! These policies refuse the overflow number: the kernel shows every user without a number in this
+//! user namespace under that one, so it is not known which user it is. [`any_user`] accepts it.
+
+use std::collections::BTreeSet;
+use upcall_os::socket::{self, Peer};
+
+/// A function that accepts a peer, or gives the reason why not.
+pub type Policy = dyn Fn(&Peer) -> Result<(), String> + Send + Sync;
+
+/// The peer's user, if it is known.
+fn user(peer: &Peer) -> Result<u32, String> {
+    let unknown = || format!("the peer's user has no number in this user namespace ({} stands for all such)", peer.uid);
+    peer.user().ok_or_else(unknown)
+}
+
+/// The reason why a peer's user is not accepted.
+fn refused(found: u32, accepted: &str) -> Result<(), String> {
+    Err(format!("the peer is user {found}, accepted is {accepted}"))
+}
+
+/// Accepts peers of this process's own effective user.
+pub fn own_user() -> impl Fn(&Peer) -> Result<(), String> + Clone + Send + Sync + 'static {
+    |peer| match (user(peer)?, socket::own_user()) {
+        (found, own) if found == own => Ok(()),
+        (found, own) => refused(found, &format!("user {own}")),
+    }
+}
+
+/// Accepts peers of this process's own effective user, and of root.
+pub fn own_user_or_root() -> impl Fn(&Peer) -> Result<(), String> + Clone + Send + Sync + 'static {
+    |peer| match (user(peer)?, socket::own_user()) {
+        (found, own) if found == own || found == 0 => Ok(()),
+        (found, own) => refused(found, &format!("user {own} or root")),
+    }
+}
+
+/// Accepts peers of these effective users.
+pub fn users(users: impl IntoIterator<Item = u32>) -> impl Fn(&Peer) -> Result<(), String> + Clone + Send + Sync + 'static {
+    let users: BTreeSet<u32> = users.into_iter().collect();
+    move |peer| match user(peer)? {
+        found if users.contains(&found) => Ok(()),
+        found => refused(found, &format!("users {}", list(&users))),
+    }
+}
+
+/// Accepts peers whose effective group, or one of whose supplementary groups, is one of these.
+pub fn groups(groups: impl IntoIterator<Item = u32>) -> impl Fn(&Peer) -> Result<(), String> + Clone + Send + Sync + 'static {
+    let groups: BTreeSet<u32> = groups.into_iter().collect();
+    move |peer| {
+        let found = user(peer)?;
+        let mut own = peer.groups.iter().chain([&peer.gid]);
+        match own.any(|group| groups.contains(group)) {
+            true => Ok(()),
+            false => refused(found, &format!("a member of groups {}", list(&groups))),
+        }
+    }
+}
+
+/// Accepts every peer.
+pub fn any_user() -> impl Fn(&Peer) -> Result<(), String> + Clone + Send + Sync + 'static {
+    |_| Ok(())
+}
+
+fn list(numbers: &BTreeSet<u32>) -> String {
+    match numbers.is_empty() {
+        true => "(none)".into(),
+        false => numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(uid: u32, gid: u32, groups: &[u32]) -> Peer {
+        Peer { pid: 0, uid, gid, groups: groups.into(), pidfd: None }
+    }
+
+    #[test]
+    fn users_are_accepted_by_number() {
+        let own = socket::own_user();
+        let stranger = peer(own + 1, 1, &[]);
+        assert!(own_user()(&peer(own, 1, &[])).is_ok());
+        let found = own_user()(&stranger).unwrap_err();
+        assert_eq!(found, format!("the peer is user {}, accepted is user {own}", own + 1));
+        assert!(own_user_or_root()(&peer(0, 0, &[])).is_ok() && own_user_or_root()(&stranger).is_err());
+        assert!(users([7, own + 1])(&stranger).is_ok());
+        assert!(users([7, 8])(&stranger).unwrap_err().ends_with("accepted is users 7, 8"));
+        assert!(users([])(&stranger).is_err() && any_user()(&stranger).is_ok());
+    }
+
+    #[test]
+    fn groups_are_accepted_whether_effective_or_supplementary() {
+        let accepts = groups([10, 20]);
+        assert!(accepts(&peer(1, 10, &[])).is_ok() && accepts(&peer(1, 1, &[5, 20])).is_ok());
+        assert!(accepts(&peer(1, 1, &[5])).unwrap_err().contains("groups 10, 20"));
+    }
+}
