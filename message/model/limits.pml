@@ -4,15 +4,15 @@
  * or in segments, each step of which is one; and members are whole, each of them sends and receives on one kernel thread.
  *
  * What is modelled, and where it is in the code
- *   ROOM, launch, divert      shm/src/direct/outgoing.rs: describe, find_room, divert; message/src/sending.rs: send_uncommonly
+ *   ROOM, launch, divert      shm/src/direct/outgoing.rs: describe, find_room, divert; message/src/sending.rs: try_once, has_no_room
  *   BUFFERED, STOPPED         message/src/sending.rs: has_no_room, buffered_beside; shm/src/direct/outgoing.rs: buffered
  *   take, tell                shm/src/direct/incoming.rs: peek, dispose, tell; message/src/group.rs: poll
- *   HANDLERS_RUN              message/src/upcalls.rs: safe_point, in send_uncommonly, and the end of a section
- *   OVERFLOW                  SendError::Overflow, or Full: the program polls then, and sends again
+ *   HANDLERS_RUN              message/src/upcalls.rs: run_handlers_meanwhile, in send_uncommonly, and the end of a section
+ *   GIVES_UP                  Group::send_within: the time that the program has set is over; it polls then, and sends again
  *   low                       flow.rs: Supply. Memory becomes low at any time, and perhaps enough again
  * Each member sends FLOOD(m) messages to the next one, in a section if it is in SECTIONS. With REPLIES the handler of each sends one back, and may have to wait for that. With UPCALLS handlers run by themselves: those that wait are threads, and do not
- * keep others from running. Without, they run where the program polls: when all is sent, and when a send has said that it is stuck (after a second without progress, which here is any moment); one that waits keeps what is below it on the stack from going
- * on. A sender's patience ends when it likes; with STAYS (a timeout of 0) it has none, and does not go home; with PATIENT (no timeout) it has no end.
+ * keep others from running. Without, they run where the program polls, which is when all is sent, and in each send that waits for room; one that waits keeps
+ * what is below it on the stack from going on, and at most DEEPEST run so, one within the other. In a section none runs; with DEADLINE a send there gives up at any moment. A sender's patience ends when it likes; with STAYS (a timeout of 0) it has none, and does not go home; with PATIENT (no timeout) it has no end.
  * The receiver says what it has taken when that was the last one of a segment, or home would seem full to its sender; otherwise when it likes.
  *
  * What has to hold
@@ -22,14 +22,15 @@
  *   in each run      it gets there: there is no cycle
  *
  * Faults, each by a definition, that must be found
- *   NO_HANDLERS         with upcalls: who waits for room runs no handlers          two that flood each other wait for each other
- *   NO_OVERFLOW         without: nor is it told                                    the same
+ *   NO_HANDLERS         a send that waits for room runs no handlers                two that flood each other wait for each other
+ *   SECTIONS=3          both flood in sections without a deadline                  the same: the program's fault, which send_within is for
+ *   DEEPEST=0           no handler runs within a send that waits                   the same
  *   DRAINED_COUNTS      a segment in which all is taken counts as buffered         with a timeout of 0 and a small share its sender waits for ever, as it once did
  *   LAST_UNTOLD         the receiver does not say that it has taken the last one   its sender never learns that nothing of its is buffered
  *   OTHERS_UNCOUNTED    segments for other members do not count                    more than the share is buffered
  *   NO_LIMIT            nobody is stopped                                          more than the share is buffered
  *
- * What is not modelled: a message that is longer than a segment, and goes to several at once; the time that a send takes to say that it is stuck; members that end; more handlers at a time than the program's messages ask for.
+ * What is not modelled: a message that is longer than a segment, and goes to several at once; members that end; more handlers at a time than the program's messages ask for.
  * Runs: at most 934161 states and 9 s (little memory), most of them below 1 s.
  */
 
@@ -48,6 +49,11 @@
 #endif
 #ifndef SECTIONS
 #define SECTIONS 0
+#endif
+
+/* Handlers that run within sends that wait, one within the other; with upcalls they are threads. */
+#ifndef DEEPEST
+#define DEEPEST 16
 #endif
 
 /* Messages at home, and in a segment. */
@@ -151,15 +157,20 @@ bool low;
 #endif
 #define MAY_FLOOD(m) (!ALL_SENT(m))
 #else
-#define HANDLERS_RUN(m) (!section[m] && ALL_SENT(m) && owed[m] == 0)
+#ifdef NO_HANDLERS
+#define MEANWHILE(m) false
+#else
+#define MEANWHILE(m) (owed[m] < DEEPEST && (ANSWERS(m) || MAY_FLOOD(m) && WAITS(m)))
+#endif
+#define HANDLERS_RUN(m) (!section[m] && (ALL_SENT(m) && owed[m] == 0 || MEANWHILE(m)))
 /* A handler that waits is on the same stack. */
 #define MAY_FLOOD(m) (!ALL_SENT(m) && owed[m] == 0)
 #endif
 
-#ifdef NO_OVERFLOW
-#define OVERFLOW(m) false
+#ifdef DEADLINE
+#define GIVES_UP(m) (section[m] && (ANSWERS(m) || MAY_FLOOD(m) && WAITS(m)))
 #else
-#define OVERFLOW(m) (ANSWERS(m) || MAY_FLOOD(m) && WAITS(m))
+#define GIVES_UP(m) false
 #endif
 
 inline launch(q, kind) {
@@ -238,10 +249,10 @@ end_here:
     :: atomic { owed[me] > 0 && ROOM(back) -> launch(back, REPLY); owed[me]-- }
     :: atomic { owed[me] > 0 && MAY_DIVERT(me, back) -> divert(back); launch(back, REPLY); owed[me]-- }
 #if MEMBERS > 2
-    :: atomic { (HANDLERS_RUN(me) || OVERFLOW(me)) && nempty(queue[other]) -> take(other) }
+    :: atomic { (HANDLERS_RUN(me) || GIVES_UP(me)) && nempty(queue[other]) -> take(other) }
 #endif
 #endif
-    :: atomic { (HANDLERS_RUN(me) || OVERFLOW(me)) && nempty(queue[from]) -> take(from) }
+    :: atomic { (HANDLERS_RUN(me) || GIVES_UP(me)) && nempty(queue[from]) -> take(from) }
     /* A poll that finds nothing. */
     :: d_step { HANDLERS_RUN(me) && len(queue[from]) == 0 && said[from] != in[from].taken && MAY_TELL(from) -> said[from] = in[from].taken }
 #if defined(REPLIES) && MEMBERS > 2

@@ -151,7 +151,7 @@ impl Joining {
         Self { headroom, ..self }
     }
 
-    /// Whether handlers run by themselves ([upcalls](Group#upcalls)), which they do if nothing else is said and the group is joined on a virtual processor that polls. Else they run when the group is polled.
+    /// Whether handlers run by themselves ([upcalls](Group#upcalls)), which they do if nothing else is said and the group is joined on a virtual processor that polls. Else they run when the group is polled, and while a [`send`](Group::send) waits for room.
     #[must_use]
     pub fn upcalls(self, upcalls: bool) -> Self {
         Self { upcalls, ..self }

@@ -13,7 +13,8 @@
 //! let done = std::rc::Rc::new(std::cell::Cell::new(false));
 //! handlers.on(token, move |group, _, hops| {
 //!     let next = (group.rank() + 1) % group.size();
-//!     if hops == 1_000_000 { group.send(0, stop, &()) } else { group.send(next, token, &(hops + 1)) }.unwrap();
+//!     // A member that has died ends `run_until`.
+//!     let _ = if hops == 1_000_000 { group.send(0, stop, &()) } else { group.send(next, token, &(hops + 1)) };
 //! });
 //! handlers.on(stop, { let done = done.clone(); move |_, _, ()| done.set(true) });
 //!

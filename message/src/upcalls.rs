@@ -4,6 +4,9 @@
 //! (`upcall_transfer::arrivals`), and handlers run on a worker: one that must block is a thread by that alone, and the next one runs meanwhile. All of it happens on one kernel thread, so a section is a count and no more, and needs no fence. Whoever finds something to run in a section leaves it, and a note that it did; the end of the section looks at that note only: what nobody has
 //! come to yet is found at the next safe point, as it would be without the section (the paper's hardware has two bits for the same).
 //!
+//! A send that waits for room is such a safe point. Where handlers do not run by themselves it polls, so that members that flood each other go on;
+//! a handler that sends, and waits, is then on the same stack, to a depth that is bounded.
+//!
 //! A section that keeps a message waiting for long loses the direct path (D8): its sender finds no room, waits for the atomicity timeout, and diverts ([`flow`](crate::flow)). The section goes on unharmed.
 
 use crate::Group;
