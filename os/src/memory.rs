@@ -12,11 +12,12 @@
 //! descriptors and after any reopening, since seals belong to the file. The two mappings that exist stay writable.
 
 use crate::headroom;
-use crate::reaper::{self, PIECE, Range, Waste};
-use rustix::fs::{self, MemfdFlags, Mode, OFlags, SealFlags};
+use crate::reaper::{self, PIECE, Waste};
+use rustix::fs::{self, MemfdFlags, Mode, OFlags, SealFlags, SeekFrom};
 use rustix::mm::{self, MapFlags, ProtFlags};
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
@@ -263,6 +264,33 @@ impl MemoryFile {
         fs::fstat(&self.fd).map_or(0, |stat| stat.st_blocks as u64 * 512)
     }
 
+    /// Calls `found` with the offset and length of each run of pages in a range that exist, in ascending order.
+    /// Pages outside these runs are zeros that nobody has paid for; this call does not make them exist.
+    ///
+    /// Takes two system calls a run. Others may touch or give back pages meanwhile.
+    ///
+    /// # Errors
+    /// The kernel's, of `lseek`; or the one that `found` returns, which ends the search.
+    pub fn each_backed(&self, range: Range<usize>, mut found: impl FnMut(Range<usize>) -> io::Result<()>) -> io::Result<()> {
+        let (mut at, end) = (range.start as u64, range.end.min(self.len) as u64);
+        while at < end {
+            let begins = match fs::seek(&self.fd, SeekFrom::Data(at)) {
+                Ok(begins) if begins < end => begins,
+                Ok(_) | Err(rustix::io::Errno::NXIO) => break,
+                Err(error) => return Err(error.into()),
+            };
+            let ends = match fs::seek(&self.fd, SeekFrom::Hole(begins)) {
+                Ok(ends) => ends.clamp(begins + 1, end),
+                // The page was given back in between.
+                Err(rustix::io::Errno::NXIO) => begins + 1,
+                Err(error) => return Err(error.into()),
+            };
+            found(begins as usize..ends as usize)?;
+            at = ends;
+        }
+        Ok(())
+    }
+
     /// The length in bytes; fixed.
     pub fn len(&self) -> usize {
         self.len
@@ -403,7 +431,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // The range was mapped by `map`, and no view of it outlives `self` (shm ties every view to the mapping's lifetime).
-        let range = Range { start: self.start, len: self.len };
+        let range = reaper::Range { start: self.start, len: self.len };
         if self.len > PIECE { reaper::take(Waste::Range(range)) } else { reaper::unmap(range) }
     }
 }
@@ -535,6 +563,29 @@ mod tests {
         for (at, len) in [(1 << 40, 4096), ((1 << 40) - 4096, 8192), (0, 0), (1, 4096), (usize::MAX - 4095, 4096)] {
             assert!(Mapping::part(&file, at, len).is_err(), "{at}, {len}");
         }
+    }
+
+    #[test]
+    fn the_search_for_pages_that_exist_finds_those_and_makes_none() {
+        const PAGE: usize = 4096;
+        let file = MemoryFile::create("t", 1 << 34).unwrap();
+        let found = |range: Range<usize>| {
+            let mut runs = Vec::new();
+            file.each_backed(range, |run| {
+                runs.push(run);
+                Ok(())
+            })
+            .unwrap();
+            runs
+        };
+        assert!(found(0..1 << 34).is_empty());
+        for page in [3, 4, 1 << 20] {
+            rustix::io::pwrite(&file.fd, b"x", (page * PAGE) as u64 + 17).unwrap();
+        }
+        let all = vec![3 * PAGE..5 * PAGE, PAGE << 20..(PAGE << 20) + PAGE];
+        assert_eq!(found(0..1 << 34), all);
+        assert_eq!(found(4 * PAGE..5 * PAGE), vec![4 * PAGE..5 * PAGE; 1]);
+        assert_eq!(file.allocated(), 3 * PAGE as u64);
     }
 
     #[test]

@@ -265,6 +265,28 @@ impl<'a> Span<'a> {
         Ok(unsafe { String::from_utf8_unchecked(bytes) })
     }
 
+    /// Whether it is text in UTF-8. Copies one piece at a time to the stack, so that it takes no memory.
+    pub fn is_text(&self) -> bool {
+        const PIECE: usize = if cfg!(test) { 61 } else { 4096 };
+        let (mut piece, mut carried) = ([0; PIECE + 3], 0);
+        for at in (0..self.len).step_by(PIECE) {
+            let there = carried + PIECE.min(self.len - at);
+            if self.copy_out(at, &mut piece[carried..there]).is_none() {
+                return false;
+            }
+            carried = match std::str::from_utf8(&piece[..there]) {
+                Ok(_) => 0,
+                // A character that goes on in the next piece.
+                Err(error) if error.error_len().is_none() => {
+                    piece.copy_within(error.valid_up_to()..there, 0);
+                    there - error.valid_up_to()
+                }
+                Err(_) => return false,
+            };
+        }
+        carried == 0
+    }
+
     /// Copies all of it to the start of `to`; `None`, and nothing done, if `to` is shorter.
     pub fn copy_to(&self, to: Room<'_>) -> Option<()> {
         let to = to.part(0, self.len)?;
@@ -473,9 +495,11 @@ mod tests {
             for cut in 0..text.len() {
                 let bytes = &text.as_bytes()[..cut];
                 assert_eq!(Span::of_bytes(bytes).to_text().as_deref(), std::str::from_utf8(bytes).ok(), "{start} {cut}");
+                assert_eq!(Span::of_bytes(bytes).is_text(), std::str::from_utf8(bytes).is_ok(), "{start} {cut}");
                 let mut broken = text.clone().into_bytes();
                 broken[cut] = 0xff;
                 assert_eq!(Span::of_bytes(&broken).to_text(), None, "{start} {cut}");
+                assert!(!Span::of_bytes(&broken).is_text(), "{start} {cut}");
             }
         }
     }
