@@ -23,11 +23,11 @@ use upcall_shm::span::{Room, Span};
 /// What an object's memory is called, before its name.
 pub(crate) const NAMED: &str = "upcall-object-";
 
-const MAGIC: u64 = u64::from_le_bytes(*b"upcallH2");
+const MAGIC: u64 = u64::from_le_bytes(*b"upcallH3");
 const SHAPE: usize = 8;
 const LENGTH: usize = 16;
 const LOCK: usize = 4096;
-const STATE: usize = LOCK + 64;
+const STATE: usize = LOCK + size_of::<Lock>();
 const STANDS: usize = 8192;
 const ACCOUNTS: usize = STANDS + PLACES as usize * 64;
 const DATA: usize = ACCOUNTS + PLACES as usize * 64;

@@ -439,7 +439,10 @@ impl Drop for Handle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::homed::Homed;
     use crate::object::{Creating, Verdict};
+    use crate::operation::{Operation, Operations};
+    use crate::types::Place;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     /// Numbers that follow from a seed.
@@ -473,6 +476,51 @@ mod tests {
                 std::thread::yield_now();
             }
         }
+    }
+
+    /// Counts up.
+    struct Add;
+
+    impl Operation for Add {
+        type Of = u64;
+        type Args<'a> = ();
+        type Reply = u64;
+        const NAME: &'static str = "add";
+
+        fn run(number: Place<'_, u64>, (): ()) -> Result<u64, DataError> {
+            number.update(|number| number + 1)
+        }
+    }
+
+    /// A thread of the home wants the object again and again, and an operation of it ends only when the one that serves waits.
+    /// So it is seen by counting whether the latter has the next turn.
+    #[test]
+    fn a_thread_of_the_home_that_works_in_a_loop_takes_turns_with_urgent_work_from_outside() {
+        const TURNS: u64 = 300;
+        let guard = Some(Duration::from_secs(60));
+        let home = Homed::<u64>::create(&format!("loop-{}", std::process::id())).with(|_| Ok(())).unwrap().patience(guard);
+        let _serving = home.serve_in_background(Operations::new().operation::<Add>()).unwrap();
+        let away = Homed::<u64>::find(home.name()).unwrap().patience(guard);
+        std::thread::scope(|scope| {
+            scope.spawn(move || (1..=TURNS).for_each(|turn| assert_eq!(away.urgent::<Add>(()).unwrap(), turn)));
+            let (mut last, mut in_a_row, mut most) = (0, 0, 0);
+            while last < TURNS {
+                let now = home.access(|number| {
+                    let (party, _) = home.handle().writing().unwrap();
+                    let begun = Instant::now();
+                    while number.get()? < TURNS && !party.is_needed() {
+                        assert!(begun.elapsed() < Duration::from_secs(60));
+                        std::thread::yield_now();
+                    }
+                    number.get()
+                });
+                let now = now.unwrap();
+                in_a_row = if now == last { in_a_row + 1 } else { 0 };
+                (last, most) = (now, most.max(in_a_row));
+            }
+            // It may need the lock and not be among those who wait yet.
+            assert!(most <= 2, "{most} turns of the home's own, while the one that serves waited");
+        });
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! Shavit 2012). Then it wants its turn: it looks at its own line for some microseconds, then lets others have the processor, and then sleeps for longer and longer, up to 4 ms: who has the lock may be stopped, and nobody would wake who waits for it. So nobody who waits takes
 //! a processor for long, and no wake can be lost.
 //!
+//! The home waits in the set from the beginning, and sleeps there for 1 ms at most at a time: it is handed the lock next, or after the other threads of the home.
+//!
 //! Who lets go of the lock hands it over to one that looks. One that sleeps, or may not run, would keep it from the others meanwhile; so it is not among those who wait then, until it has waited for long ([`FAIR`]): from then on it
 //! stays there, and has its turn; awake at first, for an operation's length is not known, and then in pauses that begin anew.
 
@@ -21,6 +23,9 @@ const ASIDE: [u32; 5] = [4, 8, 16, 32, 64];
 
 /// So often others are offered the processor before it sleeps.
 const OFFERS: u32 = 16;
+
+/// The longest sleep at home: one that sleeps there may be handed the lock.
+const LONGEST_AT_HOME: Duration = Duration::from_millis(1);
 
 pub(crate) const SHORTEST: Duration = Duration::from_micros(50);
 pub(crate) const LONGEST: Duration = Duration::from_millis(4);
@@ -42,12 +47,19 @@ struct Pauses {
     ends: Option<Instant>,
     offers: u32,
     next: Duration,
+    longest: Duration,
 }
 
 impl Pauses {
     fn new(limit: Option<Duration>) -> Self {
         let begun = Instant::now();
-        Self { begun, ends: limit.and_then(|limit| begun.checked_add(limit)), offers: 0, next: SHORTEST }
+        let ends = limit.and_then(|limit| begun.checked_add(limit));
+        Self { begun, ends, offers: 0, next: SHORTEST, longest: LONGEST }
+    }
+
+    /// It goes on for as long once more.
+    fn extend(&mut self, limit: Option<Duration>) {
+        self.ends = limit.and_then(|limit| Instant::now().checked_add(limit.max(FAIR)));
     }
 
     /// So many looks now.
@@ -75,7 +87,7 @@ impl Pauses {
         }
         // Other user-level threads of this virtual processor run meanwhile.
         upcall_thread::sleep(self.next);
-        self.next = (self.next * 2).min(LONGEST);
+        self.next = (self.next * 2).min(self.longest);
     }
 }
 
@@ -134,14 +146,22 @@ pub(crate) fn lock_at_home(party: &Ours, limit: Option<Duration>, is_known: impl
 #[cold]
 fn need(party: &Ours, limit: Option<Duration>, is_known: impl Fn(u64) -> bool) -> bool {
     let seize = || party.holder().is_some_and(|holder| !is_known(holder) && party.seize(holder));
-    let mut pauses = Pauses::new(limit);
-    party.need();
+    let mut pauses = Pauses { longest: LONGEST_AT_HOME, ..Pauses::new(limit) };
+    let mut is_last = false;
+    party.wait_at_home();
     let had = loop {
-        if soon(pauses.looks(), |rarer| party.try_lock_at_home() || rarer && seize()) {
+        if soon(pauses.looks(), |rarer| party.is_granted() || rarer && (party.look() || seize())) {
             break true;
         }
         if pauses.are_over() {
-            break false;
+            if party.give_up() {
+                break false;
+            }
+            // It was granted, and will be named as soon as who has granted it goes on. That one may be stopped, or have lied.
+            if std::mem::replace(&mut is_last, true) {
+                break party.look() || !party.give_up() && party.look();
+            }
+            pauses.extend(limit);
         }
         pauses.pause();
     };

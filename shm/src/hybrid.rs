@@ -18,6 +18,13 @@
 //! **Nobody is forgotten.** The set is a hint: a party that is not in it, because it came when the holder had looked already or because that died, finds `held` free when it looks there itself, and enters itself in the set again when
 //! it has waited for long ([`Party::look`]).
 //!
+//! **The home comes first, and one of it after the other.** Parties at the home that wait are in a set of their own, and are
+//! handed the lock before all others. While one of them needs it no other party takes it that has not begun to. So a party at
+//! home waits for who has the lock, for those who were just taking it, and for the others of its home once each.
+//!
+//! **The home starves nobody.** Where parties at home hand the lock to each other without a pause, each [`IN_A_ROW`]th time it
+//! goes to another one that waits. A party at home so waits for one more operation at most.
+//!
 //! **Who gives up** does so by compare-and-swap from waits to outside, so the holder's fails, and it goes on to the next. Who was granted already has to take it.
 //!
 //! # When a party dies
@@ -37,6 +44,9 @@ use upcall_os::atomic::{AtomicU64, Ordering, fence};
 pub const PLACES: u16 = 256;
 
 const WORDS: usize = PLACES as usize / 64;
+
+/// Number of times that the lock is handed over at home before another party that waits has a turn.
+pub const IN_A_ROW: u64 = 16;
 
 /// The word of a lock that nobody holds.
 const FREE: u64 = 0;
@@ -60,6 +70,17 @@ pub struct Lock {
     waiting: [AtomicU64; WORDS],
     /// Odd while somebody changes what the lock is for.
     sequence: Sequence,
+    home: AtHome,
+}
+
+/// What is looked at while the home needs the lock, and else by nobody.
+#[repr(C, align(64))]
+#[derive(Debug)]
+struct AtHome {
+    /// The places at home of those who wait.
+    waiting: [AtomicU64; WORDS],
+    /// Number of times that the home came first while others waited. Changed by who has the lock.
+    turns: AtomicU64,
 }
 
 /// Where one party waits: a line that is written by it, and by who hands over to it.
@@ -101,6 +122,7 @@ impl Default for Lock {
             urgent: AtomicU64::new(0),
             waiting: std::array::from_fn(|_| AtomicU64::new(0)),
             sequence: Sequence::default(),
+            home: AtHome { waiting: std::array::from_fn(|_| AtomicU64::new(0)), turns: AtomicU64::new(0) },
         }
     }
 }
@@ -130,13 +152,15 @@ pub struct Party<L, S> {
     place: u16,
     /// What its stand says of the turn. Kept here, too, so that no store to it has to be waited for.
     turn: Cell<u64>,
+    /// It waits as one at home.
+    at_home: Cell<bool>,
 }
 
 impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
     /// The party in a place that no other one has. `None` if there is no such place.
     pub fn new(lock: L, stands: S, place: u16) -> Option<Self> {
         let turn = stands.get(usize::from(place))?.state.load(Ordering::Relaxed) & !STATE;
-        (place < PLACES).then_some(Self { lock, stands, place, turn: Cell::new(turn) })
+        (place < PLACES).then_some(Self { lock, stands, place, turn: Cell::new(turn), at_home: Cell::new(false) })
     }
 
     /// By which those who only look find out that something has changed: who has the lock begins and ends its changes by it. In the lock's own line, which is here then.
@@ -160,15 +184,26 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
         u64::from(self.place) + 1
     }
 
-    /// The word in which a place waits, and its bit.
-    fn waits_in(&self, place: u16) -> (&AtomicU64, u64) {
-        (&self.lock.waiting[usize::from(place) / 64], 1 << (place % 64))
+    /// The set in which this party waits.
+    fn own_set(&self) -> &[AtomicU64; WORDS] {
+        if self.at_home.get() { &self.lock.home.waiting } else { &self.lock.waiting }
+    }
+
+    /// The word of a set that a place is in, and its bit.
+    fn place_in(set: &[AtomicU64; WORDS], place: u16) -> (&AtomicU64, u64) {
+        (&set[usize::from(place) / 64], 1 << (place % 64))
+    }
+
+    /// Whether somebody at home needs the lock now.
+    #[inline]
+    pub fn is_needed(&self) -> bool {
+        self.lock.urgent.load(Ordering::Relaxed) != 0
     }
 
     /// Takes the lock if it is free and the home does not need it.
     #[inline]
     pub fn try_lock(&self) -> bool {
-        self.lock.urgent.load(Ordering::Relaxed) == 0 && self.try_lock_at_home()
+        !self.is_needed() && self.try_lock_at_home()
     }
 
     /// Takes the lock if it is free.
@@ -189,6 +224,15 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
 
     /// Begins to wait for the lock. Until it has it, or has given up, its thread looks again and again: [`is_granted`](Self::is_granted), and now and then [`look`](Self::look).
     pub fn wait(&self) {
+        self.at_home.set(false);
+        self.wait_anew();
+        self.enter_set();
+    }
+
+    /// The same at the home, which [needs](Self::need) the lock from now on.
+    pub fn wait_at_home(&self) {
+        self.need();
+        self.at_home.set(true);
         self.wait_anew();
         self.enter_set();
     }
@@ -200,7 +244,7 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
     }
 
     fn enter_set(&self) {
-        let (word, bit) = self.waits_in(self.place);
+        let (word, bit) = Self::place_in(self.own_set(), self.place);
         word.fetch_or(bit, Ordering::SeqCst);
     }
 
@@ -222,24 +266,22 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
         self.own().store(self.turn.get() | OUTSIDE, Ordering::Relaxed);
         // Whoever finds what comes now finds that, too.
         fence(Ordering::Release);
-        self.leave_set(self.place);
+        Self::leave_set(self.own_set(), self.place);
     }
 
-    fn leave_set(&self, place: u16) {
-        let (word, bit) = self.waits_in(place);
+    fn leave_set(set: &[AtomicU64; WORDS], place: u16) {
+        let (word, bit) = Self::place_in(set, place);
         if word.load(Ordering::Relaxed) & bit != 0 {
             word.fetch_and(!bit, Ordering::Relaxed);
         }
     }
 
-    /// The other look, at the lock itself: takes it if it is free and the home does not need it, and sees to it that this party is not forgotten. True if it is had.
+    /// The other look, at the lock itself: takes it if it is free and this party is at home, or the home does not need it; and sees to it that this party is not forgotten. True if it is had.
     pub fn look(&self) -> bool {
         if self.is_named() {
             return true;
         }
-        if self.lock.urgent.load(Ordering::Relaxed) == 0
-            && self.lock.held.compare_exchange(FREE, self.name(), Ordering::Acquire, Ordering::Relaxed).is_ok()
-        {
+        if (self.at_home.get() || !self.is_needed()) && self.try_lock_at_home() {
             self.end_wait();
             return true;
         }
@@ -247,7 +289,7 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
             // By one who has not named it yet, or has died before it could: it can still be named.
             self.wait_anew();
         }
-        let (word, bit) = self.waits_in(self.place);
+        let (word, bit) = Self::place_in(self.own_set(), self.place);
         if word.load(Ordering::Relaxed) & bit == 0 {
             self.enter_set();
         }
@@ -260,7 +302,7 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
         let turn = self.turn.get();
         let left = self.own().compare_exchange(turn | WAITS, turn | OUTSIDE, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         if left {
-            self.leave_set(self.place);
+            Self::leave_set(self.own_set(), self.place);
         }
         left
     }
@@ -269,27 +311,41 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
     #[inline]
     pub fn unlock(&self) {
         let waits = self.lock.waiting.iter().fold(0, |all, word| all | word.load(Ordering::Relaxed));
-        if waits != 0 && self.lock.urgent.load(Ordering::Relaxed) == 0 && self.hand_over() {
-            return;
+        let is_handed_over =
+            if self.is_needed() { self.hand_over_at_home(waits != 0) } else { waits != 0 && self.hand_over(&self.lock.waiting) };
+        if !is_handed_over {
+            self.lock.held.store(FREE, Ordering::Release);
         }
-        self.lock.held.store(FREE, Ordering::Release);
     }
 
-    /// Hands over to the next one after this place. False if nobody waits.
+    /// Hands over to one at home, or to another one if the home came first often enough. False if nobody is to have it but who takes it.
     #[cold]
-    fn hand_over(&self) -> bool {
+    fn hand_over_at_home(&self, others_wait: bool) -> bool {
+        if others_wait {
+            let turns = self.lock.home.turns.load(Ordering::Relaxed).wrapping_add(1);
+            self.lock.home.turns.store(turns, Ordering::Relaxed);
+            if turns.is_multiple_of(IN_A_ROW) && self.hand_over(&self.lock.waiting) {
+                return true;
+            }
+        }
+        self.hand_over(&self.lock.home.waiting)
+    }
+
+    /// Hands over to the next one of a set after this place. False if nobody waits there.
+    #[cold]
+    fn hand_over(&self, set: &[AtomicU64; WORDS]) -> bool {
         let first = usize::from(self.place) + 1;
         for at in 0..=WORDS {
             let number = (first / 64 + at) % WORDS;
             // The word that this begins in comes twice: at first only what is after this place.
-            let mut bits = self.lock.waiting[number].load(Ordering::Relaxed);
+            let mut bits = set[number].load(Ordering::Relaxed);
             if at == 0 {
                 bits &= u64::MAX << (first % 64);
             }
             while bits != 0 {
                 let place = (number * 64) as u16 + bits.trailing_zeros() as u16;
                 bits &= bits - 1;
-                self.leave_set(place);
+                Self::leave_set(set, place);
                 if self.grant(place) {
                     return true;
                 }
@@ -315,7 +371,7 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
     pub fn bury(&self, place: u16) -> bool {
         let Some(Stand { state: stand, .. }) = self.stands.get(usize::from(place)) else { return true };
         let was = stand.swap(OUTSIDE, Ordering::AcqRel);
-        self.leave_set(place);
+        Self::leave_set(&self.lock.waiting, place);
         was & STATE != OUTSIDE
     }
 
@@ -348,6 +404,127 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
     /// At the home: takes the lock from a holder that is none, as read by [`holder`](Self::holder).
     pub fn seize(&self, holder: u64) -> bool {
         let theirs = holder.wrapping_add(1);
-        self.lock.held.compare_exchange(theirs, self.name(), Ordering::Acquire, Ordering::Relaxed).is_ok()
+        let seized = self.lock.held.compare_exchange(theirs, self.name(), Ordering::Acquire, Ordering::Relaxed).is_ok();
+        if seized && self.own().load(Ordering::Relaxed) & STATE != OUTSIDE {
+            self.end_wait();
+        }
+        seized
+    }
+}
+
+/// What the lock promises, one step after the other: no thread runs beside the test.
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    type Ours = Party<Arc<Lock>, Arc<[Stand]>>;
+
+    fn parties<const N: usize>() -> [Ours; N] {
+        let lock = Arc::new(Lock::default());
+        let stands: Arc<[Stand]> = (0..PLACES).map(|_| Stand::default()).collect();
+        // In different words of the sets, and in one.
+        std::array::from_fn(|number| Party::new(lock.clone(), stands.clone(), number as u16 * 37 + 1).unwrap())
+    }
+
+    #[test]
+    fn others_stand_back_while_the_home_needs_it() {
+        let [home, waits, comes]: [Ours; 3] = parties();
+        home.need();
+        assert!(!comes.try_lock());
+        waits.wait();
+        assert!(!waits.is_granted() && !waits.look());
+        assert!(home.try_lock_at_home());
+        assert!(!comes.try_lock());
+        home.unlock();
+        assert!(home.holder().is_none() && !waits.is_granted() && !waits.look(), "it is needed still");
+        home.need_no_more();
+        assert!(waits.look() && !comes.try_lock());
+        waits.unlock();
+        assert!(comes.try_lock());
+    }
+
+    #[test]
+    fn the_next_turn_is_the_homes_whoever_waits_for_longer() {
+        let [home, holder, first, second]: [Ours; 4] = parties();
+        assert!(holder.try_lock());
+        [&first, &second].into_iter().for_each(Party::wait);
+        home.wait_at_home();
+        assert!(!home.is_granted() && !home.look());
+        holder.unlock();
+        assert!(home.is_granted() && !first.is_granted() && !second.is_granted());
+        home.need_no_more();
+        // And then they have theirs, one after the other.
+        home.unlock();
+        let order = [first.is_granted(), second.is_granted()];
+        assert_eq!(order, [true, false]);
+        first.unlock();
+        assert!(second.is_granted());
+    }
+
+    /// Each waits for one turn of each other.
+    #[test]
+    fn parties_at_home_have_their_turns_one_after_the_other() {
+        let homes: [Ours; 4] = parties();
+        assert!(homes[0].try_lock_at_home());
+        homes[1..].iter().for_each(Party::wait_at_home);
+        let mut turns = [0_u32; 4];
+        let mut holder = 0;
+        for turn in 0..400 {
+            // The one that has had it wants it again at once.
+            homes[holder].unlock();
+            assert!(!homes[holder].try_lock_at_home(), "turn {turn}");
+            homes[holder].wait_at_home();
+            let next = (0..4).filter(|&other| homes[other].is_granted()).collect::<Vec<_>>();
+            assert_eq!(next.len(), 1, "turn {turn}");
+            holder = next[0];
+            homes[holder].need_no_more();
+            turns[holder] += 1;
+        }
+        assert_eq!(turns, [100; 4]);
+    }
+
+    /// Two at home want it all the time.
+    #[test]
+    fn a_busy_home_starves_nobody_and_waits_for_one_more_at_most() {
+        let [one, other, away]: [Ours; 3] = parties();
+        let (mut own, mut theirs, mut since) = (0_u64, 0_u64, 0);
+        assert!(one.try_lock_at_home());
+        other.wait_at_home();
+        away.wait();
+        let (mut holder, mut waits) = (&one, &other);
+        for _ in 0..20 * IN_A_ROW {
+            holder.unlock();
+            holder.wait_at_home();
+            if away.is_granted() {
+                theirs += 1;
+                assert!(since <= IN_A_ROW, "{since} turns of the home in between");
+                since = 0;
+                away.unlock();
+                away.wait();
+            }
+            assert!(waits.is_granted(), "it waited for one other at most");
+            waits.need_no_more();
+            (own, since) = (own + 1, since + 1);
+            std::mem::swap(&mut holder, &mut waits);
+        }
+        assert!(theirs >= 15 && own == 20 * IN_A_ROW, "{theirs} and {own}");
+    }
+
+    #[test]
+    fn one_at_home_that_gives_up_is_handed_nothing() {
+        let [home, holder, comes]: [Ours; 3] = parties();
+        assert!(holder.try_lock());
+        home.wait_at_home();
+        assert!(home.give_up());
+        home.need_no_more();
+        holder.unlock();
+        assert!(!home.is_granted() && comes.try_lock());
+        comes.unlock();
+        // Once it is granted it has to be taken.
+        assert!(holder.try_lock());
+        home.wait_at_home();
+        holder.unlock();
+        assert!(!home.give_up() && home.is_granted());
     }
 }

@@ -69,10 +69,8 @@ fn lock_at_home(party: &Ours) {
     if party.try_lock_at_home() {
         return;
     }
-    party.need();
-    while !party.try_lock_at_home() {
-        thread::yield_now();
-    }
+    party.wait_at_home();
+    until_had(party);
     party.need_no_more();
 }
 
@@ -117,6 +115,77 @@ fn the_home_and_another_one_take_turns() {
         once(home, &data, lock_at_home);
         other.join().unwrap();
         assert_eq!(data.get(), 2);
+    });
+}
+
+/// Whoever comes after the home has said that it needs the lock has it after the home, whether it takes it or is handed it.
+#[test]
+fn others_stand_back_for_the_home() {
+    loom::model(|| {
+        let ([home, holder, other], data) = parties();
+        assert!(holder.try_lock());
+        home.wait_at_home();
+        let comes = {
+            let data = data.clone();
+            thread::spawn(move || {
+                lock(&other);
+                data.count();
+                assert_eq!(data.get(), 3, "the home had it before");
+                other.unlock();
+            })
+        };
+        data.count();
+        holder.unlock();
+        until_had(&home);
+        data.count();
+        home.need_no_more();
+        home.unlock();
+        comes.join().unwrap();
+    });
+}
+
+/// Two threads of the home, and one of them wants it again.
+#[test]
+fn two_of_the_home_have_their_turns() {
+    loom::model(|| {
+        let ([one, other, _], data) = parties();
+        let theirs = data.clone();
+        let other = thread::spawn(move || once(other, &theirs, lock_at_home));
+        for _ in 0..2 {
+            lock_at_home(&one);
+            data.count();
+            one.unlock();
+        }
+        other.join().unwrap();
+        assert_eq!(data.get(), 3);
+        assert!(one.holder().is_none() && !one.is_needed());
+    });
+}
+
+/// The home hands over to one of its own that gives up: one of both has it.
+#[test]
+fn one_of_the_home_that_gives_up_is_not_handed_anything() {
+    loom::model(|| {
+        let ([holder, hasty, _], data) = parties();
+        lock_at_home(&holder);
+        let other = {
+            let data = data.clone();
+            thread::spawn(move || {
+                hasty.wait_at_home();
+                if !hasty.give_up() {
+                    until_had(&hasty);
+                    data.count();
+                    hasty.unlock();
+                }
+                hasty.need_no_more();
+                hasty
+            })
+        };
+        data.count();
+        holder.unlock();
+        let hasty = other.join().unwrap();
+        assert!(hasty.holder().is_none() && !hasty.is_needed(), "nobody has it");
+        once(holder, &data, lock_at_home);
     });
 }
 
