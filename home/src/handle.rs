@@ -9,7 +9,7 @@ use crate::bulk::Scratch;
 use crate::error::{AccessError, FindError};
 use crate::invoke::InvokeError;
 use crate::object::{Grant, Object};
-use crate::operation::Kind;
+use crate::operation::{Does, Kind};
 use crate::serving::interrupts::keep_off;
 use crate::waiting;
 use serde::Serialize;
@@ -84,6 +84,16 @@ impl Drop for Inside<'_> {
         } else {
             self.handle.tear(self.party, self.body, self.changing);
         }
+    }
+}
+
+/// A look under the lock: at its end others have their turn.
+struct Looking<'a>(&'a Ours);
+
+impl Drop for Looking<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.unlock();
     }
 }
 
@@ -251,6 +261,23 @@ impl Handle {
         Ok(self.work(party, body, operation))
     }
 
+    /// The same for an operation that only looks: those who look without the lock are not disturbed by it. If it panics nothing is torn.
+    #[inline]
+    pub(crate) fn access_to_look<R>(&self, operation: impl FnOnce(Span<'_>) -> R) -> Result<R, AccessError> {
+        let _busy = self.enter()?;
+        let Some((party, body)) = self.writing() else { return Err(AccessError::NotGranted) };
+        // Until the lock is free again.
+        let _kept_off = keep_off();
+        self.begin(party, body)?;
+        Ok(Self::look_under_lock(party, body, operation))
+    }
+
+    #[inline]
+    fn look_under_lock<R>(party: &Ours, body: &Body, operation: impl FnOnce(Span<'_>) -> R) -> R {
+        let _looking = Looking(party);
+        operation(*body.data())
+    }
+
     /// Runs an operation, by who has the lock, and lets go of that.
     #[inline]
     fn work<R>(&self, party: &Ours, body: &Body, operation: impl FnOnce(Room<'_>) -> R) -> R {
@@ -264,14 +291,17 @@ impl Handle {
     }
 
     /// The same in an interrupt, at home: neither blocks nor allocates, and waits for some microseconds at most.
-    pub(crate) fn access_at_once<R>(&self, operation: impl FnOnce(Room<'_>) -> R) -> Result<R, NotNow> {
+    pub(crate) fn access_at_once<R>(&self, does: Does, operation: impl FnOnce(Room<'_>) -> R) -> Result<R, NotNow> {
         let (Side::Home(object, party), Ok(_busy)) = (&self.side, self.enter()) else { return Err(NotNow::Held) };
         if !waiting::lock_at_once(party, |place| object.may_be_known(place)) {
             return Err(NotNow::Held);
         }
         let state = object.body.state();
         if state == State::Whole {
-            return Ok(self.work(party, &object.body, operation));
+            return Ok(match does {
+                Does::Changes => self.work(party, &object.body, operation),
+                Does::Looks => Self::look_under_lock(party, &object.body, |_| operation(object.body.data())),
+            });
         }
         party.unlock();
         Err(if state == State::Poisoned { NotNow::Poisoned } else { NotNow::Held })
@@ -324,7 +354,7 @@ impl Handle {
                 return Ok(result);
             }
             drop(busy);
-            return self.access(|room| operation(*room));
+            return self.access_to_look(operation);
         };
         let (begun, mut result) = (Instant::now(), None);
         waiting::until(self.patience, || {

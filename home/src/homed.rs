@@ -155,6 +155,19 @@ impl<T: Shared> Homed<T> {
         done.map_err(AccessError::Data)
     }
 
+    /// The same for an operation that only looks, by [`read`](Self::read)'s rules. Those who look without the lock are not disturbed by it.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn access_to_look<R>(&self, operation: impl FnOnce(T::At<'_>) -> Result<R, DataError>) -> Result<R, AccessError> {
+        let (here, at_home) = (Location::caller(), self.is_home());
+        rules::access(at_home, here).map_err(|broken| AccessError::Rule(Box::new(broken)))?;
+        let done = self.handle.access_to_look(|span| {
+            let _holds = rules::hold(at_home, here);
+            operation(T::at(Memory::to_read::<T>(span).spot(0)))
+        })?;
+        done.map_err(AccessError::Data)
+    }
+
     /// Runs an operation that only looks at the object where it is, and without the lock, so that any number can at once: it writes nothing that others see, and what it finds moves to its processor and stays there until somebody changes it. If somebody has meanwhile
     /// it is run again, so it may be run several times, and what it finds then may be of both states; what it returns is of one. So it is not to take for granted that what it finds fits together: an error that it returns then is not told, but a panic is one. Where changes leave no time for a look this waits for the lock like any other, if it may. Waits for
     /// changes under way, and blocks the thread for that.

@@ -174,7 +174,8 @@ impl<T: Shared> Homed<T> {
             let (result, blocked) = rules::watched(|| O::run(object, args));
             has_blocked = blocked;
             result
-        });
+        };
+        let done = if O::LOOKS { self.access_to_look(run) } else { self.access(run) };
         if has_blocked {
             let blocked = Blocked { name: O::NAME, here: Location::caller(), registered: None };
             return Err(AccessError::Blocked(Box::new(blocked)));

@@ -42,7 +42,7 @@ pub trait Operation: 'static {
     type Reply: Serialize + DeserializeOwned;
     /// By this it is found at the home.
     const NAME: &'static str;
-    /// It writes nothing, so that it can also be run by a look, without the lock ([`Homed::read`]).
+    /// It writes nothing, so that it can also be run by a look, without the lock ([`Homed::read`]). Where it is run under the lock it disturbs nobody who looks. If it writes after all that is [`DataError::ReadOnly`].
     const LOOKS: bool = false;
 
     /// Runs it.
@@ -127,10 +127,23 @@ type Run<T> = Box<dyn Fn(&Homed<T>, &State, &[u8], &Lane) -> Result<Image, Failu
 #[derive(Clone, Copy)]
 pub(crate) struct RunInInterrupt {
     run: fn(Room<'_>, &[u8], &Lane, &'static Location<'static>) -> Result<Image, Failure>,
+    does: Does,
     registered: &'static Location<'static>,
 }
 
+/// What an operation does with the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Does {
+    Changes,
+    /// Those who look without the lock are not disturbed by it.
+    Looks,
+}
+
 impl RunInInterrupt {
+    pub(crate) fn does(self) -> Does {
+        self.does
+    }
+
     pub(crate) fn run(self, room: Room<'_>, args: &[u8], lane: &Lane) -> Result<Image, Failure> {
         (self.run)(room, args, lane, self.registered)
     }
@@ -185,11 +198,16 @@ impl<T: Shared> Operations<T> {
         let run: Run<T> = Box::new(|on, _, args, lane| {
             let args = unpack::<O::Args<'_>>(args)?;
             let mut result = None;
+            let run = |memory: Memory<'_>| {
+                let _holds = rules::hold(true, registered);
+                result = Some(rules::watched(|| O::run(T::at(memory.spot(0)), args)));
+            };
             let done = catch_unwind(AssertUnwindSafe(|| {
-                on.handle().access(|room| {
-                    let _holds = rules::hold(true, registered);
-                    result = Some(rules::watched(|| O::run(T::at(Memory::of::<T>(room).spot(0)), args)));
-                })
+                if O::LOOKS {
+                    on.handle().access_to_look(|span| run(Memory::to_read::<T>(span)))
+                } else {
+                    on.handle().access(|room| run(Memory::of::<T>(room)))
+                }
             }));
             match done {
                 Ok(Ok(())) => {}
@@ -215,7 +233,8 @@ impl<T: Shared> Operations<T> {
             let not_run = |_| Failure::NotRun(Cow::Borrowed("its arguments cannot be read"));
             let args = postcard::from_bytes::<O::Args<'_>>(args).map_err(not_run)?;
             let _holds = rules::hold(true, registered);
-            let (value, blocked) = rules::watched(|| O::run(T::at(Memory::of::<T>(room).spot(0)), args));
+            let memory = if O::LOOKS { Memory::to_read::<T>(*room) } else { Memory::of::<T>(room) };
+            let (value, blocked) = rules::watched(|| O::run(T::at(memory.spot(0)), args));
             if blocked {
                 return Err(Failure::blocked(registered));
             }
@@ -228,7 +247,8 @@ impl<T: Shared> Operations<T> {
         };
         let mut all = self.operation::<O>();
         if let Some(entry) = all.0.last_mut() {
-            entry.in_interrupt = Some(RunInInterrupt { run, registered: Location::caller() });
+            let does = if O::LOOKS { Does::Looks } else { Does::Changes };
+            entry.in_interrupt = Some(RunInInterrupt { run, does, registered: Location::caller() });
         }
         all
     }

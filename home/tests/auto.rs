@@ -6,7 +6,7 @@ use adding::Add;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use upcall_home::accounts::{self, Condition};
-use upcall_home::{DataError, Grant, Homed, InvokeError, Operation, Operations, Place};
+use upcall_home::{AccessError, DataError, Grant, Homed, InvokeError, Operation, Operations, Place};
 
 const EACH: u64 = 20_000;
 
@@ -77,6 +77,45 @@ fn each_is_run_once_whatever_way_it_goes_and_who_looks_on_sees_them() {
     assert!((6 * EACH..=7 * EACH).contains(&chosen), "{all:?}");
     assert!(all.urgent >= all.chosen[2] / 2 && all.would[0] > EACH, "{all:?}");
     assert!(read(&name).changes >= 4 * EACH);
+}
+
+/// Says that it only looks, and does what it is asked for.
+struct Pretend;
+
+impl Operation for Pretend {
+    type Of = u64;
+    type Args<'a> = bool;
+    type Reply = ();
+    const NAME: &'static str = "pretend";
+    const LOOKS: bool = true;
+
+    fn run(number: Place<'_, u64>, panics: bool) -> Result<(), DataError> {
+        assert!(!panics, "as it was asked for");
+        number.set(7)
+    }
+}
+
+/// Whatever way an operation goes that only looks, those who look without the lock are not disturbed by it.
+#[test]
+fn an_operation_that_only_looks_changes_no_number_and_tears_nothing() {
+    let home = Homed::<u64>::create(&name("looks")).with(|number| number.set(5)).unwrap();
+    let _serving = home.serve_in_background(operations().operation::<Pretend>()).unwrap();
+    let away = Homed::<u64>::find(home.name()).unwrap();
+    let before = read(home.name()).changes;
+    for own in [&home, &away] {
+        for _ in 0..1000 {
+            assert_eq!((own.perform::<Get>(()), own.urgent::<Get>(()).unwrap(), own.auto::<Get>(()).unwrap()), (Ok(5), 5, 5));
+        }
+        assert!(matches!(own.perform::<Pretend>(false), Err(AccessError::Data(DataError::ReadOnly))));
+        assert!(matches!(own.urgent::<Pretend>(false), Err(InvokeError::Data(DataError::ReadOnly))));
+        let panics = std::panic::AssertUnwindSafe(|| own.perform::<Pretend>(true));
+        assert!(std::panic::catch_unwind(panics).is_err());
+        assert_eq!(own.perform::<Get>(()), Ok(5));
+    }
+    assert!(matches!(away.urgent::<Pretend>(true), Err(InvokeError::Panicked)));
+    assert_eq!((away.urgent::<Get>(()).unwrap(), read(home.name()).changes), (5, before));
+    away.perform::<Add>(1).unwrap();
+    assert_eq!(read(home.name()).changes, before + 1);
 }
 
 #[test]

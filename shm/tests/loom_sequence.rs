@@ -4,6 +4,7 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use loom::thread;
+use upcall_shm::hybrid::{Lock, Party, Stand};
 use upcall_shm::sequence::{Sequence, held, look};
 
 /// Two words that are to be equal.
@@ -76,4 +77,54 @@ fn who_ends_in_the_midst_is_followed_by_another() {
         changers.join().unwrap();
         assert!(seen.is_none_or(|seen| seen < 2) && data.look([0, 1]) == Some(1));
     });
+}
+
+/// One changes under the lock, and one looks under it, which leaves the number as it is. Who looks without the lock finds one
+/// state, and the number says how often it was changed, and not how often somebody looked.
+#[test]
+fn who_looks_under_the_lock_disturbs_nobody_who_looks_without() {
+    loom::model(|| {
+        let (lock, data) = (Arc::new(Lock::default()), Arc::new([AtomicU64::new(0), AtomicU64::new(0)]));
+        let stands = Stands(Arc::new(std::array::from_fn(|_| Stand::default())));
+        let party = |place| Party::new(lock.clone(), stands.clone(), place).unwrap();
+        let (changes, looks) = (party(0), party(1));
+        let theirs = data.clone();
+        let changer = thread::spawn(move || {
+            let had = changes.try_lock();
+            if had {
+                let changing = changes.sequence().begin();
+                theirs.iter().for_each(|word| word.store(1, Relaxed));
+                changes.sequence().end(changing);
+                changes.unlock();
+            }
+            had
+        });
+        let theirs = data.clone();
+        let looker = thread::spawn(move || {
+            if looks.try_lock() {
+                assert_eq!(theirs[0].load(Relaxed), theirs[1].load(Relaxed));
+                looks.unlock();
+            }
+        });
+        if let Some(began) = look(lock.sequence().word()) {
+            let found = [1, 0].map(|at: usize| data[at].load(Relaxed));
+            if held(began, || lock.sequence().word()) {
+                assert_eq!(found, [began / 2; 2]);
+            }
+        }
+        let changed = changer.join().unwrap();
+        looker.join().unwrap();
+        assert_eq!(lock.sequence().word(), 2 * u64::from(changed));
+    });
+}
+
+/// loom's `Arc` is not made of a slice.
+#[derive(Clone)]
+struct Stands(Arc<[Stand; 2]>);
+
+impl std::ops::Deref for Stands {
+    type Target = [Stand];
+    fn deref(&self) -> &[Stand] {
+        &self.0[..]
+    }
 }

@@ -311,7 +311,7 @@ impl<T: Shared> Inner<T> {
         let lane = &served.end.lane;
         // A poll says so.
         let Some(args) = lane.bytes(image, Way::There, &mut rooms.0) else { return false };
-        let ran = self.on.handle().access_at_once(|room| {
+        let ran = self.on.handle().access_at_once(run.does(), |room| {
             served.server.take_peeked();
             point(Point::InvocationTaken);
             run.run(room, args, lane)
