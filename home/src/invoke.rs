@@ -170,7 +170,7 @@ impl<T: Shared> Homed<T> {
     #[track_caller]
     pub fn perform<O: Operation<Of = T>>(&self, args: O::Args<'_>) -> Result<O::Reply, AccessError> {
         let mut has_blocked = false;
-        let done = self.access(|object| {
+        let run = |object: T::At<'_>| {
             let (result, blocked) = rules::watched(|| O::run(object, args));
             has_blocked = blocked;
             result
@@ -198,8 +198,7 @@ impl<T: Shared> Homed<T> {
         self.ask(O::NAME, Kind::Short, &args)
     }
 
-    /// Has the home run a procedure, which may block, as a thread of its own, and blocks the caller's thread until that is done (Psyche's ordinary invocation). Otherwise as [`urgent`](Self::urgent). On a home that serves on an ordinary kernel
-    /// thread it keeps that busy.
+    /// Has the home run a procedure, which may block, as a thread of its own, and blocks the caller's thread until that is done (Psyche's ordinary invocation). Otherwise as [`urgent`](Self::urgent). No urgent invocation waits for it.
     ///
     /// # Errors
     /// See [`InvokeError`].

@@ -78,7 +78,7 @@ pub(crate) enum Kind {
 }
 
 /// What the home says in place of a reply.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Failure {
     Full {
         asked: u64,
@@ -121,7 +121,16 @@ impl From<DataError> for Failure {
 pub(crate) type State = dyn Any;
 
 /// Runs it with the arguments of these bytes. Gives the reply, which is yet to be sent.
-type Run<T> = Box<dyn Fn(&Homed<T>, &State, &[u8], &Lane) -> Result<Image, Failure> + Send>;
+pub(crate) type Run<T> = Box<dyn Fn(&Homed<T>, &State, &[u8], &Lane) -> Result<Image, Failure> + Send>;
+
+/// Runs a procedure with the arguments of these bytes, on any thread.
+pub(crate) type RunProcedure<T> = fn(&Homed<T>, &[u8], &Lane) -> Result<Image, Failure>;
+
+/// How an operation or a procedure is run.
+pub(crate) enum How<T> {
+    Short(Run<T>),
+    MayBlock(RunProcedure<T>),
+}
 
 /// How one is run in an interrupt, by who has the lock. Gives the reply, which is yet to be sent. Allocates nothing but what the operation, or its arguments or reply, do.
 #[derive(Clone, Copy)]
@@ -151,10 +160,18 @@ impl RunInInterrupt {
 
 pub(crate) struct Entry<T> {
     pub(crate) name: &'static str,
-    pub(crate) kind: Kind,
-    pub(crate) run: Run<T>,
+    pub(crate) run: How<T>,
     /// Of one that is fit for it.
     pub(crate) in_interrupt: Option<RunInInterrupt>,
+}
+
+impl<T> Entry<T> {
+    pub(crate) fn kind(&self) -> Kind {
+        match self.run {
+            How::Short(_) => Kind::Short,
+            How::MayBlock(_) => Kind::MayBlock,
+        }
+    }
 }
 
 /// What a home runs for others.
@@ -169,7 +186,7 @@ impl<T> Default for Operations<T> {
 
 impl<T> fmt::Debug for Operations<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|entry| (entry.name, entry.kind))).finish()
+        f.debug_list().entries(self.0.iter().map(|entry| (entry.name, entry.kind()))).finish()
     }
 }
 
@@ -219,7 +236,7 @@ impl<T: Shared> Operations<T> {
                 (value, false) => pack(&value?, lane),
             }
         });
-        self.0.push(Entry { name: O::NAME, kind: Kind::Short, run, in_interrupt: None });
+        self.0.push(Entry { name: O::NAME, run: How::Short(run), in_interrupt: None });
         self
     }
 
@@ -260,20 +277,21 @@ impl<T: Shared> Operations<T> {
         run: impl Fn(&State, &[u8]) -> Result<R, Failure> + Send + 'static,
     ) -> Self {
         let run: Run<T> = Box::new(move |_, state, args, lane| pack(&run(state, args)?, lane));
-        self.0.push(Entry { name, kind: Kind::Short, run, in_interrupt: None });
+        self.0.push(Entry { name, run: How::Short(run), in_interrupt: None });
         self
     }
 
     /// With one that may block.
     pub fn procedure<P: Procedure<Of = T>>(mut self) -> Self {
-        let run: Run<T> = Box::new(|on, _, args, lane| {
-            let args = unpack::<P::Args<'_>>(args)?;
-            let own = on.try_clone().map_err(|error| Failure::NotRun(error.to_string().into()))?;
-            let done = catch_unwind(AssertUnwindSafe(|| P::run(&own, args)));
-            let value = done.map_err(|_| Failure::Panicked)?.map_err(|words| Failure::Said(words.into()))?;
-            pack(&value, lane)
-        });
-        self.0.push(Entry { name: P::NAME, kind: Kind::MayBlock, run, in_interrupt: None });
+        self.0.push(Entry { name: P::NAME, run: How::MayBlock(run_procedure::<P>), in_interrupt: None });
         self
     }
+}
+
+fn run_procedure<P: Procedure>(on: &Homed<P::Of>, args: &[u8], lane: &Lane) -> Result<Image, Failure> {
+    let args = unpack::<P::Args<'_>>(args)?;
+    let own = on.try_clone().map_err(|error| Failure::NotRun(error.to_string().into()))?;
+    let done = catch_unwind(AssertUnwindSafe(|| P::run(&own, args)));
+    let value = done.map_err(|_| Failure::Panicked)?.map_err(|words| Failure::Said(words.into()))?;
+    pack(&value, lane)
 }

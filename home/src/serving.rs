@@ -2,18 +2,20 @@
 //!
 //! Source: Psyche, sections 2.1 and 3.1 (P1 to P3, P7 here). There an urgent invocation interrupts the home's processor, unless that masks it, and an ordinary one becomes a process there. Here one thread of the home serves an object. A virtual
 //! processor does so by itself, at its safe points ([`arrivals`](upcall_transfer::arrivals)); what may block is a thread there by that alone. An ordinary kernel thread does so where it says ([`Serving::poll`], [`Serving::run_until`]), and while it
-//! waits for an invocation of its own: then short operations only, so that homes which invoke each other do not wait for ever. While it [masks](Serving::mask) nothing is run; what has come waits in its lane, and is run at the end of that. What it computes can be interrupted for some of them, by signal ([`interrupts`]).
+//! waits for an invocation of its own; it runs short operations only, and has others run what may block ([`crew`]). While it [masks](Serving::mask) nothing is run; what has come waits in its lane, and is run at the end of that. What it computes can be interrupted for some of them, by signal ([`interrupts`]).
 //!
 //! Who invokes has a lane of its own ([`lane`](crate::lane)), which the clerk takes in, and tells this thread of by news. Short operations take the object's lock as the home does, so they wait for those only who have it.
 
+mod crew;
 pub(crate) mod interrupts;
 
 use crate::homed::Homed;
 use crate::lane::{Bytes, Lane, Way};
 use crate::object::{Object, locked};
-use crate::operation::{Entry, Failure, Kind, Operations, State};
+use crate::operation::{Entry, Failure, How, Kind, Operations, State};
 use crate::rules;
 use crate::types::Shared;
+use crew::{Crew, Order};
 use interrupts::keep_off;
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
@@ -72,12 +74,20 @@ struct Served {
     server: SingleServer<View<Slot>>,
     /// An interrupt could not run what is there.
     left: AtomicBool,
+    /// A procedure of it was handed to the crew, and has not ended.
+    is_ordered: AtomicBool,
 }
 
 impl Served {
     fn new(end: LaneEnd) -> Self {
         let server = SingleServer::new(end.lane.slot());
-        Self { end, server, left: AtomicBool::new(false) }
+        Self { end, server, left: AtomicBool::new(false), is_ordered: AtomicBool::new(false) }
+    }
+
+    /// Whether a request waits that may be taken.
+    #[inline]
+    fn waits(&self) -> bool {
+        self.server.waits() && !self.is_ordered.load(Ordering::Acquire)
     }
 
     fn answer(&self, reply: &Image) {
@@ -165,6 +175,7 @@ struct Inner<T> {
     desk: Arc<Desk>,
     operations: Vec<Entry<T>>,
     state: Box<State>,
+    crew: Crew<T>,
     lanes: RefCell<Rc<[Arc<Served>]>>,
     masked: Cell<u32>,
     /// For interrupts.
@@ -250,7 +261,7 @@ pub(crate) fn post_here() -> Option<Arc<Post>> {
 }
 
 impl<T: Shared> Homed<T> {
-    /// Has this thread run operations on the object for others, until what this gives is dropped; at its home. On a virtual processor they run by themselves, at safe points; elsewhere where this thread [polls](Serving::poll), or waits.
+    /// Has this thread run operations on the object for others, until what this gives is dropped; at its home. On a virtual processor they run by themselves, at safe points; elsewhere where this thread [polls](Serving::poll), or waits, and then threads of their own run the procedures, 64 at a time at most. Dropping it waits for procedures that are under way.
     ///
     /// # Errors
     /// See [`ServeError`].
@@ -263,7 +274,7 @@ impl<T: Shared> Homed<T> {
         let object = self.handle().object().ok_or(ServeError::Elsewhere)?;
         let _kept_off = keep_off();
         let Operations(operations) = operations;
-        let mut names = operations.iter().map(|entry| (entry.name.to_string(), entry.kind)).collect::<Vec<_>>();
+        let mut names = operations.iter().map(|entry| (entry.name.to_string(), entry.kind())).collect::<Vec<_>>();
         if let Some(at) = (1..names.len()).find(|&at| names[..at].iter().any(|(name, _)| *name == names[at].0)) {
             return Err(ServeError::Twice(names.swap_remove(at).0));
         }
@@ -281,6 +292,7 @@ impl<T: Shared> Homed<T> {
             desk,
             operations,
             state,
+            crew: Crew::default(),
             lanes: RefCell::new(Rc::default()),
             masked: Cell::new(0),
             long: Cell::default(),
@@ -409,6 +421,7 @@ impl<T: Shared> Serving<T> {
 impl<T: Shared> Drop for Serving<T> {
     fn drop(&mut self) {
         let _kept_off = keep_off();
+        self.inner.crew.end();
         self.inner.object.is_served_no_more();
         let own = Rc::as_ptr(&self.inner);
         HERE.with_borrow_mut(|all| all.retain(|one| !std::ptr::addr_eq(one.as_ptr(), own)));
@@ -446,7 +459,7 @@ impl<T: Shared> Inner<T> {
     /// Whether somebody waits.
     #[inline]
     fn has_deferred(&self) -> bool {
-        self.lanes.borrow().iter().any(|served| served.server.waits())
+        self.lanes.borrow().iter().any(|served| served.waits())
     }
 
     fn serve(&self, all: bool) -> usize {
@@ -458,12 +471,14 @@ impl<T: Shared> Inner<T> {
         lanes.iter().map(|served| usize::from(self.serve_one(served, all))).sum()
     }
 
-    fn serve_one(&self, served: &Served, all: bool) -> bool {
+    fn serve_one(&self, served: &Arc<Served>, all: bool) -> bool {
         // On a virtual processor another thread of it may wait for the lock just now.
-        if self.on.handle().is_busy() {
+        if self.on.handle().is_busy() || served.is_ordered.load(Ordering::Acquire) {
             return false;
         }
-        if !all && self.kind_of(served) == Some(Kind::MayBlock) {
+        // What blocks there is a thread by that alone; elsewhere the crew has it.
+        let has_threads = upcall_thread::on_virtual_processor().is_some();
+        if !all && has_threads && self.kind_of(served) == Some(Kind::MayBlock) {
             return false;
         }
         let mut image = Image::new(0, 0, NO_ASTACK);
@@ -471,7 +486,14 @@ impl<T: Shared> Inner<T> {
             return false;
         }
         point(Point::InvocationTaken);
-        let reply = self.run(&served.end.lane, &image).unwrap_or_else(|failure| failed(&served.end.lane, &failure));
+        let entry = self.operations.get(usize::from(image.tag()));
+        if let Some(Entry { run: How::MayBlock(run), .. }) = entry
+            && !has_threads
+        {
+            self.crew.run(&self.on, Order { served: served.clone(), image, run: *run });
+            return true;
+        }
+        let reply = self.run(entry, &served.end.lane, &image).unwrap_or_else(|failure| failed(&served.end.lane, &failure));
         point(Point::InvocationRan);
         served.answer(&reply);
         true
@@ -479,16 +501,19 @@ impl<T: Shared> Inner<T> {
 
     /// What the next one is, as far as can be seen without taking it.
     fn kind_of(&self, served: &Served) -> Option<Kind> {
-        Some(self.operations.get(usize::from(served.server.peek_tag()?))?.kind)
+        Some(self.operations.get(usize::from(served.server.peek_tag()?))?.kind())
     }
 
-    fn run(&self, lane: &Lane, image: &Image) -> Result<Image, Failure> {
+    fn run(&self, entry: Option<&Entry<T>>, lane: &Lane, image: &Image) -> Result<Image, Failure> {
         let not_run = |why: &'static str| Failure::NotRun(why.into());
-        let entry = self.operations.get(usize::from(image.tag())).ok_or_else(|| not_run("there is no such operation"))?;
+        let entry = entry.ok_or_else(|| not_run("there is no such operation"))?;
         // What runs may have others run meanwhile: they find no memory there, and bring their own.
         let mut copy = Bytes::with(self.long.take());
         let args = lane.bytes(image, Way::There, &mut copy).ok_or_else(|| not_run("its arguments are none"))?;
-        let reply = (entry.run)(&self.on, &*self.state, args, lane);
+        let reply = match &entry.run {
+            How::Short(run) => run(&self.on, &*self.state, args, lane),
+            How::MayBlock(run) => run(&self.on, args, lane),
+        };
         self.long.set(copy.long());
         reply
     }

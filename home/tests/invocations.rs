@@ -3,8 +3,9 @@
 mod adding;
 
 use adding::Add;
-use std::sync::Barrier;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Barrier, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use upcall_home::{
@@ -97,7 +98,129 @@ fn procedures_may_block_and_say_what_they_want() {
     let away = away.patience(Some(Duration::from_millis(20)));
     assert!(matches!(away.invoke::<Slow>(200), Err(InvokeError::Busy { .. })));
     let away = away.patience(None);
-    assert_eq!(away.urgent::<Add>(0).unwrap(), 3);
+    let begun = Instant::now();
+    while away.urgent::<Add>(0).unwrap() != 3 {
+        assert!(begun.elapsed() < GUARD);
+    }
+    assert_eq!(away.invoke::<Slow>(0).unwrap(), 3);
+}
+
+/// Where procedures wait for each other, by the name of their object.
+static THERE: Mutex<BTreeMap<String, u64>> = Mutex::new(BTreeMap::new());
+static COMES: Condvar = Condvar::new();
+
+/// Guards against hanging.
+const GUARD: Duration = Duration::from_secs(60);
+
+/// Comes to the meeting of an object. Waits until so many have come.
+fn meet(object: &str, all: u64) -> bool {
+    let mut there = THERE.lock().unwrap();
+    *there.entry(object.into()).or_default() += 1;
+    COMES.notify_all();
+    let waited = COMES.wait_timeout_while(there, GUARD, |there| there[object] < all).unwrap();
+    !waited.1.timed_out()
+}
+
+/// Waits until so many have come, as its kernel thread. Gives the name of that.
+struct Meet;
+
+impl Procedure for Meet {
+    type Of = u64;
+    type Args<'a> = u64;
+    type Reply = String;
+    const NAME: &'static str = "meet";
+
+    fn run(on: &Homed<u64>, all: u64) -> Result<String, String> {
+        let met = meet(on.name(), all);
+        if met { Ok(thread::current().name().unwrap_or_default().into()) } else { Err("the others have not come".into()) }
+    }
+}
+
+#[test]
+fn urgent_work_waits_for_no_ordinary_work_of_the_same_home() {
+    const EACH: u64 = 500;
+    let home = create("held-up").patience(Some(GUARD));
+    let _served = home.serve_in_background(operations().procedure::<Meet>()).unwrap();
+    let (ordinary, urgent) = (find(&home).patience(Some(GUARD)), find(&home).patience(Some(GUARD)));
+    thread::scope(|scope| {
+        let waits = scope.spawn(move || ordinary.invoke::<Meet>(2).unwrap());
+        let begun = Instant::now();
+        while THERE.lock().unwrap().get(home.name()) != Some(&1) {
+            assert!(begun.elapsed() < GUARD);
+            thread::yield_now();
+        }
+        // It is in there, and stays until this is done.
+        (1..=EACH).for_each(|turn| assert_eq!(urgent.urgent::<Add>(1).unwrap(), turn));
+        assert!(meet(home.name(), 2));
+        assert_eq!(waits.join().unwrap(), "upcall-ordinary");
+    });
+}
+
+/// Also where a thread of the program's serves.
+#[test]
+fn procedures_of_one_home_can_wait_for_each_other() {
+    const ALL: u64 = 6;
+    let home = create("meeting");
+    let done = AtomicU64::new(0);
+    let serving = home.serve(operations().procedure::<Meet>()).unwrap();
+    thread::scope(|scope| {
+        for _ in 0..ALL {
+            let (own, done) = (find(&home).patience(Some(GUARD)), &done);
+            scope.spawn(move || {
+                let met = own.invoke::<Meet>(ALL);
+                done.fetch_add(1, SeqCst);
+                drop(own);
+                met.unwrap()
+            });
+        }
+        serving.run_until(|| done.load(SeqCst) == ALL);
+    });
+}
+
+/// Invokes itself at the other home of two, and there at the first one again, so many times.
+struct ToAndFro;
+
+impl Procedure for ToAndFro {
+    type Of = u64;
+    type Args<'a> = u64;
+    type Reply = u64;
+    const NAME: &'static str = "to and fro";
+
+    fn run(on: &Homed<u64>, left: u64) -> Result<u64, String> {
+        if left == 0 {
+            return Ok(0);
+        }
+        let other = name(if on.name().starts_with("to") { "fro" } else { "to" });
+        let other = Homed::<u64>::find(&other).map_err(|error| error.to_string())?.patience(Some(GUARD));
+        Ok(other.invoke::<ToAndFro>(left - 1).map_err(|error| error.to_string())? + 1)
+    }
+}
+
+#[test]
+fn procedures_of_homes_can_invoke_each_other_in_a_circle() {
+    let homes = [create("to"), create("fro")];
+    let _served = homes.each_ref().map(|home| home.serve_in_background(Operations::new().procedure::<ToAndFro>()).unwrap());
+    assert_eq!(find(&homes[0]).patience(Some(GUARD)).invoke::<ToAndFro>(8).unwrap(), 8);
+}
+
+/// What is under way when its home serves no more is done, and its reply comes.
+#[test]
+fn a_service_that_ends_waits_for_its_procedures() {
+    let home = create("ends-late");
+    let served = home.serve_in_background(operations().procedure::<Meet>()).unwrap();
+    let own = find(&home).patience(Some(GUARD));
+    thread::scope(|scope| {
+        let waits = scope.spawn(move || own.invoke::<Meet>(2));
+        let begun = Instant::now();
+        while THERE.lock().unwrap().get(home.name()) != Some(&1) {
+            assert!(begun.elapsed() < GUARD);
+            thread::yield_now();
+        }
+        let ends = scope.spawn(move || drop(served));
+        assert!(meet(home.name(), 2));
+        ends.join().unwrap();
+        assert_eq!(waits.join().unwrap().unwrap(), "upcall-ordinary");
+    });
 }
 
 /// An echo that is as long as can be.

@@ -1,0 +1,160 @@
+//! Threads of a home that run what may block.
+//!
+//! Source: Psyche, section 3.2, where an ordinary invocation becomes a process at the home. A kernel thread that serves
+//! objects takes the requests and hands the procedures among them to its crew. So an urgent operation waits for no
+//! procedure. On a virtual processor this is not needed: what blocks there is a thread by that alone.
+//!
+//! A member of the crew is started when a procedure comes and no other one is free. It ends when it has had nothing to do for
+//! some seconds, or with the service.
+//!
+//! # Why no request is forgotten
+//! The serving thread leaves a lane alone while a procedure of it is under way. The member ends that before it replies, and
+//! who has invoked sends its next request after the reply, and rings then. So whoever hears that ring finds the lane free.
+
+use super::{Served, failed};
+use crate::homed::Homed;
+use crate::lane::{Bytes, Way};
+use crate::object::locked;
+use crate::operation::{Failure, RunProcedure};
+use crate::types::Shared;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use upcall_os::fault::{Point, point};
+use upcall_shm::slot::Image;
+
+/// Maximum number of procedures that are under way at a time. More wait for one of them to end.
+const MOST: usize = 64;
+
+/// Time after which a member that has nothing to do ends.
+const KEPT: Duration = Duration::from_secs(5);
+
+/// A procedure that was asked for.
+pub(super) struct Order<T> {
+    pub(super) served: Arc<Served>,
+    pub(super) image: Image,
+    pub(super) run: RunProcedure<T>,
+}
+
+struct Board<T> {
+    state: Mutex<State<T>>,
+    changed: Condvar,
+}
+
+struct State<T> {
+    orders: VecDeque<Order<T>>,
+    /// Number of members, and of those that wait for an order.
+    members: usize,
+    free: usize,
+    over: bool,
+}
+
+/// See the module. Used by the serving thread.
+pub(super) struct Crew<T> {
+    board: Arc<Board<T>>,
+    threads: RefCell<Vec<JoinHandle<()>>>,
+}
+
+impl<T: Shared> Default for Crew<T> {
+    fn default() -> Self {
+        let state = State { orders: VecDeque::new(), members: 0, free: 0, over: false };
+        Self { board: Arc::new(Board { state: Mutex::new(state), changed: Condvar::new() }), threads: RefCell::default() }
+    }
+}
+
+impl<T: Shared> Crew<T> {
+    /// Has a procedure run, by a thread with a hold of its own. Does not wait for it. Where no thread can be had the one who has invoked is told.
+    pub(super) fn run(&self, on: &Homed<T>, order: Order<T>) {
+        order.served.is_ordered.store(true, Ordering::Relaxed);
+        let grows = {
+            let mut state = locked(&self.board.state);
+            state.orders.push_back(order);
+            let grows = state.free < state.orders.len() && state.members < MOST;
+            state.members += usize::from(grows);
+            grows
+        };
+        self.board.changed.notify_one();
+        if !grows || self.grow(on) {
+            return;
+        }
+        let mut state = locked(&self.board.state);
+        state.members -= 1;
+        if state.members == 0 {
+            let why = Failure::NotRun("no thread or no place is left at home to run it".into());
+            std::mem::take(&mut state.orders).into_iter().for_each(|order| order.ends(Err(why.clone())));
+        }
+    }
+
+    /// Starts a member. Returns `false` if that cannot be.
+    fn grow(&self, on: &Homed<T>) -> bool {
+        let Ok(on) = on.try_clone() else { return false };
+        let board = self.board.clone();
+        let begun = std::thread::Builder::new().name("upcall-ordinary".into()).spawn(move || board.work(&on));
+        let mut threads = self.threads.borrow_mut();
+        threads.retain(|thread| !thread.is_finished());
+        begun.map(|thread| threads.push(thread)).is_ok()
+    }
+
+    /// Begins no more procedures, and waits for those that are under way.
+    pub(super) fn end(&self) {
+        locked(&self.board.state).over = true;
+        self.board.changed.notify_all();
+        let threads = std::mem::take(&mut *self.threads.borrow_mut());
+        // Who waits for a procedure holds up its own panic by nothing.
+        if !std::thread::panicking() {
+            threads.into_iter().for_each(|thread| drop(thread.join()));
+        }
+    }
+}
+
+impl<T: Shared> Board<T> {
+    fn work(&self, on: &Homed<T>) {
+        let mut long = Vec::new();
+        while let Some(order) = self.next() {
+            let done = catch_unwind(AssertUnwindSafe(|| {
+                let mut copy = Bytes::with(std::mem::take(&mut long));
+                let args = order.served.end.lane.bytes(&order.image, Way::There, &mut copy);
+                let args = args.ok_or_else(|| Failure::NotRun("its arguments are none".into()))?;
+                let reply = (order.run)(on, args, &order.served.end.lane);
+                long = copy.long();
+                point(Point::InvocationRan);
+                reply
+            }));
+            order.ends(done.unwrap_or(Err(Failure::Panicked)));
+        }
+    }
+
+    /// The next order. `None`: this member is not needed any more.
+    fn next(&self) -> Option<Order<T>> {
+        let mut state = locked(&self.state);
+        loop {
+            if state.over {
+                return None;
+            }
+            if let Some(order) = state.orders.pop_front() {
+                return Some(order);
+            }
+            state.free += 1;
+            let (back, waited) = self.changed.wait_timeout(state, KEPT).unwrap_or_else(PoisonError::into_inner);
+            state = back;
+            state.free -= 1;
+            if waited.timed_out() && state.orders.is_empty() {
+                state.members -= 1;
+                return None;
+            }
+        }
+    }
+}
+
+impl<T> Order<T> {
+    fn ends(&self, done: Result<Image, Failure>) {
+        let reply = done.unwrap_or_else(|failure| failed(&self.served.end.lane, &failure));
+        // Before the reply: see the module.
+        self.served.is_ordered.store(false, Ordering::Release);
+        self.served.answer(&reply);
+    }
+}
