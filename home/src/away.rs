@@ -172,6 +172,12 @@ impl Away {
         names::sweep();
     }
 
+    /// Closes the connection, as the kernel does at the end of a process.
+    #[cfg(test)]
+    pub(crate) fn hang_up(&self) {
+        self.far.hang_up();
+    }
+
     /// Tells the home of an operation that has ended in the middle.
     pub(crate) fn tore(&self) {
         let _ = wire::pack(&Request::Tore).and_then(|bytes| self.far.connection.send(&bytes, &[]));

@@ -11,6 +11,8 @@
 
 use crate::account::Counts;
 use crate::error::NotAnObject;
+use crate::types::DataError;
+use crate::types::check::Pages;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::{fmt, io};
@@ -80,6 +82,7 @@ pub(crate) struct Body {
 
 /// The memory, as it is for one who may only read it.
 pub(crate) struct View {
+    file: MemoryFile,
     seen: Seen,
     length: usize,
 }
@@ -170,6 +173,17 @@ impl Body {
         self.state.store(state as u64, Ordering::Relaxed);
     }
 
+    /// Which pages of the data exist now.
+    pub(crate) fn pages(&self) -> Result<Pages, DataError> {
+        pages_of(&self.file, self.length)
+    }
+
+    /// Number of bytes of memory that it takes.
+    #[cfg(test)]
+    pub(crate) fn allocated(&self) -> u64 {
+        self.file.allocated()
+    }
+
     /// All of it, as a hostile party sees it.
     #[cfg(test)]
     pub(crate) fn everything(&self) -> Room<'_> {
@@ -199,8 +213,9 @@ impl View {
     pub(crate) fn join(file: OwnedFd, sealed: bool, shape: u64, length: u64) -> Result<Self, NotAnObject> {
         let all = whole(length)?;
         let file = if sealed { MemoryFile::adopt_read_only(file, all) } else { MemoryFile::adopt(file, all) };
-        let mapping = Mapping::read_only(&file.map_err(NotAnObject::Memory)?).map_err(NotAnObject::Kernel)?;
-        let view = Self { seen: Seen::new(mapping), length: length as usize };
+        let file = file.map_err(NotAnObject::Memory)?;
+        let mapping = Mapping::read_only(&file).map_err(NotAnObject::Kernel)?;
+        let view = Self { file, seen: Seen::new(mapping), length: length as usize };
         check_header(|at| view.seen.span(at, 8)?.u64(0), shape, length)?;
         Ok(view)
     }
@@ -208,6 +223,11 @@ impl View {
     /// Bytes of data.
     pub(crate) fn length(&self) -> usize {
         self.length
+    }
+
+    /// Which pages of the data exist now.
+    pub(crate) fn pages(&self) -> Result<Pages, DataError> {
+        pages_of(&self.file, self.length)
     }
 }
 
@@ -226,6 +246,10 @@ impl Readable for View {
     fn span(&self) -> Span<'_> {
         self.seen.span(DATA, self.length).expect("a mapping of that length")
     }
+}
+
+fn pages_of(file: &MemoryFile, length: usize) -> Result<Pages, DataError> {
+    Pages::of(file, DATA..DATA + length).map_err(|_| DataError::Unchecked { why: "the kernel does not say what is in use" })
 }
 
 /// The bytes of an object with so many of data, if there can be one.

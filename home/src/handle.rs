@@ -11,6 +11,8 @@ use crate::invoke::InvokeError;
 use crate::object::{Grant, Object};
 use crate::operation::{Does, Kind};
 use crate::serving::interrupts::keep_off;
+use crate::types::DataError;
+use crate::types::check::Pages;
 use crate::waiting;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -244,6 +246,16 @@ impl Handle {
         }
     }
 
+    /// Which pages of its data exist now.
+    pub(crate) fn pages(&self) -> Result<Pages, DataError> {
+        match &self.side {
+            Side::Home(object, _) => object.body.pages(),
+            Side::Away(Away { memory: Memory::Body(body, _), .. }) => body.pages(),
+            Side::Away(Away { memory: Memory::View(view), .. }) => view.pages(),
+            Side::Away(Away { memory: Memory::None, .. }) => Ok(Pages::All),
+        }
+    }
+
     /// Runs an operation on the object where it is, while nobody else does (Psyche's remote access; at its home, a local one). It is not to block, for others wait for it; and what it reads may have been written by any program that uses the
     /// object. Waits until others have done, and blocks the thread for that.
     ///
@@ -451,6 +463,27 @@ impl Handle {
             return Err(AccessError::Busy { waited: begun.elapsed(), holder: None });
         }
         self.begin(party, body)
+    }
+}
+
+#[cfg(test)]
+impl Handle {
+    /// Has the lock from now on, as in the middle of an operation.
+    pub(crate) fn enters(&self) -> bool {
+        let Some((party, _)) = self.writing() else { return false };
+        let had = party.try_lock();
+        if had {
+            let _ = party.sequence().begin();
+        }
+        had
+    }
+
+    /// Ends as its process would at this place: nothing is done any more, and the kernel closes its connection.
+    pub(crate) fn dies(self) {
+        if let Side::Away(away) = &self.side {
+            away.hang_up();
+        }
+        std::mem::forget(self);
     }
 }
 

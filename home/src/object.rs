@@ -1,6 +1,10 @@
 //! An object at its home: who may use it, in which place, and what becomes of it when one of them dies.
 //!
-//! All that happens to others runs on the clerk, whatever the home's own threads do: so who waits for the lock of one that was killed waits for the clerk, and not for the home to come to it.
+//! The clerk sees to the dead, whatever the home's own threads do: it takes their locks and their places away. So who waits for the lock of one that was killed waits for the clerk, and not for the home to come to it.
+//!
+//! What takes long is done by the *heir*, a thread of the object's own that is there only while it has something to do. The
+//! heir repairs an object that an operation has left in the middle. It also has the places of the dead given back where a
+//! live party keeps the lock meanwhile. The clerk stirs the heir at each death, so the heir's pauses delay nothing but the latter.
 
 use crate::account;
 use crate::body::{Body, Ours, State};
@@ -9,13 +13,14 @@ use crate::guest::{Door, End, Guest};
 use crate::handle::Handle;
 use crate::serving::Desk;
 use crate::types::DataError;
+use crate::types::check::Pages;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
+use std::time::{Duration, Instant};
 use upcall_os::fault::{Point, point};
 use upcall_os::poll::Report;
 use upcall_os::socket::Peer;
@@ -27,11 +32,12 @@ use upcall_transfer::names::{self, Whose};
 /// The place of the clerk, and of who stands in for it.
 const CLERKS: u16 = 0;
 
-/// So often the clerk itself tries to have the lock of one who has died; then a thread of its own goes on.
-const TRIES: u32 = 256;
+/// Shortest and longest pause of the heir between two tries for a lock that a live party keeps.
+const SHORTEST: Duration = Duration::from_micros(50);
+const LONGEST: Duration = if cfg!(test) { Duration::from_secs(3600) } else { Duration::from_millis(100) };
 
-/// The longest pause between two tries of that thread.
-const LONGEST: Duration = Duration::from_millis(100);
+/// Longest pause of the heir after a repair.
+const MOST: Duration = Duration::from_secs(1);
 
 /// What has happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +61,17 @@ pub enum Verdict {
     Poison,
 }
 
-type Repair = Box<dyn FnMut(Room<'_>, Torn) -> Verdict + Send>;
+type Repair = Box<dyn FnMut(Damaged<'_>, Torn) -> Verdict + Send>;
 type Policy = Box<dyn Fn(&Peer) -> Result<Grant, String> + Send + Sync>;
+
+/// An object that an operation has left in the middle.
+pub(crate) struct Damaged<'a> {
+    pub(crate) room: Room<'a>,
+    /// Which pages of it exist.
+    pub(crate) pages: Result<Pages, DataError>,
+    /// Says whether anybody at home still has it. To be asked now and then; lets others have the processor.
+    pub(crate) goes_on: Box<dyn FnMut() -> bool>,
+}
 
 /// What somebody may do with an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,9 +115,13 @@ impl Creating {
         Self { length, ..self }
     }
 
-    /// Has this look at the data when an operation has ended in the middle, and put them right if it can. It has the object to itself meanwhile; it runs on the domain's clerk, so it is to be short, and may not
-    /// block. A panic of it poisons the object, and so does each such end if there is none.
-    pub fn repair(self, repair: impl FnMut(Room<'_>, Torn) -> Verdict + Send + 'static) -> Self {
+    /// Has this look at the data when an operation has ended in the middle, and put them right if it can. It has the object to itself meanwhile, on a thread of its own, and all others wait for it.
+    /// A panic of it poisons the object, and so does each such end if there is none.
+    pub fn repair(self, mut repair: impl FnMut(Room<'_>, Torn) -> Verdict + Send + 'static) -> Self {
+        self.repair_damaged(move |damaged, torn| repair(damaged.room, torn))
+    }
+
+    pub(crate) fn repair_damaged(self, repair: impl FnMut(Damaged<'_>, Torn) -> Verdict + Send + 'static) -> Self {
         Self { repair: Box::new(repair), ..self }
     }
 
@@ -157,6 +176,8 @@ impl Creating {
             policy: self.policy,
             inner: Mutex::new(Inner { places: [1, 0, 0, 0], ..Inner::default() }),
             settling: Mutex::new(Settling { party: clerks, repair: self.repair }),
+            stir: Arc::default(),
+            is_left: Arc::default(),
             door: OnceLock::new(),
             desk: Mutex::default(),
             handles: AtomicUsize::new(0),
@@ -181,6 +202,10 @@ pub(crate) struct Object {
     policy: Policy,
     inner: Mutex<Inner>,
     settling: Mutex<Settling>,
+    /// What wakes the heir.
+    stir: Arc<Stir>,
+    /// Nobody at home has it any more.
+    is_left: Arc<AtomicBool>,
     /// What the clerk knows its door by.
     door: OnceLock<u64>,
     /// Where the thread sleeps that serves it.
@@ -196,10 +221,45 @@ struct Inner {
     guests: Vec<Known>,
     /// Buried, but not known yet to be out of everybody's mind.
     dead: Vec<Dead>,
-    /// An operation has ended in the middle, with the state set to torn.
-    tore: bool,
-    /// Somebody sees to those two.
-    settling: bool,
+    /// The process that has ended in the middle of an operation, with the state set to torn.
+    torn_by: Option<u32>,
+    /// The heir is there. It looks again before it goes.
+    heir: bool,
+}
+
+/// What an attempt has left to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    Nothing,
+    /// To take the lock from the dead, or from those who keep it: a live party has it now.
+    Lock,
+    /// To repair the object, which may take long.
+    Repair,
+}
+
+/// Wakes one thread. A call before the wait ends the wait at once.
+#[derive(Default)]
+struct Stir {
+    is_called: Mutex<bool>,
+    call: Condvar,
+    /// Number of waits, for tests.
+    #[cfg(test)]
+    waits: AtomicUsize,
+}
+
+impl Stir {
+    fn call(&self) {
+        *locked(&self.is_called) = true;
+        self.call.notify_one();
+    }
+
+    fn wait(&self, limit: Duration) {
+        #[cfg(test)]
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        let is_called = locked(&self.is_called);
+        let waited = self.call.wait_timeout_while(is_called, limit, |is_called| !*is_called);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
+    }
 }
 
 struct Known {
@@ -222,6 +282,14 @@ struct Settling {
 
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn try_locked<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 impl Inner {
@@ -375,76 +443,132 @@ impl Object {
         self.settle();
     }
 
-    /// Sees to those who have died, and to what they have left. Does not wait for long.
+    /// Sees to those who have died, and to what they have left. Takes some microseconds: the clerk may do it.
     pub(crate) fn settle(self: &Arc<Self>) {
-        let mut inner = self.inner();
-        inner.tore |= self.body.state() == State::Torn;
-        if std::mem::replace(&mut inner.settling, true) {
-            // Who is at it looks again when it has done.
+        if self.take_from_the_dead() == Left::Nothing {
             return;
         }
-        drop(inner);
-        if (0..TRIES).any(|_| {
-            let done = self.try_settle();
-            if !done {
-                std::thread::yield_now();
-            }
-            done
-        }) {
+        let is_there = std::mem::replace(&mut self.inner().heir, true);
+        self.stir.call();
+        if is_there {
             return;
         }
-        // Somebody has the lock for long. Whatever happens meanwhile is seen to by the same thread.
-        let weak = Arc::downgrade(self);
-        let go_on = move || {
-            let mut pause = Duration::from_millis(1);
-            while Weak::upgrade(&weak).is_some_and(|object| !object.try_settle()) {
-                std::thread::sleep(pause);
-                pause = (pause * 2).min(LONGEST);
-            }
-        };
-        let begun = std::thread::Builder::new().name("upcall-heir".into()).stack_size(256 << 10).spawn(go_on);
+        let (weak, stir) = (Arc::downgrade(self), self.stir.clone());
+        let heir = move || Self::inherits(&weak, &stir);
+        let begun = std::thread::Builder::new().name("upcall-heir".into()).stack_size(256 << 10).spawn(heir);
         if begun.is_err() {
-            // No thread is left. The next one who comes tries again.
-            self.inner().settling = false;
+            // No thread is left. The next death tries again; but nobody is to wait for a repair that may never come.
+            self.inner().heir = false;
+            if self.body.state() == State::Torn {
+                self.body.set_state(State::Poisoned);
+            }
         }
     }
 
-    /// One turn. True if there was nothing left to see to.
-    fn try_settle(&self) -> bool {
-        let mut settling = locked(&self.settling);
-        let Settling { party, repair } = &mut *settling;
-        let (dead, tore) = {
-            let mut inner = self.inner();
-            inner.tore |= self.body.state() == State::Torn;
-            if inner.dead.is_empty() && !inner.tore {
-                inner.settling = false;
-                return true;
+    /// The heir's work. It ends when nothing is left to do.
+    fn inherits(weak: &Weak<Self>, stir: &Stir) {
+        let mut pause = SHORTEST;
+        while let Some(object) = weak.upgrade() {
+            let left = match object.take_from_the_dead() {
+                Left::Repair => {
+                    let begun = Instant::now();
+                    let left = object.repair();
+                    // A party that is alive can tear it again and again. It gets half of a processor for that, at most.
+                    std::thread::sleep(begun.elapsed().min(MOST));
+                    left
+                }
+                left => left,
+            };
+            match left {
+                Left::Nothing if object.has_no_heir() => return,
+                Left::Lock => {
+                    // It is not kept from its end meanwhile.
+                    drop(object);
+                    stir.wait(pause);
+                    pause = if cfg!(test) { LONGEST } else { (pause * 2).min(LONGEST) };
+                }
+                _ => pause = SHORTEST,
             }
-            (inner.dead.clone(), inner.tore)
+        }
+    }
+
+    /// The heir goes, if nothing has come meanwhile.
+    fn has_no_heir(&self) -> bool {
+        let mut inner = self.inner();
+        let goes = self.left(&inner) == Left::Nothing;
+        inner.heir = !goes;
+        goes
+    }
+
+    fn left(&self, inner: &Inner) -> Left {
+        if self.is_left.load(Ordering::Relaxed) {
+            Left::Nothing
+        } else if self.body.state() == State::Torn {
+            Left::Repair
+        } else if inner.dead.is_empty() {
+            Left::Nothing
+        } else {
+            Left::Lock
+        }
+    }
+
+    /// Takes the lock from one of the dead who has it, and gives their places back. What one has left in the middle is torn from then on, and nobody uses it until it is repaired.
+    fn take_from_the_dead(&self) -> Left {
+        // The heir has it, who repairs; and looks again when that is done.
+        let Some(settling) = try_locked(&self.settling) else { return Left::Repair };
+        let party = &settling.party;
+        let dead = {
+            let inner = self.inner();
+            if inner.dead.is_empty() {
+                return self.left(&inner);
+            }
+            inner.dead.clone()
         };
         party.need();
         let had = self.inherit(party, &dead);
         party.need_no_more();
-        let Some(died) = had else { return false };
-        let changing = party.sequence().begin();
-        let torn = died.map(|pid| Torn::Died { pid }).or((tore || self.body.state() == State::Torn).then_some(Torn::Panicked));
-        if let Some(torn) = torn.filter(|_| self.body.state() != State::Poisoned) {
-            let judged = catch_unwind(AssertUnwindSafe(|| {
-                point(Point::ObjectRepairs);
-                repair(self.body.data(), torn)
-            }));
-            let verdict = judged.unwrap_or(Verdict::Poison);
-            self.body.set_state(if verdict == Verdict::Keep { State::Whole } else { State::Poisoned });
+        let Some(died) = had else { return Left::Lock };
+        if died.is_some() && self.body.state() == State::Whole {
+            self.body.set_state(State::Torn);
         }
-        party.sequence().end(changing);
         party.unlock();
         let mut inner = self.inner();
-        inner.tore = false;
+        inner.torn_by = died.or(inner.torn_by);
         // Nobody who has the lock, or had it since, has them in mind.
         inner.dead.retain(|other| !dead.iter().any(|seen| seen.place == other.place));
         dead.iter().for_each(|dead| self.leaves(&mut inner, dead.place));
-        // Others may have come meanwhile.
-        false
+        self.left(&inner)
+    }
+
+    /// Has the home decide what becomes of an object that is torn. Blocks for as long as that takes.
+    fn repair(&self) -> Left {
+        let mut settling = locked(&self.settling);
+        let Settling { party, repair } = &mut *settling;
+        party.need();
+        let had = self.has_lock(party);
+        party.need_no_more();
+        if !had {
+            return Left::Lock;
+        }
+        if self.body.state() == State::Torn {
+            let changing = party.sequence().begin();
+            let torn = self.inner().torn_by.map_or(Torn::Panicked, |pid| Torn::Died { pid });
+            let judged = catch_unwind(AssertUnwindSafe(|| {
+                point(Point::ObjectRepairs);
+                let is_left = self.is_left.clone();
+                let goes_on = Box::new(move || {
+                    std::thread::yield_now();
+                    !is_left.load(Ordering::Relaxed)
+                });
+                repair(Damaged { room: self.body.data(), pages: self.body.pages(), goes_on }, torn)
+            }));
+            let verdict = judged.unwrap_or(Verdict::Poison);
+            self.inner().torn_by = None;
+            self.body.set_state(if verdict == Verdict::Keep { State::Whole } else { State::Poisoned });
+            party.sequence().end(changing);
+        }
+        party.unlock();
+        self.left(&self.inner())
     }
 
     /// Has the lock, from one of the dead or otherwise; and then the process that has left it in the middle of an operation, if one has. `None`: another one has it.
@@ -456,15 +580,20 @@ impl Object {
                 None => {}
             }
         }
-        let taken =
-            party.try_lock_at_home() || party.holder().is_some_and(|holder| !self.is_known(holder) && party.seize(holder));
-        taken.then_some(None)
+        self.has_lock(party).then_some(None)
+    }
+
+    /// Has the lock if it is free, or if nobody is in the place that it names.
+    fn has_lock(&self, party: &Ours) -> bool {
+        party.try_lock_at_home() || party.holder().is_some_and(|holder| !self.is_known(holder) && party.seize(holder))
     }
 }
 
 impl Object {
     /// Nobody at home has it any more: its name is free, and others are told.
     pub(crate) fn close(&self) {
+        self.is_left.store(true, Ordering::Relaxed);
+        self.stir.call();
         names::leave_object(&self.name, &self.socket);
         let _ = std::fs::remove_file(&self.socket);
         let guests = std::mem::take(&mut self.inner().guests);
@@ -480,5 +609,148 @@ impl Drop for Object {
     /// Again, for one that no handle was made for.
     fn drop(&mut self) {
         self.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::AccessError;
+    use crate::homed::Homed;
+    use crate::types::{List, Map, Queue, Shared, Text};
+    use std::sync::mpsc;
+
+    /// Guards against hanging.
+    const GUARD: Duration = Duration::from_secs(60);
+
+    /// Far behind all that the types of an object use at first.
+    const FAR: u64 = 1 << 30;
+
+    fn name(of: &str) -> String {
+        format!("{of}-{}", std::process::id())
+    }
+
+    fn eventually(what: &str, so: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !so() {
+            assert!(begun.elapsed() < GUARD, "{what}");
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    /// Ends an operation in the middle.
+    fn tear(handle: &Handle, operation: impl FnOnce(Room<'_>)) {
+        let torn = catch_unwind(AssertUnwindSafe(|| {
+            handle.access(|room| {
+                operation(room);
+                std::panic::resume_unwind(Box::new("in the middle"));
+            })
+        }));
+        assert!(torn.is_err());
+    }
+
+    /// What its home makes of an object of 16 GiB in which a guest has written these words before it ended, and how many
+    /// bytes of memory that has made exist.
+    fn left_behind<T: Shared>(words: &[(u64, u64)]) -> (Result<(), AccessError>, u64) {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let name = name(&format!("left-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
+        let making = Homed::<T>::create(&name).room(16 << 30).repair(|_, _| Verdict::Keep);
+        let home = making.with(|_| Ok(())).unwrap().patience(Some(GUARD));
+        let guest = Homed::<T>::find(&name).unwrap();
+        let object = home.handle().object().unwrap();
+        let before = AtomicUsize::new(0);
+        tear(guest.handle(), |room| {
+            words.iter().for_each(|&(at, word)| room.put_u64(at as usize, word).unwrap());
+            before.store(object.body.allocated() as usize, Ordering::Relaxed);
+        });
+        let found = home.access(|_| Ok(()));
+        (found, object.body.allocated() - before.load(Ordering::Relaxed) as u64)
+    }
+
+    /// Some pages for the arena's words and the ends of what is free.
+    const SOME: u64 = 16 * 4096;
+
+    #[test]
+    fn a_list_that_leads_back_into_itself_ends_where_it_does() {
+        // The root is 64 bytes with the list; its element is far behind, and is its own successor.
+        let words = [(0, FAR), (8, FAR), (16, 1), (FAR - 8, 32), (FAR, FAR), (FAR + 8, 0), (FAR + 16, 7)];
+        let (found, touched) = left_behind::<List<u64>>(&words);
+        assert_eq!(found, Err(AccessError::Poisoned));
+        assert!(touched <= SOME, "{touched} bytes");
+        // The same without that is whole.
+        let (found, touched) = left_behind::<List<u64>>(&words.map(|(at, word)| (at, if at == FAR { 0 } else { word })));
+        assert_eq!(found, Ok(()));
+        assert!(touched <= SOME, "{touched} bytes");
+    }
+
+    #[test]
+    fn what_was_never_touched_is_not_touched_by_the_check() {
+        // A table of 2^26 buckets, none of which exists.
+        let map = [(0, FAR), (FAR - 8, 64), (FAR, 26)];
+        let (found, touched) = left_behind::<Map<u64, u64>>(&map);
+        assert_eq!(found, Ok(()));
+        assert!(touched <= SOME, "{touched} bytes");
+        // Entries, keys and texts were written by whoever has put them there. Where they do not exist something else was.
+        let bucket = (FAR + 8).next_multiple_of(64);
+        let entries = (1..8).map(|slot| (bucket + slot * 8, FAR * 4 + slot * 4096)).collect::<Vec<_>>();
+        let (found, touched) = left_behind::<Map<u64, u64>>(&[&map[..], &entries].concat());
+        assert_eq!(found, Err(AccessError::Poisoned));
+        assert!(touched <= SOME, "{touched} bytes");
+        let (found, touched) = left_behind::<Text>(&[(0, FAR), (FAR - 8, 64), (FAR, 8 << 30)]);
+        assert_eq!(found, Err(AccessError::Poisoned));
+        assert!(touched <= SOME, "{touched} bytes");
+        // A queue with 2^28 elements.
+        let queue = [(0, FAR), (FAR - 8, 64), (FAR, 1 << 28), (FAR + 8, 0), (FAR + 16, 1 << 28)];
+        let (found, touched) = left_behind::<Queue<u64>>(&queue);
+        assert_eq!(found, Err(AccessError::Poisoned));
+        assert!(touched <= SOME, "{touched} bytes");
+        let (found, touched) = left_behind::<Queue<()>>(&[(0, FAR), (FAR - 8, 64), (FAR, 1 << 60), (FAR + 16, 1 << 60)]);
+        assert_eq!(found, Ok(()));
+        assert!(touched <= SOME, "{touched} bytes");
+    }
+
+    /// The clerk lets others in meanwhile, and they learn of deaths.
+    #[test]
+    fn a_repair_that_takes_long_holds_up_nobody_who_has_another_object() {
+        let (begun, begins) = mpsc::channel();
+        let (goes_on, may_go_on) = mpsc::channel::<()>();
+        let repair = move |_: Room<'_>, torn| {
+            begun.send((torn, std::thread::current().name().map(String::from))).unwrap();
+            may_go_on.recv_timeout(GUARD).unwrap();
+            Verdict::Keep
+        };
+        let home = Creating::new(&name("long"), 64).repair(repair).create(7, |_| ()).unwrap().patience(Some(GUARD));
+        let other = Creating::new(&name("beside"), 64).create(7, |_| ()).unwrap();
+        let (guest, lasting) = (Handle::find(&name("long"), 7).unwrap(), Handle::find(&name("long"), 7).unwrap());
+        tear(&guest, |room| room.put_u64(0, 1).unwrap());
+        assert_eq!(begins.recv_timeout(GUARD), Ok((Torn::Panicked, Some("upcall-heir".into()))));
+        // Those who leave are seen to, and others come.
+        drop(lasting);
+        let away = Handle::find(&name("beside"), 7).unwrap();
+        assert_eq!(away.access(|room| room.u64(0)), Ok(Some(0)));
+        drop(other);
+        eventually("its end is known", || away.access(|_| ()) == Err(AccessError::Ended));
+        goes_on.send(()).unwrap();
+        assert_eq!(home.access(|room| room.u64(0)), Ok(Some(1)));
+        eventually("the place is given back", || home.object().unwrap().inner().dead.is_empty());
+    }
+
+    /// In tests the heir pauses for an hour where a live party has the lock. So it is by its death that this goes on.
+    #[test]
+    fn the_death_of_a_holder_is_acted_on_when_it_is_known() {
+        let repair = |_: Room<'_>, torn| {
+            assert!(matches!(torn, Torn::Died { .. }), "{torn:?}");
+            Verdict::Keep
+        };
+        let home = Creating::new(&name("holder"), 64).repair(repair).create(7, |_| ()).unwrap().patience(Some(GUARD));
+        let [holder, other] = [(); 2].map(|()| Handle::find(&name("holder"), 7).unwrap());
+        let object = home.object().unwrap();
+        assert!(holder.enters());
+        // Another one goes: its place cannot be given back while the lock is kept.
+        drop(other);
+        eventually("the heir pauses", || object.stir.waits.load(Ordering::Relaxed) > 0);
+        holder.dies();
+        assert_eq!(home.access(|room| room.u64(0)), Ok(Some(0)));
+        eventually("the places are given back", || object.inner().dead.is_empty());
     }
 }

@@ -113,6 +113,7 @@ impl From<DataError> for Failure {
             DataError::Full { asked } => Self::Full { asked },
             DataError::Corrupt { what, at } => Self::Corrupt { what: what.into(), at },
             DataError::ReadOnly => Self::ReadOnly,
+            DataError::Unchecked { why } => Self::Said(why.into()),
         }
     }
 }

@@ -63,6 +63,11 @@ pub enum DataError {
     },
     /// Something was to be written where one only reads.
     ReadOnly,
+    /// A check was given up before it came to its end. What was checked may be sound or not.
+    Unchecked {
+        /// Why it was given up.
+        why: &'static str,
+    },
 }
 
 impl DataError {
@@ -83,6 +88,7 @@ impl fmt::Display for DataError {
                 "{what} was to be at byte {at} of the object, and something else is: a program that may write to it has done so, or ended in the middle. Its home can check it, and mend or poison it"
             ),
             Self::ReadOnly => f.write_str("an operation that only reads was to write: use `access` for it"),
+            Self::Unchecked { why } => write!(f, "the object was not checked to its end: {why}"),
         }
     }
 }

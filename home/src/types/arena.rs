@@ -13,7 +13,9 @@
 //!
 //! If an operation ends in the middle, its blocks may be on no list. From what the object's types lead to all of it can be made anew ([`rebuild`]).
 
+use super::check::Claims;
 use super::{DataError, Memory, Spot};
+use std::ops::Range;
 
 /// Blocks are multiples of this.
 const GRAIN: u64 = 16;
@@ -301,51 +303,60 @@ impl<'a> Arena<'a> {
         self.memory.spot_at(at)
     }
 
-    /// Whether a block with so many bytes can be there.
-    pub(crate) fn has(self, at: u64, bytes: u64) -> bool {
-        at.is_multiple_of(GRAIN)
+    /// The block with so many bytes at this offset, counted in [`GRAIN`]s from the first block on. `None`: there cannot be one.
+    pub(crate) fn units(self, at: u64, bytes: u64) -> Option<Range<u64>> {
+        let can_be = at.is_multiple_of(GRAIN)
             && at >= self.begin + WORD
             && bytes <= crate::MOST
-            && whole(bytes) <= self.end.saturating_sub(at - WORD)
+            && whole(bytes) <= self.end.saturating_sub(at - WORD);
+        let first = at.checked_sub(self.begin + WORD)? / GRAIN;
+        can_be.then(|| first..first + whole(bytes) / GRAIN)
     }
 
-    /// Makes all of it anew: of blocks of these offsets and bytes, in order, and what is free between them. They are such as [`has`](Self::has) says, and lie apart.
+    /// Makes all of it anew, of the blocks that are claimed, and of what is free between them. From `zeros` on nothing exists, if that is known.
     ///
     /// # Errors
-    /// [`DataError::Corrupt`]: two lie in one another.
-    pub(crate) fn rebuild(self, claims: &[(u64, u64)]) -> Result<(), DataError> {
-        let (mut ends, mut pieces, mut used) = (self.begin, Vec::with_capacity(claims.len() + 1), 0);
-        for &(at, bytes) in claims {
-            let at = at - WORD;
+    /// [`DataError::Corrupt`]: what was claimed cannot be all.
+    pub(crate) fn rebuild(self, claims: &Claims, zeros: Option<usize>) -> Result<(), DataError> {
+        if self.end < self.begin.saturating_add(LEAST) {
+            return Ok(());
+        }
+        self.words.zero(TOUCHED, WORDS)?;
+        if let Some(zeros) = zeros {
+            self.words.put_word(TOUCHED, zeros as u64, WORDS)?;
+        }
+        // The block before, whose header is not written yet, and the bytes in use before that.
+        let (mut last, mut used) = (None::<Block>, 0);
+        let (begin, end) = (self.begin, self.end);
+        let write = |block: Block, used: &mut u64| {
+            *used += block.length;
+            self.spot(block.at).put_word(0, block.length | block.flags, BLOCK)
+        };
+        let mut step = |at: u64, length: Option<u64>| {
+            let ends = last.map_or(begin, |last| last.at + last.length);
             let gap = at.checked_sub(ends).ok_or(DataError::corrupt("a block of its own", at as usize))?;
-            if gap >= LEAST {
-                pieces.push((ends, gap, true));
-            } else if gap > 0 {
-                // Too little to be a block: the one before has it; or nobody, at the beginning, where no block ever leaves so little.
-                match pieces.last_mut() {
-                    Some((_, length, _)) => *length += gap,
+            // Too little to be a block: the one before has it; or nobody, at the beginning, where no block ever leaves so little.
+            if gap > 0 && gap < LEAST {
+                match &mut last {
+                    Some(last) => last.length += gap,
                     None => return Err(DataError::corrupt("the first block", at as usize)),
                 }
             }
-            pieces.push((at, whole(bytes), false));
-            ends = at + whole(bytes);
-        }
-        let gap = self.end.checked_sub(ends).ok_or(DataError::corrupt("the last block", ends as usize))?;
-        match pieces.last_mut() {
-            Some((_, length, _)) if gap < LEAST => *length += gap,
-            _ if gap < LEAST => return Ok(()),
-            _ => pieces.push((ends, gap, true)),
-        }
-        self.words.zero(TOUCHED, WORDS)?;
-        for &(at, length, free) in &pieces {
-            if !free {
-                self.spot(at).put_word(0, length, BLOCK)?;
-                used += length;
+            if let Some(last) = last {
+                write(last, &mut used)?;
             }
-        }
-        self.words.put_word(USED, used, WORDS)?;
-        let free = pieces.iter().filter(|piece| piece.2);
-        free.rev().try_for_each(|&(at, length, _)| self.put(Block { at, length, flags: FREE }))
+            let flags = if gap >= LEAST {
+                self.put(Block { at: ends, length: gap, flags: FREE })?;
+                AFTER_FREE
+            } else {
+                0
+            };
+            last = length.map(|length| Block { at, length, flags });
+            Ok(())
+        };
+        claims.each(|units| step(begin + units.start * GRAIN, Some((units.end - units.start) * GRAIN)))?;
+        step(end, None)?;
+        self.words.put_word(USED, used, WORDS)
     }
 }
 
@@ -361,6 +372,15 @@ mod tests {
 
     fn arena(words: &mut [u64]) -> Arena<'_> {
         Arena::new(memory(Room::of_words(words), 64))
+    }
+
+    /// Makes it anew of these blocks.
+    fn rebuild(arena: Arena<'_>, own: &[(u64, u64)]) {
+        let mut claims = Claims::default();
+        for &(at, bytes) in own {
+            assert_eq!(claims.claim(arena.units(at, bytes).unwrap()), Ok(true));
+        }
+        arena.rebuild(&claims, None).unwrap();
     }
 
     /// Walks over all blocks: so many bytes are free, in so many blocks.
@@ -396,7 +416,7 @@ mod tests {
                     let bytes = if random.below(20) == 0 { random.below(size as u64) } else { random.below(200) };
                     match arena.allocate(bytes) {
                         Ok(at) => {
-                            assert!(at % 16 == 0 && arena.has(at, bytes));
+                            assert!(at % 16 == 0 && arena.units(at, bytes).is_some());
                             assert!(own.iter().all(|&(other, long)| at + bytes <= other || other + long <= at));
                             own.push((at, bytes));
                         }
@@ -417,7 +437,7 @@ mod tests {
             own.sort_unstable();
             let before = walk(arena);
             // What is made anew of the same blocks has as much free, or what had been rounded up for the sake of a block's least length.
-            arena.rebuild(&own).unwrap();
+            rebuild(arena, &own);
             assert!(walk(arena).0 >= before.0);
             own.iter().for_each(|&(at, _)| arena.free(at).unwrap());
             assert_eq!(walk(arena), (arena.end - arena.begin, 1));
@@ -444,7 +464,7 @@ mod tests {
             }
             if random.below(200) == 0 {
                 own.sort_unstable();
-                arena.rebuild(&own).unwrap();
+                rebuild(arena, &own);
             }
         }
     }

@@ -1,42 +1,414 @@
 //! Whether all that an object's types lead to is as it should be, and what to do about it.
+//!
+//! The home runs this walk over memory that a guest has written, after the guest has died. So the walk is bounded by
+//! what the guest has paid for, and by nothing that the guest has written:
+//!
+//! - **Only pages that exist are read** ([`Pages`]). The kernel says which ones do. Reading any other page would make
+//!   it exist at the home's expense.
+//! - **No byte belongs to two blocks** ([`Claims`]). A list that leads back into itself ends where it does so, because
+//!   the second claim on its element is refused.
+//! - **A budget bounds the rest.** The walk may look at eight times as many bytes as exist. An honest object is looked
+//!   at three times at most.
+//!
+//! The walk takes memory for two bits for each 16 bytes that are claimed, in pieces of 2 KiB, each for 128 KiB of the object. A
+//! piece is taken only for a block that begins or ends there. The home so takes at most 4 KiB for a page of the guest's.
 
 use super::arena::Arena;
 use super::{DataError, Memory, Shared};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use upcall_os::memory::MemoryFile;
+
+/// Unit in which the kernel's answer is kept, in bytes. The pages of every machine are multiples of it.
+const PAGE: usize = 4096;
+
+/// Number of bytes that a walk may look at for each byte that exists.
+const LOOKS: u64 = 8;
+
+/// Number of bytes that a walk may look at in any case: an object in which nothing exists has a root.
+const LEAST: u64 = 1 << 20;
+
+/// Number of bytes between two pauses of a walk.
+const PIECE: u64 = 1 << 20;
+
+/// Which pages of an object's data exist, as the kernel says.
+#[derive(Debug)]
+pub(crate) enum Pages {
+    /// The memory is private to this process.
+    All,
+    /// Runs of pages in ascending order, as first page and number of pages.
+    Runs(Vec<(u32, u32)>),
+}
+
+impl Pages {
+    /// Those of `data`, which begins at a page of the file.
+    ///
+    /// # Errors
+    /// The kernel's, or no memory is left for the answer.
+    pub(crate) fn of(file: &MemoryFile, data: Range<usize>) -> io::Result<Self> {
+        let mut runs = Vec::<(u32, u32)>::new();
+        file.each_backed(data.clone(), |run| {
+            runs.try_reserve(1).map_err(io::Error::other)?;
+            let first = (run.start - data.start) / PAGE;
+            runs.push((first as u32, ((run.end - data.start).div_ceil(PAGE) - first) as u32));
+            Ok(())
+        })?;
+        Ok(Self::Runs(runs))
+    }
+
+    /// Number of bytes that exist, of so many.
+    fn bytes(&self, length: usize) -> u64 {
+        match self {
+            Self::All => length as u64,
+            Self::Runs(runs) => runs.iter().map(|&(_, pages)| u64::from(pages) * PAGE as u64).sum(),
+        }
+    }
+
+    /// The end of the last page that exists. `None`: that is not known.
+    pub(crate) fn end(&self) -> Option<usize> {
+        match self {
+            Self::All => None,
+            Self::Runs(runs) => Some(runs.last().map_or(0, |&(first, pages)| (first + pages) as usize * PAGE)),
+        }
+    }
+
+    /// The parts of a range that exist, in ascending order.
+    pub(crate) fn parts(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+        let (all, runs) = match self {
+            Self::All => (Some(range.clone()).filter(|range| !range.is_empty()), &[][..]),
+            Self::Runs(runs) => (None, &runs[..]),
+        };
+        let page = (range.start / PAGE) as u32;
+        let from = runs.partition_point(|&(first, pages)| first + pages <= page);
+        let parts = runs[from..].iter().map(|&(first, pages)| first as usize * PAGE..(first + pages) as usize * PAGE);
+        let (start, end) = (range.start, range.end);
+        let parts = parts.map(move |part| part.start.max(start)..part.end.min(end)).take_while(|part| part.start < part.end);
+        all.into_iter().chain(parts)
+    }
+
+    /// Returns `true` if all of a range exists.
+    fn has(&self, range: Range<usize>) -> bool {
+        range.is_empty() || self.parts(range.clone()).next().is_some_and(|part| part == range)
+    }
+}
+
+/// Number of units in a piece of [`Claims`], and of words for one bit each.
+const UNITS: u64 = 8192;
+const WORDS: usize = UNITS as usize / 64;
+
+/// Two bits a unit: whether a block has it, and whether a block begins there.
+#[derive(Debug)]
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn new() -> Result<Self, DataError> {
+        let mut words = Vec::new();
+        words.try_reserve_exact(2 * WORDS).map_err(|_| NO_MEMORY)?;
+        words.resize(2 * WORDS, 0);
+        Ok(Self(words))
+    }
+
+    /// The words that a range of units lies in, with the bits of it in each.
+    fn masks(range: Range<u64>) -> impl Iterator<Item = (usize, u64)> {
+        (range.start / 64..range.end.div_ceil(64)).map(move |word| {
+            let from = range.start.saturating_sub(word * 64);
+            let to = (range.end - word * 64).min(64);
+            (word as usize, (!0 >> (64 - (to - from))) << from)
+        })
+    }
+
+    fn has_any(&self, range: Range<u64>) -> bool {
+        Self::masks(range).any(|(word, mask)| self.0[word] & mask != 0)
+    }
+
+    fn set(&mut self, range: Range<u64>, to: bool) {
+        Self::masks(range).for_each(|(word, mask)| if to { self.0[word] |= mask } else { self.0[word] &= !mask });
+    }
+
+    fn set_begin(&mut self, unit: u64, to: bool) {
+        let (word, mask) = (WORDS + unit as usize / 64, 1 << (unit % 64));
+        if to { self.0[word] |= mask } else { self.0[word] &= !mask }
+    }
+
+    fn begins(&self, unit: u64) -> bool {
+        self.0[WORDS + unit as usize / 64] >> (unit % 64) & 1 != 0
+    }
+
+    /// The next unit from `from` on that a block has, or that this block does not go on to.
+    fn next(&self, from: u64, within: bool) -> Option<u64> {
+        (from / 64..WORDS as u64).find_map(|word| {
+            let (has, begins) = (self.0[word as usize], self.0[WORDS + word as usize]);
+            let found = if within { !has | begins } else { has } & (!0 << from.saturating_sub(word * 64));
+            (found != 0).then(|| word * 64 + u64::from(found.trailing_zeros()))
+        })
+    }
+}
+
+const NO_MEMORY: DataError = DataError::Unchecked { why: "no memory is left for that" };
+
+/// The pieces in which a block begins and ends, with its units there.
+type Ends = [Option<(u64, Range<u64>)>; 2];
+
+/// Which blocks of the arena belong to something. A unit is what the lengths of blocks are multiples of.
+#[derive(Debug, Default)]
+pub(crate) struct Claims {
+    /// The pieces in which blocks begin or end.
+    pieces: BTreeMap<u64, Bits>,
+    /// Runs of pieces within one block: first piece, and the one after the last.
+    within: BTreeMap<u64, u64>,
+}
+
+impl Claims {
+    fn is_within(&self, pieces: Range<u64>) -> bool {
+        self.within.range(..pieces.end).next_back().is_some_and(|(_, end)| *end > pieces.start)
+    }
+
+    /// Its first and last piece with the units there, and the pieces in between.
+    fn split(units: &Range<u64>) -> (Ends, Range<u64>) {
+        let (first, last) = (units.start / UNITS, (units.end - 1) / UNITS);
+        let part = |piece: u64| {
+            let from = units.start.max(piece * UNITS) - piece * UNITS;
+            (piece, from..units.end.min((piece + 1) * UNITS) - piece * UNITS)
+        };
+        let other = (last > first).then(|| part(last));
+        ([Some(part(first)), other], first + 1..last.max(first + 1))
+    }
+
+    /// Returns `false` if something has a part of it already.
+    pub(crate) fn claim(&mut self, units: Range<u64>) -> Result<bool, DataError> {
+        let (ends, between) = Self::split(&units);
+        for (piece, part) in ends.iter().flatten() {
+            let is_had = self.pieces.get(piece).is_some_and(|bits| bits.has_any(part.clone()));
+            if is_had || self.is_within(*piece..piece + 1) {
+                return Ok(false);
+            }
+        }
+        if !between.is_empty() {
+            if self.pieces.range(between.clone()).next().is_some() || self.is_within(between.clone()) {
+                return Ok(false);
+            }
+            self.within.insert(between.start, between.end);
+        }
+        for (piece, part) in ends.into_iter().flatten() {
+            let bits = match self.pieces.entry(piece) {
+                std::collections::btree_map::Entry::Occupied(there) => there.into_mut(),
+                std::collections::btree_map::Entry::Vacant(none) => none.insert(Bits::new()?),
+            };
+            bits.set(part, true);
+        }
+        if let Some(bits) = self.pieces.get_mut(&(units.start / UNITS)) {
+            bits.set_begin(units.start % UNITS, true);
+        }
+        Ok(true)
+    }
+
+    fn release(&mut self, units: Range<u64>) {
+        let (ends, between) = Self::split(&units);
+        if !between.is_empty() {
+            self.within.remove(&between.start);
+        }
+        if let Some(bits) = self.pieces.get_mut(&(units.start / UNITS)) {
+            bits.set_begin(units.start % UNITS, false);
+        }
+        for (piece, part) in ends.into_iter().flatten() {
+            if let Some(bits) = self.pieces.get_mut(&piece) {
+                bits.set(part, false);
+                if !bits.has_any(0..UNITS) {
+                    self.pieces.remove(&piece);
+                }
+            }
+        }
+    }
+
+    fn begins(&self, unit: u64) -> bool {
+        self.pieces.get(&(unit / UNITS)).is_some_and(|bits| bits.begins(unit % UNITS))
+    }
+
+    /// Calls `with` for each block in ascending order.
+    pub(crate) fn each(&self, mut with: impl FnMut(Range<u64>) -> Result<(), DataError>) -> Result<(), DataError> {
+        let (mut open, mut after) = (None, 0);
+        for (&piece, bits) in &self.pieces {
+            if let Some(begun) = open
+                && piece != after
+                && self.within.get(&after) != Some(&piece)
+            {
+                with(begun..after * UNITS)?;
+                open = None;
+            }
+            let mut at = 0;
+            while let Some(found) = bits.next(at, open.is_some()) {
+                if let Some(begun) = open.take() {
+                    with(begun..piece * UNITS + found)?;
+                }
+                at = found;
+                if bits.begins(found) {
+                    open = Some(piece * UNITS + found);
+                    at += 1;
+                }
+                if at == UNITS {
+                    break;
+                }
+            }
+            after = piece + 1;
+        }
+        open.map_or(Ok(()), |begun| with(begun..after * UNITS))
+    }
+}
+
+/// Says whether a walk is to go on. Called between two pieces of it.
+type GoesOn = Box<dyn FnMut() -> bool>;
 
 /// A walk over an object: each type tells what it holds in the arena, and may put right what an operation has left that ended in the middle.
-#[derive(Debug)]
 pub struct Check {
-    claims: Vec<(u64, u64)>,
-    /// So many there can be.
-    most: usize,
+    claims: Claims,
+    pages: Arc<Pages>,
+    /// Number of bytes that may still be looked at.
+    left: u64,
+    /// The same until the next pause.
+    piece: u64,
+    goes_on: Option<GoesOn>,
     mends: bool,
 }
 
+impl fmt::Debug for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Check").field("left", &self.left).field("mends", &self.mends).finish_non_exhaustive()
+    }
+}
+
 impl Check {
+    /// A walk over so many bytes.
+    fn new(pages: Pages, length: usize, goes_on: Option<GoesOn>, mends: bool) -> Self {
+        let left = pages.bytes(length).saturating_mul(LOOKS).saturating_add(LEAST);
+        Self { claims: Claims::default(), pages: Arc::new(pages), left, piece: PIECE, goes_on, mends }
+    }
+
     /// Whether what is off is to be put right where it can be, in place of being an error.
     pub fn mends(&self) -> bool {
         self.mends
     }
 
-    /// `bytes` in a block at this offset belong to who calls this.
-    pub(crate) fn claim(&mut self, memory: Memory<'_>, at: u64, bytes: u64, what: &'static str) -> Result<(), DataError> {
-        if self.claims.len() >= self.most || !Arena::new(memory).has(at, bytes) {
-            return Err(DataError::corrupt(what, usize::try_from(at).unwrap_or(usize::MAX)));
+    /// Accounts for a look at so many bytes, and pauses now and then.
+    ///
+    /// # Errors
+    /// [`DataError::Unchecked`]: the budget is spent, or the result is not wanted any more.
+    pub(crate) fn look_at(&mut self, bytes: u64) -> Result<(), DataError> {
+        let spent = DataError::Unchecked { why: "that would take longer than what is in use there can need" };
+        self.left = self.left.checked_sub(bytes).ok_or(spent)?;
+        if self.piece > bytes {
+            self.piece -= bytes;
+            return Ok(());
         }
-        self.claims.push((at, bytes));
-        Ok(())
+        self.piece = PIECE;
+        let goes_on = self.goes_on.as_mut().is_none_or(|goes_on| goes_on());
+        if goes_on { Ok(()) } else { Err(DataError::Unchecked { why: "the home has let go of it" }) }
+    }
+
+    /// Looks at `bytes` from `at` on, which must exist.
+    pub(crate) fn expect(&mut self, memory: Memory<'_>, at: u64, bytes: u64, what: &'static str) -> Result<(), DataError> {
+        self.look_at(bytes.max(16))?;
+        let wrong = || DataError::corrupt(what, usize::try_from(at).unwrap_or(usize::MAX));
+        let (at, bytes) = (usize::try_from(at).map_err(|_| wrong())?, usize::try_from(bytes).map_err(|_| wrong())?);
+        let end = at.checked_add(bytes).filter(|&end| end <= memory.len()).ok_or_else(wrong)?;
+        if self.pages.has(at..end) { Ok(()) } else { Err(wrong()) }
+    }
+
+    /// Returns `true` if `bytes` from `at` on exist.
+    pub(crate) fn exist(&self, at: usize, bytes: usize) -> bool {
+        at.checked_add(bytes).is_some_and(|end| self.pages.has(at..end))
+    }
+
+    /// The parts of `bytes` from `at` on that exist. All else there is zeros.
+    pub(crate) fn parts(&self, at: usize, bytes: usize) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (pages, mut next, end) = (self.pages.clone(), at, at.saturating_add(bytes));
+        std::iter::from_fn(move || {
+            let part = pages.parts(next..end).next()?;
+            next = part.end;
+            Some(part)
+        })
+    }
+
+    /// `bytes` in a block at this offset belong to who calls this, and all of them exist.
+    pub(crate) fn claim(&mut self, memory: Memory<'_>, at: u64, bytes: u64, what: &'static str) -> Result<(), DataError> {
+        self.claim_sparse(memory, at, bytes, what)?;
+        self.expect(memory, at, bytes, what)
+    }
+
+    /// The same, where the beginning of the block exists, and the rest may not.
+    pub(crate) fn claim_sparse(&mut self, memory: Memory<'_>, at: u64, bytes: u64, what: &'static str) -> Result<(), DataError> {
+        let wrong = || DataError::corrupt(what, usize::try_from(at).unwrap_or(usize::MAX));
+        let units = Arena::new(memory).units(at, bytes).ok_or_else(wrong)?;
+        // With the header, which is 8 bytes before.
+        self.expect(memory, at - 8, 16, what)?;
+        if self.claims.claim(units)? { Ok(()) } else { Err(wrong()) }
+    }
+
+    /// Gives back what was claimed so.
+    pub(crate) fn release(&mut self, memory: Memory<'_>, at: u64, bytes: u64) {
+        if let Some(units) = Arena::new(memory).units(at, bytes) {
+            self.claims.release(units);
+        }
+    }
+
+    /// Returns `true` if a block at this offset was claimed.
+    pub(crate) fn is_claimed(&self, memory: Memory<'_>, at: u64) -> bool {
+        Arena::new(memory).units(at, 0).is_some_and(|units| self.claims.begins(units.start))
     }
 }
 
 /// Checks an object whose root is a `T`. If it `mends`, its arena is made anew, so that what nobody leads to is free.
-pub(crate) fn check<T: Shared>(memory: Memory<'_>, mends: bool) -> Result<(), DataError> {
-    let mut check = Check { claims: Vec::new(), most: memory.len() / 32, mends };
+/// `goes_on` is asked now and then.
+pub(crate) fn check<T: Shared>(memory: Memory<'_>, pages: Pages, mends: bool, goes_on: Option<GoesOn>) -> Result<(), DataError> {
+    let mut check = Check::new(pages, memory.len(), goes_on, mends);
     T::check(memory.spot(0), &mut check)?;
-    let mut claims = check.claims;
-    claims.sort_unstable();
-    let within = claims.windows(2).find(|two| two[0].0 + two[0].1.max(8) + 8 > two[1].0);
-    if let Some(two) = within {
-        return Err(DataError::corrupt("a block of its own", two[1].0 as usize));
+    if mends { Arena::new(memory).rebuild(&check.claims, check.pages.end()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::tests::Random;
+
+    #[test]
+    fn blocks_are_claimed_once_and_found_in_order() {
+        for seed in 0..40 {
+            let (mut random, mut claims, mut own) = (Random(seed), Claims::default(), Vec::<Range<u64>>::new());
+            for _ in 0..400 {
+                let begin = random.below(6 * UNITS);
+                let long = [random.below(8), random.below(300), random.below(4 * UNITS)][random.below(3) as usize] + 1;
+                let units = begin..begin + long;
+                let is_free = own.iter().all(|other| other.end <= units.start || units.end <= other.start);
+                assert_eq!(claims.claim(units.clone()), Ok(is_free), "{units:?} beside {own:?}");
+                if is_free {
+                    own.push(units);
+                } else if random.below(2) == 0 {
+                    claims.release(own.swap_remove(random.below(own.len() as u64) as usize));
+                }
+            }
+            own.sort_by_key(|units| units.start);
+            let mut found = Vec::new();
+            let all = claims.each(|units| {
+                found.push(units);
+                Ok(())
+            });
+            assert_eq!(all, Ok(()));
+            assert_eq!(found, own, "seed {seed}");
+            assert!(own.iter().all(|units| claims.begins(units.start)), "seed {seed}");
+        }
     }
-    if mends { Arena::new(memory).rebuild(&claims) } else { Ok(()) }
+
+    #[test]
+    fn parts_that_exist_are_found_within_any_range() {
+        let pages = Pages::Runs(vec![(1, 2), (5, 1)]);
+        let parts = |range: Range<usize>| pages.parts(range).collect::<Vec<_>>();
+        assert_eq!(parts(0..10 * PAGE), [PAGE..3 * PAGE, 5 * PAGE..6 * PAGE]);
+        assert_eq!(parts(PAGE + 7..PAGE + 9), vec![PAGE + 7..PAGE + 9; 1]);
+        assert_eq!(parts(3 * PAGE..5 * PAGE), []);
+        assert_eq!(parts(2 * PAGE + 1..5 * PAGE + 1), [2 * PAGE + 1..3 * PAGE, 5 * PAGE..5 * PAGE + 1]);
+        assert!(pages.has(PAGE..3 * PAGE) && !pages.has(PAGE..3 * PAGE + 1) && !pages.has(0..PAGE + 1));
+        assert_eq!((pages.bytes(1 << 30), pages.end()), (3 * PAGE as u64, Some(6 * PAGE)));
+    }
 }

@@ -319,6 +319,10 @@ impl<T: Shared> Shared for List<T> {
         let (mut previous, mut count) = (0, 0_u64);
         loop {
             let at = list.next_of(previous)?;
+            // Before anything of it is read. A list that leads back into itself ends here.
+            if at != 0 {
+                check.claim(spot.memory(), at, (VALUE + T::SIZE) as u64, ELEMENT)?;
+            }
             if list.previous_of(at)? != previous {
                 if !check.mends() {
                     return Err(DataError::corrupt(ELEMENT, list.node(at).at()));
@@ -328,7 +332,6 @@ impl<T: Shared> Shared for List<T> {
             if at == 0 {
                 break;
             }
-            check.claim(spot.memory(), at, (VALUE + T::SIZE) as u64, ELEMENT)?;
             T::check(list.node(at).part(VALUE), check)?;
             (previous, count) = (at, count + 1);
         }

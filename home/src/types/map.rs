@@ -15,7 +15,6 @@ use super::arena::Arena;
 use super::plain::with_bytes;
 use super::{Blob, Check, DataError, Init, Memory, Plain, Shared, Spot, Text, With, after, shape};
 use siphasher::sip::SipHasher13;
-use std::collections::BTreeSet;
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::marker::PhantomData;
@@ -69,6 +68,13 @@ pub trait Key: 'static {
     /// # Errors
     /// [`DataError::Corrupt`].
     fn copy(spot: Spot<'_>, length: usize) -> Result<Self::Owned, DataError>;
+
+    /// Looks whether there is a key that has these bytes, and takes no memory for that.
+    ///
+    /// # Errors
+    /// [`DataError::Corrupt`].
+    #[doc(hidden)]
+    fn check(spot: Spot<'_>, length: usize) -> Result<(), DataError>;
 }
 
 impl<T: Plain> Key for T {
@@ -84,6 +90,10 @@ impl<T: Plain> Key for T {
     fn copy(spot: Spot<'_>, length: usize) -> Result<T, DataError> {
         if length == T::SIZE { T::read(spot) } else { Err(DataError::corrupt("a key", spot.at())) }
     }
+
+    fn check(spot: Spot<'_>, length: usize) -> Result<(), DataError> {
+        Self::copy(spot, length).map(drop)
+    }
 }
 
 impl Key for Text {
@@ -98,6 +108,11 @@ impl Key for Text {
 
     fn copy(spot: Spot<'_>, length: usize) -> Result<String, DataError> {
         spot.bytes(length, "a key")?.to_text().ok_or_else(|| DataError::corrupt("a key in UTF-8", spot.at()))
+    }
+
+    fn check(spot: Spot<'_>, length: usize) -> Result<(), DataError> {
+        let is_text = spot.bytes(length, "a key")?.is_text();
+        if is_text { Ok(()) } else { Err(DataError::corrupt("a key in UTF-8", spot.at())) }
     }
 }
 
@@ -115,6 +130,10 @@ impl Key for Blob {
         let mut bytes = Vec::new();
         spot.bytes(length, "a key")?.append_to(&mut bytes);
         Ok(bytes)
+    }
+
+    fn check(spot: Spot<'_>, length: usize) -> Result<(), DataError> {
+        spot.bytes(length, "a key").map(drop)
     }
 }
 
@@ -265,6 +284,18 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
 
     fn hash(self, key: &[u8]) -> Result<u64, DataError> {
         Ok(SipHasher13::new_with_keys(self.0.word(SEED, MAP)?, self.0.word(SEED + 8, MAP)?).hash(key))
+    }
+
+    /// The same of a key where it lies, of any length, without memory for a copy.
+    fn hash_in_place(self, key: Span<'_>) -> Result<u64, DataError> {
+        let mut hasher = SipHasher13::new_with_keys(self.0.word(SEED, MAP)?, self.0.word(SEED + 8, MAP)?);
+        let mut piece = [0; 1024];
+        for at in (0..key.len()).step_by(piece.len()) {
+            let length = piece.len().min(key.len() - at);
+            key.copy_out(at, &mut piece[..length]).ok_or_else(|| DataError::corrupt(ENTRY, self.0.at()))?;
+            hasher.write(&piece[..length]);
+        }
+        Ok(hasher.finish())
     }
 
     /// How many entries it has.
@@ -527,17 +558,110 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         }
     }
 
-    /// Puts all entries into the table anew, and forgets the one before.
-    fn mend(self, entries: &BTreeSet<u64>) -> Result<(), DataError> {
-        let Some(now) = self.table(NOW)? else { return Ok(()) };
-        now.buckets.zero(BUCKET << now.log(), TABLE)?;
-        self.0.put_word(OLD, 0, MAP)?;
-        self.0.put_word(COUNT, entries.len() as u64, MAP)?;
-        for &at in entries {
-            let hash = self.0.memory().spot_at(at).word(0, ENTRY)?;
-            let slot = now.vacant(hash)?.ok_or(DataError::corrupt(TABLE, now.block.at()))?;
-            slot.fill(hash, at)?;
+    /// A table whose word is looked at by a walk, and which is claimed for this map.
+    fn checked_table(self, which: usize, check: &mut Check) -> Result<Option<Table<'a>>, DataError> {
+        let (memory, at) = (self.0.memory(), self.0.word(which, MAP)?);
+        if at == 0 {
+            return Ok(None);
         }
+        check.expect(memory, at, 8, TABLE)?;
+        let table = Table::read(memory, at)?;
+        check.claim_sparse(memory, at, Table::bytes(table.log()), TABLE)?;
+        Ok(Some(table))
+    }
+
+    /// Each slot of a table that holds something, with its bucket's number and the offset of the entry. What does not exist holds nothing, and is left alone.
+    fn each_slot(
+        self,
+        table: Table<'a>,
+        check: &mut Check,
+        mut with: impl FnMut(&mut Check, Spot<'a>, u64, u64) -> Result<(), DataError>,
+    ) -> Result<(), DataError> {
+        let begin = table.buckets.at();
+        for part in check.parts(begin, BUCKET << table.log()) {
+            for at in part.step_by(BUCKET) {
+                check.look_at(BUCKET as u64)?;
+                let number = ((at - begin) / BUCKET) as u64;
+                for slot in 1..=SLOTS {
+                    let spot = table.bucket(number).part(slot * 8);
+                    let found = spot.word(0, TABLE)? & OFFSET;
+                    if found != 0 {
+                        with(check, spot, number, found)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How far behind the bucket of its hash an entry is, as its slot and the entry itself say.
+    fn walked(self, table: Table<'a>, spot: Spot<'a>, number: u64, at: u64) -> Result<(u64, u64), DataError> {
+        let hash = self.0.memory().spot_at(at).word(0, ENTRY)?;
+        let walked = number.wrapping_sub(hash) & table.mask;
+        let fits = walked < WALK && spot.word(0, TABLE)? == word(hash, at);
+        if fits { Ok((hash, walked)) } else { Err(DataError::corrupt(TABLE, spot.at())) }
+    }
+
+    /// An entry, which is claimed for this map.
+    fn check_entry(self, at: u64, check: &mut Check) -> Result<(), DataError> {
+        let memory = self.0.memory();
+        check.expect(memory, at, VALUE as u64, ENTRY)?;
+        let entry = memory.spot_at(at);
+        let length = entry.word(LENGTH, ENTRY)?;
+        check.claim(memory, at, (Self::KEY as u64).saturating_add(length), ENTRY)?;
+        check.look_at(length)?;
+        let (key, length) = (entry.part(Self::KEY), usize::try_from(length).unwrap_or(usize::MAX));
+        K::check(key, length)?;
+        if self.hash_in_place(key.bytes(length, ENTRY)?)? != entry.word(0, ENTRY)? {
+            return Err(DataError::corrupt(ENTRY, entry.at()));
+        }
+        V::check(entry.part(VALUE), check)
+    }
+
+    /// Whether a table holds the entry at this offset.
+    fn holds(self, table: Table<'a>, hash: u64, at: u64) -> Result<bool, DataError> {
+        for walked in 0..WALK.min(table.mask + 1) {
+            let bucket = table.bucket(hash.wrapping_add(walked));
+            for slot in 1..=SLOTS {
+                if bucket.word(slot * 8, TABLE)? == word(hash, at) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// It has so many entries.
+    fn checked_count(self, count: u64, check: &Check) -> Result<(), DataError> {
+        match self.len()? {
+            found if found == count => Ok(()),
+            _ if check.mends() => self.0.put_word(COUNT, count, MAP),
+            _ => Err(DataError::corrupt("the number of entries of a map", self.0.at())),
+        }
+    }
+
+    /// Counts anew who went past each bucket, and moves all that is left in the table before.
+    fn mend(self, now: Table<'a>, old: Option<Table<'a>>, check: &mut Check) -> Result<(), DataError> {
+        for part in check.parts(now.buckets.at(), BUCKET << now.log()) {
+            for at in part.step_by(BUCKET) {
+                check.look_at(BUCKET as u64)?;
+                self.0.memory().spot(at).put_word(0, 0, TABLE)?;
+            }
+        }
+        self.each_slot(now, check, |_, spot, number, at| {
+            let (hash, walked) = self.walked(now, spot, number, at)?;
+            now.tell(hash, walked, true)
+        })?;
+        let Some(old) = old else { return self.0.put_word(OLD, 0, MAP) };
+        self.each_slot(old, check, |_, spot, number, at| {
+            let (hash, _) = self.walked(old, spot, number, at)?;
+            if self.holds(now, hash, at)? {
+                return Ok(());
+            }
+            now.vacant(hash)?.ok_or(DataError::corrupt(TABLE, now.block.at()))?.fill(hash, at)
+        })?;
+        self.0.put_word(OLD, 0, MAP)?;
+        check.release(self.0.memory(), old.block.at() as u64, Table::bytes(old.log()));
         Ok(())
     }
 }
@@ -571,34 +695,39 @@ impl<K: Key, V: Shared> Shared for Map<K, V> {
     }
 
     fn check(spot: Spot<'_>, check: &mut Check) -> Result<(), DataError> {
-        let (map, memory) = (Self::at(spot), spot.memory());
-        let mut entries = BTreeSet::new();
-        for found in map.slots() {
-            let (slot, at) = found?;
-            if !entries.insert(at) {
+        let map = Self::at(spot);
+        let mut count = 0_u64;
+        let now = map.checked_table(NOW, check)?;
+        // An operation that ended in the middle may have left the same table in both words.
+        let is_one = spot.word(OLD, MAP)? == spot.word(NOW, MAP)?;
+        let old = if is_one && check.mends() { None } else { map.checked_table(OLD, check)? };
+        let Some(now) = now else {
+            if old.is_some() {
+                return Err(DataError::corrupt(MAP, spot.at()));
+            }
+            return map.checked_count(0, check);
+        };
+        map.each_slot(now, check, |check, spot, number, at| {
+            map.check_entry(at, check)?;
+            count += 1;
+            map.walked(now, spot, number, at).map(drop)
+        })?;
+        if let Some(old) = old {
+            map.each_slot(old, check, |check, spot, number, at| {
+                if !check.is_claimed(spot.memory(), at) {
+                    map.check_entry(at, check)?;
+                    count += 1;
+                    return map.walked(old, spot, number, at).map(drop);
+                }
                 // It was being moved.
-                if check.mends() { continue } else { return Err(DataError::corrupt(ENTRY, slot.at())) }
-            }
-            let entry = memory.spot_at(at);
-            let length = usize::try_from(entry.word(LENGTH, ENTRY)?).unwrap_or(usize::MAX);
-            let key = entry.part(MapAt::<K, V>::KEY);
-            let mut bytes = Vec::new();
-            key.bytes(length, ENTRY)?.append_to(&mut bytes);
-            check.claim(memory, at, (MapAt::<K, V>::KEY + length) as u64, ENTRY)?;
-            K::copy(key, length)?;
-            if map.hash(&bytes)? != entry.word(0, ENTRY)? {
-                return Err(DataError::corrupt(ENTRY, entry.at()));
-            }
-            V::check(entry.part(VALUE), check)?;
+                let (hash, _) = map.walked(old, spot, number, at)?;
+                let moves = check.mends() && map.holds(now, hash, at)?;
+                if moves { Ok(()) } else { Err(DataError::corrupt(ENTRY, spot.at())) }
+            })?;
         }
         if check.mends() {
-            map.mend(&entries)?;
-        } else if map.len()? != entries.len() as u64 {
-            return Err(DataError::corrupt("the number of entries of a map", spot.at()));
+            map.mend(now, old, check)?;
         }
-        for table in [map.table(OLD)?, map.table(NOW)?].into_iter().flatten() {
-            check.claim(memory, table.block.at() as u64, Table::bytes(table.log()), TABLE)?;
-        }
-        Ok(())
+        map.checked_count(count, check)
     }
 }

@@ -233,8 +233,24 @@ impl<T: Shared> Shared for Queue<T> {
     }
 
     fn check(spot: Spot<'_>, check: &mut Check) -> Result<(), DataError> {
-        let Some(ring) = Self::at(spot).ring()? else { return Ok(()) };
-        check.claim(spot.memory(), ring.block.at() as u64, Ring::<T>::bytes(ring.room), RING)?;
-        (0..ring.len()).try_for_each(|at| T::check(ring.element(ring.taken.wrapping_add(at)), check))
+        let at = spot.word(0, QUEUE)?;
+        if at == 0 {
+            return Ok(());
+        }
+        check.expect(spot.memory(), at, ELEMENTS as u64, RING)?;
+        let ring = Ring::<T>::read(spot.memory(), at)?;
+        check.claim_sparse(spot.memory(), at, Ring::<T>::bytes(ring.room), RING)?;
+        if T::SIZE == 0 {
+            return Ok(());
+        }
+        // Each was written when it was put there, so all of them exist.
+        (0..ring.len()).try_for_each(|number| {
+            let element = ring.element(ring.taken.wrapping_add(number));
+            check.look_at(Ring::<T>::STRIDE)?;
+            if !check.exist(element.at(), T::SIZE) {
+                return Err(DataError::corrupt("an element of a queue", element.at()));
+            }
+            T::check(element, check)
+        })
     }
 }

@@ -1,5 +1,6 @@
 //! Types against those of the standard library, ended at each store, and scribbled over.
 
+use super::check::Pages;
 use super::*;
 use crate as upcall_home;
 use crate::{Blob, List, Map, Plain, Queue, Text};
@@ -191,7 +192,7 @@ fn they_are_as_those_of_the_standard_library() {
             op.on_model(&mut model);
             if step % 500 == 0 {
                 assert_eq!(read(all).unwrap(), model, "seed {seed}, step {step}");
-                check::check::<Everything>(Memory::of::<Everything>(room), false).unwrap();
+                check::check::<Everything>(Memory::of::<Everything>(room), Pages::All, false, None).unwrap();
             }
         }
         assert_eq!(read(all).unwrap(), model);
@@ -201,7 +202,7 @@ fn they_are_as_those_of_the_standard_library() {
         assert!(!all.map().contains("nowhere").unwrap());
         // Mended, it is as it was; and cleared, all room is free.
         let before = used(Memory::of::<Everything>(room)).unwrap();
-        check::check::<Everything>(Memory::of::<Everything>(room), true).unwrap();
+        check::check::<Everything>(Memory::of::<Everything>(room), Pages::All, true, None).unwrap();
         assert!(
             read(all).unwrap() == model && used(Memory::of::<Everything>(room)).unwrap() <= before,
             "a table that was moving is gone"
@@ -234,7 +235,7 @@ fn who_ends_at_any_store_leaves_it_as_it_was_or_as_it_was_to_be() {
                 LEFT.set(u64::MAX);
                 if ended {
                     ends += 1;
-                    let mended = check::check::<Everything>(Memory::of::<Everything>(room), true);
+                    let mended = check::check::<Everything>(Memory::of::<Everything>(room), Pages::All, true, None);
                     assert!(mended.is_ok(), "turn {turn}, {op:?} ended after {stores} stores: {mended:?}");
                 }
                 let found = read(root(room)).unwrap_or_else(|error| panic!("turn {turn}, {op:?} after {stores}: {error}"));
@@ -257,13 +258,13 @@ fn who_ends_at_any_store_leaves_it_as_it_was_or_as_it_was_to_be() {
                     _ => false,
                 };
                 assert!(ended && (found == model || other) || found == after, "turn {turn}, {op:?} after {stores} stores");
-                check::check::<Everything>(Memory::of::<Everything>(room), false).unwrap();
+                check::check::<Everything>(Memory::of::<Everything>(room), Pages::All, false, None).unwrap();
                 if !ended {
                     break;
                 }
                 // It can be gone on with.
                 op.on(root(room)).unwrap();
-                check::check::<Everything>(Memory::of::<Everything>(room), false).unwrap();
+                check::check::<Everything>(Memory::of::<Everything>(room), Pages::All, false, None).unwrap();
             }
             model = after;
             // What is left by the one that did not end.
@@ -296,7 +297,7 @@ fn whatever_is_written_there_by_others_is_an_error_at_most() {
             }
             let done = match random.below(20) {
                 0 => read(root(room)).map(drop),
-                1 => check::check::<Everything>(Memory::of::<Everything>(room), random.below(2) == 0),
+                1 => check::check::<Everything>(Memory::of::<Everything>(room), Pages::All, random.below(2) == 0, None),
                 2 if random.below(8) == 0 => Everything::clear(Memory::of::<Everything>(room).spot(0)),
                 _ => Op::random(&mut random, 20).on(root(room)),
             };
@@ -362,7 +363,7 @@ fn keys_are_plain_values_and_bytes_too() {
     let (added, error) = full.unwrap();
     assert!(matches!(error, DataError::Full { .. }), "{error}");
     assert_eq!(inner.len(), Ok(before + u64::from(added)));
-    check::check::<Maps>(Memory::of::<Maps>(room), false).unwrap();
+    check::check::<Maps>(Memory::of::<Maps>(room), Pages::All, false, None).unwrap();
 }
 
 #[test]
@@ -379,7 +380,7 @@ fn what_is_only_read_cannot_be_written() {
     let memory = Memory::to_read::<Everything>(*room);
     let all = Everything::at(memory.spot(0));
     assert_eq!(read(all).as_ref(), Ok(&model));
-    check::check::<Everything>(memory, false).unwrap();
+    check::check::<Everything>(memory, Pages::All, false, None).unwrap();
     let writes = [
         Op::Set("x".into()),
         Op::PushBack("x".into()),

@@ -167,6 +167,7 @@ impl Shared for Blob {
         match spot.word(0, BYTES)? {
             0 => Ok(()),
             at => {
+                check.expect(spot.memory(), at, WORD as u64, BYTES)?;
                 let length = BlobAt(spot).span()?.len();
                 check.claim(spot.memory(), at, (WORD + length) as u64, BYTES)
             }
@@ -191,7 +192,9 @@ impl Shared for Text {
 
     fn check(spot: Spot<'_>, check: &mut Check) -> Result<(), DataError> {
         Blob::check(spot, check)?;
-        Self::at(spot).get().map(drop)
+        let text = BlobAt(spot).span()?;
+        check.look_at(text.len() as u64)?;
+        if text.is_text() { Ok(()) } else { Err(DataError::corrupt("text in UTF-8", spot.at())) }
     }
 }
 
