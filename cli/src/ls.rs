@@ -49,7 +49,11 @@ fn program(pid: u32) -> String {
 }
 
 /// What this user's servers export; and what is wrong with those that do not say.
-fn here() -> (Vec<Row>, Vec<String>) {
+///
+/// # Errors
+/// There is no usable folder of names.
+fn here() -> Result<(Vec<Row>, Vec<String>), directory::FolderError> {
+    directory::folder()?;
     directory::sweep();
     let (mut rows, mut silent) = (Vec::new(), Vec::new());
     for socket in directory::domains() {
@@ -58,7 +62,7 @@ fn here() -> (Vec<Row>, Vec<String>) {
             Err(error) => silent.push(error.to_string()),
         }
     }
-    (rows, silent)
+    Ok((rows, silent))
 }
 
 /// The same of servers on other machines.
@@ -78,14 +82,14 @@ fn there(servers: &[String]) -> (Vec<Row>, Vec<String>) {
 }
 
 pub fn run(args: &Args) -> Done {
-    let (mut rows, silent) = if args.servers.is_empty() { here() } else { there(&args.servers) };
+    let (mut rows, silent) = if args.servers.is_empty() { here()? } else { there(&args.servers) };
     rows.sort_by(|a, b| a.name.cmp(&b.name));
     if args.json {
         println!("{}", json(&rows)?);
     } else if !rows.is_empty() {
         anstream::print!("{}", table(&rows, args.procedures));
     } else if args.servers.is_empty() {
-        anstream::println!("{FAINT}nothing is exported in {}{FAINT:#}", directory::folder().display());
+        anstream::println!("{FAINT}nothing is exported in {}{FAINT:#}", directory::folder()?.display());
     } else if silent.is_empty() {
         anstream::println!("{FAINT}nothing is exported at {}{FAINT:#}", args.servers.join(", "));
     }

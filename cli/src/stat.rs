@@ -5,7 +5,7 @@ use crate::objects::{self, Objects};
 use crate::told::{cell, json, line, plain};
 use crate::{Done, FAINT, STRONG};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,6 +19,8 @@ use upcall::directory::{self, PeerTallies, Reading};
 ///
 /// Calls that came from another machine (NET) are remote, all others local; the last line says how many of each there are in all (LRPC's Table I). Of a client on another machine CLIENT is the address that it comes from, as the
 /// server sees it: of a tunnel, the end on its machine.
+///
+/// Exits with 1 if a NAME that was given is not found, or a server does not answer.
 ///
 /// Servers count in memory that others can only read; looking there asks nothing of them, once they have given it. Times are those of one call in 64, and
 /// known to a power of two; they begin when the server takes the request, and end when its reply is sent.
@@ -204,6 +206,7 @@ pub fn is_here(names: &[String], command: &str) -> Result<(), String> {
 
 pub fn run(args: &Args) -> Done {
     is_here(&args.names, "stat")?;
+    let folder = directory::folder()?;
     directory::sweep();
     let (mut silent, mut servers, mut members, mut objects) = (Vec::new(), Vec::new(), Members::default(), Objects::default());
     if args.shows_groups() {
@@ -212,7 +215,7 @@ pub fn run(args: &Args) -> Done {
     if args.shows_objects() {
         objects.renew();
     }
-    for socket in directory::domains().into_iter().filter(|_| !args.groups && !args.objects) {
+    for socket in directory::domains().into_iter().filter(|_| args.shows_servers()) {
         match look(socket) {
             Ok(server) => servers.push(server),
             Err(error) => silent.push(error.to_string()),
@@ -238,7 +241,6 @@ pub fn run(args: &Args) -> Done {
     } else if args.json {
         println!("{}", json(&rows)?);
     } else {
-        let folder = directory::folder();
         if !rows.is_empty() {
             anstream::print!("{}", table(&rows, args));
             if args.sizes {
@@ -266,10 +268,31 @@ pub fn run(args: &Args) -> Done {
     for error in &silent {
         eprintln!("upcall stat: {}", plain(error));
     }
-    Ok(if silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    // A name that was looked for among servers, groups and objects, as far as those were looked at.
+    let exported = servers.iter().flat_map(|server| server.procedures.keys());
+    let known: BTreeSet<&String> = exported
+        .chain(rows.iter().map(|row| &row.name))
+        .chain(members_rows.iter().map(|row| &row.group))
+        .chain(objects_rows.iter().map(|row| &row.name))
+        .collect();
+    let unknown: Vec<&String> = args.names.iter().filter(|name| !known.contains(name)).collect();
+    for name in &unknown {
+        let kind = match (args.shows_servers(), args.shows_groups(), args.shows_objects()) {
+            (true, true, _) => "server exports, no group and no object has",
+            (true, false, _) => "server exports",
+            (_, true, _) => "group has",
+            _ => "object has",
+        };
+        eprintln!("upcall stat: no {kind} the name {name:?} in {}", folder.display());
+    }
+    Ok(if silent.is_empty() && unknown.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 impl Args {
+    fn shows_servers(&self) -> bool {
+        !self.groups && !self.objects
+    }
+
     fn shows_groups(&self) -> bool {
         self.groups || !self.objects && !self.json && !self.total
     }

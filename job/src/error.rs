@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use upcall_transfer::names::{NotEntered, NotFound};
+use upcall_transfer::names::{FolderError, NotEntered, NotFound};
 
 /// Why a job was not run, or not to its end.
 #[derive(Debug)]
@@ -43,7 +43,9 @@ pub enum JobError {
         /// Why.
         why: String,
     },
-    /// A descriptor, the folder of names, or another resource could not be had.
+    /// There is no usable folder of names.
+    Folder(FolderError),
+    /// A descriptor, a name, or another resource could not be had.
     Resource {
         /// What for.
         what: String,
@@ -74,6 +76,7 @@ impl fmt::Display for JobError {
             Self::NoFreezer { why } => {
                 write!(f, "the cgroup freezer cannot be had: {why}; leave --suspend out, or say --suspend signals")
             }
+            Self::Folder(error) => error.fmt(f),
             Self::Resource { what, error } => write!(f, "{what}: {error}"),
         }
     }
@@ -86,6 +89,7 @@ impl From<NotEntered> for JobError {
         match error {
             NotEntered::BadName { name, why } => Self::BadName { name, why },
             NotEntered::Taken { name, pid } => Self::Taken { name, pid },
+            NotEntered::Folder(error) => Self::Folder(error),
             NotEntered::Resource { what, error } => Self::Resource { what, error },
             other => Self::Resource { what: other.to_string(), error: io::ErrorKind::AlreadyExists.into() },
         }
@@ -110,6 +114,8 @@ pub enum AskError {
         /// The folder that was looked into.
         folder: PathBuf,
     },
+    /// There is no usable folder of names.
+    Folder(FolderError),
     /// There was one, but its supervisor was killed, and its members with it. What it had left is removed.
     Gone {
         /// The name.
@@ -145,6 +151,7 @@ impl fmt::Display for AskError {
             Self::NoJob { name, folder } => {
                 write!(f, "there is no job {name:?} in {}: see `upcall job ls`", folder.display())
             }
+            Self::Folder(error) => error.fmt(f),
             Self::Gone { name } => {
                 write!(f, "the job {name:?} has ended: its supervisor was killed, and its members with it")
             }
@@ -165,6 +172,7 @@ impl From<NotFound> for AskError {
         match error {
             NotFound::BadName { name, why } => Self::BadName { name, why },
             NotFound::Unknown { name, folder } => Self::NoJob { name, folder },
+            NotFound::Folder(error) => Self::Folder(error),
         }
     }
 }

@@ -37,9 +37,6 @@ const GUESTS: u64 = 1 << 32;
 /// So long output that was written is waited for after the last member has ended: what it has started may have the pipe still.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// An attempt to stop members while nobody changes the folder of names: so long it is made.
-const STILL: Duration = Duration::from_millis(5);
-
 /// The job is being ended.
 struct Ending {
     /// When the members that are left are killed.
@@ -236,17 +233,6 @@ impl<'a> Supervisor<'a> {
     fn apply(&mut self) {
         let (ending, stopped, grant) = (self.ending.is_some(), self.stopped, &self.grant);
         let may = |processor| ending || (!stopped && grant.permits(processor));
-        let less = self.members.living().any(|(_, member)| !member.suspended && !may(member.processor));
-        // A member that has the lock on the folder of names would keep it, and everybody from joining and binding.
-        let _still = less.then(|| {
-            let end = Instant::now() + STILL;
-            loop {
-                match jobs::still(&self.entered.socket) {
-                    None if Instant::now() < end => std::thread::sleep(Duration::from_micros(50)),
-                    still => break still,
-                }
-            }
-        });
         self.members.let_run(may);
         self.plan_look();
     }

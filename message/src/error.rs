@@ -4,7 +4,7 @@ use crate::{Event, Rank, Unfit};
 use std::fmt;
 use std::io;
 use std::time::Duration;
-use upcall_transfer::names::NotEntered;
+use upcall_transfer::names::{FolderError, NotEntered};
 
 /// Why a process did not become a member.
 #[derive(Debug)]
@@ -58,6 +58,8 @@ pub enum JoinError {
     },
     /// While it waited for the others ([`Handlers::interruption`](crate::Handlers::interruption)).
     Interrupted,
+    /// There is no usable folder of names.
+    Folder(FolderError),
     /// A descriptor, memory, or another resource could not be had.
     Resource {
         /// What for.
@@ -90,6 +92,7 @@ impl fmt::Display for JoinError {
                 }
                 f.write_str(": this program is to be started as a job, by `upcall job run --group N -- PROGRAM`")
             }
+            Self::Folder(error) => error.fmt(f),
             Self::Interrupted => f.write_str("the wait for the others was interrupted"),
             Self::Resource { what, error } => write!(f, "{what}: {error}"),
         }
@@ -102,6 +105,7 @@ impl From<NotEntered> for JoinError {
     fn from(error: NotEntered) -> Self {
         match error {
             NotEntered::BadName { name, why } => Self::BadName { name, why },
+            NotEntered::Folder(error) => Self::Folder(error),
             NotEntered::Resource { what, error } => Self::Resource { what, error },
             other => Self::Resource { what: other.to_string(), error: io::ErrorKind::AlreadyExists.into() },
         }

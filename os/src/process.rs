@@ -3,6 +3,7 @@
 use crate::processor::Processors;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::OnceLock;
@@ -70,6 +71,18 @@ pub fn is_known_user(uid: u32) -> bool {
 /// Returns `true` if a user namespace with this `uid_map` has a number for every user.
 fn maps_all_users(map: &str) -> bool {
     map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
+}
+
+/// The PID namespace in which process numbers mean what they mean to this process, by the number of
+/// its inode. `None` where /proc is not mounted, or shows the processes of another namespace.
+pub fn pid_namespace() -> Option<u32> {
+    static FOUND: OnceLock<Option<u32>> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        let shown = std::fs::read_link("/proc/self").ok()?;
+        let own = std::process::id().to_string();
+        let space = std::fs::metadata("/proc/self/ns/pid").ok()?.ino();
+        u32::try_from(space).ok().filter(|_| shown.as_os_str() == own.as_str())
+    })
 }
 
 /// What a child does before it becomes its program.

@@ -387,6 +387,44 @@ impl Connection {
         // SAFETY: the kernel has just made this descriptor for us, and nobody else owns it.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
+
+    /// Returns `true` if the process at the other end has ended: the process that connected, or the
+    /// process that called `listen`.
+    ///
+    /// Descriptors of that process may live on in others, which it forked or gave them to, and then
+    /// the kernel connects all the same. On kernels before 6.5 this is not known, and `false`.
+    pub fn peer_has_ended(&self) -> bool {
+        match self.peer_pidfd() {
+            Ok(process) => has_ended(process),
+            Err(error) => matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ESRCH)),
+        }
+    }
+
+    /// Waits for a message as [`Connection::receive_within`] does, and for the end of `process`,
+    /// which is found to be `Closed`: another process may hold the other end open after that.
+    ///
+    /// # Errors
+    /// As [`Connection::receive`].
+    pub fn receive_while(&self, process: BorrowedFd<'_>, eager: Duration, limit: Duration) -> io::Result<Received> {
+        let start = Instant::now();
+        match self.receive_within(eager, eager.min(limit))? {
+            Received::Nothing => {}
+            found => return Ok(found),
+        }
+        loop {
+            let rest = limit.saturating_sub(start.elapsed());
+            let time = rustix::time::Timespec::try_from(rest).map_err(io::Error::other)?;
+            let mut both = [PollFd::new(&self.0, PollFlags::IN), PollFd::from_borrowed_fd(process, PollFlags::IN)];
+            let _ = rustix::event::poll(&mut both, Some(&time));
+            let ended = !both[1].revents().is_empty();
+            match self.receive()? {
+                Received::Nothing if ended => return Ok(Received::Closed),
+                Received::Nothing if rest.is_zero() => return Ok(Received::Nothing),
+                Received::Nothing => {}
+                found => return Ok(found),
+            }
+        }
+    }
 }
 
 /// What the other end has sent and nobody has read is taken out before, for the kernel would close its descriptors here, which may take as long as the sender likes.

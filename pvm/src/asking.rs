@@ -41,6 +41,8 @@ pub enum AskError {
         /// Where it was looked for.
         machines: Vec<u32>,
     },
+    /// There is no usable folder of names.
+    Folder(names::FolderError),
     /// It has just ended.
     Gone {
         /// The machine.
@@ -87,6 +89,7 @@ impl fmt::Display for AskError {
             Self::NoTask { tid, machines } => {
                 write!(f, "there is no task {tid} in machine {}: see `upcall pvm ps`", list_of(machines))
             }
+            Self::Folder(error) => error.fmt(f),
             Self::Gone { machine } => write!(f, "machine {machine} has just ended"),
             Self::Silent { machine } => write!(
                 f,
@@ -167,7 +170,7 @@ fn meant(machine: Option<u32>) -> Result<BTreeMap<u32, PathBuf>, AskError> {
             Some(socket) => Ok(BTreeMap::from([(machine, socket)])),
             None => Err(AskError::NoMachine { machine, others: all.into_keys().collect() }),
         },
-        None if all.is_empty() => Err(AskError::None { folder: names::folder() }),
+        None if all.is_empty() => Err(names::folder().map_or_else(AskError::Folder, |folder| AskError::None { folder })),
         None => Ok(all),
     }
 }

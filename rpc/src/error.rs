@@ -7,7 +7,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
-use upcall_transfer::names::{NotEntered, NotFound};
+use upcall_transfer::names::{FolderError, NotEntered, NotFound};
 use upcall_transfer::{Closed, NoReply};
 
 /// Why a client could not bind.
@@ -28,6 +28,8 @@ pub enum BindError {
         /// The folder that was looked into.
         folder: PathBuf,
     },
+    /// There is no usable folder of names.
+    Folder(FolderError),
     /// The server has ended, or exports the name no longer. What a dead server left in the folder
     /// is removed, unless another process is removing it.
     ServerGone {
@@ -130,6 +132,7 @@ impl From<NotFound> for BindError {
         match error {
             NotFound::BadName { name, why } => Self::BadName { name, why },
             NotFound::Unknown { name, folder } => Self::NoSuchName { name, folder },
+            NotFound::Folder(error) => Self::Folder(error),
         }
     }
 }
@@ -140,6 +143,8 @@ fn hint(error: &io::Error) -> &'static str {
         Some(23) => " (the descriptor table of the machine is full)",
         Some(12) => " (no memory, or too many mappings: see vm.max_map_count)",
         Some(13) => " (this user may not)",
+        Some(28 | 122) => " (the file system is full, or this user's share of it)",
+        Some(30) => " (the file system is read-only)",
         _ => "",
     }
 }
@@ -151,6 +156,7 @@ impl fmt::Display for BindError {
             Self::NoSuchName { name, folder } => {
                 write!(f, "nobody exports {name:?} in {}: start its server, or see `upcall ls`", folder.display())
             }
+            Self::Folder(error) => error.fmt(f),
             Self::ServerGone { name } => {
                 write!(f, "the server of {name:?} has ended, or exports this name no longer: start it again")
             }
@@ -206,6 +212,7 @@ impl std::error::Error for BindError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Resource { error, .. } => Some(error),
+            Self::Folder(error) => Some(error),
             _ => None,
         }
     }
@@ -277,7 +284,9 @@ impl fmt::Display for CallError {
             Self::Aborted { sent: false } => {
                 write!(
                     f,
-                    "the call was aborted at its deadline, or given up, before it was sent: earlier calls take all the places, or the server does not take what the call needs; call again, or with a longer deadline"
+                    "the call was not begun: its deadline had passed, or it was given up, before it was \
+                     sent, perhaps because earlier calls take all the places, or because the server \
+                     does not take what the call needs; call again, or with a longer deadline"
                 )
             }
             Self::TooLong { what, len, limit } => {
@@ -377,8 +386,26 @@ pub enum ServeError {
     NameTaken {
         /// The name.
         name: String,
-        /// Its process.
+        /// Its process; 0 if it is in a PID namespace that cannot be seen from here.
         pid: u32,
+    },
+    /// There is no usable folder of names.
+    Folder(FolderError),
+    /// A server that has ended exported the name, and only another user may remove that.
+    NameStale {
+        /// The name.
+        name: String,
+        /// What is to be removed.
+        path: PathBuf,
+        /// The user who may remove it, beside root and the owner of the folder of names.
+        user: u32,
+    },
+    /// Something that is no name is in the place of the name.
+    NameInTheWay {
+        /// The name.
+        name: String,
+        /// What is to be removed.
+        path: PathBuf,
     },
     /// This process exports it already.
     ExportedHere {
@@ -410,6 +437,9 @@ impl From<NotEntered> for ServeError {
             NotEntered::BadName { name, why } => Self::BadName { name, why },
             NotEntered::Taken { name, pid } => Self::NameTaken { name, pid },
             NotEntered::Here { name } => Self::ExportedHere { name },
+            NotEntered::Stale { name, path, user } => Self::NameStale { name, path, user },
+            NotEntered::InTheWay { name, path } => Self::NameInTheWay { name, path },
+            NotEntered::Folder(error) => Self::Folder(error),
             NotEntered::Resource { what, error } => Self::Resource { what, error },
         }
     }
@@ -419,6 +449,17 @@ impl fmt::Display for ServeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BadName { name, why } => write!(f, "{name:?} cannot be a name: {why}"),
+            Self::NameTaken { name, pid: 0 } => write!(
+                f,
+                "{name:?} is exported by a process of another user or PID namespace already: \
+                 stop it, or choose another name"
+            ),
+            Self::Folder(error) => error.fmt(f),
+            Self::NameStale { name, path, user } => {
+                let (name, path) = (name.clone(), path.clone());
+                NotEntered::Stale { name, path, user: *user }.fmt(f)
+            }
+            Self::NameInTheWay { name, path } => NotEntered::InTheWay { name: name.clone(), path: path.clone() }.fmt(f),
             Self::NameTaken { name, pid } => {
                 write!(f, "{name:?} is exported by process {pid} already: stop it, or choose another name")
             }

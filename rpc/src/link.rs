@@ -202,7 +202,11 @@ impl Control {
     fn answer(&self, serial: u32, deadline: Instant) -> Result<(Answer, Vec<OwnedFd>), NoExchange> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            match self.connection.receive_within(EAGER, left).map_err(NoExchange::Kernel)? {
+            let received = match &self.server {
+                Some(server) => self.connection.receive_while(server.as_fd(), EAGER, left),
+                None => self.connection.receive_within(EAGER, left),
+            };
+            match received.map_err(NoExchange::Kernel)? {
                 Received::Nothing => return Err(NoExchange::TimedOut),
                 Received::Closed => return Err(NoExchange::Closed),
                 Received::Message(message) => {
@@ -335,6 +339,11 @@ fn connect(name: &str, socket: &Path, deadline: Instant, accepts: &Policy) -> Re
         }
         _ => BindError::Resource { what: format!("the identity of the server of {name:?}"), error },
     })?;
+    // A process that it forked, for example, still holds its socket.
+    if peer.pidfd.as_ref().is_some_and(upcall_os::socket::has_ended) {
+        crate::names::sweep();
+        return Err(BindError::ServerGone { name: name.into() });
+    }
     check(name, &peer, accepts)?;
     Ok((connection, peer))
 }

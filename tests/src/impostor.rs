@@ -35,11 +35,11 @@ pub fn run(name: &str, manner: &str) {
 
 /// Listens as the server of `name` would.
 pub(crate) fn listen(name: &str) -> Listener {
-    let folder = upcall::directory::folder();
+    let folder = upcall::directory::folder().unwrap_or_else(|error| panic!("{error}"));
     let _ = std::fs::create_dir_all(&folder);
     let socket = format!("domain.{}.0", std::process::id());
     let listener = crate::place::listen(&folder.join(&socket));
-    std::os::unix::fs::symlink(&socket, folder.join(name)).unwrap_or_else(|error| panic!("the name: {error}"));
+    crate::place::enter(&folder, name, &socket);
     listener
 }
 

@@ -100,6 +100,14 @@ impl Said {
 }
 
 impl Party {
+    /// Starts a command as a party.
+    ///
+    /// # Panics
+    /// It cannot be started.
+    pub fn begin(command: Command, what: &str) -> Self {
+        Self::start(command, what)
+    }
+
     pub(crate) fn start(mut command: Command, what: &str) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("starting {what}: {error}"));

@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use upcall_os::socket::Listener;
+use upcall_transfer::names::{Access, listen_at};
 
 /// A folder of names of its own.
 #[derive(Debug)]
@@ -145,12 +146,34 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> Result<(), String>) {
     }
 }
 
-/// Listens in a folder of names, as a domain does: under the folder's lock, for between its making and its listening a socket looks like a dead domain's, which whoever begins just then removes.
+/// Listens in a folder of names, as a domain does.
 ///
 /// # Panics
 /// It cannot be done.
 pub fn listen(path: &Path) -> Listener {
-    let folder = fs::File::open(path.parent().unwrap()).unwrap();
-    rustix::fs::flock(&folder, rustix::fs::FlockOperation::LockExclusive).unwrap();
-    Listener::bind(path).unwrap_or_else(|error| panic!("listening at {}: {error}", path.display()))
+    loop {
+        match listen_at(path, Access::default()) {
+            Ok((_, listener)) => return listener,
+            // A sweep has taken it for a dead domain's before it listened.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => panic!("listening at {}: {error}", path.display()),
+        }
+    }
+}
+
+/// Enters a name by hand. The socket need not exist.
+///
+/// # Panics
+/// It cannot be done.
+pub fn enter(folder: &Path, name: &str, socket: &str) {
+    let made = folder.join(format!(".{name}"));
+    fs::create_dir(&made).unwrap();
+    std::os::unix::fs::symlink(Path::new("..").join(socket), made.join(socket)).unwrap();
+    fs::rename(made, folder.join(name)).unwrap_or_else(|error| panic!("the name {name}: {error}"));
+}
+
+/// The socket that a name leads to.
+pub fn entered(folder: &Path, name: &str) -> Option<PathBuf> {
+    let link = fs::read_dir(folder.join(name)).ok()?.flatten().next()?;
+    Some(folder.join(link.file_name()))
 }

@@ -1,29 +1,45 @@
 //! The name directory: a folder of sockets.
 //!
 //! ```text
-//!   $XDG_RUNTIME_DIR/upcall/        only this user may enter it
-//!     domain.4711.9f3a              the socket of the domain with process number 4711
-//!     files -> domain.4711.9f3a     a name that it exports
-//!     member.4712.8c01              the socket of a member of a group
-//!     group.sieve -> member.4712.…  a group that forms: who takes its members in
-//!     job.4713.77aa                 the socket of a job's supervisor
-//!     jobs.night -> job.4713.77aa   the job of that name
-//!     machine.4714.02c4             the socket of a machine of PVM's tasks, by the number of its first process
-//!     turns.now -> job.4713.77aa    whose supervisor lets the jobs take turns
+//!   $XDG_RUNTIME_DIR/upcall/           only this user may enter it
+//!     domain.4711.effffffc.9f3a01b2    the socket of the domain with process number 4711
+//!     files/                           a name: a folder with one link in it (see `entry`)
+//!       domain.4711.… -> ../domain…    the domain that exports the name
+//!     member.4712.effffffc.8c01aa31    the socket of a member of a group
+//!     group.sieve/                     a group that forms: the member that takes others in
+//!     job.4713.effffffc.77aa1c09       the socket of a job's supervisor
+//!     jobs.night/                      the job of that name
+//!     turns.now/                       the supervisor that lets the jobs take turns
+//!     machine.4714.effffffc.02c4b6d8   the socket of a machine of PVM's tasks
 //! ```
-//! No daemon keeps it. A domain that is killed leaves its entries behind; whoever next looks at one is refused by the kernel, and removes it. Changes are made
-//! under a lock on the folder itself, which dies with its holder.
+//! The parts of a socket's name are its kind, a process number, the PID namespace in which that
+//! number holds, and a random mark. The number is a hint for reports: whether a process lives, and
+//! which user it is, is the kernel's answer on a connection.
+//!
+//! No daemon keeps the folder, and no lock guards it: each change is one atomic operation of the
+//! file system, so that a process that is stopped or killed in the middle holds up no other. The
+//! entries of a killed domain stay until another process finds them dead and removes them. A domain
+//! is dead when the process that called `listen` has ended, even if a process that it forked still
+//! holds the socket and the kernel accepts connections for it.
 
+mod entry;
+mod folder;
 pub mod jobs;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use upcall_os::socket::{Connection, Listener};
+use upcall_os::process::pid_namespace;
+use upcall_os::socket::{Listener, own_user};
+
+use entry::Holder;
+pub use folder::{FolderError, folder};
+use folder::{Sweeps, prepare, sweeps};
 
 /// Why a name was not found.
 #[derive(Debug)]
@@ -35,13 +51,15 @@ pub enum NotFound {
         /// Why.
         why: &'static str,
     },
-    /// Nobody has entered it.
+    /// No process has entered it.
     Unknown {
         /// The name.
         name: String,
-        /// The folder that was looked into.
+        /// The folder of names.
         folder: PathBuf,
     },
+    /// There is no usable folder of names.
+    Folder(FolderError),
 }
 
 impl fmt::Display for NotFound {
@@ -49,11 +67,18 @@ impl fmt::Display for NotFound {
         match self {
             Self::BadName { name, why } => write!(f, "{name:?} cannot be a name: {why}"),
             Self::Unknown { name, folder } => write!(f, "there is no {name:?} in {}", folder.display()),
+            Self::Folder(error) => error.fmt(f),
         }
     }
 }
 
 impl std::error::Error for NotFound {}
+
+impl From<FolderError> for NotFound {
+    fn from(error: FolderError) -> Self {
+        Self::Folder(error)
+    }
+}
 
 /// Why a name was not entered.
 #[derive(Debug)]
@@ -65,23 +90,41 @@ pub enum NotEntered {
         /// Why.
         why: &'static str,
     },
-    /// It is that of another process, which lives.
+    /// A living process has the name.
     Taken {
         /// The name.
         name: String,
-        /// The process.
+        /// The process; 0 if it is in a PID namespace that cannot be seen from here.
         pid: u32,
     },
-    /// It is that of the same socket already.
+    /// This process has the name already.
     Here {
         /// The name.
         name: String,
     },
+    /// A process that has ended has the name, and only another user may remove it.
+    Stale {
+        /// The name.
+        name: String,
+        /// What is to be removed.
+        path: PathBuf,
+        /// The user who may remove it, beside root and the owner of the folder of names.
+        user: u32,
+    },
+    /// Something that is no name is at its place.
+    InTheWay {
+        /// The name.
+        name: String,
+        /// What is to be removed.
+        path: PathBuf,
+    },
+    /// There is no usable folder of names.
+    Folder(FolderError),
     /// The kernel refused something.
     Resource {
         /// What for.
         what: String,
-        /// Its word.
+        /// The kernel's error.
         error: io::Error,
     },
 }
@@ -90,8 +133,28 @@ impl fmt::Display for NotEntered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BadName { name, why } => write!(f, "{name:?} cannot be a name: {why}"),
-            Self::Taken { name, pid } => write!(f, "{name:?} is the name of process {pid}: stop it, or choose another name"),
+            Self::Taken { name, pid: 0 } => write!(
+                f,
+                "{name:?} is the name of a process of another user or PID namespace: \
+                 stop it, or choose another name"
+            ),
+            Self::Taken { name, pid } => {
+                write!(f, "{name:?} is the name of process {pid}: stop it, or choose another name")
+            }
             Self::Here { name } => write!(f, "this process has the name {name:?} already"),
+            Self::Stale { name, path, user } => write!(
+                f,
+                "{name:?} is the name of a process of user {user} that has ended, and only that user, \
+                 root, or the owner of the folder may remove it: have {} removed, or choose another name",
+                path.display()
+            ),
+            Self::InTheWay { name, path } => write!(
+                f,
+                "{name:?} cannot be entered, for something that is no name is in its place: \
+                 remove {}, or choose another name",
+                path.display()
+            ),
+            Self::Folder(error) => error.fmt(f),
             Self::Resource { what, error } => write!(f, "{what}: {error}"),
         }
     }
@@ -99,20 +162,15 @@ impl fmt::Display for NotEntered {
 
 impl std::error::Error for NotEntered {}
 
-/// The folder: `$UPCALL_DIR`, else `upcall` in `$XDG_RUNTIME_DIR` or in `/run/user/UID`, else `/tmp/upcall-UID`.
-pub fn folder() -> PathBuf {
-    if let Some(dir) = std::env::var_os("UPCALL_DIR") {
-        return dir.into();
+impl From<FolderError> for NotEntered {
+    fn from(error: FolderError) -> Self {
+        Self::Folder(error)
     }
-    let user = upcall_os::socket::own_user();
-    let candidates =
-        std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).into_iter().chain([format!("/run/user/{user}").into()]);
-    for dir in candidates {
-        if dir.is_dir() {
-            return dir.join("upcall");
-        }
-    }
-    format!("/tmp/upcall-{user}").into()
+}
+
+/// What went wrong with a name in a folder.
+fn refused(name: &str, folder: &Path, error: io::Error) -> NotEntered {
+    NotEntered::Resource { what: format!("the name {name:?} in {}", folder.display()), error }
 }
 
 /// Whose socket it is.
@@ -154,11 +212,16 @@ const OWN: [&str; 9] = [
     jobs::NAMED,
     jobs::TURNS,
 ];
+/// How the name of a socket begins before it listens.
+const BEGINNING: &str = ".";
 const GROUP: &str = "group.";
 const OBJECT: &str = "object.";
 
-/// So long a server that was killed may take to end.
+/// Maximum time that entering a name waits for the end of a killed process that has it.
 const LONGEST_END: Duration = Duration::from_secs(5);
+
+/// Maximum number of sockets that are made before [`listen`] fails.
+const ATTEMPTS: usize = 100;
 
 /// Checks that a name can stand in the folder.
 ///
@@ -179,46 +242,6 @@ pub fn check(name: &str) -> Result<(), &'static str> {
     }
 }
 
-/// Makes the folder if it is missing, and checks that it is ours alone.
-fn prepare(folder: &Path) -> io::Result<()> {
-    match fs::DirBuilder::new().mode(0o700).recursive(true).create(folder) {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(error),
-    }
-    let found = fs::symlink_metadata(folder)?;
-    let own = upcall_os::socket::own_user();
-    if !found.is_dir() || found.uid() != own {
-        return Err(io::Error::other(format!(
-            "{} is not a folder of user {own}: remove it, or set UPCALL_DIR",
-            folder.display()
-        )));
-    }
-    Ok(())
-}
-
-/// Whether the folder is one, and this user's.
-fn is_ours(folder: &Path) -> bool {
-    fs::symlink_metadata(folder).is_ok_and(|found| found.is_dir() && found.uid() == upcall_os::socket::own_user())
-}
-
-/// Holds the lock on the folder until it is dropped.
-#[derive(Debug)]
-struct Lock(#[expect(dead_code, reason = "held for its lock")] fs::File);
-
-fn lock(folder: &Path) -> io::Result<Lock> {
-    let file = fs::File::open(folder)?;
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
-    Ok(Lock(file))
-}
-
-/// The same, if nobody has it.
-fn try_lock(folder: &Path) -> Option<Lock> {
-    let file = fs::File::open(folder).ok()?;
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).ok()?;
-    Some(Lock(file))
-}
-
 /// Which processes may connect to a socket, apart from root's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access {
@@ -228,7 +251,7 @@ pub struct Access {
     pub group: Option<u32>,
 }
 
-/// Listens at a fresh path, for this user.
+/// Listens at a fresh path in the folder of names, for this user.
 ///
 /// # Errors
 /// As [`listen_as`].
@@ -236,28 +259,82 @@ pub fn listen(whose: Whose) -> Result<(PathBuf, Listener), NotEntered> {
     listen_as(whose, Access::default())
 }
 
-/// Listens at a fresh path, under the folder's lock: between its making and its listening a socket looks like a dead domain's.
+/// Listens at a fresh path in the folder of names.
+///
+/// The socket gets its name when it listens and has its mode and group. Before that it has a name
+/// that begins with a dot, and looks like a dead domain's for a moment; if a sweep removes it in
+/// that moment, another one is made.
 ///
 /// # Errors
-/// The folder cannot be made, or is somebody else's; the kernel does not give a socket.
+/// There is no usable folder of names, the kernel gives no socket, or this user may not give it the
+/// group.
 pub fn listen_as(whose: Whose, access: Access) -> Result<(PathBuf, Listener), NotEntered> {
-    let folder = folder();
-    let unable = |error| NotEntered::Resource { what: format!("the folder of names, {}", folder.display()), error };
-    prepare(&folder).map_err(unable)?;
-    let _lock = lock(&folder).map_err(unable)?;
-    sweep_all(&folder);
-    let mark = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |t| t.subsec_nanos());
-    let path = folder.join(format!("{}{}.{mark:x}", whose.prefix(), std::process::id()));
-    let what = || format!("a socket in {} (UPCALL_DIR chooses another folder)", folder.display());
-    let listener = Listener::bind(&path).map_err(|error| NotEntered::Resource { what: what(), error })?;
-    let set = (|| {
-        if access.group.is_some() {
-            std::os::unix::fs::chown(&path, None, access.group)?;
+    let folder = folder()?;
+    prepare(&folder)?;
+    sweep_in(&folder);
+    let unable = |error: io::Error| match error.kind() {
+        // The group is what a user may not give.
+        io::ErrorKind::PermissionDenied if access.group.is_some() => {
+            NotEntered::Resource { what: format!("a socket in {} with a group", folder.display()), error }
         }
-        fs::set_permissions(&path, fs::Permissions::from_mode(access.mode.unwrap_or(0o600)))
+        io::ErrorKind::PermissionDenied
+        | io::ErrorKind::ReadOnlyFilesystem
+        | io::ErrorKind::StorageFull
+        | io::ErrorKind::QuotaExceeded => FolderError::Unusable { path: folder.clone(), error }.into(),
+        _ => {
+            let what = format!("a socket in {} (UPCALL_DIR chooses another folder)", folder.display());
+            NotEntered::Resource { what, error }
+        }
+    };
+    let mut found = io::Error::from(io::ErrorKind::ResourceBusy);
+    for _ in 0..ATTEMPTS {
+        let mark = RandomState::new().build_hasher().finish() as u32;
+        let space = pid_namespace().unwrap_or(0);
+        let name = format!("{}{}.{space:x}.{mark:08x}", whose.prefix(), std::process::id());
+        match listen_at(&folder.join(name), access) {
+            Ok(listening) => return Ok(listening),
+            Err(error) => match error.kind() {
+                io::ErrorKind::AddrInUse | io::ErrorKind::AlreadyExists => found = error,
+                io::ErrorKind::NotFound if folder.is_dir() => found = error,
+                _ => return Err(unable(error)),
+            },
+        }
+    }
+    Err(unable(found))
+}
+
+/// Listens at this path in a folder of names. Gives the path back with the listener.
+///
+/// # Errors
+/// The kernel's: the path exists, or a sweep was faster (`NotFound`).
+pub fn listen_at(path: &Path, access: Access) -> io::Result<(PathBuf, Listener)> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let hidden = folder_of(path).join(format!("{BEGINNING}{name}"));
+    let listener = Listener::bind(&hidden)?;
+    let shown = (|| {
+        if access.group.is_some() {
+            std::os::unix::fs::chown(&hidden, None, access.group)?;
+        }
+        fs::set_permissions(&hidden, fs::Permissions::from_mode(access.mode.unwrap_or(0o600)))?;
+        rename_new(&hidden, path)
     })();
-    set.map_err(|error| NotEntered::Resource { what: what(), error })?;
-    Ok((path, listener))
+    match shown {
+        Ok(()) => Ok((path.into(), listener)),
+        Err(error) => {
+            let _ = fs::remove_file(&hidden);
+            Err(error)
+        }
+    }
+}
+
+/// Gives a file a name that is free.
+fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // The file system cannot do that; the mark in the name is random.
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => fs::rename(from, to),
+        renamed => Ok(renamed?),
+    }
 }
 
 /// Enters a name for the domain with this socket. Waits for the end of a process that has the name and was killed, but not longer than 5 s.
@@ -272,7 +349,7 @@ pub fn enter(name: &str, domain: &Path) -> Result<(), NotEntered> {
 fn enter_entry(name: &str, domain: &Path) -> Result<(), NotEntered> {
     let deadline = Instant::now() + LONGEST_END;
     loop {
-        match try_enter(name, domain) {
+        match entry::enter(name, domain) {
             Err(NotEntered::Taken { pid, .. }) if upcall_os::socket::is_ending(pid) && Instant::now() < deadline => {
                 // On a thread of the server, whose other names are called already.
                 upcall_thread::sleep(Duration::from_millis(1));
@@ -299,22 +376,26 @@ pub fn lead_or_follow(group: &str, member: &Path) -> Result<Leader, NotEntered> 
     check(group).map_err(|why| NotEntered::BadName { name: group.into(), why })?;
     let entry = format!("{GROUP}{group}");
     loop {
-        match try_enter(&entry, member) {
+        match entry::enter(&entry, member) {
             Ok(()) | Err(NotEntered::Here { .. }) => return Ok(Leader::Us),
             Err(NotEntered::Taken { .. }) => {}
             Err(error) => return Err(error),
         }
         let folder = folder_of(member);
-        if let Ok(target) = fs::read_link(folder.join(&entry)) {
-            return Ok(Leader::At(folder.join(target.file_name().unwrap_or_default())));
+        if let Some(leader) = entry::find(folder, &entry).map_err(|error| refused(group, folder, error))? {
+            return Ok(Leader::At(leader));
         }
     }
 }
 
-/// Whether this is how the socket of a member may be called that is this process.
+/// Returns `true` if this may be the name of a socket of a member that is this process.
+///
+/// `pid` is 0 for a process that cannot be seen from here; its socket then has a number of another
+/// PID namespace.
 pub fn is_member(socket: &str, pid: u32) -> bool {
     let rest = socket.strip_prefix(Whose::Member.prefix());
-    rest.is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.')) && process_of(Path::new(socket)) == pid
+    rest.is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.'))
+        && process_of(Path::new(socket)).unwrap_or(0) == pid
 }
 
 /// The member with this socket takes nobody in any more.
@@ -322,68 +403,22 @@ pub fn lead_no_more(group: &str, member: &Path) {
     leave(&format!("{GROUP}{group}"), member);
 }
 
-fn try_enter(name: &str, domain: &Path) -> Result<(), NotEntered> {
-    let _lock = lock(folder_of(domain)).map_err(|error| unable(name, error))?;
-    enter_locked(name, domain)
-}
-
 /// Where a socket is, and the names that lead to it.
 fn folder_of(socket: &Path) -> &Path {
     socket.parent().unwrap_or(Path::new("/"))
 }
 
-fn unable(name: &str, error: io::Error) -> NotEntered {
-    NotEntered::Resource { what: format!("the name {name:?}"), error }
-}
-
-/// Under the folder's lock.
-fn enter_locked(name: &str, domain: &Path) -> Result<(), NotEntered> {
-    let unable = |error| unable(name, error);
-    let folder = folder_of(domain);
-    let entry = folder.join(name);
-    if let Ok(target) = fs::read_link(&entry) {
-        let target = folder.join(target);
-        if target == domain {
-            return Err(NotEntered::Here { name: name.into() });
-        }
-        match Connection::connect(&target) {
-            Ok(connection) => {
-                let pid = connection.peer().map_or(0, |peer| peer.pid);
-                return Err(NotEntered::Taken { name: name.into(), pid });
-            }
-            Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
-                // The one who had it has left that, too.
-                if target.parent() == Some(folder) && is_socket(&target) {
-                    let _ = fs::remove_file(&target);
-                }
-            }
-            // A stopped server with a full queue, most likely: it lives.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(NotEntered::Taken { name: name.into(), pid: process_of(&target) });
-            }
-            Err(error) => return Err(unable(error)),
-        }
-        fs::remove_file(&entry).map_err(unable)?;
-    }
-    let own = domain.file_name().unwrap_or_default();
-    std::os::unix::fs::symlink(own, &entry).map_err(unable)
-}
-
-/// The number in the name of a domain's socket; 0 if there is none.
-fn process_of(socket: &Path) -> u32 {
-    let name = socket.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    name.split('.').nth(1).and_then(|number| number.parse().ok()).unwrap_or(0)
+/// The process number in the name of a socket, if it is one of this process's PID namespace.
+fn process_of(socket: &Path) -> Option<u32> {
+    let name = socket.file_name()?.to_str()?;
+    let mut parts = name.split('.').skip(1);
+    let (pid, space) = (parts.next()?.parse().ok()?, u32::from_str_radix(parts.next()?, 16).ok()?);
+    (pid != 0 && Some(space) == pid_namespace()).then_some(pid)
 }
 
 /// Takes a name of the domain with this socket out.
 pub fn leave(name: &str, domain: &Path) {
-    let folder = folder_of(domain);
-    let entry = folder.join(name);
-    if let Ok(_lock) = lock(folder)
-        && fs::read_link(&entry).is_ok_and(|target| folder.join(target) == domain)
-    {
-        let _ = fs::remove_file(entry);
-    }
+    entry::leave(name, domain);
 }
 
 /// Enters an object's name for the home with this socket: a name of its own, whatever else has the same. Waits as [`enter`] does.
@@ -423,119 +458,234 @@ pub fn find(name: &str) -> Result<PathBuf, NotFound> {
 }
 
 fn find_entry(entry: &str, name: &str) -> Result<PathBuf, NotFound> {
-    let folder = folder();
-    match fs::read_link(folder.join(entry)) {
-        Ok(target) => Ok(folder.join(target.file_name().unwrap_or_default())),
-        Err(_) => Err(NotFound::Unknown { name: name.into(), folder }),
+    let folder = folder()?;
+    match entry::find(&folder, entry) {
+        Ok(Some(socket)) => Ok(socket),
+        Ok(None) => Err(NotFound::Unknown { name: name.into(), folder }),
+        Err(error) => Err(FolderError::Unusable { path: folder, error }.into()),
     }
 }
 
-/// All sockets of domains in the folder, and the names that lead to them.
+/// What is in the folder of names; nothing if there is no usable one.
+fn entries() -> impl Iterator<Item = (PathBuf, String)> {
+    let found = folder().ok().and_then(|folder| fs::read_dir(folder).ok());
+    let entries = found.into_iter().flatten().flatten();
+    entries.filter_map(|entry| Some((entry.path(), entry.file_name().into_string().ok()?)))
+}
+
+/// All sockets of domains in the folder.
 pub fn domains() -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(folder()) else { return Vec::new() };
-    let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).filter(|path| is_of(path, Whose::Domain)).collect();
+    let of_domains = entries().filter(|(_, name)| name.starts_with(Whose::Domain.prefix()));
+    let mut paths: Vec<_> = of_domains.map(|(path, _)| path).collect();
     paths.sort();
     paths
 }
 
-/// The processes that are members of groups, or want to be, and how many sockets of such each has.
+/// The processes that are members of groups, or want to be, with the number of their sockets.
+///
+/// Processes of other PID namespaces are left out.
 pub fn members() -> BTreeMap<u32, usize> {
     let mut members = BTreeMap::new();
-    for entry in fs::read_dir(folder()).into_iter().flatten().flatten().map(|entry| entry.path()) {
-        let pid = process_of(&entry);
-        if is_of(&entry, Whose::Member) && pid != 0 {
-            *members.entry(pid).or_default() += 1;
-        }
+    for (path, _) in entries().filter(|(_, name)| name.starts_with(Whose::Member.prefix())) {
+        process_of(&path).into_iter().for_each(|pid| *members.entry(pid).or_default() += 1);
     }
     members
 }
 
 /// The machines of PVM's tasks: their first processes, and the sockets at which those can be asked.
 pub fn machines() -> BTreeMap<u32, PathBuf> {
-    let entries = fs::read_dir(folder()).into_iter().flatten().flatten().map(|entry| entry.path());
-    entries
-        .filter(|path| is_of(path, Whose::Machine))
-        .map(|path| (process_of(&path), path))
-        .filter(|(pid, _)| *pid != 0)
-        .collect()
+    let of_machines = entries().filter(|(_, name)| name.starts_with(Whose::Machine.prefix()));
+    of_machines.filter_map(|(path, _)| Some((process_of(&path)?, path))).collect()
 }
 
-/// The objects that this user's processes are the homes of; those processes, and the sockets at which they hear of them.
+/// The objects with a home in this PID namespace; the home's process, and its socket.
 pub fn objects() -> BTreeMap<String, (u32, PathBuf)> {
-    let entries = fs::read_dir(folder()).into_iter().flatten().flatten();
-    let named = entries.filter_map(|entry| {
-        let name = entry.file_name().to_str()?.strip_prefix(OBJECT)?.to_string();
-        let socket = fs::read_link(entry.path()).ok()?;
-        let home = process_of(&socket);
-        (check(&name).is_ok() && home != 0).then_some((name, (home, socket)))
+    let named = entries().filter_map(|(path, entry)| {
+        let name = entry.strip_prefix(OBJECT)?.to_string();
+        let socket = entry::find(folder_of(&path), &entry).ok()??;
+        let home = process_of(&socket)?;
+        check(&name).is_ok().then_some((name, (home, socket)))
     });
     named.collect()
 }
 
-fn is_of(path: &Path, whose: Whose) -> bool {
-    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(whose.prefix()))
+/// Returns `true` if a socket may have this name.
+fn is_socket(name: &str) -> bool {
+    const ALL: [Whose; 5] = [Whose::Domain, Whose::Member, Whose::Job, Whose::Home, Whose::Machine];
+    ALL.into_iter().any(|whose| name.starts_with(whose.prefix()))
 }
 
-fn is_socket(path: &Path) -> bool {
-    [Whose::Domain, Whose::Member, Whose::Job, Whose::Home, Whose::Machine].into_iter().any(|whose| is_of(path, whose))
-}
-
-/// Removes what dead domains have left in the folder. Costs a connection attempt for each domain.
+/// Removes what dead domains have left in the folder, as far as this user may.
+///
+/// Costs a connection attempt for each socket.
 pub fn sweep() {
-    let folder = folder();
-    // Somebody else may be at it, or be stopped while at it: then it is left to them.
-    if is_ours(&folder)
-        && let Some(_lock) = try_lock(&folder)
-    {
-        sweep_all(&folder);
+    if let Ok(folder) = folder() {
+        sweep_in(&folder);
     }
 }
 
-/// Under the folder's lock.
-fn sweep_all(folder: &Path) {
+fn sweep_in(folder: &Path) {
+    let sweeps = sweeps(folder);
     let Ok(entries) = fs::read_dir(folder) else { return };
-    let entries: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    for socket in entries.iter().filter(|path| is_socket(path)) {
-        if matches!(Connection::connect(socket), Err(error) if error.kind() == io::ErrorKind::ConnectionRefused) {
+    if sweeps == Sweeps::Nothing {
+        return;
+    }
+    let may = |entry: &fs::DirEntry| sweeps == Sweeps::All || entry.metadata().is_ok_and(|found| found.uid() == own_user());
+    let names = entries.flatten().filter(may).filter_map(|entry| entry.file_name().into_string().ok());
+    let (sockets, names): (Vec<_>, Vec<_>) = names.partition(|name| is_socket(name.strip_prefix(BEGINNING).unwrap_or(name)));
+    for socket in sockets.iter().map(|name| folder.join(name)) {
+        if matches!(entry::holder(&socket), Ok(Holder::Gone)) {
             let _ = fs::remove_file(socket);
         }
     }
-    for entry in &entries {
-        if fs::read_link(entry).is_ok_and(|target| !folder.join(target).exists()) {
-            let _ = fs::remove_file(entry);
-        }
-    }
+    let is_name = |name: &&String| name.starts_with(entry::ENTERING) || may_be_name(name);
+    names.iter().filter(is_name).for_each(|name| entry::sweep(folder, name));
+}
+
+/// Returns `true` if an entry of the folder may have this name: a name that programs chose, or one
+/// of those with a prefix of Upcall's own.
+fn may_be_name(entry: &str) -> bool {
+    let named = [GROUP, OBJECT, jobs::NAMED, jobs::TURNS];
+    check(entry).is_ok() || named.iter().any(|prefix| entry.starts_with(prefix))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn place(what: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("upcall-names-{what}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        path
+    }
+
+    fn listening(folder: &Path, name: &str) -> (PathBuf, Listener) {
+        listen_at(&folder.join(name), Access::default()).unwrap()
+    }
+
     #[test]
-    fn a_sockets_name_tells_its_process() {
-        assert_eq!(process_of(Path::new("/run/user/0/upcall/domain.4711.9f3a")), 4711);
-        assert_eq!(process_of(Path::new("/run/user/0/upcall/domain")), 0);
+    fn a_sockets_name_tells_its_process_in_this_namespace() {
+        let here = pid_namespace().unwrap();
+        let of = |name: String| process_of(Path::new(&format!("/run/user/0/upcall/{name}")));
+        assert_eq!(of(format!("domain.4711.{here:x}.9f3a")), Some(4711));
+        assert_eq!(of(format!("domain.4711.{:x}.9f3a", here ^ 1)), None);
+        for none in ["domain", "domain.1", "domain.x.1.1", "domain.0.1.1"] {
+            assert_eq!(of(none.into()), None, "{none}");
+        }
+        assert!(is_member(&format!("member.7.{here:x}.1"), 7));
+        assert!(!is_member(&format!("member.7.{here:x}.1"), 8));
+        assert!(is_member(&format!("member.7.{:x}.1", here ^ 1), 0));
+        assert!(!is_member(&format!("member.7.{:x}.1", here ^ 1), 7));
     }
 
     #[test]
     fn the_first_leads_and_others_follow() {
-        let folder = std::env::temp_dir().join(format!("upcall-names-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let paths = ["member.1.a", "member.1.b"].map(|name| folder.join(name));
-        let first = Listener::bind(&paths[0]).unwrap();
-        let _second = Listener::bind(&paths[1]).unwrap();
-        assert_eq!(lead_or_follow("g", &paths[0]).unwrap(), Leader::Us);
-        assert_eq!(lead_or_follow("g", &paths[0]).unwrap(), Leader::Us);
-        assert_eq!(lead_or_follow("g", &paths[1]).unwrap(), Leader::At(paths[0].clone()));
-        // It ends without a word.
+        let folder = place("leads");
+        let (a, first) = listening(&folder, "member.1.0.a");
+        let (b, _second) = listening(&folder, "member.1.0.b");
+        assert_eq!(lead_or_follow("g", &a).unwrap(), Leader::Us);
+        assert_eq!(lead_or_follow("g", &a).unwrap(), Leader::Us);
+        assert_eq!(lead_or_follow("g", &b).unwrap(), Leader::At(a.clone()));
+        // It ends without taking its entries out.
         drop(first);
-        assert_eq!(lead_or_follow("g", &paths[1]).unwrap(), Leader::Us);
-        lead_no_more("g", &paths[0]);
-        assert!(folder.join("group.g").is_symlink());
-        lead_no_more("g", &paths[1]);
-        assert!(!folder.join("group.g").is_symlink());
-        assert!(matches!(lead_or_follow("a/b", &paths[1]), Err(NotEntered::BadName { .. })));
+        assert_eq!(lead_or_follow("g", &b).unwrap(), Leader::Us);
+        assert!(!a.exists());
+        lead_no_more("g", &a);
+        assert!(folder.join("group.g").is_dir());
+        lead_no_more("g", &b);
+        assert!(!folder.join("group.g").exists());
+        assert!(matches!(lead_or_follow("a/b", &b), Err(NotEntered::BadName { .. })));
         fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// A name that changes hands has one holder: one of all takers succeeds.
+    #[test]
+    fn of_all_who_take_over_a_dead_name_one_succeeds() {
+        let folder = place("race");
+        for round in 0..40 {
+            let (dead, listener) = listening(&folder, &format!("domain.1.0.{round:x}dead"));
+            enter("files", &dead).unwrap();
+            drop(listener);
+            let all: Vec<_> = (0..4).map(|taker| listening(&folder, &format!("domain.1.0.{round:x}a{taker}"))).collect();
+            let (folder, start) = (&folder, &std::sync::Barrier::new(6));
+            let won = std::thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(move || {
+                        start.wait();
+                        sweep_in(folder);
+                    });
+                }
+                let takers: Vec<_> = all
+                    .iter()
+                    .map(|(socket, _)| {
+                        scope.spawn(move || {
+                            start.wait();
+                            entry::enter("files", socket)
+                        })
+                    })
+                    .collect();
+                let takers = takers.into_iter().map(|taker| taker.join().unwrap());
+                takers.enumerate().filter_map(|(taker, entered)| entered.ok().map(|()| taker)).collect::<Vec<_>>()
+            });
+            let [winner] = won[..] else { panic!("round {round}: {won:?}") };
+            assert_eq!(entry::find(folder, "files").unwrap().as_ref(), Some(&all[winner].0));
+            sweep_in(folder);
+            assert_eq!(entry::find(folder, "files").unwrap().as_ref(), Some(&all[winner].0), "swept alive");
+            drop(all);
+            sweep_in(folder);
+            assert_eq!(fs::read_dir(folder).unwrap().count(), 0, "round {round}");
+        }
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// What a process leaves that is killed at any step of listening and entering.
+    #[test]
+    fn each_step_may_be_the_last() {
+        let folder = place("steps");
+        let (socket, listener) = listening(&folder, "domain.1.0.dead");
+        let made = folder.join(format!("{}domain.1.0.dead.files", entry::ENTERING));
+        fs::create_dir(&made).unwrap();
+        sweep_in(&folder);
+        assert!(!made.exists() && socket.exists(), "a folder without a link");
+        fs::create_dir(&made).unwrap();
+        std::os::unix::fs::symlink("../domain.1.0.dead", made.join("domain.1.0.dead")).unwrap();
+        sweep_in(&folder);
+        assert!(made.exists(), "of a process that lives");
+        enter("files", &socket).unwrap();
+        assert!(!made.exists() && entry::find(&folder, "files").unwrap().is_some());
+        // A name that was emptied, by its holder or by a sweep, and not removed.
+        fs::remove_file(folder.join("files/domain.1.0.dead")).unwrap();
+        enter("files", &socket).unwrap();
+        fs::remove_file(folder.join("files/domain.1.0.dead")).unwrap();
+        drop(listener);
+        // A socket that never listened, and what is none of ours.
+        drop(Listener::bind(&folder.join(".domain.1.0.dead")).unwrap());
+        fs::create_dir(folder.join("empty")).unwrap();
+        fs::write(folder.join("file"), "").unwrap();
+        sweep_in(&folder);
+        let mut left: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["empty", "file"]);
+        let found = listening(&folder, "domain.1.0.b");
+        assert!(matches!(enter("file", &found.0), Err(NotEntered::InTheWay { .. })));
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// A link leads to a folder of another one's: nothing in there is read or removed.
+    #[test]
+    fn symbolic_links_are_not_followed() {
+        let (folder, other) = (place("links"), place("linked"));
+        fs::write(other.join("domain.1.0.x"), "").unwrap();
+        std::os::unix::fs::symlink(&other, folder.join("files")).unwrap();
+        let (socket, _listener) = listening(&folder, "domain.1.0.a");
+        assert!(matches!(enter("files", &socket), Err(NotEntered::InTheWay { .. })));
+        assert_eq!(entry::find(&folder, "files").unwrap(), None);
+        sweep_in(&folder);
+        leave("files", &other.join("domain.1.0.x"));
+        assert!(other.join("domain.1.0.x").exists());
+        fs::remove_dir_all(folder).unwrap();
+        fs::remove_dir_all(other).unwrap();
     }
 
     #[test]

@@ -167,7 +167,7 @@ impl From<BindError> for Problem {
             BindError::Version { .. } => Status::Version,
             BindError::WrongInterface { .. } => Status::WrongInterface,
             BindError::Mismatch { .. } => Status::Mismatch,
-            BindError::Resource { .. } => Status::Resource,
+            BindError::Resource { .. } | BindError::Folder(_) => Status::Resource,
             BindError::Protocol { .. } => Status::Protocol,
             BindError::Unreachable { .. } => Status::Unreachable,
             BindError::NotThere { .. } => Status::NotThere,
@@ -181,10 +181,13 @@ impl From<ServeError> for Problem {
     fn from(error: ServeError) -> Self {
         let status = match &error {
             ServeError::BadName { .. } => Status::Misuse,
-            ServeError::NameTaken { .. } | ServeError::ExportedHere { .. } => Status::NameTaken,
+            ServeError::NameTaken { .. }
+            | ServeError::ExportedHere { .. }
+            | ServeError::NameStale { .. }
+            | ServeError::NameInTheWay { .. } => Status::NameTaken,
             ServeError::TooManyProcedures { .. } => Status::TooManyProcedures,
             ServeError::Unprotected { .. } => Status::Unprotected,
-            ServeError::Resource { .. } => Status::Resource,
+            ServeError::Resource { .. } | ServeError::Folder(_) => Status::Resource,
             _ => Status::Internal,
         };
         Self::new(status, error.to_string())

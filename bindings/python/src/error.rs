@@ -80,7 +80,7 @@ pub fn bind(py: Python<'_>, error: &BindError) -> PyErr {
         BindError::Version { .. } => "WrongVersion",
         BindError::WrongInterface { .. } => "WrongInterface",
         BindError::Mismatch { .. } => "Mismatch",
-        BindError::Resource { .. } => "NoResource",
+        BindError::Resource { .. } | BindError::Folder(_) => "NoResource",
         BindError::Protocol { .. } => "BrokenProtocol",
         BindError::Unreachable { .. } => "Unreachable",
         BindError::NotThere { .. } => "NotThere",
@@ -95,7 +95,9 @@ pub fn serve(py: Python<'_>, error: &ServeError) -> PyErr {
     match error {
         ServeError::BadName { .. } => raise(py, "BadName", &said, &[]),
         ServeError::NameTaken { pid, .. } => raise(py, "NameTaken", &said, &[("server_pid", number(py, (*pid).into()))]),
-        ServeError::ExportedHere { .. } => raise(py, "NameTaken", &said, &[]),
+        ServeError::ExportedHere { .. } | ServeError::NameStale { .. } | ServeError::NameInTheWay { .. } => {
+            raise(py, "NameTaken", &said, &[])
+        }
         ServeError::Unprotected { .. } => raise(py, "Unprotected", &said, &[]),
         _ => raise(py, "ServeError", &said, &[]),
     }

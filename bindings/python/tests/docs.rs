@@ -52,7 +52,7 @@ fn the_page_does_what_it_says() {
         command
     };
     let server = Ends(python("server.py").stdin(Stdio::null()).spawn().unwrap());
-    let entered = upcall::directory::folder().join(name.trim_matches('"'));
+    let entered = upcall::directory::folder().unwrap().join(name.trim_matches('"'));
     let start = Instant::now();
     while entered.symlink_metadata().is_err() {
         assert!(start.elapsed() < Duration::from_secs(20), "the server does not come up");

@@ -80,7 +80,7 @@ fn an_interrupt_ends_a_server_and_its_name() {
         let [name, _] = names();
         let mut server = serving(&name, what);
         assert_eq!(interrupt(&mut server), "served\n", "{what}");
-        assert!(!upcall::directory::folder().join(&name).exists(), "{what}: the name is left");
+        assert!(!upcall::directory::folder().unwrap().join(&name).exists(), "{what}: the name is left");
     }
 }
 

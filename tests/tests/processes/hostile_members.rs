@@ -18,7 +18,7 @@ use upcall_os::socket::{Connection, Listener, Message, Received};
 use upcall_shm::region::{Region, Shared};
 use upcall_shm::station::Station;
 use upcall_tests::party::{Party, Said};
-use upcall_tests::place::{Place, eventually, listen};
+use upcall_tests::place::{Place, entered, eventually, listen};
 
 // What `message/src/wire.rs` has.
 
@@ -126,11 +126,17 @@ fn connect(path: &Path) -> Connection {
     }
 }
 
+/// The name of a socket of a member that is this process.
+fn own_socket(mark: &str) -> String {
+    let space = upcall_os::process::pid_namespace().expect("/proc");
+    format!("member.{}.{space:x}.{mark}", own_pid())
+}
+
 /// The socket of who takes in the members of the group.
 fn leader(place: &Place) -> PathBuf {
-    let entry = place.names().join("group.g");
-    eventually("somebody leads", || std::fs::read_link(&entry).map(drop).map_err(|error| error.to_string()));
-    place.names().join(std::fs::read_link(entry).unwrap())
+    let leader = || entered(&place.names(), "group.g");
+    eventually("somebody leads", || leader().map(drop).ok_or_else(String::new));
+    leader().unwrap()
 }
 
 fn hello(size: u32, rank: Option<u32>, socket: &str) -> Request {
@@ -156,7 +162,7 @@ impl Scene {
         members.extend((1..honest).map(start));
         let asked: Vec<_> = (honest..size)
             .map(|rank| {
-                let socket = format!("member.{}.{rank}", own_pid());
+                let socket = own_socket(&rank.to_string());
                 let door = listen(&place.names().join(&socket));
                 let connection = connect(&leader);
                 connection.send(&pack(&hello(size as u32, Some(rank as u32), &socket)), &[]).unwrap();

@@ -23,6 +23,7 @@ mod lingering;
 mod many;
 mod members;
 mod memory;
+mod names;
 mod nested;
 mod network;
 mod network_hostile;

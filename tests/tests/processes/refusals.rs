@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
 use upcall_tests::party::Said;
+use upcall_tests::place::enter;
 use upcall_tests::speech::VERSION;
 
 #[test]
@@ -122,9 +123,9 @@ fn something_else_listens() {
     let place = crate::place();
     std::fs::create_dir_all(place.names()).unwrap();
     let _stream = std::os::unix::net::UnixListener::bind(place.names().join("domain.1.1")).unwrap();
-    std::os::unix::fs::symlink("domain.1.1", place.names().join("stream")).unwrap();
+    enter(&place.names(), "stream", "domain.1.1");
     std::fs::write(place.names().join("domain.1.2"), "no socket").unwrap();
-    std::os::unix::fs::symlink("domain.1.2", place.names().join("file")).unwrap();
+    enter(&place.names(), "file", "domain.1.2");
     let mut client = place.client();
     client.ask("bind stream").expect_error("Resource", &["connecting to"]);
     client.ask("bind file").expect_error("ServerGone", &["start it again"]);
@@ -175,20 +176,20 @@ fn folders_of_names() {
     let file = place.path().join("file");
     std::fs::write(&file, "").unwrap();
     let text = with(&file);
-    assert!(text.contains("error Resource") && text.contains("UPCALL_DIR"), "{text}");
+    assert!(text.contains("error Folder") && text.contains("UPCALL_DIR"), "{text}");
     // Below something that is no folder.
     let text = with(&file.join("below"));
-    assert!(text.contains("error Resource") && text.contains("folder of names"), "{text}");
+    assert!(text.contains("error Folder") && text.contains("folder of names"), "{text}");
     // A path too long for a socket.
     let text = with(&place.path().join("x".repeat(120)));
     println!("{text}");
     assert!(text.contains("error Resource") && text.contains("UPCALL_DIR"), "what to do is missing: {text}");
     if !rustix::process::geteuid().is_root() {
         let text = with(std::path::Path::new("/root/upcall"));
-        assert!(text.contains("error Resource"), "{text}");
+        assert!(text.contains("error Folder"), "{text}");
         return println!("not run as root: other users' folders are not tested");
     }
-    // As another user: the folder of root may not be entered, or is not his.
+    // As another user: the folder of root may not be entered, or not be written.
     let other = |folder: &std::path::Path, arguments: &str| {
         let mut command = place.command(arguments);
         let program = place.path().join("party");
@@ -204,9 +205,9 @@ fn folders_of_names() {
     let roots = place.path().join("roots");
     std::fs::create_dir(&roots).unwrap();
     let text = other(&roots, "serve trial");
-    assert!(text.contains("error Resource") && text.contains("is not a folder of user 65534"), "{text}");
+    assert!(text.contains("error Folder") && text.contains("this user may not"), "{text}");
     let text = other(&place.path().join("new"), "serve trial");
-    assert!(text.contains("error Resource") && text.contains("this user may not"), "{text}");
+    assert!(text.contains("error Folder") && text.contains("this user may not"), "{text}");
     // A name in a folder that everybody may read, exported by root for root alone.
     let shared = place.path().join("shared");
     let mut command = place.command("serve trial");

@@ -1,7 +1,7 @@
 //! While a group forms: leaders that lie, stop or die, and applicants that vanish or ask for too much.
 
 use super::{
-    Listed, Request, VERSION, Welcome, answer, answer_of, connect, hello, leader, next_at, own_pid, pack, place,
+    Listed, Request, VERSION, Welcome, answer, answer_of, connect, hello, leader, next_at, own_pid, own_socket, pack, place,
     with_few_descriptors,
 };
 use crate::in_company;
@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use upcall_os::bell::Bell;
 use upcall_os::socket::{Connection, Listener};
 use upcall_shm::mailbag::Mailbag;
-use upcall_tests::place::{Place, eventually, listen};
+use upcall_tests::place::{Place, enter, eventually, listen};
 use upcall_tests::usage::Usage;
 
 /// Takes the name of the group, by hand.
 fn lead(place: &Place) -> Listener {
     std::fs::create_dir_all(place.names()).unwrap();
-    let socket = format!("member.{}.lead", own_pid());
+    let socket = own_socket("lead");
     let door = listen(&place.names().join(&socket));
-    std::os::unix::fs::symlink(socket, place.names().join("group.g")).unwrap();
+    enter(&place.names(), "group.g", &socket);
     door
 }
 
@@ -38,7 +38,7 @@ fn a_leader_tells_of_a_group_that_cannot_be() {
         ("not the rank that it asked for", |rank, members| (*rank, _) = (0, members.swap(0, 1))),
         ("another process", |_, members| members[1].pid = own_pid()),
         ("another socket", |_, members| members[1].socket += "1"),
-        ("a path", |_, members| members[0].socket = format!("../names/member.{}.lead", own_pid())),
+        ("a path", |_, members| members[0].socket = format!("../names/{}", own_socket("lead"))),
         ("a path behind", |_, members| members[0].socket += "/../../x"),
         ("no socket", |_, members| members[0].socket.clear()),
         ("that of a third process", |_, members| members[0].socket = "member.1.1".into()),
@@ -47,7 +47,7 @@ fn a_leader_tells_of_a_group_that_cannot_be() {
         let mut honest = place.start("g 2 1 within=5000");
         let (connection, asked) = next_at(&door);
         let Request::Hello { socket, .. } = answer_of(&asked) else { panic!("no hello") };
-        let own = Listed { pid: own_pid(), born: 0, socket: format!("member.{}.lead", own_pid()) };
+        let own = Listed { pid: own_pid(), born: 0, socket: own_socket("lead") };
         let (mut rank, mut members) = (1, vec![own, Listed { pid: honest.pid(), born: 0, socket }]);
         change(&mut rank, &mut members);
         connection.send(&pack(&Welcome::Formed { group: [7; 16], rank, members }), &[]).unwrap();
@@ -90,7 +90,7 @@ fn applicants_that_vanish_and_ask_for_too_much() {
     let mut first = place.start("g 3 0");
     with_few_descriptors(&first);
     let door = leader(&place);
-    let own = format!("member.{}.x", own_pid());
+    let own = own_socket("x");
     let ask = |request: &Request| {
         let connection = connect(&door);
         connection.send(&pack(request), &[]).unwrap();

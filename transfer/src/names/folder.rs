@@ -1,0 +1,268 @@
+//! Which folder holds the names, and whether it may be used.
+//!
+//! | owner and mode | made by | who enters names | who removes a dead server's names |
+//! |---|---|---|---|
+//! | the user, 0700 | Upcall, if missing | the user | the user |
+//! | a service's user or root, 0755 | `install -d -m 0755` | its owner | its owner |
+//! | root, 1777 (or 1770 and a group) | `install -d -m 1777` | each user (of the group) | each user its own |
+//!
+//! A server uses a folder of its own user or of root. A folder that everyone may write needs the
+//! sticky bit: without it another user could remove or rename entries. A client reads names in any folder
+//! that `UPCALL_DIR` gives: a name leads to a socket, and the kernel says whose that socket is.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use upcall_os::socket::own_user;
+
+/// Why there is no usable folder of names.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum FolderError {
+    /// `UPCALL_DIR` is set, but empty.
+    Empty,
+    /// `UPCALL_DIR` is a relative path, which would depend on each program's working folder.
+    Relative {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Something else than a folder is there: a file, or a symbolic link.
+    NotAFolder {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The folder belongs to another user.
+    Owner {
+        /// The path.
+        path: PathBuf,
+        /// The owner of the folder.
+        found: u32,
+        /// The user of this process.
+        expected: u32,
+    },
+    /// Every user may remove and rename what others entered: the sticky bit is missing.
+    Unprotected {
+        /// The path.
+        path: PathBuf,
+        /// The mode of the folder.
+        mode: u32,
+    },
+    /// The folder is on a file system that other machines use too.
+    Network {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The kernel refused to make, read, or change the folder.
+    Unusable {
+        /// The path.
+        path: PathBuf,
+        /// The kernel's error.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for FolderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const OTHER: &str = "set UPCALL_DIR to another folder";
+        match self {
+            Self::Empty => f.write_str("UPCALL_DIR is empty: set it to the absolute path of the folder of names, or unset it"),
+            Self::Relative { path } => {
+                write!(f, "UPCALL_DIR is the relative path {}: set it to an absolute path", path.display())
+            }
+            Self::NotAFolder { path } => {
+                write!(f, "{} is to be the folder of names, and is no folder: remove it, or {OTHER}", path.display())
+            }
+            Self::Owner { path, found, expected } => write!(
+                f,
+                "the folder of names {} is not a folder of user {expected}, but of user {found}: \
+                 have it removed, or {OTHER}",
+                path.display()
+            ),
+            Self::Unprotected { path, mode } => write!(
+                f,
+                "every user may remove the names in {} (mode {mode:04o}): \
+                 protect it (chmod +t), or {OTHER}",
+                path.display()
+            ),
+            Self::Network { path } => write!(
+                f,
+                "the folder of names {} is on a network file system, and sockets lead to processes \
+                 of one machine only: {OTHER}",
+                path.display()
+            ),
+            Self::Unusable { path, error } => {
+                write!(f, "the folder of names {}: {error}{}; {OTHER}", path.display(), hint(error))
+            }
+        }
+    }
+}
+
+impl std::error::Error for FolderError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Unusable { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// What the kernel's error means for a folder.
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => " (this user may not)",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => " (the file system is full)",
+        io::ErrorKind::ReadOnlyFilesystem => " (the file system is read-only)",
+        _ => "",
+    }
+}
+
+/// The folder of names of this process.
+///
+/// The first of these that fits:
+/// 1. `$UPCALL_DIR`, an absolute path;
+/// 2. `upcall` in `$XDG_RUNTIME_DIR` or `/run/user/UID`, if that folder is this user's;
+/// 3. `.upcall` in the home folder, if that is this user's and on this machine;
+/// 4. `/tmp/upcall-UID`.
+///
+/// Another user can make only the last one first, so it is used by users without a home only.
+///
+/// # Errors
+/// `UPCALL_DIR` is empty or relative; or `/tmp/upcall-UID` is another user's, or no folder.
+pub fn folder() -> Result<PathBuf, FolderError> {
+    if let Some(dir) = std::env::var_os("UPCALL_DIR") {
+        let path = PathBuf::from(dir);
+        return match path.as_os_str().is_empty() {
+            true => Err(FolderError::Empty),
+            false if path.is_relative() => Err(FolderError::Relative { path }),
+            false => Ok(path),
+        };
+    }
+    let user = own_user();
+    let is_own = |dir: &Path| fs::metadata(dir).is_ok_and(|found| found.is_dir() && found.uid() == user);
+    let given = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let runtime = given.into_iter().chain([format!("/run/user/{user}").into()]);
+    if let Some(dir) = runtime.filter(|dir| dir.is_absolute()).find(|dir| is_own(dir)) {
+        return Ok(dir.join("upcall"));
+    }
+    let home = std::env::home_dir().filter(|home| home.is_absolute() && is_own(home));
+    if let Some(home) = home.filter(|home| !is_network(home)) {
+        return Ok(home.join(".upcall"));
+    }
+    let path = PathBuf::from(format!("/tmp/upcall-{user}"));
+    match fs::symlink_metadata(&path) {
+        Ok(found) if !found.is_dir() => Err(FolderError::NotAFolder { path }),
+        Ok(found) if found.uid() != user => Err(FolderError::Owner { path, found: found.uid(), expected: user }),
+        _ => Ok(path),
+    }
+}
+
+/// Makes the folder if it is missing, and checks that a server may enter names there.
+pub(super) fn prepare(folder: &Path) -> Result<(), FolderError> {
+    let unusable = |error| FolderError::Unusable { path: folder.into(), error };
+    match fs::DirBuilder::new().mode(0o700).recursive(true).create(folder) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(unusable(error)),
+    }
+    let found = fs::symlink_metadata(folder).map_err(unusable)?;
+    let (own, mode) = (own_user(), found.mode() & 0o7777);
+    if !found.is_dir() {
+        return Err(FolderError::NotAFolder { path: folder.into() });
+    }
+    if found.uid() != own && found.uid() != 0 {
+        return Err(FolderError::Owner { path: folder.into(), found: found.uid(), expected: own });
+    }
+    if mode & 0o002 != 0 && mode & 0o1000 == 0 {
+        return Err(FolderError::Unprotected { path: folder.into(), mode });
+    }
+    if is_network(folder) {
+        return Err(FolderError::Network { path: folder.into() });
+    }
+    Ok(())
+}
+
+/// What this process may remove in a folder: entries of dead processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sweeps {
+    /// Nothing: it is no folder, or a symbolic link.
+    Nothing,
+    /// What belongs to its own user.
+    Own,
+    /// Everything: the folder is this user's, or this is root.
+    All,
+}
+
+/// See [`Sweeps`].
+pub(super) fn sweeps(folder: &Path) -> Sweeps {
+    let own = own_user();
+    match fs::symlink_metadata(folder) {
+        Ok(found) if !found.is_dir() => Sweeps::Nothing,
+        Ok(found) if found.uid() == own || own == 0 => Sweeps::All,
+        Ok(_) => Sweeps::Own,
+        Err(_) => Sweeps::Nothing,
+    }
+}
+
+/// Returns `true` if the folder is on a file system whose files other machines see as well.
+fn is_network(folder: &Path) -> bool {
+    // `statfs(2)`: NFS, SMB (three kinds), AFS, Ceph, Coda, Lustre, GFS2, OCFS2.
+    const NETWORK: [u64; 10] =
+        [0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42, 0x5346_414f, 0x00c3_6400, 0x7375_7245, 0x0bd0_0bd0, 0x0116_1970, 0x7461_636f];
+    // The kernel's type is signed on some machines.
+    rustix::fs::statfs(folder).is_ok_and(|found| NETWORK.contains(&(found.f_type as u64 & 0xffff_ffff)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn place(what: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("upcall-folder-{what}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        path
+    }
+
+    #[test]
+    fn a_folder_is_made_for_this_user_alone() {
+        let path = place("made");
+        prepare(&path.join("below")).unwrap();
+        assert_eq!(fs::metadata(path.join("below")).unwrap().mode() & 0o7777, 0o700);
+        prepare(&path.join("below")).unwrap();
+        assert_eq!(sweeps(&path.join("below")), Sweeps::All);
+        fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn what_is_in_the_way_is_refused() {
+        let path = place("way");
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("file"), "").unwrap();
+        std::os::unix::fs::symlink(&path, path.join("link")).unwrap();
+        for name in ["file", "link"] {
+            let found = prepare(&path.join(name));
+            assert!(matches!(found, Err(FolderError::NotAFolder { .. })), "{name}: {found:?}");
+            assert_eq!(sweeps(&path.join(name)), Sweeps::Nothing);
+        }
+        let below = prepare(&path.join("file/below"));
+        assert!(matches!(below, Err(FolderError::Unusable { .. })), "{below:?}");
+        fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_everyone_may_write_needs_the_sticky_bit() {
+        let path = place("sticky");
+        fs::create_dir(&path).unwrap();
+        let with = |mode| {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            prepare(&path)
+        };
+        assert!(matches!(with(0o777), Err(FolderError::Unprotected { mode: 0o777, .. })));
+        for mode in [0o1777, 0o1770, 0o775, 0o755, 0o700] {
+            with(mode).unwrap();
+        }
+        fs::remove_dir_all(path).unwrap();
+    }
+}
