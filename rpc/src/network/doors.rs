@@ -4,30 +4,29 @@
 //! from the readers and starts those threads, as many at once as the server's ceiling of calls.
 
 use super::WINDOW;
-use super::guest::{Guest, Identity, Job};
+use super::guest::{Charged, Guest, Identity, Job};
 use crate::ceilings::Ceilings;
 use crate::endpoint::Endpoint;
 use crate::error::ServeError;
 use crate::server::ClientBinding;
 use crate::wire::{self, Refusal};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use upcall_os::loopback;
 use upcall_os::socket::Peer;
 use upcall_thread::{Builder, Semaphore, mpsc};
 use upcall_transfer::clerk::STACK;
-use upcall_transfer::network::frame::{Preamble, VERSION};
-use upcall_transfer::network::{Block, Door, Head, Kind, Wire};
+use upcall_transfer::network::door::greeting;
+use upcall_transfer::network::{Account, Admit, Block, Door, Head, Kind, Wire};
 
-/// The most connections at once; more are turned away.
+/// Maximum number of admitted connections of a server.
 const MOST_GUESTS: usize = 256;
-/// So long a client may take to say who it is.
-const GREETING: Duration = Duration::from_secs(5);
-/// So long a client that is turned away is given to read why.
-const PARTING: Duration = Duration::from_secs(1);
+/// Maximum number of admitted connections of one user, or of one address of another machine.
+const MOST_OF_ONE: usize = 128;
 
 /// An address that a server is to listen at.
 #[derive(Clone, Debug)]
@@ -42,8 +41,7 @@ pub(crate) struct Doors {
     doors: Mutex<Vec<(Door, bool)>>,
     addresses: Vec<SocketAddr>,
     guests: Mutex<Guests>,
-    /// Connections, those that have not said yet who they are included.
-    connections: Arc<AtomicUsize>,
+    inside: Arc<Mutex<Inside>>,
     porter: OnceLock<Mutex<mpsc::Sender<Option<Work>>>>,
     room: Arc<Semaphore>,
     under_way: Arc<AtomicUsize>,
@@ -53,6 +51,42 @@ pub(crate) struct Doors {
 struct Guests {
     all: Vec<Arc<Guest>>,
     closed: bool,
+}
+
+/// Number of admitted connections, by the account that is charged with them.
+type Inside = HashMap<Account, usize>;
+
+/// An admitted connection, counted as long as this is there.
+struct Admitted {
+    inside: Arc<Mutex<Inside>>,
+    account: Account,
+}
+
+impl Admitted {
+    fn new(inside: &Arc<Mutex<Inside>>, account: Account) -> Result<Self, Refusal> {
+        let mut counts = locked(inside);
+        if counts.values().sum::<usize>() >= MOST_GUESTS {
+            return Err(Refusal::Ceiling(format!("it has {MOST_GUESTS} connections from other machines already")));
+        }
+        let own = counts.entry(account).or_default();
+        if *own >= MOST_OF_ONE {
+            return Err(Refusal::Ceiling(format!("this user or address has {MOST_OF_ONE} connections to it already")));
+        }
+        *own += 1;
+        Ok(Self { inside: inside.clone(), account })
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        let mut counts = locked(&self.inside);
+        if let Entry::Occupied(mut own) = counts.entry(self.account) {
+            *own.get_mut() -= 1;
+            if *own.get() == 0 {
+                own.remove();
+            }
+        }
+    }
 }
 
 /// A call, counted as long as it is here.
@@ -102,7 +136,7 @@ impl Doors {
             addresses: doors.iter().map(|(door, _)| door.address()).collect(),
             doors: Mutex::new(doors),
             guests: Mutex::default(),
-            connections: Arc::default(),
+            inside: Arc::default(),
             porter: OnceLock::new(),
             room: Arc::new(Semaphore::new(ceilings.calls.max(1))),
             under_way: Arc::default(),
@@ -127,13 +161,8 @@ impl Doors {
         drop(porter.map_err(unable)?);
         let _ = self.porter.set(Mutex::new(sender));
         for (door, guarded) in &*doors {
-            let (endpoint, guarded) = (Arc::downgrade(endpoint), *guarded);
-            let welcome = move |stream| {
-                if let Some(endpoint) = endpoint.upgrade() {
-                    welcome(&endpoint, stream, guarded);
-                }
-            };
-            door.open(welcome).map_err(unable)?;
+            let admission = Admission { endpoint: Arc::downgrade(endpoint), guarded: *guarded };
+            door.open(greeting(WINDOW), admission).map_err(unable)?;
         }
         Ok(())
     }
@@ -204,32 +233,70 @@ fn carry(calls: &mpsc::Receiver<Option<Work>>, room: &Arc<Semaphore>) {
     }
 }
 
-/// Who has come, and is not in yet, has a kernel thread of its own: it may take its time. The policy is asked there.
-fn welcome(endpoint: &Arc<Endpoint>, stream: TcpStream, guarded: bool) {
-    let connection = Counted::new(&endpoint.doors().connections);
-    if endpoint.doors().connections.load(Ordering::SeqCst) > MOST_GUESTS {
-        return;
-    }
-    let endpoint = endpoint.clone();
-    let thread = std::thread::Builder::new().name("upcall-net-in".into()).stack_size(STACK);
-    // Without one the connection is closed.
-    let _ = thread.spawn(move || {
-        let _connection = connection;
-        let Ok(wire) = Wire::new(stream) else { return };
-        let greeted = wire.greet(Preamble { version: VERSION, window: WINDOW }, Instant::now() + GREETING);
-        if !greeted.is_ok_and(|greeted| greeted.version == VERSION) {
-            // Who has another version was told ours, and who is none of us has nothing to be told.
-            return;
-        }
-        let guest = identify(&endpoint, &wire, guarded).and_then(|identity| Guest::new(wire.clone(), identity, &endpoint));
-        match guest {
-            Ok(guest) => serve(&endpoint, &wire, guest),
-            Err(refusal) => wire.dismiss(&farewell(&refusal), Instant::now() + PARTING),
-        }
-    });
+/// Decides which connections are let in.
+struct Admission {
+    endpoint: Weak<Endpoint>,
+    guarded: bool,
 }
 
-fn serve(endpoint: &Arc<Endpoint>, wire: &Arc<Wire>, guest: Arc<Guest>) {
+impl Admission {
+    fn endpoint(&self) -> Result<Arc<Endpoint>, Refusal> {
+        self.endpoint.upgrade().ok_or_else(|| Refusal::Protocol("the server is ending".into()))
+    }
+
+    /// Asks the policy, if it is to be asked.
+    fn decide(&self, user: Option<u32>) -> Result<(), Refusal> {
+        if !self.guarded {
+            return Ok(());
+        }
+        let uid =
+            user.ok_or_else(|| Refusal::Denied("the kernel does not say whose the connection is (/proc/net/tcp)".into()))?;
+        self.endpoint()?.admits(&Peer { pid: 0, uid, gid: u32::MAX, groups: Vec::new(), pidfd: None }).map_err(Refusal::Denied)
+    }
+}
+
+impl Admit for Admission {
+    /// The kernel knows the user of a connection of this machine before its first byte.
+    fn came(&mut self, stream: &TcpStream) -> Result<Account, (Account, Vec<u8>)> {
+        let (Ok(theirs), Ok(ours)) = (stream.peer_addr(), stream.local_addr()) else {
+            // It is reset already.
+            return Err((Account::of(Ipv4Addr::UNSPECIFIED.into()), Vec::new()));
+        };
+        let is_here = theirs.ip().to_canonical().is_loopback();
+        let user = if is_here { loopback::user_of(theirs, ours) } else { None };
+        let account = user.map_or_else(|| Account::of(theirs.ip()), Account::User);
+        self.decide(user).map_err(|refusal| (account, farewell(&refusal)))?;
+        Ok(account)
+    }
+
+    fn admit(&mut self, stream: TcpStream, account: Account, first: Vec<u8>) -> Result<(), (TcpStream, Vec<u8>)> {
+        let admitted = self.endpoint().and_then(|endpoint| {
+            let counted = Admitted::new(&endpoint.doors().inside, account)?;
+            let uid = match account {
+                Account::User(uid) if self.guarded => Some(uid),
+                _ => None,
+            };
+            let identity = Identity { uid };
+            let charged = Charged::new(identity, &endpoint)?;
+            Ok((endpoint, counted, charged))
+        });
+        let (endpoint, counted, charged) = match admitted {
+            Ok(admitted) => admitted,
+            Err(refusal) => return Err((stream, farewell(&refusal))),
+        };
+        let thread = std::thread::Builder::new().name("upcall-net-in".into()).stack_size(STACK);
+        // Without one the connection is closed.
+        let _ = thread.spawn(move || {
+            let _counted = counted;
+            if let Ok(wire) = Wire::new(stream) {
+                serve(&endpoint, &wire, Guest::new(wire.clone(), charged, &endpoint), &first);
+            }
+        });
+        Ok(())
+    }
+}
+
+fn serve(endpoint: &Arc<Endpoint>, wire: &Arc<Wire>, guest: Arc<Guest>, first: &[u8]) {
     if wire.start_to_write().is_err() {
         return wire.hang_up();
     }
@@ -240,19 +307,7 @@ fn serve(endpoint: &Arc<Endpoint>, wire: &Arc<Wire>, guest: Arc<Guest>) {
         }
         guests.all.push(guest.clone());
     }
-    guest.attend();
-}
-
-/// Who it is, if the server lets it in.
-fn identify(endpoint: &Endpoint, wire: &Wire, guarded: bool) -> Result<Identity, Refusal> {
-    if !guarded {
-        return Ok(Identity { uid: None });
-    }
-    let own = wire.own().map_err(|error| Refusal::Denied(error.to_string()))?;
-    let uid = loopback::user_of(wire.peer(), own)
-        .ok_or_else(|| Refusal::Denied("the kernel does not say whose the connection is (/proc/net/tcp)".into()))?;
-    endpoint.admits(&Peer { pid: 0, uid, gid: u32::MAX, groups: Vec::new(), pidfd: None }).map_err(Refusal::Denied)?;
-    Ok(Identity { uid: Some(uid) })
+    guest.attend(first);
 }
 
 fn farewell(refusal: &Refusal) -> Vec<u8> {

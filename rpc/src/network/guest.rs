@@ -56,12 +56,27 @@ struct Reading {
     room: Option<Holding>,
 }
 
-impl Guest {
-    /// Takes a client on.
-    pub(crate) fn new(wire: Arc<Wire>, identity: Identity, endpoint: &Arc<Endpoint>) -> Result<Arc<Self>, Refusal> {
+/// A client whose connection is charged to its account.
+pub(crate) struct Charged {
+    identity: Identity,
+    account: Arc<Account>,
+    held: Holding,
+}
+
+impl Charged {
+    /// Charges a client with its connection, unless it may have no more.
+    pub(crate) fn new(identity: Identity, endpoint: &Endpoint) -> Result<Self, Refusal> {
         let account = endpoint.ledger().account(None, identity.uid);
         let held = account.hold(Held::Descriptors, 1).map_err(|over| Refusal::Ceiling(over.to_string()))?;
-        Ok(Arc::new(Self {
+        Ok(Self { identity, account, held })
+    }
+}
+
+impl Guest {
+    /// Takes a client on.
+    pub(crate) fn new(wire: Arc<Wire>, charged: Charged, endpoint: &Arc<Endpoint>) -> Arc<Self> {
+        let Charged { identity, account, held } = charged;
+        Arc::new(Self {
             wire,
             identity,
             endpoint: Arc::downgrade(endpoint),
@@ -71,13 +86,14 @@ impl Guest {
             under_way: AtomicUsize::new(0),
             ended: AtomicBool::new(false),
             _held: held,
-        }))
+        })
     }
 
-    /// Reads what comes, on the calling kernel thread, until the client's end.
-    pub(crate) fn attend(self: Arc<Self>) {
+    /// Reads what comes, on the calling kernel thread, until the client's end. `first` was read
+    /// already.
+    pub(crate) fn attend(self: Arc<Self>, first: &[u8]) {
         let wire = self.wire.clone();
-        wire.attend(Box::new(Reading { guest: self, room: None }));
+        wire.attend(first, Box::new(Reading { guest: self, room: None }));
     }
 
     fn bindings(&self) -> MutexGuard<'_, HashMap<u32, Arc<Bound>>> {

@@ -103,13 +103,17 @@ fn what_breaks_the_protocol_closes_the_connection() {
         ("a request of a channel", head(Kind::Ask, 0).with(&Block::from(&[0, 4][..]))),
         ("a request for the tallies", asking(&Request::Tallies)),
         ("a request without end", raw(head(Kind::Ask, 161 << 10), &|_| {})),
-        ("more calls than there may be", head(Kind::Call, 0).with(&Block::default()).repeat(100_000)),
+        ("a call before a binding", head(Kind::Call, 0).with(&Block::default())),
+        (
+            "more calls than there may be",
+            [frame_samples().swap_remove(0), head(Kind::Call, 0).with(&Block::default()).repeat(100_000)].concat(),
+        ),
     ] {
         let mut stream = scene.greeted();
         // The server may close while we write.
         let _ = stream.write_all(&bytes);
         if what.starts_with("more calls") {
-            // None of these is bound to anything: each is answered, and so none is under way.
+            // None of these calls is of that binding: each is answered, and so none is under way.
             let _ = stream.shutdown(Shutdown::Write);
         }
         expect_closed(&mut stream, what);
@@ -427,6 +431,8 @@ fn who_does_not_go_on_is_cut_off() {
     let mut stalled: Vec<TcpStream> = (0..20)
         .map(|number| {
             let mut stream = scene.greeted();
+            stream.write_all(&frame_samples().swap_remove(0)).unwrap();
+            assert_eq!(frame(&mut stream).head.kind, Kind::Answer);
             let bytes = head(Kind::Call, 50_000).to_bytes();
             stream.write_all(&bytes[..if number % 2 == 0 { HEAD } else { 11 }]).unwrap();
             stream
@@ -464,4 +470,79 @@ fn who_does_not_read_holds_up_nobody() {
 fn make() -> u16 {
     let procedures = &trial::INTERFACE.procedures;
     procedures.iter().position(|procedure| procedure.name == "make").expect("a procedure") as u16
+}
+
+/// Threads of a process with this name.
+fn threads(pid: u32, name: &str) -> usize {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    let names = threads.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    names.filter(|found| found.trim() == name).count()
+}
+
+/// They sent nothing, a greeting, or the beginning of a message.
+#[test]
+fn silent_connections_cost_no_threads_and_lock_nobody_out() {
+    let _company = in_company();
+    let mut scene = Scene::new("");
+    let pid = scene.server.pid();
+    let all = || std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().count();
+    let before = all();
+    let greeting = Preamble { version: VERSION, window: 1 }.to_bytes();
+    let asks = asking(&Request::List);
+    let said = [
+        &[][..],
+        &greeting[..7],
+        &greeting,
+        &[&greeting[..], &asks[..HEAD / 2]].concat(),
+        &[&greeting[..], &asks[..HEAD]].concat(),
+    ];
+    let mut silent: Vec<TcpStream> = (0..300)
+        .map(|number| {
+            let mut stream = scene.connected();
+            stream.write_all(said[number % said.len()]).unwrap();
+            stream
+        })
+        .collect();
+    // The server has taken all of them in: those that came first had to go for others.
+    for stream in &mut silent[290..] {
+        stream.read_exact(&mut [0; PREAMBLE]).unwrap();
+    }
+    assert_eq!(scene.honest.ask("add 2 3").numbers("who was there before"), [5]);
+    for _ in 0..10 {
+        let mut late = scene._place.client();
+        late.ask(&format!("bind tcp://{}/trial", scene.address)).expect_ok("binding beside them");
+        assert_eq!(late.ask("add 2 3").numbers("who came later"), [5]);
+    }
+    assert_eq!(list_far(&format!("tcp://{}", scene.address)).expect("a list").len(), 2);
+    eventually("no thread is theirs", || {
+        let (now, readers) = (all(), threads(pid, "upcall-net-in"));
+        // A call may have started one more virtual processor's worth of threads, but not 300.
+        if readers <= 2 && now <= before + 4 { Ok(()) } else { Err(format!("{readers} readers, {now} threads, {before} before")) }
+    });
+    // Each has a time limit as a whole.
+    let start = Instant::now();
+    silent.iter_mut().for_each(|stream| drop(expect_closed(stream, "a silent connection")));
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+    assert_eq!(scene.honest.ask("add 2 3").numbers("afterwards"), [5]);
+}
+
+/// The policy is asked before the first byte, so a client that it refuses cannot stay.
+#[test]
+fn who_is_not_let_in_is_told_before_it_says_anything() {
+    let _company = in_company();
+    let place = place();
+    let (_server, address) = place.serve_far("trial refuse tcp");
+    let mut stream = TcpStream::connect(&address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.read_exact(&mut [0; PREAMBLE]).unwrap();
+    let farewell = frame(&mut stream);
+    assert_eq!(farewell.head.kind, Kind::Farewell);
+    assert!(String::from_utf8_lossy(&farewell.body.to_vec()).contains("is not on the list"));
+    // It need not read that, nor hang up: it is closed all the same.
+    expect_closed(&mut stream, "who was told");
+    let start = Instant::now();
+    while stream.write_all(&[1; 100]).is_ok() {
+        assert!(start.elapsed() < Duration::from_secs(10), "it is still open");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }

@@ -1,14 +1,52 @@
 //! Where a server's connections come in.
+//!
+//! One kernel thread accepts them, and waits for the first message of each in a [`Lobby`]. Only a
+//! connection whose first message is there is handed on, to get threads of its own.
 
+use super::frame::{PREAMBLE, Preamble, VERSION};
+use super::lobby::{Account, Awaits, Lobby, Step};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use upcall_os::poll::{PollSet, Report};
 
-/// So long nobody is let in when the descriptor table is full.
+/// Time for which no connection is accepted when the descriptor table is full.
 const PAUSE: Duration = Duration::from_millis(10);
+/// Maximum number of connections that wait to be admitted.
+const MOST_WAITING: usize = 256;
+/// Time that a connection has for its first message, from its beginning.
+const GREETING: Duration = Duration::from_secs(5);
+/// Time that a client that is turned away is given to read why.
+const PARTING: Duration = Duration::from_secs(1);
+/// Maximum number of connections that are accepted before those that wait get a turn.
+const TURN: usize = 16;
+/// The listener's number among what is polled. Connections are numbered from the next one on.
+const LISTENER: u64 = 0;
+/// Policies of programs run on this thread.
+const STACK: usize = crate::clerk::STACK;
+
+/// Decides about connections. Called on the door's thread; must not block for long.
+pub trait Admit: Send {
+    /// A new connection: returns the account that is charged with it.
+    ///
+    /// # Errors
+    /// The account, and a farewell that says why it is not let in.
+    fn came(&mut self, stream: &TcpStream) -> Result<Account, (Account, Vec<u8>)>;
+
+    /// Its first message is there: takes the connection over with what was read of it, blocking
+    /// again and past the preambles.
+    ///
+    /// # Errors
+    /// The connection again, and a farewell that says why it is not let in.
+    fn admit(&mut self, stream: TcpStream, account: Account, first: Vec<u8>) -> Result<(), (TcpStream, Vec<u8>)>;
+}
 
 /// A socket that listens; shut when this is dropped.
 pub struct Door {
@@ -39,24 +77,25 @@ impl Door {
         self.address
     }
 
-    /// Hands every connection that comes to `welcome`, on a kernel thread of its own that ends when the door is shut. `welcome` must not block for long.
+    /// Lets connections in, each of which is greeted with `greeting`, on a kernel thread of its own
+    /// that ends when the door is shut.
     ///
     /// # Errors
-    /// There is no kernel thread.
-    pub fn open(&self, welcome: impl Fn(TcpStream) + Send + 'static) -> io::Result<()> {
-        let (listener, shut) = (self.listener.clone(), self.shut.clone());
-        std::thread::Builder::new().name("upcall-net-door".into()).stack_size(128 << 10).spawn(move || {
-            loop {
-                let accepted = listener.accept();
-                if shut.load(Ordering::SeqCst) {
-                    return;
-                }
-                match accepted {
-                    Ok((stream, _)) => welcome(stream),
-                    Err(_) => std::thread::sleep(PAUSE),
-                }
-            }
-        })?;
+    /// There is no kernel thread, or no descriptor.
+    pub fn open(&self, greeting: Preamble, admit: impl Admit + 'static) -> io::Result<()> {
+        let set = PollSet::new()?;
+        self.listener.set_nonblocking(true)?;
+        set.add(&*self.listener, LISTENER, Report::WhileReadable)?;
+        let keeper = Doorkeeper {
+            listener: self.listener.clone(),
+            shut: self.shut.clone(),
+            set,
+            lobby: Lobby::new(MOST_WAITING, LISTENER + 1),
+            greeting: greeting.to_bytes(),
+            admit: Box::new(admit),
+        };
+        let thread = std::thread::Builder::new().name("upcall-net-door".into()).stack_size(STACK);
+        thread.spawn(move || keeper.work())?;
         Ok(())
     }
 }
@@ -64,7 +103,133 @@ impl Door {
 impl Drop for Door {
     fn drop(&mut self) {
         self.shut.store(true, Ordering::SeqCst);
-        // Who waits in `accept` returns.
+        // The thread that waits for connections sees the listener hang up.
         let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
     }
+}
+
+/// The door's thread.
+struct Doorkeeper {
+    listener: Arc<TcpListener>,
+    shut: Arc<AtomicBool>,
+    set: PollSet,
+    lobby: Lobby<TcpStream>,
+    greeting: [u8; PREAMBLE],
+    admit: Box<dyn Admit>,
+}
+
+impl Doorkeeper {
+    fn work(mut self) {
+        let mut ready = Vec::new();
+        while !self.shut.load(Ordering::SeqCst) {
+            let due = self.lobby.due().map(|due| due.saturating_duration_since(Instant::now()));
+            self.set.wait(&mut ready, due);
+            for event in ready.drain(..) {
+                match event.key {
+                    LISTENER => (0..TURN).take_while(|_| self.accept()).for_each(drop),
+                    number => self.read(number),
+                }
+            }
+            // Dropped, they are closed, and in no set any more.
+            drop(self.lobby.expired(Instant::now()));
+        }
+    }
+
+    /// Takes one connection. Returns `true` if there may be another.
+    fn accept(&mut self) -> bool {
+        let stream = match self.listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                let full = matches!(error.raw_os_error(), Some(23 | 24));
+                // A waiting connection gives its place in the descriptor table.
+                if full && self.lobby.evict().is_none() {
+                    std::thread::sleep(PAUSE);
+                }
+                return full;
+            }
+        };
+        if self.shut.load(Ordering::SeqCst) {
+            return false;
+        }
+        // A policy that panics refuses this connection, and is asked for the next one.
+        let came = catch_unwind(AssertUnwindSafe(|| self.admit.came(&stream)));
+        let Ok(came) = came else { return true };
+        if stream.set_nonblocking(true).is_err() || !said(&stream, &self.greeting) {
+            return true;
+        }
+        let now = Instant::now();
+        let (account, farewell) = match came {
+            Ok(account) => (account, None),
+            Err((account, farewell)) => (account, Some(farewell)),
+        };
+        let (number, gone) = self.lobby.enter(stream, account, Awaits::Message, now + GREETING);
+        drop(gone);
+        if let Some((stream, _)) = self.lobby.wanted(number)
+            && self.set.add(stream.as_fd(), number, Report::WhileReadable).is_err()
+        {
+            self.lobby.leave(number);
+        }
+        if let Some(farewell) = farewell {
+            self.dismiss(number, &farewell, now);
+        }
+        true
+    }
+
+    /// Says why a connection is not let in. Its end is waited for: closed with something unread, it
+    /// would be reset, and the reason lost.
+    fn dismiss(&mut self, number: u64, farewell: &[u8], now: Instant) {
+        let told = self
+            .lobby
+            .wanted(number)
+            .is_some_and(|(stream, _)| said(stream, farewell) && stream.shutdown(Shutdown::Write).is_ok());
+        match told {
+            true => self.lobby.dismiss(number, now + PARTING),
+            false => drop(self.lobby.leave(number)),
+        }
+    }
+
+    fn read(&mut self, number: u64) {
+        let Some((stream, wanted)) = self.lobby.wanted(number) else { return };
+        let mut bytes = [0; 4096];
+        let most = wanted.min(bytes.len());
+        let step = match rustix::net::recv(stream, &mut bytes[..most], RecvFlags::DONTWAIT) {
+            Ok((0, _)) => None,
+            Ok((count, _)) => self.lobby.came(number, &bytes[..count]).ok(),
+            Err(Errno::AGAIN | Errno::INTR) => Some(Step::More),
+            Err(_) => None,
+        };
+        match step {
+            Some(Step::More) => {}
+            None => drop(self.lobby.leave(number)),
+            Some(Step::Admit) => self.hand_on(number),
+        }
+    }
+
+    fn hand_on(&mut self, number: u64) {
+        let Some(account) = self.lobby.account(number) else { return };
+        let Some((stream, first)) = self.lobby.leave(number) else { return };
+        self.set.remove(&stream);
+        if stream.set_nonblocking(false).is_err() {
+            return;
+        }
+        let Err((stream, farewell)) = self.admit.admit(stream, account, first) else { return };
+        let now = Instant::now();
+        let (number, _) = self.lobby.enter(stream, account, Awaits::End, now + PARTING);
+        match self.lobby.wanted(number).map(|(stream, _)| self.set.add(stream, number, Report::WhileReadable)) {
+            Some(Ok(())) => self.dismiss(number, &farewell, now),
+            _ => drop(self.lobby.leave(number)),
+        }
+    }
+}
+
+/// Sends a few bytes to a connection on which little was said; `false` if the kernel does not take
+/// them at once.
+fn said(stream: &TcpStream, bytes: &[u8]) -> bool {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    rustix::net::send(stream, bytes, flags).is_ok_and(|sent| sent == bytes.len())
+}
+
+/// What a server greets its clients with.
+pub const fn greeting(window: u16) -> Preamble {
+    Preamble { version: VERSION, window }
 }

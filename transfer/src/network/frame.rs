@@ -112,6 +112,11 @@ impl Preamble {
         bytes
     }
 
+    /// Returns `true` if a preamble may begin with these bytes.
+    pub fn may_begin(bytes: &[u8]) -> bool {
+        bytes.iter().zip(MAGIC).all(|(byte, magic)| *byte == magic)
+    }
+
     /// As it was received. Another version is read too, so that it can be named.
     ///
     /// # Errors

@@ -10,15 +10,20 @@
 //! sends a call again when no answer comes, and so has to tell a repeated one from a new one; ours leaves that to TCP: a call is sent once.
 //!
 //! # Who works
+//! A server has one kernel thread for all connections whose first message is not there yet
+//! ([`door`], [`lobby`]): they cost a descriptor each, for 5 s at most.
+//!
 //! A connection has two kernel threads on each side: one reads, one writes what the kernel does not take at once. Whoever sends, a virtual processor too, hands its bytes to
 //! the kernel if that takes them now, and to the writing thread otherwise; so nobody waits for the network but who waits for a reply.
 
 pub mod caller;
 pub mod door;
 pub mod frame;
+pub mod lobby;
 pub mod wire;
 
 pub use caller::{Caller, LateFrame};
-pub use door::Door;
+pub use door::{Admit, Door};
 pub use frame::{Block, Broken, Deframer, Frame, Head, Kind};
+pub use lobby::Account;
 pub use wire::{Attend, Lost, Wire};

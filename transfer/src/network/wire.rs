@@ -180,7 +180,7 @@ impl Wire {
     pub fn start(self: &Arc<Self>, attend: Box<dyn Attend>) -> io::Result<()> {
         self.start_to_write()?;
         let reader = self.clone();
-        let started = thread("upcall-net-in").spawn(move || reader.attend(attend));
+        let started = thread("upcall-net-in").spawn(move || reader.attend(&[], attend));
         started.inspect_err(|_| self.hang_up())?;
         Ok(())
     }
@@ -195,36 +195,26 @@ impl Wire {
         Ok(())
     }
 
-    /// Reads on the calling kernel thread until nothing comes any more.
-    pub fn attend(&self, mut attend: Box<dyn Attend>) {
-        let why = self.read(&mut *attend);
+    /// Reads on the calling kernel thread until nothing comes any more. `first` was read already.
+    pub fn attend(&self, first: &[u8], mut attend: Box<dyn Attend>) {
+        let why = self.read(first, &mut *attend);
         self.hang_up();
         attend.ended(why);
     }
 
-    /// Says a last message in place of [`Wire::start`], and waits until the other side has read it, but not beyond `deadline`: closed with something unread, the connection
-    /// would be reset, and the message lost.
-    pub fn dismiss(&self, message: &[u8], deadline: Instant) {
-        let said = (&self.stream).write_all(message).and_then(|()| self.stream.shutdown(Shutdown::Write));
-        let mut rest = [0; 1024];
-        while said.is_ok() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.stream.set_read_timeout(Some(left)).is_err() {
-                return;
-            }
-            if matches!((&self.stream).read(&mut rest), Ok(0) | Err(_)) {
-                return;
-            }
-        }
-    }
-
-    fn read(&self, attend: &mut dyn Attend) -> Lost {
+    fn read(&self, first: &[u8], attend: &mut dyn Attend) -> Lost {
         let mut deframer = Deframer::default();
-        let mut buffer = vec![0; PIECE];
+        let mut buffer = vec![0; PIECE.max(first.len())];
+        buffer[..first.len()].copy_from_slice(first);
+        let mut before = first.len();
         // When the message that is under way began.
         let mut began: Option<Instant> = None;
         loop {
-            match (&self.stream).read(&mut buffer) {
+            let read = match std::mem::take(&mut before) {
+                0 => (&self.stream).read(&mut buffer),
+                count => Ok(count),
+            };
+            match read {
                 Ok(0) => return Lost::Ended,
                 Ok(count) => {
                     let mut bytes = &buffer[..count];
