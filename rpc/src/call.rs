@@ -177,6 +177,10 @@ impl Binding {
         unread: impl Unread,
     ) -> Result<(), CallError> {
         let Terms { near, limits, until } = terms;
+        // Sent all the same, it might be answered at once and return as if it had been in time.
+        if until.has_come() {
+            return Err(CallError::Aborted { sent: false });
+        }
         // The server's own calls on behalf of this one end then too.
         until.ends.into_iter().for_each(|ends| message.set_deadline(clock::stamp(ends)));
         let mut late = || -> Late {
@@ -260,7 +264,11 @@ impl Binding {
         unread: impl Unread,
         read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
     ) -> Result<T, CallError> {
-        let Terms { near, limits, .. } = terms;
+        let Terms { near, limits, until } = terms;
+        // Nothing is taken, mapped or encoded for a call whose time is up.
+        if until.has_come() {
+            return Err(CallError::Aborted { sent: false });
+        }
         let stacks = bound.class.and_then(|class| near.stacks.get(class)).filter(|stacks| wish <= stacks.size);
         let mut astack = match stacks {
             Some(stacks) => match AStack::try_take(near, stacks) {

@@ -508,6 +508,39 @@ fn calls_and_local_waits_share_one_scheduler() {
     }
 }
 
+/// With arguments of each size, to a server here or far away, on both kinds of threads: a deadline
+/// that has passed is a time-out, and nothing is sent.
+#[test]
+fn a_call_whose_deadline_has_passed_is_not_begun() {
+    let name = unique("passed");
+    let things = Arc::new(AtomicU64::new(0));
+    let server = Server::new().export(&name, Export::new(&TEST, Test(things.clone()))).listen("127.0.0.1:0");
+    let server = server.start().unwrap();
+    let far = format!("tcp://{}/{name}", server.addresses()[0]);
+    let check = |name: &str| {
+        let binding = Binding::bind(name, &TEST).unwrap().with_deadline(Some(Duration::ZERO));
+        let not_begun = CallError::Aborted { sent: false };
+        assert_eq!(binding.call::<_, ()>(0, &()), Err(not_begun.clone()), "{name}");
+        assert_eq!(binding.call::<_, u32>(1, &(1u32, 2u32)), Err(not_begun.clone()), "{name}");
+        for len in [0, 40, 3000, 1_000_000] {
+            let bytes = vec![7u8; len];
+            assert_eq!(binding.call::<_, u64>(6, &(&*bytes,)), Err(not_begun.clone()), "{name} {len}");
+        }
+        assert_eq!(binding.call::<_, ()>(11, &()), Err(not_begun.clone()), "{name}");
+        let passed = Instant::now();
+        let bound = binding.with_deadline(None);
+        let called = upcall_thread::with_deadline(passed, || bound.call::<_, ()>(11, &()));
+        assert!(matches!(called, Ok(Err(CallError::Aborted { sent: false })) | Err(_)), "{called:?}");
+        assert_eq!(bound.call::<_, ()>(0, &()), Ok(()), "{name}: without one it goes on");
+        assert!(not_begun.to_string().contains("was not begun"));
+    };
+    for name in [&name, &far] {
+        check(name);
+        std::thread::scope(|scope| scope.spawn(|| on_processors(1, || check(name))).join().unwrap());
+    }
+    assert_eq!(things.load(Ordering::SeqCst), 0, "a call that was not begun ran");
+}
+
 #[test]
 fn a_threads_own_deadline_ends_its_calls() {
     let name = unique("limited");

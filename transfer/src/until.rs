@@ -137,6 +137,7 @@ impl Until<'_> {
     }
 
     /// Whether it has come.
+    #[inline]
     pub fn has_come(&self) -> bool {
         self.is_abandoned() || self.ends.is_some_and(|ends| Instant::now() >= ends)
     }
