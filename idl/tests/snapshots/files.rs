@@ -195,7 +195,7 @@ pub mod files {
         /// `Files::expect(upcall::policy::users([1001])).bind(name)`.
         #[must_use]
         pub fn expect(
-            policy: impl Fn(
+            policy: impl ::std::ops::Fn(
                 &::upcall::Peer,
             ) -> Result<
                     (),
