@@ -6,11 +6,19 @@ use std::process::ExitCode;
 use std::time::Duration;
 use upcall::directory;
 use upcall::stub::{Binding, Extent, Interface, Limits, Procedure};
+use upcall_idl::dynamic::Outcome;
 use upcall_idl::{dynamic, model};
+
+/// The exit code when a procedure returned an error that it declares. 1 stands for a call that
+/// failed, 2 for arguments of the command that make no sense.
+const DECLARED: u8 = 3;
 
 /// Calls NAME.PROCEDURE with arguments in WAVE, and prints the result in WAVE.
 ///
 /// More calls of the same session follow behind `+`; in them `_` stands for the last resource that was returned.
+///
+/// Exits with 0 if all procedures did what was asked; with 3 if one returned an error that it declares,
+/// `err(...)`, which is printed, and then the calls behind it are not made; with 1 if a call failed.
 #[derive(clap::Args)]
 #[command(after_help = "WAVE writes values as WIT types them: 1, true, 'c', \"text\", [1, 2], {a: 1}, some(1), ok(1).\n\n\
     Examples:\n  upcall call math.add 2 3\n  upcall call files.root\n  \
@@ -68,10 +76,13 @@ pub fn run(args: &Args) -> Done {
     let binding = Binding::bind(name, wanted)?.with_deadline(args.deadline);
     let mut resource = None;
     for (number, (procedure, (_, arguments))) in procedures.iter().zip(&planned).enumerate() {
-        let result = call(&interface, &binding, number as u16, procedure, arguments, resource.as_deref())?;
+        let (result, outcome) = call(&interface, &binding, number as u16, procedure, arguments, resource.as_deref())?;
         resource = handle(&result).or(resource);
         if !result.is_empty() {
             println!("{}", plain(&result));
+        }
+        if outcome == Outcome::Error {
+            return Ok(ExitCode::from(DECLARED));
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -110,7 +121,7 @@ fn call(
     procedure: &model::Procedure,
     arguments: &[String],
     resource: Option<&str>,
-) -> Result<String, Box<dyn std::error::Error>> {
+) -> Result<(String, Outcome), Box<dyn std::error::Error>> {
     let texts = arguments.iter().map(|argument| match (argument.as_str(), resource) {
         ("_", Some(handle)) => Ok(handle),
         ("_", None) => Err(format!("`_` in the arguments of {}, but no call before it returned a resource", procedure.name)),
@@ -118,7 +129,7 @@ fn call(
     });
     let texts = texts.collect::<Result<Vec<_>, _>>()?;
     let block = interface.encode(procedure, &texts)?;
-    Ok(interface.decode(procedure, &binding.call_block(number, &block)?)?)
+    Ok(interface.decode_outcome(procedure, &binding.call_block(number, &block)?)?)
 }
 
 /// The number of the resource in a result: `ok(file(4294967296))`.

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(name = "upcall", version, propagate_version = true)]
 #[command(
-    after_help = "Examples:\n  upcall ls\n  upcall call files.open '\"/etc/hostname\"'\n  upcall ls tcp://127.0.0.1:7000\n  upcall wit diff old.wit new.wit\n  upcall threads 4711\n  upcall job run --group 4 -- ./sieve\n  upcall bench rpc --peers none\n  upcall bench threads --peers none"
+    after_help = "Examples:\n  upcall ls\n  upcall call math.add 2 3\n  upcall ls tcp://127.0.0.1:7000\n  upcall wit diff old.wit new.wit\n  upcall threads 4711\n  upcall job run --group 4 -- ./sieve\n  upcall bench rpc --peers none\n  upcall bench threads --peers none"
 )]
 struct Args {
     #[command(subcommand)]

@@ -77,6 +77,41 @@ mod far {
     }
 }
 
+mod files {
+    upcall::interface!(
+        r#"
+        package test:files@1.0.0;
+        /// As much of the example's interface as the command's own examples call.
+        interface files {
+            resource file {
+                read: func(offset: u64, most: u32) -> result<list<u8>, string>;
+            }
+            root: func() -> list<u8>;
+            open: func(path: list<u8>) -> result<file, string>;
+        }
+        "#
+    );
+
+    pub struct Files;
+    pub struct File;
+
+    impl files::Serve for Files {
+        fn root(&self) -> Vec<u8> {
+            b"/".to_vec()
+        }
+        fn open(&self, path: upcall::Bytes<'_>) -> Result<std::sync::Arc<dyn files::ServeFile>, String> {
+            let known = path.to_vec() == b"etc";
+            if known { Ok(std::sync::Arc::new(File)) } else { Err("not found".into()) }
+        }
+    }
+
+    impl files::ServeFile for File {
+        fn read(&self, _offset: u64, most: u32) -> Result<Vec<u8>, String> {
+            Ok(vec![7; most as usize])
+        }
+    }
+}
+
 /// Tells a run of this file that it is to be a server.
 const PROGRAM: &str = "UPCALL_TEST_PROGRAM";
 
@@ -86,6 +121,13 @@ fn program() {
     match std::env::var(PROGRAM).as_deref() {
         Ok("serve") => {
             let server = upcall::Server::new().export("far", far::far::export(far::Far)).listen("127.0.0.1:0");
+            let running = server.start().expect("a server");
+            println!("\nlistens {}", running.addresses()[0]);
+            let _ = std::io::stdin().read(&mut [0]);
+        }
+        Ok("examples") => {
+            let (math, files) = (far::far::export(far::Far), files::files::export(files::Files));
+            let server = upcall::Server::new().export("math", math).export("files", files).listen("127.0.0.1:0");
             let running = server.start().expect("a server");
             println!("\nlistens {}", running.addresses()[0]);
             let _ = std::io::stdin().read(&mut [0]);
@@ -235,7 +277,8 @@ fn ls_and_call_on_another_machine() {
         let (done, said, error) = here.run(&all);
         let words: Vec<_> =
             said.split_whitespace().map(|word| if word.starts_with("counter(") { "RESOURCE" } else { word }).collect();
-        assert_eq!((done, words.join(" ").as_str()), (true, result), "{arguments:?}: {error}");
+        let declared = result.starts_with("err");
+        assert_eq!((done, words.join(" ").as_str()), (!declared, result), "{arguments:?}: {error}");
     }
     let (done, said, error) = here.run(&["call", &name]);
     assert!(done && said.contains(&format!("{name}.add")), "{said}{error}");
@@ -323,4 +366,104 @@ fn stat_tells_who_floods_a_group_and_asks_nobody() {
     drop(flood.0.stdin.take());
     assert!(flood.0.wait().expect("it ends").success() && away.0.wait().expect("it ends").success());
     assert_eq!(groups().as_array().map(Vec::len), Some(0));
+}
+
+/// The commands below "Examples:" in a help text.
+fn examples(place: &Place, command: &[&str]) -> Vec<String> {
+    let (done, help, error) = place.run(&[command, &["--help"]].concat());
+    assert!(done, "{command:?}: {error}");
+    let (_, below) = help.split_once("Examples:\n").expect("examples");
+    below.lines().map_while(|line| line.strip_prefix("  ")).map(String::from).collect()
+}
+
+/// What the help shows is what works: beside servers that export such names.
+#[test]
+fn every_example_of_the_help_runs() {
+    let place = Place(TempDir::new().expect("a folder"));
+    let (server, address) = place.program("examples");
+    let folder = place.0.path();
+    let file = |name: &str, text: &str| std::fs::write(folder.join(name), text).expect("a file");
+    file("old.wit", "package a:b@1.0.0; interface i { f: func(); }");
+    file("new.wit", "package a:b@1.0.0; interface i { f: func(); g: func(); }");
+    file("sieve", "#!/bin/sh\nexit 0\n");
+    let made = Command::new("chmod").arg("+x").arg(folder.join("sieve")).status().expect("chmod runs");
+    assert!(made.success());
+    let has_jq = Command::new("jq").arg("--version").output().is_ok();
+    let bin = std::path::Path::new(env!("CARGO_BIN_EXE_upcall")).parent().expect("a folder");
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
+    let mut ran = 0;
+    for command in [&[][..], &["ls"], &["call"], &["stat"]] {
+        let all = examples(&place, command);
+        assert!(!all.is_empty(), "{command:?}");
+        for example in all {
+            if example.contains("| jq") && !has_jq {
+                eprintln!("skipped: {example}: there is no jq");
+                continue;
+            }
+            let mut line = example.replace("127.0.0.1:7000", &address).replace("4711", &server.0.id().to_string());
+            // As it stands it measures for a minute, which `cli/tests/bench.rs` does.
+            line += match example.as_str() {
+                "upcall bench rpc --peers none" => " --case null --quick --placement one-core",
+                "upcall bench threads --peers none" => " --case yield --quick",
+                _ => "",
+            };
+            line = line.replace("--interval 1", "--interval 0.1");
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &line]).current_dir(folder).env("PATH", &path).env("TMPDIR", folder);
+            shell.env("UPCALL_DIR", folder.join("names")).env_remove("XDG_RUNTIME_DIR").stdin(Stdio::null());
+            let output = shell.output().expect("a shell");
+            let error = String::from_utf8_lossy(&output.stderr);
+            if example.starts_with("upcall threads") && error.contains("ptrace") {
+                eprintln!("skipped: {example}: {error}");
+                continue;
+            }
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success(), "{example}: {}: {said}{error}", output.status);
+            ran += 1;
+        }
+    }
+    assert!(ran > 10, "{ran}");
+}
+
+/// 0: done; 1: it could not be done; 2: it makes no sense; 3: the procedure declares that error.
+#[test]
+fn the_exit_code_says_what_came_of_it() {
+    let place = Place(TempDir::new().expect("a folder"));
+    let (_server, address) = place.program("examples");
+    let far = format!("tcp://{address}/files.open");
+    for (expected, arguments) in [
+        (0, vec!["call", "files.open", "[101, 116, 99]"]),
+        (3, vec!["call", "files.open", "[1]"]),
+        (3, vec!["call", &far, "[1]"]),
+        // The next one is not called.
+        (3, vec!["call", "files.open", "[1]", "+", "root"]),
+        (0, vec!["call", "math.join", "[\"err(1)\"]"]),
+        (3, vec!["call", "math.join", "[]"]),
+        (1, vec!["call", "math.subtract", "1"]),
+        (1, vec!["call", "typo.add", "1"]),
+        (2, vec!["call"]),
+        (0, vec!["stat", "math"]),
+        (0, vec!["stat", "math", "files", "--json"]),
+        (1, vec!["stat", "typo"]),
+        (1, vec!["stat", "math", "typo"]),
+        (1, vec!["stat", "--json", "typo"]),
+        (1, vec!["stat", "--total", "typo"]),
+        (1, vec!["stat", "--groups", "math"]),
+        (1, vec!["stat", "--objects", "math"]),
+    ] {
+        let output = place.upcall(&arguments).output().expect("the command starts");
+        let [said, error] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).expect("text"));
+        assert_eq!(output.status.code(), Some(expected), "{arguments:?}: {said}{error}");
+        match (arguments[0], expected) {
+            ("stat", 1) => assert!(error.contains("the name \"") && error.contains("/names"), "{arguments:?}: {error}"),
+            ("call", 3) => assert!(said.starts_with("err(") && said.lines().count() == 1, "{arguments:?}: {said}"),
+            _ => {}
+        }
+    }
+    // A folder of names that cannot be one.
+    for command in [&["ls"][..], &["stat"], &["call", "math.add", "1", "2"]] {
+        let output = place.upcall(command).env("UPCALL_DIR", "").output().expect("the command starts");
+        let error = String::from_utf8(output.stderr).expect("text");
+        assert!(output.status.code() == Some(1) && error.contains("UPCALL_DIR is empty"), "{command:?}: {error}");
+    }
 }

@@ -72,6 +72,15 @@ pub fn model(of: &str, source: &str, limits: &str) -> Result<Model, Error> {
     parse::parse(&parse::Source::Text(&file, source), &Limits::parse(&format!("limits of {of}"), limits)?)
 }
 
+/// Whether a procedure did what was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It has done what was asked.
+    Done,
+    /// It has returned the error that its type declares: the `err` of a `result`.
+    Error,
+}
+
 impl Interface {
     /// Compiles `source` and picks the interface `id` (`namespace:package/name@version`) out of it. `limits` is the text
     /// of the TOML file, or empty.
@@ -156,13 +165,25 @@ impl Interface {
     /// [`ValueError::Malformed`]: the block is not what the interface says. The server is of another version or broken.
     /// [`ValueError::TooLong`] and [`ValueError::TooMuch`]: it is more than [`MAX_RESULT`], [`MAX_VALUES`] or [`MAX_TEXT`].
     pub fn decode(&self, procedure: &Procedure, block: &[u8]) -> Result<String, ValueError> {
-        let Some(ty) = &procedure.result else { return Ok(String::new()) };
+        self.decode_outcome(procedure, block).map(|(text, _)| text)
+    }
+
+    /// The result in `block` as WAVE, and whether it is the error that the procedure declares.
+    ///
+    /// # Errors
+    /// As [`Interface::decode`].
+    pub fn decode_outcome(&self, procedure: &Procedure, block: &[u8]) -> Result<(String, Outcome), ValueError> {
+        let Some(ty) = &procedure.result else { return Ok((String::new(), Outcome::Done)) };
         if block.len() > MAX_RESULT {
             return Err(ValueError::TooLong { len: block.len(), limit: MAX_RESULT });
         }
         let mut reader = block::Reader::new(&self.model, block, procedure.results.size, procedure.limits)?;
         let value = reader.get(ty, 0)?;
-        text(&value, MAX_TEXT)
+        let outcome = match value {
+            Value::Result(Err(_)) => Outcome::Error,
+            _ => Outcome::Done,
+        };
+        Ok((text(&value, MAX_TEXT)?, outcome))
     }
 
     fn argument(&self, parameter: &str, ty: &Type, found: String) -> ValueError {
