@@ -230,10 +230,11 @@ mod tests {
     fn the_oldest_of_the_one_who_has_most_goes() {
         let (mut lobby, now) = lobby(4);
         let mut enter = |guest, user| lobby.enter(guest, Account::User(user), Awaits::Message, now).1;
-        assert_eq!(["a1", "a2", "b1", "a3"].map(|guest| enter(guest, u32::from(guest.as_bytes()[0]))), [None; 4]);
-        // A newcomer of another one drives out the oldest of those; one of their own too.
+        assert_eq!(["b1", "a1", "a2", "a3"].map(|guest| enter(guest, u32::from(guest.as_bytes()[0]))), [None; 4]);
+        // The oldest of all is not of the one who has most.
         assert_eq!(enter("b2", u32::from(b'b')), Some("a1"));
         assert_eq!(enter("a4", u32::from(b'a')), Some("a2"));
+        // Both have two.
         assert_eq!(enter("c1", u32::from(b'c')), Some("b1"));
         assert_eq!(enter("a5", u32::from(b'a')), Some("a3"));
     }
