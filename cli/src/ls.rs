@@ -58,7 +58,9 @@ fn here() -> Result<(Vec<Row>, Vec<String>), directory::FolderError> {
     let (mut rows, mut silent) = (Vec::new(), Vec::new());
     for socket in directory::domains() {
         match directory::list(&socket) {
-            Ok((peer, exports)) => rows.extend(exports.into_iter().map(|exported| Row::new(exported, Some(peer.pid)))),
+            Ok((peer, exports)) => {
+                rows.extend(exports.into_iter().map(|exported| Row::new(exported, Some(peer.pid).filter(|&pid| pid != 0))))
+            }
             Err(error) => silent.push(error.to_string()),
         }
     }

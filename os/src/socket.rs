@@ -165,14 +165,20 @@ fn seqpacket() -> io::Result<OwnedFd> {
 }
 
 impl Connection {
-    /// Connects to whoever listens at `path`.
+    /// Connects to the process that listens at `path`.
     ///
     /// # Errors
-    /// `ENOENT`: nobody ever did; `ECONNREFUSED`: who did is gone, and the file is stale; `EAGAIN`: its queue is full; `EACCES`: not ours to use.
+    /// `ENOENT`: there is no such file; `ECONNREFUSED`: the process that called `listen` has ended,
+    /// also if others hold its socket and the kernel would connect; `EAGAIN`: its queue is full;
+    /// `EACCES`: this user may not connect.
     pub fn connect(path: &Path) -> io::Result<Self> {
         let socket = seqpacket()?;
         net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-        Ok(Self(socket))
+        let connection = Self(socket);
+        match connection.peer_has_ended() {
+            true => Err(rustix::io::Errno::CONNREFUSED.into()),
+            false => Ok(connection),
+        }
     }
 
     /// The same, and waits until `deadline` for a place in a full queue: who listens is busy with others, or stopped. Blocks the kernel thread meanwhile.
@@ -393,7 +399,7 @@ impl Connection {
     ///
     /// Descriptors of that process may live on in others, which it forked or gave them to, and then
     /// the kernel connects all the same. On kernels before 6.5 this is not known, and `false`.
-    pub fn peer_has_ended(&self) -> bool {
+    fn peer_has_ended(&self) -> bool {
         match self.peer_pidfd() {
             Ok(process) => has_ended(process),
             Err(error) => matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ESRCH)),

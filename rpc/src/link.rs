@@ -339,11 +339,6 @@ fn connect(name: &str, socket: &Path, deadline: Instant, accepts: &Policy) -> Re
         }
         _ => BindError::Resource { what: format!("the identity of the server of {name:?}"), error },
     })?;
-    // A process that it forked, for example, still holds its socket.
-    if peer.pidfd.as_ref().is_some_and(upcall_os::socket::has_ended) {
-        crate::names::sweep();
-        return Err(BindError::ServerGone { name: name.into() });
-    }
     check(name, &peer, accepts)?;
     Ok((connection, peer))
 }

@@ -350,7 +350,10 @@ fn enter_entry(name: &str, domain: &Path) -> Result<(), NotEntered> {
     let deadline = Instant::now() + LONGEST_END;
     loop {
         match entry::enter(name, domain) {
-            Err(NotEntered::Taken { pid, .. }) if upcall_os::socket::is_ending(pid) && Instant::now() < deadline => {
+            // Where /proc shows another namespace the number would be another process's there.
+            Err(NotEntered::Taken { pid, .. })
+                if pid_namespace().is_some() && upcall_os::socket::is_ending(pid) && Instant::now() < deadline =>
+            {
                 // On a thread of the server, whose other names are called already.
                 upcall_thread::sleep(Duration::from_millis(1));
             }

@@ -64,6 +64,14 @@ fn a_dead_servers_name_is_free_while_others_hold_its_socket() {
     client.ask("null").expect_error("Failed.PeerEnded", &["bind again"]);
     place.expect_empty();
     drop(held);
+    // An object's home is one more that has a name.
+    let mut home = place.start("share object make");
+    home.hear().expect_ok("making an object");
+    let held = kill(home);
+    place.start("share object find").hear().expect_error("Unreachable", &["it has ended"]);
+    let mut home = place.start("share object make");
+    home.hear().expect_ok("making it anew");
+    drop((home, held));
     // Or a successor.
     let held = kill(place.serve("trial"));
     let _successor = place.serve("trial");

@@ -46,7 +46,6 @@ pub(super) enum Holder {
 /// The kernel does not say: no descriptor is left, or the socket is of another kind.
 pub(super) fn holder(socket: &Path) -> io::Result<Holder> {
     match Connection::connect(socket) {
-        Ok(connection) if connection.peer_has_ended() => Ok(Holder::Gone),
         Ok(connection) => Ok(Holder::Lives(connection.peer().map_or(0, |peer| peer.pid))),
         Err(error) => match error.kind() {
             io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Ok(Holder::Gone),
