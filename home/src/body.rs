@@ -173,7 +173,7 @@ impl Body {
         self.state.store(state as u64, Ordering::Relaxed);
     }
 
-    /// Which pages of the data exist now.
+    /// The pages of the data that exist now.
     pub(crate) fn pages(&self) -> Result<Pages, DataError> {
         pages_of(&self.file, self.length)
     }
@@ -225,7 +225,7 @@ impl View {
         self.length
     }
 
-    /// Which pages of the data exist now.
+    /// The pages of the data that exist now.
     pub(crate) fn pages(&self) -> Result<Pages, DataError> {
         pages_of(&self.file, self.length)
     }

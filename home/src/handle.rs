@@ -89,7 +89,7 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// A look under the lock: at its end others have their turn.
+/// A read under the lock. Its end releases the lock.
 struct Looking<'a>(&'a Ours);
 
 impl Drop for Looking<'_> {
@@ -246,7 +246,7 @@ impl Handle {
         }
     }
 
-    /// Which pages of its data exist now.
+    /// The pages of the data that exist now.
     pub(crate) fn pages(&self) -> Result<Pages, DataError> {
         match &self.side {
             Side::Home(object, _) => object.body.pages(),
@@ -273,7 +273,8 @@ impl Handle {
         Ok(self.work(party, body, operation))
     }
 
-    /// The same for an operation that only looks: those who look without the lock are not disturbed by it. If it panics nothing is torn.
+    /// The same for an operation that only reads. It leaves the sequence number as it is, so that
+    /// reads without the lock stay valid. A panic in it leaves the object whole.
     #[inline]
     pub(crate) fn access_to_look<R>(&self, operation: impl FnOnce(Span<'_>) -> R) -> Result<R, AccessError> {
         let _busy = self.enter()?;
@@ -478,7 +479,8 @@ impl Handle {
         had
     }
 
-    /// Ends as its process would at this place: nothing is done any more, and the kernel closes its connection.
+    /// Ends as a killed process does: the kernel closes the connection, and the lock stays as it
+    /// is.
     pub(crate) fn dies(self) {
         if let Side::Away(away) = &self.side {
             away.hang_up();
@@ -505,7 +507,7 @@ mod tests {
     use crate::homed::Homed;
     use crate::object::{Creating, Verdict};
     use crate::operation::{Operation, Operations};
-    use crate::types::Place;
+    use crate::types::{DataError, Place};
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     /// Numbers that follow from a seed.
@@ -555,8 +557,8 @@ mod tests {
         }
     }
 
-    /// A thread of the home wants the object again and again, and an operation of it ends only when the one that serves waits.
-    /// So it is seen by counting whether the latter has the next turn.
+    /// Each operation of the looping thread ends only when the serving thread waits for the lock.
+    /// So the test counts turns: the next one belongs to the serving thread.
     #[test]
     fn a_thread_of_the_home_that_works_in_a_loop_takes_turns_with_urgent_work_from_outside() {
         const TURNS: u64 = 300;
@@ -581,7 +583,7 @@ mod tests {
                 in_a_row = if now == last { in_a_row + 1 } else { 0 };
                 (last, most) = (now, most.max(in_a_row));
             }
-            // It may need the lock and not be among those who wait yet.
+            // The serving thread says that it needs the lock a moment before it can be handed over.
             assert!(most <= 2, "{most} turns of the home's own, while the one that serves waited");
         });
     }

@@ -55,9 +55,12 @@ impl<T: Shared> Making<T> {
     }
 
     /// Has this decide what becomes of the object when an operation has ended in the middle. What its types lead to has been put right then, as far as that can be done ([`Check`](crate::types::Check)); whether it still means what it should is decided here, and
-    /// it may be changed. If it cannot be put right this is not asked, and the object is poisoned; so it is if nothing is said, or this panics. It runs on a thread of its own, and all others wait for it.
+    /// it may be changed.
     ///
-    /// What is looked at before is what exists: pages that a process with leave to write has touched. This takes up to a µs for each 16 bytes of those, and a 64th of their memory, whatever stands there.
+    /// The object is poisoned if its types cannot be put right, if `repair` panics, or if no
+    /// `repair` is given. Both steps run on a thread of their own, and all operations on the object
+    /// wait for it. The first step reads only pages that exist. Its time grows with these pages,
+    /// and its memory is about a 64th of them.
     pub fn repair(self, mut repair: impl FnMut(T::At<'_>, Torn) -> Verdict + Send + 'static) -> Self {
         let whole = move |damaged: Damaged<'_>, torn| {
             let Damaged { room, pages, goes_on } = damaged;
@@ -160,7 +163,7 @@ impl<T: Shared> Homed<T> {
         done.map_err(AccessError::Data)
     }
 
-    /// The same for an operation that only looks, by [`read`](Self::read)'s rules. Those who look without the lock are not disturbed by it.
+    /// The same for an operation that only reads. Reads without the lock stay valid beside it.
     #[inline]
     #[track_caller]
     pub(crate) fn access_to_look<R>(&self, operation: impl FnOnce(T::At<'_>) -> Result<R, DataError>) -> Result<R, AccessError> {

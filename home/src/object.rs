@@ -1,10 +1,12 @@
 //! An object at its home: who may use it, in which place, and what becomes of it when one of them dies.
 //!
-//! The clerk sees to the dead, whatever the home's own threads do: it takes their locks and their places away. So who waits for the lock of one that was killed waits for the clerk, and not for the home to come to it.
+//! The clerk takes over the locks and places of dead processes. It does not need the home's own
+//! threads for that. So the waiters for a dead holder's lock wait for the clerk only.
 //!
-//! What takes long is done by the *heir*, a thread of the object's own that is there only while it has something to do. The
-//! heir repairs an object that an operation has left in the middle. It also has the places of the dead given back where a
-//! live party keeps the lock meanwhile. The clerk stirs the heir at each death, so the heir's pauses delay nothing but the latter.
+//! Long work is left to the *heir*: a thread of one object that exists only while there is such
+//! work. The heir repairs an object whose operation ended in the middle. It also frees the places
+//! of the dead if a live party holds the lock for long. Each death wakes the heir, so its pauses
+//! delay only the freeing of places.
 
 use crate::account;
 use crate::body::{Body, Ours, State};
@@ -14,6 +16,7 @@ use crate::handle::Handle;
 use crate::serving::Desk;
 use crate::types::DataError;
 use crate::types::check::Pages;
+use crate::waiting;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,7 +37,7 @@ const CLERKS: u16 = 0;
 
 /// Shortest and longest pause of the heir between two tries for a lock that a live party keeps.
 const SHORTEST: Duration = Duration::from_micros(50);
-const LONGEST: Duration = if cfg!(test) { Duration::from_secs(3600) } else { Duration::from_millis(100) };
+const LONGEST: Duration = Duration::from_millis(100);
 
 /// Longest pause of the heir after a repair.
 const MOST: Duration = Duration::from_secs(1);
@@ -64,12 +67,12 @@ pub enum Verdict {
 type Repair = Box<dyn FnMut(Damaged<'_>, Torn) -> Verdict + Send>;
 type Policy = Box<dyn Fn(&Peer) -> Result<Grant, String> + Send + Sync>;
 
-/// An object that an operation has left in the middle.
+/// An object whose operation ended in the middle.
 pub(crate) struct Damaged<'a> {
     pub(crate) room: Room<'a>,
-    /// Which pages of it exist.
+    /// The pages of it that exist.
     pub(crate) pages: Result<Pages, DataError>,
-    /// Says whether anybody at home still has it. To be asked now and then; lets others have the processor.
+    /// Returns `true` if the object still has a handle at home. Yields the processor.
     pub(crate) goes_on: Box<dyn FnMut() -> bool>,
 }
 
@@ -115,8 +118,9 @@ impl Creating {
         Self { length, ..self }
     }
 
-    /// Has this look at the data when an operation has ended in the middle, and put them right if it can. It has the object to itself meanwhile, on a thread of its own, and all others wait for it.
-    /// A panic of it poisons the object, and so does each such end if there is none.
+    /// Sets the function that repairs the data after an operation ended in the middle. It runs on a
+    /// thread of its own under the object's lock, and all operations on the object wait for it. If
+    /// it panics, or if there is no such function, the object is poisoned.
     pub fn repair(self, mut repair: impl FnMut(Room<'_>, Torn) -> Verdict + Send + 'static) -> Self {
         self.repair_damaged(move |damaged, torn| repair(damaged.room, torn))
     }
@@ -202,9 +206,9 @@ pub(crate) struct Object {
     policy: Policy,
     inner: Mutex<Inner>,
     settling: Mutex<Settling>,
-    /// What wakes the heir.
+    /// Wakes the heir.
     stir: Arc<Stir>,
-    /// Nobody at home has it any more.
+    /// The last handle at home is gone.
     is_left: Arc<AtomicBool>,
     /// What the clerk knows its door by.
     door: OnceLock<u64>,
@@ -221,19 +225,19 @@ struct Inner {
     guests: Vec<Known>,
     /// Buried, but not known yet to be out of everybody's mind.
     dead: Vec<Dead>,
-    /// The process that has ended in the middle of an operation, with the state set to torn.
+    /// The process that ended in the middle of the operation that tore the object.
     torn_by: Option<u32>,
-    /// The heir is there. It looks again before it goes.
+    /// The heir exists. It checks for work before it ends.
     heir: bool,
 }
 
-/// What an attempt has left to do.
+/// What is left to do after an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Left {
     Nothing,
-    /// To take the lock from the dead, or from those who keep it: a live party has it now.
+    /// A live party holds the lock, and places of the dead are still to be freed.
     Lock,
-    /// To repair the object, which may take long.
+    /// The object is to be repaired, which may take long.
     Repair,
 }
 
@@ -242,9 +246,12 @@ enum Left {
 struct Stir {
     is_called: Mutex<bool>,
     call: Condvar,
-    /// Number of waits, for tests.
+    /// Number of waits.
     #[cfg(test)]
     waits: AtomicUsize,
+    /// Only a call ends a wait.
+    #[cfg(test)]
+    is_endless: AtomicBool,
 }
 
 impl Stir {
@@ -255,7 +262,10 @@ impl Stir {
 
     fn wait(&self, limit: Duration) {
         #[cfg(test)]
-        self.waits.fetch_add(1, Ordering::Relaxed);
+        let limit = {
+            self.waits.fetch_add(1, Ordering::Relaxed);
+            if self.is_endless.load(Ordering::Relaxed) { Duration::from_secs(3600) } else { limit }
+        };
         let is_called = locked(&self.is_called);
         let waited = self.call.wait_timeout_while(is_called, limit, |is_called| !*is_called);
         *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
@@ -443,7 +453,8 @@ impl Object {
         self.settle();
     }
 
-    /// Sees to those who have died, and to what they have left. Takes some microseconds: the clerk may do it.
+    /// Takes over from dead processes, and starts or wakes the heir if a repair is due. Takes some
+    /// microseconds.
     pub(crate) fn settle(self: &Arc<Self>) {
         if self.take_from_the_dead() == Left::Nothing {
             return;
@@ -457,7 +468,8 @@ impl Object {
         let heir = move || Self::inherits(&weak, &stir);
         let begun = std::thread::Builder::new().name("upcall-heir".into()).stack_size(256 << 10).spawn(heir);
         if begun.is_err() {
-            // No thread is left. The next death tries again; but nobody is to wait for a repair that may never come.
+            // No thread is left. The next death tries again, but a repair might never come: no
+            // operation waits for it.
             self.inner().heir = false;
             if self.body.state() == State::Torn {
                 self.body.set_state(State::Poisoned);
@@ -473,7 +485,8 @@ impl Object {
                 Left::Repair => {
                     let begun = Instant::now();
                     let left = object.repair();
-                    // A party that is alive can tear it again and again. It gets half of a processor for that, at most.
+                    // A live party can tear the object again and again. This caps the cost at half
+                    // of a processor.
                     std::thread::sleep(begun.elapsed().min(MOST));
                     left
                 }
@@ -482,17 +495,17 @@ impl Object {
             match left {
                 Left::Nothing if object.has_no_heir() => return,
                 Left::Lock => {
-                    // It is not kept from its end meanwhile.
+                    // The object may be dropped during the pause.
                     drop(object);
                     stir.wait(pause);
-                    pause = if cfg!(test) { LONGEST } else { (pause * 2).min(LONGEST) };
+                    pause = (pause * 2).min(LONGEST);
                 }
                 _ => pause = SHORTEST,
             }
         }
     }
 
-    /// The heir goes, if nothing has come meanwhile.
+    /// Returns `true` if the heir may end: no work has arrived since its last attempt.
     fn has_no_heir(&self) -> bool {
         let mut inner = self.inner();
         let goes = self.left(&inner) == Left::Nothing;
@@ -512,9 +525,10 @@ impl Object {
         }
     }
 
-    /// Takes the lock from one of the dead who has it, and gives their places back. What one has left in the middle is torn from then on, and nobody uses it until it is repaired.
+    /// Takes the lock from a dead holder and frees the places of the dead. An object that was left
+    /// in the middle is marked as torn, so no operation starts on it until it is repaired.
     fn take_from_the_dead(&self) -> Left {
-        // The heir has it, who repairs; and looks again when that is done.
+        // The heir is repairing. It checks for more work before it ends.
         let Some(settling) = try_locked(&self.settling) else { return Left::Repair };
         let party = &settling.party;
         let dead = {
@@ -540,14 +554,11 @@ impl Object {
         self.left(&inner)
     }
 
-    /// Has the home decide what becomes of an object that is torn. Blocks for as long as that takes.
+    /// Repairs or poisons an object that is torn. Blocks for as long as that takes.
     fn repair(&self) -> Left {
         let mut settling = locked(&self.settling);
         let Settling { party, repair } = &mut *settling;
-        party.need();
-        let had = self.has_lock(party);
-        party.need_no_more();
-        if !had {
+        if !waiting::lock_at_home(party, Some(LONGEST), |place| self.is_known(place)) {
             return Left::Lock;
         }
         if self.body.state() == State::Torn {
@@ -583,7 +594,7 @@ impl Object {
         self.has_lock(party).then_some(None)
     }
 
-    /// Has the lock if it is free, or if nobody is in the place that it names.
+    /// Takes the lock if it is free, or if it names a place that no party is in.
     fn has_lock(&self, party: &Ours) -> bool {
         party.try_lock_at_home() || party.holder().is_some_and(|holder| !self.is_known(holder) && party.seize(holder))
     }
@@ -649,8 +660,9 @@ mod tests {
         assert!(torn.is_err());
     }
 
-    /// What its home makes of an object of 16 GiB in which a guest has written these words before it ended, and how many
-    /// bytes of memory that has made exist.
+    /// Writes these words into an object of 16 GiB as a guest that ends in the middle of an
+    /// operation. Returns the home's verdict, and the number of bytes that the home's check
+    /// allocated in the object.
     fn left_behind<T: Shared>(words: &[(u64, u64)]) -> (Result<(), AccessError>, u64) {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let name = name(&format!("left-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
@@ -690,7 +702,8 @@ mod tests {
         let (found, touched) = left_behind::<Map<u64, u64>>(&map);
         assert_eq!(found, Ok(()));
         assert!(touched <= SOME, "{touched} bytes");
-        // Entries, keys and texts were written by whoever has put them there. Where they do not exist something else was.
+        // An honest party writes all of an entry, a key and a text. One that does not exist is
+        // corrupt.
         let bucket = (FAR + 8).next_multiple_of(64);
         let entries = (1..8).map(|slot| (bucket + slot * 8, FAR * 4 + slot * 4096)).collect::<Vec<_>>();
         let (found, touched) = left_behind::<Map<u64, u64>>(&[&map[..], &entries].concat());
@@ -709,7 +722,7 @@ mod tests {
         assert!(touched <= SOME, "{touched} bytes");
     }
 
-    /// The clerk lets others in meanwhile, and they learn of deaths.
+    /// The clerk admits guests and reports deaths during the repair.
     #[test]
     fn a_repair_that_takes_long_holds_up_nobody_who_has_another_object() {
         let (begun, begins) = mpsc::channel();
@@ -724,7 +737,7 @@ mod tests {
         let (guest, lasting) = (Handle::find(&name("long"), 7).unwrap(), Handle::find(&name("long"), 7).unwrap());
         tear(&guest, |room| room.put_u64(0, 1).unwrap());
         assert_eq!(begins.recv_timeout(GUARD), Ok((Torn::Panicked, Some("upcall-heir".into()))));
-        // Those who leave are seen to, and others come.
+        // A guest leaves, and another one comes.
         drop(lasting);
         let away = Handle::find(&name("beside"), 7).unwrap();
         assert_eq!(away.access(|room| room.u64(0)), Ok(Some(0)));
@@ -735,7 +748,8 @@ mod tests {
         eventually("the place is given back", || home.object().unwrap().inner().dead.is_empty());
     }
 
-    /// In tests the heir pauses for an hour where a live party has the lock. So it is by its death that this goes on.
+    /// The heir pauses for an hour here while a live party holds the lock. Only the holder's
+    /// death ends the pause.
     #[test]
     fn the_death_of_a_holder_is_acted_on_when_it_is_known() {
         let repair = |_: Room<'_>, torn| {
@@ -745,8 +759,9 @@ mod tests {
         let home = Creating::new(&name("holder"), 64).repair(repair).create(7, |_| ()).unwrap().patience(Some(GUARD));
         let [holder, other] = [(); 2].map(|()| Handle::find(&name("holder"), 7).unwrap());
         let object = home.object().unwrap();
+        object.stir.is_endless.store(true, Ordering::Relaxed);
         assert!(holder.enters());
-        // Another one goes: its place cannot be given back while the lock is kept.
+        // Its place cannot be freed while the lock is held.
         drop(other);
         eventually("the heir pauses", || object.stir.waits.load(Ordering::Relaxed) > 0);
         holder.dies();

@@ -42,7 +42,9 @@ pub trait Operation: 'static {
     type Reply: Serialize + DeserializeOwned;
     /// By this it is found at the home.
     const NAME: &'static str;
-    /// It writes nothing, so that it can also be run by a look, without the lock ([`Homed::read`]). Where it is run under the lock it disturbs nobody who looks. If it writes after all that is [`DataError::ReadOnly`].
+    /// Set this for an operation that only reads. It can then run without the lock
+    /// ([`Homed::read`]), and under the lock it does not invalidate such reads. A write in it fails
+    /// with [`DataError::ReadOnly`].
     const LOOKS: bool = false;
 
     /// Runs it.
@@ -145,7 +147,7 @@ pub(crate) struct RunInInterrupt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Does {
     Changes,
-    /// Those who look without the lock are not disturbed by it.
+    /// Reads without the lock stay valid beside it.
     Looks,
 }
 

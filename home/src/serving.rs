@@ -2,7 +2,10 @@
 //!
 //! Source: Psyche, sections 2.1 and 3.1 (P1 to P3, P7 here). There an urgent invocation interrupts the home's processor, unless that masks it, and an ordinary one becomes a process there. Here one thread of the home serves an object. A virtual
 //! processor does so by itself, at its safe points ([`arrivals`](upcall_transfer::arrivals)); what may block is a thread there by that alone. An ordinary kernel thread does so where it says ([`Serving::poll`], [`Serving::run_until`]), and while it
-//! waits for an invocation of its own; it runs short operations only, and has others run what may block ([`crew`]). While it [masks](Serving::mask) nothing is run; what has come waits in its lane, and is run at the end of that. What it computes can be interrupted for some of them, by signal ([`interrupts`]).
+//! waits for an invocation of its own; it runs short operations only, and hands procedures to other
+//! threads ([`crew`]). While it [masks](Serving::mask) nothing is run; what has come waits in its
+//! lane, and is run at the end of that. What it computes can be interrupted for some of them, by
+//! signal ([`interrupts`]).
 //!
 //! Who invokes has a lane of its own ([`lane`](crate::lane)), which the clerk takes in, and tells this thread of by news. Short operations take the object's lock as the home does, so they wait for those only who have it.
 
@@ -74,7 +77,7 @@ struct Served {
     server: SingleServer<View<Slot>>,
     /// An interrupt could not run what is there.
     left: AtomicBool,
-    /// A procedure of it was handed to the crew, and has not ended.
+    /// A procedure from this lane is with the crew.
     is_ordered: AtomicBool,
 }
 
@@ -84,7 +87,7 @@ impl Served {
         Self { end, server, left: AtomicBool::new(false), is_ordered: AtomicBool::new(false) }
     }
 
-    /// Whether a request waits that may be taken.
+    /// Returns `true` if a request waits that may be taken.
     #[inline]
     fn waits(&self) -> bool {
         self.server.waits() && !self.is_ordered.load(Ordering::Acquire)
@@ -261,7 +264,10 @@ pub(crate) fn post_here() -> Option<Arc<Post>> {
 }
 
 impl<T: Shared> Homed<T> {
-    /// Has this thread run operations on the object for others, until what this gives is dropped; at its home. On a virtual processor they run by themselves, at safe points; elsewhere where this thread [polls](Serving::poll), or waits, and then threads of their own run the procedures, 64 at a time at most. Dropping it waits for procedures that are under way.
+    /// Has this thread run operations on the object for others, until what this gives is dropped; at its home. On a virtual processor they run by themselves, at safe points; elsewhere where this thread [polls](Serving::poll), or waits.
+    ///
+    /// Elsewhere than on a virtual processor, procedures run on threads of their own: 64 of them at
+    /// a time, at most. Dropping the result waits for procedures that are under way.
     ///
     /// # Errors
     /// See [`ServeError`].
@@ -476,7 +482,8 @@ impl<T: Shared> Inner<T> {
         if self.on.handle().is_busy() || served.is_ordered.load(Ordering::Acquire) {
             return false;
         }
-        // What blocks there is a thread by that alone; elsewhere the crew has it.
+        // A procedure that blocks there is a user-level thread by that alone. Elsewhere the crew
+        // runs it.
         let has_threads = upcall_thread::on_virtual_processor().is_some();
         if !all && has_threads && self.kind_of(served) == Some(Kind::MayBlock) {
             return false;

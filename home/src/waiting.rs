@@ -4,7 +4,8 @@
 //! Shavit 2012). Then it wants its turn: it looks at its own line for some microseconds, then lets others have the processor, and then sleeps for longer and longer, up to 4 ms: who has the lock may be stopped, and nobody would wake who waits for it. So nobody who waits takes
 //! a processor for long, and no wake can be lost.
 //!
-//! The home waits in the set from the beginning, and sleeps there for 1 ms at most at a time: it is handed the lock next, or after the other threads of the home.
+//! A thread of the home stays in the set all the time, and sleeps for 1 ms at most. It gets the
+//! lock next, or after the other waiting threads of the home.
 //!
 //! Who lets go of the lock hands it over to one that looks. One that sleeps, or may not run, would keep it from the others meanwhile; so it is not among those who wait then, until it has waited for long ([`FAIR`]): from then on it
 //! stays there, and has its turn; awake at first, for an operation's length is not known, and then in pauses that begin anew.
@@ -24,7 +25,7 @@ const ASIDE: [u32; 5] = [4, 8, 16, 32, 64];
 /// So often others are offered the processor before it sleeps.
 const OFFERS: u32 = 16;
 
-/// The longest sleep at home: one that sleeps there may be handed the lock.
+/// Maximum sleep of a waiter at home. The lock may be handed over to a waiter that sleeps.
 const LONGEST_AT_HOME: Duration = Duration::from_millis(1);
 
 pub(crate) const SHORTEST: Duration = Duration::from_micros(50);
@@ -57,7 +58,7 @@ impl Pauses {
         Self { begun, ends, offers: 0, next: SHORTEST, longest: LONGEST }
     }
 
-    /// It goes on for as long once more.
+    /// Starts the limit again.
     fn extend(&mut self, limit: Option<Duration>) {
         self.ends = limit.and_then(|limit| Instant::now().checked_add(limit.max(FAIR)));
     }
@@ -157,7 +158,8 @@ fn need(party: &Ours, limit: Option<Duration>, is_known: impl Fn(u64) -> bool) -
             if party.give_up() {
                 break false;
             }
-            // It was granted, and will be named as soon as who has granted it goes on. That one may be stopped, or have lied.
+            // The lock was granted, and the grantor is about to name this party. But it may be
+            // stopped, or hostile.
             if std::mem::replace(&mut is_last, true) {
                 break party.look() || !party.give_up() && party.look();
             }

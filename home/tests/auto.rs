@@ -79,7 +79,7 @@ fn each_is_run_once_whatever_way_it_goes_and_who_looks_on_sees_them() {
     assert!(read(&name).changes >= 4 * EACH);
 }
 
-/// Says that it only looks, and does what it is asked for.
+/// Claims to only read, but writes or panics.
 struct Pretend;
 
 impl Operation for Pretend {
@@ -95,7 +95,7 @@ impl Operation for Pretend {
     }
 }
 
-/// Whatever way an operation goes that only looks, those who look without the lock are not disturbed by it.
+/// In each way in which such an operation runs, reads without the lock stay valid.
 #[test]
 fn an_operation_that_only_looks_changes_no_number_and_tears_nothing() {
     let home = Homed::<u64>::create(&name("looks")).with(|number| number.set(5)).unwrap();

@@ -105,14 +105,14 @@ fn procedures_may_block_and_say_what_they_want() {
     assert_eq!(away.invoke::<Slow>(0).unwrap(), 3);
 }
 
-/// Where procedures wait for each other, by the name of their object.
+/// Number of procedures and tests that have come to a meeting, by the name of the object.
 static THERE: Mutex<BTreeMap<String, u64>> = Mutex::new(BTreeMap::new());
 static COMES: Condvar = Condvar::new();
 
 /// Guards against hanging.
 const GUARD: Duration = Duration::from_secs(60);
 
-/// Comes to the meeting of an object. Waits until so many have come.
+/// Joins the meeting of an object, and waits until `all` have come.
 fn meet(object: &str, all: u64) -> bool {
     let mut there = THERE.lock().unwrap();
     *there.entry(object.into()).or_default() += 1;
@@ -121,7 +121,7 @@ fn meet(object: &str, all: u64) -> bool {
     !waited.1.timed_out()
 }
 
-/// Waits until so many have come, as its kernel thread. Gives the name of that.
+/// Waits on its kernel thread until `all` have come. Returns the name of that thread.
 struct Meet;
 
 impl Procedure for Meet {
@@ -149,14 +149,14 @@ fn urgent_work_waits_for_no_ordinary_work_of_the_same_home() {
             assert!(begun.elapsed() < GUARD);
             thread::yield_now();
         }
-        // It is in there, and stays until this is done.
+        // The procedure has begun, and stays until all of these are done.
         (1..=EACH).for_each(|turn| assert_eq!(urgent.urgent::<Add>(1).unwrap(), turn));
         assert!(meet(home.name(), 2));
         assert_eq!(waits.join().unwrap(), "upcall-ordinary");
     });
 }
 
-/// Also where a thread of the program's serves.
+/// The program's own thread serves here.
 #[test]
 fn procedures_of_one_home_can_wait_for_each_other() {
     const ALL: u64 = 6;
@@ -177,7 +177,7 @@ fn procedures_of_one_home_can_wait_for_each_other() {
     });
 }
 
-/// Invokes itself at the other home of two, and there at the first one again, so many times.
+/// Invokes itself at the other one of two homes, back and forth.
 struct ToAndFro;
 
 impl Procedure for ToAndFro {
@@ -203,7 +203,7 @@ fn procedures_of_homes_can_invoke_each_other_in_a_circle() {
     assert_eq!(find(&homes[0]).patience(Some(GUARD)).invoke::<ToAndFro>(8).unwrap(), 8);
 }
 
-/// What is under way when its home serves no more is done, and its reply comes.
+/// The reply of a procedure that is under way still arrives.
 #[test]
 fn a_service_that_ends_waits_for_its_procedures() {
     let home = create("ends-late");

@@ -264,10 +264,11 @@ impl MemoryFile {
         fs::fstat(&self.fd).map_or(0, |stat| stat.st_blocks as u64 * 512)
     }
 
-    /// Calls `found` with the offset and length of each run of pages in a range that exist, in ascending order.
-    /// Pages outside these runs are zeros that nobody has paid for; this call does not make them exist.
+    /// Calls `found` with the offset and length of each run of pages in a range that exist, in
+    /// ascending order. All other pages are zeros that no process has allocated. This call does not
+    /// allocate them.
     ///
-    /// Takes two system calls a run. Others may touch or give back pages meanwhile.
+    /// Takes two system calls a run. Other processes may allocate or free pages at the same time.
     ///
     /// # Errors
     /// The kernel's, of `lseek`; or the one that `found` returns, which ends the search.

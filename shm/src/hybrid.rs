@@ -18,12 +18,14 @@
 //! **Nobody is forgotten.** The set is a hint: a party that is not in it, because it came when the holder had looked already or because that died, finds `held` free when it looks there itself, and enters itself in the set again when
 //! it has waited for long ([`Party::look`]).
 //!
-//! **The home comes first, and one of it after the other.** Parties at the home that wait are in a set of their own, and are
-//! handed the lock before all others. While one of them needs it no other party takes it that has not begun to. So a party at
-//! home waits for who has the lock, for those who were just taking it, and for the others of its home once each.
+//! **The home comes first, one party after the other.** Waiting parties at the home form a set of
+//! their own, and get the lock before all others. While a party at the home needs the lock, no
+//! other party starts to take it. So a party at the home waits for the holder, for parties that
+//! were just taking the lock, and for each other party at the home once.
 //!
-//! **The home starves nobody.** Where parties at home hand the lock to each other without a pause, each [`IN_A_ROW`]th time it
-//! goes to another one that waits. A party at home so waits for one more operation at most.
+//! **The home starves no other party.** If parties at the home pass the lock on without a pause,
+//! each [`IN_A_ROW`]th turn goes to a waiting party elsewhere. A party at the home waits for one
+//! more operation because of that, at most.
 //!
 //! **Who gives up** does so by compare-and-swap from waits to outside, so the holder's fails, and it goes on to the next. Who was granted already has to take it.
 //!
@@ -45,7 +47,7 @@ pub const PLACES: u16 = 256;
 
 const WORDS: usize = PLACES as usize / 64;
 
-/// Number of times that the lock is handed over at home before another party that waits has a turn.
+/// Number of turns after which a waiting party elsewhere gets the lock though the home needs it.
 pub const IN_A_ROW: u64 = 16;
 
 /// The word of a lock that nobody holds.
@@ -73,13 +75,13 @@ pub struct Lock {
     home: AtHome,
 }
 
-/// What is looked at while the home needs the lock, and else by nobody.
+/// Words that are used only while the home needs the lock.
 #[repr(C, align(64))]
 #[derive(Debug)]
 struct AtHome {
-    /// The places at home of those who wait.
+    /// The places of the waiting parties at the home.
     waiting: [AtomicU64; WORDS],
-    /// Number of times that the home came first while others waited. Changed by who has the lock.
+    /// Number of turns with waiters elsewhere. Changed by the holder of the lock.
     turns: AtomicU64,
 }
 
@@ -152,7 +154,7 @@ pub struct Party<L, S> {
     place: u16,
     /// What its stand says of the turn. Kept here, too, so that no store to it has to be waited for.
     turn: Cell<u64>,
-    /// It waits as one at home.
+    /// This party waits as one at the home.
     at_home: Cell<bool>,
 }
 
@@ -194,7 +196,7 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
         (&set[usize::from(place) / 64], 1 << (place % 64))
     }
 
-    /// Whether somebody at home needs the lock now.
+    /// Returns `true` if a party at the home needs the lock now.
     #[inline]
     pub fn is_needed(&self) -> bool {
         self.lock.urgent.load(Ordering::Relaxed) != 0
@@ -229,7 +231,7 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
         self.enter_set();
     }
 
-    /// The same at the home, which [needs](Self::need) the lock from now on.
+    /// The same at the home, which [needs](Self::need) the lock until it has it or has given up.
     pub fn wait_at_home(&self) {
         self.need();
         self.at_home.set(true);
@@ -276,7 +278,9 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
         }
     }
 
-    /// The other look, at the lock itself: takes it if it is free and this party is at home, or the home does not need it; and sees to it that this party is not forgotten. True if it is had.
+    /// The other look, at the lock itself. Takes a free lock if this party is at the home, or if
+    /// the home does not need the lock. Enters this party in its set again if it is missing there.
+    /// Returns `true` if this party has the lock.
     pub fn look(&self) -> bool {
         if self.is_named() {
             return true;
@@ -318,7 +322,8 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
         }
     }
 
-    /// Hands over to one at home, or to another one if the home came first often enough. False if nobody is to have it but who takes it.
+    /// Hands over to a party at the home, or to one elsewhere after [`IN_A_ROW`] turns. Returns
+    /// `false` if no party waits.
     #[cold]
     fn hand_over_at_home(&self, others_wait: bool) -> bool {
         if others_wait {
@@ -331,7 +336,7 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
         self.hand_over(&self.lock.home.waiting)
     }
 
-    /// Hands over to the next one of a set after this place. False if nobody waits there.
+    /// Hands over to the next party of a set after this place. Returns `false` if none waits there.
     #[cold]
     fn hand_over(&self, set: &[AtomicU64; WORDS]) -> bool {
         let first = usize::from(self.place) + 1;
@@ -412,7 +417,7 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
     }
 }
 
-/// What the lock promises, one step after the other: no thread runs beside the test.
+/// The lock's promises, step by step on one thread.
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -454,7 +459,7 @@ mod tests {
         holder.unlock();
         assert!(home.is_granted() && !first.is_granted() && !second.is_granted());
         home.need_no_more();
-        // And then they have theirs, one after the other.
+        // Then the others have their turns.
         home.unlock();
         let order = [first.is_granted(), second.is_granted()];
         assert_eq!(order, [true, false]);
@@ -462,7 +467,7 @@ mod tests {
         assert!(second.is_granted());
     }
 
-    /// Each waits for one turn of each other.
+    /// Each party waits for one turn of each other party.
     #[test]
     fn parties_at_home_have_their_turns_one_after_the_other() {
         let homes: [Ours; 4] = parties();
@@ -471,7 +476,7 @@ mod tests {
         let mut turns = [0_u32; 4];
         let mut holder = 0;
         for turn in 0..400 {
-            // The one that has had it wants it again at once.
+            // The last holder wants the lock again at once.
             homes[holder].unlock();
             assert!(!homes[holder].try_lock_at_home(), "turn {turn}");
             homes[holder].wait_at_home();
@@ -484,7 +489,7 @@ mod tests {
         assert_eq!(turns, [100; 4]);
     }
 
-    /// Two at home want it all the time.
+    /// Two parties at the home want the lock all the time.
     #[test]
     fn a_busy_home_starves_nobody_and_waits_for_one_more_at_most() {
         let [one, other, away]: [Ours; 3] = parties();
@@ -521,7 +526,7 @@ mod tests {
         holder.unlock();
         assert!(!home.is_granted() && comes.try_lock());
         comes.unlock();
-        // Once it is granted it has to be taken.
+        // A granted lock has to be taken.
         assert!(holder.try_lock());
         home.wait_at_home();
         holder.unlock();

@@ -265,7 +265,8 @@ impl<'a> Span<'a> {
         Ok(unsafe { String::from_utf8_unchecked(bytes) })
     }
 
-    /// Whether it is text in UTF-8. Copies one piece at a time to the stack, so that it takes no memory.
+    /// Returns `true` if the bytes are UTF-8. Copies them to the stack piece by piece, and
+    /// allocates nothing.
     pub fn is_text(&self) -> bool {
         const PIECE: usize = if cfg!(test) { 61 } else { 4096 };
         let (mut piece, mut carried) = ([0; PIECE + 3], 0);

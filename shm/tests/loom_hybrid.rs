@@ -118,7 +118,7 @@ fn the_home_and_another_one_take_turns() {
     });
 }
 
-/// Whoever comes after the home has said that it needs the lock has it after the home, whether it takes it or is handed it.
+/// A party that comes after the home has declared its need gets the lock after the home.
 #[test]
 fn others_stand_back_for_the_home() {
     loom::model(|| {
@@ -144,7 +144,7 @@ fn others_stand_back_for_the_home() {
     });
 }
 
-/// Two threads of the home, and one of them wants it again.
+/// Two threads of the home, one of which wants the lock twice.
 #[test]
 fn two_of_the_home_have_their_turns() {
     loom::model(|| {
@@ -162,7 +162,7 @@ fn two_of_the_home_have_their_turns() {
     });
 }
 
-/// The home hands over to one of its own that gives up: one of both has it.
+/// The home hands over to a party of its own that gives up: exactly one of both has the lock.
 #[test]
 fn one_of_the_home_that_gives_up_is_not_handed_anything() {
     loom::model(|| {

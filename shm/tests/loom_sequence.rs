@@ -79,8 +79,8 @@ fn who_ends_in_the_midst_is_followed_by_another() {
     });
 }
 
-/// One changes under the lock, and one looks under it, which leaves the number as it is. Who looks without the lock finds one
-/// state, and the number says how often it was changed, and not how often somebody looked.
+/// One thread changes under the lock, and one reads under it, which leaves the number as it is. A
+/// read without the lock finds one state, and the number counts changes only.
 #[test]
 fn who_looks_under_the_lock_disturbs_nobody_who_looks_without() {
     loom::model(|| {

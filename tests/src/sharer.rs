@@ -3,7 +3,7 @@
 use crate::client::{Outcome, done, say, show};
 use std::io::BufRead;
 use std::time::Duration;
-use upcall_home::{Background, Creating, DataError, Grant, Handle, Homed, Operation, Operations, Place, Torn, Verdict};
+use upcall_home::{Background, Creating, DataError, Grant, Handle, Homed, List, Operation, Operations, Place, Torn, Verdict};
 use upcall_os::socket::Peer;
 use upcall_shm::span::Room;
 
@@ -22,6 +22,12 @@ fn word(room: Room<'_>, at: usize) -> u64 {
 pub fn run(name: &str, options: &[&str]) {
     if let ["serve" | "ask"] = options {
         return invoke(name, options == ["serve"]);
+    }
+    if let ["list"] = options {
+        return keep_list(name);
+    }
+    if let ["scribble", shape] = options {
+        return say(scribble(name, shape));
     }
     let handle = match options {
         ["make", options @ ..] => make(name, options),
@@ -137,6 +143,35 @@ impl Operation for Add {
     fn run(number: Place<'_, u64>, more: u64) -> Result<u64, DataError> {
         number.update(|number| number + more)
     }
+}
+
+/// Makes a list in a large room, and says its shape.
+fn keep_list(name: &str) {
+    let making = Homed::<List<u64>>::create(name).room(16 << 30).repair(|_, _| Verdict::Keep);
+    let list = match making.with(|list| (0..3).try_for_each(|number| list.push_back(number).map(drop))) {
+        Ok(list) => list.patience(Some(Duration::from_secs(60))),
+        Err(error) => return say(Err(error.into())),
+    };
+    let reference = list.reference().to_string();
+    say(Ok(reference.rsplit('@').next().map(String::from).into_iter().collect()));
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        say(match &line[..] {
+            "leave" => return,
+            "length" => list.access(|list| list.len()).map_err(Into::into).and_then(|length| show([length])),
+            other => Err(format!("unknown command {other:?}").into()),
+        });
+    }
+}
+
+/// Makes the second element of that list its own successor, and is killed in the middle of that.
+fn scribble(name: &str, shape: &str) -> Outcome {
+    let handle = Handle::find(name, u64::from_str_radix(shape, 16)?)?;
+    handle.access(|room| {
+        let second = word(room, word(room, 0) as usize);
+        room.put_u64(second as usize, second);
+        let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+    })?;
+    done()
 }
 
 /// The same with a number that its home serves, or that is elsewhere.

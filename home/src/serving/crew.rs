@@ -1,15 +1,17 @@
-//! Threads of a home that run what may block.
+//! Threads of a home that run procedures, which may block.
 //!
-//! Source: Psyche, section 3.2, where an ordinary invocation becomes a process at the home. A kernel thread that serves
-//! objects takes the requests and hands the procedures among them to its crew. So an urgent operation waits for no
-//! procedure. On a virtual processor this is not needed: what blocks there is a thread by that alone.
+//! Source: Psyche, section 3.2, where an ordinary invocation becomes a process at the home. A
+//! kernel thread that serves objects takes the requests and hands procedures to its crew, so no
+//! urgent operation waits for a procedure. A virtual processor needs no crew: a procedure that
+//! blocks there is a user-level thread.
 //!
-//! A member of the crew is started when a procedure comes and no other one is free. It ends when it has had nothing to do for
-//! some seconds, or with the service.
+//! The serving thread starts a member when a procedure arrives and no member is free. A member ends
+//! after some idle seconds, or with the service.
 //!
-//! # Why no request is forgotten
-//! The serving thread leaves a lane alone while a procedure of it is under way. The member ends that before it replies, and
-//! who has invoked sends its next request after the reply, and rings then. So whoever hears that ring finds the lane free.
+//! # Why no request is lost
+//! The serving thread skips a lane while one of its procedures is under way. The member clears that
+//! mark before it replies. The caller sends its next request after the reply, and then rings. So at
+//! each ring the lane is not skipped.
 
 use super::{Served, failed};
 use crate::homed::Homed;
@@ -27,13 +29,13 @@ use std::time::Duration;
 use upcall_os::fault::{Point, point};
 use upcall_shm::slot::Image;
 
-/// Maximum number of procedures that are under way at a time. More wait for one of them to end.
+/// Maximum number of procedures that run at a time. Others wait for one of them to end.
 const MOST: usize = 64;
 
-/// Time after which a member that has nothing to do ends.
+/// Time after which an idle member ends.
 const KEPT: Duration = Duration::from_secs(5);
 
-/// A procedure that was asked for.
+/// A procedure to run.
 pub(super) struct Order<T> {
     pub(super) served: Arc<Served>,
     pub(super) image: Image,
@@ -67,7 +69,8 @@ impl<T: Shared> Default for Crew<T> {
 }
 
 impl<T: Shared> Crew<T> {
-    /// Has a procedure run, by a thread with a hold of its own. Does not wait for it. Where no thread can be had the one who has invoked is told.
+    /// Passes a procedure to a member, which has a hold of its own. Does not wait for it. If there
+    /// is no member and none can be started, the caller gets an error.
     pub(super) fn run(&self, on: &Homed<T>, order: Order<T>) {
         order.served.is_ordered.store(true, Ordering::Relaxed);
         let grows = {
@@ -89,7 +92,7 @@ impl<T: Shared> Crew<T> {
         }
     }
 
-    /// Starts a member. Returns `false` if that cannot be.
+    /// Starts a member. Returns `false` if no thread or no place is left.
     fn grow(&self, on: &Homed<T>) -> bool {
         let Ok(on) = on.try_clone() else { return false };
         let board = self.board.clone();
@@ -104,7 +107,7 @@ impl<T: Shared> Crew<T> {
         locked(&self.board.state).over = true;
         self.board.changed.notify_all();
         let threads = std::mem::take(&mut *self.threads.borrow_mut());
-        // Who waits for a procedure holds up its own panic by nothing.
+        // A panic does not wait for procedures.
         if !std::thread::panicking() {
             threads.into_iter().for_each(|thread| drop(thread.join()));
         }

@@ -303,7 +303,8 @@ impl<'a> Arena<'a> {
         self.memory.spot_at(at)
     }
 
-    /// The block with so many bytes at this offset, counted in [`GRAIN`]s from the first block on. `None`: there cannot be one.
+    /// The block of `bytes` at this offset, in [`GRAIN`]s from the first block on. `None` if there
+    /// can be no such block.
     pub(crate) fn units(self, at: u64, bytes: u64) -> Option<Range<u64>> {
         let can_be = at.is_multiple_of(GRAIN)
             && at >= self.begin + WORD
@@ -313,10 +314,12 @@ impl<'a> Arena<'a> {
         can_be.then(|| first..first + whole(bytes) / GRAIN)
     }
 
-    /// Makes all of it anew, of the blocks that are claimed, and of what is free between them. From `zeros` on nothing exists, if that is known.
+    /// Rebuilds the arena from the claimed blocks and the gaps between them. From `zeros` on no
+    /// page exists, if that is known.
     ///
     /// # Errors
-    /// [`DataError::Corrupt`]: what was claimed cannot be all.
+    /// [`DataError::Corrupt`]: the claims leave a gap before the first block in which no block
+    /// fits.
     pub(crate) fn rebuild(self, claims: &Claims, zeros: Option<usize>) -> Result<(), DataError> {
         if self.end < self.begin.saturating_add(LEAST) {
             return Ok(());
@@ -325,7 +328,7 @@ impl<'a> Arena<'a> {
         if let Some(zeros) = zeros {
             self.words.put_word(TOUCHED, zeros as u64, WORDS)?;
         }
-        // The block before, whose header is not written yet, and the bytes in use before that.
+        // The previous block, whose header is not written yet, and the bytes in use before it.
         let (mut last, mut used) = (None::<Block>, 0);
         let (begin, end) = (self.begin, self.end);
         let write = |block: Block, used: &mut u64| {
@@ -335,7 +338,8 @@ impl<'a> Arena<'a> {
         let mut step = |at: u64, length: Option<u64>| {
             let ends = last.map_or(begin, |last| last.at + last.length);
             let gap = at.checked_sub(ends).ok_or(DataError::corrupt("a block of its own", at as usize))?;
-            // Too little to be a block: the one before has it; or nobody, at the beginning, where no block ever leaves so little.
+            // Too little for a block: the previous one gets it. The arena never leaves so little
+            // before its first block.
             if gap > 0 && gap < LEAST {
                 match &mut last {
                     Some(last) => last.length += gap,

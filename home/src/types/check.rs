@@ -1,17 +1,19 @@
-//! Whether all that an object's types lead to is as it should be, and what to do about it.
+//! The check of an object: whether all that its types lead to is sound, and the repair of what is
+//! not.
 //!
-//! The home runs this walk over memory that a guest has written, after the guest has died. So the walk is bounded by
-//! what the guest has paid for, and by nothing that the guest has written:
+//! The home runs this walk over memory that a guest wrote before it died. The walk is bounded by
+//! the memory that the guest has touched and paid for, and not by the values in it:
 //!
-//! - **Only pages that exist are read** ([`Pages`]). The kernel says which ones do. Reading any other page would make
-//!   it exist at the home's expense.
-//! - **No byte belongs to two blocks** ([`Claims`]). A list that leads back into itself ends where it does so, because
-//!   the second claim on its element is refused.
-//! - **A budget bounds the rest.** The walk may look at eight times as many bytes as exist. An honest object is looked
-//!   at three times at most.
+//! - **Only existing pages are read** ([`Pages`]). The kernel lists them. A read of any other page would allocate that
+//!   page, at the home's expense.
+//! - **No byte belongs to two blocks** ([`Claims`]). The walk of a cyclic list ends at the first repeated element,
+//!   because the second claim on the element fails.
+//! - **A budget bounds the rest.** The walk may read eight times as many bytes as exist. A sound object needs about
+//!   three times.
 //!
-//! The walk takes memory for two bits for each 16 bytes that are claimed, in pieces of 2 KiB, each for 128 KiB of the object. A
-//! piece is taken only for a block that begins or ends there. The home so takes at most 4 KiB for a page of the guest's.
+//! The walk needs two bits of memory for each 16 claimed bytes. It allocates them in pieces of 2
+//! KiB, each of which covers 128 KiB of the object, and only where a block begins or ends. So each
+//! page of the guest's costs the home 4 KiB at most.
 
 use super::arena::Arena;
 use super::{DataError, Memory, Shared};
@@ -22,19 +24,19 @@ use std::ops::Range;
 use std::sync::Arc;
 use upcall_os::memory::MemoryFile;
 
-/// Unit in which the kernel's answer is kept, in bytes. The pages of every machine are multiples of it.
+/// Unit of [`Pages`], in bytes. Page sizes of all machines are multiples of it.
 const PAGE: usize = 4096;
 
-/// Number of bytes that a walk may look at for each byte that exists.
+/// Maximum number of bytes that a walk reads for each existing byte.
 const LOOKS: u64 = 8;
 
-/// Number of bytes that a walk may look at in any case: an object in which nothing exists has a root.
+/// Number of bytes that a walk may read besides: an object without any page has a root, too.
 const LEAST: u64 = 1 << 20;
 
 /// Number of bytes between two pauses of a walk.
 const PIECE: u64 = 1 << 20;
 
-/// Which pages of an object's data exist, as the kernel says.
+/// The pages of an object's data that exist, as the kernel reports them.
 #[derive(Debug)]
 pub(crate) enum Pages {
     /// The memory is private to this process.
@@ -44,7 +46,7 @@ pub(crate) enum Pages {
 }
 
 impl Pages {
-    /// Those of `data`, which begins at a page of the file.
+    /// The pages within `data`, which begins at a page boundary of the file.
     ///
     /// # Errors
     /// The kernel's, or no memory is left for the answer.
@@ -59,7 +61,7 @@ impl Pages {
         Ok(Self::Runs(runs))
     }
 
-    /// Number of bytes that exist, of so many.
+    /// Number of existing bytes among the first `length`.
     fn bytes(&self, length: usize) -> u64 {
         match self {
             Self::All => length as u64,
@@ -67,7 +69,7 @@ impl Pages {
         }
     }
 
-    /// The end of the last page that exists. `None`: that is not known.
+    /// The end of the last existing page. `None` if that is not known.
     pub(crate) fn end(&self) -> Option<usize> {
         match self {
             Self::All => None,
@@ -75,7 +77,7 @@ impl Pages {
         }
     }
 
-    /// The parts of a range that exist, in ascending order.
+    /// The existing parts of a range, in ascending order.
     pub(crate) fn parts(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
         let (all, runs) = match self {
             Self::All => (Some(range.clone()).filter(|range| !range.is_empty()), &[][..]),
@@ -99,7 +101,7 @@ impl Pages {
 const UNITS: u64 = 8192;
 const WORDS: usize = UNITS as usize / 64;
 
-/// Two bits a unit: whether a block has it, and whether a block begins there.
+/// Two bits a unit: whether a block covers it, and whether a block begins there.
 #[derive(Debug)]
 struct Bits(Vec<u64>);
 
@@ -111,7 +113,7 @@ impl Bits {
         Ok(Self(words))
     }
 
-    /// The words that a range of units lies in, with the bits of it in each.
+    /// The words that hold a range of units, with a mask of its bits in each.
     fn masks(range: Range<u64>) -> impl Iterator<Item = (usize, u64)> {
         (range.start / 64..range.end.div_ceil(64)).map(move |word| {
             let from = range.start.saturating_sub(word * 64);
@@ -137,7 +139,8 @@ impl Bits {
         self.0[WORDS + unit as usize / 64] >> (unit % 64) & 1 != 0
     }
 
-    /// The next unit from `from` on that a block has, or that this block does not go on to.
+    /// The next unit from `from` on that is covered; or, `within` a block, the first one that the
+    /// block does not cover.
     fn next(&self, from: u64, within: bool) -> Option<u64> {
         (from / 64..WORDS as u64).find_map(|word| {
             let (has, begins) = (self.0[word as usize], self.0[WORDS + word as usize]);
@@ -152,7 +155,7 @@ const NO_MEMORY: DataError = DataError::Unchecked { why: "no memory is left for 
 /// The pieces in which a block begins and ends, with its units there.
 type Ends = [Option<(u64, Range<u64>)>; 2];
 
-/// Which blocks of the arena belong to something. A unit is what the lengths of blocks are multiples of.
+/// The claimed blocks of an arena. Lengths of blocks are multiples of a unit.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     /// The pieces in which blocks begin or end.
@@ -166,7 +169,7 @@ impl Claims {
         self.within.range(..pieces.end).next_back().is_some_and(|(_, end)| *end > pieces.start)
     }
 
-    /// Its first and last piece with the units there, and the pieces in between.
+    /// The first and last piece of a block with its units there, and the pieces in between.
     fn split(units: &Range<u64>) -> (Ends, Range<u64>) {
         let (first, last) = (units.start / UNITS, (units.end - 1) / UNITS);
         let part = |piece: u64| {
@@ -177,7 +180,7 @@ impl Claims {
         ([Some(part(first)), other], first + 1..last.max(first + 1))
     }
 
-    /// Returns `false` if something has a part of it already.
+    /// Returns `false` if a part of the block is claimed already.
     pub(crate) fn claim(&mut self, units: Range<u64>) -> Result<bool, DataError> {
         let (ends, between) = Self::split(&units);
         for (piece, part) in ends.iter().flatten() {
@@ -258,10 +261,11 @@ impl Claims {
     }
 }
 
-/// Says whether a walk is to go on. Called between two pieces of it.
+/// Returns `true` if a walk is to go on. Called now and then.
 type GoesOn = Box<dyn FnMut() -> bool>;
 
-/// A walk over an object: each type tells what it holds in the arena, and may put right what an operation has left that ended in the middle.
+/// A walk over an object: each type tells what it holds in the arena, and may put right what an
+/// operation has left that ended in the middle.
 pub struct Check {
     claims: Claims,
     pages: Arc<Pages>,
@@ -280,7 +284,7 @@ impl fmt::Debug for Check {
 }
 
 impl Check {
-    /// A walk over so many bytes.
+    /// A walk over an object of `length` bytes.
     fn new(pages: Pages, length: usize, goes_on: Option<GoesOn>, mends: bool) -> Self {
         let left = pages.bytes(length).saturating_mul(LOOKS).saturating_add(LEAST);
         Self { claims: Claims::default(), pages: Arc::new(pages), left, piece: PIECE, goes_on, mends }
@@ -291,10 +295,10 @@ impl Check {
         self.mends
     }
 
-    /// Accounts for a look at so many bytes, and pauses now and then.
+    /// Accounts for a read of `bytes`, and pauses now and then.
     ///
     /// # Errors
-    /// [`DataError::Unchecked`]: the budget is spent, or the result is not wanted any more.
+    /// [`DataError::Unchecked`]: the budget is spent, or the home has dropped the object.
     pub(crate) fn look_at(&mut self, bytes: u64) -> Result<(), DataError> {
         let spent = DataError::Unchecked { why: "that would take longer than what is in use there can need" };
         self.left = self.left.checked_sub(bytes).ok_or(spent)?;
@@ -307,7 +311,7 @@ impl Check {
         if goes_on { Ok(()) } else { Err(DataError::Unchecked { why: "the home has let go of it" }) }
     }
 
-    /// Looks at `bytes` from `at` on, which must exist.
+    /// Accounts for a read of `bytes` at `at`, all of which must exist.
     pub(crate) fn expect(&mut self, memory: Memory<'_>, at: u64, bytes: u64, what: &'static str) -> Result<(), DataError> {
         self.look_at(bytes.max(16))?;
         let wrong = || DataError::corrupt(what, usize::try_from(at).unwrap_or(usize::MAX));
@@ -321,7 +325,7 @@ impl Check {
         at.checked_add(bytes).is_some_and(|end| self.pages.has(at..end))
     }
 
-    /// The parts of `bytes` from `at` on that exist. All else there is zeros.
+    /// The existing parts of `bytes` from `at` on. All else there is zeros.
     pub(crate) fn parts(&self, at: usize, bytes: usize) -> impl Iterator<Item = Range<usize>> + use<> {
         let (pages, mut next, end) = (self.pages.clone(), at, at.saturating_add(bytes));
         std::iter::from_fn(move || {
@@ -331,13 +335,13 @@ impl Check {
         })
     }
 
-    /// `bytes` in a block at this offset belong to who calls this, and all of them exist.
+    /// Claims a block with `bytes` at this offset for the caller. All of the bytes must exist.
     pub(crate) fn claim(&mut self, memory: Memory<'_>, at: u64, bytes: u64, what: &'static str) -> Result<(), DataError> {
         self.claim_sparse(memory, at, bytes, what)?;
         self.expect(memory, at, bytes, what)
     }
 
-    /// The same, where the beginning of the block exists, and the rest may not.
+    /// The same for a block of which only the beginning must exist.
     pub(crate) fn claim_sparse(&mut self, memory: Memory<'_>, at: u64, bytes: u64, what: &'static str) -> Result<(), DataError> {
         let wrong = || DataError::corrupt(what, usize::try_from(at).unwrap_or(usize::MAX));
         let units = Arena::new(memory).units(at, bytes).ok_or_else(wrong)?;
@@ -346,21 +350,21 @@ impl Check {
         if self.claims.claim(units)? { Ok(()) } else { Err(wrong()) }
     }
 
-    /// Gives back what was claimed so.
+    /// Ends a claim.
     pub(crate) fn release(&mut self, memory: Memory<'_>, at: u64, bytes: u64) {
         if let Some(units) = Arena::new(memory).units(at, bytes) {
             self.claims.release(units);
         }
     }
 
-    /// Returns `true` if a block at this offset was claimed.
+    /// Returns `true` if a block at this offset is claimed.
     pub(crate) fn is_claimed(&self, memory: Memory<'_>, at: u64) -> bool {
         Arena::new(memory).units(at, 0).is_some_and(|units| self.claims.begins(units.start))
     }
 }
 
-/// Checks an object whose root is a `T`. If it `mends`, its arena is made anew, so that what nobody leads to is free.
-/// `goes_on` is asked now and then.
+/// Checks an object whose root is a `T`. If it `mends`, the arena is rebuilt, and blocks that
+/// nothing leads to become free. The walk ends early if `goes_on` returns `false`.
 pub(crate) fn check<T: Shared>(memory: Memory<'_>, pages: Pages, mends: bool, goes_on: Option<GoesOn>) -> Result<(), DataError> {
     let mut check = Check::new(pages, memory.len(), goes_on, mends);
     T::check(memory.spot(0), &mut check)?;

@@ -319,7 +319,7 @@ impl<T: Shared> Shared for List<T> {
         let (mut previous, mut count) = (0, 0_u64);
         loop {
             let at = list.next_of(previous)?;
-            // Before anything of it is read. A list that leads back into itself ends here.
+            // Before any of it is read. The second claim on an element of a cycle fails.
             if at != 0 {
                 check.claim(spot.memory(), at, (VALUE + T::SIZE) as u64, ELEMENT)?;
             }

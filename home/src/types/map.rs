@@ -69,7 +69,7 @@ pub trait Key: 'static {
     /// [`DataError::Corrupt`].
     fn copy(spot: Spot<'_>, length: usize) -> Result<Self::Owned, DataError>;
 
-    /// Looks whether there is a key that has these bytes, and takes no memory for that.
+    /// Checks that these bytes are a key, without a copy of them.
     ///
     /// # Errors
     /// [`DataError::Corrupt`].
@@ -286,7 +286,7 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         Ok(SipHasher13::new_with_keys(self.0.word(SEED, MAP)?, self.0.word(SEED + 8, MAP)?).hash(key))
     }
 
-    /// The same of a key where it lies, of any length, without memory for a copy.
+    /// The hash of a key of any length, without a copy of it.
     fn hash_in_place(self, key: Span<'_>) -> Result<u64, DataError> {
         let mut hasher = SipHasher13::new_with_keys(self.0.word(SEED, MAP)?, self.0.word(SEED + 8, MAP)?);
         let mut piece = [0; 1024];
@@ -558,7 +558,7 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         }
     }
 
-    /// A table whose word is looked at by a walk, and which is claimed for this map.
+    /// Checks a table's header and claims the table for this map.
     fn checked_table(self, which: usize, check: &mut Check) -> Result<Option<Table<'a>>, DataError> {
         let (memory, at) = (self.0.memory(), self.0.word(which, MAP)?);
         if at == 0 {
@@ -570,7 +570,8 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         Ok(Some(table))
     }
 
-    /// Each slot of a table that holds something, with its bucket's number and the offset of the entry. What does not exist holds nothing, and is left alone.
+    /// Calls `with` for each used slot of a table, with the bucket's number and the offset of the
+    /// entry. Skips buckets that do not exist: they hold nothing.
     fn each_slot(
         self,
         table: Table<'a>,
@@ -594,7 +595,7 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         Ok(())
     }
 
-    /// How far behind the bucket of its hash an entry is, as its slot and the entry itself say.
+    /// The hash of an entry, and how far the entry is behind the bucket of that hash.
     fn walked(self, table: Table<'a>, spot: Spot<'a>, number: u64, at: u64) -> Result<(u64, u64), DataError> {
         let hash = self.0.memory().spot_at(at).word(0, ENTRY)?;
         let walked = number.wrapping_sub(hash) & table.mask;
@@ -602,7 +603,7 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         if fits { Ok((hash, walked)) } else { Err(DataError::corrupt(TABLE, spot.at())) }
     }
 
-    /// An entry, which is claimed for this map.
+    /// Claims an entry for this map, and checks it.
     fn check_entry(self, at: u64, check: &mut Check) -> Result<(), DataError> {
         let memory = self.0.memory();
         check.expect(memory, at, VALUE as u64, ENTRY)?;
@@ -618,7 +619,7 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         V::check(entry.part(VALUE), check)
     }
 
-    /// Whether a table holds the entry at this offset.
+    /// Returns `true` if a table holds the entry at this offset.
     fn holds(self, table: Table<'a>, hash: u64, at: u64) -> Result<bool, DataError> {
         for walked in 0..WALK.min(table.mask + 1) {
             let bucket = table.bucket(hash.wrapping_add(walked));
@@ -631,7 +632,7 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         Ok(false)
     }
 
-    /// It has so many entries.
+    /// Checks or corrects the number of entries.
     fn checked_count(self, count: u64, check: &Check) -> Result<(), DataError> {
         match self.len()? {
             found if found == count => Ok(()),
@@ -640,7 +641,8 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         }
     }
 
-    /// Counts anew who went past each bucket, and moves all that is left in the table before.
+    /// Recounts the entries that went past each bucket, and moves the rest of the old table into
+    /// this one.
     fn mend(self, now: Table<'a>, old: Option<Table<'a>>, check: &mut Check) -> Result<(), DataError> {
         for part in check.parts(now.buckets.at(), BUCKET << now.log()) {
             for at in part.step_by(BUCKET) {
@@ -698,7 +700,7 @@ impl<K: Key, V: Shared> Shared for Map<K, V> {
         let map = Self::at(spot);
         let mut count = 0_u64;
         let now = map.checked_table(NOW, check)?;
-        // An operation that ended in the middle may have left the same table in both words.
+        // `grow` that ended in the middle leaves the same table in both words.
         let is_one = spot.word(OLD, MAP)? == spot.word(NOW, MAP)?;
         let old = if is_one && check.mends() { None } else { map.checked_table(OLD, check)? };
         let Some(now) = now else {

@@ -243,7 +243,7 @@ impl<T: Shared> Shared for Queue<T> {
         if T::SIZE == 0 {
             return Ok(());
         }
-        // Each was written when it was put there, so all of them exist.
+        // `push` writes all of an element, so each one exists.
         (0..ring.len()).try_for_each(|number| {
             let element = ring.element(ring.taken.wrapping_add(number));
             check.look_at(Ring::<T>::STRIDE)?;

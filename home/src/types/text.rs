@@ -114,6 +114,21 @@ impl<'a> BlobAt<'a> {
     }
 }
 
+impl<'a> BlobAt<'a> {
+    /// Claims the bytes for this place. The result is what was claimed, also if a hostile party changes the place now.
+    fn checked(self, check: &mut Check) -> Result<Span<'a>, DataError> {
+        let (memory, at) = (self.0.memory(), self.0.word(0, BYTES)?);
+        if at == 0 {
+            return self.0.bytes(0, BYTES);
+        }
+        check.expect(memory, at, WORD as u64, BYTES)?;
+        let block = memory.spot_at(at);
+        let length = block.word(0, BYTES)?;
+        check.claim(memory, at, length.saturating_add(WORD as u64), BYTES)?;
+        block.part(WORD).bytes(usize::try_from(length).unwrap_or(usize::MAX), BYTES)
+    }
+}
+
 impl TextAt<'_> {
     /// A copy.
     ///
@@ -164,14 +179,7 @@ impl Shared for Blob {
     }
 
     fn check(spot: Spot<'_>, check: &mut Check) -> Result<(), DataError> {
-        match spot.word(0, BYTES)? {
-            0 => Ok(()),
-            at => {
-                check.expect(spot.memory(), at, WORD as u64, BYTES)?;
-                let length = BlobAt(spot).span()?.len();
-                check.claim(spot.memory(), at, (WORD + length) as u64, BYTES)
-            }
-        }
+        BlobAt(spot).checked(check).map(drop)
     }
 }
 
@@ -191,8 +199,7 @@ impl Shared for Text {
     }
 
     fn check(spot: Spot<'_>, check: &mut Check) -> Result<(), DataError> {
-        Blob::check(spot, check)?;
-        let text = BlobAt(spot).span()?;
+        let text = BlobAt(spot).checked(check)?;
         check.look_at(text.len() as u64)?;
         if text.is_text() { Ok(()) } else { Err(DataError::corrupt("text in UTF-8", spot.at())) }
     }

@@ -82,6 +82,29 @@ fn who_is_killed_in_an_operation_holds_nobody_up() {
     end(&place, [home, victim, other]);
 }
 
+/// Bytes of memory that a process has had at most.
+fn peak(party: &Party) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", party.pid())).expect("it lives");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("the kernel says so");
+    1024 * line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number")
+}
+
+/// A guest makes an element of a list its own successor, and is killed. The list has room for 16 GiB.
+#[test]
+fn a_guest_that_leaves_a_circle_costs_its_home_next_to_nothing() {
+    let _company = in_company();
+    let place = place();
+    let mut home = place.start("share object list");
+    let shape = home.hear().expect_ok("making it").remove(0);
+    let before = peak(&home);
+    let mut guest = place.start(&format!("share object scribble {shape}"));
+    guest.ended();
+    home.ask("length").expect_error("Poisoned", &["has to be made anew"]);
+    let grown = peak(&home) - before;
+    assert!(grown < 8 << 20, "{grown} bytes");
+    end(&place, [home]);
+}
+
 #[test]
 fn what_cannot_be_repaired_is_told() {
     let _company = in_company();
