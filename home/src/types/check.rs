@@ -405,6 +405,22 @@ mod tests {
     }
 
     #[test]
+    fn a_walk_ends_when_its_budget_is_spent_or_the_home_has_gone() {
+        let pages = || Pages::Runs(vec![(0, 2)]);
+        let mut check = Check::new(pages(), 1 << 30, None, false);
+        let pieces = (0..).take_while(|_| check.look_at(4096).is_ok()).count();
+        assert_eq!(pieces as u64, 2 * LOOKS + LEAST / 4096);
+        let mut asked = 0;
+        let goes_on = Box::new(move || {
+            asked += 1;
+            asked < 2
+        });
+        let mut check = Check::new(Pages::All, 1 << 30, Some(goes_on), false);
+        let pieces = (0..).take_while(|_| check.look_at(4096).is_ok()).count();
+        assert_eq!(pieces as u64, 2 * PIECE / 4096 - 1);
+    }
+
+    #[test]
     fn parts_that_exist_are_found_within_any_range() {
         let pages = Pages::Runs(vec![(1, 2), (5, 1)]);
         let parts = |range: Range<usize>| pages.parts(range).collect::<Vec<_>>();
