@@ -174,10 +174,6 @@ impl Handlers {
         self.interruption = Some(Box::new(ask));
     }
 
-    pub(crate) fn may_be_interrupted(&self) -> bool {
-        self.interruption.is_some()
-    }
-
     #[inline]
     pub(crate) fn is_interrupted(&self) -> bool {
         self.interruption.as_ref().is_some_and(|ask| ask())

@@ -35,8 +35,33 @@ pub const MOST_MEMBERS: usize = account::MOST;
 /// So long the others are waited for where nothing else is said.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// So long who leads may take to answer a connection that it has not closed, between two looks whether it is still there.
+/// Longest wait between two looks whether the wait was interrupted, its time is over, or the leader is still there.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// The time for which a member waits for the others. It passes only while this process runs: of one that was stopped, or whose machine was, two
+/// looks' worth passes.
+struct Left {
+    time: Duration,
+    looked: Instant,
+}
+
+impl Left {
+    fn new(time: Duration) -> Self {
+        Self { time, looked: Instant::now() }
+    }
+
+    /// How long to wait until the next look.
+    fn slice(&self) -> Duration {
+        self.time.min(LOOK)
+    }
+
+    /// Returns `true` if the time is over.
+    fn is_over(&mut self, now: Instant) -> bool {
+        let passed = now.saturating_duration_since(std::mem::replace(&mut self.looked, now));
+        self.time = self.time.saturating_sub(passed.min(2 * LOOK));
+        self.time.is_zero()
+    }
+}
 
 /// How to become a member of a group.
 #[derive(Clone, Debug)]
@@ -117,7 +142,7 @@ impl Joining {
         Self { rank: Some(rank), ..self }
     }
 
-    /// How long to wait for the others: a minute, if nothing else is said.
+    /// How long to wait for the others: a minute, if nothing else is said. Time in which this process is stopped does not count.
     #[must_use]
     pub fn within(self, patience: Duration) -> Self {
         Self { patience, ..self }
@@ -194,17 +219,16 @@ impl Joining {
     }
 
     fn find_others(&self, member: &Arc<Member>, handlers: &Handlers) -> Result<Arc<Roster>, JoinError> {
-        let ends = Instant::now().checked_add(self.patience);
+        let mut left = Left::new(self.patience);
         loop {
-            let left = ends.map_or(Duration::MAX, |ends| ends.saturating_duration_since(Instant::now()));
             let roster = match names::lead_or_follow(&self.name, &member.socket)? {
-                Leader::Us => Some(self.lead(member, handlers, left)?),
-                Leader::At(leader) => self.follow(member, handlers, &leader, left)?,
+                Leader::Us => Some(self.lead(member, handlers, &mut left)?),
+                Leader::At(leader) => self.follow(member, handlers, &leader, &mut left)?,
             };
             if let Some(roster) = roster {
                 return Ok(roster);
             }
-            if left == Duration::ZERO {
+            if left.is_over(Instant::now()) {
                 return Err(self.incomplete("who takes in its members does not answer"));
             }
         }
@@ -214,7 +238,7 @@ impl Joining {
         JoinError::Incomplete { name: self.name.clone(), after: self.patience, found: found.into() }
     }
 
-    fn lead(&self, member: &Arc<Member>, handlers: &Handlers, left: Duration) -> Result<Arc<Roster>, JoinError> {
+    fn lead(&self, member: &Arc<Member>, handlers: &Handlers, left: &mut Left) -> Result<Arc<Roster>, JoinError> {
         let formed = member.forming.lead(self, handlers, member, left);
         names::lead_no_more(&self.name, &member.socket);
         formed.map_err(|there| match handlers.is_interrupted() {
@@ -229,7 +253,7 @@ impl Joining {
         member: &Arc<Member>,
         handlers: &Handlers,
         leader: &Path,
-        left: Duration,
+        left: &mut Left,
     ) -> Result<Option<Arc<Roster>>, JoinError> {
         let Ok(connection) = Connection::connect(leader) else {
             // It is just ending, or has a full queue.
@@ -246,15 +270,14 @@ impl Joining {
         let resource = |error| JoinError::Resource { what: "asking to become a member".into(), error };
         connection.send(&wire::pack(&hello).map_err(resource)?, &[]).map_err(resource)?;
         point(Point::MemberFormsAsked);
-        let start = Instant::now();
         loop {
-            match connection.receive_within(Duration::ZERO, LOOK.min(left)) {
+            match connection.receive_within(Duration::ZERO, left.slice()) {
                 Ok(Received::Message(message)) => {
                     let welcome = wire::unpack(&message.bytes).map_err(|reason| self.refused(reason))?;
                     return self.welcomed(member, welcome).map(Some);
                 }
                 Ok(Received::Nothing) if handlers.is_interrupted() => return Err(JoinError::Interrupted),
-                Ok(Received::Nothing) if start.elapsed() < left => {}
+                Ok(Received::Nothing) if !left.is_over(Instant::now()) => {}
                 Ok(Received::Nothing) => return Err(self.incomplete(&format!("not all of {} are there", self.size))),
                 Ok(Received::Closed) | Err(_) => {
                     std::thread::sleep(Duration::from_millis(1));
@@ -375,7 +398,7 @@ impl Forming {
     }
 
     /// Takes in the others. How many were there, ourselves included, if not all came in time.
-    fn lead(&self, joining: &Joining, handlers: &Handlers, member: &Member, limit: Duration) -> Result<Arc<Roster>, usize> {
+    fn lead(&self, joining: &Joining, handlers: &Handlers, member: &Member, left: &mut Left) -> Result<Arc<Roster>, usize> {
         point(Point::MemberFormsLeads);
         let Joining { size, rank, .. } = *joining;
         let mut state = self.locked();
@@ -388,13 +411,11 @@ impl Forming {
             }
             leading.there() < size
         };
-        let start = Instant::now();
         loop {
-            let slice =
-                limit.saturating_sub(start.elapsed()).min(if handlers.may_be_interrupted() { LOOK } else { Duration::MAX });
-            let waited = self.changed.wait_timeout_while(state, slice, some_lack).unwrap_or_else(PoisonError::into_inner);
+            let waited = self.changed.wait_timeout_while(state, left.slice(), some_lack);
+            let waited = waited.unwrap_or_else(PoisonError::into_inner);
             state = waited.0;
-            if !waited.1.timed_out() || start.elapsed() >= limit {
+            if !waited.1.timed_out() || left.is_over(Instant::now()) {
                 break;
             }
             // Who is asked may take long over it, and the clerk waits for the lock.
@@ -550,6 +571,21 @@ fn new_id() -> GroupId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_time_to_wait_passes_only_while_the_process_runs() {
+        let mut left = Left::new(Duration::from_secs(1));
+        let start = left.looked;
+        assert_eq!(left.slice(), LOOK);
+        assert!(!left.is_over(start + LOOK) && left.time == Duration::from_millis(800));
+        // A stop of an hour.
+        let later = start + Duration::from_secs(3600);
+        assert!(!left.is_over(later) && left.time == Duration::from_millis(400));
+        assert!(!left.is_over(later + LOOK + LOOK / 2));
+        assert_eq!(left.slice(), LOOK / 2);
+        assert!(left.is_over(later + 2 * LOOK));
+        assert!(!Left::new(Duration::MAX).is_over(later));
+    }
 
     #[test]
     fn the_environment_tells_of_a_job() {

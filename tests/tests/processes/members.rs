@@ -215,6 +215,26 @@ fn a_death_ends_the_barrier_or_reduction_of_every_survivor() {
     }
 }
 
+/// The time for which members wait for others is over by the clock when they go on.
+#[test]
+fn members_that_are_stopped_before_their_group_is_complete_go_on() {
+    let _company = in_company();
+    let place = place();
+    let mut first: Vec<_> = (0..2).map(|rank| member(&place, 3, rank, "within=1000")).collect();
+    let entry = place.names().join("group.group");
+    eventually("a member leads", || std::fs::read_link(&entry).map(drop).map_err(|error| error.to_string()));
+    first.iter().for_each(Party::stop);
+    first.iter().for_each(stops);
+    let last = member(&place, 3, 2, "within=60000");
+    std::thread::sleep(Duration::from_millis(1100));
+    first.iter().for_each(|member| member.signal(Signal::CONT));
+    first.push(last);
+    for (rank, member) in first.iter_mut().enumerate() {
+        assert_eq!(member.hear_within(GUARD).numbers("joining"), [rank as u64]);
+    }
+    end(&place, first);
+}
+
 #[test]
 fn a_member_that_waits_takes_no_processor_time() {
     let _alone = alone();
