@@ -1,5 +1,8 @@
 //! Threads that compute in a language with safe points of its own: they are told that messages came, and heed them there.
 
+mod guard;
+
+use guard::guarded;
 use std::cell::{Cell, RefCell};
 use std::hint::black_box;
 use std::rc::Rc;
@@ -13,11 +16,13 @@ use upcall_message::{Group, Handlers, InterruptError, Joining};
 fn both(member: impl Fn(Joining) + Sync) {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("announced-{}-{}", std::process::id(), NEXT.fetch_add(1, SeqCst));
-    thread::scope(|scope| {
-        for rank in 0..2 {
-            let (name, member) = (&name, &member);
-            scope.spawn(move || member(Joining::new(name, 2).rank(rank)));
-        }
+    guarded(2, |guard| {
+        thread::scope(|scope| {
+            for rank in 0..2 {
+                let (name, member) = (&name, &member);
+                scope.spawn(move || guard.member(rank, || member(Joining::new(name, 2).rank(rank))));
+            }
+        });
     });
 }
 

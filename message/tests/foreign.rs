@@ -1,5 +1,8 @@
 //! Kinds by their signatures: they are those of Rust's types to other members; and waits that something else ends.
 
+mod guard;
+
+use guard::guarded;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Barrier;
@@ -17,9 +20,11 @@ fn name() -> String {
 fn both(zero: impl FnOnce(Joining) + Send, one: impl FnOnce(Joining) + Send) {
     let name = name();
     let joining = |rank| Joining::new(&name, 2).rank(rank).within(Duration::from_secs(20));
-    thread::scope(|scope| {
-        scope.spawn(|| zero(joining(0)));
-        one(joining(1));
+    guarded(2, |guard| {
+        thread::scope(|scope| {
+            scope.spawn(|| guard.member(0, || zero(joining(0))));
+            guard.member(1, || one(joining(1)));
+        });
     });
 }
 

@@ -1,5 +1,8 @@
 //! Messages that are looked at where they lie: nothing is copied, and what is held is out of everybody's way until it is let go.
 
+mod guard;
+
+use guard::guarded;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
@@ -148,9 +151,11 @@ fn what_is_held_can_be_read_when_the_group_is_left() {
 fn both(zero: impl FnOnce(Joining) + Send, one: impl FnOnce(Joining) + Send) {
     let name = name();
     let joining = |rank| Joining::new(&name, 2).rank(rank).within(Duration::from_secs(20));
-    std::thread::scope(|scope| {
-        scope.spawn(|| zero(joining(0)));
-        one(joining(1));
+    guarded(2, |guard| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| guard.member(0, || zero(joining(0))));
+            guard.member(1, || one(joining(1)));
+        });
     });
 }
 

@@ -1,5 +1,8 @@
 //! Handlers that run in the middle of what a thread computes: members on ordinary kernel threads, which do not poll.
 
+mod guard;
+
+use guard::guarded;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
@@ -15,11 +18,13 @@ fn name() -> String {
 /// Runs `member` as each of the members of a group.
 fn together(size: usize, member: impl Fn(Joining) + Sync) {
     let name = name();
-    thread::scope(|scope| {
-        for rank in 0..size {
-            let (name, member) = (&name, &member);
-            scope.spawn(move || member(Joining::new(name, size).rank(rank)));
-        }
+    guarded(size, |guard| {
+        thread::scope(|scope| {
+            for rank in 0..size {
+                let (name, member) = (&name, &member);
+                scope.spawn(move || guard.member(rank, || member(Joining::new(name, size).rank(rank))));
+            }
+        });
     });
 }
 

@@ -1,5 +1,8 @@
 //! What a group may buffer has a limit, and so has the machine: who floods is stopped there, and goes on by itself; nobody else notices, and nobody waits for ever.
 
+mod guard;
+
+use guard::guarded;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Barrier;
@@ -13,17 +16,21 @@ use upcall_os::headroom::Headroom;
 const MIB: u64 = 1 << 20;
 const BLOCK: [u64; 1024] = [7; 1024];
 
-/// Longest time that any wait takes.
-const GUARD: Duration = Duration::from_secs(60);
+/// Longest time that a wait takes, within the one that a test takes.
+const GUARD: Duration = Duration::from_secs(40);
 
 fn together(size: usize, member: impl Fn(Joining) + Sync) {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("overflow-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-    thread::scope(|scope| {
-        for rank in 0..size {
-            let (name, member) = (&name, &member);
-            scope.spawn(move || member(Joining::new(name, size).rank(rank).timeout(Some(Duration::from_micros(50)))));
-        }
+    guarded(size, |guard| {
+        thread::scope(|scope| {
+            for rank in 0..size {
+                let (name, member) = (&name, &member);
+                scope.spawn(move || {
+                    guard.member(rank, || member(Joining::new(name, size).rank(rank).timeout(Some(Duration::from_micros(50)))))
+                });
+            }
+        });
     });
 }
 

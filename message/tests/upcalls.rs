@@ -1,5 +1,8 @@
 //! Handlers that run by themselves: members on virtual processors, whose threads do something else meanwhile.
 
+mod guard;
+
+use guard::guarded;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,11 +19,14 @@ fn name() -> String {
 /// Runs `member` as each of the members of a group, each on a virtual processor of its own.
 fn together(size: usize, pacing: Pacing, member: impl Fn(Joining) + Sync) {
     let name = name();
-    thread::scope(|scope| {
-        for rank in 0..size {
-            let (name, member) = (&name, &member);
-            scope.spawn(move || on_a_processor(pacing, || member(Joining::new(name, size).rank(rank))));
-        }
+    guarded(size, |guard| {
+        thread::scope(|scope| {
+            for rank in 0..size {
+                let (name, member) = (&name, &member);
+                scope
+                    .spawn(move || guard.member(rank, || on_a_processor(pacing, || member(Joining::new(name, size).rank(rank)))));
+            }
+        });
     });
 }
 

@@ -1,0 +1,55 @@
+//! Makes a test that hangs fail, with what it waited for.
+
+use std::io::Write;
+use std::sync::Mutex;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+/// Longest time that a test, or a part of one with members of its own, takes. Only a hang lasts so long.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The members of a test that have not ended. They end within the limit, or the process ends with their ranks in a message.
+pub struct Guard<'a> {
+    running: &'a Mutex<Vec<usize>>,
+    _over: Sender<()>,
+}
+
+/// Runs `body`, which has [`Guard::member`] called by each of so many members.
+pub fn guarded<R>(members: usize, body: impl FnOnce(&Guard<'_>) -> R) -> R {
+    let running = Mutex::new((0..members).collect::<Vec<_>>());
+    let test = std::thread::current().name().unwrap_or("a test").to_owned();
+    std::thread::scope(|scope| {
+        let (over, ended) = channel();
+        scope.spawn({
+            let running = &running;
+            move || {
+                if ended.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) {
+                    let running = running.lock().map(|running| running.clone()).unwrap_or_default();
+                    let text = format!(
+                        "\n{test} hangs: it waited for members {running:?} of {members} to end, for {LIMIT:?}; the others have ended\n"
+                    );
+                    // The macros would write to a buffer of the test's, which goes with the process.
+                    let _ = std::io::stderr().write_all(text.as_bytes());
+                    std::process::exit(101);
+                }
+            }
+        });
+        body(&Guard { running: &running, _over: over })
+    })
+}
+
+impl Guard<'_> {
+    /// Runs a member, which has ended after that, also by a panic.
+    pub fn member<R>(&self, rank: usize, body: impl FnOnce() -> R) -> R {
+        struct Ended<'a>(&'a Mutex<Vec<usize>>, usize);
+        impl Drop for Ended<'_> {
+            fn drop(&mut self) {
+                if let Ok(mut running) = self.0.lock() {
+                    running.retain(|rank| *rank != self.1);
+                }
+            }
+        }
+        let _ended = Ended(self.running, rank);
+        body()
+    }
+}
