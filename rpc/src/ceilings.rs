@@ -67,7 +67,9 @@ pub struct Amounts {
 /// Where an interface permits larger values for one call, the two amounts of values are raised to once and twice that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ceilings {
-    /// Calls that have begun in the server and not ended, of all clients. Each has a stack of 64 KiB (an E-stack); others wait in their lanes. They are divided among the server's processors.
+    /// Calls that have begun in the server and not ended, of all clients. Each has a stack (an
+    /// E-stack, 1 MiB of addresses of which it takes what it uses); others wait in their lanes.
+    /// They are divided among the server's processors.
     pub calls: usize,
     /// What one client may hold.
     pub client: Amounts,

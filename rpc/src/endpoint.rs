@@ -335,7 +335,10 @@ impl Server {
         self
     }
 
-    /// The size of the stacks that calls run on, in bytes, in place of 64 KiB. Of each, only the pages that are used take memory; as many stacks are made as calls run at once.
+    /// The size in bytes of the stacks that calls run on, in place of 1 MiB, and of the stacks of
+    /// threads that calls spawn, in place of 64 KiB. Only the pages that a call uses take memory,
+    /// and what it used beyond 64 KiB goes back soon after; as many stacks are made as calls run at
+    /// once.
     #[must_use]
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes);
@@ -459,7 +462,7 @@ impl Open {
         let idle = Arc::new(self.endpoint.processors.clone());
         let mut processors = upcall_thread::Processors::new().count(self.count).most_work(self.calls / self.count).idle(idle);
         if let Some(bytes) = self.stack_size {
-            processors = processors.stack_size(bytes);
+            processors = processors.stack_size(bytes).work_stack_size(bytes);
         }
         let served = processors.run(|| {
             let entered = self.enter().and_then(|()| self.endpoint.doors.open(&self.endpoint));

@@ -9,6 +9,9 @@ use upcall_rpc::{
 };
 use upcall_transfer::Closed;
 
+#[path = "calls/stacks.rs"]
+mod stacks;
+
 const fn procedure(name: &'static str, signature: &'static str, args: Extent, results: Extent) -> Procedure {
     procedure_for(5, name, signature, args, results)
 }

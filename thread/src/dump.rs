@@ -227,7 +227,7 @@ impl Vp {
     pub(crate) fn dump_wants_a_stack(&self) -> bool {
         self.shared.dump.is_wanted()
             && self.current().state.get().cause != Cause::Work
-            && self.group.stack_size >= 2 * ROOM
+            && self.group.work_stack_size >= 2 * ROOM
             && !self.has_room()
     }
 

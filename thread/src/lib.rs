@@ -37,7 +37,7 @@
 //!   blocking system call, or a lock of `std`, blocks the processor with all its threads: run it by [`blocking`].
 //! * `std`'s thread-locals and `std::thread::panicking` belong to the processor. A `RefCell` in one that stays borrowed across
 //!   a switch is borrowed for the other threads too. [`thread_local!`] of this crate gives each thread its own.
-//! * Stacks are 64 KiB by default and do not grow. Overflow hits a guard page: a line with the thread's name and size on
+//! * Stacks are 64 KiB by default, those of outside work (calls, handlers) 1 MiB, and do not grow. Overflow hits a guard page: a line with the thread's name and size on
 //!   standard error and SIGSEGV, never silent corruption; but a function of another language, compiled without stack probes, can jump over the page.
 //! * [`Mutex`], [`Condvar`], `join`, `park`, `sleep` also work on an ordinary kernel thread, and block it; so both kinds
 //!   may share data. [`spawn`] needs a virtual processor.
@@ -157,7 +157,7 @@ pub use self::{
     scope::{Scope, ScopedJoinHandle, scope},
     semaphore::{Permits, Semaphore},
     spawn::{Builder, JoinHandle, runs_outside_work, spawn},
-    stack::DEFAULT_STACK_SIZE,
+    stack::{DEFAULT_STACK_SIZE, DEFAULT_WORK_STACK_SIZE},
     thread::{Thread, ThreadId, current, park, park_timeout, safe_point, sleep, sleep_until, yield_now},
     vp::{Vp, on_virtual_processor},
     waiter::{Ticket, Waited, Waiter, WaiterCell, block, block_unless, block_until},

@@ -139,6 +139,13 @@ impl<T: Linked> Lifo<T> {
         self.length.set(self.length.get() + 1);
     }
 
+    /// From the newest to the oldest.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &'static T> {
+        // SAFETY: `head` and every link of the list hold only what `push` stored there, by
+        // `to_raw`; the list has one owner.
+        unsafe { Chain::new(self.head.get()) }.take(self.len())
+    }
+
     #[inline(always)]
     pub(crate) fn pop(&self) -> Option<&'static T> {
         // SAFETY: `head` and every link of the list hold only what `push` stored there, by `to_raw`.

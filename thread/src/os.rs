@@ -91,7 +91,11 @@ pub(crate) fn register_membarrier() -> bool {
 pub(crate) fn membarrier() {
     // SAFETY: the call has no memory operands.
     let result = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) };
-    assert!(result == 0, "membarrier worked when it was registered and fails now: {}", io::Error::last_os_error());
+    assert!(
+        result == 0,
+        "membarrier worked when it was registered and fails now: {}; a filter that was installed since has to permit it",
+        io::Error::last_os_error()
+    );
 }
 
 /// The processors that the calling kernel thread may run on.

@@ -1,4 +1,9 @@
-//! A stack that overflows is told by the name and the size of its thread, before the process dies as it would have.
+//! A stack that overflows is reported with the name and the size of its thread, before the process
+//! dies as it would have.
+//!
+//! A call that overflows its stack ends the server, and not only itself. The handler of the signal
+//! must not unwind, and must not leave the stack as it is either: the frames on it may hold a lock,
+//! the allocator's for example, which all other threads would wait for.
 //!
 //! The access to the guard page raises SIGSEGV. The handler runs on the kernel thread's alternate signal stack, looks at whose guard page it was, and
 //! writes a line to standard error by one system call. Then the signal takes its former course: the next handler (that of `std`, for the stacks of
@@ -6,8 +11,8 @@
 
 use crate::os::{self, PAGE};
 use crate::record::Rec;
-use crate::stack;
 use crate::vp::here;
+use crate::{spawn, stack};
 use std::fmt::Write;
 use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -71,6 +76,15 @@ fn tell(rec: Rec) {
     let mut line = Line { bytes: [0; 512], used: 0 };
     let number = rec.id.get();
     let size = stack::size(rec) / 1024;
+    if spawn::is_worker(rec) {
+        // A line does not fail.
+        let _ = writeln!(
+            line,
+            "\na handler (thread number {number}) has overflowed its stack of {size} KiB; give handlers more: \
+             upcall_rpc::Server::stack_size, or upcall_thread::Processors::work_stack_size"
+        );
+        return os::write_to_stderr(&line.bytes[..line.used]);
+    }
     let name = rec.extra().and_then(|extra| extra.name());
     // A line does not fail.
     let _ = match name {

@@ -37,6 +37,7 @@ pub struct Processors {
     count: Option<usize>,
     cpus: Vec<usize>,
     stack_size: Option<usize>,
+    work_stack_size: Option<usize>,
     most_work: Option<usize>,
     idle: Option<Arc<dyn Idle>>,
 }
@@ -69,6 +70,15 @@ impl Processors {
         self
     }
 
+    /// The size in bytes of the stacks that outside work ([`Idle::work`]) runs on, in place of
+    /// [`DEFAULT_WORK_STACK_SIZE`](crate::DEFAULT_WORK_STACK_SIZE), or of
+    /// [`stack_size`](Self::stack_size) if that is larger. Only the pages that are used take
+    /// memory.
+    pub fn work_stack_size(mut self, bytes: usize) -> Self {
+        self.work_stack_size = Some(bytes);
+        self
+    }
+
     /// How many pieces of outside work ([`Idle::work`]) each processor has under way at most: so many stacks it makes for them, besides those of threads that are spawned. At least one; without
     /// a limit if this is not called.
     pub fn most_work(mut self, pieces: usize) -> Self {
@@ -91,7 +101,8 @@ impl Processors {
     ///
     /// # Errors
     /// `InvalidInput` for a count outside of 1 to 64, a processor that does not exist, or a stack size above 256 MiB;
-    /// what the kernel says if a kernel thread cannot be started or pinned.
+    /// what the kernel says if a kernel thread cannot be started or pinned, or no stack for outside
+    /// work can be had.
     ///
     /// # Panics
     /// On a virtual processor; with whatever `body` panics with.
@@ -130,6 +141,10 @@ impl Processors {
         let fences = if count > 1 { fences() } else { Fences::Asymmetric };
         let stack_size = self.stack_size.unwrap_or(stack::DEFAULT_STACK_SIZE);
         let default_class = stack::class_for(stack_size, 0)?;
+        let work_stack_size = self.work_stack_size.unwrap_or(stack_size.max(stack::DEFAULT_WORK_STACK_SIZE));
+        let work_class = stack::class_for(work_stack_size, 0)?;
+        // What is refused is refused here, and not in the midst of a call.
+        stack::probe(work_class)?;
         let member = |index| Shared {
             index,
             idle: Arc::clone(&idle),
@@ -142,6 +157,8 @@ impl Processors {
             fences,
             stack_size,
             default_class,
+            work_stack_size,
+            work_class,
             most_workers: self.most_work.unwrap_or(usize::MAX),
             hungry: Apart(AtomicU64::new(0)),
         })))
@@ -217,6 +234,7 @@ impl std::fmt::Debug for Processors {
             .field("count", &self.count)
             .field("cpus", &self.cpus)
             .field("stack_size", &self.stack_size)
+            .field("work_stack_size", &self.work_stack_size)
             .finish_non_exhaustive()
     }
 }

@@ -38,6 +38,9 @@ pub(crate) struct Group {
     /// In bytes, and the class for it.
     pub(crate) stack_size: usize,
     pub(crate) default_class: u8,
+    /// The same for workers.
+    pub(crate) work_stack_size: usize,
+    pub(crate) work_class: u8,
     /// Of each processor.
     pub(crate) most_workers: usize,
     /// Bit i: processor i has nothing to do and wants to be called when a thread is spawned.

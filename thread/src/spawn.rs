@@ -334,14 +334,19 @@ static WORKER: Table = Table {
 
 /// Whether the calling thread runs a piece of outside work ([`Idle::work`](crate::Idle::work)): a call from another domain, as a rule.
 pub fn runs_outside_work() -> bool {
-    here().is_some_and(|vp| vp.current().table.get().is_some_and(|table| std::ptr::eq(table, &WORKER)))
+    here().is_some_and(|vp| is_worker(vp.current()))
+}
+
+/// Returns `true` if this thread is a worker, whose stack is that of outside work.
+pub(crate) fn is_worker(rec: Rec) -> bool {
+    rec.table.get().is_some_and(|table| std::ptr::eq(table, &WORKER))
 }
 
 /// A worker that has not begun: its body is the idle loop.
 #[cold]
 pub(crate) fn new_worker(vp: &Vp) -> Rec {
     let rec = vp::without_panic("no stack for a worker", || {
-        vp.stacks.take(vp.group.default_class).expect("no memory for the stack of a worker")
+        vp.stacks.take(vp.group.work_class).expect("no memory for the stack of a worker")
     });
     let packet = place::<u64>(rec, 64).cast();
     rec.packet.set(packet);

@@ -6,15 +6,17 @@
 //! │ guard page │ stack, growing down ◄────────────────│ closure  │ record │ colour       │
 //! │ (faults)   │                                      │ + result │ 128 B  │ 0..960 B     │
 //! └────────────┴──────────────────────────────────────┴──────────┴────────┴──────────────┘
-//!  4 KiB         16 KiB << class, 64 KiB by default
+//!  4 KiB         16 KiB << class, 64 KiB by default, 1 MiB for workers
 //! ```
 //! **Slabs.** Slots are carved from slabs of at least 16 MiB, so the number of kernel mappings stays small: adjoining
 //! slabs merge into one. Slabs are reserved without commitment; a thread that has run a little costs the one page at
 //! the top of its slot, 4 KiB. Slabs are never unmapped, which is what makes records type-stable (see `record`).
 //!
-//! **Guards.** `MADV_GUARD_INSTALL` (Linux 6.13) makes the lowest page fault without splitting the mapping. An older
-//! kernel gets `mprotect`, which splits it: two map entries a stack, so that the default `vm.max_map_count` of 65 530
-//! ends at some 32 700 stacks; spawning more is an error that says so.
+//! **Guards.** `MADV_GUARD_INSTALL` (Linux 6.13) makes the lowest page fault without splitting the
+//! mapping. Where the kernel is older, or a filter (seccomp) refuses the advice, `mprotect` does it
+//! and splits the mapping: two map entries a stack, so that the default `vm.max_map_count` of 65
+//! 530 ends at some 32 700 stacks; spawning more is an error that says so. Other advice that is
+//! refused costs memory only.
 //!
 //! **Colour.** The tops of equal slots would fall on the same few cache sets, so records are shifted by a multiple of
 //! 64 bytes. For the same reason with the address cache, a slot is an odd number of pages (its guard makes it so).
@@ -60,6 +62,16 @@ const TRIM_BATCH: usize = 256;
 
 /// The default size of a stack in bytes.
 pub const DEFAULT_STACK_SIZE: usize = 64 * 1024;
+
+/// The default size in bytes of the stacks that outside work runs on: calls from other domains, and
+/// handlers.
+///
+/// Such work is code of any depth, a JSON or JPEG decoder for example, and there are as many of
+/// these stacks as pieces of work at once. A stack takes memory only where it is used.
+pub const DEFAULT_WORK_STACK_SIZE: usize = 1024 * 1024;
+
+/// Bytes at the top of an idle worker's stack that stay warm.
+const WARM: usize = 64 * 1024;
 
 const _: () = assert!(size_of::<Record>() + COLOURS * COLOUR_STEP <= OVERHEAD);
 
@@ -168,8 +180,9 @@ unsafe impl Send for Bottom {}
 
 static POOL: Mutex<Pool> = Mutex::new(Pool { classes: [const { Class::new() }; CLASSES], looked_at: None });
 
-/// Whether this kernel has refused `MADV_GUARD_INSTALL`.
-static OLD_KERNEL: AtomicBool = AtomicBool::new(false);
+/// Whether the kernel does not know `MADV_GUARD_INSTALL`, or a filter refuses it: it is not tried
+/// again.
+static NO_GUARDS: AtomicBool = AtomicBool::new(false);
 
 fn pool() -> std::sync::MutexGuard<'static, Pool> {
     // A panic inside of the pool's few lines leaves its lists whole.
@@ -308,12 +321,13 @@ impl Class {
 
 fn guard(bottom: Bottom) -> io::Result<()> {
     let page = bottom.0.wrapping_sub(PAGE);
-    if !OLD_KERNEL.load(Ordering::Relaxed) {
+    if !NO_GUARDS.load(Ordering::Relaxed) {
         // SAFETY: the page below a slot's usable part is the slot's own and used by nothing.
         match unsafe { os::install_guard(page) } {
             Ok(()) => return Ok(()),
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => OLD_KERNEL.store(true, Ordering::Relaxed),
-            Err(error) => return Err(error),
+            // A lack of memory may be over the next time.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EAGAIN)) => {}
+            Err(_) => NO_GUARDS.store(true, Ordering::Relaxed),
         }
     }
     // SAFETY: as above.
@@ -321,11 +335,38 @@ fn guard(bottom: Bottom) -> io::Result<()> {
         io::Error::new(
             error.kind(),
             format!(
-                "no guard page for another stack: {error}. This kernel lacks MADV_GUARD_INSTALL (Linux 6.13), so each \
+                "no guard page for another stack: {error}. MADV_GUARD_INSTALL (Linux 6.13) cannot be had here, so each \
                  stack takes two entries of the memory map; raise vm.max_map_count, or keep fewer threads alive"
             ),
         )
     })
+}
+
+/// Takes a stack of a class and gives it back: the class can be had.
+pub(crate) fn probe(class: u8) -> io::Result<()> {
+    let mut pool = pool();
+    let rec = pool.take(class)?;
+    pool.give(rec);
+    Ok(())
+}
+
+/// Gives the memory of an idle worker's stack back to the kernel, but for [`WARM`] bytes at its
+/// top.
+///
+/// # Safety
+/// The worker is suspended, and `sp` is where its stack ends; or it is the running thread, and `sp`
+/// lies below all of its frames but those that begin after this.
+pub(crate) unsafe fn cool_below(rec: Rec, sp: *mut u8) {
+    let bottom = rec.bottom.get();
+    // A page for the red zone and for frames of this module.
+    let used = sp.addr().saturating_sub(PAGE) & !(PAGE - 1);
+    let warm = (top(rec).addr() - WARM.min(usable(rec.class.get()))) & !(PAGE - 1);
+    let bytes = used.min(warm).saturating_sub(bottom.addr());
+    if bytes > 0 {
+        // SAFETY: the range lies between the stack's bottom and all of its frames, by the caller's
+        // promise.
+        unsafe { os::discard(bottom, bytes) };
+    }
 }
 
 /// Writes what the pool knows into the record of a slot whose memory is zero.

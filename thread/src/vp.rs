@@ -448,6 +448,7 @@ impl Vp {
         let me = self.current();
         loop {
             if self.announced.replace(false) {
+                self.workers.works();
                 let idle: &dyn Idle = &*self.shared.idle;
                 // The hook has reported the panic; what it interrupted was one piece of work.
                 let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| idle.work(self)));
@@ -542,6 +543,7 @@ impl Vp {
     #[inline(always)]
     fn trim(&self) {
         self.workers.retire().for_each(dismiss);
+        self.workers.cool(self.current());
         if stack::wants_trim() {
             let now = Instant::now();
             if self.trim_at.get().is_none_or(|at| now >= at) {

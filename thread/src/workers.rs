@@ -5,10 +5,15 @@
 //! wait inside of it, up to a ceiling; beyond that, work stays where it is until one comes back ([`Vp::has_stack`](crate::Vp::has_stack)). Workers that nobody
 //! has wanted for a second go back to the stacks of the process, but for a few.
 //!
+//! An idle worker keeps the top of its stack warm. What it used below that goes back to the kernel
+//! when the worker has been idle for a second. The list is last in, first out, so the workers at
+//! its bottom have been idle the longest.
+//!
 //! Whoever comes back does so on this processor, which then looks for work: so nothing has to be woken when the ceiling no longer holds.
 
 use crate::link::Lifo;
 use crate::record::{Rec, Record};
+use crate::{spawn, stack};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
@@ -31,7 +36,20 @@ pub(crate) struct Workers {
     /// The fewest that were free since the last look: so many nobody wanted.
     fewest: Cell<usize>,
     look_at: Cell<Option<Instant>>,
+    /// Some worker has run work since `cool_at` was set.
+    worked: Cell<bool>,
+    /// When to cool those that were not wanted. `None`: all are cool.
+    cool_at: Cell<Option<Instant>>,
+    /// The number of workers at the bottom of `free` that are cool, and the fewest that were free
+    /// since `cool_at` was set.
+    cool: Cell<usize>,
+    unwanted: Cell<usize>,
+    /// Turns of the idle loop since the clock was read.
+    turns: Cell<u32>,
 }
+
+/// The clock is read once in as many turns of the idle loop.
+const TURNS: u32 = 16;
 
 impl Workers {
     pub(crate) fn new(most: usize) -> Self {
@@ -42,6 +60,11 @@ impl Workers {
             at_leisure: Cell::new(false),
             fewest: Cell::new(0),
             look_at: Cell::new(None),
+            worked: Cell::new(false),
+            cool_at: Cell::new(None),
+            cool: Cell::new(0),
+            unwanted: Cell::new(0),
+            turns: Cell::new(0),
         }
     }
 
@@ -50,6 +73,7 @@ impl Workers {
     pub(crate) fn take(&self) -> Option<Rec> {
         let taken = self.free.pop();
         self.fewest.set(self.fewest.get().min(self.free.len()));
+        self.unwanted.set(self.unwanted.get().min(self.free.len()));
         taken
     }
 
@@ -106,9 +130,66 @@ impl Workers {
         count
     }
 
-    /// When to look again whether there are too many; `None` if there are not.
+    /// When to look again whether there are too many, or some to be cooled; `None` if there are
+    /// not.
     pub(crate) fn look_at(&self) -> Option<Instant> {
-        if self.free.len() > KEPT { self.look_at.get() } else { None }
+        let many = if self.free.len() > KEPT { self.look_at.get() } else { None };
+        many.into_iter().chain(self.cool_at.get()).min()
+    }
+
+    /// A worker begins a piece of work, for which it may use all of its stack.
+    #[inline(always)]
+    pub(crate) fn works(&self) {
+        self.worked.set(true);
+    }
+
+    /// Gives back what idle workers used of their stacks, if it is time: of the workers in the
+    /// list, and of `me`, on whose stack the idle loop runs, if no work was done at all.
+    #[inline(always)]
+    pub(crate) fn cool(&self, me: Rec) {
+        match self.cool_at.get() {
+            None if self.worked.get() => self.cool_later(Instant::now()),
+            None => {}
+            Some(_) if !self.turns.get().is_multiple_of(TURNS) => self.turns.set(self.turns.get() + 1),
+            Some(at) => {
+                self.turns.set(1);
+                let now = Instant::now();
+                if now >= at {
+                    self.cool_unwanted(now, me);
+                }
+            }
+        }
+    }
+
+    #[cold]
+    fn cool_later(&self, now: Instant) {
+        self.worked.set(false);
+        // Those that have been taken since they were cooled are not cool.
+        self.cool.set(self.cool.get().min(self.unwanted.get()));
+        self.unwanted.set(self.free.len());
+        self.cool_at.set(Some(now + KEEP));
+    }
+
+    #[cold]
+    fn cool_unwanted(&self, now: Instant, me: Rec) {
+        let unwanted = self.unwanted.get().min(self.free.len());
+        let cool = self.cool.get().min(unwanted);
+        // The list begins with those that were used last.
+        for worker in self.free.iter().skip(self.free.len() - unwanted).take(unwanted - cool) {
+            // SAFETY: a worker in the list is suspended, and its stack ends at its saved pointer.
+            unsafe { stack::cool_below(worker, worker.sp.get()) };
+        }
+        self.cool.set(unwanted);
+        if self.worked.get() {
+            return self.cool_later(now);
+        }
+        self.cool_at.set(None);
+        if spawn::is_worker(me) {
+            let mut here = 0_u8;
+            // SAFETY: this runs on the stack of `me`, and all frames but those of what is called
+            // from here lie above.
+            unsafe { stack::cool_below(me, &raw mut here) };
+        }
     }
 
     /// Takes all out that have nothing to do.

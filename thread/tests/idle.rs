@@ -230,6 +230,8 @@ fn workers_that_nobody_wants_give_their_stacks_to_others() {
     let inner = Arc::clone(&mock);
     Processors::new()
         .count(1)
+        // Stacks of one size are handed from workers to threads and back.
+        .work_stack_size(thread::DEFAULT_STACK_SIZE)
         .idle(Arc::clone(&mock) as _)
         .run(|| {
             let stacks = Arc::new(StdMutex::new(Vec::new()));

@@ -162,7 +162,7 @@ fn explain(model: &Model, interface: &model::Interface) -> Explained {
         client_bytes: Client { channel, astacks_of_a_binding: astacks, kept_segments },
         server_ceilings: Server {
             calls,
-            stacks_bytes: calls.saturating_mul(upcall::thread::DEFAULT_STACK_SIZE),
+            stacks_bytes: calls.saturating_mul(upcall::thread::DEFAULT_WORK_STACK_SIZE),
             client_objects: client.objects,
             client_mapped_bytes: client.bytes,
             client_results_bytes: client.results,
@@ -235,7 +235,14 @@ fn as_text(explained: &Explained) -> String {
             "a client",
             format!("{} for the channel, once for 64 bindings; at most {} of segments kept for later", memory[1], memory[2]),
         ),
-        ("a server", format!("at most {} calls at once, {} of stacks", server.calls, size(server.stacks_bytes as u64))),
+        (
+            "a server",
+            format!(
+                "at most {} calls at once, {} of stacks, address space until it is used",
+                server.calls,
+                size(server.stacks_bytes as u64)
+            ),
+        ),
         (
             "  one client",
             held(
