@@ -89,14 +89,41 @@ fn all_go_well(trial: &Trial, calls: u64) -> bool {
     (0..calls).all(|i| trial.null().is_ok() && trial.add(i as u32, 1) == Ok(i as u32 + 1))
 }
 
-/// From now on this process has no asynchronous requests, as in many a sandbox.
+/// System calls by name, with their numbers on this machine.
+const NUMBERS: [(&str, i64); 10] = [
+    ("mprotect", 10),
+    ("mremap", 25),
+    ("madvise", 28),
+    ("prctl", 157),
+    ("sched_setaffinity", 203),
+    ("sched_getaffinity", 204),
+    ("io_setup", 206),
+    ("io_submit", 209),
+    ("membarrier", 324),
+    ("sched_setattr", 314),
+];
+
+/// A filter under which these calls, named with commas between, fail with `EPERM`, or with `ENOSYS`
+/// where the name ends in an exclamation mark.
+fn denying(names: &str) -> Result<BpfProgram, Box<dyn Error>> {
+    const EPERM: u32 = 1;
+    const ENOSYS: u32 = 38;
+    let unknown = names.ends_with('!');
+    let denied = names.trim_end_matches('!').split(',').map(|name| {
+        let number = NUMBERS.iter().find(|(known, _)| *known == name).ok_or_else(|| format!("no call {name:?} is known here"))?;
+        Ok((number.1, vec![]))
+    });
+    let denied = denied.collect::<Result<_, Box<dyn Error>>>()?;
+    let errno = SeccompAction::Errno(if unknown { ENOSYS } else { EPERM });
+    Ok(SeccompFilter::new(denied, SeccompAction::Allow, errno, TargetArch::x86_64)?.try_into()?)
+}
+
+/// From now on these calls are refused to all threads of this process, as in many a sandbox: see
+/// [`denying`].
 ///
 /// # Errors
-/// The filter is refused.
-pub fn without_io_submit() -> Result<(), Box<dyn Error>> {
-    // The numbers of `io_setup` and `io_submit` on this machine, and `EPERM`.
-    let denied = [(206, vec![]), (209, vec![])].into();
-    let filter = SeccompFilter::new(denied, SeccompAction::Allow, SeccompAction::Errno(1), TargetArch::x86_64)?;
-    let filter: BpfProgram = filter.try_into()?;
-    Ok(seccompiler::apply_filter(&filter)?)
+/// A name is not known, or the filter is refused.
+pub fn without(names: &str) -> Outcome {
+    seccompiler::apply_filter_all_threads(&denying(names)?)?;
+    done()
 }

@@ -18,9 +18,9 @@ fn main() {
     }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let mut words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    if words.first() == Some(&"without-io-submit") {
+    if let Some(names) = words.first().and_then(|word| word.strip_prefix("without=")) {
         words.remove(0);
-        if let Err(error) = upcall_tests::without_kernel::without_io_submit() {
+        if let Err(error) = upcall_tests::without_kernel::without(names) {
             return say(Err(error));
         }
     }
@@ -36,7 +36,7 @@ fn main() {
         ["hostile-server", name, seed] => hostile::server::serve(name, seed.parse().unwrap_or_default()),
         ["impostor", name, manner] => impostor::run(name, manner),
         _ => eprintln!(
-            "usage: upcall-party [without-io-submit] client | member GROUP SIZE RANK [OPTIONS] | share NAME make|find [OPTIONS] | supervise [OPTIONS] -- MEMBER | job WORDS | job-member WORDS | serve NAME [OPTIONS] | hostile SOCKET SEED STEPS | hostile-server NAME SEED | impostor NAME MANNER"
+            "usage: upcall-party [without=CALL,CALL…[!]] client | member GROUP SIZE RANK [OPTIONS] | share NAME make|find [OPTIONS] | supervise [OPTIONS] -- MEMBER | job WORDS | job-member WORDS | serve NAME [OPTIONS] | hostile SOCKET SEED STEPS | hostile-server NAME SEED | impostor NAME MANNER"
         ),
     }
 }
@@ -130,6 +130,7 @@ fn serve(name: &str, options: &[&str]) {
             ["copied"] => say(Ok(client::copied_since(None))),
             ["read-singly"] => say(Ok(client::read_singly())),
             ["crossings"] => say(Ok(client::crossings())),
+            ["without", names] => say(upcall_tests::without_kernel::without(names)),
             ["without-memory"] => say(client::no_more_memory()),
             _ => say(Err(format!("unknown command {line:?}").into())),
         }

@@ -66,12 +66,74 @@ fn calls_without_asynchronous_requests() {
     let _company = in_company();
     let place = place();
     for options in ["trial sleep", "trial two"] {
-        let mut server = place.start(&format!("without-io-submit serve {options}"));
+        let mut server = place.start(&format!("without=io_setup,io_submit serve {options}"));
         server.hear().expect_ok("a server's start");
-        let mut client = place.start("without-io-submit client");
+        let mut client = place.start("without=io_setup,io_submit client");
         client.ask("bind trial").expect_ok("binding");
         let numbers = client.ask("honest 500").numbers("the calls");
         println!("    {options}: {} calls, the longest {:.1} ms", numbers[0], numbers[1] as f64 / 1e6);
         assert!(numbers[0] > 100, "{numbers:?}");
     }
+}
+
+/// Calls that the runtime of threads and servers makes for speed, or for memory: without them it
+/// goes on.
+const SPARED: [&str; 7] = [
+    "madvise",
+    "mremap",
+    "prctl",
+    "sched_setaffinity",
+    "sched_getaffinity",
+    "sched_setattr",
+    "madvise,mremap,prctl,sched_setaffinity,sched_getaffinity,sched_setattr",
+];
+
+/// `EPERM` in a server with one processor, `ENOSYS` in one with two.
+const WAYS: [(&str, &str); 2] = [("", "trial sleep"), ("!", "trial two")];
+
+/// A sandbox refuses calls from the beginning: the server serves, or says at its start what it
+/// lacks.
+#[test]
+fn a_server_does_without_calls_that_a_sandbox_refuses() {
+    let _company = in_company();
+    let place = place();
+    for names in SPARED.into_iter().chain(["membarrier"]) {
+        for (errno, options) in WAYS {
+            let mut server = place.start(&format!("without={names}{errno} serve {options}"));
+            server.hear().expect_ok(&format!("a server's start without {names}{errno}"));
+            serves(&place, &format!("{names}{errno}, {options}"));
+        }
+    }
+}
+
+/// A server that has started confines itself: that ends no call.
+#[test]
+fn a_server_that_confines_itself_goes_on() {
+    let _company = in_company();
+    let place = place();
+    for names in SPARED {
+        for (errno, options) in WAYS {
+            let mut server = place.serve(options);
+            server.ask(&format!("without {names}{errno}")).expect_ok("the filter");
+            serves(&place, &format!("{names}{errno}, {options}, later"));
+        }
+    }
+}
+
+/// Where no stack can have a guard, a kernel thread's neither, the server does not start, and says
+/// why.
+#[test]
+fn a_server_without_guards_for_its_stacks_does_not_start() {
+    let _company = in_company();
+    let place = place();
+    let mut server = place.start("without=madvise,mprotect serve trial");
+    server.hear().expect_error("Resource", &["Operation not permitted"]);
+}
+
+/// A new client's first calls, and as many as there is time for.
+fn serves(place: &crate::Place, what: &str) {
+    let mut client = place.client();
+    client.ask("bind trial").expect_ok(what);
+    assert_eq!(client.ask("add 2 3").numbers(what), [5], "{what}");
+    client.ask("honest 10").expect_ok(what);
 }
