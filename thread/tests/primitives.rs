@@ -459,7 +459,7 @@ fn every_wait_without_a_timeout_can_be_cut_short() {
     fn cut(wait: impl FnOnce()) {
         let begun = Instant::now();
         assert!(thread::with_deadline(begun + SHORT, wait).is_err());
-        assert!(begun.elapsed() < Duration::from_secs(5));
+        assert!(begun.elapsed() < Duration::from_secs(60));
     }
     for processors in [1, 2] {
         on(processors, || {
