@@ -1,8 +1,9 @@
 //! What the host itself reports on standard error: crashes, refusals, ends of processes.
 //!
-//! A report is one `write` if it fits into [`WHOLE`] bytes, and else one `write` for each run of whole lines that does.
-//! So lines of several processes never mix. A report neither blocks the host nor ends it: where standard error is closed
-//! or takes nothing now, the report is dropped, and the next one that is written says how many were.
+//! A report is one `write` if it fits into [`WHOLE`] bytes, and else one `write` for each run of
+//! whole lines that does. So lines of several processes never mix. A report neither blocks the host
+//! nor ends it: where standard error is closed or takes nothing now, the report is dropped, and the
+//! next report that is written gives the number of dropped ones.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::BorrowedFd;
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Bytes that a pipe takes whole or not at all (`PIPE_BUF`).
 const WHOLE: usize = 4096;
 
-/// Reports that were dropped since the last one that was written.
+/// Number of reports dropped since a report was written.
 static DROPPED: AtomicUsize = AtomicUsize::new(0);
 
 /// Writes a report, which ends its last line itself.
@@ -70,7 +71,8 @@ fn is_written(to: BorrowedFd<'_>, piece: &[u8]) -> bool {
     }
     let waits = fstat(to).is_ok_and(|about| matches!(FileType::from_raw_mode(about.st_mode), FileType::Fifo | FileType::Socket));
     let written = if waits {
-        // There may be less room in a pipe than the piece has bytes, and another process may fill it.
+        // There may be less room in a pipe than the piece has bytes, and another process may fill
+        // it.
         match pwritev2(to, &[IoSlice::new(piece)], u64::MAX, ReadWriteFlags::NOWAIT) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => write(to, piece),
             other => other,

@@ -267,7 +267,7 @@ fn a_machine_answers_while_its_tasks_are_busy() {
     let place = Place::new();
     let _machine = place.start(&["run", "-n", "4", "./states", "p"]);
     within(|| (place.machines().first()?["tasks"].as_array()?.len() == 4).then_some(()));
-    // One that does not answer is "silent".
+    // A machine that did not answer in time would show its tasks as "silent".
     let tasks = place.machines()[0]["tasks"].clone();
     assert!(tasks.as_array().unwrap().iter().all(|task| task["state"] == "polls"), "{tasks}");
 }

@@ -92,15 +92,16 @@ int upvm_raise(int signal);
 /* As poll(2) with nanoseconds (-1: any number), but for -errno; real descriptors. */
 long upvm_poll_real(struct pollfd *all, unsigned long count, long nanoseconds);
 
-/* Whether this number is the program's own: the one that `getpid` returns, or the kernel's for the host. */
+/* Whether this number is the program's own: the one that `getpid` returns, or the kernel's for the
+ * host. */
 int upvm_is_own(pid_t process);
 
 /* Refuses a call of this name, with a line on standard error: -1, and ENOSYS in `errno`. */
 int upvm_refuse_exec(const char *name);
 int upvm_refuse_fork(const char *name);
 
-/* Writes a line of the library's own to standard error, whole or not at all: it waits for nothing, and raises no
- * signal where the other end of a pipe is closed. */
+/* Writes a line of the library's own to standard error, whole or not at all: it waits for nothing,
+ * and raises no signal where the other end of a pipe is closed. */
 void upvm_report(const char *line, unsigned long length);
 
 /* Nanoseconds of CLOCK_MONOTONIC. */

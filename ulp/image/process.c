@@ -5,12 +5,10 @@
 #define _GNU_SOURCE
 #include "calls.h"
 #include <stdarg.h>
-#include <stdlib.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
-/* The host's number for this program, which no process has: it is larger than any that the kernel gives. A child that
- * is not another program yet is a process of the kernel's. */
+/* The host's number for this program, which no process has: it is larger than any that the kernel
+ * gives. A child that is not another program yet is a process of the kernel's. */
 pid_t getpid(void)
 {
     uint64_t *table = upvm_table();

@@ -1,12 +1,13 @@
 //! The number that a ULP has for its process: what `getpid` returns in its program.
 //!
-//! Programs name files and seed generators by that number. So each ULP has a number of its own, which no process has
-//! and no other living ULP of this process.
+//! Programs name files and seed generators by that number. So each ULP has a number of its own,
+//! which no process has and no other living ULP of this process.
 //!
-//! The kernel's numbers are below 2^22, whatever `kernel.pid_max` says. The numbers from there to 2^31 are divided into
-//! 65,408 ranges. A process takes the range of its own number, modulo the count of ranges, and hands the range's numbers
-//! out in turn, so that the number of a ULP that has ended is not used again soon. Two processes share a range only if
-//! their own numbers differ by a multiple of 65,408.
+//! The kernel's numbers are below 2^22, the largest `kernel.pid_max` there is. The numbers from
+//! there to 2^31 are divided into 65,408 ranges. A process takes the range of its own number,
+//! modulo the count of ranges, and hands the range's numbers out in turn, so that the number of a
+//! ULP that has ended is not used again soon. Two processes share a range only if their own numbers
+//! differ by a multiple of 65,408.
 
 use crate::slot::SLOTS;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -56,7 +57,8 @@ impl Range {
 }
 
 impl Pid {
-    /// The next number that is free. Each ULP takes one number and one slot, so a number is always free.
+    /// The next number that is free. Each ULP takes one number and one slot, so a number is always
+    /// free.
     pub(crate) fn take() -> Self {
         Self(numbers().take())
     }

@@ -155,8 +155,8 @@ impl Ulp {
         self.slot.number()
     }
 
-    /// The number that its program has for its process (`getpid`). No process has that number, and no other ULP of this
-    /// process while this one lives.
+    /// The number that its program has for its process (`getpid`). No process has that number, and
+    /// no other ULP of this process while this one lives.
     pub fn process(&self) -> u32 {
         self.rest.pid.as_ref().map_or(0, Pid::number)
     }

@@ -113,7 +113,7 @@ fn each_has_a_process_number_that_no_process_and_no_other_one_has() {
     pids.sort_unstable();
     pids.dedup();
     assert_eq!(pids.len(), ulps.len());
-    // The number of one that has ended does not come back soon.
+    // The number of an ended ULP is not used again soon.
     drop(ulps);
     let next = Ulp::load(&image, &words(&["pids"]), &[]).unwrap();
     assert!(!pids.contains(&next.process().into()) && next.slot() == 0);

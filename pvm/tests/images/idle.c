@@ -1,4 +1,5 @@
-/* The first task says when all others wait for its message, or soon will, and sleeps until it is killed. */
+/* The first task says when all others wait for its message, or soon will, and sleeps until it is
+ * killed. */
 #include <stdio.h>
 #include <unistd.h>
 #include "pvm3.h"

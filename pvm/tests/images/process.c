@@ -1,4 +1,5 @@
-/* Siblings, each with a process number of its own, by which none reaches another one; and no task becomes a program. */
+/* Siblings, each with a process number of its own, by which none reaches another one; and no task
+ * becomes a program. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* Its process, as this program sees it: tells the host its number, and checks what it can do with that. */
+/* Its process, as this program sees it: tells the host its number, and checks what it can do with
+ * that. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>

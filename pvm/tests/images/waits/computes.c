@@ -131,9 +131,9 @@ static void buffers(void)
     }
 }
 
-/* The first task sends the second one a message, makes a file, and asks for nothing any more. The third task runs in
- * another process and ends the first one when it sees the file. The message arrives, although nothing else has run in
- * the first task's process in between. */
+/* The first task sends the second one a message, makes a file, and asks for nothing any more. The
+ * third task runs in another process and ends the first one when it sees the file. The message
+ * arrives, although nothing else has run in the first task's process in between. */
 static void ended(int role, int by)
 {
     int number = 0;
@@ -248,8 +248,8 @@ __attribute__((noinline)) static void is_interrupted(void)
     puts("never");
 }
 
-/* A handler may compute until it is interrupted itself, and may leave by a jump. Each alarm is asked for by itself, so
- * that the number of handlers does not depend on how fast the machine is. */
+/* A handler may compute until it is interrupted itself, and may leave by a jump. Each alarm is
+ * asked for by itself, so that the number of handlers depends on no speed. */
 static sigjmp_buf back;
 
 static void soon(void)
@@ -262,7 +262,7 @@ static void computes_too(int number)
 {
     sigset_t found;
     soon();
-    /* The signal is blocked here, and nothing but an interrupt of this loop notes that it has come. */
+    /* The signal is blocked here: only an interrupt of this loop notes that it has come. */
     do
         CHECK(sigpending(&found) == 0);
     while (!sigismember(&found, number));
@@ -272,8 +272,8 @@ static void computes_too(int number)
         siglongjmp(back, 1);
 }
 
-/* A handler that does not block its signal computes until another one of the same function has run to its end within
- * it, down to three. The outermost one of each second round leaves by a jump. */
+/* A handler that does not block its signal computes until another one of the same function has run
+ * to its end within it, down to three. The outermost one of each second round leaves by a jump. */
 static volatile int depth, whole, deepest;
 
 static void within_itself(int number)

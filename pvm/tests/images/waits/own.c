@@ -201,8 +201,8 @@ int main(int argc, char **argv)
             tell(pvm_parent(), TOLD);
         return 0;
     }
-    /* The first of its kind may leave something of libc's open, and the first call that runs on a helper thread leaves
-     * something of the host's. */
+    /* The first of its kind may leave something of libc's open, and the first call that runs on a
+     * helper thread leaves something of the host's. */
     int synced = creat("synced", 0600);
     CHECK(synced > 2 && fsync(synced) == 0 && close(synced) == 0);
     start(argv[0], "leaves", 0);

@@ -1,4 +1,5 @@
-/* Two tasks or more of one program: the first waits in some way, which the second ends when it has run often enough. */
+/* Two tasks or more of one program: the first waits in some way, which the second ends when it has
+ * run often enough. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -55,7 +56,8 @@ static void begins(void)
     tell(tids[1], BEGINS);
 }
 
-/* A thousand turns while the first task waits. Its wait ends by `then` and by this file, and by nothing else. */
+/* A thousand turns while the first task waits. Its wait ends by `then` and by this file, and by
+ * nothing else. */
 static void count(void (*then)(void))
 {
     CHECK(pvm_recv(tids[0], BEGINS) > 0);

@@ -1,5 +1,5 @@
-/* waits CASE: the first task waits as the case says, the second counts its turns and ends that wait. In a folder of the
- * test's own. */
+/* waits CASE: the first task waits as the case says, the second counts its turns and ends that
+ * wait. In a folder of the test's own. */
 #define _GNU_SOURCE
 #include "roles.h"
 #include <sys/epoll.h>
