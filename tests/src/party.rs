@@ -100,15 +100,11 @@ impl Said {
 }
 
 impl Party {
-    /// Starts a command as a party.
+    /// Starts a program whose standard input and output are lines.
     ///
     /// # Panics
     /// It cannot be started.
-    pub fn begin(command: Command, what: &str) -> Self {
-        Self::start(command, what)
-    }
-
-    pub(crate) fn start(mut command: Command, what: &str) -> Self {
+    pub fn start(mut command: Command, what: &str) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("starting {what}: {error}"));
         let (send, lines) = channel();
@@ -169,6 +165,11 @@ impl Party {
             Err(RecvTimeoutError::Disconnected) => None,
             Err(RecvTimeoutError::Timeout) => panic!("{} (process {}) hangs", self.what, self.pid()),
         }
+    }
+
+    /// What it has said by now and was not heard yet: the next line.
+    pub fn heard(&mut self) -> Option<Said> {
+        self.lines.try_recv().ok().map(|line| Said::from_line(&line))
     }
 
     /// Says a line to it and waits for the answer.

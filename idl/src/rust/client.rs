@@ -42,7 +42,10 @@ impl Module<'_> {
         emit!(self, "Ok(Self {{ link: link::Bound::Remote(stub::Binding::bind(name, &INTERFACE)?) }}) }}");
         emit!(self, "/// Binds to a server that `policy` accepts, in place of one of this user or root:");
         emit!(self, "/// `{name}::expect(upcall::policy::users([1001])).bind(name)`.");
-        emit!(self, "#[must_use] pub fn expect(policy: impl ::std::ops::Fn(&::upcall::Peer) -> {result}<(), ::std::string::String>");
+        emit!(
+            self,
+            "#[must_use] pub fn expect(policy: impl ::std::ops::Fn(&::upcall::Peer) -> {result}<(), ::std::string::String>"
+        );
         emit!(self, "+ ::core::marker::Send + ::core::marker::Sync + 'static) -> ::upcall::Binder<Self> {{");
         emit!(self, "stub::Binder::new(&INTERFACE, |binding| Self {{ link: link::Bound::Remote(binding) }}, policy) }}");
         emit!(self, "/// Binds to a server in this domain. Calls are plain function calls.");

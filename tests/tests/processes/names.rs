@@ -148,7 +148,7 @@ fn start_as(place: &Place, user: u32, home: &Path, names: Option<&Path>, argumen
     if let Some(names) = names {
         command.env("UPCALL_DIR", names);
     }
-    Party::begin(command, arguments)
+    Party::start(command, arguments)
 }
 
 /// Removes a folder in the end.
@@ -285,7 +285,7 @@ fn numbers_of_another_pid_namespace_mislead_nobody() {
     let mut command = Command::new("unshare");
     command.args(["--pid", "--fork", "--mount-proc", "--kill-child"]).arg(party.get_program());
     command.args(party.get_args()).env("UPCALL_DIR", place.names()).env("RUST_BACKTRACE", "0");
-    let mut inside = Party::begin(command, "a server in a PID namespace");
+    let mut inside = Party::start(command, "a server in a PID namespace");
     match inside.try_hear() {
         Some(Said::Ok(_)) => {}
         found => return eprintln!("skipped: a PID namespace of its own: {found:?}"),

@@ -1,0 +1,514 @@
+//! The supervisor: starts all roles, disturbs them by chance, starts them again, and judges the
+//! run.
+
+use crate::Options;
+use crate::book::{Book, MEMBERS, Phase, SLOTS, SlotWord, Sum};
+use crate::client::CALLERS;
+use crate::report;
+use crate::watch::{self, Leaks};
+use rustix::process::Signal;
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+use upcall_tests::dice::Dice;
+use upcall_tests::party::{Party, Said};
+use upcall_tests::place::Place;
+
+/// How a role ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is never disturbed.
+    Spared,
+    /// It is stopped, and never killed.
+    Stopped,
+    /// It is stopped and killed.
+    Killed,
+    /// It ends by itself, again and again.
+    Brief,
+}
+
+/// One role, and the process that plays it.
+pub struct Actor {
+    /// As the report names it.
+    pub name: String,
+    words: String,
+    /// Its place in the record.
+    pub slot: usize,
+    /// How it ends.
+    pub fate: Fate,
+    /// What it is in the group, if it is a member.
+    rank: Option<usize>,
+    pub party: Option<Party>,
+    /// It was killed, and has not been waited for yet.
+    dying: bool,
+    /// When a stop ends, and whether the process is killed then.
+    stopped: Option<(Instant, bool)>,
+    lives: u64,
+}
+
+/// A run.
+pub struct Run<'a> {
+    options: &'a Options,
+    pub book: Book,
+    path: String,
+    pub place: Place,
+    pub actors: Vec<Actor>,
+    dice: Dice,
+    start: Instant,
+    /// Kills and stops, by the victim's kind.
+    pub done: BTreeMap<(&'static str, String), u64>,
+    /// The last choices, for a failure's text.
+    choices: Vec<String>,
+    pub faults: Vec<String>,
+    next: Instant,
+    live: bool,
+}
+
+/// Runs it all.
+pub fn run(options: &Options) -> ExitCode {
+    match attempt(options) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("soak: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn attempt(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
+    let program = std::env::current_exe()?;
+    let program: &'static str = Box::leak(program.to_string_lossy().into_owned().into_boxed_str());
+    let place = Place::new(program);
+    std::fs::create_dir(place.path().join("tmp"))?;
+    // The file stays open for the processes that are yet to open it.
+    let (book, _file, path) = Book::create()?;
+    book.clear_epoch(1);
+    book.epoch().store(1, SeqCst);
+    println!(
+        "soak: seed {}, {} s, {} disturbances a second, {}",
+        options.seed,
+        options.seconds,
+        options.rate,
+        options.parts.join(", ")
+    );
+    let mut run = Run {
+        options,
+        book,
+        path,
+        place,
+        actors: Vec::new(),
+        dice: Dice::new(options.seed),
+        start: Instant::now(),
+        done: BTreeMap::new(),
+        choices: Vec::new(),
+        faults: Vec::new(),
+        next: Instant::now(),
+        live: std::io::stdout().is_terminal(),
+    };
+    run.cast();
+    let warm = Duration::from_secs((options.seconds / 5).clamp(2, 10));
+    let outside = watch::outside();
+    run.play(warm);
+    let before = run.rest();
+    run.book.forget_times();
+    let length = Duration::from_secs(options.seconds);
+    let mut after = None;
+    if run.faults.is_empty() {
+        run.book.set_phase(Phase::Work);
+        run.raise_epoch();
+        run.play(length.saturating_sub(run.start.elapsed()).max(Duration::from_secs(2)));
+        after = Some(run.rest());
+    }
+    let leaks = after.map(|after| Leaks::between(before, after));
+    run.faults.extend(leaks.iter().flat_map(Leaks::faults));
+    run.faults.extend(run.book.check_all().into_iter().map(|wrong| format!("ledger: {wrong}")));
+    run.close();
+    run.faults.extend(watch::left_outside(&outside));
+    let complaints = run.book.sum(Sum::Complaints);
+    if complaints != 0 && run.faults.is_empty() {
+        run.faults.push(format!("{complaints} complaints were counted, and none was heard"));
+    }
+    run.clear_line();
+    report::print(&run, leaks.as_ref());
+    if let Some(path) = &options.json {
+        let json = report::json(&run, options, leaks.as_ref());
+        if path == "-" { println!("{json}") } else { std::fs::write(path, json + "\n")? }
+    }
+    if run.faults.is_empty() {
+        println!("soak: passed");
+        return Ok(true);
+    }
+    println!("soak: FAILED, {} faults", run.faults.len());
+    run.faults.iter().take(40).for_each(|fault| println!("  {fault}"));
+    println!("  the killer's last choices: {}", run.choices.join("; "));
+    println!("  again: {}", report::again(options));
+    Ok(false)
+}
+
+impl Run<'_> {
+    fn cast(&mut self) {
+        use Fate::{Brief, Killed, Spared, Stopped};
+        let has = |part: &str| self.options.has(part);
+        let mut cast: Vec<(String, String, Fate, Option<usize>)> = Vec::new();
+        let calls = has("calls") || has("hostile");
+        if calls {
+            cast.push(("steady".into(), "serve steady trial two".into(), Spared, None));
+            cast.push(("bystander".into(), "bystander 0 steady=0=steady".into(), Spared, None));
+        }
+        if has("calls") {
+            cast.push(("server-a".into(), "serve a".into(), Killed, None));
+            cast.push(("server-b".into(), "serve b two".into(), Killed, None));
+            for client in 0..3 {
+                let lane = 1 + client * CALLERS;
+                cast.push((format!("client-{client}"), format!("call {lane} steady=0=steady a=2 b=3"), Killed, None));
+            }
+        }
+        if has("group") {
+            for rank in 0..MEMBERS {
+                let fate = if rank == 0 { Stopped } else { Killed };
+                cast.push((format!("member-{rank}"), format!("member {} {rank}", 20 + rank), fate, Some(rank)));
+            }
+        }
+        if has("home") {
+            let home = cast.len();
+            cast.push(("home".into(), "home object".into(), Killed, None));
+            for guest in 0..3 {
+                cast.push((format!("guest-{guest}"), format!("guest {} object {home}", 30 + guest), Killed, None));
+            }
+        }
+        if has("hostile") {
+            cast.push(("hostile-client".into(), "hostile".into(), Brief, None));
+            cast.push(("hostile-server".into(), "hostile-server other".into(), Killed, None));
+            cast.push(("endures".into(), "endure".into(), Spared, None));
+        }
+        assert!(cast.len() <= SLOTS, "more roles than the record has places");
+        for (slot, (name, words, fate, rank)) in cast.into_iter().enumerate() {
+            self.actors.push(Actor { name, words, slot, fate, rank, party: None, dying: false, stopped: None, lives: 0 });
+        }
+    }
+
+    /// The load, and the killer, for so long; less if something is found.
+    fn play(&mut self, length: Duration) {
+        let end = Instant::now() + length;
+        self.next = Instant::now() + Duration::from_millis(300);
+        while Instant::now() < end && self.faults.is_empty() {
+            self.start_all();
+            self.step();
+            if Instant::now() >= self.next {
+                self.choose();
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// What is done every few milliseconds: reports, ends, stops that are over, and the watchdog.
+    fn step(&mut self) {
+        for at in 0..self.actors.len() {
+            self.hear(at);
+            self.reap(at);
+            let actor = &mut self.actors[at];
+            match actor.stopped {
+                Some((until, kill)) if Instant::now() >= until => {
+                    if kill {
+                        self.kill(at);
+                    } else {
+                        self.go_on(at);
+                    }
+                }
+                _ => {}
+            }
+        }
+        if let Some(hang) = watch::hang(&self.book, &self.actors, self.options.hang) {
+            self.faults.push(hang);
+        }
+        if self.live {
+            let sum = |sum| self.book.sum(sum);
+            let count = |what: &str| self.done.iter().filter(|((kind, _), _)| *kind == what).map(|(_, count)| count).sum::<u64>();
+            print!(
+                "\r\x1b[K{:4} s | {} kills, {} stops | {} requests, {} failed | {} messages, {} groups | {} complaints ",
+                self.start.elapsed().as_secs(),
+                count("kill"),
+                count("stop"),
+                sum(Sum::Answered),
+                sum(Sum::Unknown) + sum(Sum::NotRun),
+                sum(Sum::Taken),
+                sum(Sum::Epochs),
+                sum(Sum::Complaints),
+            );
+            let _ = std::io::stdout().flush();
+        }
+    }
+
+    fn clear_line(&self) {
+        if self.live {
+            print!("\r\x1b[K");
+        }
+    }
+
+    fn start_all(&mut self) {
+        for at in 0..self.actors.len() {
+            let slot = self.actors[at].slot;
+            if self.actors[at].party.is_some() {
+                continue;
+            }
+            let words = match self.actors[at].words.as_str() {
+                "hostile" => {
+                    let pid = self.book.slot(0, SlotWord::Pid).load(SeqCst);
+                    let own = format!("domain.{pid}.");
+                    let Some(socket) = self.place.sockets().into_iter().find(|path| path.to_string_lossy().contains(&own)) else {
+                        continue;
+                    };
+                    format!("hostile {} 400", socket.display())
+                }
+                words => words.to_string(),
+            };
+            let seed = Dice::new(self.options.seed ^ (slot as u64) << 32 ^ self.actors[at].lives).any();
+            let mut command = self.place.command(&format!("role {} {slot} {seed} {words}", self.path));
+            command.env("TMPDIR", self.place.path().join("tmp"));
+            if let Some(plant) = &self.options.plant {
+                command.env("SOAK_PLANT", plant);
+            }
+            let name = self.actors[at].name.clone();
+            self.book.disturb_slot(slot);
+            let mut party = Party::start(command, &name);
+            // The steady server is there before anybody calls it.
+            if name == "steady" {
+                party.hear().expect_ok("the steady server's start");
+            }
+            if name == "endures" {
+                party.say("endure other 1000");
+            }
+            self.actors[at].party = Some(party);
+            self.actors[at].lives += 1;
+        }
+    }
+
+    /// Complaints, and what hostile peers have done.
+    fn hear(&mut self, at: usize) {
+        while let Some(said) = self.actors[at].party.as_mut().and_then(Party::heard) {
+            self.note(at, said);
+        }
+    }
+
+    fn note(&mut self, at: usize, said: Said) {
+        let actor = &mut self.actors[at];
+        let pid = actor.party.as_ref().map_or(0, Party::pid);
+        match said {
+            Said::Error { kind, text } => {
+                let time = self.start.elapsed().as_secs_f64();
+                self.faults.push(format!("{time:.3} s, {} (process {pid}): {kind}: {text}", actor.name));
+            }
+            Said::Ok(words) => {
+                let numbers: Vec<u64> = words.iter().filter_map(|word| word.parse().ok()).collect();
+                match (actor.name.as_str(), numbers.as_slice()) {
+                    ("hostile-client", [steps, ..]) => self.book.add(Sum::HostileSteps, *steps),
+                    ("endures", [_, calls, ..]) => {
+                        self.book.add(Sum::Endured, *calls);
+                        if self.book.phase() == Phase::Work
+                            && let Some(party) = &mut actor.party
+                        {
+                            party.say("endure other 1000");
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Whether a process has ended, and whether it was to.
+    fn reap(&mut self, at: usize) {
+        let actor = &mut self.actors[at];
+        let Some(party) = &mut actor.party else { return };
+        if party.lives() {
+            return;
+        }
+        let status = party.ended();
+        let expected = actor.dying || actor.fate == Fate::Brief;
+        if !expected {
+            let time = self.start.elapsed().as_secs_f64();
+            let pid = party.pid();
+            self.faults.push(format!("{time:.3} s, {} (process {pid}) has ended by itself: {status}", actor.name));
+        }
+        // What it said before its end is heard, too.
+        while let Some(said) = self.actors[at].party.as_mut().and_then(Party::try_hear) {
+            self.note(at, said);
+        }
+        let actor = &mut self.actors[at];
+        (actor.party, actor.dying, actor.stopped) = (None, false, None);
+    }
+
+    /// The next choice of the killer. It takes the same number of random numbers in each state of
+    /// the victim, so that the same seed makes the same choices.
+    fn choose(&mut self) {
+        let victims: Vec<usize> =
+            (0..self.actors.len()).filter(|at| matches!(self.actors[*at].fate, Fate::Stopped | Fate::Killed)).collect();
+        let pick = self.dice.below(victims.len().max(1) as u64) as usize;
+        let [action, length, then_kill, pause] = [100, 1000, 5, 2_000_000 / self.options.rate].map(|end| self.dice.below(end));
+        self.next += Duration::from_micros(pause);
+        let Some(&at) = victims.get(pick) else { return };
+        let (kills, actor) = (action < 60, &self.actors[at]);
+        // Most stops are short; one in ten is long enough that waiting peers fall asleep.
+        let length = if length % 10 == 0 { 300 + length } else { length / 5 };
+        let may_kill = actor.fate == Fate::Killed;
+        let choice = if kills && may_kill {
+            format!("kill {}", actor.name)
+        } else {
+            let then = if then_kill == 0 && may_kill { ", then kill" } else { "" };
+            format!("stop {} for {length} ms{then}", actor.name)
+        };
+        if self.options.trace {
+            self.clear_line();
+            println!("{:8.3} s  {choice}", self.start.elapsed().as_secs_f64());
+        }
+        if self.choices.len() == 12 {
+            self.choices.remove(0);
+        }
+        self.choices.push(choice);
+        if actor.party.is_none() || actor.dying {
+            return;
+        }
+        if kills && may_kill {
+            self.kill(at);
+        } else if actor.stopped.is_none() {
+            self.stop(at, Duration::from_millis(length), then_kill == 0 && may_kill);
+        }
+    }
+
+    fn count(&mut self, what: &'static str, at: usize) {
+        let kind = self.actors[at].name.split('-').next().unwrap_or_default().to_string();
+        *self.done.entry((what, kind)).or_default() += 1;
+    }
+
+    fn kill(&mut self, at: usize) {
+        let actor = &mut self.actors[at];
+        let Some(party) = &actor.party else { return };
+        if actor.dying {
+            return;
+        }
+        // First the record, then the signal: an error of a peer must find the death in the record.
+        if self.options.plant.as_deref() != Some("claim") {
+            self.book.dies(party.pid());
+        }
+        self.book.disturb_slot(actor.slot);
+        party.signal(Signal::KILL);
+        (actor.dying, actor.stopped) = (true, None);
+        let is_member = actor.rank.is_some();
+        self.count("kill", at);
+        if is_member {
+            self.raise_epoch();
+        }
+    }
+
+    fn raise_epoch(&self) {
+        let epoch = self.book.epoch().load(SeqCst) + 1;
+        self.book.clear_epoch(epoch);
+        self.book.epoch().store(epoch, SeqCst);
+    }
+
+    fn stop(&mut self, at: usize, length: Duration, then_kill: bool) {
+        let actor = &mut self.actors[at];
+        let Some(party) = &actor.party else { return };
+        self.book.stops(party.pid());
+        self.book.disturb_slot(actor.slot);
+        party.signal(Signal::STOP);
+        actor.stopped = Some((Instant::now() + length, then_kill));
+        self.count("stop", at);
+    }
+
+    fn go_on(&mut self, at: usize) {
+        let actor = &mut self.actors[at];
+        actor.stopped = None;
+        let Some(party) = &actor.party else { return };
+        self.book.disturb_slot(actor.slot);
+        self.book.goes_on(party.pid());
+        party.signal(Signal::CONT);
+    }
+
+    /// Has all finish what is under way, ends those that may be killed, and says what the others
+    /// use then.
+    fn rest(&mut self) -> Vec<watch::State> {
+        self.book.set_phase(Phase::Rest);
+        (0..self.actors.len()).for_each(|at| self.go_on(at));
+        let start = Instant::now();
+        while watch::is_busy(&self.book) && self.faults.is_empty() && start.elapsed() < self.options.hang * 2 {
+            self.step();
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.objects_are_dropped();
+        for at in 0..self.actors.len() {
+            let actor = &self.actors[at];
+            if matches!(actor.fate, Fate::Killed | Fate::Brief) {
+                if let Some(party) = &actor.party {
+                    self.book.dies(party.pid());
+                    party.signal(Signal::KILL);
+                }
+                self.actors[at].dying = true;
+            }
+        }
+        while self.actors.iter().any(|actor| actor.dying && actor.party.is_some()) {
+            (0..self.actors.len()).for_each(|at| self.reap(at));
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.actors.iter_mut().for_each(|actor| actor.dying = false);
+        // Hostile connections, and what the dead had, are seen to by then.
+        watch::settled(&self.actors)
+    }
+
+    /// Waits until each server that lives has dropped all objects of clients that rest.
+    fn objects_are_dropped(&mut self) {
+        let start = Instant::now();
+        while self.faults.is_empty() {
+            let mut open = Vec::new();
+            for actor in self.actors.iter().filter(|actor| actor.words.starts_with("serve") && actor.party.is_some()) {
+                let [made, dropped] =
+                    [SlotWord::Opened, SlotWord::Dropped].map(|word| self.book.slot(actor.slot, word).load(SeqCst));
+                if made != dropped {
+                    open.push(format!("{} has made {made} objects and dropped {dropped}", actor.name));
+                }
+            }
+            if open.is_empty() {
+                return;
+            }
+            if start.elapsed() > Duration::from_secs(10) {
+                return self.faults.push(format!("objects: all clients rest, and {}", open.join("; ")));
+            }
+            self.step();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Ends all, and looks what they have left.
+    fn close(&mut self) {
+        for actor in &mut self.actors {
+            if let Some(party) = &mut actor.party {
+                if self.faults.is_empty() {
+                    party.ended();
+                } else {
+                    party.signal(Signal::KILL);
+                }
+            }
+            actor.party = None;
+        }
+        let command = self.place.command(&format!("role {} {} 0 sweep", self.path, SLOTS - 1));
+        Party::start(command, "sweep").ended();
+        if !self.faults.is_empty() {
+            return;
+        }
+        let start = Instant::now();
+        loop {
+            let left = watch::left_inside(&self.place);
+            if left.is_empty() {
+                return;
+            }
+            if start.elapsed() > Duration::from_secs(5) {
+                self.faults.extend(left);
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}

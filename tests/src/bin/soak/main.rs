@@ -1,0 +1,178 @@
+//! Kills and stops processes at random under a mixed load, and accounts for what they promise each
+//! other.
+//!
+//! 1. One program: the supervisor starts itself again, once for each role. All share one memory
+//!    file, the record ([`book`]), in which each process writes what it does; so what a killed
+//!    process had done is still known.
+//! 2. Load: servers and their clients ([`server`], [`client`]), a group ([`member`]), a home and
+//!    its guests ([`home`]), hostile peers (`upcall_tests::hostile`), and a bystander that calls a
+//!    server which is never disturbed.
+//! 3. The killer ([`killer`]) draws victims, actions and pauses from a seed; the same seed makes
+//!    the same choices.
+//! 4. A request has a number. Its executor notes that before it answers; its caller notes how it
+//!    ended. An answered request was executed once; a request that failed as not begun, never; any
+//!    other at most once. Messages are numbered, too.
+//! 5. An error that speaks of a death is checked against the list of those that were killed.
+//! 6. The watchdog ([`watch`]) looks for operations that do not return, and for what is left over:
+//!    descriptors, mappings, threads, memory, files, processes. It compares two states of rest, one
+//!    before and one after the kills.
+//! 7. Times are reported, and none decides: only a wait beyond the patience of the watchdog is a
+//!    failure.
+//! 8. `--plant` puts a fault into the load, which the run has to find: so it is known that it can
+//!    fail.
+#![forbid(unsafe_code)]
+
+mod book;
+mod client;
+mod home;
+mod killer;
+mod member;
+mod report;
+mod role;
+mod server;
+mod watch;
+
+use role::Role;
+use rustix::process::{Signal, getpid, kill_process};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+use upcall_tests::hostile;
+
+const HELP: &str = "\
+Kills and stops processes at random under a mixed load, and checks what they promise each other.
+
+usage: soak [OPTIONS]
+
+options:
+  --seconds N    length of the run, warm-up included (60; at least 3)
+  --seed N       repeats the killer's choices (from the clock; printed)
+  --rate N       kills and stops in a second (10)
+  --only PARTS   of calls, group, home, hostile: separated by commas (all)
+  --hang N       seconds after which a wait is a failure (15)
+  --json FILE    writes the summary as JSON; `-` is standard output
+  --trace        prints each choice of the killer
+  --plant FAULT  puts a fault into the load: lost, doubled, answer, order, claim, hang, leak or file
+  --help         this text
+
+examples:
+  soak --seconds 10                        a look whether all is well
+  soak --seconds 1800 --json soak.json     a long run, with its summary in a file
+  soak --seed 7 --only group --trace       the same choices again, for the group alone
+  soak --seconds 10 --plant doubled        has to fail
+
+exit status: 0 nothing was found; 1 something was; 2 the arguments make no sense
+";
+
+/// What the arguments say.
+#[derive(Clone, Debug)]
+struct Options {
+    seconds: u64,
+    seed: u64,
+    rate: u64,
+    parts: Vec<String>,
+    hang: Duration,
+    json: Option<String>,
+    trace: bool,
+    plant: Option<String>,
+}
+
+impl Options {
+    const PARTS: [&str; 4] = ["calls", "group", "home", "hostile"];
+    const PLANTS: [&str; 8] = ["lost", "doubled", "answer", "order", "claim", "hang", "leak", "file"];
+
+    fn parse(words: &[&str]) -> Result<Self, String> {
+        let mut options = Self {
+            seconds: 60,
+            seed: upcall_tests::now(),
+            rate: 10,
+            parts: Self::PARTS.map(String::from).to_vec(),
+            hang: Duration::from_secs(15),
+            json: None,
+            trace: false,
+            plant: None,
+        };
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            if *word == "--trace" {
+                options.trace = true;
+                continue;
+            }
+            if !["--seconds", "--seed", "--rate", "--only", "--hang", "--json", "--plant"].contains(word) {
+                return Err(format!("unknown option {word:?}"));
+            }
+            let value = *words.next().ok_or_else(|| format!("{word} takes a value"))?;
+            let number = || value.parse::<u64>().map_err(|_| format!("{word} takes a number, not {value:?}"));
+            match *word {
+                "--seconds" => options.seconds = number()?.max(3),
+                "--seed" => options.seed = number()?,
+                "--rate" => options.rate = number()?.clamp(1, 1000),
+                "--hang" => options.hang = Duration::from_secs(number()?.max(1)),
+                "--json" => options.json = Some(value.into()),
+                "--only" => options.parts = one_of(value.split(','), &Self::PARTS)?,
+                _ => options.plant = one_of([value].into_iter(), &Self::PLANTS)?.pop(),
+            }
+        }
+        Ok(options)
+    }
+
+    fn has(&self, part: &str) -> bool {
+        self.parts.iter().any(|own| own == part)
+    }
+}
+
+fn one_of<'a>(words: impl Iterator<Item = &'a str>, known: &[&str]) -> Result<Vec<String>, String> {
+    words
+        .map(|word| {
+            let is_known = known.contains(&word);
+            is_known.then(|| word.to_string()).ok_or_else(|| format!("{word:?} is none of {}", known.join(", ")))
+        })
+        .collect()
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["--help" | "-h", ..] => {
+            print!("{HELP}");
+            ExitCode::SUCCESS
+        }
+        ["role", path, slot, seed, rest @ ..] => play(&[path, slot, seed], rest),
+        _ => match Options::parse(&words) {
+            Ok(options) => killer::run(&options),
+            Err(error) => {
+                eprintln!("soak: {error}; see `soak --help`");
+                ExitCode::from(2)
+            }
+        },
+    }
+}
+
+fn play(place: &[&str], words: &[&str]) -> ExitCode {
+    let role = match Role::enter(place) {
+        Ok(role) => role,
+        Err(error) => {
+            eprintln!("soak: a role cannot begin: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let number = |word: &str| word.parse::<usize>().unwrap_or(0);
+    match words {
+        ["serve", name, options @ ..] => server::run(&role, name, options),
+        ["call", lane, servers @ ..] => client::run(&role, number(lane), &client::known(servers)),
+        ["bystander", lane, servers @ ..] => client::stand_by(&role, number(lane), &client::known(servers)),
+        ["member", lane, rank] => member::run(&role, number(lane), number(rank)),
+        ["home", name] => home::run(&role, name),
+        ["guest", lane, name, slot] => home::visit(&role, number(lane), name, number(slot)),
+        ["hostile", socket, steps] => {
+            upcall_tests::client::say(hostile::walk(Path::new(socket), role.dice(1).any(), number(steps) as u64));
+            let _ = kill_process(getpid(), Signal::KILL);
+        }
+        ["hostile-server", name] => hostile::server::serve(name, role.dice(1).any()),
+        ["endure"] => upcall_tests::client::run(),
+        ["sweep"] => upcall::directory::sweep(),
+        _ => role.complain("role", format!("{words:?} is no role")),
+    }
+    ExitCode::SUCCESS
+}
