@@ -6,6 +6,7 @@
 //! holds the server to its word: each has one reply, in time, of a kind that there is.
 
 mod lanes;
+pub mod member;
 mod requests;
 pub mod server;
 mod words;

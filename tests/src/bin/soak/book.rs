@@ -23,6 +23,8 @@ pub const SLOTS: usize = 48;
 const PIDS: usize = 1 << 22;
 /// Number of members of the group.
 pub const MEMBERS: usize = 4;
+/// Number of groups.
+pub const GROUPS: usize = 2;
 /// Number of group epochs and of homes that the record remembers.
 const GENERATIONS: usize = 64;
 /// Number of buckets of a histogram: eight for each doubling.
@@ -123,8 +125,10 @@ pub enum Sum {
     Looks,
     /// Repairs of an object after a death in the middle of an operation.
     Repairs,
-    /// Steps of hostile clients.
+    /// Steps of hostile clients and members.
     HostileSteps,
+    /// Breaches of the protocol by the hostile member that its peers noticed.
+    Violations,
     /// Calls that a client of the hostile server has endured.
     Endured,
     /// Complaints of all processes.
@@ -133,7 +137,7 @@ pub enum Sum {
 
 impl Sum {
     /// All of them, with their names in the summary.
-    pub const ALL: [(Self, &str); 19] = [
+    pub const ALL: [(Self, &str); 20] = [
         (Self::Begun, "requests begun"),
         (Self::Answered, "requests answered"),
         (Self::Unknown, "requests failed, may have run"),
@@ -151,6 +155,7 @@ impl Sum {
         (Self::Looks, "looks without the lock"),
         (Self::Repairs, "objects repaired"),
         (Self::HostileSteps, "hostile steps"),
+        (Self::Violations, "breaches that members noticed"),
         (Self::Endured, "calls to a hostile server"),
         (Self::Complaints, "complaints"),
     ];
@@ -239,10 +244,10 @@ impl Book {
         &self.0[at]
     }
 
-    /// The group's epoch: raised before a member is killed, so that the survivors know what to do
-    /// next.
-    pub fn epoch(&self) -> &AtomicU64 {
-        self.word(0)
+    /// The epoch of a group: raised after a member was killed, so that the survivors know what to
+    /// do next.
+    pub fn epoch(&self, group: usize) -> &AtomicU64 {
+        self.word(8 + group)
     }
 
     /// How many homes there have been.
@@ -485,33 +490,33 @@ impl Book {
 
     /// What is known of the messages from one member to another in an epoch.
     pub fn messages(&self, epoch: u64, from: usize, to: usize, word: Messages) -> &AtomicU64 {
-        let at = EPOCHS + epoch as usize % GENERATIONS * EPOCH_WORDS;
+        let at = epoch_at(epoch);
         self.word(at + (from * MEMBERS + to) * 3 + word as usize)
     }
 
     /// In which epoch a member last sent all it had to send.
     pub fn has_sent(&self, epoch: u64, rank: usize) -> &AtomicU64 {
-        self.word(EPOCHS + epoch as usize % GENERATIONS * EPOCH_WORDS + MEMBERS * MEMBERS * 3 + rank)
+        self.word(epoch_at(epoch) + MEMBERS * MEMBERS * 3 + rank)
     }
 
     /// The process of a member in an epoch, once it has joined.
     pub fn joined(&self, epoch: u64, rank: usize) -> &AtomicU64 {
-        self.word(EPOCHS + epoch as usize % GENERATIONS * EPOCH_WORDS + MEMBERS * MEMBERS * 3 + MEMBERS + rank)
+        self.word(epoch_at(epoch) + MEMBERS * MEMBERS * 3 + MEMBERS + rank)
     }
 
     /// Number of the last barrier of an epoch that a member came to.
     pub fn came(&self, epoch: u64, rank: usize) -> &AtomicU64 {
-        self.word(EPOCHS + epoch as usize % GENERATIONS * EPOCH_WORDS + MEMBERS * MEMBERS * 3 + 2 * MEMBERS + rank)
+        self.word(epoch_at(epoch) + MEMBERS * MEMBERS * 3 + 2 * MEMBERS + rank)
     }
 
     /// The last round of an epoch, once a member has chosen it; 0 before.
     pub fn last_round(&self, epoch: u64) -> &AtomicU64 {
-        self.word(EPOCHS + epoch as usize % GENERATIONS * EPOCH_WORDS + MEMBERS * MEMBERS * 3 + 3 * MEMBERS)
+        self.word(epoch_at(epoch) + MEMBERS * MEMBERS * 3 + 3 * MEMBERS)
     }
 
     /// Clears the record of an epoch that is to come.
     pub fn clear_epoch(&self, epoch: u64) {
-        let at = EPOCHS + epoch as usize % GENERATIONS * EPOCH_WORDS;
+        let at = epoch_at(epoch);
         (at..at + EPOCH_WORDS).for_each(|at| self.word(at).store(0, SeqCst));
     }
 
@@ -550,6 +555,12 @@ pub enum Messages {
     Sent = 1,
     /// Messages that the receiver has taken.
     Taken = 2,
+}
+
+/// Where the words of an epoch are. An epoch's number has the number of its group in front.
+fn epoch_at(epoch: u64) -> usize {
+    let (group, number) = (epoch as usize >> 32, epoch as usize % (GENERATIONS / GROUPS));
+    EPOCHS + (group % GROUPS * (GENERATIONS / GROUPS) + number) * EPOCH_WORDS
 }
 
 fn bucket(ns: u64) -> usize {

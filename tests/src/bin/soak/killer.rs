@@ -2,7 +2,7 @@
 //! run.
 
 use crate::Options;
-use crate::book::{Book, MEMBERS, Phase, SLOTS, SlotWord, Sum};
+use crate::book::{Book, GROUPS, MEMBERS, Phase, SLOTS, SlotWord, Sum};
 use crate::client::CALLERS;
 use crate::report;
 use crate::watch::{self, Leaks};
@@ -38,8 +38,8 @@ pub struct Actor {
     pub slot: usize,
     /// How it ends.
     pub fate: Fate,
-    /// What it is in the group, if it is a member.
-    rank: Option<usize>,
+    /// Its group, if its death ends one.
+    group: Option<usize>,
     pub party: Option<Party>,
     /// It was killed, and has not been waited for yet.
     dying: bool,
@@ -85,8 +85,7 @@ fn attempt(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     std::fs::create_dir(place.path().join("tmp"))?;
     // The file stays open for the processes that are yet to open it.
     let (book, _file, path) = Book::create()?;
-    book.clear_epoch(1);
-    book.epoch().store(1, SeqCst);
+    (0..GROUPS).for_each(|group| book.epoch(group).store((group as u64) << 32 | 1, SeqCst));
     println!(
         "soak: seed {}, {} s, {} disturbances a second, {}",
         options.seed,
@@ -118,7 +117,7 @@ fn attempt(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     let mut after = None;
     if run.faults.is_empty() {
         run.book.set_phase(Phase::Work);
-        run.raise_epoch();
+        (0..GROUPS).for_each(|group| run.raise_epoch(group));
         run.play(length.saturating_sub(run.start.elapsed()).max(Duration::from_secs(2)));
         after = Some(run.rest());
     }
@@ -169,7 +168,7 @@ impl Run<'_> {
         if has("group") {
             for rank in 0..MEMBERS {
                 let fate = if rank == 0 { Stopped } else { Killed };
-                cast.push((format!("member-{rank}"), format!("member {} {rank}", 20 + rank), fate, Some(rank)));
+                cast.push((format!("member-{rank}"), format!("member {} 0 {rank}", 20 + rank), fate, Some(0)));
             }
         }
         if has("home") {
@@ -183,10 +182,14 @@ impl Run<'_> {
             cast.push(("hostile-client".into(), "hostile".into(), Brief, None));
             cast.push(("hostile-server".into(), "hostile-server other".into(), Killed, None));
             cast.push(("endures".into(), "endure".into(), Spared, None));
+            for rank in 0..crate::member::HOSTILE {
+                cast.push((format!("beside-{rank}"), format!("member {} 1 {rank}", 24 + rank), Spared, None));
+            }
+            cast.push(("hostile-member".into(), "hostile-member 1".into(), Brief, Some(1)));
         }
         assert!(cast.len() <= SLOTS, "more roles than the record has places");
-        for (slot, (name, words, fate, rank)) in cast.into_iter().enumerate() {
-            self.actors.push(Actor { name, words, slot, fate, rank, party: None, dying: false, stopped: None, lives: 0 });
+        for (slot, (name, words, fate, group)) in cast.into_iter().enumerate() {
+            self.actors.push(Actor { name, words, slot, fate, group, party: None, dying: false, stopped: None, lives: 0 });
         }
     }
 
@@ -304,7 +307,7 @@ impl Run<'_> {
             Said::Ok(words) => {
                 let numbers: Vec<u64> = words.iter().filter_map(|word| word.parse().ok()).collect();
                 match (actor.name.as_str(), numbers.as_slice()) {
-                    ("hostile-client", [steps, ..]) => self.book.add(Sum::HostileSteps, *steps),
+                    ("hostile-client" | "hostile-member", [steps, ..]) => self.book.add(Sum::HostileSteps, *steps),
                     ("endures", [_, calls, ..]) => {
                         self.book.add(Sum::Endured, *calls);
                         if self.book.phase() == Phase::Work
@@ -339,6 +342,9 @@ impl Run<'_> {
         }
         let actor = &mut self.actors[at];
         (actor.party, actor.dying, actor.stopped) = (None, false, None);
+        if let (Fate::Brief, Some(group)) = (actor.fate, actor.group) {
+            self.raise_epoch(group);
+        }
     }
 
     /// The next choice of the killer. It takes the same number of random numbers in each state of
@@ -396,17 +402,15 @@ impl Run<'_> {
         self.book.disturb_slot(actor.slot);
         party.signal(Signal::KILL);
         (actor.dying, actor.stopped) = (true, None);
-        let is_member = actor.rank.is_some();
+        let group = actor.group;
         self.count("kill", at);
-        if is_member {
-            self.raise_epoch();
-        }
+        group.into_iter().for_each(|group| self.raise_epoch(group));
     }
 
-    fn raise_epoch(&self) {
-        let epoch = self.book.epoch().load(SeqCst) + 1;
+    fn raise_epoch(&self, group: usize) {
+        let epoch = self.book.epoch(group).load(SeqCst) + 1;
         self.book.clear_epoch(epoch);
-        self.book.epoch().store(epoch, SeqCst);
+        self.book.epoch(group).store(epoch, SeqCst);
     }
 
     fn stop(&mut self, at: usize, length: Duration, then_kill: bool) {

@@ -36,6 +36,7 @@ use role::Role;
 use rustix::process::{Signal, getpid, kill_process};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 use upcall_tests::hostile;
 
@@ -162,7 +163,17 @@ fn play(place: &[&str], words: &[&str]) -> ExitCode {
         ["serve", name, options @ ..] => server::run(&role, name, options),
         ["call", lane, servers @ ..] => client::run(&role, number(lane), &client::known(servers)),
         ["bystander", lane, servers @ ..] => client::stand_by(&role, number(lane), &client::known(servers)),
-        ["member", lane, rank] => member::run(&role, number(lane), number(rank)),
+        ["member", lane, group, rank] => member::run(&role, number(lane), number(group), number(rank)),
+        ["hostile-member", group] => {
+            let epoch = role.book.epoch(number(group)).load(SeqCst);
+            let (folder, name) = (upcall::directory::folder(), format!("talk.{epoch}"));
+            let (size, rank) = (book::MEMBERS, member::HOSTILE);
+            let place = hostile::member::Place { folder: &folder, group: &name, size, rank, kinds: &member::KINDS };
+            let length = Duration::from_millis(50 + role.dice(2).below(600));
+            let walked = hostile::member::walk(&place, role.dice(1).any(), length);
+            upcall_tests::client::say(walked.map(|steps| vec![steps.to_string()]));
+            let _ = kill_process(getpid(), Signal::KILL);
+        }
         ["home", name] => home::run(&role, name),
         ["guest", lane, name, slot] => home::visit(&role, number(lane), name, number(slot)),
         ["hostile", socket, steps] => {

@@ -36,7 +36,15 @@ struct Member<'a> {
     next: [u64; MEMBERS],
     seen: Rc<RefCell<Seen>>,
     gone: [bool; MEMBERS],
+    hostile: Option<usize>,
 }
+
+/// The kinds of messages, with what they carry.
+pub const KINDS: [(&str, &str); 2] = [("data", "[u64; 4]"), ("text", "text")];
+/// The group in which one member is hostile: there are no barriers in it.
+const WITH_HOSTILE: usize = 1;
+/// The rank of the hostile member.
+pub const HOSTILE: usize = MEMBERS - 1;
 
 #[derive(Default)]
 struct Seen {
@@ -57,7 +65,7 @@ impl Seen {
 }
 
 /// Joins group after group with this rank.
-pub fn run(role: &Role, lane: usize, rank: usize) {
+pub fn run(role: &Role, lane: usize, group: usize, rank: usize) {
     say(&Said::Ok(vec!["talks".into()]));
     let ends = role.clone();
     std::thread::spawn(move || {
@@ -67,13 +75,13 @@ pub fn run(role: &Role, lane: usize, rank: usize) {
     let mut dice = role.dice(lane as u64 + 1);
     loop {
         role.rest();
-        let epoch = role.book.epoch().load(SeqCst);
-        if let Some(member) = Member::join(role, lane, epoch, rank) {
+        let epoch = role.book.epoch(group).load(SeqCst);
+        if let Some(member) = Member::join(role, lane, group, epoch, rank) {
             member.live(&mut dice);
         }
         role.book.has_sent(epoch, rank).store(1, SeqCst);
         let since = Instant::now();
-        while role.book.epoch().load(SeqCst) == epoch && !role.rests() {
+        while role.book.epoch(group).load(SeqCst) == epoch && !role.rests() {
             std::thread::sleep(Duration::from_millis(1));
             if since.elapsed() > LONGEST {
                 return role.complain("epoch", format!("member {rank} has left epoch {epoch}, and nothing had happened"));
@@ -84,26 +92,32 @@ pub fn run(role: &Role, lane: usize, rank: usize) {
 
 impl<'a> Member<'a> {
     /// Forms the group of an epoch with the others; `None`: the epoch has passed.
-    fn join(role: &'a Role, lane: usize, epoch: u64, rank: usize) -> Option<Self> {
+    fn join(role: &'a Role, lane: usize, group: usize, epoch: u64, rank: usize) -> Option<Self> {
         let (book, since) = (&role.book, Instant::now());
+        let hostile = (group == WITH_HOSTILE).then_some(HOSTILE);
         loop {
-            if book.epoch().load(SeqCst) != epoch || role.rests() {
+            if book.epoch(group).load(SeqCst) != epoch || role.rests() {
                 return None;
             }
             let mut handlers = Handlers::new();
-            let (data, text): (Kind<Data>, Kind<str>) = (handlers.kind("data"), handlers.kind("text"));
+            let (data, text): (Kind<Data>, Kind<str>) = (handlers.kind(KINDS[0].0), handlers.kind(KINDS[1].0));
             let seen = Rc::new(RefCell::new(Seen::default()));
             let (here, by) = (seen.clone(), role.clone());
+            // What the hostile member says counts for nothing.
             handlers.on(data, move |group, from, [number, product, sender, receiver]| {
                 let good = [product, sender, receiver] == [number.wrapping_mul(FACTOR), from as u64, group.rank() as u64];
-                here.borrow_mut().take(&by, epoch, from, group.rank(), number, good);
+                if Some(from) != hostile {
+                    here.borrow_mut().take(&by, epoch, from, group.rank(), number, good);
+                }
             });
             let (here, by) = (seen.clone(), role.clone());
             handlers.on(text, move |group, from, text| {
                 let (number, rest) = text.split_once(':').unwrap_or(("", ""));
                 let number: u64 = number.parse().unwrap_or(u64::MAX);
                 let good = rest.len() == length(number) && rest.bytes().all(|byte| byte == b'x');
-                here.borrow_mut().take(&by, epoch, from, group.rank(), number, good);
+                if Some(from) != hostile {
+                    here.borrow_mut().take(&by, epoch, from, group.rank(), number, good);
+                }
             });
             book.waits(lane, "join", 0);
             let joined = Joining::new(&format!("talk.{epoch}"), MEMBERS).rank(rank).within(FORMING).join(handlers);
@@ -112,7 +126,7 @@ impl<'a> Member<'a> {
                 Ok(group) => {
                     book.joined(epoch, rank).store(std::process::id().into(), SeqCst);
                     let (next, gone) = ([0; MEMBERS], [false; MEMBERS]);
-                    return Some(Self { role, lane, epoch, group, data, text, began: now(), next, seen, gone });
+                    return Some(Self { role, lane, epoch, group, data, text, began: now(), next, seen, gone, hostile });
                 }
                 Err(error) => {
                     book.add(Sum::GroupErrors, 1);
@@ -153,7 +167,11 @@ impl<'a> Member<'a> {
             if dice.below(4) == 0 {
                 std::thread::sleep(Duration::from_micros(dice.below(2000)));
             }
-            if !self.meets(round) {
+            let goes_on = match self.hostile {
+                None => self.meets(round),
+                Some(rank) => !self.gone[rank] && last_epoch(self.role) == self.epoch && !self.role.rests(),
+            };
+            if !goes_on {
                 break;
             }
         }
@@ -163,7 +181,9 @@ impl<'a> Member<'a> {
     /// Whether a member is known to have been killed, or to have done all that this epoch asks of
     /// it.
     fn may_be_gone(&self, rank: usize) -> bool {
-        self.role.book.died(self.process(rank)) != 0 || self.role.book.has_sent(self.epoch, rank).load(SeqCst) != 0
+        self.hostile == Some(rank)
+            || self.role.book.died(self.process(rank)) != 0
+            || self.role.book.has_sent(self.epoch, rank).load(SeqCst) != 0
     }
 
     fn process(&self, rank: usize) -> u32 {
@@ -190,6 +210,10 @@ impl<'a> Member<'a> {
                 book.add(Sum::Sent, 1);
                 self.next[to] += 1;
                 true
+            }
+            Err(_) if self.hostile == Some(to) => {
+                self.gone[to] = true;
+                false
             }
             Err(SendError::Ended { .. } | SendError::Unreachable { .. }) if self.may_be_gone(to) => {
                 book.add(Sum::GroupErrors, 1);
@@ -219,6 +243,10 @@ impl<'a> Member<'a> {
                         let pid = self.process(rank);
                         self.role.complain("claim", format!("member {rank}, process {pid}, has ended, by an event, and lives"));
                     }
+                    self.gone[rank] = true;
+                }
+                Event::Violation { rank, .. } if self.hostile == Some(rank) => {
+                    self.role.book.add(Sum::Violations, 1);
                     self.gone[rank] = true;
                 }
                 other => self.role.complain("event", format!("{other:?}")),
@@ -297,7 +325,7 @@ impl<'a> Member<'a> {
             }
         }
         role.book.goes(self.lane);
-        for from in (0..MEMBERS).filter(|from| *from != own) {
+        for from in (0..MEMBERS).filter(|from| *from != own && self.hostile != Some(*from)) {
             let word = |word| role.book.messages(epoch, from, own, word).load(SeqCst);
             let (begun, sent, taken) = (word(Messages::Begun), word(Messages::Sent), self.seen.borrow().taken[from]);
             let killed = role.book.died(self.process(from)) != 0;
@@ -311,7 +339,7 @@ impl<'a> Member<'a> {
     /// Whether all that a member has sent was taken.
     fn is_settled(&self, rank: usize) -> bool {
         let (book, own) = (&self.role.book, self.group.rank());
-        if self.gone[rank] {
+        if self.gone[rank] || self.hostile == Some(rank) {
             return true;
         }
         let sent = || book.messages(self.epoch, rank, own, Messages::Sent).load(SeqCst);
@@ -327,6 +355,10 @@ impl<'a> Member<'a> {
         let killed = if self.role.book.died(pid) != 0 { "killed" } else { "alive" };
         format!("member {from} (process {pid}, {killed}) began {begun} and sent {sent}, of which {taken} were taken")
     }
+}
+
+fn last_epoch(role: &Role) -> u64 {
+    role.book.epoch(WITH_HOSTILE).load(SeqCst)
 }
 
 /// Length of the text with this number: some fit into the queue, some do not.

@@ -1,0 +1,64 @@
+//! The soak finds what it is to find: each fault that is planted into its load ends it with a
+//! report. Without one it passes (`make soak`).
+
+use crate::in_company;
+use std::process::Command;
+
+fn soak(arguments: &str) -> (Option<i32>, String) {
+    let program = env!("CARGO_BIN_EXE_soak");
+    let run = Command::new(program).args(arguments.split(' ')).output().expect("the soak starts");
+    (run.status.code(), String::from_utf8_lossy(&run.stdout).into_owned())
+}
+
+fn finds(fault: &str, options: &str, said: &str) {
+    let _company = in_company();
+    let (code, text) = soak(&format!("--seconds 3 --hang 2 --seed 1 {options} --plant {fault}"));
+    assert_eq!(code, Some(1), "{fault}: {text}");
+    assert!(text.contains(said), "{fault}: nothing says {said:?}: {text}");
+    assert!(text.contains("again: ") && text.contains("--seed 1"), "{text}");
+}
+
+#[test]
+fn the_soak_finds_a_request_that_was_not_executed() {
+    finds("lost", "--only calls", "was answered, and was executed 0 times");
+}
+
+#[test]
+fn the_soak_finds_a_request_that_was_executed_twice() {
+    finds("doubled", "--only calls", "is executed again");
+}
+
+#[test]
+fn the_soak_finds_a_wrong_answer() {
+    finds("answer", "--only calls", "a wrong answer");
+}
+
+#[test]
+fn the_soak_finds_a_message_that_is_missing() {
+    finds("order", "--only group", "took number 41");
+}
+
+#[test]
+fn the_soak_finds_an_error_that_claims_a_death() {
+    finds("claim", "--only calls --rate 100", "nobody has killed it");
+}
+
+#[test]
+fn the_soak_finds_a_call_that_hangs() {
+    finds("hang", "--only calls", "waits in `");
+}
+
+#[test]
+#[ignore = "long"]
+fn long_the_soak_finds_a_leak_and_a_file() {
+    finds("leak", "--only calls", "leak: steady");
+    finds("file", "--only calls", "left: planted");
+}
+
+#[test]
+fn the_soak_refuses_what_makes_no_sense() {
+    assert_eq!(soak("--seconds many").0, Some(2));
+    assert_eq!(soak("--plant nothing").0, Some(2));
+    let (code, text) = soak("--help");
+    assert!(code == Some(0) && text.contains("examples:"), "{text}");
+}
