@@ -150,13 +150,16 @@ fn main() -> ExitCode {
     }
 }
 
+/// Reports why a role cannot begin.
+fn failed(error: &dyn std::fmt::Display) -> ExitCode {
+    eprintln!("soak: a role cannot begin: {error}");
+    ExitCode::FAILURE
+}
+
 fn play(place: &[&str], words: &[&str]) -> ExitCode {
     let role = match Role::enter(place) {
         Ok(role) => role,
-        Err(error) => {
-            eprintln!("soak: a role cannot begin: {error}");
-            return ExitCode::FAILURE;
-        }
+        Err(error) => return failed(&error),
     };
     let number = |word: &str| word.parse::<usize>().unwrap_or(0);
     match words {
@@ -166,7 +169,11 @@ fn play(place: &[&str], words: &[&str]) -> ExitCode {
         ["member", lane, group, rank] => member::run(&role, number(lane), number(group), number(rank)),
         ["hostile-member", group] => {
             let epoch = role.book.epoch(number(group)).load(SeqCst);
-            let (folder, name) = (upcall::directory::folder(), format!("talk.{epoch}"));
+            let folder = match upcall::directory::folder() {
+                Ok(folder) => folder,
+                Err(error) => return failed(&error),
+            };
+            let name = format!("talk.{epoch}");
             let (size, rank) = (book::MEMBERS, member::HOSTILE);
             let place = hostile::member::Place { folder: &folder, group: &name, size, rank, kinds: &member::KINDS };
             let length = Duration::from_millis(50 + role.dice(2).below(600));
