@@ -131,6 +131,10 @@ impl Group {
         if self.0.upcalls.are_on() && self.blocks_a_thread() {
             return self.safe_point();
         }
+        // The handlers below this one on the stack have taken their messages, which is room for their senders.
+        for inbound in self.inbound().iter() {
+            inbound.tell();
+        }
         let nested = &self.0.nested;
         if self.0.mask.sections() > 0 || nested.get() >= DEEPEST || std::thread::panicking() {
             return;
@@ -138,9 +142,6 @@ impl Group {
         nested.set(nested.get() + 1);
         let _nested = Nested(self);
         self.poll();
-        for inbound in self.inbound().iter() {
-            inbound.tell();
-        }
     }
 
     /// Whether a wait here blocks a user-level thread only.

@@ -156,6 +156,36 @@ fn members_that_flood_each_other_go_on() {
     }
 }
 
+/// Handlers that answer, and wait for room within each other, at members that flood each other with messages of a word.
+#[test]
+fn handlers_that_answer_floods_of_small_messages_go_on() {
+    const ALL: u64 = 30_000;
+    for size in [2, 3] {
+        together(size, |joining| {
+            let (seen, answered) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+            let mut handlers = Handlers::new();
+            let (number, answer) = (handlers.kind::<u64>("number"), handlers.kind::<u64>("answer"));
+            let here = seen.clone();
+            handlers.on(number, move |group, from, word| {
+                assert_eq!(word, here.get());
+                here.set(here.get() + 1);
+                group.send(from, answer, &word).unwrap();
+            });
+            let there = answered.clone();
+            handlers.on(answer, move |_, _, _| there.set(there.get() + 1));
+            let group = joining.timeout(None).join(handlers).unwrap();
+            let next = (group.rank() + 1) % size;
+            (0..ALL).for_each(|word| group.send(next, number, &word).unwrap());
+            while seen.get() < ALL || answered.get() < ALL {
+                if group.poll() == 0 {
+                    assert!(group.wait(Some(GUARD)), "{} numbers and {} answers of {ALL}", seen.get(), answered.get());
+                }
+            }
+            group.barrier().unwrap();
+        });
+    }
+}
+
 /// Messages that no handler takes, more than may be buffered, to each other: that is the program's fault, and a deadline ends it.
 #[test]
 fn a_deadline_ends_what_would_be_a_deadlock() {
