@@ -59,7 +59,7 @@ fn here() -> Result<(Vec<Row>, Vec<String>), directory::FolderError> {
     for socket in directory::domains() {
         match directory::list(&socket) {
             Ok((peer, exports)) => {
-                rows.extend(exports.into_iter().map(|exported| Row::new(exported, Some(peer.pid).filter(|&pid| pid != 0))))
+                rows.extend(exports.into_iter().map(|exported| Row::new(exported, (peer.pid != 0).then_some(peer.pid))))
             }
             Err(error) => silent.push(error.to_string()),
         }

@@ -124,9 +124,14 @@ impl Row {
         [self.spins, self.donations, self.hand_offs, self.wakes, self.waits, self.remote]
     }
 
-    /// Who the client is: its process, or its address on another machine.
+    /// The client's process, `-` if its number is not visible, or its address on another machine.
     pub fn client(&self) -> String {
-        self.address.map_or_else(|| self.client.to_string(), |address| address.to_string())
+        match self.address {
+            Some(address) => address.to_string(),
+            // In a PID namespace that the server cannot see.
+            None if self.client == 0 => "-".into(),
+            None => self.client.to_string(),
+        }
     }
 }
 

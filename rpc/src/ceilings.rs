@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use upcall_os::process::Identity;
 use upcall_os::socket::own_user;
+use upcall_transfer::server::Owner;
 
 /// Amounts of what clients hold in a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -277,6 +278,11 @@ impl Account {
     /// Runs `work` after what was begun [aside](Self::aside) before: here, if nothing is under way there.
     pub(crate) fn after(&self, work: Work) {
         self.aside.after(work);
+    }
+
+    /// The owner of a channel, for the stacks that its calls run on.
+    pub(crate) fn owner(&self) -> Owner {
+        Owner { client: self.number, user: self.user.as_ref().map(|user| user.uid) }
     }
 
     /// Counts `amount` more, unless that is too much.

@@ -337,8 +337,8 @@ impl ClientPeer {
         let processors = endpoint.processors().clone();
         let home = processors.next_home().ok_or_else(|| protocol("the server has not begun to serve"))?;
         let runner = Runner { shared: self.shared.clone(), peer: Arc::downgrade(self) };
-        let channel =
-            ServerChannel::new(channel, station, processors, self.number(), home, bell, Box::new(runner)).map_err(unable)?;
+        let channel = ServerChannel::new(channel, station, processors, self.account.owner(), home, bell, Box::new(runner))
+            .map_err(unable)?;
         endpoint.opened(&channel);
         locked(&self.held).extend(held);
         let _ = self.channel.set(channel);

@@ -157,9 +157,10 @@ fn without_version(id: &str) -> &str {
 pub struct ClientBinding<'a> {
     /// The name that was bound.
     pub name: &'a str,
-    /// The client's process, by the kernel's word.
+    /// The client's process, by the kernel's word; 0 if it is not visible in this PID namespace, or
+    /// is on another machine.
     pub pid: u32,
-    /// Its user.
+    /// The user of the client's process.
     pub uid: u32,
 }
 

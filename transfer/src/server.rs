@@ -39,14 +39,22 @@ pub trait Serve: Send + Sync {
     fn violation(&self, what: &'static str);
 }
 
+/// The client that a channel belongs to. One client may have several channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The client's number: its channels share the stacks that it may have.
+    pub client: u64,
+    /// The user of the client, if all clients of that user share a bound as well.
+    pub user: Option<u32>,
+}
+
 /// The serving end of a channel; see the module.
 pub struct ServerChannel {
     channel: Channel,
     station: PeerStation,
     serve: Box<dyn Serve>,
     processors: Processors,
-    /// Whose it is; a client may have several channels.
-    client: u64,
+    owner: Owner,
     home: u16,
     /// Rung by the client; in the set of the home processor's bed.
     bell: Bell,
@@ -163,8 +171,8 @@ impl fmt::Debug for ServerLane {
 }
 
 impl ServerChannel {
-    /// The serving end of `channel`, whose `client` has `station`, to be polled by `processors`, and woken for on the one with the number
-    /// `home` by `bell`. Channels of one client have one number `client`: they share what stacks it may have.
+    /// The serving end of `channel`, whose `owner` has `station`. `processors` poll it, and `bell`
+    /// wakes the one with the number `home` for it.
     ///
     /// # Errors
     /// The home processor's set cannot take the bell.
@@ -172,7 +180,7 @@ impl ServerChannel {
         channel: Channel,
         station: PeerStation,
         processors: Processors,
-        client: u64,
+        owner: Owner,
         home: u16,
         bell: Bell,
         serve: Box<dyn Serve>,
@@ -184,7 +192,7 @@ impl ServerChannel {
             station,
             serve,
             processors,
-            client,
+            owner,
             home,
             bell,
             opened: AtomicU64::new(0),
@@ -257,8 +265,8 @@ impl ServerLane {
         usize::from(self.channel.home)
     }
 
-    pub(crate) fn client(&self) -> u64 {
-        self.channel.client
+    pub(crate) fn owner(&self) -> Owner {
+        self.channel.owner
     }
 
     /// How many of its calls run, or wait, in the server.

@@ -222,6 +222,35 @@ fn a_user_with_many_processes_leaves_room_for_another() {
     client(&place, Space::Same, 0).ask("bind trial").expect_ok("a binding of the server's own user");
 }
 
+/// Calls that wait for ever, of many processes of one user, leave stacks for another user's.
+#[test]
+fn calls_of_a_user_with_many_processes_leave_stacks_for_another() {
+    if !may_change_users("stacks of two users") {
+        return;
+    }
+    let _company = in_company();
+    let place = Place::shared(program(), 0);
+    let mut server = place.start_by(&[], "serve latch sleep calls=16 mode=666 admit=any latch");
+    server.hear().expect_ok("a server's start");
+    let bound = |user| {
+        let mut client = client(&place, Space::Same, user);
+        client.ask("bind-latch latch").expect_ok("binding");
+        client
+    };
+    let mut other = bound(OTHER);
+    let mut greedy = [(); 3].map(|()| bound(ONE));
+    let came_in = |other: &mut Party| other.ask("came-in").numbers("a call of another user")[0];
+    for client in &mut greedy {
+        client.ask("hold 60").expect_ok("calls");
+    }
+    eventually("half of the stacks are taken", || match came_in(&mut other) {
+        8 => Ok(()),
+        found => Err(found.to_string()),
+    });
+    // Each question of the other user ran on a stack, and let the server look at all lanes again.
+    (0..100).for_each(|_| assert_eq!(came_in(&mut other), 8));
+}
+
 /// Each side accepts only whom its policy names, and the kernel's mode of the socket comes first.
 #[test]
 fn each_side_says_which_users_it_accepts() {

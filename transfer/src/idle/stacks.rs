@@ -4,9 +4,12 @@
 //! The rule is that of dynamic thresholds (Choudhury and Hahne, 1998, for the buffers of a switch): who has as many as are free gets no more. So one that takes all it
 //! can get leaves half, two leave a third, and *n* one part in *n* + 1. While half are free the rule cannot forbid anything, and is not asked.
 //!
+//! The rule holds for each client. Where the server bounds users, it holds once more for all clients of
+//! a user together: a user can start many processes.
+//!
 //! A request that gets none stays in its lane. Nobody has to be woken for it: what lets it go on is the end of a call, and who ends one looks at the lanes again.
 
-use crate::server::ServerLane;
+use crate::server::{Owner, ServerLane};
 use std::sync::Arc;
 use upcall_thread::Vp;
 
@@ -42,14 +45,18 @@ impl Stacks {
         match self {
             Self::Many => true,
             Self::Few(0) => false,
-            Self::Few(free) => calls_of(lanes, lanes[at].client()) < free,
+            Self::Few(free) => {
+                let Owner { client, user } = lanes[at].owner();
+                calls_of(lanes, |owner| owner.client == client) < free
+                    && (user.is_none() || calls_of(lanes, |owner| owner.user == user) < free)
+            }
         }
     }
 }
 
 #[cold]
-fn calls_of(lanes: &[Arc<ServerLane>], client: u64) -> usize {
-    lanes.iter().filter(|lane| lane.client() == client).map(|lane| lane.calls()).sum()
+fn calls_of(lanes: &[Arc<ServerLane>], is_meant: impl Fn(Owner) -> bool) -> usize {
+    lanes.iter().filter(|lane| is_meant(lane.owner())).map(|lane| lane.calls()).sum()
 }
 
 #[cfg(test)]
