@@ -33,7 +33,7 @@ use upcall::directory::{self, PeerTallies, Reading};
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  upcall stat\n  upcall stat files --procedures\n  upcall stat --interval 1\n  upcall stat --sizes\n  \
-    upcall stat --total\n  upcall stat --groups --pairs\n  upcall stat --objects --holds\n  upcall stat --json | jq '.[] | {name, client, calls}'\n  \
+    upcall stat --total\n  upcall stat --groups --pairs\n  upcall stat --objects --holds\n  upcall stat --held\n  upcall stat --json | jq '.[] | {name, client, calls}'\n  \
     upcall stat --groups --json | jq '.[] | select(.stopped_s) | {group, rank, stopped_for}'"
 )]
 pub struct Args {
@@ -54,6 +54,9 @@ pub struct Args {
     /// Show only objects; with --json an object for each.
     #[arg(short, long, conflicts_with_all = ["procedures", "sizes", "total", "groups"])]
     objects: bool,
+    /// Show only what the clients of each server hold in it, and may hold; with --json an object for each kind.
+    #[arg(long, conflicts_with_all = ["procedures", "sizes", "total", "groups", "objects", "interval"])]
+    held: bool,
     /// Show for each object what each process has done that may write it.
     #[arg(long, conflicts_with = "total")]
     holds: bool,
@@ -133,6 +136,45 @@ impl Row {
             None => self.client.to_string(),
         }
     }
+}
+
+/// What all clients of a server hold of one kind.
+#[derive(Serialize)]
+struct Held {
+    server: u32,
+    names: Vec<String>,
+    kind: &'static str,
+    held: u64,
+    most: u64,
+    refused: u64,
+}
+
+/// What the clients of a server hold, if it exports one of these names, or all if there are none.
+fn held(server: &Server, names: &[String]) -> Vec<Held> {
+    let exported: Vec<String> = server.procedures.keys().cloned().collect();
+    if !names.is_empty() && !exported.iter().any(|name| names.contains(name)) {
+        return Vec::new();
+    }
+    let kinds = directory::HELD.into_iter().zip(server.tallies.holdings());
+    let of_kind = |(kind, [held, most, refused]): (&'static str, [u64; 3])| Held {
+        server: server.pid,
+        names: exported.clone(),
+        kind,
+        held,
+        most,
+        refused,
+    };
+    kinds.map(of_kind).collect()
+}
+
+fn held_table(rows: &[Held]) -> String {
+    let mut out =
+        format!("{FAINT}{:>8}  {:24}{:>16}{:>22}{:>10}  NAMES{FAINT:#}\n", "SERVER", "KIND", "HELD", "AT MOST", "REFUSED");
+    for Held { server, names, kind, held, most, refused } in rows {
+        let names = plain(&names.join(", "));
+        out += &format!("{server:>8}  {kind:24}{held:>16}{most:>22}{refused:>10}  {names}\n");
+    }
+    out
 }
 
 /// One server, and its bindings as they were at a moment.
@@ -226,6 +268,18 @@ pub fn run(args: &Args) -> Done {
             Err(error) => silent.push(error.to_string()),
         }
     }
+    if args.held {
+        let rows: Vec<Held> = servers.iter().flat_map(|server| held(server, &args.names)).collect();
+        if args.json {
+            println!("{}", json(&rows)?);
+        } else if rows.is_empty() {
+            anstream::println!("{FAINT}no server is in {}{FAINT:#}", directory::folder().display());
+        } else {
+            anstream::print!("{}", held_table(&rows));
+        }
+        silent.iter().for_each(|error| eprintln!("upcall stat: {}", plain(error)));
+        return Ok(if silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
     if let Some(interval) = args.interval {
         servers.iter_mut().for_each(Server::begin);
         members.begin();
@@ -299,11 +353,11 @@ impl Args {
     }
 
     fn shows_groups(&self) -> bool {
-        self.groups || !self.objects && !self.json && !self.total
+        self.groups || !self.objects && !self.json && !self.total && !self.held
     }
 
     fn shows_objects(&self) -> bool {
-        self.objects || !self.groups && !self.json && !self.total
+        self.objects || !self.groups && !self.json && !self.total && !self.held
     }
 }
 
@@ -571,6 +625,7 @@ mod tests {
             total: false,
             groups: false,
             objects: false,
+            held: false,
             holds: false,
             pairs: false,
             interval: None,

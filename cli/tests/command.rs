@@ -314,6 +314,17 @@ fn stat_tells_local_and_remote_calls() {
     assert_eq!(said, "6 calls of 2 bindings: 50% local, 50% remote (3 and 3)\n");
     let total = place.json(&["stat", "--total", "--json"]);
     assert_eq!((&total["calls"], &total["local_share"], &total["remote_share"]), (&6.into(), &0.5.into(), &0.5.into()));
+    // What the near client holds: its connection and channel, and the memory of these.
+    let held = place.json(&["stat", "--held", "--json", "far"]);
+    let of = |kind: &str, key: &str| {
+        let row = held.as_array().expect("an array").iter().find(|row| row["kind"] == kind);
+        row.unwrap_or_else(|| panic!("no {kind}: {held}"))[key].as_u64().expect("a number")
+    };
+    assert!(of("descriptors", "held") >= 3 && of("mappings", "held") >= 2 && of("unfilled bytes", "held") > 0, "{held}");
+    assert!(held.as_array().expect("an array").iter().all(|row| row["held"].as_u64() <= row["most"].as_u64()), "{held}");
+    assert_eq!(of("value bytes", "refused"), 0, "{held}");
+    let (done, said, error) = place.run(&["stat", "--held"]);
+    assert!(done && said.contains("mapped bytes") && said.contains("far"), "{said}{error}");
     // What is counted there cannot be read from here.
     for command in ["stat", "top"] {
         let (done, _, error) = place.run(&[command, &name]);

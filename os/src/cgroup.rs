@@ -11,16 +11,22 @@ pub fn own() -> Option<PathBuf> {
     folder_of(path, &mounts)
 }
 
-/// The limit of memory of the control group of version 1 that this process is in, in bytes, with those around it; `None`
-/// where there is none.
-pub fn memory_limit() -> Option<u64> {
+/// The limit of memory of the control group of version 1 that this process is in, with those around it, and what the group
+/// uses of it, both in bytes; `None` where there is none.
+pub fn memory() -> Option<(u64, u64)> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let own = groups.lines().find_map(|line| line.split_once(":memory:")).map(|(_, path)| path)?;
     let mounted = Path::new("/sys/fs/cgroup/memory");
-    let text = fs::read_to_string(mounted.join(own.trim_start_matches('/')).join("memory.stat"))
-        .or_else(|_| fs::read_to_string(mounted.join("memory.stat")))
-        .ok()?;
-    text.lines().find_map(|line| line.strip_prefix("hierarchical_memory_limit ")?.trim().parse().ok())
+    // In a container the own group may be what is mounted.
+    let folders = [mounted.join(own.trim_start_matches('/')), mounted.into()];
+    folders.iter().find_map(|folder| {
+        let stat = fs::read_to_string(folder.join("memory.stat")).ok()?;
+        let number = |name: &str| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        let used = fs::read_to_string(folder.join("memory.usage_in_bytes")).ok()?.trim().parse::<u64>().ok()?;
+        // Pages of files that nothing uses go before any process is ended.
+        let idle = number("total_inactive_file ").unwrap_or(0);
+        Some((number("hierarchical_memory_limit ")?, used.saturating_sub(idle)))
+    })
 }
 
 /// Where a cgroup is found, by proc_pid_mountinfo(5).

@@ -34,10 +34,14 @@ pub fn headroom() -> Option<Headroom> {
 /// The memory that this process can have, in bytes: the machine's, or the least of the limits of its control groups, of
 /// either version. What the kernel does not say is no limit.
 pub fn limit() -> u64 {
+    all().map(|headroom| headroom.of).min().unwrap_or(u64::MAX)
+}
+
+fn all() -> impl Iterator<Item = Headroom> {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| of_machine(&text));
     let groups = cgroup::own().into_iter().flat_map(|own| of_groups(&own));
-    let both = machine.into_iter().chain(groups).map(|headroom| headroom.of);
-    both.chain(cgroup::memory_limit()).min().unwrap_or(u64::MAX)
+    let first = cgroup::memory().map(|(limit, used)| Headroom { left: limit.saturating_sub(used), of: limit });
+    machine.into_iter().chain(groups).chain(first)
 }
 
 /// A number of KiB in proc_meminfo(5), in bytes.
@@ -50,10 +54,10 @@ fn of_machine(text: &str) -> Option<Headroom> {
     Some(Headroom { left: in_meminfo(text, "MemAvailable")?, of: in_meminfo(text, "MemTotal")? })
 }
 
-/// The bytes that the machine can give without taking them from processes; everything, if it does not say.
+/// The bytes that this process can have without taking them from others: the machine's, or the least that its control
+/// groups have left, of either version. What the kernel does not say is no limit.
 pub(crate) fn available() -> u64 {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    in_meminfo(&text, "MemAvailable").unwrap_or(u64::MAX)
+    all().map(|headroom| headroom.left).min().unwrap_or(u64::MAX)
 }
 
 fn of_groups(own: &Path) -> Vec<Headroom> {

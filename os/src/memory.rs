@@ -531,7 +531,7 @@ mod tests {
             let removed = unsafe { mm::madvise(map.start.as_ptr().cast(), 4096, mm::Advice::LinuxRemove) };
             assert!(removed.is_err());
         }
-        // SAFETY: the byte is in the mapping, and nobody else writes it now.
+        // SAFETY: the byte is in the mapping, which only this thread writes.
         unsafe { own.start.as_ptr().write_volatile(7) };
         // SAFETY: as above.
         assert_eq!(unsafe { other.start.as_ptr().read_volatile() }, 7);

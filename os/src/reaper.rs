@@ -3,7 +3,7 @@
 //! To unmap or free 1 GiB takes the kernel up to 0.2 s, and how much there is was decided by a peer. So ranges
 //! beyond [`PIECE`] are unmapped by the reaper, a kernel thread that exists while there is something to unmap: in
 //! pieces, since `mmap` in other threads of the process waits for each. The descriptors of large memory files, and
-//! large values, go the same way: their last holder is the one that frees the pages.
+//! large values, go the same way, because the last holder frees the pages.
 //!
 //! The reaper is not the closer (`closer.rs`), which a peer's file system can hold up for ever. Freeing memory takes
 //! a time that is proportional to its size.
@@ -117,7 +117,8 @@ pub(crate) fn is_large(fd: &OwnedFd) -> bool {
 pub(crate) struct Kept(Vec<OwnedFd>);
 
 impl Kept {
-    /// Keeps those that are large memory files. Without a descriptor for that they are freed by whoever closes them.
+    /// Keeps those that are large memory files. Where the descriptor table is full, the thread that closes the
+    /// first descriptor frees the memory.
     pub(crate) fn of(descriptors: &[OwnedFd]) -> Self {
         let large = descriptors.iter().filter(|fd| is_large(fd));
         Self(large.filter_map(|fd| fd.try_clone().ok()).collect())

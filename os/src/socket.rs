@@ -72,7 +72,7 @@ pub struct Message {
     pub descriptors: Vec<OwnedFd>,
     /// There were more, which are lost: the descriptor table is full.
     pub lost: bool,
-    /// Dropped last, lest the thread that handles the message frees what its sender made.
+    /// Dropped last, so that the thread that handles the message does not free what the sender made.
     _kept: Kept,
 }
 

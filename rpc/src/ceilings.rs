@@ -19,10 +19,13 @@ use crate::interface::DEFAULT_VALUES;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use upcall_os::process::Identity;
 use upcall_os::socket::own_user;
+use upcall_shm::region::Shared;
+use upcall_shm::tally::{self, Holdings};
 use upcall_transfer::server::Owner;
 
 /// Amounts of what clients hold in a server.
@@ -136,7 +139,16 @@ pub(crate) enum Kind {
 
 const KINDS: usize = 7;
 
+const _: () = assert!(KINDS <= tally::KINDS);
+
+/// What is counted of all clients, as `upcall stat` names it, in the order of [`PeerTallies::holdings`](crate::PeerTallies::holdings).
+pub const HELD: [&str; KINDS] =
+    ["descriptors", "mappings", "mapped bytes", "objects", "unfetched result bytes", "value bytes", "unfilled bytes"];
+
 impl Kind {
+    const ALL: [Self; KINDS] =
+        [Self::Descriptors, Self::Mappings, Self::Bytes, Self::Objects, Self::Results, Self::Values, Self::Unfilled];
+
     fn of(self, amounts: &Amounts) -> usize {
         match self {
             Self::Descriptors => amounts.descriptors,
@@ -200,11 +212,29 @@ impl fmt::Display for Over {
 #[derive(Debug)]
 pub(crate) struct Ledger {
     ceilings: Ceilings,
-    held: [AtomicUsize; KINDS],
+    /// Where others can read it, if the server has tallies.
+    all: Totals,
     accounts: Mutex<HashMap<Identity, Weak<Account>>>,
     users: Mutex<HashMap<u32, Weak<User>>>,
     /// The number of the last account.
     last: AtomicU64,
+}
+
+#[derive(Debug)]
+enum Totals {
+    Own(Box<Holdings>),
+    Shown(Shared<Holdings>),
+}
+
+impl Deref for Totals {
+    type Target = Holdings;
+
+    fn deref(&self) -> &Holdings {
+        match self {
+            Self::Own(holdings) => holdings,
+            Self::Shown(holdings) => holdings,
+        }
+    }
 }
 
 /// What one client holds.
@@ -241,11 +271,16 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Ledger {
-    pub(crate) fn new(mut ceilings: Ceilings) -> Arc<Self> {
+    /// With these ceilings; counted where others can read it, if there is such a place.
+    pub(crate) fn new(mut ceilings: Ceilings, shown: Option<Shared<Holdings>>) -> Arc<Self> {
         // A handle has 32 bits for the place of its object.
         ceilings.client.objects = ceilings.client.objects.min(u32::MAX as usize);
+        let all = shown.map_or_else(|| Totals::Own(Box::default()), Totals::Shown);
+        for kind in Kind::ALL {
+            all.most[kind as usize].store(kind.of(&ceilings.all) as u64, Ordering::Relaxed);
+        }
         let (accounts, users) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { ceilings, held: Default::default(), accounts, users, last: AtomicU64::new(0) })
+        Arc::new(Self { ceilings, all, accounts, users, last: AtomicU64::new(0) })
     }
 
     /// The account of a new connection: that of its process, if the kernel tells which it is, else
@@ -292,7 +327,8 @@ impl Account {
         let before = add(&self.held);
         let (own, most) = (before.saturating_add(amount), kind.of(client));
         let of_user = self.user.as_ref().map_or(0, |user| add(&user.held).saturating_add(amount));
-        let held = add(&self.ledger.held).saturating_add(amount);
+        let of_all = self.ledger.all.held[kind as usize].fetch_add(amount as u64, Ordering::Relaxed);
+        let held = (of_all as usize).saturating_add(amount);
         let most_of_all = kind.of(all);
         let left = most_of_all.saturating_sub(held);
         let alone = held == amount;
@@ -302,6 +338,7 @@ impl Account {
             return Ok(());
         }
         self.credit(kind, amount);
+        self.ledger.all.refused[kind as usize].fetch_add(1, Ordering::Relaxed);
         Err(match &self.user {
             _ if own > most => Over { kind, own, most, bound: Bound::Client },
             Some(user) if own <= left => Over { kind, own: of_user, most: most_of_all, bound: Bound::CrowdedByUser(user.uid) },
@@ -312,9 +349,10 @@ impl Account {
     /// Counts `amount` less.
     pub(crate) fn credit(&self, kind: Kind, amount: usize) {
         let of_user = self.user.as_ref().map(|user| &user.held);
-        for held in [Some(&self.held), of_user, Some(&self.ledger.held)].into_iter().flatten() {
+        for held in [Some(&self.held), of_user].into_iter().flatten() {
             held[kind as usize].fetch_sub(amount, Ordering::Relaxed);
         }
+        self.ledger.all.held[kind as usize].fetch_sub(amount as u64, Ordering::Relaxed);
     }
 
     /// Counts `amount` more until what is returned is dropped.
@@ -344,7 +382,7 @@ pub(crate) mod tests {
 
     fn ledger(client: usize, all: usize) -> Arc<Ledger> {
         let same = |n| Amounts { descriptors: n, mappings: n, bytes: n, objects: n, results: n, values: n, unfilled: n };
-        Ledger::new(Ceilings { calls: 1, client: same(client), all: same(all) })
+        Ledger::new(Ceilings { calls: 1, client: same(client), all: same(all) }, None)
     }
 
     /// The account of a process of the server's own user.
@@ -374,7 +412,9 @@ pub(crate) mod tests {
         drop(held);
         drop(other.hold(Kind::Mappings, 1).unwrap());
         drop(its);
-        assert!(ledger.held.iter().all(|held| held.load(Ordering::Relaxed) == 0));
+        assert!(ledger.all.held.iter().all(|held| held.load(Ordering::Relaxed) == 0));
+        assert_eq!(ledger.all.refused[Kind::Mappings as usize].load(Ordering::Relaxed), 3);
+        assert_eq!(ledger.all.most[Kind::Mappings as usize].load(Ordering::Relaxed), 12);
     }
 
     #[test]

@@ -245,7 +245,7 @@ impl<'a> Decoder<'a> {
 
     /// Claims what a descriptor that was read at `at` says; returns how many bytes that is.
     pub(crate) fn claim_read(&self, (start, len): (u64, u64), stride: usize, limit: u64, at: usize) -> Result<usize, Malformed> {
-        // What takes no bytes is bounded all the same, lest it is counted to for ever.
+        // Elements without bytes are bounded too: a count alone could keep the server busy for ever.
         let limit = if stride == 0 { limit.min(MOST_WITHOUT_BYTES) } else { limit };
         if len > limit {
             return Err(Malformed::TooLong { at, len, limit });

@@ -408,14 +408,15 @@ impl Server {
         let group = self.group.as_ref().map(Group::number).transpose().map_err(unable("the group of its socket"))?;
         let (path, listener) = names::listen_as(names::Whose::Domain, names::Access { mode: self.mode, group })?;
         let processors = Processors::new(self.processors, self.pacing).map_err(unable("the virtual processors"))?;
+        let tallies = Tallies::new(self.processors).map_err(unable("the memory of the tallies"))?;
         let endpoint = Arc::new(Endpoint {
             path,
             reserve: Reserve::new().map_err(unable("a descriptor in reserve"))?,
             exports: Exports::default(),
             policy: self.policy,
             processors,
-            ledger: Ledger::new(self.ceilings),
-            tallies: Tallies::new(self.processors).map_err(unable("the memory of the tallies"))?,
+            ledger: Ledger::new(self.ceilings, tallies.holdings()),
+            tallies,
             clients: Mutex::default(),
             channels: Mutex::default(),
             keeper: Arc::default(),

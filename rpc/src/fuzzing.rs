@@ -62,7 +62,7 @@ impl Objects {
     /// # Panics
     /// More than a client may have.
     pub fn new<T: ?Sized + Send + Sync + 'static>(objects: impl IntoIterator<Item = Arc<T>>) -> (Self, Vec<u64>) {
-        let session = Session::new(Ledger::new(Ceilings::default()).account(None, None));
+        let session = Session::new(Ledger::new(Ceilings::default(), None).account(None, None));
         let keep = |object: Arc<T>| session.insert(Box::new(object) as Box<dyn Any + Send + Sync>);
         let handles = objects.into_iter().map(|object| keep(object).unwrap_or_else(|over| panic!("{over}"))).collect();
         (Self(Arc::new(session)), handles)

@@ -37,7 +37,7 @@ pub mod value;
 mod wire;
 
 pub use binding::{Binder, Binding, Shortage};
-pub use ceilings::{Amounts, Ceilings};
+pub use ceilings::{Amounts, Ceilings, HELD};
 pub use decode::{Bytes, Decoder, Malformed, Quota};
 pub use encode::Encoder;
 pub use endpoint::Group;

@@ -2,7 +2,7 @@
 //!
 //! Before a procedure is entered and after it has returned, no code of the server's holds a lock. So between the pieces
 //! of a value the call gives way: to requests of other clients first, and then to the other threads of its virtual
-//! processor. A client's call delays others by the time of one piece, some 50 µs, whatever it brings.
+//! processor. A client's call of any size delays others by the time of one piece, some 50 µs.
 
 use std::cell::Cell;
 

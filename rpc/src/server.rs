@@ -411,7 +411,7 @@ impl Call<'_> {
     }
 }
 
-/// So many words of zeros, made in pieces; `None` if there is no memory for them.
+/// Makes `words` words of zeros in pieces; `None` if there is no memory for them.
 fn zeroed(words: usize) -> Option<Vec<u64>> {
     let mut block = Vec::new();
     block.try_reserve_exact(words).ok()?;

@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! 0       magic | process | bindings that found no slot | processors that count
+//! 64      what clients hold, by kind | the most that they may | how often more was refused
 //! 4096    slot 0: generation (odd: in use) | client | since | name | interface | counts | the client's address, if it is on another machine
 //! + 2048  slot 0 of the second processor that counts: only its counts; and so on for each
 //!         slot 1
@@ -38,8 +39,10 @@ pub const PROCEDURES: usize = 152;
 /// Sizes and times are counted by powers of two, up to this one.
 pub const POWERS: usize = 32;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"TALLIES\x04");
+const MAGIC: u64 = u64::from_le_bytes(*b"TALLIES\x05");
 const HEAD: usize = 4096;
+/// Where the holdings lie.
+const HOLDINGS: usize = 64;
 const NAME: usize = 8;
 const INTERFACE: usize = 13;
 
@@ -111,6 +114,24 @@ struct Head {
 // SAFETY: atomics only, `repr(C)`, every bit pattern valid, no drop.
 unsafe impl Cells for Head {}
 
+/// Kinds of what clients can hold, of which there may be fewer.
+pub const KINDS: usize = 8;
+
+/// What all clients of a server hold, by kind. The server's own account: it counts here, and others may read.
+#[repr(C, align(64))]
+#[derive(Debug, Default)]
+pub struct Holdings {
+    /// What they hold.
+    pub held: [AtomicU64; KINDS],
+    /// The most that they may hold together.
+    pub most: [AtomicU64; KINDS],
+    /// How often a client asked for more than it might have.
+    pub refused: [AtomicU64; KINDS],
+}
+
+// SAFETY: atomics only, `repr(C)`, every bit pattern valid, no drop.
+unsafe impl Cells for Holdings {}
+
 /// One binding's slot.
 #[repr(C, align(64))]
 struct Slot {
@@ -149,7 +170,9 @@ const FAR: u64 = 1 << 16;
 unsafe impl Cells for Slot {}
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Slot>() == 2048 && size_of::<Head>() <= HEAD);
+const _: () = assert!(size_of::<Slot>() == 2048 && size_of::<Head>() <= HOLDINGS);
+#[cfg(not(loom))]
+const _: () = assert!(HOLDINGS + size_of::<Holdings>() <= HEAD && HOLDINGS.is_multiple_of(align_of::<Holdings>()));
 // What most calls add to is in one line, but for the procedure's own count: how it came, its bytes, and the size of one without any.
 #[cfg(not(loom))]
 const _: () = assert!(offset_of!(Slot, came) % 64 == 0 && offset_of!(Slot, sizes) + 8 - offset_of!(Slot, came) == 64);
@@ -221,6 +244,11 @@ impl Tallies {
         head.magic.store(MAGIC, Ordering::Release);
         let free = Mutex::new((0..SLOTS as u16).rev().map(|number| (number, false)).collect());
         Ok(Arc::new(Self { file, region, head, free, writers }))
+    }
+
+    /// Where the server counts what its clients hold. `None`: the memory is too short, which it is not.
+    pub fn holdings(&self) -> Option<Shared<Holdings>> {
+        self.region.view(HOLDINGS)
     }
 
     /// Begins to count for a binding of process `client`. `None` if all slots are taken.

@@ -84,7 +84,7 @@ pub mod directory {
     pub use upcall_rpc::Exported;
     pub use upcall_rpc::link::{list, list_named, tallies};
     pub use upcall_rpc::names::{FolderError, domains, find, folder, sweep};
-    pub use upcall_rpc::{Came, PeerTallies, Reading};
+    pub use upcall_rpc::{Came, HELD, PeerTallies, Reading};
     pub use upcall_rpc::{exported, list_far};
 }
 

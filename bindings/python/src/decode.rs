@@ -36,6 +36,9 @@ pub enum Sender<'a> {
     Client,
 }
 
+/// Bytes that an element of a list takes: a small object, and the list's pointer to it.
+const OF_OBJECT: usize = 40;
+
 /// Reads one block.
 pub struct Reader<'a, 'py> {
     pub py: Python<'py>,
@@ -140,10 +143,12 @@ impl<'py> Reader<'_, 'py> {
 
     fn bytes(&self, at: usize) -> Found<'py> {
         let bytes = self.decoder.bytes(at)?;
+        self.decoder.own(bytes.len())?;
         Ok(copied(self.py, &bytes)?.into_any())
     }
 
     fn run(&self, element: &Typed, start: usize, count: usize) -> Found<'py> {
+        self.decoder.own(count.saturating_mul(OF_OBJECT))?;
         let list = PyList::empty(self.py);
         for number in 0..count {
             list.append(self.get(element, start + number * element.size)?)?;

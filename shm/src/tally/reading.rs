@@ -1,6 +1,8 @@
 //! Tallies as others read them: nothing of what stands there is believed to be anything but numbers.
 
-use super::{Came, FAR, Head, MAGIC, OUTCOMES, POWERS, PROCEDURES, SLOTS, Slot, WAYS, WRITERS, bytes, place};
+use super::{
+    Came, FAR, HOLDINGS, Head, Holdings, KINDS, MAGIC, OUTCOMES, POWERS, PROCEDURES, SLOTS, Slot, WAYS, WRITERS, bytes, place,
+};
 use crate::text;
 use std::fmt;
 use std::io;
@@ -135,6 +137,15 @@ impl PeerTallies {
         let head = self.start.cast::<Head>();
         // SAFETY: the mapping is page-aligned, longer than the head, and lives as long as `self`; `Head` is atomics only, which another process may change.
         unsafe { head.as_ref() }
+    }
+
+    /// What all clients of the domain hold, by kind: that, the most that they may, and how often more was refused.
+    pub fn holdings(&self) -> [[u64; 3]; KINDS] {
+        // SAFETY: the head's page, which is mapped whole, has room for the holdings there.
+        let holdings = unsafe { self.start.add(HOLDINGS) }.cast::<Holdings>();
+        // SAFETY: as for `head`; `HOLDINGS` is a multiple of their alignment.
+        let Holdings { held, most, refused } = unsafe { holdings.as_ref() };
+        std::array::from_fn(|kind| [held, most, refused].map(|words| words[kind].load(Ordering::Relaxed)))
     }
 
     fn slot(&self, number: u16, writer: usize) -> &Slot {

@@ -103,9 +103,17 @@ fn bring(hold: &Hold, number: u16, fd: &OwnedFd, len: u64) -> Result<(), Refusal
     }
 }
 
-/// A call of `total` with so many numbers, which lie in segment `number` behind their descriptor.
-fn total(hold: &Hold, number: u16, len: u64) -> Image {
-    let mut request = Image::new(0, tag(0, hold.number("total")), NO_ASTACK);
+/// Fills a file of `len` bytes with zeros behind the descriptor of a list of `count` elements.
+fn list(fd: &OwnedFd, len: u64, count: u64) {
+    allocate(fd, FallocateFlags::empty(), 0, len);
+    for (at, word) in [(0, 16), (8, count)] {
+        rustix::io::pwrite(fd, &u64::to_ne_bytes(word), at).expect("a word");
+    }
+}
+
+/// A call whose arguments are the first `len` bytes of segment `number`.
+fn in_segment(hold: &Hold, procedure: &str, number: u16, len: u64) -> Image {
+    let mut request = Image::new(0, tag(0, hold.number(procedure)), NO_ASTACK);
     request.values[0] = len;
     request.place(Place::Segment, number, 8);
     request
@@ -133,7 +141,7 @@ fn memory_files_with_holes_cost_the_server_nothing() {
     }
     bring(&hold, 2, &file(huge, |_| {}), huge).expect_err("a huge one");
     ledger.check("files with holes", MIB);
-    // One that is filled, and in which the client tries to punch holes once it is mapped.
+    // A filled file, in which the client tries to punch holes once the server has mapped it.
     let filled = file(8 * MIB, |fd| allocate(fd, none, 0, 8 * MIB));
     bring(&hold, 2, &filled, 8 * MIB).expect("one without holes");
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -144,10 +152,7 @@ fn memory_files_with_holes_cost_the_server_nothing() {
         rustix::fs::Mode::empty(),
     );
     assert!(rustix::fs::fallocate(again.expect("the same file"), punch, 0, 8 * MIB).is_err(), "by another descriptor");
-    let mut sum = Image::new(0, tag(0, hold.number("sum")), NO_ASTACK);
-    sum.values[0] = 8 * MIB;
-    sum.place(Place::Segment, 2, 8);
-    let _ = hold.caller().call(&sum).expect("an answer");
+    hold.caller().call(&in_segment(&hold, "sum", 2, 8 * MIB)).expect("an answer");
     ledger.check("a call with 8 MiB of the client's", 2 * MIB);
     drop((hold, filled));
     scene.close(before);
@@ -161,13 +166,9 @@ fn a_list_that_is_copied_has_a_quota_and_the_call_does_not_run_beyond() {
     let hold = Hold::new(&scene.socket, "trial").expect("a channel");
     let ledger = Ledger::of(&scene, 512 * MIB);
     let len = 64 * MIB;
-    let write = |fd: &OwnedFd, at: u64, word: u64| rustix::io::pwrite(fd, &word.to_ne_bytes(), at).map(drop);
-    let filled = file(len, |fd| {
-        allocate(fd, FallocateFlags::empty(), 0, len);
-        write(fd, 0, 16).and_then(|()| write(fd, 8, (len - 16) / 8)).expect("a descriptor of a list");
-    });
+    let filled = file(len, |fd| list(fd, len, (len - 16) / 8));
     bring(&hold, 2, &filled, len).expect("a segment");
-    let reply = hold.caller().call(&total(&hold, 2, len)).expect("an answer");
+    let reply = hold.caller().call(&in_segment(&hold, "total", 2, len)).expect("an answer");
     let said = (reply.tag(), reply.values[0], reply.values[1], reply.values[2]);
     assert_eq!(said, (outcome::QUOTA, len - 16, 16 * MIB, 0), "more than a call may have");
     ledger.check("a list of 64 MiB", 2 * MIB);
@@ -182,15 +183,16 @@ fn a_list_that_is_copied_has_a_quota_and_the_call_does_not_run_beyond() {
 #[test]
 fn no_memory_for_a_value_is_told_and_the_server_goes_on() {
     let _company = in_company();
-    let place = crate::place();
-    let mut server = place.serve("trial");
-    let mut client = place.client();
-    client.ask("bind trial").expect_ok("binding");
-    // The segment that it takes is mapped before, for a call that copies nothing.
-    client.ask("sum 40000000").expect_ok("as many bytes");
-    server.ask("without-memory").expect_ok("no more memory");
-    client.ask("echo 40000000").expect_error("NoMemory", &["40000000", "did not run"]);
-    assert_eq!(client.ask("add 2 3").numbers("add"), [5]);
+    let mut scene = Scene::new("");
+    let hold = Hold::new(&scene.socket, "trial").expect("a channel");
+    // A text of zeros; more than the allocator has in reserve.
+    let len = 100 * MIB;
+    let filled = file(len, |fd| list(fd, len, len - 16));
+    bring(&hold, 2, &filled, len).expect("a segment");
+    scene.server.ask("without-memory").expect_ok("no more memory");
+    let reply = hold.caller().call(&in_segment(&hold, "echo", 2, len)).expect("an answer");
+    assert_eq!((reply.tag(), reply.values[0]), (outcome::NO_MEMORY, len - 16));
+    assert_eq!(scene.honest.ask("add 2 3").numbers("add"), [5]);
 }
 
 #[test]
