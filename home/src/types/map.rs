@@ -74,7 +74,9 @@ pub trait Key: 'static {
     /// # Errors
     /// [`DataError::Corrupt`].
     #[doc(hidden)]
-    fn check(spot: Spot<'_>, length: usize) -> Result<(), DataError>;
+    fn check(spot: Spot<'_>, length: usize) -> Result<(), DataError> {
+        Self::copy(spot, length).map(drop)
+    }
 }
 
 impl<T: Plain> Key for T {
@@ -89,10 +91,6 @@ impl<T: Plain> Key for T {
 
     fn copy(spot: Spot<'_>, length: usize) -> Result<T, DataError> {
         if length == T::SIZE { T::read(spot) } else { Err(DataError::corrupt("a key", spot.at())) }
-    }
-
-    fn check(spot: Spot<'_>, length: usize) -> Result<(), DataError> {
-        Self::copy(spot, length).map(drop)
     }
 }
 
