@@ -273,7 +273,7 @@ pub fn run(args: &Args) -> Done {
         if args.json {
             println!("{}", json(&rows)?);
         } else if rows.is_empty() {
-            anstream::println!("{FAINT}no server is in {}{FAINT:#}", directory::folder().display());
+            anstream::println!("{FAINT}no server is in {}{FAINT:#}", directory::folder()?.display());
         } else {
             anstream::print!("{}", held_table(&rows));
         }
