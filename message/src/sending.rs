@@ -259,7 +259,9 @@ impl Group {
         let takes = (room as u64).max(SEGMENT);
         let buffered = if diverts { self.buffered_beside(to, link, takes) } else { 0 };
         let low = if buffered > 0 || takes > SEGMENT { self.0.supply.is_low(now) } else { None };
-        let share = self.0.share;
+        // Answers to what comes while this member waits have as much again. The members that sent it may be stopped, too, until it is answered;
+        // and they have no more than their share of it under way.
+        let share = if self.0.nested.get() > 0 { self.0.share.saturating_mul(2) } else { self.0.share };
         let stopped = match low {
             Some(Headroom { left, of }) => Some(SendError::LowMemory { rank: to, left, of }),
             None if buffered > 0 && buffered + takes > share => Some(SendError::Overflow { rank: to, buffered, share }),
