@@ -275,7 +275,8 @@ impl Vp {
             let pressed = without_panic("an Idle implementation panicked in is_pressed", || self.shared.idle.is_pressed(self));
             return if pressed { self.glance() } else { None };
         }
-        self.trim();
+        // As in a late turn of the idle loop: this comes seldom.
+        self.trim(u32::MAX);
         self.glance()
     }
 
@@ -411,7 +412,7 @@ impl Vp {
                     if self.dump_wants_a_stack() {
                         break Step::Run(self.worker());
                     }
-                    self.trim();
+                    self.trim(round);
                     self.steal();
                     round = round.saturating_add(1);
                 }
@@ -541,9 +542,9 @@ impl Vp {
 
     /// Gives stacks back that nobody wants, if it is time.
     #[inline(always)]
-    fn trim(&self) {
+    fn trim(&self, round: u32) {
         self.workers.retire().for_each(dismiss);
-        self.workers.cool(self.current());
+        self.workers.cool(round, self.current());
         if stack::wants_trim() {
             let now = Instant::now();
             if self.trim_at.get().is_none_or(|at| now >= at) {

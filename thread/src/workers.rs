@@ -44,12 +44,12 @@ pub(crate) struct Workers {
     /// since `cool_at` was set.
     cool: Cell<usize>,
     unwanted: Cell<usize>,
-    /// Turns of the idle loop since the clock was read.
-    turns: Cell<u32>,
 }
 
-/// The clock is read once in as many turns of the idle loop.
+/// The clock is read once in as many turns of the idle loop in which nothing comes.
 const TURNS: u32 = 16;
+
+const _: () = assert!(TURNS.is_power_of_two());
 
 impl Workers {
     pub(crate) fn new(most: usize) -> Self {
@@ -64,7 +64,6 @@ impl Workers {
             cool_at: Cell::new(None),
             cool: Cell::new(0),
             unwanted: Cell::new(0),
-            turns: Cell::new(0),
         }
     }
 
@@ -143,21 +142,20 @@ impl Workers {
         self.worked.set(true);
     }
 
-    /// Gives back what idle workers used of their stacks, if it is time: of the workers in the
-    /// list, and of `me`, on whose stack the idle loop runs, if no work was done at all.
+    /// Gives back what idle workers used of their stacks, if it is time: of the workers in the list,
+    /// and of `me`, on whose stack the idle loop runs, if no work was done at all. `round` counts
+    /// the turns of the idle loop: the clock is not read while work comes fast.
     #[inline(always)]
-    pub(crate) fn cool(&self, me: Rec) {
+    pub(crate) fn cool(&self, round: u32, me: Rec) {
         match self.cool_at.get() {
             None if self.worked.get() => self.cool_later(Instant::now()),
-            None => {}
-            Some(_) if !self.turns.get().is_multiple_of(TURNS) => self.turns.set(self.turns.get() + 1),
-            Some(at) => {
-                self.turns.set(1);
+            Some(at) if round % TURNS == TURNS - 1 => {
                 let now = Instant::now();
                 if now >= at {
                     self.cool_unwanted(now, me);
                 }
             }
+            _ => {}
         }
     }
 
