@@ -85,6 +85,8 @@ impl Drop for Thing {
 impl trial::Serve for Object {
     fn null(&self) {}
     fn forbid_kernel(&self) {
+        // It ends the process at the next system call, so a hostile client must not ask for it.
+        assert!(!self.0.wary.load(SeqCst), "only for clients that mean well");
         crate::without_kernel::forbid_here().expect("a filter for this thread");
     }
     fn add(&self, a: u32, b: u32) -> u32 {

@@ -5,7 +5,7 @@
 //! down a second time on purpose: this side speaks them by hand.
 
 use crate::dice::Dice;
-use crate::place::listen;
+use crate::place::{entered, listen};
 use serde::{Deserialize, Serialize};
 use std::error::Error;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,7 +18,7 @@ use upcall_os::socket::{Connection, Listener, Message, Received};
 use upcall_shm::region::{Region, Shared};
 use upcall_shm::station::Station;
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 #[derive(Serialize, Deserialize)]
 enum Request {
@@ -49,7 +49,7 @@ const MESSAGE: u64 = 1 << 63;
 const WRAP: u64 = 1 << 62;
 const HOME: u64 = 1 << 61;
 const SEGMENT: u64 = 1 << 60;
-const MAGIC: u64 = u64::from_le_bytes(*b"MAILBAG\x03");
+const MAGIC: u64 = u64::from_le_bytes(*b"MAILBAG\x04");
 /// Length of a queue's file, in bytes: memory only where it is touched.
 const BYTES: usize = 1 << 40;
 const DISPOSED: usize = 8;
@@ -128,10 +128,10 @@ fn words(file: &MemoryFile, at: usize, count: usize) -> Option<Shared<[AtomicU64
 
 /// The socket of the member that takes in the others.
 fn leader(place: &Place<'_>) -> Option<PathBuf> {
-    let (entry, start) = (place.folder.join(format!("group.{}", place.group)), Instant::now());
+    let (name, start) = (format!("group.{}", place.group), Instant::now());
     while start.elapsed() < PATIENCE {
-        if let Ok(socket) = std::fs::read_link(&entry) {
-            return Some(place.folder.join(socket));
+        if let Some(socket) = entered(place.folder, &name) {
+            return Some(socket);
         }
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -141,11 +141,11 @@ fn leader(place: &Place<'_>) -> Option<PathBuf> {
 impl<'a> Hostile<'a> {
     fn join(place: &'a Place<'a>, dice: Dice) -> Result<Option<Self>, Box<dyn Error>> {
         let Some(leader) = leader(place) else { return Ok(None) };
-        let socket = format!("member.{}.{}", std::process::id(), place.rank);
+        let space = upcall_os::process::pid_namespace().ok_or("no /proc")?;
+        let socket = format!("member.{}.{space:x}.{}", std::process::id(), place.rank);
         let door = listen(&place.folder.join(&socket));
         let Ok(connection) = Connection::connect(&leader) else { return Ok(None) };
-        let own = [("upcall:came", "u8"), ("upcall:broken", "u32"), ("upcall:value", "u64")];
-        let kinds = place.kinds.iter().chain(&own).map(|(name, of)| (name.to_string(), of.to_string())).collect();
+        let kinds = place.kinds.iter().map(|(name, of)| (name.to_string(), of.to_string())).collect();
         let rank = Some(place.rank as u32);
         connection.send(&pack(&Request::Hello { version: VERSION, size: place.size as u32, rank, socket, kinds }), &[])?;
         let Some(message) = answer(&connection, PATIENCE) else { return Ok(None) };

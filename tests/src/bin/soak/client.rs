@@ -196,6 +196,7 @@ impl Caller {
                 let explained = match &error {
                     BindError::NoSuchName { .. }
                     | BindError::ServerGone { .. }
+                    | BindError::HungUp { .. }
                     | BindError::NoAnswer { .. }
                     | BindError::Protocol { .. } => disturbed + EXPLAINED > since,
                     _ => false,
@@ -276,7 +277,7 @@ impl Caller {
                 self.role
                     .complain("nested", format!("a nested call to {} gave {answer:?}, and was executed {times} times", to.name));
             }
-            let ended = ["Failed.PeerEnded", "ServerGone", "NoSuchName", "NoAnswer", "Protocol", "Aborted.sent"];
+            let ended = ["Failed.PeerEnded", "ServerGone", "HungUp", "NoSuchName", "NoAnswer", "Protocol", "Aborted.sent"];
             if let Err(error) = answer
                 && (to.steady && !error.starts_with("Aborted") || !ended.iter().any(|known| error.starts_with(known)))
             {
