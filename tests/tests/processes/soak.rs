@@ -25,7 +25,7 @@ fn the_soak_finds_a_request_that_was_not_executed() {
 
 #[test]
 fn the_soak_finds_a_request_that_was_executed_twice() {
-    finds("doubled", "--only calls", "is executed again");
+    finds("doubled", "--only calls", "executed 2 times");
 }
 
 #[test]

@@ -187,7 +187,14 @@ fn play(place: &[&str], words: &[&str]) -> ExitCode {
             upcall_tests::client::say(hostile::walk(Path::new(socket), role.dice(1).any(), number(steps) as u64));
             let _ = kill_process(getpid(), Signal::KILL);
         }
-        ["hostile-server", name] => hostile::server::serve(name, role.dice(1).any()),
+        ["hostile-server", name] => {
+            // It enters its name by hand, which fails while the entry of a killed one is there.
+            while upcall::directory::folder().is_ok_and(|folder| folder.join(name).exists()) {
+                upcall::directory::sweep();
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            hostile::server::serve(name, role.dice(1).any());
+        }
         ["endure"] => upcall_tests::client::run(),
         ["sweep"] => upcall::directory::sweep(),
         _ => role.complain("role", format!("{words:?} is no role")),
