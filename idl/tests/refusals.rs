@@ -218,7 +218,7 @@ fn limits_that_are_wrong_are_refused_with_their_place() {
     let cases = [
         ("[limits\n", "1:8: this is not TOML: "),
         ("string = 1", "1:1: `string` stands outside of any table; put it below [limits]"),
-        ("[limits]\nstrin = 1", "2:1: `strin` is not a limit; the limits are: string, list, tail, calls"),
+        ("[limits]\nstrin = 1", "2:1: `strin` is not a limit; the limits are: string, list, values, tail, calls"),
         ("[limits]\nstring = 0", "2:10: `0` is not a number of bytes from 1 to"),
         ("[limits]\nstring = -5", "2:10: `-5` is not a number"),
         ("[limits]\n\ntail = \"2GiB\"", "3:8: `\"2GiB\"` is not a number of bytes from 1 to 1073741824; write tail = 4096"),

@@ -540,6 +540,13 @@ impl Vp {
         timer.into_iter().chain(quiet).chain(trim).chain(self.workers.look_at()).min()
     }
 
+    /// When an [`Idle`](crate::Idle) that blocks the kernel thread has to look again: at the deadline that `rest` was
+    /// given, or to give back stacks of idle workers. Those are no deadline: a processor that does not block goes on as
+    /// if there were none.
+    pub fn blocks_until(&self, deadline: Option<Instant>) -> Option<Instant> {
+        deadline.into_iter().chain(self.workers.cool_at()).min()
+    }
+
     /// Gives stacks back that nobody wants, if it is time.
     #[inline(always)]
     fn trim(&self, round: u32) {

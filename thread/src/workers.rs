@@ -129,11 +129,14 @@ impl Workers {
         count
     }
 
-    /// When to look again whether there are too many, or some to be cooled; `None` if there are
-    /// not.
+    /// When to look again whether there are too many; `None` if there are not.
     pub(crate) fn look_at(&self) -> Option<Instant> {
-        let many = if self.free.len() > KEPT { self.look_at.get() } else { None };
-        many.into_iter().chain(self.cool_at.get()).min()
+        if self.free.len() > KEPT { self.look_at.get() } else { None }
+    }
+
+    /// When to give back what idle workers used of their stacks; `None` if all are cool.
+    pub(crate) fn cool_at(&self) -> Option<Instant> {
+        self.cool_at.get()
     }
 
     /// A worker begins a piece of work, for which it may use all of its stack.

@@ -464,7 +464,7 @@ impl Processors {
             return;
         }
         let start = Instant::now();
-        let left = deadline.map(|at| at.saturating_duration_since(start));
+        let left = vp.blocks_until(deadline).map(|at| at.saturating_duration_since(start));
         let left = if fenced { left } else { Some(left.unwrap_or(SHORT).min(SHORT)) };
         let heard = bed.set.wait_any(left, WATCH);
         posts::retract(line, &posts);

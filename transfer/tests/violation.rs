@@ -9,7 +9,7 @@ use upcall_os::bell::Bell;
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
-use upcall_shm::ring::{Receiver, Sender};
+use upcall_shm::ring::{Receiver, Sender, SingleServer};
 use upcall_shm::slot::{Image, NO_ASTACK};
 use upcall_shm::station::{PeerStation, Station};
 use upcall_transfer::{CallerChannel, Closed, Domain, HandOff, NoReply, Pacing, Processors};
@@ -91,4 +91,23 @@ fn a_violation_on_one_lane_wakes_the_callers_on_all() {
     assert!(matches!(told, Err(NoReply::Closed(Closed::Violation(_)))), "{told:?}");
     assert!(matches!(kernel.join().unwrap(), Err(NoReply::Closed(Closed::Violation(_)))));
     assert!(matches!(channel.closed(), Some(Closed::Violation(_))));
+}
+
+/// A kernel thread's lane has one call at a time, and its reply has to have that call's number.
+#[test]
+fn a_reply_to_another_call_is_not_a_kernel_threads() {
+    let (channel, far, _station, _lanes) = open();
+    let call = || channel.call(&mut Image::new(0, 9, NO_ASTACK), HandOff::WhenIdle);
+    let outcome = std::thread::scope(|scope| {
+        let calling = scope.spawn(call);
+        let lane = far.lane(0).unwrap();
+        eventually("the kernel thread sleeps", || lane.control.sleeper.load(upcall_os::atomic::Ordering::SeqCst) != 0);
+        let (server, mut request) = (SingleServer::new(lane.single), Image::new(0, 0, NO_ASTACK));
+        assert!(server.take(&mut request), "a request");
+        server.reply(&Image::new(request.call() ^ 1, 3, NO_ASTACK));
+        upcall_transfer::sleep::retract(&lane.control.sleeper);
+        upcall_os::futex::wake(&lane.control.sleeper, 1, upcall_os::futex::Scope::Shared);
+        calling.join().unwrap()
+    });
+    assert!(matches!(outcome, Err(NoReply::Closed(Closed::Violation(_)))), "{outcome:?}");
 }
