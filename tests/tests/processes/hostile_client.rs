@@ -18,6 +18,7 @@ use upcall_shm::slot::{self, Image, NO_ASTACK, Slot};
 use upcall_shm::station::Station;
 use upcall_tests::dice::Dice;
 use upcall_tests::interfaces::trial;
+use upcall_tests::place::eventually;
 use upcall_tests::speech::{
     self, Answer, Came, FETCH, Hold, RELEASE, Refusal, Request, Speaker, ToServer, VERSION, bind_all, outcome, plan,
 };
@@ -323,6 +324,37 @@ fn calls_to_what_is_not_there() {
     drop((caller, ring, replies));
     drop(it);
     scene.close(before);
+}
+
+/// A virtual processor's lane has slots for so many calls. A client that sends one more without having an answer takes
+/// the slot of a call that is under way, and loses its channel.
+#[test]
+fn one_call_more_than_a_lane_has_slots() {
+    let _company = in_company();
+    let mut scene = Scene::new("");
+    let it = Hold::new(&scene.socket, "trial").expect("a channel");
+    let bell = Bell::new().expect("a bell");
+    let ring = open_ring(&it, 40, 5, bell.as_fd());
+    let mut long = plain(0, 0, it.number("work"));
+    // Milliseconds that the procedure sleeps: longer than this test.
+    long.values[0] = 3_600_000;
+    long.place(slot::Place::Inline, 0, 4);
+    let mut begun = || scene.honest.ask("marks").numbers("calls that have begun")[0];
+    for call in 0..=channel::DEPTH {
+        long.set_call((call % channel::DEPTH) as u16);
+        ring.send(&long);
+        std::sync::atomic::fence(Ordering::SeqCst);
+        it.server_bell.ring();
+        // The server has taken each call before the next one is sent: what is lost is never a slot that it has not read.
+        if call < channel::DEPTH {
+            eventually("the server runs the call", || match begun() {
+                found if found > call as u64 => Ok(()),
+                found => Err(format!("{found} of {} have begun", call + 1)),
+            });
+        }
+    }
+    refused(it.speaker.hear(), "a call more than the lane has slots");
+    assert_eq!(scene.honest.ask("add 2 3").numbers("add"), [5], "another client");
 }
 
 /// Numbers of bindings, objects, results and segments mean something on one's own channel only: whoever guesses another client's right has nothing by that.
