@@ -1,6 +1,8 @@
 # make demo        the main job: a file server in a process of its own, every byte proved
 # make test        everything quick: unit, cross-process, crash, models, doctests, lints; every failure and every skip is listed at the end
 # make test-long   the long variants too, accesses to memory and data races checked (asan, tsan), messages' protocol modelled (spin), and shared lines counted (lines)
+# make soak        kills and stops processes at random under a mixed load, for SECONDS (60), and accounts for every call and message
+# make mutants     breaks the product on purpose, one break at a time, and checks that a test notices
 # make fuzz        every reader of a peer's bytes under libFuzzer, for FUZZ_SECONDS (30) each
 # make bench       ours, the machine's limits and the peers, in one run
 # make wheel       the package `upcall` for Python, in target/wheels
@@ -10,7 +12,7 @@
 
 CARGO ?= cargo
 PYTHON ?= python3
-.PHONY: all demo test test-long bench bench-c bench-python wheel install lint unit docs models miri miri-threads run-miri run-miri-threads spin asan tsan lines fuzz clean
+.PHONY: all demo test test-long bench bench-c bench-python wheel install lint unit docs models soak mutants miri miri-threads run-miri run-miri-threads spin asan tsan lines fuzz clean
 
 all:
 	$(CARGO) build --release
@@ -25,6 +27,15 @@ test:
 
 lint unit docs models:
 	@$(PYTHON) tests/run.py --only $@ $(ARGS)
+
+# `make soak SECONDS=1800`; ARGS="--seed 7 --trace" repeats a run's choices, ARGS=--help says more.
+SECONDS ?= 60
+
+soak:
+	$(CARGO) run --quiet --package upcall-tests --bin soak -- --seconds $(SECONDS) $(ARGS)
+
+mutants:
+	@$(PYTHON) tests/mutants.py $(ARGS)
 
 # Miri comes with a nightly toolchain only; where there is none this says so and goes on. Tree Borrows for `shm`: the
 # older model refuses an atomic read of bytes that are borrowed shared, which a copy from a caller's argument makes.
@@ -93,7 +104,7 @@ lines:
 	RUSTC_BOOTSTRAP=1 RUSTFLAGS="$(LINES)" $(CARGO) test --quiet --release --package upcall-rpc --test lines --target x86_64-unknown-linux-gnu \
 	    --target-dir target/lines -- --nocapture
 
-test-long: test miri-threads spin asan tsan lines
+test-long: test miri-threads spin asan tsan lines mutants
 	$(CARGO) test --release --workspace -- --include-ignored
 	UPCALL_STRESS_SECONDS=600 $(CARGO) test --release --package upcall-thread --test stress
 	UPCALL_STEPS=1000000000 $(CARGO) test --release --package upcall-simulator --test chaos -- --nocapture

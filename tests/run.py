@@ -6,8 +6,9 @@ usage: tests/run.py [--only STAGE[,STAGE]] [--repeat N] [--filter TEXT] [--json 
 Stages, in this order (`--list` prints them):
   unit     every test binary of the workspace, one after the other
   docs     the examples in the documentation comments
+  soak     kills and stops at random under a mixed load, for SOAK_SECONDS (60)
   models   the lock-free protocols under loom, all interleavings
-  lint     rustfmt and clippy
+  lint     rustfmt, clippy, and whether each test that docs/threat-model.md names exists
   miri     the shared-memory readers under Miri, where a nightly toolchain has it
 
 One failure hides nothing: a stage runs to its end, and so do the stages after it. The background
@@ -257,7 +258,31 @@ def model_arguments() -> list[str]:
     return ["--profile", "models", "--target-dir", str(TARGET / "loom"), *chosen]
 
 
+def soak(report: Report) -> None:
+    seconds = os.environ.get("SOAK_SECONDS", "60")
+    # The wait that counts as a hang is generous: other programs may have the processors.
+    words = [str(TARGET / "debug/soak"), "--seconds", seconds, "--hang", "60"]
+    report.add(run_command(f"soak, {seconds} s", words))
+
+
+def claims() -> Result:
+    """Checks that each test exists that the threat model names for a claim."""
+    result, page = Result("claims of docs/threat-model.md"), ROOT / "docs/threat-model.md"
+    known: set[str] = set()
+    for path in ROOT.glob("**/*.rs"):
+        if "target" not in path.relative_to(ROOT).parts:
+            known.update(re.findall(r"\bfn ([a-z0-9_]+)", path.read_text(errors="replace")))
+    rows = [line.split("|") for line in page.read_text().splitlines() if line.startswith("|") and line.count("|") == 3]
+    named = [name for row in rows for name in re.findall(r"`([a-z0-9_]+)`", row[2])]
+    missing = [name for name in named if name not in known]
+    if missing or not named:
+        result.failed["tests that do not exist"] = "\n".join(missing) or "the page names no test"
+    result.passed = len(named) - len(missing)
+    return result
+
+
 def lint(report: Report, low: bool) -> None:
+    report.add(claims())
     report.add(run_command("rustfmt", [CARGO, "fmt", "--all", "--check"], low=low))
     report.add(run_command("clippy", [CARGO, "clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"], low=low))
 
@@ -275,7 +300,7 @@ def miri(report: Report) -> None:
                                     "--package", "upcall-shm", "--lib"], flags))
 
 
-STAGES = ["unit", "docs", "models", "lint", "miri"]
+STAGES = ["unit", "docs", "soak", "models", "lint", "miri"]
 
 
 def summary(report: Report, seconds: float) -> int:
@@ -349,6 +374,8 @@ def main() -> int:
         helper.start()
     if "docs" in stages:
         docs(report, options, environment)
+    if "soak" in stages:
+        soak(report)
     helper.join()
     for outcome, binaries in models:
         report.add(outcome)
