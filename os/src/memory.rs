@@ -369,7 +369,8 @@ impl Mapping {
     /// for files that have all their pages: this would allocate those that are missing.
     ///
     /// # Errors
-    /// The kernel's. Before Linux 5.14 nothing is entered, and that is no error.
+    /// The kernel's. Before Linux 5.14, and in a sandbox that refuses it, nothing is entered, and that is no error: the
+    /// first accesses fault.
     pub fn enter(&self) -> io::Result<()> {
         for at in (0..self.len).step_by(PIECE) {
             // SAFETY: `at < len`.
@@ -378,7 +379,7 @@ impl Mapping {
             let entered = unsafe { mm::madvise(start.as_ptr().cast(), PIECE.min(self.len - at), mm::Advice::LinuxPopulateWrite) };
             match entered {
                 Ok(()) => {}
-                Err(rustix::io::Errno::INVAL) => break,
+                Err(rustix::io::Errno::INVAL | rustix::io::Errno::PERM | rustix::io::Errno::NOSYS) => break,
                 Err(error) => return Err(error.into()),
             }
         }

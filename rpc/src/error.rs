@@ -132,9 +132,18 @@ impl From<NotFound> for BindError {
         match error {
             NotFound::BadName { name, why } => Self::BadName { name, why },
             NotFound::Unknown { name, folder } => Self::NoSuchName { name, folder },
+            // The folder is as good as any: this process, or the machine, is short of something.
+            NotFound::Folder(FolderError::Unusable { path, error }) if is_shortage(&error) => {
+                Self::Resource { what: format!("the folder of names {}", path.display()), error }
+            }
             NotFound::Folder(error) => Self::Folder(error),
         }
     }
+}
+
+fn is_shortage(error: &io::Error) -> bool {
+    const SHORT: [rustix::io::Errno; 3] = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE, rustix::io::Errno::NOMEM];
+    SHORT.iter().any(|short| error.raw_os_error() == Some(short.raw_os_error()))
 }
 
 fn hint(error: &io::Error) -> &'static str {

@@ -127,8 +127,9 @@ impl Control {
             }
         }
         crate::names::sweep();
-        // A process with much memory takes longer to end.
-        if lives == Life::Lives && upcall_os::socket::is_ending(self.pid) { Life::Ended } else { lives }
+        // A process with much memory takes longer to end. One that has ended in the meantime is not ending any more.
+        let ends = || upcall_os::socket::is_ending(self.pid) || self.server.as_ref().is_some_and(upcall_os::socket::has_ended);
+        if lives == Life::Lives && ends() { Life::Ended } else { lives }
     }
 
     fn tell(

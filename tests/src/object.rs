@@ -16,9 +16,15 @@ pub struct Counts {
     ended: AtomicU64,
     computed: AtomicU64,
     wary: AtomicBool,
+    mortal: AtomicBool,
 }
 
 impl Counts {
+    /// From now on clients may forbid the serving thread all system calls.
+    pub fn be_mortal(&self) {
+        self.mortal.store(true, SeqCst);
+    }
+
     /// From now on calls ask for little, whatever they say: for servers whose clients say anything.
     pub fn be_wary(&self) {
         self.wary.store(true, SeqCst);
@@ -85,8 +91,8 @@ impl Drop for Thing {
 impl trial::Serve for Object {
     fn null(&self) {}
     fn forbid_kernel(&self) {
-        // It ends the process at the next system call, so a hostile client must not ask for it.
-        assert!(!self.0.wary.load(SeqCst), "only for clients that mean well");
+        // It ends the process at the next system call, so a hostile client must not have it.
+        assert!(self.0.mortal.load(SeqCst), "only of a server that was started for it");
         crate::without_kernel::forbid_here().expect("a filter for this thread");
     }
     fn add(&self, a: u32, b: u32) -> u32 {

@@ -103,6 +103,10 @@ fn serve(name: &str, options: &[&str]) {
                 std::panic::set_hook(Box::new(|_| {}));
                 server
             }
+            "mortal" => {
+                counts.be_mortal();
+                server
+            }
             "refuse" => server.policy(|peer| Err(format!("process {} is not on the list", peer.pid))),
             _ => server,
         };

@@ -84,7 +84,7 @@ fn a_killed_server(kernel: u64, users: u64) {
         abort_calls_to_a_stopped_server(&server, &mut client, kernel, users, how);
         std::thread::sleep(Duration::from_millis(300));
         server.kill();
-        client.hear().expect_error("", &["the server's process has ended"]);
+        client.hear().expect_error("", &["the server has ended"]);
     }
 }
 

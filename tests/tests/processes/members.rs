@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use std::time::Duration;
 use upcall_os::fault::{Act, POINTS_ARE_THERE, Point};
 use upcall_tests::party::{Party, Said};
-use upcall_tests::place::{Place, eventually};
+use upcall_tests::place::{Place, entered, eventually};
 use upcall_tests::usage::{memory, processor_time};
 
 /// Messages of a life: more than a queue holds without segments.
@@ -221,8 +221,8 @@ fn members_that_are_stopped_before_their_group_is_complete_go_on() {
     let _company = in_company();
     let place = place();
     let mut first: Vec<_> = (0..2).map(|rank| member(&place, 3, rank, "within=1000")).collect();
-    let entry = place.names().join("group.group");
-    eventually("a member leads", || std::fs::read_link(&entry).map(drop).map_err(|error| error.to_string()));
+    let leads = || entered(&place.names(), "group.group").map(drop).ok_or("no member does".to_string());
+    eventually("a member leads", leads);
     first.iter().for_each(Party::stop);
     first.iter().for_each(stops);
     let last = member(&place, 3, 2, "within=60000");

@@ -47,7 +47,7 @@ impl Pair {
             return None;
         }
         let place = place();
-        let server = place.serve("trial poll");
+        let server = place.serve("trial poll mortal");
         let threads = std::fs::read_dir(format!("/proc/{}/task", server.pid())).expect("a process");
         for tid in threads.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
             Processors::only(1).confine_thread(tid).expect("its threads are ours to move");
