@@ -52,7 +52,7 @@ pub trait Idle: Send + Sync + 'static {
     /// Nothing was found `round` times in a row (1, 2, 3, …): spin a little, or block the kernel thread until
     /// [`unpark`](Self::unpark), an arrival, or `deadline` (the earliest sleeping thread). May return early at any time.
     ///
-    /// It blocks no longer than [`Vp::blocks_until`] says.
+    /// It does not block beyond [`Vp::cools_at`], or calls [`Vp::cool`] by itself then.
     ///
     /// Before it blocks it announces that it is parked, issues a SeqCst fence, and looks once more at
     /// [`Vp::has_work`] and at its own sources; [`Parker`] does the first two and calls back for the third.
@@ -99,7 +99,7 @@ impl Idle for SpinThenPark {
         if round <= self.spins {
             std::hint::spin_loop();
         } else {
-            self.parkers[vp.index()].park(vp.blocks_until(deadline), || vp.has_work());
+            self.parkers[vp.index()].park(deadline.into_iter().chain(vp.cools_at()).min(), || vp.has_work());
         }
     }
 

@@ -540,11 +540,15 @@ impl Vp {
         timer.into_iter().chain(quiet).chain(trim).chain(self.workers.look_at()).min()
     }
 
-    /// When an [`Idle`](crate::Idle) that blocks the kernel thread has to look again: at the deadline that `rest` was
-    /// given, or to give back stacks of idle workers. Those are no deadline: a processor that does not block goes on as
-    /// if there were none.
-    pub fn blocks_until(&self, deadline: Option<Instant>) -> Option<Instant> {
-        deadline.into_iter().chain(self.workers.cool_at()).min()
+    /// When [`cool`](Self::cool) has something to do; `None` if it has nothing to do. This is no deadline: an
+    /// [`Idle`](crate::Idle) that does not block goes on as if there were none.
+    pub fn cools_at(&self) -> Option<Instant> {
+        self.workers.cool_at()
+    }
+
+    /// Gives back what idle workers used of their stacks, if it is time. For a processor that sleeps.
+    pub fn cool(&self) {
+        self.workers.cool_asleep(self.current());
     }
 
     /// Gives stacks back that nobody wants, if it is time.

@@ -162,6 +162,17 @@ impl Workers {
         }
     }
 
+    /// The same on a processor that sleeps: all at once, when no work was done for a second.
+    pub(crate) fn cool_asleep(&self, me: Rec) {
+        let now = Instant::now();
+        match self.cool_at.get() {
+            Some(at) if now < at => {}
+            _ if self.worked.get() => self.cool_later(now),
+            Some(_) => self.cool_unwanted(now, me),
+            None => {}
+        }
+    }
+
     #[cold]
     fn cool_later(&self, now: Instant) {
         self.worked.set(false);

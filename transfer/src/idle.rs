@@ -449,6 +449,7 @@ impl Processors {
             view.donated = false;
             view.donor = None;
             (view.spun, view.idle_since) = (false, None);
+            view.wake_to_cool(vp.cools_at(), &bed.set);
             if std::mem::take(&mut view.glances) {
                 self.0.watch.brought(false);
             }
@@ -464,12 +465,22 @@ impl Processors {
             return;
         }
         let start = Instant::now();
-        let left = vp.blocks_until(deadline).map(|at| at.saturating_duration_since(start));
-        let left = if fenced { left } else { Some(left.unwrap_or(SHORT).min(SHORT)) };
-        let heard = bed.set.wait_any(left, WATCH);
+        let heard = loop {
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            let left = if fenced { left } else { Some(left.unwrap_or(SHORT).min(SHORT)) };
+            let heard = bed.set.wait_any(left, WATCH);
+            // A processor without others has no watch, so the key is that of the stacks' timer. It sleeps on: it is still
+            // announced as asleep, so a waker has rung or rings, and the next wait finds that.
+            if !heard.key || heard.others || !fenced || VIEW.with_borrow(|view| view.timer.is_some()) {
+                break heard;
+            }
+            vp.cool();
+            VIEW.with_borrow_mut(|view| view.wake_to_cool(vp.cools_at(), &bed.set));
+        };
         posts::retract(line, &posts);
         if heard.key {
             self.0.watch.has_gone_off();
+            vp.cool();
             // Nobody has called us: a glance is enough.
             if !heard.others {
                 say_where(domain, number);

@@ -9,10 +9,12 @@ use upcall_tests::place::{Place, eventually};
 use upcall_tests::usage::{Usage, open_descriptors};
 
 /// What a peer of the dead may be told, by kind or text.
-const TOLD: [&str; 5] = [
+const TOLD: [&str; 6] = [
     // The server's process has ended, or it has hung up on this client.
     "Failed",
     "has ended",
+    // A panic of its clerk hangs up on a client that binds, and the server goes on.
+    "closed the connection before it answered",
     // It had not come so far as to enter its name.
     "nobody exports",
     // A fault in the procedure itself, or in what runs it.

@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use upcall_os::atomic::{Ordering, fence};
-use upcall_os::poll::Report;
+use upcall_os::poll::{PollSet, Report};
 use upcall_os::processor;
 use upcall_os::timer::Timer;
 use upcall_shm::station::{Awake, State};
@@ -34,6 +34,9 @@ pub(super) struct View {
     pub(super) others: Vec<(usize, Range<usize>)>,
     /// The crew's timer, if it is in our bed.
     pub(super) timer: Option<Arc<Timer>>,
+    /// What wakes this processor to give back stacks of idle workers, and when it was last set to do so.
+    pub(super) cooling: Option<Timer>,
+    pub(super) cools_at: Option<Instant>,
     /// It woke us, and nothing else did.
     pub(super) glances: bool,
     /// Looks for requests, in all and in vain since the last that was found.
@@ -412,6 +415,20 @@ impl View {
             allowed.count() == 1 && ![&self.home, &self.refuge].into_iter().flatten().any(|own| *own == allowed)
         };
         processor::Processors::allowed().is_ok_and(by_another)
+    }
+
+    /// Sets the timer that wakes this processor to give back stacks of idle workers: once for each such time, since a
+    /// timeout would cost each sleep half a microsecond. It has the key of the watch, which asks for a glance as well.
+    pub(super) fn wake_to_cool(&mut self, at: Option<Instant>, set: &PollSet) {
+        let Some(at) = at.filter(|at| self.cools_at != Some(*at)) else { return };
+        if self.cooling.is_none() {
+            // Without a descriptor the stacks stay as they are until this processor wakes by itself.
+            self.cooling = Timer::new().ok().filter(|timer| set.add(timer, WATCH, Report::EachRing).is_ok());
+        }
+        if let Some(timer) = &self.cooling {
+            timer.set(at.saturating_duration_since(Instant::now()));
+            self.cools_at = Some(at);
+        }
     }
 
     /// Moves to another processor than the donor's. False if there is none.
