@@ -162,13 +162,20 @@ impl Workers {
         }
     }
 
-    /// The same on a processor that sleeps: all at once, when no work was done for a second.
+    /// The same on a processor that sleeps, which takes no worker: all are cooled at once, so that it is woken once for
+    /// that. A wake costs more than a stack that is used again.
     pub(crate) fn cool_asleep(&self, me: Rec) {
         let now = Instant::now();
         match self.cool_at.get() {
             Some(at) if now < at => {}
-            _ if self.worked.get() => self.cool_later(now),
-            Some(_) => self.cool_unwanted(now, me),
+            Some(_) => {
+                self.worked.set(false);
+                // Those that have been taken since they were cooled are not cool.
+                self.cool.set(self.cool.get().min(self.unwanted.get()));
+                self.unwanted.set(self.free.len());
+                self.cool_unwanted(now, me);
+            }
+            None if self.worked.get() => self.cool_later(now),
             None => {}
         }
     }
