@@ -469,7 +469,7 @@ impl Handle {
 
 #[cfg(test)]
 impl Handle {
-    /// Has the lock from now on, as in the middle of an operation.
+    /// Holds the lock from now on, as in the middle of an operation.
     pub(crate) fn enters(&self) -> bool {
         let Some((party, _)) = self.writing() else { return false };
         let had = party.try_lock();

@@ -198,7 +198,7 @@ impl<T: Shared> Homed<T> {
         self.ask(O::NAME, Kind::Short, &args)
     }
 
-    /// Has the home run a procedure, which may block, as a thread of its own, and blocks the
+    /// Asks the home to run a procedure, which may block, as a thread of its own, and blocks the
     /// caller's thread until that is done (Psyche's ordinary invocation). No urgent invocation
     /// waits for a procedure. Otherwise as [`urgent`](Self::urgent).
     ///

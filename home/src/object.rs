@@ -548,7 +548,7 @@ impl Object {
         party.unlock();
         let mut inner = self.inner();
         inner.torn_by = died.or(inner.torn_by);
-        // Nobody who has the lock, or had it since, has them in mind.
+        // No holder of the lock, now or since, relies on them.
         inner.dead.retain(|other| !dead.iter().any(|seen| seen.place == other.place));
         dead.iter().for_each(|dead| self.leaves(&mut inner, dead.place));
         self.left(&inner)

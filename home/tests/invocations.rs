@@ -94,7 +94,7 @@ fn procedures_may_block_and_say_what_they_want() {
     assert_eq!(away.invoke::<Slow>(20).unwrap(), 0);
     assert_eq!(home.invoke::<Slow>(0).unwrap(), 1);
     assert!(matches!(away.invoke::<Slow>(20_000), Err(InvokeError::Said(words)) if words.contains("too long")));
-    // A caller whose patience ends is told that the procedure may still run; and it does, once.
+    // A caller whose patience ends learns that the procedure may still run; and it does, once.
     let away = away.patience(Some(Duration::from_millis(20)));
     assert!(matches!(away.invoke::<Meet>(2), Err(InvokeError::Busy { .. })));
     assert!(meet(home.name(), 2));
@@ -103,14 +103,14 @@ fn procedures_may_block_and_say_what_they_want() {
     assert_eq!(away.urgent::<Add>(0).unwrap(), 2);
 }
 
-/// Number of procedures and tests that have come to a meeting, by the name of the object.
+/// Number of procedures and tests that have joined a meeting, by the name of the object.
 static THERE: Mutex<BTreeMap<String, u64>> = Mutex::new(BTreeMap::new());
 static COMES: Condvar = Condvar::new();
 
 /// Guards against hanging.
 const GUARD: Duration = Duration::from_secs(60);
 
-/// Joins the meeting of an object, and waits until `all` have come.
+/// Joins the meeting of an object, and waits until `all` have joined.
 fn meet(object: &str, all: u64) -> bool {
     let mut there = THERE.lock().unwrap();
     *there.entry(object.into()).or_default() += 1;
@@ -119,7 +119,7 @@ fn meet(object: &str, all: u64) -> bool {
     !waited.1.timed_out()
 }
 
-/// Waits on its kernel thread until `all` have come. Returns the name of that thread.
+/// Waits on its kernel thread until `all` have joined. Returns the name of that thread.
 struct Meet;
 
 impl Procedure for Meet {

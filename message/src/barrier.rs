@@ -1,12 +1,12 @@
-//! Barriers: no member goes on before all have come.
+//! Barriers: no member goes on before all have arrived.
 //!
 //! By dissemination (Hensgen, Finkel and Manber, 1988): in round `r` each member reports to the one `2^r` places after it, and waits for
-//! the report of the one `2^r` before. After ⌈log2 n⌉ rounds all have come. A pair has one round in each barrier, so the barrier's number is
+//! the report of the one `2^r` before. After ⌈log2 n⌉ rounds all have arrived. A pair has one round in each barrier, so the barrier's number is
 //! the whole report.
 //!
 //! # Restart
 //! A report is a word of its own ([`Steps`]), with the number of the barrier. So no full queue keeps it back, and to repeat it changes
-//! nothing. A barrier counts once it is passed: one that ends with an error begins anew with the next call, and waits for no report twice.
+//! nothing. A barrier counts once it is passed: one that ends with an error starts again with the next call, and waits for no report twice.
 //!
 //! # Peer death
 //! Only the kernel's word is a death. A member that waits for a dead one, in a barrier or reduction, gives the step up, and reports that to all
@@ -62,12 +62,12 @@ impl Barrier {
         }
     }
 
-    /// Returns `true` if reports have come since [`look`](Self::look).
+    /// Returns `true` if reports have arrived since [`look`](Self::look).
     pub(crate) fn has_reports(&self) -> bool {
         self.heard.borrow().iter().flatten().any(|heard| heard.steps.changes() != heard.seen.get())
     }
 
-    /// The threads that wait for reports look at all that have come so far.
+    /// The threads that wait for reports look at all reports so far.
     pub(crate) fn look(&self) {
         self.heard.borrow().iter().flatten().for_each(|heard| heard.seen.set(heard.steps.changes()));
     }
@@ -84,7 +84,7 @@ impl Barrier {
 }
 
 impl Group {
-    /// Waits until all members have come here, and runs the handlers of what comes meanwhile. Takes a word, and the time that it needs to
+    /// Waits until all members have come here, and runs the handlers of the messages that arrive. Takes a word, and the time that it needs to
     /// come, for each doubling of the group. What the member before this one had sent here before it came was taken then.
     ///
     /// # Errors
@@ -122,7 +122,7 @@ impl Group {
                 link.reported();
             }) {
                 Ok(Way::Open(())) => return Ok(()),
-                // A member that has ended, and had passed already, needs no report: only the one that is waited for is missed.
+                // A member that has ended, and had passed already, needs no report: only the awaited member is missed.
                 Err(SendError::Ended { .. } | SendError::Violation { .. }) => return Ok(()),
                 Err(error) => return Err(RunError::Unsent { rank: to, why: error.to_string() }),
                 Ok(Way::Crowded) => {}
@@ -176,7 +176,7 @@ impl Group {
         inbound.is_none_or(|inbound| inbound.taken() >= count)
     }
 
-    /// Why a member that is waited for, or one that it waits for, never comes.
+    /// Why a member that is waited for, or a member that it waits for, never comes.
     fn never_comes(&self, member: Rank) -> Option<Event> {
         let missing = self.barriers().missing().map(|rank| Event::Ended { rank });
         missing.or_else(|| self.lost(member)).or_else(|| {

@@ -56,7 +56,7 @@ reducible! {
 impl Group {
     /// Combines a value of each member with `combine`, in the order of ranks, and gives the result to all. All members call it, with the same
     /// `combine`, which is to be associative. Takes two words, and the time that they need to come, for each doubling of the group. Runs the
-    /// handlers of what comes meanwhile.
+    /// handlers of the messages that arrive.
     ///
     /// # Errors
     /// As [`barrier`](Self::barrier). When the next call goes on with the same reduction, a value that has been used already stands.

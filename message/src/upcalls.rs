@@ -126,7 +126,7 @@ impl Group {
         }
     }
 
-    /// Runs the handlers of what has come, for a sender that waits for room: the receiver may wait for room here. In a section, none.
+    /// Runs the handlers of the messages that wait here, for a sender that waits for room: the receiver may wait for room here. In a section, none.
     pub(crate) fn run_handlers_meanwhile(&self) {
         if self.0.upcalls.are_on() && self.blocks_a_thread() {
             return self.safe_point();

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 use upcall_message::{Event, Group, Handlers, JoinError, Joining, Kind, NothingThere, Pacing, RunError, SendError};
 
-/// Longest time that a wait takes, within the one that a test takes.
+/// Longest time that a wait takes, within the longest time of a test.
 const GUARD: Duration = Duration::from_secs(40);
 
 fn name() -> String {
@@ -515,7 +515,7 @@ fn what_is_reduced_is_the_same_for_all_and_in_the_order_of_ranks() {
     }
 }
 
-/// Members give up and begin anew at any moment, while others go on.
+/// Members give up and start again at any moment, while others go on.
 #[test]
 fn barriers_and_reductions_that_are_interrupted_go_on() {
     const ROUNDS: u64 = 300;

@@ -16,7 +16,7 @@ use upcall_os::headroom::Headroom;
 const MIB: u64 = 1 << 20;
 const BLOCK: [u64; 1024] = [7; 1024];
 
-/// Longest time that a wait takes, within the one that a test takes.
+/// Longest time that a wait takes, within the longest time of a test.
 const GUARD: Duration = Duration::from_secs(40);
 
 fn together(size: usize, member: impl Fn(Joining) + Sync) {

@@ -271,7 +271,7 @@ impl MemoryFile {
     /// Takes two system calls a run. Other processes may allocate or free pages at the same time.
     ///
     /// # Errors
-    /// The kernel's, of `lseek`; or the one that `found` returns, which ends the search.
+    /// The kernel's, of `lseek`; or that of `found`, which ends the search.
     pub fn each_backed(&self, range: Range<usize>, mut found: impl FnMut(Range<usize>) -> io::Result<()>) -> io::Result<()> {
         let (mut at, end) = (range.start as u64, range.end.min(self.len) as u64);
         while at < end {

@@ -192,7 +192,7 @@ fn count(cell: &Cell<u64>) {
 /// Of a wait, before it is one of the group's.
 const LOOKS: u32 = 300;
 
-/// How long a message waits for room before what has come is taken: the receiver may wait for room here.
+/// How long a message waits for room before the messages that wait here are taken: the receiver may wait for room here.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 impl Link {

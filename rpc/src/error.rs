@@ -48,7 +48,7 @@ pub enum BindError {
         /// How long was waited.
         after: Duration,
     },
-    /// The client does not accept the server: by default one that runs as neither this process's
+    /// The client does not accept the server: by default a server that runs as neither this process's
     /// user nor root. The client's `expect` sets another policy.
     WrongUser {
         /// The name.

@@ -3,7 +3,7 @@
 //! Source: UDM, section 3.3: control traffic has a second network, which data cannot block. Here each queue's memory has one
 //! set of these words, beside the messages, which the queue's sender alone writes. A word has a place of its own, so a report is never
 //! refused for want of room, however full the queue is. Each word grows, or is overwritten after its reader has used it. A report that is
-//! repeated changes nothing, so a step that was interrupted begins anew.
+//! repeated changes nothing, so a step that was interrupted starts again.
 //!
 //! # Ordering
 //! A report is one release store, behind the words that belong to it; its reader acquires it first. The count of changes is stored last: a
@@ -40,7 +40,7 @@ unsafe impl Cells for Steps {}
 
 /// For the sender.
 impl Steps {
-    /// Reports that the sender has come to the barrier of this number, after it has sent so many messages. The reader has passed the last but
+    /// Reports that the sender has reached the barrier of this number, after it has sent so many messages. The reader has passed the last but
     /// one.
     pub fn report_barrier(&self, number: u64, sent: u64) {
         self.before_barrier[(number % 2) as usize].store(sent, Ordering::Relaxed);
@@ -77,7 +77,7 @@ impl Steps {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// If the sender has come to the barrier of this number, how many messages it had sent before.
+    /// If the sender has reached the barrier of this number, how many messages it had sent before.
     pub fn barrier(&self, number: u64) -> Option<u64> {
         let came = self.barrier.load(Ordering::Acquire) >= number;
         came.then(|| self.before_barrier[(number % 2) as usize].load(Ordering::Relaxed))

@@ -46,7 +46,7 @@ fn forbid_all_but_reports() -> Result<BpfProgram, Box<dyn Error>> {
     Ok(filter.try_into()?)
 }
 
-/// Lets the next system call of this kernel thread end the process, other than the one that gives back stacks.
+/// Lets the next system call of this kernel thread end the process, other than the call that gives back stacks.
 ///
 /// # Errors
 /// The filter is refused.

@@ -519,7 +519,7 @@ impl Member {
             };
             drop(within);
             match sent {
-                // Handlers may run meanwhile.
+                // Handlers may run during the wait.
                 Err(SendError::Full) if waits => self.run(py, true, |_, group| match limit {
                     Some(limit) => group.send_foreign_within(to, kind, payload, limit),
                     None => group.send_foreign(to, kind, payload),

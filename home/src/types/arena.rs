@@ -378,7 +378,7 @@ mod tests {
         Arena::new(memory(Room::of_words(words), 64))
     }
 
-    /// Makes it anew of these blocks.
+    /// Makes it again of these blocks.
     fn rebuild(arena: Arena<'_>, own: &[(u64, u64)]) {
         let mut claims = Claims::default();
         for &(at, bytes) in own {

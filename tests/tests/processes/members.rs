@@ -185,7 +185,7 @@ fn a_barrier_behind_full_queues_is_passed() {
     end(&place, members);
 }
 
-/// The member that is killed has come to nothing, and its queues and all others are full.
+/// The killed member has joined no step, and its queues and all others are full.
 #[test]
 fn a_death_ends_the_barrier_or_reduction_of_every_survivor() {
     let _company = in_company();
