@@ -93,6 +93,8 @@ def is_read(group: message.Group) -> None:
     """Words, bytes and text, each by all that reads buffers."""
     words = [1, 2**64 - 1, 3]
     group.send(0, wide, words)
+    # The first message opens a queue, which this member's clerk takes in.
+    assert group.wait(60)
     with group.peek_in_place() as found:
         assert (found.sender, found.kind, found.size, len(found)) == (0, wide, 24, 24) and "24 bytes from member 0" in repr(found)
         assert [found.word(at) for at in range(3)] == words
