@@ -245,7 +245,7 @@ impl Idle for Processors {
         NUMBER.set(number + 1);
         let home = processor::Processors::allowed().ok();
         let single = home.as_ref().is_none_or(|home| home.count() < 2);
-        VIEW.set(View { home, single, shares: single, ..View::default() });
+        VIEW.set(View { home, single, shares: single, cooling: Timer::new().ok(), ..View::default() });
         say_where(domain, number);
         domain.station().say(number, Awake::Running);
         domain.station().say_places(VIEW.with_borrow(|view| view.home.as_ref().map_or(1, processor::Processors::count)) as u32);

@@ -421,11 +421,10 @@ impl View {
     /// timeout would cost each sleep half a microsecond. It has the key of the watch, which asks for a glance as well.
     pub(super) fn wake_to_cool(&mut self, at: Option<Instant>, set: &PollSet) {
         let Some(at) = at.filter(|at| self.cools_at != Some(*at)) else { return };
-        if self.cooling.is_none() {
-            // Without a descriptor the stacks stay as they are until this processor wakes by itself.
-            self.cooling = Timer::new().ok().filter(|timer| set.add(timer, WATCH, Report::EachRing).is_ok());
-        }
-        if let Some(timer) = &self.cooling {
+        // Without a descriptor the stacks stay as they are until this processor wakes by itself.
+        if let Some(timer) = &self.cooling
+            && (self.cools_at.is_some() || set.add(timer, WATCH, Report::EachRing).is_ok())
+        {
             timer.set(at.saturating_duration_since(Instant::now()));
             self.cools_at = Some(at);
         }
