@@ -17,7 +17,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The longest message, in bytes. It fits the kernel's default socket buffer.
@@ -122,10 +122,23 @@ impl AsFd for Listener {
     }
 }
 
-/// A place in the descriptor table, kept for need: a full table then still lets one connection be taken and told so, and one descriptor through that is
-/// closed again at once.
+/// A place in the descriptor table, kept for need: a full table then still lets one connection be
+/// taken and told so, and one descriptor through that is closed again soon.
 #[derive(Debug)]
-pub struct Reserve(Mutex<Option<OwnedFd>>);
+pub struct Reserve {
+    place: Mutex<Place>,
+    returned: Condvar,
+}
+
+#[derive(Debug)]
+struct Place {
+    held: Option<OwnedFd>,
+    /// How many descriptors other threads have that they are about to close. Any of them may be in the place.
+    lent: usize,
+}
+
+/// How long [`Reserve::spend`] waits for a descriptor that another thread is about to close.
+const RETURN: Duration = Duration::from_millis(50);
 
 impl Reserve {
     /// Takes the place.
@@ -133,7 +146,8 @@ impl Reserve {
     /// # Errors
     /// There is none left.
     pub fn new() -> io::Result<Self> {
-        Ok(Self(Mutex::new(Some(Self::hold()?))))
+        let place = Place { held: Some(Self::hold()?), lent: 0 };
+        Ok(Self { place: Mutex::new(place), returned: Condvar::new() })
     }
 
     /// A file of its own: the machine's table has a place for it as well.
@@ -141,17 +155,51 @@ impl Reserve {
         Ok(rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?)
     }
 
-    /// Frees the place while `work` is done, and takes it again afterwards, if nobody else has meanwhile; else the next time.
+    /// Frees the place while `work` is done, and takes it again afterwards, if nobody else has
+    /// meanwhile; else the next time. Where another thread may have the place ([`Reserve::lend`]),
+    /// this waits for that, for 50 ms at most.
     pub fn spend<T>(&self, work: impl FnOnce() -> T) -> T {
-        drop(self.place().take());
+        let mut place = self.place();
+        let ends = Instant::now() + RETURN;
+        while place.held.is_none() && place.lent > 0 {
+            place.held = Self::hold().ok();
+            let left = ends.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                // Each of them is waited for once.
+                place.lent = 0;
+            } else if place.held.is_none() {
+                place = self.returned.wait_timeout(place, left).unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
+        drop(place.held.take());
+        drop(place);
         let done = work();
-        let held = Self::hold().ok();
-        *self.place() = held;
+        self.refill(&mut self.place());
         done
     }
 
-    fn place(&self) -> MutexGuard<'_, Option<OwnedFd>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Says that another thread has a descriptor that it will close soon, and that it may be in the
+    /// place. [`Reserve::give_back`] says that it has closed it.
+    pub fn lend(&self) {
+        self.place().lent += 1;
+    }
+
+    /// Says that a descriptor is closed for which [`Reserve::lend`] was called, and takes the place again.
+    pub fn give_back(&self) {
+        let mut place = self.place();
+        place.lent = place.lent.saturating_sub(1);
+        self.refill(&mut place);
+        self.returned.notify_all();
+    }
+
+    fn refill(&self, place: &mut Place) {
+        if place.held.is_none() {
+            place.held = Self::hold().ok();
+        }
+    }
+
+    fn place(&self) -> MutexGuard<'_, Place> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

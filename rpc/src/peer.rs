@@ -432,11 +432,12 @@ impl ClientPeer {
         let held = self.count(&[(Kind::Mappings, 1), (Kind::Bytes, len)])?;
         point(Point::ServerMapsSegment);
         let client = self.clone();
+        // The descriptor may have taken the place that is kept in reserve.
+        self.endpoint.upgrade().into_iter().for_each(|endpoint| endpoint.reserve.lend());
         self.account.aside(Box::new(move || {
             let mapped = catch_unwind(AssertUnwindSafe(|| client.map_segment(number, len, fd, held)));
             drop(open);
-            // The descriptor may have taken the place that is kept in reserve.
-            client.endpoint.upgrade().into_iter().for_each(|endpoint| endpoint.reserve.spend(|| ()));
+            client.endpoint.upgrade().into_iter().for_each(|endpoint| endpoint.reserve.give_back());
             let answered = mapped.is_ok_and(|answer| client.reply(serial, answer.unwrap_or_else(Answer::Refused), &[]));
             if !answered {
                 client.connection.shut_down();

@@ -15,6 +15,7 @@ use crate::without_kernel::{to_server_without_kernel, without_kernel};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::error::Error;
 use std::io::{BufRead, Write};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -246,7 +247,11 @@ impl Client {
                 );
             }
             "beside-a-long-call" => return beside_a_long_call(self.trial()?, number(1) as u32),
-            "honest" => return honest(self.trial()?, Duration::from_millis(number(1))),
+            // "honest 1000 small": only calls that need no memory beside their A-stacks.
+            "honest" => {
+                let kinds = if words.get(2) == Some(&"small") { 2 } else { u64::MAX };
+                return honest(self.trial()?, Duration::from_millis(number(1)), kinds);
+            }
             "beside" => return beside(self.trial()?, words[1]),
             "crossings" => return Ok(crossings()),
             "endure" => return endure(words[1], Duration::from_millis(number(2))),
@@ -473,8 +478,8 @@ fn crowd(trial: &Trial) -> Outcome {
     show([worst.into_inner()])
 }
 
-/// Calls of all kinds from two kernel threads and four user-level ones for so long, each answer checked. Says how many there were and how long the longest took.
-fn honest(trial: &Trial, time: Duration) -> Outcome {
+/// Calls of the first `kinds` kinds from two kernel threads and four user-level ones for so long, each answer checked. Says how many there were and how long the longest took.
+fn honest(trial: &Trial, time: Duration, kinds: u64) -> Outcome {
     let end = Instant::now() + time;
     let (calls, worst, failed) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::new(None));
     let shared = Arc::new((calls, worst, failed, AtomicBool::new(false)));
@@ -485,7 +490,7 @@ fn honest(trial: &Trial, time: Duration) -> Outcome {
             let mut dice = Dice::new(seed);
             while Instant::now() < end && !stop.load(Ordering::Relaxed) {
                 let start = Instant::now();
-                let which = dice.any() as usize;
+                let which = (dice.any() % kinds) as usize;
                 if let Err(error) = one_call(trial, which, &mut dice) {
                     *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(format!("call {}: {error}", which % 6));
                     stop.store(true, Ordering::Relaxed);
@@ -636,9 +641,25 @@ fn endure(name: &str, time: Duration) -> Outcome {
 /// # Errors
 /// The kernel's.
 pub fn spare_descriptors(spare: u64) -> Outcome {
-    // The limit is on numbers, not on their count: the lowest one with so many free numbers below it.
-    let free = |number: &u64| std::fs::symlink_metadata(format!("/proc/self/fd/{number}")).is_err();
-    let limit = (0..).filter(free).nth(spare as usize).unwrap_or(0);
+    /// Who asks for so many wants no limit that is reached.
+    const MANY: u64 = 1000;
+
+    static FILLERS: Mutex<Vec<std::fs::File>> = Mutex::new(Vec::new());
+    let mut fillers = FILLERS.lock().unwrap_or_else(PoisonError::into_inner);
+    fillers.clear();
+    // The limit is on numbers, not on their count. A descriptor with a number beyond it could be closed
+    // and not be opened again; so it is above all of them, and the free numbers below are filled.
+    let is_open = |number: &u64| std::fs::symlink_metadata(format!("/proc/self/fd/{number}")).is_ok();
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(1 << 16);
+    let highest = (0..limit).filter(is_open).max().unwrap_or(2);
+    while spare < MANY {
+        let filler = std::fs::File::open("/dev/null")?;
+        if filler.as_raw_fd() as u64 > highest {
+            break;
+        }
+        fillers.push(filler);
+    }
+    let limit = highest + 1 + spare;
     let hard = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: Some(limit.min(hard.unwrap_or(u64::MAX))), maximum: hard })?;
     show([limit])

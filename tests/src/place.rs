@@ -17,6 +17,16 @@ pub struct Place {
     program: &'static str,
 }
 
+/// Copies a program, so that other users can reach it. Another process does that: a child that this
+/// process starts meanwhile would hold the copy open for writing, and it could not be run (ETXTBSY).
+///
+/// # Panics
+/// It cannot be copied.
+pub fn copy_program(program: &Path, copy: &Path) {
+    let status = Command::new("cp").arg(program).arg(copy).status().expect("cp runs");
+    assert!(status.success(), "cp {} {}: {status}", program.display(), copy.display());
+}
+
 impl Place {
     /// An empty one, for parties made from `program`.
     ///

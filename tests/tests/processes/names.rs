@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use upcall_tests::party::{Party, Said};
-use upcall_tests::place::{Place, eventually};
+use upcall_tests::place::{Place, copy_program, eventually};
 
 /// Two users that no machine has otherwise.
 const ALICE: u32 = 61_001;
@@ -136,7 +136,7 @@ fn a_folder_is_given_by_an_absolute_path() {
 fn open_place() -> Place {
     let place = place();
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    fs::copy(place.command("client").get_program(), place.path().join("party")).unwrap();
+    copy_program(place.command("client").get_program().as_ref(), &place.path().join("party"));
     place
 }
 

@@ -77,7 +77,7 @@ fn program() -> &'static str {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::TempDir::new().expect("a folder");
         let path = folder.path().join("upcall-party");
-        std::fs::copy(env!("CARGO_BIN_EXE_upcall-party"), &path).expect("a copy of the program");
+        upcall_tests::place::copy_program(env!("CARGO_BIN_EXE_upcall-party").as_ref(), &path);
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).expect("its mode");
         let path = path.to_string_lossy().into_owned();
         (folder, path)

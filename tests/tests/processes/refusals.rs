@@ -194,7 +194,7 @@ fn folders_of_names() {
         let mut command = place.command(arguments);
         let program = place.path().join("party");
         if !program.exists() {
-            std::fs::copy(command.get_program(), &program).unwrap();
+            upcall_tests::place::copy_program(command.get_program().as_ref(), &program);
         }
         command = std::process::Command::new(program);
         command.args(arguments.split_whitespace()).env("UPCALL_DIR", folder).uid(65534).gid(65534);
