@@ -407,6 +407,13 @@ impl Server {
         let doors = Doors::new(&self.listens, &self.ceilings)?;
         let group = self.group.as_ref().map(Group::number).transpose().map_err(unable("the group of its socket"))?;
         let (path, listener) = names::listen_as(names::Whose::Domain, names::Access { mode: self.mode, group })?;
+        let opened = self.open_at(path.clone(), listener, doors);
+        opened.inspect_err(|_| drop(std::fs::remove_file(&path)))
+    }
+
+    /// Makes what serves the clients of this socket.
+    fn open_at(self, path: PathBuf, listener: Listener, doors: Doors) -> Result<Open, ServeError> {
+        let unable = |what: &'static str| move |error: io::Error| ServeError::Resource { what: what.into(), error };
         let processors = Processors::new(self.processors, self.pacing).map_err(unable("the virtual processors"))?;
         let tallies = Tallies::new(self.processors).map_err(unable("the memory of the tallies"))?;
         let endpoint = Arc::new(Endpoint {

@@ -170,11 +170,18 @@ fn make(made: &Path, own: &str) -> io::Result<()> {
 pub(super) fn leave(name: &str, socket: &Path) {
     let entry = super::folder_of(socket).join(name);
     let own = socket.file_name().and_then(|own| own.to_str()).unwrap_or_default();
-    if let Ok(Some(open)) = Open::new(&entry)
-        && open.links.iter().any(|link| link == own)
-    {
-        let _ = open.remove(own);
-        let _ = fs::remove_dir(&entry);
+    match Open::new(&entry) {
+        Ok(Some(open)) if open.links.iter().any(|link| link == own) => {
+            let _ = open.remove(own);
+            let _ = fs::remove_dir(&entry);
+        }
+        Ok(_) => {}
+        // No descriptor is left. The socket's name is this process's own, so this is its own link.
+        Err(_) if fs::symlink_metadata(&entry).is_ok_and(|found| found.is_dir()) => {
+            let _ = fs::remove_file(entry.join(own));
+            let _ = fs::remove_dir(&entry);
+        }
+        Err(_) => {}
     }
 }
 
