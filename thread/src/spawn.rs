@@ -15,7 +15,7 @@ use crate::list::Waits;
 use crate::record::{Cause, DETACHED, DONE, JOINING, REF, Rec, State, Table};
 use crate::stack;
 use crate::thread::Thread;
-use crate::vp::{self, Vp, here};
+use crate::vp::{Vp, here};
 use crate::waiter::{Ended, Me, Published, Wait, wait};
 use std::io;
 use std::marker::PhantomData;
@@ -344,16 +344,17 @@ pub(crate) fn is_worker(rec: Rec) -> bool {
 
 /// A worker that has not begun: its body is the idle loop.
 #[cold]
-pub(crate) fn new_worker(vp: &Vp) -> Rec {
-    let rec = vp::without_panic("no stack for a worker", || {
-        vp.stacks.take(vp.group.work_class).expect("no memory for the stack of a worker")
-    });
+///
+/// # Errors
+/// No memory for its stack.
+pub(crate) fn new_worker(vp: &Vp) -> io::Result<Rec> {
+    let rec = vp.stacks.take(vp.group.work_class)?;
     let packet = place::<u64>(rec, 64).cast();
     rec.packet.set(packet);
     rec.table.set(Some(&WORKER));
     rec.owns_control.set(false);
     begin(vp, rec, packet, REF);
-    rec
+    Ok(rec)
 }
 
 /// The right to join a thread. Dropping it detaches the thread, which runs on.

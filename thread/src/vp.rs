@@ -33,6 +33,7 @@ use crate::steal::Hunger;
 use crate::workers::Workers;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::io;
 use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::Ordering;
@@ -188,6 +189,19 @@ impl Vp {
     pub fn has_stack(&self) -> bool {
         let (busy, most) = self.work_under_way();
         busy < most
+    }
+
+    /// Returns `true` if a piece of outside work that is found now can begin: there is a stack, or memory
+    /// for one. An [`Idle::poll`] that leaves work where it is otherwise keeps this processor from an
+    /// attempt without a stack, which would end the process.
+    #[inline]
+    pub fn can_begin_work(&self) -> bool {
+        self.workers.is_ready() || self.has_made_worker()
+    }
+
+    #[cold]
+    fn has_made_worker(&self) -> bool {
+        self.make_worker().map(|worker| self.workers.give(worker)).is_ok()
     }
 
     /// Whether it has nothing to do but the work that its [`Idle`] has found: no thread is ready here, and none waits for a time. Others may make one ready at any moment.
@@ -439,9 +453,14 @@ impl Vp {
     /// A worker to run next.
     fn worker(&self) -> Rec {
         self.workers.take().unwrap_or_else(|| {
-            self.workers.add();
-            spawn::new_worker(self)
+            without_panic("no stack for a worker", || self.make_worker().expect("no memory for the stack of a worker"))
         })
+    }
+
+    fn make_worker(&self) -> io::Result<Rec> {
+        let worker = spawn::new_worker(self)?;
+        self.workers.add();
+        Ok(worker)
     }
 
     /// The body of a worker.

@@ -76,6 +76,12 @@ impl Workers {
         taken
     }
 
+    /// Returns `true` if a piece of work that is found now has a worker.
+    #[inline(always)]
+    pub(crate) fn is_ready(&self) -> bool {
+        self.at_leisure.get() || self.free.len() > 0
+    }
+
     #[inline(always)]
     pub(crate) fn give(&self, worker: Rec) {
         self.free.push(worker);

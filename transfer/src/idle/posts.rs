@@ -33,7 +33,7 @@ pub(super) struct Attending {
 
 impl Attending {
     /// One look at each, or several in a row if there is nothing else to look at.
-    pub(super) fn look(&mut self, has_stack: bool, quiet: bool) -> Found {
+    pub(super) fn look(&mut self, has_stack: impl Fn() -> bool, quiet: bool) -> Found {
         let looks = if quiet { LOOKS } else { 1 };
         let mut found = Found::Nothing;
         self.starved = false;
@@ -44,8 +44,8 @@ impl Attending {
                     Found::Nothing => {}
                     Found::Woke => found = Found::Woke,
                     Found::Work => {
-                        self.starved = !has_stack;
-                        if has_stack {
+                        self.starved = !has_stack();
+                        if !self.starved {
                             (self.due, self.turn) = (Some(self.posts[at].clone()), at + 1);
                             return Found::Work;
                         }

@@ -26,7 +26,12 @@ impl Stacks {
     #[inline]
     pub(super) fn of(vp: &Vp) -> Self {
         let (busy, most) = vp.work_under_way();
-        Self::left(busy, most, vp.count())
+        match Self::left(busy, most, vp.count()) {
+            Self::Few(0) => Self::Few(0),
+            // No memory: as though the ceiling were reached.
+            _ if !vp.can_begin_work() => Self::Few(0),
+            left => left,
+        }
     }
 
     #[inline]

@@ -163,7 +163,7 @@ impl View {
     fn find_any(&mut self, domain: &Domain, vp: &Vp, woke: &mut bool) -> Option<Work> {
         let messages_first = std::mem::take(&mut self.attending.first);
         let mut messages = |view: &mut Self| {
-            let found = view.attending.look(vp.has_stack(), view.looks_on() && view.lanes.is_empty());
+            let found = view.attending.look(|| vp.has_stack() && vp.can_begin_work(), view.looks_on() && view.lanes.is_empty());
             *woke |= found == Found::Woke;
             (found == Found::Work).then_some(Work::Messages)
         };
