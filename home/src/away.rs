@@ -63,6 +63,9 @@ impl fmt::Debug for Away {
     }
 }
 
+/// Time within which a home that was killed ends, after its connections have.
+const TO_END: Duration = Duration::from_millis(30);
+
 /// A home that has answered.
 pub(crate) struct Connected {
     pub(crate) connection: Connection,
@@ -84,7 +87,8 @@ pub(crate) fn connect(name: &str, request: &Request, descriptors: &[BorrowedFd<'
     let message = match connection.receive_within(EAGER, PATIENCE) {
         Ok(Received::Message(message)) => message,
         Ok(Received::Nothing) => return Err(unreachable(format!("it has not answered for {PATIENCE:?}: is it stopped?"))),
-        Ok(Received::Closed) => return Err(unreachable("it has ended".into())),
+        Ok(Received::Closed) if connection.peer_ends_within(TO_END) => return Err(unreachable("it has ended".into())),
+        Ok(Received::Closed) => return Err(unreachable("it lives, and has hung up without an answer".into())),
         Err(error) => return Err(failed(error)),
     };
     point(Point::ObjectOpened);

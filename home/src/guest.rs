@@ -168,6 +168,11 @@ impl Guest {
         wire::pack(answer).and_then(|bytes| self.connection.send(&bytes, descriptors)).is_ok()
     }
 
+    /// Says why it is not let in.
+    pub(crate) fn turn_away(&self, why: &str) {
+        self.answer(&Opened::No(why.into()), &[]);
+    }
+
     fn is_lost(&self) {
         if let Some(object) = self.object.upgrade() {
             object.lost(self);

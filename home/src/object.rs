@@ -368,6 +368,7 @@ impl Object {
             known.keys = [own, end];
         }
         if own.is_none() {
+            guest.turn_away("its home cannot watch the connection: no memory or no descriptor is left there");
             self.lost(&guest);
         }
     }

@@ -82,7 +82,7 @@ fn sweep_in(above: &Path) {
         let parts = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split_once('-'));
         let numbers = parts.and_then(|(pid, born)| Some((pid.parse::<u32>().ok()?, born.parse::<u64>().ok()?)));
         if let Some((pid, born)) = numbers
-            && process::open(pid, born).is_none_or(has_ended)
+            && process::open(pid, born).is_ok_and(|process| process.is_none_or(has_ended))
         {
             remove(&entry.path());
         }

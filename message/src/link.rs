@@ -43,6 +43,9 @@ pub(crate) struct Link {
     far: Arc<FarEnd>,
 }
 
+/// Time within which a member that was killed ends, after its connections have.
+const TO_END: Duration = Duration::from_millis(30);
+
 impl Link {
     /// Opens a queue to another member, which need not run for that. Takes about 0.1 ms. `None`: the queue of connections at its door is
     /// full, which it is at most until the member runs.
@@ -66,7 +69,14 @@ impl Link {
                 };
             }
         };
-        let peer = connection.peer().map_err(|_| SendError::Ended { rank })?;
+        let lost = |connection: &Connection, why: &str| match connection.peer_ends_within(TO_END) {
+            true => SendError::Ended { rank },
+            false => unreachable(why.into()),
+        };
+        let peer = match connection.peer() {
+            Ok(peer) => peer,
+            Err(error) => return Err(lost(&connection, &error.to_string())),
+        };
         if peer.pid != listed.pid {
             return Err(unreachable(format!("process {} is at the door of process {}", peer.pid, listed.pid)));
         }
@@ -74,7 +84,8 @@ impl Link {
         let open = Request::Open { version: VERSION, group: roster.group, from: roster.rank as u32, to: rank as u32 };
         let bytes = wire::pack(&open).map_err(failed)?;
         point(Point::MemberBrings);
-        connection.send(&bytes, &[queue.as_fd(), bell.as_fd()]).map_err(|_| SendError::Ended { rank })?;
+        let sent = connection.send(&bytes, &[queue.as_fd(), bell.as_fd()]);
+        sent.map_err(|error| lost(&connection, &error.to_string()))?;
         point(Point::MemberBrought);
         let clapper = Clapper::current().map_err(failed)?;
         let far = Arc::new(FarEnd {
@@ -89,7 +100,8 @@ impl Link {
         let ringer = match far.connection.receive_within(EAGER, ANSWER) {
             Ok(Received::Message(message)) => Some(far.said(message).map_err(unreachable)?),
             Ok(Received::Nothing) => None,
-            Ok(Received::Closed) | Err(_) => return Err(SendError::Ended { rank }),
+            Ok(Received::Closed) => return Err(lost(&far.connection, "it lives, and has hung up without an answer")),
+            Err(error) => return Err(lost(&far.connection, &error.to_string())),
         };
         member.watch(far.clone()).map_err(failed)?;
         let pair = member.account.pair(rank);

@@ -198,11 +198,13 @@ impl Member {
             }
             let socket = self.folder().join(&listed.socket);
             match process::open(listed.pid, listed.born) {
-                Some(pidfd) => {
+                Ok(Some(pidfd)) => {
                     let end = AtEnd { pidfd, rank, pid: listed.pid, socket, member: Arc::downgrade(self) };
                     let _ = self.watch(Arc::new(end));
                 }
-                None => self.tell(News::Ended(rank)),
+                Ok(None) => self.tell(News::Ended(rank)),
+                // It is known by its connections alone.
+                Err(_) => {}
             }
         }
     }

@@ -1,7 +1,9 @@
 //! Other processes, by number and the moment at which they began: a number alone may be another process's tomorrow. And children that do not outlive their parent.
 
 use crate::processor::Processors;
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
@@ -22,10 +24,22 @@ pub(crate) fn stat(pid: u32, place: usize) -> Option<u64> {
 }
 
 /// A descriptor that becomes readable when the process ends; `None` if that process, the one which began then, has ended already or cannot be seen.
-pub fn open(pid: u32, at: u64) -> Option<OwnedFd> {
-    let fd = pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()?;
+///
+/// # Errors
+/// No descriptor or no memory is left to find out.
+pub fn open(pid: u32, at: u64) -> io::Result<Option<OwnedFd>> {
+    let Some(number) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
+    let fd = match pidfd_open(number, PidfdFlags::empty()) {
+        Ok(fd) => fd,
+        Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(error.into()),
+        Err(_) => return Ok(None),
+    };
     // Opened first, looked at then: whoever has the number now had it before.
-    (born(pid) == Some(at)).then_some(fd)
+    match born(pid) {
+        Some(began) => Ok((began == at).then_some(fd)),
+        None if crate::socket::has_ended(&fd) => Ok(None),
+        None => Err(io::Error::other("when the process began cannot be read")),
+    }
 }
 
 /// What tells a process apart from all others of this machine.
@@ -150,11 +164,11 @@ mod tests {
     fn a_process_is_known_by_number_and_birth() {
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         let at = born(child.id()).unwrap();
-        let fd = open(child.id(), at).unwrap();
-        assert!(!has_ended(&fd) && open(child.id(), at + 1).is_none());
+        let fd = open(child.id(), at).unwrap().unwrap();
+        assert!(!has_ended(&fd) && open(child.id(), at + 1).unwrap().is_none());
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(has_ended(&fd) && born(child.id()).is_none() && open(child.id(), at).is_none());
+        assert!(has_ended(&fd) && born(child.id()).is_none() && open(child.id(), at).unwrap().is_none());
     }
 
     #[test]

@@ -272,15 +272,15 @@ impl Connection {
     ///
     /// # Errors
     /// A message longer than [`LONGEST`], with more descriptors than [`MOST_DESCRIPTORS`], or with one that is neither a memory file nor an eventfd: it is lost, and the connection is
-    /// of no more use.
+    /// of no more use. So it is where there is no memory for a message.
     pub fn receive(&self) -> io::Result<Received> {
         thread_local! {
             static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
         }
         BUFFER.with_borrow_mut(|buffer| {
             if buffer.is_empty() {
-                // Made zeroed, not zeroed when made: of pages that no message reaches there will be none.
-                *buffer = vec![0; LONGEST];
+                buffer.try_reserve_exact(LONGEST).map_err(|_| io::ErrorKind::OutOfMemory)?;
+                buffer.resize(LONGEST, 0);
             }
             self.receive_by(buffer)
         })
@@ -325,7 +325,10 @@ impl Connection {
             return Ok(Received::Closed);
         }
         let kept = Kept::of(&descriptors);
-        Ok(Received::Message(Message { bytes: bytes[..got.bytes].to_vec(), descriptors, lost, _kept: kept }))
+        let mut copy = Vec::new();
+        copy.try_reserve_exact(got.bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        copy.extend_from_slice(&bytes[..got.bytes]);
+        Ok(Received::Message(Message { bytes: copy, descriptors, lost, _kept: kept }))
     }
 
     /// Waits for a message: looks again and again for `eager`, then blocks the kernel thread, until `limit` has passed in all. A thread that may run on one
@@ -447,11 +450,27 @@ impl Connection {
     ///
     /// Descriptors of that process may live on in others, which it forked or gave them to, and then
     /// the kernel connects all the same. On kernels before 6.5 this is not known, and `false`.
-    fn peer_has_ended(&self) -> bool {
+    pub fn peer_has_ended(&self) -> bool {
         match self.peer_pidfd() {
             Ok(process) => has_ended(process),
             Err(error) => matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ESRCH)),
         }
+    }
+
+    /// Returns `true` if the process at the other end has ended or ends within `patience`. A process
+    /// that is killed closes its connections some moments before it has ended.
+    ///
+    /// # Blocking
+    /// Blocks the kernel thread for as long as `patience` if the process lives.
+    pub fn peer_ends_within(&self, patience: Duration) -> bool {
+        let start = Instant::now();
+        while !self.peer_has_ended() {
+            if start.elapsed() >= patience {
+                return false;
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        true
     }
 
     /// Waits for a message as [`Connection::receive_within`] does, and for the end of `process`,
