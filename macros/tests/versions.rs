@@ -177,8 +177,7 @@ fn by_the_runtime(client: &dynamic::Interface, server: &dynamic::Interface) -> V
         limits: "".into(),
     };
     let wanted = client.interface().procedures.iter();
-    let wanted: Vec<Wanted> =
-        wanted.map(|p| Wanted { name: p.name.clone(), hash: p.hash, signature: p.signature.clone() }).collect();
+    let wanted: Vec<Wanted> = wanted.map(|p| Wanted { name: &p.name, hash: p.hash, signature: &p.signature }).collect();
     match match_procedures(&wanted, &exported) {
         Ok(_) => Verdict::Binds(Vec::new()),
         Err(mismatches) => Verdict::Mismatch(mismatches.told.into_iter().map(|m| m.name).collect()),

@@ -177,8 +177,8 @@ impl Binding {
             guessed = region;
             let request = ClientRequest::Bind {
                 id,
-                name: name.into(),
-                interface: interface.id.to_string(),
+                name,
+                interface: &interface.id,
                 procedures: interface.procedures.iter().map(Wanted::from).collect(),
                 stacks: guessed.as_ref().map_or(0, |region| region.len() as u32),
             };
@@ -361,9 +361,9 @@ impl Binding {
     }
 }
 
-impl From<&Procedure> for Wanted {
-    fn from(procedure: &Procedure) -> Self {
-        Self { name: procedure.name.to_string(), hash: procedure.hash, signature: procedure.signature.to_string() }
+impl<'a> From<&'a Procedure> for Wanted<'a> {
+    fn from(procedure: &'a Procedure) -> Self {
+        Self { name: &procedure.name, hash: procedure.hash, signature: &procedure.signature }
     }
 }
 

@@ -5,7 +5,7 @@
 
 use crate::interface::Limits;
 use crate::pace::{PIECE, Pace};
-use crate::session::Session;
+use crate::session::{NoPlace, Session};
 use crate::value::Put;
 use std::sync::Arc;
 use upcall_shm::span::Room;
@@ -38,6 +38,8 @@ pub enum Fault {
     ForeignHandle,
     /// The client holds as many resources as it may.
     TooManyObjects,
+    /// There is no memory to note a resource that the client is to hold.
+    NoMemory,
     /// The block is shorter than the values: the type's own account of its size is wrong.
     Room,
 }
@@ -166,7 +168,8 @@ impl<'a> Encoder<'a> {
         match self.session {
             Some(session) => match session.insert(object) {
                 Ok(handle) => self.u64(at, handle),
-                Err(_) => self.fail(Fault::TooManyObjects),
+                Err(NoPlace::TooMany) => self.fail(Fault::TooManyObjects),
+                Err(NoPlace::NoMemory) => self.fail(Fault::NoMemory),
             },
             None => self.fail(Fault::ForeignHandle),
         }

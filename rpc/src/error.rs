@@ -340,6 +340,7 @@ impl From<Fault> for CallError {
             Fault::TooLong { what, len, limit } => Self::TooLong { what, len, limit },
             Fault::ForeignHandle => Self::ForeignHandle,
             Fault::TooManyObjects => Self::Refused("too many resources are held".into()),
+            Fault::NoMemory => Self::Refused("no memory to hold a resource".into()),
             Fault::Room => Self::Refused("the arguments do not fit the space computed for them".into()),
         }
     }

@@ -26,7 +26,7 @@ pub fn control(bytes: &[u8]) -> [Option<String>; 5] {
         text(unpack::<ToServer>(bytes)),
         text(unpack::<ToClient>(bytes)),
         text(unpack::<Vec<Exported>>(bytes)),
-        text(unpack::<ClientRequest>(bytes)),
+        text(unpack::<ClientRequest<'_>>(bytes)),
         text(unpack::<Answer>(bytes)),
     ]
 }
@@ -64,7 +64,7 @@ impl Objects {
     pub fn new<T: ?Sized + Send + Sync + 'static>(objects: impl IntoIterator<Item = Arc<T>>) -> (Self, Vec<u64>) {
         let session = Session::new(Ledger::new(Ceilings::default(), None).account(None, None));
         let keep = |object: Arc<T>| session.insert(Box::new(object) as Box<dyn Any + Send + Sync>);
-        let handles = objects.into_iter().map(|object| keep(object).unwrap_or_else(|over| panic!("{over}"))).collect();
+        let handles = objects.into_iter().map(|object| keep(object).unwrap_or_else(|over| panic!("{over:?}"))).collect();
         (Self(Arc::new(session)), handles)
     }
 }

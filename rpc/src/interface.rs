@@ -113,17 +113,15 @@ impl Interface {
 
     /// The A-stacks of a binding to all of it, at a server that has this interface.
     pub fn plan(&self) -> Plan {
-        plan(&self.descriptors((0..).take(self.procedures.len())))
+        let all: Vec<_> = (0..self.procedures.len()).map(|number| self.descriptor(number as u16)).collect();
+        plan(&all)
     }
 
-    /// The procedure descriptor list for these of its procedures.
-    pub(crate) fn descriptors(&self, numbers: impl IntoIterator<Item = u16>) -> Vec<Descriptor> {
-        let describe = |number: u16| {
-            let procedure = &self.procedures[usize::from(number)];
-            let bytes = procedure.astack_bytes().min(LARGEST);
-            Descriptor { number, calls: procedure.calls.clamp(1, MOST), bytes }
-        };
-        numbers.into_iter().map(describe).collect()
+    /// The descriptor of the procedure with this number.
+    pub(crate) fn descriptor(&self, number: u16) -> Descriptor {
+        let procedure = &self.procedures[usize::from(number)];
+        let bytes = procedure.astack_bytes().min(LARGEST);
+        Descriptor { number, calls: procedure.calls.clamp(1, MOST), bytes }
     }
 }
 
@@ -176,13 +174,13 @@ pub struct Footprint {
 
 /// What a client says of a procedure when it binds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wanted {
+pub struct Wanted<'a> {
     /// Its name.
-    pub name: String,
+    pub name: &'a str,
     /// The hash of its signature.
     pub hash: u64,
     /// Its signature.
-    pub signature: String,
+    pub signature: &'a str,
 }
 
 /// A procedure that client and server do not understand alike.
@@ -219,22 +217,33 @@ const MOST_TOLD: usize = 64 << 10;
 /// The longest text of a type among them.
 const MOST_OF_ONE: usize = 16 << 10;
 
+/// A copy of the text, or of its beginning; nothing where there is no memory for that.
 fn cut(text: &str) -> String {
-    if text.len() <= MOST_OF_ONE {
-        return text.into();
+    let (end, mark) = match text.len() <= MOST_OF_ONE {
+        true => (text.len(), ""),
+        false => (text.floor_char_boundary(MOST_OF_ONE), "…"),
+    };
+    let mut copy = String::new();
+    if copy.try_reserve_exact(end + mark.len()).is_ok() {
+        copy.push_str(&text[..end]);
+        copy.push_str(mark);
     }
-    format!("{}…", &text[..text.floor_char_boundary(MOST_OF_ONE)])
+    copy
 }
 
 impl Mismatches {
-    fn add(&mut self, want: &Wanted, have: Option<&Procedure>) {
+    fn add(&mut self, want: &Wanted<'_>, have: Option<&Procedure>) {
         let bytes = |one: &Mismatch| one.name.len() + one.wanted.len() + one.exported.as_ref().map_or(0, String::len);
         if self.more > 0 || self.told.iter().map(bytes).sum::<usize>() > MOST_TOLD {
             self.more += 1;
             return;
         }
         let exported = have.map(|have| cut(&have.signature));
-        self.told.push(Mismatch { name: cut(&want.name), wanted: cut(&want.signature), exported });
+        if self.told.try_reserve(1).is_err() {
+            self.more += 1;
+            return;
+        }
+        self.told.push(Mismatch { name: cut(want.name), wanted: cut(want.signature), exported });
     }
 }
 
@@ -243,17 +252,22 @@ impl Mismatches {
 ///
 /// # Errors
 /// Those that do not match.
-pub fn match_procedures(wanted: &[Wanted], exported: &Interface) -> Result<Vec<u16>, Mismatches> {
+pub fn match_procedures(wanted: &[Wanted<'_>], exported: &Interface) -> Result<Vec<u16>, Mismatches> {
+    let mut numbers = Vec::new();
+    match_each(wanted, exported, |number| numbers.push(number)).map(|()| numbers)
+}
+
+/// The same, one number after the other.
+pub(crate) fn match_each(wanted: &[Wanted<'_>], exported: &Interface, mut matched: impl FnMut(u16)) -> Result<(), Mismatches> {
     let known: HashMap<&str, usize> = exported.procedures.iter().enumerate().map(|(at, known)| (&*known.name, at)).collect();
-    let mut numbers = Vec::with_capacity(wanted.len());
     let mut mismatches = Mismatches::default();
     for want in wanted {
-        match known.get(&*want.name).map(|&number| (number, &exported.procedures[number])) {
-            Some((number, have)) if have.hash == want.hash && have.signature == want.signature => numbers.push(number as u16),
+        match known.get(want.name).map(|&number| (number, &exported.procedures[number])) {
+            Some((number, have)) if have.hash == want.hash && have.signature == want.signature => matched(number as u16),
             other => mismatches.add(want, other.map(|(_, have)| have)),
         }
     }
-    if mismatches.told.is_empty() { Ok(numbers) } else { Err(mismatches) }
+    if mismatches.told.is_empty() && mismatches.more == 0 { Ok(()) } else { Err(mismatches) }
 }
 
 #[cfg(test)]
@@ -282,8 +296,8 @@ mod tests {
         }
     }
 
-    fn want(name: &str, signature: &str) -> Wanted {
-        Wanted { name: name.into(), hash: signature.len() as u64, signature: signature.into() }
+    fn want<'a>(name: &'a str, signature: &'a str) -> Wanted<'a> {
+        Wanted { name, hash: signature.len() as u64, signature }
     }
 
     #[test]

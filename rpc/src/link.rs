@@ -21,7 +21,7 @@ use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Peer, Received};
 use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
-use upcall_shm::station::PeerStation;
+use upcall_shm::station::{NotAStation, PeerStation};
 use upcall_shm::tally::PeerTallies;
 use upcall_transfer::clerk::{Clerk, Watched};
 use upcall_transfer::policy::{self, Policy};
@@ -135,7 +135,7 @@ impl Control {
     fn tell(
         &self,
         serial: u32,
-        request: ClientRequest,
+        request: ClientRequest<'_>,
         descriptors: &[BorrowedFd<'_>],
         deadline: Instant,
     ) -> Result<(), NoExchange> {
@@ -164,7 +164,7 @@ impl Control {
     }
 
     /// Sends a request without an answer.
-    fn notify_by(&self, deadline: Instant, request: ClientRequest, descriptors: &[BorrowedFd<'_>]) -> Result<(), NoExchange> {
+    fn notify_by(&self, deadline: Instant, request: ClientRequest<'_>, descriptors: &[BorrowedFd<'_>]) -> Result<(), NoExchange> {
         let _turn = self.serial.take_by(deadline).ok_or(NoExchange::TimedOut)?;
         self.tell(0, request, descriptors, deadline)
     }
@@ -172,7 +172,7 @@ impl Control {
     /// Sends a request and waits for its answer until `deadline`.
     pub(crate) fn exchange(
         &self,
-        request: ClientRequest,
+        request: ClientRequest<'_>,
         descriptors: &[BorrowedFd<'_>],
         deadline: Instant,
     ) -> Result<(Answer, Vec<OwnedFd>), NoExchange> {
@@ -253,7 +253,7 @@ struct Talk<'a> {
 
 impl Talk<'_> {
     /// Sends a request. Returns its serial number.
-    fn say(&mut self, request: ClientRequest, descriptors: &[BorrowedFd<'_>]) -> Result<u32, NoExchange> {
+    fn say(&mut self, request: ClientRequest<'_>, descriptors: &[BorrowedFd<'_>]) -> Result<u32, NoExchange> {
         *self.serial = self.serial.wrapping_add(1).max(1);
         match self.control.tell(*self.serial, request, descriptors, self.deadline) {
             // A server that hangs up says why before, if it can: that is heard instead of an answer.
@@ -310,7 +310,7 @@ fn list_of(shown: &str, socket: &Path) -> Result<(Peer, Vec<crate::wire::Exporte
 }
 
 /// One request on a connection of its own: who answers, what, and the last descriptor with it. A refusal is an error.
-fn ask_once(shown: &str, socket: &Path, request: ClientRequest) -> Result<(Peer, Answer, Option<OwnedFd>), BindError> {
+fn ask_once(shown: &str, socket: &Path, request: ClientRequest<'_>) -> Result<(Peer, Answer, Option<OwnedFd>), BindError> {
     let deadline = patience_ends();
     let (connection, mut peer) = connect(shown, socket, deadline, &policy::own_user_or_root())?;
     let control = Control::new(connection, &mut peer);
@@ -396,8 +396,8 @@ fn descriptors(memory: Option<&MemoryFile>) -> Vec<BorrowedFd<'_>> {
 }
 
 /// A binder's request, and the memory that goes with it.
-pub(crate) struct Asked {
-    pub(crate) request: ClientRequest,
+pub(crate) struct Asked<'a> {
+    pub(crate) request: ClientRequest<'a>,
     pub(crate) memory: Option<MemoryFile>,
 }
 
@@ -407,12 +407,12 @@ pub(crate) type Bound = (Arc<Link>, u16, Answer);
 impl Link {
     /// Asks the domain with this socket for a binding whose number is then known: through the link that stands, or a new one; also when that one has no number
     /// left. Waits until `deadline` for the server, and for another binder who is opening a link to it.
-    pub(crate) fn bind(
+    pub(crate) fn bind<'a>(
         name: &str,
         socket: &Path,
         deadline: Instant,
         accepts: &Policy,
-        ask: impl FnOnce(u16) -> Result<Asked, BindError>,
+        ask: impl FnOnce(u16) -> Result<Asked<'a>, BindError>,
     ) -> Result<Bound, BindError> {
         let place = place_of(socket);
         let mut turn = place.take_by(deadline).ok_or_else(|| NoExchange::TimedOut.for_name(name))?;
@@ -439,12 +439,12 @@ impl Link {
     }
 
     /// Opens a link and asks for the first binding. The server is told of both at once, and each side does its part while the other does its own.
-    fn open(
+    fn open<'a>(
         name: &str,
         socket: &Path,
         deadline: Instant,
         accepts: &Policy,
-        ask: impl FnOnce(u16) -> Result<Asked, BindError>,
+        ask: impl FnOnce(u16) -> Result<Asked<'a>, BindError>,
     ) -> Result<Bound, BindError> {
         let unable = |what: &str| {
             let what = what.to_string();
@@ -476,7 +476,10 @@ impl Link {
         };
         let [station, bell] = <[OwnedFd; 2]>::try_from(given)
             .map_err(|found| BindError::Protocol { what: format!("{} descriptors with the open channel, not 2", found.len()) })?;
-        let station = PeerStation::join(station).map_err(|error| BindError::Protocol { what: error.to_string() })?;
+        let station = PeerStation::join(station).map_err(|error| match error {
+            NotAStation::Map(error) => unable("mapping the server's station")(error),
+            error => BindError::Protocol { what: error.to_string() },
+        })?;
         let bell = Bell::adopt(bell).map_err(unable("the server's bell"))?;
         let opener = control.clone();
         let open_lane = Box::new(move |number: u16, vp: Option<(u16, &Bell)>, ends: Instant| {
@@ -523,7 +526,9 @@ impl Link {
     fn watch(self: &Arc<Self>, clerk: &Clerk) -> io::Result<()> {
         let end = |of_process| Arc::new(ServerEnd { link: Arc::downgrade(self), control: self.control.clone(), of_process });
         let connection = clerk.watch(end(false), Report::HangUp)?;
-        let process = self.control.server.as_ref().map(|_| clerk.watch(end(true), Report::WhileReadable)).transpose()?;
+        let process = self.control.server.as_ref().map(|_| clerk.watch(end(true), Report::WhileReadable)).transpose();
+        // What is watched keeps the connection open.
+        let process = process.inspect_err(|_| clerk.forget(connection))?;
         let _ = self.watching.set((connection, process));
         Ok(())
     }
@@ -641,7 +646,7 @@ impl Link {
     }
 
     /// Takes those out of `numbers` of which the server takes notice before the deadline, and returns them.
-    fn tell_of_each(&self, numbers: &mut Vec<u16>, deadline: Instant, request: fn(u16) -> ClientRequest) -> Vec<u16> {
+    fn tell_of_each(&self, numbers: &mut Vec<u16>, deadline: Instant, request: fn(u16) -> ClientRequest<'static>) -> Vec<u16> {
         let mut told = Vec::new();
         while let Some(&number) = numbers.last()
             && self.control.notify_by(deadline, request(number), &[]).is_ok()

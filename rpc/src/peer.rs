@@ -26,7 +26,7 @@ use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Message, Peer};
 use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
-use upcall_shm::station::{self, PeerStation};
+use upcall_shm::station::{self, NotAStation, PeerStation};
 use upcall_shm::tally::Came;
 use upcall_transfer::clerk::{self, Clerk, Watched};
 use upcall_transfer::server::Caller;
@@ -110,6 +110,9 @@ impl Serve for Runner {
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// `ENOMEM`.
+const NO_MEMORY: i32 = 12;
 
 fn resource(what: &str, error: &io::Error) -> Refusal {
     Refusal::Resource { what: what.into(), code: error.raw_os_error().unwrap_or(5) }
@@ -267,7 +270,7 @@ impl ClientPeer {
             }
             ClientRequest::Bind { id, name, interface, procedures, stacks } => descriptors.and_then(|descriptors| {
                 let brought = (stacks as usize, descriptors);
-                self.bind(id, &name, &interface, &procedures, brought)
+                self.bind(id, name, interface, &procedures, brought)
             }),
             ClientRequest::Stacks { id } => descriptors.and_then(|descriptors| self.bring_astacks(id, descriptors)),
             ClientRequest::Segment { number, len } => {
@@ -327,7 +330,10 @@ impl ClientPeer {
         let map = Mapping::shared(&memory).map_err(|error| resource("mapping the channel", &error))?;
         let region = Region::new(map).ok_or_else(|| protocol("a read-only channel"))?;
         let channel = Channel::join(region).map_err(protocol)?;
-        let station = PeerStation::join(station).map_err(protocol)?;
+        let station = PeerStation::join(station).map_err(|error| match error {
+            NotAStation::Map(error) => resource("mapping the client's station", &error),
+            error => protocol(error),
+        })?;
         point(Point::ServerMapped);
         let unable = |error: io::Error| resource("opening the channel", &error);
         let domain = Domain::current().map_err(unable)?;
@@ -371,7 +377,7 @@ impl ClientPeer {
         id: u16,
         name: &str,
         interface: &str,
-        wanted: &[Wanted],
+        wanted: &[Wanted<'_>],
         (stacks, descriptors): (usize, Vec<OwnedFd>),
     ) -> Result<Answer, Refusal> {
         let endpoint = self.endpoint.upgrade().ok_or_else(|| protocol("the server is ending"))?;
@@ -460,6 +466,8 @@ impl ClientPeer {
         if number == 0 || segments.contains_key(&number) || segments.len() >= MOST_SEGMENTS {
             return Err(protocol("a segment's number used twice, or more segments than a channel may have"));
         }
+        let no_memory = |_| resource("noting the segment", &io::Error::from_raw_os_error(NO_MEMORY));
+        segments.try_reserve(1).map_err(no_memory)?;
         segments.insert(number, mapped);
         // Ended while this was going on: what was added goes too.
         if self.ended.load(Ordering::SeqCst) {

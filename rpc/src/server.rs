@@ -4,7 +4,7 @@
 
 use crate::decode::{Decoder, Malformed, Side};
 use crate::encode::{Encoder, Fault, block_len};
-use crate::interface::{Descriptor, Interface, MOST_PROCEDURES, Wanted, match_procedures};
+use crate::interface::{Descriptor, Interface, MOST_PROCEDURES, Wanted, match_each};
 use crate::keeper::Keeper;
 use crate::pace::{PIECE, give_way};
 use crate::peer::Shared;
@@ -115,7 +115,12 @@ impl Exports {
     }
 
     /// What a binder may have: the entry and the descriptors of the procedures it wants.
-    pub(crate) fn bind(&self, name: &str, interface: &str, wanted: &[Wanted]) -> Result<(Arc<Entry>, Vec<Descriptor>), Refusal> {
+    pub(crate) fn bind(
+        &self,
+        name: &str,
+        interface: &str,
+        wanted: &[Wanted<'_>],
+    ) -> Result<(Arc<Entry>, Vec<Descriptor>), Refusal> {
         if wanted.len() > MOST_PROCEDURES {
             return Err(Refusal::Protocol("a binding to more procedures than an interface has".into()));
         }
@@ -124,8 +129,11 @@ impl Exports {
         if without_version(interface) != without_version(&entry.interface.id) {
             return Err(Refusal::WrongInterface { exported: entry.interface.id.to_string() });
         }
-        let numbers = match_procedures(wanted, entry.interface).map_err(Refusal::Mismatch)?;
-        let descriptors = entry.interface.descriptors(numbers);
+        let mut descriptors = Vec::new();
+        let no_memory = |_| Refusal::Resource { what: "the list of procedures".into(), code: 12 };
+        descriptors.try_reserve_exact(wanted.len()).map_err(no_memory)?;
+        let matched = |number| descriptors.push(entry.interface.descriptor(number));
+        match_each(wanted, entry.interface, matched).map_err(Refusal::Mismatch)?;
         Ok((entry, descriptors))
     }
 
@@ -337,6 +345,7 @@ impl Call<'_> {
                 self.text(outcome::REFUSED, &format!("result: {what} of {len} > limit {limit}"))
             }
             Err(Fault::TooManyObjects) => self.text(outcome::REFUSED, "too many resources are held"),
+            Err(Fault::NoMemory) => self.text(outcome::REFUSED, "no memory to hold a resource"),
             Err(_) => self.text(outcome::REFUSED, "the result has no room"),
         }
     }

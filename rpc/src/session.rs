@@ -5,7 +5,7 @@
 
 use crate::ceilings::{Account, Kind, Over};
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, TryReserveError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use upcall_os::reaper;
@@ -36,6 +36,14 @@ struct Place {
     object: Option<Box<dyn Any + Send + Sync>>,
 }
 
+/// Why an object is not kept for a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoPlace {
+    /// The client holds as many as it may.
+    TooMany,
+    NoMemory,
+}
+
 impl Session {
     /// For a client whose account this is.
     pub(crate) fn new(account: Arc<Account>) -> Self {
@@ -54,13 +62,14 @@ impl Session {
     /// Keeps an object (an `Arc<T>` in a box) for the client; returns its handle. In a closed session it is dropped at once.
     ///
     /// # Errors
-    /// The client holds too many.
-    pub(crate) fn insert(&self, object: Box<dyn Any + Send + Sync>) -> Result<u64, Over> {
+    /// The client holds too many, or there is no memory to note one more.
+    pub(crate) fn insert(&self, object: Box<dyn Any + Send + Sync>) -> Result<u64, NoPlace> {
         let mut state = self.state();
         if state.closed {
             return Ok(0);
         }
-        self.account.charge(Kind::Objects, 1)?;
+        state.make_room().map_err(|_| NoPlace::NoMemory)?;
+        self.account.charge(Kind::Objects, 1).map_err(|_| NoPlace::TooMany)?;
         let index = state.free.pop().unwrap_or_else(|| {
             state.objects.push(Place::default());
             (state.objects.len() - 1) as u32
@@ -140,10 +149,10 @@ impl Session {
         state.free.clear();
         drop(state);
         held.into_values().for_each(|block| self.forget(block));
-        let orphans: Vec<_> = objects.into_iter().filter_map(|place| place.object).collect();
+        let left = objects.iter().filter(|place| place.object.is_some()).count();
         // What the client has let go of is not its any more, though the drops may last.
-        self.account.credit(Kind::Objects, orphans.len());
-        Orphans(orphans)
+        self.account.credit(Kind::Objects, left);
+        Orphans(objects)
     }
 
     /// Drops a result that will not be fetched, beside the caller if it is large: that may be the clerk.
@@ -169,17 +178,17 @@ const BATCH: usize = 64;
 
 /// Objects whose client has gone. They are dropped with this, which may take as long as their drops like.
 #[must_use]
-pub(crate) struct Orphans(Vec<Box<dyn Any + Send + Sync>>);
+pub(crate) struct Orphans(Vec<Place>);
 
 impl Orphans {
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.iter().all(|place| place.object.is_none())
     }
 }
 
 impl Drop for Orphans {
     fn drop(&mut self) {
-        for (at, object) in self.0.drain(..).enumerate() {
+        for (at, object) in self.0.drain(..).filter_map(|place| place.object).enumerate() {
             if at % BATCH == BATCH - 1 {
                 upcall_thread::yield_now();
             }
@@ -194,6 +203,15 @@ pub(crate) fn let_go<T>(dropped: T) {
 }
 
 impl State {
+    /// Has room for one more object, and for the numbers of all objects once they are free.
+    fn make_room(&mut self) -> Result<(), TryReserveError> {
+        if !self.free.is_empty() {
+            return Ok(());
+        }
+        self.objects.try_reserve(1)?;
+        self.free.try_reserve(self.objects.len() + 1)
+    }
+
     fn place(&mut self, handle: u64) -> Option<&mut Place> {
         let place = self.objects.get_mut(handle as u32 as usize)?;
         (u64::from(place.generation) == handle >> 32).then_some(place)

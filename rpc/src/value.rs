@@ -82,7 +82,10 @@ pub trait Get: Layout + Sized {
     /// # Errors
     /// See [`Malformed`].
     fn get_run<const N: usize>(decoder: &Decoder<'_>, at: usize) -> Result<[Self; N], Malformed> {
-        let list: Vec<Self> = (0..N).map(|i| Self::get(decoder, at + i * Self::SIZE)).collect::<Result<_, _>>()?;
+        let mut list = decoder.room(N)?;
+        for i in 0..N {
+            list.push(Self::get(decoder, at + i * Self::SIZE)?);
+        }
         list.try_into().map_err(|_| Malformed::Short { at })
     }
 }

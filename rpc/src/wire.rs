@@ -1,26 +1,36 @@
 //! The messages of the control connection, in postcard's encoding. They are few and rare; calls do not use them.
 
-use crate::interface::{Descriptor, Mismatches, Wanted};
-use serde::{Deserialize, Serialize};
+use crate::interface::{Descriptor, MOST_PROCEDURES, Mismatches, Wanted};
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
+use std::io;
 
 /// The version of these messages and of the channel's protocol.
 pub(crate) const VERSION: u32 = 6;
 
 /// A client's request. `serial` comes back in the answer.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct ToServer {
+pub(crate) struct ToServer<'a> {
     pub(crate) serial: u32,
-    pub(crate) request: ClientRequest,
+    #[serde(borrow)]
+    pub(crate) request: ClientRequest<'a>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum ClientRequest {
+pub(crate) enum ClientRequest<'a> {
     /// Opens the channel. Descriptors: its memory, the client's station.
     Open { version: u32 },
     /// Imports an interface as binding `id`. Descriptor, if `stacks` is not 0: memory of so many bytes for its A-stacks. So many there would be by the client's own copy of the
     /// interface, which saves it a second request as a rule: if the server's list needs more, this memory is not used.
-    Bind { id: u16, name: String, interface: String, procedures: Vec<Wanted>, stacks: u32 },
+    Bind {
+        id: u16,
+        name: &'a str,
+        interface: &'a str,
+        #[serde(borrow, deserialize_with = "few")]
+        procedures: Vec<Wanted<'a>>,
+        stacks: u32,
+    },
     /// Brings the A-stacks that the list of a binding needs, and that the client had not guessed. Descriptor: their memory.
     Stacks { id: u16 },
     /// Gives a binding up. No answer.
@@ -87,7 +97,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Version(why) | Self::Denied(why) | Self::Protocol(why) | Self::Ceiling(why) => f.write_str(why),
-            Self::Resource { what, code } => write!(f, "{what}: {}", std::io::Error::from_raw_os_error(*code)),
+            Self::Resource { what, code } => write!(f, "{what}: {}", io::Error::from_raw_os_error(*code)),
             Self::NoSuchName => f.write_str("no such name"),
             Self::WrongInterface { exported } => write!(f, "the name is of {exported}"),
             Self::Mismatch(procedures) => {
@@ -114,8 +124,37 @@ pub struct Exported {
     pub procedures: Vec<(String, String)>,
 }
 
-pub(crate) fn pack<T: Serialize>(message: &T) -> std::io::Result<Vec<u8>> {
-    postcard::to_stdvec(message).map_err(std::io::Error::other)
+/// Reads the procedures that a client wants: no more than an interface has, and one more, and no more
+/// than there is memory for.
+fn few<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Wanted<'de>>, D::Error> {
+    struct Few;
+    impl<'de> Visitor<'de> for Few {
+        type Value = Vec<Wanted<'de>>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list of procedures")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Self::Value, A::Error> {
+            let mut all = Vec::new();
+            while let Some(wanted) = from.next_element()? {
+                if all.len() > MOST_PROCEDURES {
+                    return Err(A::Error::custom("more procedures than an interface has"));
+                }
+                all.try_reserve(1).map_err(|_| A::Error::custom("no memory for the list of procedures"))?;
+                all.push(wanted);
+            }
+            Ok(all)
+        }
+    }
+    deserializer.deserialize_seq(Few)
+}
+
+pub(crate) fn pack<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
+    let len = postcard::experimental::serialized_size(message).map_err(io::Error::other)?;
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    postcard::to_extend(message, bytes).map_err(io::Error::other)
 }
 
 pub(crate) fn unpack<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String> {

@@ -101,6 +101,7 @@ impl Clerk {
     /// It cannot be waited for, or no memory is left.
     pub fn watch(&self, watched: Arc<dyn Watched>, report: Report) -> io::Result<u64> {
         let mut all = self.watched();
+        all.watched.try_reserve(1).map_err(|_| io::ErrorKind::OutOfMemory)?;
         all.last += 1;
         let key = all.last;
         self.set.add(watched.descriptor(), key, report)?;

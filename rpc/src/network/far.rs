@@ -78,7 +78,7 @@ impl FarLink {
     }
 
     /// Asks for something, and waits for the answer.
-    fn ask(&self, id: u32, request: &ClientRequest, text: &str, deadline: Instant) -> Result<Answer, BindError> {
+    fn ask(&self, id: u32, request: &ClientRequest<'_>, text: &str, deadline: Instant) -> Result<Answer, BindError> {
         let body = wire::pack(request).map_err(|error| BindError::Resource { what: "a request".into(), error })?;
         let head = Head { kind: Kind::Ask, ..head(id, 0) };
         let mut nobody = || -> LateFrame { Box::new(drop) };
@@ -108,8 +108,8 @@ pub(crate) fn bind(address: &Address, text: &str, interface: &'static Interface)
     let request = ClientRequest::Bind {
         // The connection's own number has more bits; see the head.
         id: 0,
-        name: address.name.clone(),
-        interface: interface.id.to_string(),
+        name: &address.name,
+        interface: &interface.id,
         procedures: interface.procedures.iter().map(Wanted::from).collect(),
         stacks: 0,
     };

@@ -124,9 +124,10 @@ impl Guest {
 
     fn ask(self: &Arc<Self>, frame: &Frame) -> Result<(), Broken> {
         let unreadable = |_| Broken("a request that cannot be read");
-        let answer = match wire::unpack(&frame.body.to_vec()).map_err(unreadable)? {
+        let body = frame.body.to_vec();
+        let answer = match wire::unpack(&body).map_err(unreadable)? {
             ClientRequest::Bind { name, interface, procedures, .. } => {
-                self.bind(frame.head.binding, &name, &interface, &procedures).unwrap_or_else(Answer::Refused)
+                self.bind(frame.head.binding, name, interface, &procedures).unwrap_or_else(Answer::Refused)
             }
             ClientRequest::List => self.list().unwrap_or_else(Answer::Refused),
             ClientRequest::Unbind { .. } => {
@@ -164,7 +165,7 @@ impl Guest {
         Ok(Answer::Listed(endpoint.exports().list()))
     }
 
-    fn bind(&self, id: u32, name: &str, interface: &str, wanted: &[Wanted]) -> Result<Answer, Refusal> {
+    fn bind(&self, id: u32, name: &str, interface: &str, wanted: &[Wanted<'_>]) -> Result<Answer, Refusal> {
         let endpoint = self.endpoint.upgrade().ok_or_else(|| Refusal::Protocol("the server is ending".into()))?;
         let (entry, procedures) = endpoint.exports().bind(name, interface, wanted)?;
         let mut bindings = self.bindings();

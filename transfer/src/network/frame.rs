@@ -302,7 +302,11 @@ impl Deframer {
         }
         let State::Body { head, left, filling } = &mut self.0 else { return Ok(None) };
         let (now, later) = bytes.split_at(bytes.len().min(*left));
-        filling.iter_mut().for_each(|filling| filling.take(now));
+        if let Some(filling) = filling {
+            let room = filling.words.try_reserve(now.len() / 8 + 2);
+            room.map_err(|_| Broken("no memory for the body of a message"))?;
+            filling.take(now);
+        }
         *left -= now.len();
         *bytes = later;
         if *left > 0 {
