@@ -233,6 +233,7 @@ impl Client {
             "deadline" => {
                 self.trial = Some(self.trial()?.with_deadline((number(1) > 0).then_some(Duration::from_millis(number(1)))));
             }
+            "shapes" => return crate::shapes::call(words[1], &words[2..]),
             "scenario" => return scenario(words[1], words.get(2) == Some(&"user-level")),
             "go" => return relay::go(words),
             "marks-of" => return relay::marks(words[1]),
@@ -255,6 +256,7 @@ impl Client {
             "beside" => return beside(self.trial()?, words[1]),
             "crossings" => return Ok(crossings()),
             "endure" => return endure(words[1], Duration::from_millis(number(2))),
+            "refuse-memory" | "permit-memory" => return ration(words),
             "spare-descriptors" => return spare_descriptors(number(1)),
             "sum-without-memory" => return sum_without_memory(self.trial()?, number(1) as usize),
             other => return Err(format!("unknown command {other:?}").into()),
@@ -663,6 +665,25 @@ pub fn spare_descriptors(spare: u64) -> Outcome {
     let hard = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: Some(limit.min(hard.unwrap_or(u64::MAX))), maximum: hard })?;
     show([limit])
+}
+
+/// `refuse-memory NTH LEAST` refuses the n-th allocation of at least so many bytes; `permit-memory` ends
+/// that, and gives the number of such allocations and whether one was refused (1).
+///
+/// # Errors
+/// The words say something else.
+pub fn ration(words: &[&str]) -> Outcome {
+    match words {
+        ["refuse-memory", nth, least] => {
+            upcall_os::ration::refuse(nth.parse()?, least.parse()?);
+            done()
+        }
+        ["permit-memory"] => {
+            let outcome = upcall_os::ration::lift();
+            show([outcome.seen as u64, outcome.refused.into()])
+        }
+        _ => Err(format!("unknown words {words:?}").into()),
+    }
 }
 
 /// Sums `len` bytes while this process may not map as many more; then without that limit.

@@ -3,7 +3,7 @@
 //! What: the parts that the tests in `tests/` share. Every test has a folder of names of its own ([`place`]) and starts programs in it: servers and
 //! clients, which are the binary `upcall-party` told what to be ([`party`]). A client does what it is told line by line
 //! ([`client`]); an impostor is a server that does not keep to the protocol ([`impostor`]); [`speech`] is the protocol spoken by hand, for those who break it: among
-//! them the peers in [`hostile`]. [`member`] is a member of a group that sends and takes messages, [`job`] has jobs of such, [`sharer`] shares an object. [`bad_input`] has the readers of a peer's bytes, to be fed with anything.
+//! them the peers in [`hostile`]. [`member`] is a member of a group that sends and takes messages, [`job`] has jobs of such, [`sharer`] shares an object. [`shortage`] refuses system calls. [`shapes`] has values of chosen sizes. [`bad_input`] has the readers of a peer's bytes, to be fed with anything.
 //!
 //! What not: the parts of one crate, which that crate tests itself.
 #![forbid(unsafe_code)]
@@ -24,7 +24,9 @@ pub mod party;
 pub mod place;
 pub mod relay;
 mod scenario;
+pub mod shapes;
 pub mod sharer;
+pub mod shortage;
 pub mod speech;
 pub mod usage;
 pub mod without_kernel;

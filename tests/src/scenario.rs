@@ -6,7 +6,7 @@ use std::error::Error;
 use std::sync::LazyLock;
 use std::time::Duration;
 use upcall::stub::{Binding, Interface};
-use upcall::{CallError, Pacing};
+use upcall::{BindError, CallError, Pacing};
 
 /// Binds to `name`, calls with values of every size, takes an object and lets it go, leaves a call at its deadline, unbinds: from the main thread, or from a user-level one.
 pub(crate) fn scenario(name: &str, user_level: bool) -> Outcome {
@@ -15,12 +15,14 @@ pub(crate) fn scenario(name: &str, user_level: bool) -> Outcome {
     }
     let name = name.to_string();
     let outcome = upcall::thread::processors(1, Pacing::Adaptive)?.run(|| {
-        let thread = upcall::thread::spawn(move || live(&name).map_err(Telling::from));
-        thread.join().unwrap_or(Err(Telling::Panicked))
+        let thread = upcall::thread::Builder::new().spawn(move || live(&name).map_err(Telling::from));
+        thread.map_or_else(|error| Err(Telling::Kernel(error)), |thread| thread.join().unwrap_or(Err(Telling::Panicked)))
     })?;
     match outcome {
         Ok(words) => Ok(words),
         Err(Telling::Call(error)) => Err(error.into()),
+        Err(Telling::Bind(error)) => Err(error),
+        Err(Telling::Kernel(error)) => Err(error.into()),
         Err(Telling::Text(text)) => Err(text.into()),
         Err(Telling::Panicked) => Err("a thread panicked".into()),
     }
@@ -29,15 +31,18 @@ pub(crate) fn scenario(name: &str, user_level: bool) -> Outcome {
 /// An error that goes from thread to thread.
 enum Telling {
     Call(CallError),
+    Bind(Box<BindError>),
+    Kernel(std::io::Error),
     Text(String),
     Panicked,
 }
 
 impl From<Box<dyn Error>> for Telling {
     fn from(error: Box<dyn Error>) -> Self {
-        match error.downcast::<CallError>() {
+        match error.downcast::<CallError>().map_err(|error| error.downcast::<BindError>()) {
             Ok(error) => Self::Call(*error),
-            Err(error) => Self::Text(error.to_string()),
+            Err(Ok(error)) => Self::Bind(error),
+            Err(Err(error)) => Self::Text(error.to_string()),
         }
     }
 }

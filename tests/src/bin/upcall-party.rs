@@ -6,10 +6,15 @@ use std::io::BufRead;
 use std::path::Path;
 use upcall::{Ceilings, Pacing, Server, policy};
 use upcall_tests::client::{self, say};
-use upcall_tests::interfaces::{latch, other::other, relay, small, trial};
+use upcall_tests::interfaces::{latch, other::other, relay, shapes, small, trial};
 use upcall_tests::object::{Latch, Object};
 use upcall_tests::relay::Station;
+use upcall_tests::shapes::Server as Shapes;
 use upcall_tests::{hostile, impostor};
+
+/// For tests that refuse memory.
+#[global_allocator]
+static MEMORY: upcall_os::ration::Rationed = upcall_os::ration::Rationed;
 
 fn main() {
     // Nothing of a test outlives it.
@@ -24,6 +29,12 @@ fn main() {
             return say(Err(error));
         }
     }
+    if words.first() == Some(&"supervised") {
+        words.remove(0);
+        if let Err(error) = upcall_tests::shortage::be_supervised() {
+            return say(Err(error.into()));
+        }
+    }
     match words.as_slice() {
         ["client"] => client::run(),
         ["member", name, size, rank, options @ ..] => upcall_tests::member::run(name, size, rank, options),
@@ -36,7 +47,7 @@ fn main() {
         ["hostile-server", name, seed] => hostile::server::serve(name, seed.parse().unwrap_or_default()),
         ["impostor", name, manner] => impostor::run(name, manner),
         _ => eprintln!(
-            "usage: upcall-party [without=CALL,CALL…[!]] client | member GROUP SIZE RANK [OPTIONS] | share NAME make|find [OPTIONS] | supervise [OPTIONS] -- MEMBER | job WORDS | job-member WORDS | serve NAME [OPTIONS] | hostile SOCKET SEED STEPS | hostile-server NAME SEED | impostor NAME MANNER"
+            "usage: upcall-party [without=CALL,CALL…[!]] [supervised] client | member GROUP SIZE RANK [OPTIONS] | share NAME make|find [OPTIONS] | supervise [OPTIONS] -- MEMBER | job WORDS | job-member WORDS | serve NAME [OPTIONS] | hostile SOCKET SEED STEPS | hostile-server NAME SEED | impostor NAME MANNER"
         ),
     }
 }
@@ -59,6 +70,7 @@ fn serve(name: &str, options: &[&str]) {
     server = match options {
         [.., "latch"] => server.export(name, latch::export(Latch::default())),
         [.., "relay"] => server.export(name, relay::export(Station::default())),
+        [.., "shapes"] => server.export(name, trial::export(object)).export(&format!("{name}.shapes"), shapes::export(Shapes)),
         [.., "other"] => server.export(name, other::export(object)),
         _ => server.export(name, trial::export(object)).export(&format!("{name}.small"), small::export(small)),
     };
@@ -135,6 +147,7 @@ fn serve(name: &str, options: &[&str]) {
             ["read-singly"] => say(Ok(client::read_singly())),
             ["crossings"] => say(Ok(client::crossings())),
             ["without", names] => say(upcall_tests::without_kernel::without(names)),
+            words @ ["refuse-memory" | "permit-memory", ..] => say(client::ration(words)),
             ["without-memory"] => say(client::no_more_memory()),
             _ => say(Err(format!("unknown command {line:?}").into())),
         }

@@ -32,6 +32,7 @@ mod peers;
 mod refusals;
 mod scene;
 mod server_ends;
+mod shortage;
 mod soak;
 mod steering;
 mod stopped;
