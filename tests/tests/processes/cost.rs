@@ -8,8 +8,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use upcall_shm::slot::{Image, NO_ASTACK, Place};
-use upcall_tests::speech::{Answer, Came, Hold, Refusal, Request, bind_all, outcome, plan, tag};
-use upcall_tests::usage::{Usage, memory};
+use upcall_tests::speech::{Answer, Came, Hold, Refusal, Request, Speaker, bind_all, outcome, plan, tag};
+use upcall_tests::usage::{Usage, memory, processor_time};
 
 const MIB: u64 = 1 << 20;
 
@@ -51,17 +51,47 @@ impl Drop for Group {
     }
 }
 
-/// What a server pays, in bytes of memory that nothing else would pay for.
+/// What a client has at the moment: each is its own to pay for.
+#[derive(Clone, Copy, Debug)]
+struct Paid {
+    descriptors: usize,
+    mappings: usize,
+    /// Bytes that it has written, or asked the server to write.
+    bytes: u64,
+}
+
+impl Paid {
+    /// A channel with its A-stacks, one segment and one lane.
+    const CHANNEL: Self = Self { descriptors: 5, mappings: 5, bytes: 2 * MIB };
+
+    fn and(self, descriptors: usize, mappings: usize, bytes: u64) -> Self {
+        Self { descriptors: self.descriptors + descriptors, mappings: self.mappings + mappings, bytes: self.bytes + bytes }
+    }
+}
+
+/// Descriptors and mappings of a server beyond twice its client's: workers' stacks, the allocator's
+/// arenas, a thread that maps segments.
+const BEYOND: usize = 24;
+
+/// Processor time of a server for each byte that its client writes, and beyond that, in nanoseconds.
+/// A build without optimisation takes some 20 ns to read a byte of a list.
+const TIME: (u64, u64) = (200, 2_000_000_000);
+
+/// What a server pays: bytes of memory that nothing else would pay for, descriptors, mappings, and
+/// processor time.
 struct Ledger {
     pid: u32,
     group: Group,
     before: (u64, u64),
+    used: Usage,
+    time: u64,
 }
 
 impl Ledger {
     fn of(scene: &Scene, limit: u64) -> Self {
         let pid = scene.server.pid();
-        let mut ledger = Self { pid, group: Group::around(pid, limit), before: (0, 0) };
+        let (used, time) = (Usage::of(pid), processor_time(pid));
+        let mut ledger = Self { pid, group: Group::around(pid, limit), before: (0, 0), used, time };
         ledger.before = ledger.now();
         ledger
     }
@@ -72,13 +102,22 @@ impl Ledger {
         ((all - shared) * 1024, self.group.charged())
     }
 
-    /// The server pays at most `most` bytes more than before.
+    /// The server pays at most `most` bytes more than before, and of all else a multiple of what its
+    /// client has paid since then.
     #[track_caller]
-    fn check(&self, what: &str, most: u64) {
+    fn check(&self, what: &str, most: u64, paid: Paid) {
         let now = self.now();
         let more = (now.0.saturating_sub(self.before.0), now.1.saturating_sub(self.before.1));
         println!("    {what}: {} KiB of its own, {} KiB charged", more.0 / 1024, more.1 / 1024);
         assert!(more.0 <= most && more.1 <= most, "{what}: the server pays {more:?} bytes more, at most {most} were permitted");
+        let used = Usage::of(self.pid);
+        let descriptors = used.descriptors.saturating_sub(self.used.descriptors);
+        let mappings = used.mappings.saturating_sub(self.used.mappings);
+        let time = processor_time(self.pid).saturating_sub(self.time);
+        println!("        {descriptors} descriptors, {mappings} mappings, {} ms; its client: {paid:?}", time / 1_000_000);
+        assert!(descriptors <= 2 * paid.descriptors + BEYOND, "{what}: {descriptors} descriptors for {paid:?}");
+        assert!(mappings <= 2 * paid.mappings + BEYOND, "{what}: {mappings} mappings for {paid:?}");
+        assert!(time <= TIME.0 * paid.bytes + TIME.1, "{what}: {time} ns of processor time for {paid:?}");
     }
 }
 
@@ -140,7 +179,8 @@ fn memory_files_with_holes_cost_the_server_nothing() {
         assert!(format!("{refusal:?}").contains("allocate it"), "{what}: {refusal:?}");
     }
     bring(&hold, 2, &file(huge, |_| {}), huge).expect_err("a huge one");
-    ledger.check("files with holes", MIB);
+    // The files are closed again. The huge one cost the client nothing, and so it must the server.
+    ledger.check("files with holes", MIB, Paid::CHANNEL.and(1, 1, 12 * MIB));
     // A filled file, in which the client tries to punch holes once the server has mapped it.
     let filled = file(8 * MIB, |fd| allocate(fd, none, 0, 8 * MIB));
     bring(&hold, 2, &filled, 8 * MIB).expect("one without holes");
@@ -153,7 +193,7 @@ fn memory_files_with_holes_cost_the_server_nothing() {
     );
     assert!(rustix::fs::fallocate(again.expect("the same file"), punch, 0, 8 * MIB).is_err(), "by another descriptor");
     hold.caller().call(&in_segment(&hold, "sum", 2, 8 * MIB)).expect("an answer");
-    ledger.check("a call with 8 MiB of the client's", 2 * MIB);
+    ledger.check("a call with 8 MiB of the client's", 2 * MIB, Paid::CHANNEL.and(1, 1, 20 * MIB));
     drop((hold, filled));
     scene.close(before);
 }
@@ -171,11 +211,11 @@ fn a_list_that_is_copied_has_a_quota_and_the_call_does_not_run_beyond() {
     let reply = hold.caller().call(&in_segment(&hold, "total", 2, len)).expect("an answer");
     let said = (reply.tag(), reply.values[0], reply.values[1], reply.values[2]);
     assert_eq!(said, (outcome::QUOTA, len - 16, 16 * MIB, 0), "more than a call may have");
-    ledger.check("a list of 64 MiB", 2 * MIB);
+    ledger.check("a list of 64 MiB", 2 * MIB, Paid::CHANNEL.and(1, 1, len));
     // As a program sees it; and what is permitted goes on.
     scene.honest.ask("total 4000000").expect_error("Quota", &["did not run", "32000000", "16777216", "TOML"]);
     assert_eq!(scene.honest.ask("total 2000000").numbers("total"), [6_000_000]);
-    ledger.check("lists within the quota", 64 * MIB);
+    ledger.check("lists within the quota", 64 * MIB, Paid::CHANNEL.and(3, 3, len + 48 * MIB));
     drop((hold, filled));
     scene.close(before);
 }
@@ -201,6 +241,7 @@ fn shared_memory_that_may_have_no_pages_has_a_quota() {
     let mut scene = Scene::new("unfilled=262144");
     let before = scene.warm();
     let hold = Hold::new(&scene.socket, "trial").expect("a channel");
+    let ledger = Ledger::of(&scene, 512 * MIB);
     let bytes = |procedures: &[(u16, u16, u32)]| plan(procedures).bytes();
     let mut bound = 0;
     let refusal = loop {
@@ -221,6 +262,9 @@ fn shared_memory_that_may_have_no_pages_has_a_quota() {
         assert!(bound < 60, "no end to A-stacks that nobody has filled");
     };
     println!("    after {bound} bindings: {refusal:?}");
+    // Each has a file of its own, which the client has mapped or could map.
+    let bound = usize::from(bound);
+    ledger.check("bindings whose A-stacks nobody has filled", 2 * MIB, Paid::CHANNEL.and(bound, bound, 0));
     assert!(matches!(&refusal, Refusal::Ceiling(text) if text.contains("may have no pages")), "{refusal:?}");
     drop(hold);
     scene.close(before);
@@ -284,8 +328,31 @@ fn results_that_are_not_fetched_have_a_quota() {
     println!("    {kept} results were kept");
     assert_eq!(refused, outcome::REFUSED);
     assert!((1..=4).contains(&kept), "{kept}");
-    ledger.check("results that are not fetched", 16 * MIB);
+    ledger.check("results that are not fetched", 16 * MIB, Paid::CHANNEL.and(0, 0, (kept + 1) * MIB));
     drop(caller);
     drop(hold);
+    scene.close(before);
+}
+
+/// A connection costs the server two descriptors, and a message that it cannot use only time.
+#[test]
+fn connections_and_messages_that_are_no_use_cost_what_they_cost_their_sender() {
+    let _company = in_company();
+    let mut scene = Scene::new("");
+    let before = scene.warm();
+    let ledger = Ledger::of(&scene, 512 * MIB);
+    let speakers: Vec<_> = (0..50).map(|_| Speaker::connect(&scene.socket).expect("a connection")).collect();
+    // The last one is let in after all others.
+    let came = speakers[49].ask(Request::List, &[]);
+    assert!(matches!(came, Came::Answer(Answer::Exports, _)), "{came:?}");
+    ledger.check("fifty connections", 4 * MIB, Paid { descriptors: 50, mappings: 0, bytes: 0 });
+    // Requests that say much: each ends its connection.
+    let long = vec![0xff; 150_000];
+    for speaker in &speakers {
+        speaker.send(&long, &[]);
+        assert!(matches!(speaker.hear(), Came::Closed), "a message that cannot be read ends its connection");
+    }
+    ledger.check("fifty long messages", 4 * MIB, Paid { descriptors: 50, mappings: 0, bytes: 50 * 150_000 });
+    drop(speakers);
     scene.close(before);
 }
