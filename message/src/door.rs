@@ -3,7 +3,7 @@
 use crate::Rank;
 use crate::forming::Asks;
 use crate::member::{Member, Roster, locked};
-use crate::wire::{self, GroupId, Opened, Request, VERSION, Welcome};
+use crate::wire::{self, GroupId, Opened, Process, Request, VERSION, Welcome, shown};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
@@ -36,9 +36,11 @@ impl AtDoor {
         let admit = |connection: Connection| {
             // Who has ended already is known no more, and of no use.
             let Ok(peer) = connection.peer() else { return };
-            if peer.uid == own && member.forming.expects(peer.pid) && self.has_room_for(&member, peer.pid) {
+            let process = Process::of(&peer);
+            if peer.uid == own && member.forming.expects(process) && self.has_room_for(&member, process) {
                 let here = self.member.clone();
-                let new = |me: &Weak<_>| Guest { me: me.clone(), connection, peer, member: here, brought: Mutex::default() };
+                let new =
+                    |me: &Weak<_>| Guest { me: me.clone(), connection, peer, process, member: here, brought: Mutex::default() };
                 member.admit(Arc::new_cyclic(new));
             } else if matches!(connection.receive(), Ok(Received::Message(_))) {
                 // Who only looks whether somebody is here has nothing to say.
@@ -48,11 +50,11 @@ impl AtDoor {
         clerk::let_in(&self.listener, most, |_| false, admit);
     }
 
-    fn has_room_for(&self, member: &Member, pid: u32) -> bool {
-        let has_room = || member.guests_of(pid).len() < MOST_CONNECTIONS;
+    fn has_room_for(&self, member: &Member, process: Process) -> bool {
+        let has_room = || member.guests_of(process).len() < MOST_CONNECTIONS;
         if !has_room() {
             // Those that are closed already are only not looked at yet.
-            member.see_off_guests_of(pid);
+            member.see_off_guests_of(process);
         }
         has_room()
     }
@@ -78,12 +80,18 @@ pub(crate) struct Guest {
     me: Weak<Self>,
     connection: Connection,
     peer: Peer,
+    process: Process,
     member: Weak<Member>,
     /// The member whose queue came by this connection.
     brought: Mutex<Option<Rank>>,
 }
 
 impl Guest {
+    pub(crate) fn process(&self) -> Process {
+        self.process
+    }
+
+    /// The number of its process here, for reports; 0 if that cannot be seen.
     pub(crate) fn pid(&self) -> u32 {
         self.peer.pid
     }
@@ -156,8 +164,8 @@ pub(crate) struct Brought {
 
 impl Brought {
     /// By whom, and whether it can be one.
-    pub(crate) fn pid(&self) -> Option<u32> {
-        (self.version == VERSION && self.descriptors.len() == 2).then(|| self.guest.pid())
+    pub(crate) fn process(&self) -> Option<Process> {
+        (self.version == VERSION && self.descriptors.len() == 2).then(|| self.guest.process())
     }
 
     /// Takes the queue in, and answers. False to hang up.
@@ -193,8 +201,11 @@ impl Brought {
             return Err(format!("the queue is for member {to}, and this is member {}", roster.rank));
         }
         match roster.members.get(from) {
-            Some(listed) if listed.pid == guest.pid() && listed.pid != 0 => {}
-            Some(listed) => return Err(format!("member {from} is process {}, and this is process {}", listed.pid, guest.pid())),
+            Some(listed) if listed.process.is(guest.process()) => {}
+            Some(_) => {
+                let (listed, guest) = (shown(roster.pid(from)), shown(guest.pid()));
+                return Err(format!("member {from} is {listed}, and this is {guest}"));
+            }
             None => return Err(format!("there is no member {from}")),
         }
         if !member.forming.first_queue_of(from) {
@@ -238,7 +249,7 @@ impl Watched for Guest {
 pub(crate) struct AtEnd {
     pub(crate) pidfd: OwnedFd,
     pub(crate) rank: Rank,
-    pub(crate) pid: u32,
+    pub(crate) process: Process,
     /// Of its door.
     pub(crate) socket: PathBuf,
     pub(crate) member: Weak<Member>,
@@ -251,7 +262,7 @@ impl Watched for AtEnd {
 
     fn happened(&self, _hung_up: bool) -> bool {
         if let Some(member) = self.member.upgrade() {
-            member.has_ended(self.rank, self.pid);
+            member.has_ended(self.rank, self.process);
         }
         // Who was killed has left it.
         let _ = std::fs::remove_file(&self.socket);

@@ -8,15 +8,14 @@ use crate::error::JoinError;
 use crate::flow;
 use crate::kinds::Handlers;
 use crate::member::{Member, Roster, locked};
-use crate::wire::{self, GroupId, Listed, Request, VERSION, Welcome};
+use crate::wire::{self, GroupId, Listed, Process, Request, VERSION, Welcome, shown};
 use crate::{Group, Rank};
 use std::ffi::OsString;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use upcall_os::fault::{Point, point};
 use upcall_os::headroom::{self, Headroom};
-use upcall_os::process;
 use upcall_os::socket::{Connection, Received};
 use upcall_shm::account::{self, Account};
 use upcall_transfer::Pacing;
@@ -297,13 +296,13 @@ impl Joining {
             Welcome::Formed { group, rank, members } => {
                 let rank = rank as usize;
                 let socket = member.socket.file_name().and_then(|name| name.to_str());
-                let own = members.get(rank).is_some_and(|own| own.pid == std::process::id() && Some(&*own.socket) == socket);
-                let plain = |listed: &Listed| names::is_member(&listed.socket, listed.pid);
+                let own = members.get(rank).is_some_and(|own| Some(&*own.socket) == socket && own.process.may_be(Process::own()));
+                let plain = |listed: &Listed| names::is_member(&listed.socket);
                 let asked = self.rank.is_none_or(|asked| asked == rank);
                 if members.len() != self.size || !own || !asked || !members.iter().all(plain) {
                     return Err(self.refused("a list of members that cannot be true".into()));
                 }
-                Ok(member.forming.formed(Roster { group, rank, members }, member))
+                Ok(member.forming.formed(Roster { group, rank, members, pids: OnceLock::new() }, member))
             }
         }
     }
@@ -436,7 +435,8 @@ impl Forming {
             return Err(leading.there());
         }
         let ranks = leading.ranks();
-        let own = Listed::of(std::process::id(), member.socket.file_name().unwrap_or_default().to_string_lossy().into());
+        let socket = member.socket.file_name().unwrap_or_default().to_string_lossy().into();
+        let own = Listed { process: Process::own(), socket };
         let mut members = vec![own; size];
         for (applicant, &rank) in leading.applicants.iter().zip(&ranks) {
             members[rank] = applicant.listed.clone();
@@ -446,7 +446,7 @@ impl Forming {
         for (applicant, &rank) in leading.applicants.iter().zip(&ranks) {
             applicant.guest.welcome(&Welcome::Formed { group, rank: rank as u32, members: members.clone() });
         }
-        Ok(self.formed(Roster { group, rank: ranks[size - 1], members }, member))
+        Ok(self.formed(Roster { group, rank: ranks[size - 1], members, pids: OnceLock::new() }, member))
     }
 
     /// One asks to become a member. The answer to a refusal; `None` if nobody is taken in here.
@@ -469,16 +469,22 @@ impl Forming {
             if rank >= leading.size {
                 return Err(Some(format!("there is no rank {rank} in a group of {}", leading.size)));
             }
-            let others = leading.applicants.iter().map(|other| (other.rank, other.listed.pid));
+            let others = leading.applicants.iter().map(|other| (other.rank, other.guest.pid()));
             let mut holders = others.chain([(leading.rank, std::process::id())]);
             if let Some((_, pid)) = holders.find(|(taken, _)| *taken == Some(rank)) {
-                return Err(Some(format!("rank {rank} is taken by process {pid}")));
+                return Err(Some(format!("rank {rank} is taken by {}", shown(pid))));
             }
         }
-        if !names::is_member(asks.socket, guest.pid()) {
-            return Err(Some(format!("{:?} is no socket of a member of process {}", asks.socket, guest.pid())));
+        if !names::is_member_of(asks.socket, guest.pid()) {
+            return Err(Some(format!("{:?} is no socket of a member that is {}", asks.socket, shown(guest.pid()))));
         }
-        let listed = Listed::of(guest.pid(), asks.socket.into());
+        let process = guest.process();
+        if matches!(process, Process::Numbered(0, _)) {
+            let why = "it is in a PID namespace that the process which takes in the members does not see, \
+                       and before Linux 6.9 the kernel does not tell such processes apart";
+            return Err(Some(why.into()));
+        }
+        let listed = Listed { process, socket: asks.socket.into() };
         leading.applicants.push(Applicant { guest: guest.clone(), rank, listed });
         self.changed.notify_all();
         Ok(())
@@ -513,9 +519,9 @@ impl Forming {
     }
 
     /// Whether a process can be of this group.
-    pub(crate) fn expects(&self, pid: u32) -> bool {
+    pub(crate) fn expects(&self, process: Process) -> bool {
         match &self.locked().stage {
-            Stage::Formed { roster, .. } => roster.members.iter().any(|listed| listed.pid == pid),
+            Stage::Formed { roster, .. } => roster.members.iter().any(|listed| listed.process.is(process)),
             _ => true,
         }
     }
@@ -525,8 +531,8 @@ impl Forming {
         let mut state = self.locked();
         let Stage::Formed { roster, .. } = &state.stage else {
             // Whoever brings it has descriptors kept here. A process is so many members at most.
-            let Some(pid) = brought.pid() else { return false };
-            let of_process = state.early.iter().filter(|other| other.pid() == Some(pid)).count();
+            let Some(process) = brought.process() else { return false };
+            let of_process = state.early.iter().filter(|other| other.process() == Some(process)).count();
             let kept = of_process < usize::from(MOST_POSTS) && state.early.len() < MOST_MEMBERS;
             if kept {
                 state.early.push(brought);
@@ -553,12 +559,6 @@ pub(crate) struct Asks<'a> {
     pub(crate) rank: Option<u32>,
     pub(crate) socket: &'a str,
     pub(crate) kinds: &'a [(String, String)],
-}
-
-impl Listed {
-    fn of(pid: u32, socket: String) -> Self {
-        Self { pid, born: process::born(pid).unwrap_or(0), socket }
-    }
 }
 
 fn new_id() -> GroupId {

@@ -186,9 +186,10 @@ impl Group {
         self.0.roster.members.len()
     }
 
-    /// A member's process, by the kernel's word when the group formed.
+    /// A member's process, by the kernel's word when the group formed. `None` if there is no such member, or its process
+    /// is not visible in this PID namespace.
     pub fn process(&self, rank: Rank) -> Option<u32> {
-        self.0.roster.members.get(rank).map(|listed| listed.pid)
+        (rank < self.size()).then(|| self.0.roster.pid(rank)).filter(|pid| *pid != 0)
     }
 
     /// Whether a message waits (UDM's message-available flag): a load for each member that has ever sent one here.

@@ -4,7 +4,7 @@ use crate::Rank;
 use crate::error::SendError;
 use crate::flow::Flow;
 use crate::member::{Member, News, Roster};
-use crate::wire::{self, Opened, Request, VERSION};
+use crate::wire::{self, Opened, Process, Request, VERSION, shown};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -77,8 +77,8 @@ impl Link {
             Ok(peer) => peer,
             Err(error) => return Err(lost(&connection, &error.to_string())),
         };
-        if peer.pid != listed.pid {
-            return Err(unreachable(format!("process {} is at the door of process {}", peer.pid, listed.pid)));
+        if !Process::of(&peer).is(listed.process) {
+            return Err(unreachable(format!("{} is at the door of {}", shown(peer.pid), shown(roster.pid(rank)))));
         }
         let (mut queue, bell) = (Mailbag::create().map_err(failed)?, Bell::new().map_err(failed)?);
         let open = Request::Open { version: VERSION, group: roster.group, from: roster.rank as u32, to: rank as u32 };
@@ -91,7 +91,7 @@ impl Link {
         let far = Arc::new(FarEnd {
             connection,
             rank,
-            pid: listed.pid,
+            process: listed.process,
             member: Arc::downgrade(member),
             answered: AtomicBool::new(false),
             left: AtomicBool::new(false),
@@ -167,7 +167,7 @@ impl Drop for Link {
 struct FarEnd {
     connection: Connection,
     rank: Rank,
-    pid: u32,
+    process: Process,
     member: Weak<Member>,
     /// It answers once: each answer takes memory here.
     answered: AtomicBool,
@@ -193,7 +193,7 @@ impl FarEnd {
             Ok(Received::Nothing) => {}
             Ok(Received::Closed) | Err(_) => {
                 if !self.left.load(Ordering::Relaxed) {
-                    member.has_ended(self.rank, self.pid);
+                    member.has_ended(self.rank, self.process);
                 }
                 return false;
             }

@@ -4,20 +4,22 @@ use crate::Rank;
 use crate::door::{ALL, AtDoor, AtEnd, Guest};
 use crate::forming::Forming;
 use crate::inbound::Inbound;
-use crate::wire::{GroupId, Listed};
+use crate::wire::{GroupId, Listed, Process};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use upcall_os::bell::Bell;
 use upcall_os::poll::Report;
 use upcall_os::process;
+use upcall_os::socket::Connection;
 use upcall_shm::account::Account;
 use upcall_shm::mailbag::Mailbag;
 use upcall_transfer::clerk::{Clerk, Watched};
+use upcall_transfer::names;
 use upcall_transfer::post::{Post, Ringer};
 use upcall_transfer::rung::Rings;
 
@@ -27,6 +29,8 @@ pub(crate) struct Roster {
     pub(crate) group: GroupId,
     pub(crate) rank: Rank,
     pub(crate) members: Vec<Listed>,
+    /// By rank: the number of the process here, 0 if it cannot be seen.
+    pub(crate) pids: OnceLock<Vec<u32>>,
 }
 
 impl Roster {
@@ -35,6 +39,12 @@ impl Roster {
         let mut hasher = DefaultHasher::new();
         self.group.hash(&mut hasher);
         hasher.finish()
+    }
+
+    /// The number of a member's process here, 0 if it cannot be seen.
+    pub(crate) fn pid(&self, rank: Rank) -> u32 {
+        let seen = self.pids.get().and_then(|pids| pids.get(rank).copied());
+        seen.unwrap_or_else(|| names::process_of(Path::new(&self.members[rank].socket)).unwrap_or(0))
     }
 }
 
@@ -165,17 +175,17 @@ impl Member {
     }
 
     /// A member of a process has ended, as the clerk has seen. What it has brought before comes before the news of that: it may be at the door still.
-    pub(crate) fn has_ended(&self, rank: Rank, pid: u32) {
+    pub(crate) fn has_ended(&self, rank: Rank, process: Process) {
         if let Some(door) = self.door.get() {
             door.accept(ALL);
         }
-        self.guests_of(pid).iter().for_each(|guest| _ = guest.attend());
+        self.guests_of(process).iter().for_each(|guest| _ = guest.attend());
         self.tell(News::Ended(rank));
     }
 
     /// Those who have connected from a process.
-    pub(crate) fn guests_of(&self, pid: u32) -> Vec<Arc<Guest>> {
-        locked(&self.guests).iter().filter(|guest| guest.pid() == pid).cloned().collect()
+    pub(crate) fn guests_of(&self, process: Process) -> Vec<Arc<Guest>> {
+        locked(&self.guests).iter().filter(|guest| guest.process() == process).cloned().collect()
     }
 
     /// Takes a queue that another member brought.
@@ -191,27 +201,33 @@ impl Member {
 
     /// Has the clerk see when other members end.
     pub(crate) fn watch_others(self: &Arc<Self>, roster: &Roster) {
+        let own = roster.members[roster.rank].process;
+        let mut pids = Vec::with_capacity(roster.members.len());
         for (rank, listed) in roster.members.iter().enumerate() {
-            // Who cannot be seen is known by its connections alone.
-            if rank == roster.rank || listed.pid == std::process::id() || listed.born == 0 {
+            if rank == roster.rank || listed.process.is(own) {
+                pids.push(std::process::id());
                 continue;
             }
             let socket = self.folder().join(&listed.socket);
-            match process::open(listed.pid, listed.born) {
-                Ok(Some(pidfd)) => {
-                    let end = AtEnd { pidfd, rank, pid: listed.pid, socket, member: Arc::downgrade(self) };
+            let seen = see(listed, &socket);
+            pids.push(if let Seen::Lives { pid, .. } = &seen { *pid } else { roster.pid(rank) });
+            match seen {
+                Seen::Lives { pidfd, .. } => {
+                    let process = listed.process;
+                    let end = AtEnd { pidfd, rank, process, socket, member: Arc::downgrade(self) };
                     let _ = self.watch(Arc::new(end));
                 }
-                Ok(None) => self.tell(News::Ended(rank)),
+                Seen::Ended => self.tell(News::Ended(rank)),
                 // It is known by its connections alone.
-                Err(_) => {}
+                Seen::Nothing => {}
             }
         }
+        let _ = roster.pids.set(pids);
     }
 
     /// Is done with those of a process that have hung up.
-    pub(crate) fn see_off_guests_of(&self, pid: u32) {
-        for guest in self.guests_of(pid).into_iter().filter(|guest| !guest.attend()) {
+    pub(crate) fn see_off_guests_of(&self, process: Process) {
+        for guest in self.guests_of(process).into_iter().filter(|guest| !guest.attend()) {
             self.lost(&guest);
         }
     }
@@ -227,5 +243,54 @@ impl Member {
         for guest in std::mem::take(&mut *locked(&self.guests)) {
             guest.shut_down();
         }
+    }
+}
+
+/// What is seen of another member's process.
+enum Seen {
+    Lives {
+        pidfd: OwnedFd,
+        pid: u32,
+    },
+    Ended,
+    /// Nothing: it is in another PID namespace, and the kernel gives no pidfd, or its door is full.
+    Nothing,
+}
+
+/// Looks at the process of a member: by its number if that is one of this PID namespace, else by its door.
+fn see(listed: &Listed, socket: &Path) -> Seen {
+    let lives = |(pidfd, pid)| Seen::Lives { pidfd, pid };
+    match listed.process {
+        Process::Numbered(_, 0) => Seen::Nothing,
+        Process::Numbered(pid, born) => match process::open(pid, born) {
+            Ok(Some(pidfd)) => lives((pidfd, pid)),
+            Ok(None) => Seen::Ended,
+            // It is known by its connections alone.
+            Err(_) => Seen::Nothing,
+        },
+        Process::Pidfd(_) => match names::process_of(socket) {
+            Some(pid) => {
+                let Ok(pidfd) = process::open_any(pid) else { return Seen::Nothing };
+                let same = pidfd.filter(|fd| process::identity(fd).is_some_and(|found| listed.process == found.into()));
+                same.map_or(Seen::Ended, |pidfd| lives((pidfd, pid)))
+            }
+            None => see_by_door(listed, socket),
+        },
+    }
+}
+
+/// The same by a connection, for whose other end the kernel gives a pidfd in every namespace.
+fn see_by_door(listed: &Listed, socket: &Path) -> Seen {
+    let connection = match Connection::connect(socket) {
+        Ok(connection) => connection,
+        Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => return Seen::Ended,
+        Err(_) => return Seen::Nothing,
+    };
+    match connection.peer() {
+        Ok(peer) if Process::of(&peer).is(listed.process) => {
+            peer.pidfd.map_or(Seen::Nothing, |pidfd| Seen::Lives { pidfd, pid: peer.pid })
+        }
+        // Its own process has ended, or another one is there.
+        _ => Seen::Ended,
     }
 }

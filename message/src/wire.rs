@@ -1,9 +1,11 @@
 //! The messages of the control connections, in postcard's encoding: for forming a group, and for opening a queue.
 
 use serde::{Deserialize, Serialize};
+use upcall_os::process::{self, Identity};
+use upcall_os::socket::Peer;
 
 /// The version of these messages and of the queues.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// What a group is known by once it has formed. Nobody can guess it.
 pub(crate) type GroupId = [u8; 16];
@@ -36,10 +38,52 @@ pub(crate) enum Welcome {
 /// A member, as its group knows it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Listed {
-    pub(crate) pid: u32,
-    /// When that process began; 0 if it could not be seen.
-    pub(crate) born: u64,
+    pub(crate) process: Process,
     pub(crate) socket: String,
+}
+
+/// What tells a member's process apart from all others of this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Process {
+    /// The inode of its pidfds, which is the same in every PID namespace.
+    Pidfd(u64),
+    /// On kernels before 6.9: the number that it has in the leader's PID namespace, 0 if it has none there, and when it
+    /// began, 0 if that could not be seen.
+    Numbered(u32, u64),
+}
+
+impl Process {
+    /// The process at the other end of a connection.
+    pub(crate) fn of(peer: &Peer) -> Self {
+        peer.process().map_or(Self::Numbered(peer.pid, 0), Self::from)
+    }
+
+    /// This process.
+    pub(crate) fn own() -> Self {
+        process::own().map_or(Self::Numbered(std::process::id(), 0), Self::from)
+    }
+
+    /// Whether the leader can have meant this process by it, `own`: a number may be one of another PID namespace.
+    pub(crate) fn may_be(self, own: Self) -> bool {
+        !matches!((self, own), (Self::Pidfd(_), Self::Pidfd(_))) || self == own
+    }
+
+    /// Whether both are the same process. Numbers of processes that cannot be seen tell none apart.
+    pub(crate) fn is(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Numbered(one, _), Self::Numbered(other, _)) => one == other && one != 0,
+            _ => self == other,
+        }
+    }
+}
+
+impl From<Identity> for Process {
+    fn from(identity: Identity) -> Self {
+        match identity {
+            Identity::Pidfd(inode) => Self::Pidfd(inode),
+            Identity::Numbered(pid, born) => Self::Numbered(pid, born),
+        }
+    }
 }
 
 /// What the receiver of a queue answers.
@@ -51,6 +95,14 @@ pub(crate) enum Opened {
         makes_fences: bool,
     },
     No(String),
+}
+
+/// A process by its number here, for reports.
+pub(crate) fn shown(pid: u32) -> String {
+    match pid {
+        0 => "a process of another PID namespace".into(),
+        pid => format!("process {pid}"),
+    }
 }
 
 pub(crate) fn pack<T: Serialize>(message: &T) -> std::io::Result<Vec<u8>> {

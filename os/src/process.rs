@@ -28,17 +28,25 @@ pub(crate) fn stat(pid: u32, place: usize) -> Option<u64> {
 /// # Errors
 /// No descriptor or no memory is left to find out.
 pub fn open(pid: u32, at: u64) -> io::Result<Option<OwnedFd>> {
-    let Some(number) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
-    let fd = match pidfd_open(number, PidfdFlags::empty()) {
-        Ok(fd) => fd,
-        Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(error.into()),
-        Err(_) => return Ok(None),
-    };
+    let Some(fd) = open_any(pid)? else { return Ok(None) };
     // Opened first, looked at then: whoever has the number now had it before.
     match born(pid) {
         Some(began) => Ok((began == at).then_some(fd)),
         None if crate::socket::has_ended(&fd) => Ok(None),
         None => Err(io::Error::other("when the process began cannot be read")),
+    }
+}
+
+/// A pidfd of the process that has this number in our PID namespace now; `None` if there is none.
+///
+/// # Errors
+/// No descriptor or no memory is left to find out.
+pub fn open_any(pid: u32) -> io::Result<Option<OwnedFd>> {
+    let Some(number) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
+    match pidfd_open(number, PidfdFlags::empty()) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => Err(error.into()),
+        Err(_) => Ok(None),
     }
 }
 
@@ -68,6 +76,12 @@ pub fn identity(pidfd: impl AsFd) -> Option<Identity> {
 /// shown by /proc.
 pub fn identity_of_number(pid: u32) -> Option<Identity> {
     Some(Identity::Numbered(pid, born(pid).filter(|_| pid != 0)?))
+}
+
+/// The identity of this process; `None` if neither its pidfd nor its number in /proc can be had.
+pub fn own() -> Option<Identity> {
+    let pidfd = pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).ok();
+    pidfd.and_then(identity).or_else(|| identity_of_number(std::process::id()))
 }
 
 /// Returns `true` if `uid` is the number of one user only.
@@ -178,6 +192,7 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         // Kernels before 6.9 have no identity for a pidfd.
         assert_eq!(identity(own()), identity(own()));
+        assert_eq!(super::own(), identity(own()).or_else(|| identity_of_number(std::process::id())));
         if let Some(own) = identity(own()) {
             assert_ne!(identity(open(child.id())), Some(own));
         }

@@ -259,6 +259,46 @@ pub fn listen(whose: Whose) -> Result<(PathBuf, Listener), NotEntered> {
     listen_as(whose, Access::default())
 }
 
+/// A group of users.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// By number.
+    Number(u32),
+    /// By name.
+    Name(String),
+}
+
+impl Group {
+    /// Its number.
+    ///
+    /// # Errors
+    /// There is no group of that name, or the system's list of groups cannot be read.
+    pub fn number(&self) -> io::Result<u32> {
+        match self {
+            Self::Number(number) => Ok(*number),
+            Self::Name(name) => upcall_os::group::number_of(name),
+        }
+    }
+}
+
+impl From<u32> for Group {
+    fn from(number: u32) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<&str> for Group {
+    fn from(name: &str) -> Self {
+        Self::Name(name.into())
+    }
+}
+
+impl From<String> for Group {
+    fn from(name: String) -> Self {
+        Self::Name(name)
+    }
+}
+
 /// Listens at a fresh path in the folder of names.
 ///
 /// The socket gets its name when it listens and has its mode and group. Before that it has a name
@@ -391,14 +431,17 @@ pub fn lead_or_follow(group: &str, member: &Path) -> Result<Leader, NotEntered> 
     }
 }
 
-/// Returns `true` if this may be the name of a socket of a member that is this process.
-///
-/// `pid` is 0 for a process that cannot be seen from here; its socket then has a number of another
-/// PID namespace.
-pub fn is_member(socket: &str, pid: u32) -> bool {
-    let rest = socket.strip_prefix(Whose::Member.prefix());
-    rest.is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.'))
-        && process_of(Path::new(socket)).unwrap_or(0) == pid
+/// Returns `true` if this may be the name of a member's socket.
+pub fn is_member(socket: &str) -> bool {
+    let plain = socket.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.');
+    plain && socket.starts_with(Whose::Member.prefix()) && number_in(socket).is_some()
+}
+
+/// Returns `true` if this may be the name of a socket of a member that is the process with number
+/// `pid` here, which is 0 if the process cannot be seen. A number of another PID namespace in the
+/// name is not compared.
+pub fn is_member_of(socket: &str, pid: u32) -> bool {
+    is_member(socket) && process_of(Path::new(socket)).is_none_or(|named| named == pid)
 }
 
 /// The member with this socket takes nobody in any more.
@@ -412,11 +455,16 @@ fn folder_of(socket: &Path) -> &Path {
 }
 
 /// The process number in the name of a socket, if it is one of this process's PID namespace.
-fn process_of(socket: &Path) -> Option<u32> {
-    let name = socket.file_name()?.to_str()?;
-    let mut parts = name.split('.').skip(1);
+pub fn process_of(socket: &Path) -> Option<u32> {
+    let (pid, space) = number_in(socket.file_name()?.to_str()?)?;
+    (Some(space) == pid_namespace()).then_some(pid)
+}
+
+/// The process number in the name of a socket, and the PID namespace in which it holds, 0 if its process knew none.
+fn number_in(socket: &str) -> Option<(u32, u32)> {
+    let mut parts = socket.split('.').skip(1);
     let (pid, space) = (parts.next()?.parse().ok()?, u32::from_str_radix(parts.next()?, 16).ok()?);
-    (pid != 0 && Some(space) == pid_namespace()).then_some(pid)
+    (pid != 0).then_some((pid, space))
 }
 
 /// Takes a name of the domain with this socket out.
@@ -576,10 +624,13 @@ mod tests {
         for none in ["domain", "domain.1", "domain.x.1.1", "domain.0.1.1"] {
             assert_eq!(of(none.into()), None, "{none}");
         }
-        assert!(is_member(&format!("member.7.{here:x}.1"), 7));
-        assert!(!is_member(&format!("member.7.{here:x}.1"), 8));
-        assert!(is_member(&format!("member.7.{:x}.1", here ^ 1), 0));
-        assert!(!is_member(&format!("member.7.{:x}.1", here ^ 1), 7));
+        assert!(is_member_of(&format!("member.7.{here:x}.1"), 7));
+        assert!(!is_member_of(&format!("member.7.{here:x}.1"), 8) && !is_member_of(&format!("member.7.{here:x}.1"), 0));
+        // Numbers of other namespaces are not compared.
+        assert!([0, 7, 8].iter().all(|pid| is_member_of(&format!("member.7.{:x}.1", here ^ 1), *pid)));
+        for none in ["domain.7.1.1", "member.7", "member.x.1.1", "member.7.x.1", "member.0.1.1", "member.7.1.1/../x", ""] {
+            assert!(!is_member(none), "{none}");
+        }
     }
 
     #[test]

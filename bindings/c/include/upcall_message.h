@@ -182,7 +182,7 @@ upcall_status upcall_group_leave(upcall_group *group, upcall_error *error);
 size_t upcall_group_rank(const upcall_group *group);
 /* How many members there are, those that have ended included. */
 size_t upcall_group_size(const upcall_group *group);
-/* A member's process; 0: there is no such member. */
+/* A member's process; 0: there is no such member, or its process is not visible in this PID namespace. */
 uint32_t upcall_group_process(const upcall_group *group, size_t rank);
 
 /* ---- Sending ----------------------------------------------------------------------------------------------------- */

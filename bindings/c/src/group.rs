@@ -397,7 +397,7 @@ pub unsafe extern "C" fn upcall_group_join(joining: *mut CJoining, handlers: *mu
         let joining = joining.ok_or_else(|| Problem::misuse("what to join is NULL"))?;
         let CHandlers { handlers, kinds, place } = *handlers.ok_or_else(|| Problem::misuse("the handlers are NULL"))?;
         let group = joining.0.join(handlers)?;
-        let processes = (0..group.size()).filter_map(|rank| group.process(rank)).collect();
+        let processes = (0..group.size()).map(|rank| group.process(rank).unwrap_or(0)).collect();
         let (rank, kinds, within) = (group.rank(), kinds.into(), Cell::new(0));
         let joined = hand_out(CGroup { thread: thread(), rank, processes, group, kinds, within });
         place.set(joined);

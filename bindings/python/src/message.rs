@@ -462,7 +462,7 @@ impl Member {
             Here(joining.join(handlers))
         });
         let group = joined.get().map_err(|wrong| join_error(py, &wrong))?;
-        let processes = (0..group.size()).filter_map(|rank| group.process(rank)).collect();
+        let processes = (0..group.size()).map(|rank| group.process(rank).unwrap_or(0)).collect();
         Ok(Self {
             thread: std::thread::current().id(),
             rank: group.rank(),
@@ -489,7 +489,7 @@ impl Member {
 
     fn process(&self, rank: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
         match rank.extract::<usize>() {
-            Ok(rank) => Ok(self.processes.get(rank).copied()),
+            Ok(rank) => Ok(self.processes.get(rank).copied().filter(|pid| *pid != 0)),
             Err(error) if error.is_instance_of::<PyOverflowError>(rank.py()) => Ok(None),
             Err(error) => Err(error),
         }

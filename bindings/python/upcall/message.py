@@ -250,7 +250,7 @@ class Group:
         return self._member.size()
 
     def process(self, rank: int) -> int | None:
-        """A member's process. `None`: there is no such member."""
+        """A member's process. `None`: there is no such member, or its process is not visible in this PID namespace."""
         return self._member.process(rank)
 
     def _index(self, kind: Kind[typing.Any]) -> int:

@@ -18,7 +18,7 @@ use upcall_os::socket::{Connection, Listener, Message, Received};
 use upcall_shm::region::{Region, Shared};
 use upcall_shm::station::Station;
 
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 #[derive(Serialize, Deserialize)]
 enum Request {
@@ -34,9 +34,14 @@ enum Welcome {
 
 #[derive(Clone, Serialize, Deserialize)]
 struct Listed {
-    pid: u32,
-    born: u64,
+    process: Process,
     socket: String,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+enum Process {
+    Pidfd(u64),
+    Numbered(u32, u64),
 }
 
 #[derive(Serialize, Deserialize)]

@@ -22,7 +22,7 @@ use upcall_tests::place::{Place, entered, eventually, listen};
 
 // What `message/src/wire.rs` has.
 
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 #[derive(Serialize, Deserialize)]
 enum Request {
@@ -38,9 +38,14 @@ enum Welcome {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Listed {
-    pid: u32,
-    born: u64,
+    process: Process,
     socket: String,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+enum Process {
+    Pidfd(u64),
+    Numbered(u32, u64),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -92,6 +97,15 @@ fn place() -> Place {
 
 fn own_pid() -> u32 {
     std::process::id()
+}
+
+/// What the kernel tells a process apart by.
+fn process(pid: u32) -> Process {
+    use upcall_os::process::{Identity, identity, identity_of_number, open_any};
+    match open_any(pid).ok().flatten().and_then(identity).or_else(|| identity_of_number(pid)).expect("a process that lives") {
+        Identity::Pidfd(inode) => Process::Pidfd(inode),
+        Identity::Numbered(pid, born) => Process::Numbered(pid, born),
+    }
 }
 
 /// What somebody answers; `None` when it hangs up.

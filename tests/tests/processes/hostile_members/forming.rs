@@ -2,7 +2,7 @@
 
 use super::{
     Listed, Request, VERSION, Welcome, answer, answer_of, connect, hello, leader, next_at, own_pid, own_socket, pack, place,
-    with_few_descriptors,
+    process, with_few_descriptors,
 };
 use crate::in_company;
 use std::os::fd::AsFd;
@@ -36,7 +36,7 @@ fn a_leader_tells_of_a_group_that_cannot_be() {
         ("no such rank", |rank, _| *rank = u32::MAX),
         ("another one's rank", |rank, _| *rank = 0),
         ("not the rank that it asked for", |rank, members| (*rank, _) = (0, members.swap(0, 1))),
-        ("another process", |_, members| members[1].pid = own_pid()),
+        ("another process", |_, members| members[1].process = process(own_pid())),
         ("another socket", |_, members| members[1].socket += "1"),
         ("a path", |_, members| members[0].socket = format!("../names/{}", own_socket("lead"))),
         ("a path behind", |_, members| members[0].socket += "/../../x"),
@@ -47,8 +47,8 @@ fn a_leader_tells_of_a_group_that_cannot_be() {
         let mut honest = place.start("g 2 1 within=5000");
         let (connection, asked) = next_at(&door);
         let Request::Hello { socket, .. } = answer_of(&asked) else { panic!("no hello") };
-        let own = Listed { pid: own_pid(), born: 0, socket: own_socket("lead") };
-        let (mut rank, mut members) = (1, vec![own, Listed { pid: honest.pid(), born: 0, socket }]);
+        let own = Listed { process: process(own_pid()), socket: own_socket("lead") };
+        let (mut rank, mut members) = (1, vec![own, Listed { process: process(honest.pid()), socket }]);
         change(&mut rank, &mut members);
         connection.send(&pack(&Welcome::Formed { group: [7; 16], rank, members }), &[]).unwrap();
         println!("    {what}:");
