@@ -1,12 +1,27 @@
 //! Closes what a peer has sent and nobody asked for.
 //!
 //! To close a descriptor may take as long as its sender likes: a socket that lingers, a file of a file system that is a program. So descriptors that are neither memory files
-//! nor bells are closed by a thread that nobody waits for.
+//! nor bells are closed by threads that nobody waits for. There are as many as closings wait, [`MOST`] at most, so that a sender who holds up one does not hold up what others have sent.
 
 use crate::bell::is_eventfd;
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::OnceLock;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Maximum number of threads that close. What is to be closed while all of them are held up stays open.
+const MOST: usize = 16;
+
+struct State {
+    /// What one message brought.
+    queue: VecDeque<Vec<OwnedFd>>,
+    threads: usize,
+}
+
+static STATE: Mutex<State> = Mutex::new(State { queue: VecDeque::new(), threads: 0 });
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Whether a descriptor is one of those that the protocol knows, and closed at once: a memory file, or an eventfd.
 pub(crate) fn is_plain(fd: &OwnedFd) -> bool {
@@ -16,18 +31,38 @@ pub(crate) fn is_plain(fd: &OwnedFd) -> bool {
 
 /// Closes them, at some time.
 pub(crate) fn close(all: Vec<OwnedFd>) {
-    static QUEUE: OnceLock<Option<Sender<OwnedFd>>> = OnceLock::new();
-    let queue = QUEUE.get_or_init(|| {
-        let (queue, queued) = channel::<OwnedFd>();
-        let close = move || queued.into_iter().for_each(drop);
-        let started = std::thread::Builder::new().name("upcall-closer".into()).stack_size(64 * 1024).spawn(close);
-        started.ok().map(|_| queue)
-    });
-    for fd in all {
+    if all.is_empty() {
+        return;
+    }
+    for fd in &all {
         // Its sender may switch this on again, but then only the closer waits.
-        let _ = rustix::net::sockopt::set_socket_linger(&fd, None);
+        let _ = rustix::net::sockopt::set_socket_linger(fd, None);
+    }
+    let mut state = state();
+    state.queue.push_back(all);
+    if state.threads == MOST {
+        return;
+    }
+    state.threads += 1;
+    drop(state);
+    let started = std::thread::Builder::new().name("upcall-closer".into()).stack_size(64 * 1024).spawn(empty);
+    if started.is_err() {
         // Without a thread they are closed here.
-        let _ = queue.as_ref().map(|queue| queue.send(fd));
+        empty();
+    }
+}
+
+/// Closes what there is to close.
+fn empty() {
+    loop {
+        let next = {
+            let mut state = state();
+            let next = state.queue.pop_front();
+            state.threads -= usize::from(next.is_none());
+            next
+        };
+        let Some(all) = next else { return };
+        drop(all);
     }
 }
 

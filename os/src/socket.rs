@@ -116,6 +116,15 @@ impl Listener {
     }
 }
 
+/// Those who wait are let in and hung up on: what they have sent would be closed by the kernel here.
+impl Drop for Listener {
+    fn drop(&mut self) {
+        while let Ok(Some(connection)) = self.accept() {
+            drop(connection);
+        }
+    }
+}
+
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
@@ -357,6 +366,22 @@ impl Connection {
         }
     }
 
+    /// Returns `true` if a message waits, also one without a byte, which nothing else tells from the end of the connection.
+    ///
+    /// From here on the kernel adds its sender's credentials to each message. There is no room for them here, which it reports.
+    fn has_unread(&self) -> bool {
+        let _ = net::sockopt::set_socket_passcred(&self.0, true);
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        loop {
+            match net::recvmsg(&self.0, &mut [], &mut RecvAncillaryBuffer::default(), flags) {
+                Ok(found) => return found.flags.intersects(ReturnFlags::CTRUNC | ReturnFlags::TRUNC),
+                // The kernel tells of this once, before what was sent until then.
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+
     /// Ends the connection: both sides see it closed.
     pub fn shut_down(&self) {
         let _ = net::shutdown(&self.0, net::Shutdown::Both);
@@ -505,8 +530,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         // From here on nothing more comes.
         self.shut_down();
-        // Messages without a byte are not counted, and so not found: see CAVEATS.
-        while rustix::io::ioctl_fionread(&self.0).is_ok_and(|unread| unread > 0) {
+        while self.has_unread() {
             // Cut short, as it is meant to be here.
             drop(self.receive_by(&mut [0; 16]));
         }
@@ -586,6 +610,33 @@ mod tests {
         drop(a);
         assert!(b.send(b"too late", &[]).is_err());
         assert!(matches!(b.receive().unwrap(), Received::Message(_)));
+    }
+
+    #[test]
+    fn what_was_not_read_is_closed_where_nobody_waits() {
+        for bytes in [&b"x"[..], b""] {
+            let (a, b) = Connection::pair().unwrap();
+            assert!(!b.has_unread());
+            a.send(bytes, &[]).unwrap();
+            assert!(b.has_unread());
+            let (mut reader, writer) = std::io::pipe().unwrap();
+            (0..3).for_each(|_| a.send(bytes, &[writer.as_fd()]).unwrap());
+            drop((a, writer));
+            for _ in 0..4 {
+                assert!(b.has_unread());
+                let found = b.receive();
+                assert!(found.is_err() || matches!(found, Ok(Received::Message(_) | Received::Closed)), "{found:?}");
+            }
+            assert!(!b.has_unread() && matches!(b.receive().unwrap(), Received::Closed));
+            // And where it is dropped without having been read.
+            let (a, b) = Connection::pair().unwrap();
+            let (mut other, writer) = std::io::pipe().unwrap();
+            a.send(bytes, &[]).unwrap();
+            a.send(bytes, &[writer.as_fd()]).unwrap();
+            drop((b, writer));
+            assert_eq!(std::io::Read::read(&mut reader, &mut [0]).unwrap(), 0);
+            assert_eq!(std::io::Read::read(&mut other, &mut [0]).unwrap(), 0);
+        }
     }
 
     #[test]

@@ -159,17 +159,17 @@ impl Speaker {
         self.send(&bytes, descriptors)
     }
 
-    /// Sends more descriptors than a message of the protocol may have.
+    /// Sends bytes, which may be none, with more descriptors than a message of the protocol may have. Returns `false` if the
+    /// other end has hung up.
     ///
     /// # Panics
-    /// More than the kernel lets through, 253.
-    pub fn send_many(&self, descriptors: &[BorrowedFd<'_>]) {
+    /// More descriptors than the kernel lets through, 253.
+    pub fn send_of(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> bool {
         use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
         let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)), "{} descriptors", descriptors.len());
-        // Whether the other end takes it is its affair.
-        let _ = sendmsg(&self.0, &[io::IoSlice::new(&[1, 6])], &mut control, SendFlags::NOSIGNAL);
+        sendmsg(&self.0, &[io::IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).is_ok()
     }
 
     /// Waits for an answer.
