@@ -157,10 +157,7 @@ impl Binding {
     /// # Errors
     /// See [`BindError`]; a server on another machine is refused, because its user is not known.
     pub fn bind_expecting(name: &str, interface: &'static Interface, accepts: &Policy) -> Result<Self, BindError> {
-        if address::parse(name)?.is_some() {
-            let reason = "the user of a server on another machine is not known".into();
-            return Err(BindError::WrongUser { name: name.into(), found: None, reason });
-        }
+        address::refuse_far(name)?;
         aside(|| Self::bind_here(name, interface, accepts))
     }
 

@@ -20,6 +20,7 @@ use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Listener, Peer, Reserve};
 use upcall_shm::tally::Tallies;
 use upcall_transfer::clerk::{self, Clerk, TURN, Watched};
+use upcall_transfer::names::Group;
 use upcall_transfer::policy;
 use upcall_transfer::{Pacing, Processors, ServerChannel};
 
@@ -189,42 +190,6 @@ impl Watched for AtDoor {
     }
 }
 
-/// A group of users.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Group {
-    /// By number.
-    Number(u32),
-    /// By name.
-    Name(String),
-}
-
-impl Group {
-    fn number(&self) -> io::Result<u32> {
-        match self {
-            Self::Number(number) => Ok(*number),
-            Self::Name(name) => upcall_os::group::number_of(name),
-        }
-    }
-}
-
-impl From<u32> for Group {
-    fn from(number: u32) -> Self {
-        Self::Number(number)
-    }
-}
-
-impl From<&str> for Group {
-    fn from(name: &str) -> Self {
-        Self::Name(name.into())
-    }
-}
-
-impl From<String> for Group {
-    fn from(name: String) -> Self {
-        Self::Name(name)
-    }
-}
-
 /// A server: interfaces under names, and virtual processors that run their calls.
 ///
 /// ```no_run
@@ -285,6 +250,9 @@ impl Server {
     ///
     /// Clients of other users also need the right to connect to the server's socket, which
     /// [`Server::mode`] and [`Server::group`] give, and a folder of names that both sides use.
+    ///
+    /// The policy is asked for each binding, so that a client that it admits no longer gets no other.
+    /// [`Running::revoke`] takes back those that it has.
     ///
     /// The policy is asked for `upcall ls` too, on threads of this library with 256 KiB of stack: the
     /// clerk's for clients on this machine, and one for all that come by TCP to an address, when their

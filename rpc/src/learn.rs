@@ -5,6 +5,7 @@ use crate::error::BindError;
 use crate::link;
 use crate::network::{address, far};
 use crate::wire::Exported;
+use upcall_transfer::policy::{self, Policy};
 
 /// What the server of `name`, a name as for [`Binding::bind`](crate::Binding::bind), says of it. Blocks the calling thread as that does.
 ///
@@ -12,12 +13,25 @@ use crate::wire::Exported;
 /// As for [`Binding::bind`](crate::Binding::bind).
 pub fn exported(name: &str) -> Result<Exported, BindError> {
     let Some(address) = address::parse(name)? else {
-        let (_, exports) = link::list_named(name)?;
-        let found = exports.into_iter().find(|exported| exported.name == name);
-        return found.ok_or_else(|| BindError::ServerGone { name: name.into() });
+        return exported_here(name, &policy::own_user_or_root());
     };
     let found = aside(|| far::list(&address.server))?.into_iter().find(|exported| exported.name == address.name);
     found.ok_or(BindError::NotThere { name: address.name, server: address.server })
+}
+
+/// The same of a server that `accepts` accepts, in place of one of this user or root.
+///
+/// # Errors
+/// As for [`Binding::bind_expecting`](crate::Binding::bind_expecting).
+pub fn exported_expecting(name: &str, accepts: &Policy) -> Result<Exported, BindError> {
+    address::refuse_far(name)?;
+    exported_here(name, accepts)
+}
+
+fn exported_here(name: &str, accepts: &Policy) -> Result<Exported, BindError> {
+    let (_, exports) = link::list_named_expecting(name, accepts)?;
+    let found = exports.into_iter().find(|exported| exported.name == name);
+    found.ok_or_else(|| BindError::ServerGone { name: name.into() })
 }
 
 /// What the server at `tcp://HOST:PORT` exports to those who come in there. Who is not let in is told nothing. Blocks the calling thread for at most about 5 s; where HOST is no

@@ -273,7 +273,7 @@ impl Talk<'_> {
 /// # Errors
 /// It is gone, does not answer, or answers nonsense.
 pub fn list(socket: &Path) -> Result<(Peer, Vec<crate::wire::Exported>), BindError> {
-    list_of(&socket.display().to_string(), socket)
+    list_of(&socket.display().to_string(), socket, &policy::own_user_or_root())
 }
 
 /// The same of the domain that exports a name.
@@ -281,7 +281,15 @@ pub fn list(socket: &Path) -> Result<(Peer, Vec<crate::wire::Exported>), BindErr
 /// # Errors
 /// A bad name, nobody exports it, or as for [`list`].
 pub fn list_named(name: &str) -> Result<(Peer, Vec<crate::wire::Exported>), BindError> {
-    list_of(name, &crate::names::find(name)?)
+    list_named_expecting(name, &policy::own_user_or_root())
+}
+
+/// The same of a domain that `accepts` accepts, in place of one of this user or root.
+///
+/// # Errors
+/// As for [`list_named`].
+pub fn list_named_expecting(name: &str, accepts: &Policy) -> Result<(Peer, Vec<crate::wire::Exported>), BindError> {
+    list_of(name, &crate::names::find(name)?, accepts)
 }
 
 /// The tallies of a domain's bindings, for `upcall stat`.
@@ -290,7 +298,7 @@ pub fn list_named(name: &str) -> Result<(Peer, Vec<crate::wire::Exported>), Bind
 /// As for [`list`].
 pub fn tallies(socket: &Path) -> Result<(Peer, PeerTallies), BindError> {
     let shown = socket.display().to_string();
-    let (peer, answer, given) = ask_once(&shown, socket, ClientRequest::Tallies)?;
+    let (peer, answer, given) = ask_once(&shown, socket, ClientRequest::Tallies, &policy::own_user_or_root())?;
     let (Answer::Tallies, Some(fd)) = (answer, given) else {
         return Err(BindError::Protocol { what: "another answer than the tallies".into() });
     };
@@ -298,8 +306,8 @@ pub fn tallies(socket: &Path) -> Result<(Peer, PeerTallies), BindError> {
     Ok((peer, tallies))
 }
 
-fn list_of(shown: &str, socket: &Path) -> Result<(Peer, Vec<crate::wire::Exported>), BindError> {
-    let (peer, answer, given) = ask_once(shown, socket, ClientRequest::List)?;
+fn list_of(shown: &str, socket: &Path, accepts: &Policy) -> Result<(Peer, Vec<crate::wire::Exported>), BindError> {
+    let (peer, answer, given) = ask_once(shown, socket, ClientRequest::List, accepts)?;
     let (Answer::Exports, Some(fd)) = (answer, given) else {
         return Err(BindError::Protocol { what: "another answer than the exports".into() });
     };
@@ -310,9 +318,14 @@ fn list_of(shown: &str, socket: &Path) -> Result<(Peer, Vec<crate::wire::Exporte
 }
 
 /// One request on a connection of its own: who answers, what, and the last descriptor with it. A refusal is an error.
-fn ask_once(shown: &str, socket: &Path, request: ClientRequest<'_>) -> Result<(Peer, Answer, Option<OwnedFd>), BindError> {
+fn ask_once(
+    shown: &str,
+    socket: &Path,
+    request: ClientRequest<'_>,
+    accepts: &Policy,
+) -> Result<(Peer, Answer, Option<OwnedFd>), BindError> {
     let deadline = patience_ends();
-    let (connection, mut peer) = connect(shown, socket, deadline, &policy::own_user_or_root())?;
+    let (connection, mut peer) = connect(shown, socket, deadline, accepts)?;
     let control = Control::new(connection, &mut peer);
     let asked = control.exchange(request, &[], deadline);
     match asked.map_err(|error| control.failed(error, shown))? {

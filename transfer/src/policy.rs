@@ -66,6 +66,22 @@ pub fn groups(groups: impl IntoIterator<Item = u32>) -> impl Fn(&Peer) -> Result
     }
 }
 
+/// Accepts peers that at least one of these policies accepts.
+pub fn any_of(policies: impl IntoIterator<Item = Box<Policy>>) -> impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static {
+    let policies: Vec<Box<Policy>> = policies.into_iter().collect();
+    move |peer| {
+        let mut reasons: Vec<String> = Vec::new();
+        for policy in &policies {
+            match policy(peer) {
+                Ok(()) => return Ok(()),
+                Err(reason) if reasons.contains(&reason) => {}
+                Err(reason) => reasons.push(reason),
+            }
+        }
+        Err(if reasons.is_empty() { "no process is accepted".into() } else { reasons.join("; ") })
+    }
+}
+
 /// Accepts every peer.
 pub fn any_user() -> impl Fn(&Peer) -> Result<(), String> + Clone + Send + Sync + 'static {
     |_| Ok(())
@@ -104,5 +120,14 @@ mod tests {
         let accepts = groups([10, 20]);
         assert!(accepts(&peer(1, 10, &[])).is_ok() && accepts(&peer(1, 1, &[5, 20])).is_ok());
         assert!(accepts(&peer(1, 1, &[5])).unwrap_err().contains("groups 10, 20"));
+    }
+
+    #[test]
+    fn one_of_several_policies_suffices() {
+        let accepts = any_of([Box::new(users([7])) as Box<Policy>, Box::new(groups([10]))]);
+        assert!(accepts(&peer(7, 1, &[])).is_ok() && accepts(&peer(1, 10, &[])).is_ok());
+        let refused = accepts(&peer(1, 1, &[])).unwrap_err();
+        assert!(refused.contains("users 7; ") && refused.contains("groups 10"), "{refused}");
+        assert_eq!(any_of([])(&peer(7, 10, &[])).unwrap_err(), "no process is accepted");
     }
 }

@@ -4,7 +4,7 @@
  * What it is: the C interface of libupcall. A client binds to an interface that a server exports under a name, and
  * calls its procedures; a call takes well under a microsecond while the server has a processor of its own. Programs
  * use the functions that `upcall wit generate --lang c` writes for an interface, and from this header what is common
- * to all of them: errors, strings, clients' terms, servers. The last part of this header is for generated code only.
+ * to all of them: errors, strings, whom a peer may be, clients' terms, servers. The last part of this header is for generated code only.
  *
  *     upcall_error error;
  *     greeter_client_t *greeter = greeter_bind("greeter", &error);
@@ -89,7 +89,7 @@ typedef enum upcall_status {
     UPCALL_NO_SUCH_NAME = 30,   /* nobody exports it */
     UPCALL_SERVER_GONE = 31,
     UPCALL_NO_ANSWER = 32,      /* the server is stopped or overloaded */
-    UPCALL_WRONG_USER = 33,
+    UPCALL_WRONG_USER = 33,     /* the server is of a user that the client does not accept: see upcall_accepts */
     UPCALL_DENIED = 34,
     UPCALL_CEILING = 35,        /* this process holds as much in the server as it may */
     UPCALL_VERSION = 36,        /* another version of Upcall's protocol */
@@ -182,6 +182,34 @@ UPCALL_LIST(f32, float)
 UPCALL_LIST(f64, double)
 UPCALL_LIST(char, uint32_t)
 
+/* ---- Peers ----------------------------------------------------------------------------------------------------- */
+
+/* Decides whether a process is accepted at the other end of a binding, by the kernel's word for its user, group and process. `process` is 0
+ * where its number is not visible in this PID namespace. A user without a number in this user namespace comes as 65534, which stands
+ * for all such users. */
+typedef bool (*upcall_policy)(void *context, uint32_t user, uint32_t group, uint32_t process);
+
+/* Which processes are accepted: those that any of these members accepts. With zeros in all of them it is none.
+ *
+ *     uint32_t service = 1001;
+ *     upcall_accepts accepts = {.users = &service, .user_count = 1};
+ *     greeter_client_t *greeter = greeter_bind_expecting("greeter", &accepts, &error);
+ *
+ * Names of users and groups become numbers by getpwnam and getgrnam. The numbers are copied. */
+typedef struct upcall_accepts {
+    bool any_user;
+    /* Effective users. */
+    const uint32_t *users;
+    size_t user_count;
+    /* Effective or supplementary groups. */
+    const uint32_t *groups;
+    size_t group_count;
+    /* What returns true for a process that is accepted; NULL: nothing. A client's is asked while it binds, maybe on another thread
+     * than the caller's, which waits. */
+    upcall_policy policy;
+    void *context;
+} upcall_accepts;
+
 /* ---- Clients --------------------------------------------------------------------------------------------------- */
 
 /* A binding with the terms of its calls. Generated code gives each interface a type of its own for it; `x_base(client)`
@@ -251,11 +279,29 @@ void upcall_server_set_processors(upcall_server *server, size_t count);
 void upcall_server_set_pacing(upcall_server *server, upcall_pacing pacing);
 /* The size of the stacks of calls: at least 64 KiB. */
 void upcall_server_set_stack_size(upcall_server *server, size_t bytes);
-/* Decides who may bind, in place of "the same user": by the kernel's word for the client's user, group and process. Asked on threads of the
- * library, on 256 KiB of stack, for those who list its exports too; never on two threads at once, whatever servers of the process have policies, so that `context` needs no lock against itself. It must not block, for
- * all who come would wait; `context` must live as long as the server. */
-typedef bool (*upcall_policy)(void *context, uint32_t user, uint32_t group, uint32_t process);
-void upcall_server_set_policy(upcall_server *server, upcall_policy admits, void *context);
+/* Which clients may bind, in place of those of the same user: those that `policy` admits. It is asked on threads of the library, on 256 KiB of
+ * stack, for those who list the server's exports too; never on two threads at once, for all servers of the process together, so that
+ * `context` needs no lock against itself. It must not block, for all who come would wait; `context` must live as long as the server. */
+void upcall_server_set_policy(upcall_server *server, upcall_policy policy, void *context);
+/* The same by numbers of users and groups, which are copied; a policy among them is asked as the one above. NULL: the same user.
+ * UPCALL_MISUSE: a count without numbers.
+ *
+ * Clients of other users also need the right to connect, which the mode and the group of the server's socket give, and a folder
+ * of names that both sides use (docs/names.md):
+ *
+ *     upcall_accepts clients = {.any_user = true};
+ *     upcall_server_set_mode(server, 0660);
+ *     if (upcall_server_set_group_named(server, "audio", &error) != UPCALL_OK
+ *         || upcall_server_set_accepts(server, &clients, &error) != UPCALL_OK) ...
+ */
+upcall_status upcall_server_set_accepts(upcall_server *server, const upcall_accepts *accepts, upcall_error *error);
+/* The mode of the server's socket, in place of 0600. A client needs the right to write to connect at all: 0660 admits the members of
+ * the socket's group, 0666 every user. The policy decides after that. The umask of this process does not count. */
+void upcall_server_set_mode(upcall_server *server, uint32_t mode);
+/* The group of the server's socket, by number or by name, in place of this process's own. A user other than root can give only a group
+ * of its own. With another one, or a name that no group has, the server cannot begin: UPCALL_RESOURCE. */
+void upcall_server_set_group(upcall_server *server, uint32_t group);
+upcall_status upcall_server_set_group_named(upcall_server *server, const char *group, upcall_error *error);
 
 /* Also serves clients that come by TCP, and bind `tcp://HOST:PORT/NAME`. `address` is "HOST:PORT" and lies within this machine (127.0.0.1 or [::1]), or the server cannot begin:
  * UPCALL_UNPROTECTED. With port 0 the kernel chooses one, which upcall_running_address tells. The policy is asked for these clients too: the kernel says whose process has the other end
@@ -387,6 +433,7 @@ typedef bool (*upcall_read_fn)(upcall_reader *reader, void *result);
 typedef void (*upcall_dispatch_fn)(const void *functions, uint32_t number, upcall_call *call);
 
 upcall_client *upcall_bind(const char *name, const upcall_interface *interface, upcall_error *error);
+upcall_client *upcall_bind_expecting(const char *name, const upcall_interface *interface, const upcall_accepts *accepts, upcall_error *error);
 upcall_client *upcall_client_part(const upcall_client *client, const char *id, upcall_error *error);
 /* Results are read by `read` into `result`, of `size` bytes; if it returns false, what it has allocated is freed. `late` says that results that
  * come after a deadline hold resources. Frees the writer, and takes what was given away if the server has answered. */

@@ -1,5 +1,6 @@
 //! Clients: bindings and the terms of their calls; and their resources.
 
+use crate::accepts::CAccepts;
 use crate::error::{Error, Problem, Status, guard, guard_or, text};
 use crate::interface::{CInterface, known};
 use std::ffi::c_char;
@@ -36,13 +37,30 @@ pub(crate) unsafe fn take_back<T>(given: *mut T) -> Option<Box<T>> {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_bind(name: *const c_char, interface: *const CInterface, error: *mut Error) -> *mut Client {
+    // SAFETY: by the header.
+    unsafe { upcall_bind_expecting(name, interface, ptr::null(), error) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_bind_expecting(
+    name: *const c_char,
+    interface: *const CInterface,
+    accepts: *const CAccepts,
+    error: *mut Error,
+) -> *mut Client {
     let null = |_: Status| ptr::null_mut();
     let run = || {
         // SAFETY: by the header a C string.
         let name = unsafe { text(name, "the name") }?;
         // SAFETY: by the header a descriptor that lives as long as the program.
         let interface = unsafe { known(interface) }?;
-        Ok(hand_out(Client { binding: Binding::bind(name, interface)? }))
+        // SAFETY: by the header null or a struct of the caller's.
+        let binding = match unsafe { accepts.as_ref() } {
+            None => Binding::bind(name, interface)?,
+            // SAFETY: by the header.
+            Some(accepts) => Binding::bind_expecting(name, interface, &*unsafe { accepts.policy() }?)?,
+        };
+        Ok(hand_out(Client { binding }))
     };
     // SAFETY: by the header `error` is null or the caller's.
     unsafe { guard(error, null, run) }

@@ -23,6 +23,7 @@
 //! C names types with their pointers' constness only; so functions here trust that pointers are what the header says, which no library in C can check.
 #![allow(missing_docs, clippy::missing_safety_doc)] // The header says it, once.
 
+pub mod accepts;
 pub mod call;
 pub mod client;
 pub mod error;

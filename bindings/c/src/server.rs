@@ -1,5 +1,6 @@
 //! Servers, and the calls that they answer.
 
+use crate::accepts::{CAccepts, PolicyFn, asking};
 use crate::client::{hand_out, pacing, take_back};
 use crate::error::{Error, Problem, Status, guard, guard_or, guard_status, text};
 use crate::interface::{CInterface, known};
@@ -15,7 +16,7 @@ use std::slice;
 use std::sync::Arc;
 use upcall_rpc::encode::Fault;
 use upcall_rpc::untyped::{Answer, Foreign, Pieces};
-use upcall_rpc::{Bytes, Call, Dispatch, Export, Malformed, Replied, Running, Server};
+use upcall_rpc::{Bytes, Call, Dispatch, Export, Malformed, Replied, Running, Server, policy};
 
 /// Of calls' stacks: C is used to more than user-level threads in Rust are.
 const STACK_SIZE: usize = 1 << 20;
@@ -286,51 +287,66 @@ pub unsafe extern "C" fn upcall_server_set_stack_size(server: *mut CServer, byte
     unsafe { change(server, |server| server.stack_size(bytes.max(64 << 10))) }
 }
 
-/// A function with what it works on.
-struct Policy {
-    admits: unsafe extern "C" fn(*mut c_void, u32, u32, u32) -> bool,
-    context: *mut c_void,
-}
-
-// SAFETY: by the header it is asked on threads of the library.
-unsafe impl Send for Policy {}
-// SAFETY: `Endpoint::admits` asks on one thread at a time, as the header says.
-unsafe impl Sync for Policy {}
-
-impl Policy {
-    fn admits(&self, peer: &upcall_os::socket::Peer) -> bool {
-        // SAFETY: by the header a function for this context, which lives as long as the server.
-        unsafe { (self.admits)(self.context, peer.uid, peer.gid, peer.pid) }
-    }
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_server_set_policy(server: *mut CServer, policy: Option<PolicyFn>, context: *mut c_void) {
+    let Some(policy) = policy else { return };
+    // SAFETY: by the header.
+    unsafe { change(server, |server| server.policy(asking(policy, context))) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_server_set_policy(
-    server: *mut CServer,
-    admits: Option<unsafe extern "C" fn(*mut c_void, u32, u32, u32) -> bool>,
-    context: *mut c_void,
-) {
-    let Some(admits) = admits else { return };
-    let policy = Policy { admits, context };
-    let decide = move |peer: &upcall_os::socket::Peer| match policy.admits(peer) {
-        true => Ok(()),
-        false => Err("its policy does not admit it".to_owned()),
+pub unsafe extern "C" fn upcall_server_set_accepts(server: *mut CServer, accepts: *const CAccepts, error: *mut Error) -> Status {
+    let run = || {
+        // SAFETY: by the header null or a server that is being set up by this thread.
+        let server = unsafe { server.as_mut() }.ok_or_else(|| Problem::misuse("the server is NULL"))?;
+        // SAFETY: by the header null or a struct of the caller's.
+        let policy = match unsafe { accepts.as_ref() } {
+            None => Box::new(policy::own_user()),
+            // SAFETY: by the header.
+            Some(accepts) => unsafe { accepts.policy() }?,
+        };
+        server.0 = server.0.take().map(|server| server.policy(policy));
+        Ok(())
     };
-    // SAFETY: by the header.
-    unsafe { change(server, |server| server.policy(decide)) }
+    // SAFETY: by the header `error` is null or the caller's.
+    unsafe { guard_status(error, run) }
 }
 
-/// Has a server that is being set up listen at an address.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_server_set_mode(server: *mut CServer, mode: u32) {
+    // SAFETY: by the header.
+    unsafe { change(server, |server| server.mode(mode)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_server_set_group(server: *mut CServer, group: u32) {
+    // SAFETY: by the header.
+    unsafe { change(server, |server| server.group(group)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_server_set_group_named(server: *mut CServer, group: *const c_char, error: *mut Error) -> Status {
+    // SAFETY: by the header.
+    unsafe { set_text(server, group, "the group", error, |server, group| server.group(group)) }
+}
+
+/// Changes a server that is being set up by a text, which is `what`.
 ///
 /// # Safety
-/// The server is null or one that nobody else uses meanwhile, `address` is null or a C string, and `error` null or the caller's.
-unsafe fn listen(server: *mut CServer, address: *const c_char, error: *mut Error, how: fn(Server, &str) -> Server) -> Status {
+/// The server is null or one that nobody else uses meanwhile, `given` is null or a C string, and `error` null or the caller's.
+unsafe fn set_text(
+    server: *mut CServer,
+    given: *const c_char,
+    what: &str,
+    error: *mut Error,
+    how: fn(Server, &str) -> Server,
+) -> Status {
     let run = || {
         // SAFETY: the caller's contract.
         let server = unsafe { server.as_mut() }.ok_or_else(|| Problem::misuse("the server is NULL"))?;
         // SAFETY: the caller's contract.
-        let address = unsafe { text(address, "the address") }?;
-        server.0 = server.0.take().map(|server| how(server, address));
+        let given = unsafe { text(given, what) }?;
+        server.0 = server.0.take().map(|server| how(server, given));
         Ok(())
     };
     // SAFETY: the caller's contract.
@@ -340,7 +356,7 @@ unsafe fn listen(server: *mut CServer, address: *const c_char, error: *mut Error
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_server_listen(server: *mut CServer, address: *const c_char, error: *mut Error) -> Status {
     // SAFETY: by the header.
-    unsafe { listen(server, address, error, Server::listen) }
+    unsafe { set_text(server, address, "the address", error, Server::listen) }
 }
 
 #[unsafe(no_mangle)]
@@ -350,7 +366,7 @@ pub unsafe extern "C" fn upcall_server_listen_unprotected(
     error: *mut Error,
 ) -> Status {
     // SAFETY: by the header.
-    unsafe { listen(server, address, error, Server::listen_unprotected) }
+    unsafe { set_text(server, address, "the address", error, Server::listen_unprotected) }
 }
 
 #[unsafe(no_mangle)]

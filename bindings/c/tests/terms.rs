@@ -3,6 +3,11 @@
 
 mod gcc;
 
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use tempfile::TempDir;
 
@@ -69,6 +74,90 @@ fn a_call_that_is_told_to_brings_the_server_to_its_processor() {
     if !gcc::left_out() {
         run(&name("hand-off"), "hand-off");
     }
+}
+
+/// Users that need no entry in the system's list, as in `main.c`.
+const ONE: u32 = 61_001;
+const OTHER: u32 = 61_002;
+const THIRD: u32 = 61_003;
+
+/// A folder of names of user `ONE`, which other users may read, and the program, which they may run.
+struct Shared(TempDir);
+
+/// A server that serves until this is dropped.
+struct Serving(Child);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let ended = self.0.wait().unwrap();
+        assert!(ended.success() || std::thread::panicking(), "the server ended with {ended}");
+    }
+}
+
+impl Shared {
+    /// `None`, with the reason in the output, if programs of other users cannot be started here.
+    fn new() -> Option<Self> {
+        let probe = Command::new("setpriv").args(["--reuid=61001", "--regid=61001", "--clear-groups", "true"]).output();
+        if !probe.is_ok_and(|probe| probe.status.success()) {
+            eprintln!("skipped: programs of other users cannot be started here (that takes root and `setpriv`)");
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        // Other users may be unable to reach the folder that cargo builds in.
+        for file in ["program", "libupcall.so.0"] {
+            fs::copy(program().path().join(file), folder.path().join(file)).unwrap();
+        }
+        let names = folder.path().join("names");
+        fs::create_dir(&names).unwrap();
+        let open = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        open(folder.path());
+        open(&names);
+        std::os::unix::fs::chown(&names, Some(ONE), None).unwrap();
+        Some(Self(folder))
+    }
+
+    fn command(&self, user: u32, groups: &str, what: &str) -> Command {
+        let mut command = Command::new("setpriv");
+        command.args([format!("--reuid={user}"), format!("--regid={user}"), groups.to_owned()]);
+        command.arg(self.0.path().join("program")).args(["terms", what]);
+        command.env("UPCALL_DIR", self.0.path().join("names")).env("LD_LIBRARY_PATH", self.0.path());
+        command.env("ASAN_OPTIONS", "detect_leaks=0:detect_stack_use_after_return=0:halt_on_error=1");
+        command
+    }
+
+    fn run(&self, user: u32, groups: &str, what: &str) {
+        let run = self.command(user, groups, what).output().unwrap();
+        assert!(run.status.success(), "{what}: {}: {}", run.status, String::from_utf8_lossy(&run.stderr));
+    }
+
+    fn serve(&self, what: &str) -> Serving {
+        let mut command = self.command(ONE, "--clear-groups", what);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n", "{what}");
+        Serving(child)
+    }
+}
+
+/// Each side accepts only whom it names, and the mode and group of the socket come first.
+#[test]
+fn each_side_says_which_users_it_accepts() {
+    if gcc::left_out() {
+        return;
+    }
+    let Some(shared) = Shared::new() else { return };
+    let server = shared.serve("serves-other");
+    shared.run(OTHER, "--clear-groups", "expects-one");
+    shared.run(THIRD, "--clear-groups", "is-refused");
+    drop(server);
+    let server = shared.serve("serves-group");
+    shared.run(OTHER, "--clear-groups", "is-kept-out");
+    shared.run(OTHER, "--groups=61001", "is-admitted");
+    drop(server);
+    shared.run(ONE, "--clear-groups", "foreign-groups");
+    run(&name("named-group"), "named-group");
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //! A procedure that takes and gives numbers only, no more than fit into a message ([`Fast`](crate::scalar::Fast)), goes the short way: words on the stack, no reference is taken, nothing is allocated but the result. All
 //! that is not as it should be leaves it for the long way ([`call`](crate::call)), which does the same with any values, and says what is wrong.
 
+use crate::accepts::Accepts;
 use crate::call::{Arguments, call};
 use crate::gate::{self, Away, is_forked, watch_forks, without_lock};
 use crate::plan::{Package, Procedure};
@@ -181,11 +182,18 @@ impl Caller {
             let client = first.cast::<Self>().map_err(|_| PyTypeError::new_err("the first argument is the client"))?;
             return construct(kind, client, args, kwargs);
         }
-        if kwargs.is_some_and(|kwargs| !kwargs.is_empty()) || args.len() > 1 {
-            return Err(PyTypeError::new_err("a client takes the name to bind, or another client, and nothing else"));
+        let expect = kwargs.map(|kwargs| kwargs.get_item("expect")).transpose()?.flatten();
+        let told = kwargs.map_or(0, |kwargs| kwargs.len());
+        if told > usize::from(expect.is_some()) || args.len() > 1 {
+            let text = "a client takes the name to bind, or another client, and by name which server it is to `expect`";
+            return Err(PyTypeError::new_err(text));
         }
+        let expect = expect.filter(|expect| !expect.is_none());
         let id = &kind.package.interface(kind.interface).id;
         if let Ok(other) = first.cast::<Self>() {
+            if expect.is_some() {
+                return Err(PyTypeError::new_err("another client is bound already, and nothing is to `expect`"));
+            }
             let part = other.get().usable(py)?.part_named(id);
             let none = || PyTypeError::new_err(format!("this client's interface does not carry {id}"));
             return Ok(Self::new(kind, part.ok_or_else(none)?, None));
@@ -196,8 +204,13 @@ impl Caller {
         }
         watch_forks();
         let descriptor = kind.package.interface(kind.interface).descriptor;
-        let bound = without_lock(py, || Binding::bind(&name, descriptor));
-        Ok(Self::new(kind, bound.map_err(|wrong| error::bind(py, &wrong))?, None))
+        let accepts = expect.as_ref().map(Accepts::of).transpose()?;
+        let policy = accepts.as_ref().map(|accepts| &*accepts.policy);
+        let bound = without_lock(py, || match policy {
+            None => Binding::bind(&name, descriptor),
+            Some(policy) => Binding::bind_expecting(&name, descriptor, policy),
+        });
+        Ok(Self::new(kind, bound.map_err(|wrong| error::bind_expecting(py, &wrong, accepts.as_ref()))?, None))
     }
 
     /// The same client, with a deadline in seconds for each call that is made by it, or by what it returns; `None`: none.

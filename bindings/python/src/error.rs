@@ -89,6 +89,13 @@ pub fn bind(py: Python<'_>, error: &BindError) -> PyErr {
     raise(py, class, &error.to_string(), &[])
 }
 
+/// The same; or what a function raised that was asked whether the server is accepted.
+#[cold]
+pub fn bind_expecting(py: Python<'_>, error: &BindError, accepts: Option<&crate::accepts::Accepts>) -> PyErr {
+    let raised = accepts.filter(|_| matches!(error, BindError::WrongUser { .. })).and_then(crate::accepts::Accepts::raised);
+    raised.unwrap_or_else(|| bind(py, error))
+}
+
 #[cold]
 pub fn serve(py: Python<'_>, error: &ServeError) -> PyErr {
     let said = error.to_string();

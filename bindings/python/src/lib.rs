@@ -12,6 +12,7 @@
 //! `pyo3::ffi`, one operation a block.
 #![allow(missing_docs)] // The package's Python half documents what programs see.
 
+pub mod accepts;
 pub mod aio;
 pub mod bytes;
 pub mod call;
@@ -103,14 +104,21 @@ fn module_of_file(path: std::path::PathBuf) -> PyResult<String> {
     upcall_idl::generate_python(&path).map_err(|wrong| PyValueError::new_err(wrong.to_string()))
 }
 
-/// What the server of a name says of it: the interface, its source, its limits.
+/// What the server of a name, if `expect` accepts it, says of it: the interface, its source, its limits.
 #[pyfunction]
-fn learn(py: Python<'_>, name: &str) -> PyResult<(String, String, String)> {
+#[pyo3(signature = (name, expect = None))]
+fn learn(py: Python<'_>, name: &str, expect: Option<&Bound<'_, PyAny>>) -> PyResult<(String, String, String)> {
     if gate::is_forked() {
         return Err(error::forked(py));
     }
     gate::watch_forks();
-    let found = gate::without_lock(py, || upcall_rpc::exported(name)).map_err(|wrong| error::bind(py, &wrong))?;
+    let accepts = expect.map(accepts::Accepts::of).transpose()?;
+    let policy = accepts.as_ref().map(|accepts| &*accepts.policy);
+    let found = gate::without_lock(py, || match policy {
+        None => upcall_rpc::exported(name),
+        Some(policy) => upcall_rpc::exported_expecting(name, policy),
+    });
+    let found = found.map_err(|wrong| error::bind_expecting(py, &wrong, accepts.as_ref()))?;
     Ok((found.interface, found.source, found.limits))
 }
 

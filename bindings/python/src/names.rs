@@ -10,6 +10,7 @@ pub struct Names {
     err: Py<PyType>,
     pub errors: Py<PyModule>,
     pub serving: Py<PyModule>,
+    pub accepting: Py<PyModule>,
     pub coroutine: Py<PyType>,
 }
 
@@ -25,6 +26,7 @@ pub fn get(py: Python<'_>) -> PyResult<&'static Names> {
             err: class("Err")?,
             errors: py.import("upcall.errors")?.unbind(),
             serving: py.import("upcall._serving")?.unbind(),
+            accepting: py.import("upcall._accepting")?.unbind(),
             coroutine: py.import("types")?.getattr("CoroutineType")?.cast_into::<PyType>()?.unbind(),
         })
     })

@@ -8,6 +8,7 @@
 //! A result is written by the user-level thread, from what the kernel thread has left: the block, and the objects in it. A server's objects are references to Python's, let go of on kernel threads, too, because
 //! `__del__` may be anything.
 
+use crate::accepts::Accepts;
 use crate::bytes::Lease;
 use crate::decode::{Reader, Sender, Wrong};
 use crate::encode::{To, Writer};
@@ -336,6 +337,7 @@ impl Drop for Served {
     }
 }
 
+#[allow(clippy::too_many_arguments)] // The package's `start` gives them all, by name.
 /// Serves objects under names: `(name, class, object)` each, here and at addresses, each with whether it must lie within this machine. When it returns, clients can bind.
 #[pyfunction]
 pub fn start(
@@ -344,7 +346,9 @@ pub fn start(
     processors: usize,
     pacing: u32,
     on: Option<Py<PyAny>>,
-    admits: Option<Py<PyAny>>,
+    admits: Option<Bound<'_, PyAny>>,
+    mode: Option<u32>,
+    group: Option<u32>,
     listen: Vec<(String, bool)>,
 ) -> PyResult<Served> {
     if gate::is_forked() {
@@ -353,14 +357,13 @@ pub fn start(
     gate::watch_forks();
     let mut server = Server::new().processors(processors).pacing(crate::client::pacing(pacing));
     if let Some(admits) = admits {
-        server = server.policy(move |peer| {
-            let (uid, gid, pid) = (peer.uid, peer.gid, peer.pid);
-            let ask = |py: Python<'_>| admits.call1(py, (uid, gid, pid)).and_then(|said| said.is_truthy(py));
-            match with_lock(|py| ask(py).inspect_err(|error| error.clone_ref(py).write_unraisable(py, None))) {
-                Some(Ok(true)) => Ok(()),
-                _ => Err("its policy does not admit it".to_owned()),
-            }
-        });
+        server = server.policy(Accepts::of(&admits)?.reporting());
+    }
+    if let Some(mode) = mode {
+        server = server.mode(mode);
+    }
+    if let Some(group) = group {
+        server = server.group(group);
     }
     for (address, guarded) in listen {
         server = if guarded { server.listen(&address) } else { server.listen_unprotected(&address) };

@@ -2,9 +2,10 @@
 #![forbid(unsafe_code)]
 
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::sync::OnceLock;
-use support::{Programs, Serving, left_out, names};
+use support::{Programs, Serving, finish, left_out, names};
 
 mod support;
 
@@ -44,6 +45,36 @@ fn a_server_listens_for_other_machines() {
         return;
     }
     programs().run("listens.py", &[]);
+}
+
+/// Each side accepts only whom it names, and the mode and group of the socket come first.
+#[test]
+fn each_side_says_which_users_it_accepts() {
+    if left_out() {
+        return;
+    }
+    let probe = Command::new("setpriv").args(["--reuid=61001", "--regid=61001", "--clear-groups", "true"]).output();
+    if !probe.is_ok_and(|probe| probe.status.success()) {
+        return eprintln!("skipped: programs of other users cannot be started here (that takes root and `setpriv`)");
+    }
+    let names = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(names.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::os::unix::fs::chown(names.path(), Some(61_001), None).unwrap();
+    let command = |arguments: &str| {
+        let mut command = programs().command("accepts.py");
+        command.args(arguments.split(' ')).env("UPCALL_DIR", names.path());
+        command
+    };
+    let run = |arguments: &str| drop(finish(&mut command(arguments), arguments));
+    let server = Serving::start(command("serves-other 61001"));
+    run("expects-one 61002");
+    run("is-refused 61003");
+    server.end();
+    let server = Serving::start(command("serves-group 61001"));
+    run("is-kept-out 61002");
+    run("is-admitted 61002 61001");
+    server.end();
+    run("says-it-wrong 61001");
 }
 
 #[test]

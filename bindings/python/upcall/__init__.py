@@ -21,6 +21,9 @@ A server derives from the generated abstract class and is served under a name::
 
     upcall.serve("files", Store())
 
+Client and server of different users say whom they accept: ``Files("files", expect=upcall.User("svc"))``, and
+``upcall.serve("files", Store(), admits=upcall.Group("apps"), mode=0o660, group="apps")``.
+
 While a call waits for its reply other threads of the program run. What goes wrong is an exception (`upcall.errors`); what a procedure declares as its error is
 an `Err`. For asyncio there is `upcall.aio`, for messages between the members of a group `upcall.message`.
 """
@@ -35,6 +38,7 @@ if _sys.version_info < (3, 11):
     raise ImportError(f"upcall needs Python 3.11 or newer, and this is {_sys.version.split()[0]}")
 
 from upcall import errors as errors
+from upcall._accepting import ANY_USER, Group, User
 from upcall._client import Client, HandOff, Pacing, Resource, Shortage, declare
 from upcall._dynamic import bind, load
 from upcall._serving import Running, Serve, ServeResource, serve, start
@@ -63,6 +67,7 @@ Data: _t.TypeAlias = _t.Union[Buffer, Bytes]
 MaybeAsync: _t.TypeAlias = _t.Union[_T, _collections.Awaitable[_T]]
 
 __all__ = [
+    "ANY_USER",
     "Abandon",
     "BindError",
     "Buffer",
@@ -76,6 +81,7 @@ __all__ = [
     "Err",
     "Error",
     "Forked",
+    "Group",
     "HandOff",
     "Malformed",
     "MaybeAsync",
@@ -89,6 +95,7 @@ __all__ = [
     "ServeResource",
     "Shortage",
     "Some",
+    "User",
     "bind",
     "declare",
     "errors",

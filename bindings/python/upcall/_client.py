@@ -7,6 +7,7 @@ import types
 import typing
 
 from upcall import _upcall
+from upcall._accepting import Accepts
 
 _C = typing.TypeVar("_C", bound="Client")
 _R = typing.TypeVar("_R", bound="Resource")
@@ -49,17 +50,20 @@ class Client(_upcall.Caller):
 
     if typing.TYPE_CHECKING:
 
-        def __init__(self, name: str | Client, /) -> None:
+        def __init__(self, name: str | Client, /, *, expect: Accepts | None = None) -> None:
             """Binds to whoever exports `name`; or takes the same binding as another client, whose interface carries this one.
+
+            Args:
+                expect: which servers are accepted; without it those of this user and of root. A `User`, a `Group`, `ANY_USER`, a function, or several of these of which one must accept.
 
             Raises:
                 upcall.BindError: no such server, not permitted, or another version of a procedure.
             """
 
     @classmethod
-    def bind(cls: type[_C], name: str) -> _C:
+    def bind(cls: type[_C], name: str, *, expect: Accepts | None = None) -> _C:
         """The same as calling the class."""
-        return cls(name)
+        return cls(name, expect=expect)
 
     def with_deadline(self: _C, seconds: float | None) -> _C:
         """The same client, with a deadline for each call that is made by it, or by what it returns: `CallAborted` after so many seconds. `None`: none.

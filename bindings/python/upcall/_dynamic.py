@@ -9,6 +9,7 @@ import types
 import typing
 
 from upcall import _upcall
+from upcall._accepting import Accepts
 
 _made: dict[str, types.ModuleType] = {}
 
@@ -42,15 +43,18 @@ def load(path: str | os.PathLike[str]) -> types.ModuleType:
     return _module(os.path.basename(os.fspath(path)), _upcall.module_of_file(os.fspath(path)))
 
 
-def bind(name: str, wit: str | os.PathLike[str] | None = None) -> typing.Any:
+def bind(name: str, wit: str | os.PathLike[str] | None = None, *, expect: Accepts | None = None) -> typing.Any:
     """A client of whoever exports `name`, without a generated module: the interface is the server's own, or that of a WIT file.
 
     Its methods are the interface's procedures, in snake_case (`help(client)`); its types are those of the module `sys.modules[type(client).__module__]`.
 
+    Args:
+        expect: which servers are accepted; without it those of this user and of root. A `User`, a `Group`, `ANY_USER`, a function, or several of these.
+
     Raises:
         upcall.BindError: no such server, not permitted, or, with a WIT file, another version of a procedure.
     """
-    identity, source, limits = _upcall.learn(name)
+    identity, source, limits = _upcall.learn(name, expect)
     if wit is None:
         module = _module(identity, _upcall.module_of(identity, source, limits))
     else:
@@ -63,7 +67,7 @@ def bind(name: str, wit: str | os.PathLike[str] | None = None) -> typing.Any:
     for known, client in clients.items():
         # Versions may differ: binding compares procedure by procedure.
         if known.split("@")[0] == identity.split("@")[0]:
-            return client(name)
+            return client(name, expect=expect)
     from upcall.errors import WrongInterface
 
     raise WrongInterface(f"{name!r} is {identity}, and {os.fspath(wit or identity)} has only {', '.join(clients)}")

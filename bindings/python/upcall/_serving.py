@@ -14,6 +14,7 @@ import typing
 import weakref
 
 from upcall import _upcall
+from upcall._accepting import Accepts, Admits as Admits, Group
 from upcall._client import Pacing
 
 _log = logging.getLogger("upcall")
@@ -29,10 +30,6 @@ class ServeResource(abc.ABC):
     """An object that clients hold: the base of all generated abstract ones. It is let go of when its client closes it, unbinds or ends."""
 
     _upcall_kind: typing.ClassVar[typing.Any]
-
-
-#: Who may bind: asked with a client's user, group and process, by the kernel's word. Of who comes by `listen` the kernel says the user only: its process is 0.
-Admits = collections.abc.Callable[[int, int, int], bool]
 
 
 class Running:
@@ -53,7 +50,13 @@ class Running:
         return self._served.addresses()
 
     def revoke(self, pid: int) -> int:
-        """Takes back the bindings of a process, and says how many they were. Its calls raise `errors.Revoked` from then on."""
+        """Takes back the bindings of a process, and says how many they were. Its calls raise `errors.Revoked` from then on.
+
+        Raises:
+            ValueError: the process is 0, which stands for all that are not visible in this PID namespace, or are on other machines.
+        """
+        if pid == 0:
+            raise ValueError("0 is the number of no process: it stands for all that cannot be seen from here")
         return self._served.revoke(pid)
 
     def __enter__(self) -> Running:
@@ -99,7 +102,9 @@ def start(
     processors: int = 1,
     pacing: Pacing = Pacing.ADAPTIVE,
     loop: asyncio.AbstractEventLoop | None = None,
-    admits: Admits | None = None,
+    admits: Accepts | None = None,
+    mode: int | None = None,
+    group: Group | str | int | None = None,
     listen: Addresses = (),
     listen_unprotected: Addresses = (),
 ) -> Running:
@@ -111,16 +116,23 @@ def start(
         processors: virtual processors that take calls. Procedures run on threads of their own, 512 of them at once.
         pacing: what those do while there are no calls.
         loop: the event loop that coroutines of `async def` procedures run on; without it one of the package's own.
-        admits: who may bind; without it who is of the same user. It is asked on threads of the package, for `upcall ls` too, never on two at once. It must not block: all who come would wait.
+        admits: which clients may bind; without it those of the same user. A `User`, a `Group`, `ANY_USER`, a function, or several of these of which one must accept. A function is asked on threads of the
+            package, for `upcall ls` too, never on two at once. It must not block: all who come would wait.
+        mode: of the server's socket, in place of 0o600. A client needs the right to write to connect at all: 0o660 lets in the members of the socket's group, 0o666 every user. `admits` decides after that.
+        group: of the server's socket, in place of the process's own. A user other than root can give only a group of its own.
         listen: where clients may also come by TCP, and bind `tcp://HOST:PORT/NAME`. It lies within this machine (127.0.0.1, [::1]); from another one comes there by a tunnel, such as ssh's. `admits` is asked for
             these too.
         listen_unprotected: the same at any address, without any protection: whoever can reach it may call all that is served, and `admits` is not asked. For networks that protect by themselves.
 
     Raises:
         upcall.ServeError: the name is taken, say.
+        ValueError: there is no such group.
     """
+    if mode is not None and not 0 <= mode <= 0o777:
+        raise ValueError(f"the mode of a socket is from 0 to 0o777, and not {mode:#o}")
+    number = None if group is None else (group if isinstance(group, Group) else Group(group)).number
     addresses = _addresses(listen, True) + _addresses(listen_unprotected, False)
-    return Running(_upcall.start(_exports(name, server), processors, pacing.value, loop, admits, addresses))
+    return Running(_upcall.start(_exports(name, server), processors, pacing.value, loop, admits, mode, number, addresses))
 
 
 def serve(
@@ -130,7 +142,9 @@ def serve(
     processors: int = 1,
     pacing: Pacing = Pacing.ADAPTIVE,
     loop: asyncio.AbstractEventLoop | None = None,
-    admits: Admits | None = None,
+    admits: Accepts | None = None,
+    mode: int | None = None,
+    group: Group | str | int | None = None,
     listen: Addresses = (),
     listen_unprotected: Addresses = (),
 ) -> None:
@@ -142,6 +156,8 @@ def serve(
         pacing=pacing,
         loop=loop,
         admits=admits,
+        mode=mode,
+        group=group,
         listen=listen,
         listen_unprotected=listen_unprotected,
     )

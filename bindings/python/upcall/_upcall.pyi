@@ -5,6 +5,7 @@ import collections.abc
 import typing
 
 from upcall import message
+from upcall._accepting import Accepts
 
 __version__: str
 
@@ -78,13 +79,15 @@ def declare(version: int, source: str, limits: str, classes: dict[str, typing.An
 def module_of(title: str, source: str, limits: str) -> str: ...
 def module_of_file(path: str) -> str: ...
 def heed() -> None: ...
-def learn(name: str) -> tuple[str, str, str]: ...
+def learn(name: str, expect: Accepts | None = None) -> tuple[str, str, str]: ...
 def start(
     exports: list[tuple[str, typing.Any, object]],
     processors: int,
     pacing: int,
     on: asyncio.AbstractEventLoop | None,
-    admits: collections.abc.Callable[[int, int, int], bool] | None,
+    admits: Accepts | None,
+    mode: int | None,
+    group: int | None,
     listen: list[tuple[str, bool]],
 ) -> Served: ...
 def _close() -> None: ...

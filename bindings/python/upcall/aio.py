@@ -15,9 +15,10 @@ import typing
 import weakref
 
 from upcall import _upcall
+from upcall._accepting import Accepts, Group
 from upcall._client import Pacing
 from upcall._dynamic import bind as _bind
-from upcall._serving import Addresses, Admits, Served, start
+from upcall._serving import Addresses, Served, start
 
 __all__ = ["Client", "Resource", "bind", "serve"]
 
@@ -111,19 +112,26 @@ class _HasView(typing.Protocol[_V]):
 
 
 @typing.overload
-async def bind(name: str, interface: collections.abc.Callable[[str], _HasView[_V]]) -> _V: ...
+async def bind(
+    name: str, interface: collections.abc.Callable[..., _HasView[_V]], *, expect: Accepts | None = None
+) -> _V: ...
 @typing.overload
-async def bind(name: str, interface: None = None, *, wit: str | os.PathLike[str] | None = None) -> typing.Any: ...
+async def bind(
+    name: str, interface: None = None, *, wit: str | os.PathLike[str] | None = None, expect: Accepts | None = None
+) -> typing.Any: ...
 
 
 async def bind(
     name: str,
-    interface: collections.abc.Callable[[str], _HasView[_V]] | None = None,
+    interface: collections.abc.Callable[..., _HasView[_V]] | None = None,
     *,
     wit: str | os.PathLike[str] | None = None,
+    expect: Accepts | None = None,
 ) -> typing.Any:
     """A client for asyncio, of a generated class or, without one, as `upcall.bind`: `files = await upcall.aio.bind("files", Files)`."""
     make = interface if interface is not None else functools.partial(_bind, wit=wit)
+    if expect is not None:
+        make = functools.partial(make, expect=expect)
     client = await asyncio.get_running_loop().run_in_executor(None, make, name)
     return client.aio
 
@@ -134,7 +142,9 @@ async def serve(
     *,
     processors: int = 1,
     pacing: Pacing = Pacing.ADAPTIVE,
-    admits: Admits | None = None,
+    admits: Accepts | None = None,
+    mode: int | None = None,
+    group: Group | str | int | None = None,
     listen: Addresses = (),
     listen_unprotected: Addresses = (),
 ) -> None:
@@ -148,6 +158,8 @@ async def serve(
         pacing=pacing,
         loop=loop,
         admits=admits,
+        mode=mode,
+        group=group,
         listen=listen,
         listen_unprotected=listen_unprotected,
     )

@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -72,6 +73,130 @@ static void policy(const char *name) {
     OK(terms_change(client, 1, &back, &error));
     CHECK(back == 2);
     terms_unbind(client);
+    upcall_running_stop(running);
+}
+
+/* Users and groups of terms.rs, which need no entry in the system's lists. */
+static const uint32_t one = 61001, other = 61002, third = 61003;
+
+/* Serves until the standard input ends. */
+static void serve_until_told(upcall_server *server, const char *name) {
+    OK(terms_export(server, name, &functions, &error));
+    upcall_running *running = upcall_server_start(server, &error);
+    CHECK(running);
+    printf("ready\n");
+    fflush(stdout);
+    while (getchar() != EOF) continue;
+    upcall_running_stop(running);
+}
+
+/* User `one` serves user `other`. */
+static void serves_other(const char *name) {
+    upcall_server *server = upcall_server_new();
+    upcall_accepts accepts = {.users = &other, .user_count = 1};
+    upcall_server_set_mode(server, 0666);
+    OK(upcall_server_set_accepts(server, &accepts, &error));
+    serve_until_told(server, name);
+}
+
+/* User `one` serves the members of group `one`, whatever its umask is. */
+static void serves_group(const char *name) {
+    upcall_server *server = upcall_server_new();
+    upcall_accepts accepts = {.groups = &one, .group_count = 1};
+    umask(0777);
+    upcall_server_set_mode(server, 0660);
+    upcall_server_set_group(server, one);
+    OK(upcall_server_set_accepts(server, &accepts, &error));
+    serve_until_told(server, name);
+}
+
+static upcall_status binds(const char *name, const upcall_accepts *accepts) {
+    upcall_error found;
+    uint32_t back;
+    terms_client_t *client = terms_bind_expecting(name, accepts, &found);
+    if (!client) {
+        error = found;
+        return found.status;
+    }
+    OK(terms_change(client, 1, &back, &error));
+    CHECK(back == 2);
+    terms_unbind(client);
+    return UPCALL_OK;
+}
+
+/* User `other` binds to what user `one` serves. */
+static void expects_one(const char *name) {
+    upcall_accepts users = {.users = &one, .user_count = 1}, groups = {.groups = &one, .group_count = 1};
+    upcall_accepts both = {.users = &third, .user_count = 1, .groups = &one, .group_count = 1};
+    upcall_accepts others = {.users = &third, .user_count = 1}, none = {0}, any = {.any_user = true};
+    upcall_accepts broken = {.user_count = 1};
+    struct asked asked = {true, 0, 0, 0, 0};
+    upcall_accepts ask = {.policy = admits, .context = &asked};
+
+    CHECK(!terms_bind(name, &error) && error.status == UPCALL_WRONG_USER && strstr(error.text, "the peer is user 61001"));
+    CHECK(binds(name, NULL) == UPCALL_WRONG_USER && strstr(error.text, "user 61002 or root"));
+    CHECK(binds(name, &others) == UPCALL_WRONG_USER && strstr(error.text, "accepted is users 61003"));
+    CHECK(binds(name, &none) == UPCALL_WRONG_USER && strstr(error.text, "no process is accepted"));
+    CHECK(binds(name, &broken) == UPCALL_MISUSE && strstr(error.text, "users"));
+    OK(binds(name, &users));
+    OK(binds(name, &groups));
+    OK(binds(name, &both));
+    OK(binds(name, &any));
+    OK(binds(name, &ask));
+    CHECK(asked.times == 1 && asked.user == one && asked.group == one && asked.process != 0);
+    asked.admits = false;
+    CHECK(binds(name, &ask) == UPCALL_WRONG_USER && strstr(error.text, "its policy does not admit it"));
+    /* What one binding accepted counts for no other. */
+    terms_client_t *client = terms_bind_expecting(name, &users, &error);
+    CHECK(client);
+    CHECK(binds(name, NULL) == UPCALL_WRONG_USER);
+    terms_unbind(client);
+    CHECK(binds("tcp://127.0.0.1:9/terms", &users) == UPCALL_WRONG_USER && strstr(error.text, "on another machine"));
+}
+
+static void is_admitted(const char *name) {
+    upcall_accepts users = {.users = &one, .user_count = 1};
+    OK(binds(name, &users));
+}
+
+/* By the server's policy. */
+static void is_refused(const char *name) {
+    upcall_accepts any = {.any_user = true};
+    CHECK(binds(name, &any) == UPCALL_DENIED && strstr(error.text, "the peer is user 61003, accepted is users 61002"));
+}
+
+/* By the mode of the server's socket. */
+static void is_kept_out(const char *name) {
+    upcall_accepts any = {.any_user = true};
+    CHECK(binds(name, &any) == UPCALL_DENIED && strstr(error.text, "may not connect") && strstr(error.text, "mode and group"));
+}
+
+/* User `one` asks for groups that it cannot have. */
+static void foreign_groups(const char *name) {
+    upcall_accepts broken = {.group_count = 1};
+    upcall_server *server = upcall_server_new();
+    CHECK(upcall_server_set_accepts(NULL, NULL, &error) == UPCALL_MISUSE);
+    CHECK(upcall_server_set_accepts(server, &broken, &error) == UPCALL_MISUSE && strstr(error.text, "groups"));
+    CHECK(upcall_server_set_group_named(server, NULL, &error) == UPCALL_MISUSE && strstr(error.text, "the group is NULL"));
+    upcall_server_set_group(server, 0);
+    OK(terms_export(server, name, &functions, &error));
+    CHECK(!upcall_server_start(server, &error) && error.status == UPCALL_RESOURCE);
+    server = upcall_server_new();
+    OK(upcall_server_set_group_named(server, "no-such-group", &error));
+    OK(terms_export(server, name, &functions, &error));
+    CHECK(!upcall_server_start(server, &error) && error.status == UPCALL_RESOURCE && strstr(error.text, "no-such-group"));
+}
+
+/* Root names a group. */
+static void named_group(const char *name) {
+    upcall_server *server = upcall_server_new();
+    OK(upcall_server_set_group_named(server, "root", &error));
+    upcall_server_set_mode(server, 0660);
+    OK(upcall_server_set_accepts(server, NULL, &error));
+    OK(terms_export(server, name, &functions, &error));
+    upcall_running *running = upcall_server_start(server, &error);
+    CHECK(running);
+    OK(binds(name, NULL));
     upcall_running_stop(running);
 }
 
@@ -217,7 +342,10 @@ int main(int count, char **arguments) {
     static const struct {
         const char *what;
         void (*run)(const char *name);
-    } all[] = {{"policy", policy}, {"listens", listens}, {"shortage", shortage}, {"hand-off", hand_off}, {"mismatch", mismatch}};
+    } all[] = {{"policy", policy}, {"listens", listens}, {"shortage", shortage}, {"hand-off", hand_off}, {"mismatch", mismatch},
+               {"serves-other", serves_other}, {"serves-group", serves_group}, {"expects-one", expects_one},
+               {"is-admitted", is_admitted}, {"is-refused", is_refused}, {"is-kept-out", is_kept_out},
+               {"foreign-groups", foreign_groups}, {"named-group", named_group}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (strcmp(arguments[2], all[i].what) == 0) {
             all[i].run(arguments[1]);

@@ -1,0 +1,73 @@
+//! Which processes are accepted at the other end of a binding, as `upcall/_accepting.py` says it.
+
+use crate::gate::with_lock;
+use crate::names;
+use pyo3::prelude::*;
+use std::sync::{Arc, Mutex, PoisonError};
+use upcall::Peer;
+use upcall_rpc::policy::{self, Policy};
+
+/// A policy, and what a function of the program's that it asked has raised.
+pub struct Accepts {
+    pub policy: Box<Policy>,
+    raised: Raised,
+}
+
+/// The first exception that a policy has raised.
+type Raised = Arc<Mutex<Option<PyErr>>>;
+
+impl Accepts {
+    /// The policy of a `User`, a `Group`, `ANY_USER`, a function, or several of these.
+    pub fn of(given: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = given.py();
+        let told = names::get(py)?.accepting.bind(py).call_method1("told", (given,))?;
+        let (any_user, users, groups, asked): (bool, Vec<u32>, Vec<u32>, Vec<Py<PyAny>>) = told.extract()?;
+        let raised = Raised::default();
+        let mut policies: Vec<Box<Policy>> = Vec::new();
+        if any_user {
+            policies.push(Box::new(policy::any_user()));
+        }
+        if !users.is_empty() {
+            policies.push(Box::new(policy::users(users)));
+        }
+        if !groups.is_empty() {
+            policies.push(Box::new(policy::groups(groups)));
+        }
+        for function in asked {
+            policies.push(Box::new(asking(function, raised.clone())));
+        }
+        Ok(Self { policy: Box::new(policy::any_of(policies)), raised })
+    }
+
+    /// What a function has raised while it was asked.
+    pub fn raised(&self) -> Option<PyErr> {
+        self.raised.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// For a server: nobody waits for what a function raises, so that it is reported.
+    pub fn reporting(self) -> impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static {
+        move |peer| {
+            let said = (self.policy)(peer);
+            if let Some(error) = self.raised() {
+                with_lock(|py| error.write_unraisable(py, None));
+            }
+            said
+        }
+    }
+}
+
+/// A policy that asks a function.
+fn asking(function: Py<PyAny>, raised: Raised) -> impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static {
+    move |peer| {
+        let asked = (peer.uid, peer.gid, peer.pid);
+        let ask = |py: Python<'_>| function.call1(py, asked).and_then(|said| said.is_truthy(py));
+        match with_lock(ask) {
+            Some(Ok(true)) => return Ok(()),
+            Some(Err(error)) => {
+                raised.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            }
+            _ => {}
+        }
+        Err("its policy does not admit it".to_owned())
+    }
+}

@@ -1,0 +1,92 @@
+"""Which processes are accepted at the other end of a binding."""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import enum
+import grp
+import pwd
+import typing
+
+
+def _number(given: str | int, what: str, find: collections.abc.Callable[[str], int]) -> int:
+    if isinstance(given, str):
+        try:
+            return find(given)
+        except KeyError:
+            raise ValueError(f"there is no {what} {given!r} on this machine") from None
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise TypeError(f"a {what} is a name or a number, not {given!r}")
+    if not 0 <= given < 2**32 - 1:
+        raise ValueError(f"{given} is not the number of a {what}")
+    return given
+
+
+@dataclasses.dataclass(frozen=True, init=False, repr=False)
+class User:
+    """Processes of an effective user: ``User("svc")`` or ``User(1001)``."""
+
+    #: The user's number.
+    number: int
+
+    def __init__(self, user: str | int) -> None:
+        object.__setattr__(self, "number", _number(user, "user", lambda name: pwd.getpwnam(name).pw_uid))
+
+    def __repr__(self) -> str:
+        return f"User({self.number})"
+
+
+@dataclasses.dataclass(frozen=True, init=False, repr=False)
+class Group:
+    """Processes of which this is the effective or a supplementary group: ``Group("audio")`` or ``Group(29)``."""
+
+    #: The group's number.
+    number: int
+
+    def __init__(self, group: str | int) -> None:
+        object.__setattr__(self, "number", _number(group, "group", lambda name: grp.getgrnam(name).gr_gid))
+
+    def __repr__(self) -> str:
+        return f"Group({self.number})"
+
+
+class AnyUser(enum.Enum):
+    """The type of `ANY_USER`."""
+
+    ANY_USER = "any user"
+
+
+#: Processes of every user.
+ANY_USER: typing.Final = AnyUser.ANY_USER
+
+#: Asked with a process's user, group and number, by the kernel's word. The number is 0 for a process that is not visible in this
+#: PID namespace, and for a client that comes by `listen`.
+Admits = collections.abc.Callable[[int, int, int], bool]
+
+#: Which processes are accepted: one of these, or several of which any suffices.
+Accepts = typing.Union[User, Group, AnyUser, Admits, collections.abc.Iterable[typing.Union[User, Group, AnyUser, Admits]]]
+
+
+def told(accepts: Accepts) -> tuple[bool, list[int], list[int], list[Admits]]:
+    """For the engine: whether every user is accepted, which users, which groups, and what is to be asked."""
+    if isinstance(accepts, (str, int)):
+        raise TypeError(f"which processes are accepted? Give User({accepts!r}) or Group({accepts!r})")
+    single = isinstance(accepts, (User, Group, AnyUser)) or callable(accepts)
+    every = [accepts] if single else list(typing.cast("collections.abc.Iterable[typing.Any]", accepts))
+    any_user = False
+    users: list[int] = []
+    groups: list[int] = []
+    asked: list[Admits] = []
+    for one in every:
+        if isinstance(one, AnyUser):
+            any_user = True
+        elif isinstance(one, User):
+            users.append(one.number)
+        elif isinstance(one, Group):
+            groups.append(one.number)
+        elif callable(one):
+            asked.append(one)
+        else:
+            raise TypeError(f"a User, a Group, ANY_USER or a function says which processes are accepted, and {one!r} is none of these")
+    return any_user, users, groups, asked
