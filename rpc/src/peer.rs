@@ -232,8 +232,9 @@ impl ClientPeer {
     /// Revokes those of its bindings for which `which` says so. Returns how many.
     pub(crate) fn revoke_some(&self, which: &mut dyn FnMut(&ClientBinding<'_>) -> bool) -> usize {
         let Peer { pid, uid, .. } = self.peer;
+        let process = self.peer.process();
         let stands = self.shared.bindings.iter().filter_map(OnceLock::get).filter(|bound| !bound.is_revoked());
-        let chosen = stands.filter(|bound| which(&ClientBinding { name: &bound.entry.name, pid, uid }));
+        let chosen = stands.filter(|bound| which(&ClientBinding { name: &bound.entry.name, pid, uid, process }));
         chosen.inspect(|bound| bound.revoke(&self.keeper)).count()
     }
 
@@ -381,6 +382,10 @@ impl ClientPeer {
         (stacks, descriptors): (usize, Vec<OwnedFd>),
     ) -> Result<Answer, Refusal> {
         let endpoint = self.endpoint.upgrade().ok_or_else(|| protocol("the server is ending"))?;
+        // The first binding comes with the channel, for which the policy was asked.
+        if self.shared.bindings.iter().any(|bound| bound.get().is_some()) {
+            endpoint.admits(&self.peer).map_err(Refusal::Denied)?;
+        }
         let (entry, procedures) = endpoint.exports().bind(name, interface, wanted)?;
         point(Point::ServerBinds);
         let cell = self.shared.bindings.get(usize::from(id)).ok_or_else(|| protocol("a binding number out of range"))?;

@@ -22,6 +22,7 @@ use std::sync::{Arc, OnceLock, RwLock};
 use std::time::Instant;
 use upcall_os::clock;
 use upcall_os::fault::{Point, point};
+use upcall_os::process::Identity;
 use upcall_os::reaper;
 use upcall_shm::astack::Plan;
 use upcall_shm::region::Region;
@@ -170,6 +171,10 @@ pub struct ClientBinding<'a> {
     pub pid: u32,
     /// The user of the client's process.
     pub uid: u32,
+    /// What tells the client's process apart from all others, also where its number is 0: the same as
+    /// [`Peer::process`](upcall_os::socket::Peer::process), which the policy has seen. `None` for a
+    /// client on another machine.
+    pub process: Option<Identity>,
 }
 
 /// One binding, on the server's side.

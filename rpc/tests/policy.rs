@@ -1,10 +1,12 @@
-//! A server's policy is asked by one thread at a time, wherever clients come from.
+//! A server's policy is asked for each binding, and by one thread at a time, wherever clients come from.
 
 use std::borrow::Cow;
 use std::hint::black_box;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
-use upcall_rpc::{Binding, Call, Dispatch, Export, Interface, Replied, Server, list_far};
+use upcall_os::process::Identity;
+use upcall_rpc::{BindError, Binding, Call, Dispatch, Export, Interface, Replied, Server, list_far};
 
 static TEST: Interface = Interface {
     id: Cow::Borrowed("test:policy/policy"),
@@ -51,4 +53,28 @@ fn a_policy_is_asked_by_one_thread_at_a_time() {
     });
     assert!(ASKED.load(Ordering::SeqCst) >= 5, "{ASKED:?}");
     assert_eq!(MOST.load(Ordering::SeqCst), 1);
+}
+
+/// Its bindings stay until they are taken back, which goes by what the policy has seen of the client's process.
+#[test]
+fn a_client_that_is_admitted_no_longer_gets_no_other_binding() {
+    static ADMITS: AtomicBool = AtomicBool::new(true);
+    static SEEN: Mutex<Vec<Option<Identity>>> = Mutex::new(Vec::new());
+    let name = format!("policy-later-{}", std::process::id());
+    let server = Server::new().export(&name, Export::new(&TEST, Nothing)).policy(|peer| {
+        SEEN.lock().unwrap().push(peer.process());
+        if ADMITS.load(Ordering::SeqCst) { Ok(()) } else { Err("no longer".into()) }
+    });
+    let server = server.start().unwrap();
+    let bindings = [(); 2].map(|()| Binding::bind(&name, &TEST).unwrap());
+    ADMITS.store(false, Ordering::SeqCst);
+    let refused = Binding::bind(&name, &TEST).unwrap_err();
+    assert!(matches!(&refused, BindError::Denied { reason, .. } if reason == "no longer"), "{refused}");
+    assert!(bindings.iter().all(Binding::is_open));
+    let seen = SEEN.lock().unwrap().clone();
+    assert_eq!(seen.len(), 3);
+    assert!(seen.iter().all(|process| process.is_some() && *process == seen[0]), "{seen:?}");
+    assert_eq!(server.revoke(|binding| binding.process.is_none()), 0);
+    assert_eq!(server.revoke(|binding| binding.process == seen[0]), 2);
+    assert_eq!(server.revoke(|binding| binding.process == seen[0]), 0);
 }

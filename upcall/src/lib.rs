@@ -35,6 +35,7 @@
 #![forbid(unsafe_code)]
 
 pub use upcall_macros::{interface, package};
+pub use upcall_os::process::Identity;
 pub use upcall_os::socket::Peer;
 pub use upcall_rpc::{
     Abandon, Amounts, BindError, Binder, Bytes, CallError, Ceilings, ClientBinding, Export, Failure, Group, HandOff, Lent,

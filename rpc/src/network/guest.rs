@@ -118,7 +118,7 @@ impl Guest {
         let all: Vec<_> = self.bindings().values().cloned().collect();
         let uid = self.identity.uid.unwrap_or(u32::MAX);
         let stands = all.iter().filter(|bound| !bound.is_revoked());
-        let chosen = stands.filter(|bound| which(&ClientBinding { name: &bound.entry.name, pid: 0, uid }));
+        let chosen = stands.filter(|bound| which(&ClientBinding { name: &bound.entry.name, pid: 0, uid, process: None }));
         chosen.inspect(|bound| bound.revoke(&self.keeper)).count()
     }
 
