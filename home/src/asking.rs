@@ -27,6 +27,7 @@ use upcall_shm::slot::{Image, NO_ASTACK, Slot};
 use upcall_shm::station::PeerStation;
 use upcall_transfer::clerk::Clerk;
 use upcall_transfer::look::Foresight;
+use upcall_transfer::policy::Policy;
 use upcall_transfer::post::{Post, Ringer};
 use upcall_transfer::{Domain, Pacing};
 
@@ -90,7 +91,7 @@ fn own_post() -> io::Result<Arc<Post>> {
 
 impl Asking {
     /// Has the home take a lane in.
-    pub(crate) fn open(name: &str, shape: u64) -> Result<Self, FindError> {
+    pub(crate) fn open(name: &str, shape: u64, accepts: &Policy) -> Result<Self, FindError> {
         let unreachable = |why: String| FindError::Unreachable { name: name.into(), why };
         let failed = |error: std::io::Error| unreachable(error.to_string());
         let lane = Lane::create().map_err(failed)?;
@@ -102,7 +103,7 @@ impl Asking {
         let station = Domain::current().map_err(failed)?.station();
         let request = Request::Invoke { version: VERSION, shape, line: post.line(), makes_fences: Post::makes_fences() };
         let descriptors = [lane.as_fd(), theirs.as_fd(), own.as_fd(), station.as_fd()];
-        let connected = connect(name, &request, &descriptors)?;
+        let connected = connect(name, accepts, &request, &descriptors)?;
         let Opened::Invokes { line, makes_fences, operations } = connected.answer else {
             return Err(unreachable("it has answered something else".into()));
         };

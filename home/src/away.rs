@@ -14,6 +14,7 @@ use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Received};
 use upcall_transfer::clerk::{Clerk, Watched};
 use upcall_transfer::names;
+use upcall_transfer::policy::Policy;
 use upcall_transfer::post::Post;
 
 /// So long a home may take to let somebody in, and to answer.
@@ -29,6 +30,8 @@ const MOMENTS: Duration = Duration::from_millis(30);
 pub(crate) struct Away {
     pub(crate) name: String,
     pub(crate) shape: u64,
+    /// Which homes are accepted.
+    pub(crate) accepts: Arc<Policy>,
     pub(crate) memory: Memory,
     far: Arc<Far>,
     /// The home.
@@ -71,17 +74,34 @@ pub(crate) struct Connected {
     pub(crate) connection: Connection,
     pub(crate) answer: Opened,
     pub(crate) descriptors: Vec<OwnedFd>,
+    /// The home.
+    pub(crate) process: Option<OwnedFd>,
 }
 
-/// Asks the home of an object for something.
-pub(crate) fn connect(name: &str, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<Connected, FindError> {
+/// Asks the home of an object for something, if `accepts` accepts it.
+pub(crate) fn connect(
+    name: &str,
+    accepts: &Policy,
+    request: &Request,
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<Connected, FindError> {
     let unreachable = |why: String| FindError::Unreachable { name: name.into(), why };
     let failed = |error: std::io::Error| unreachable(error.to_string());
     let socket = names::find_object(name)?;
     let connection = Connection::connect_until(&socket, Instant::now() + PATIENCE).map_err(|error| match error.kind() {
         std::io::ErrorKind::ConnectionRefused | std::io::ErrorKind::NotFound => unreachable("it has ended".into()),
+        std::io::ErrorKind::PermissionDenied => {
+            let own = upcall_os::socket::own_user();
+            unreachable(format!("user {own} may not connect to {}, which its home's mode and group decide", socket.display()))
+        }
         _ => failed(error),
     })?;
+    let peer = connection.peer().map_err(|error| match error.raw_os_error() {
+        // EINVAL, or ESRCH: the process has ended, which newer kernels do not mind.
+        Some(22 | 3) => unreachable("it has ended".into()),
+        _ => failed(error),
+    })?;
+    accepts(&peer).map_err(|reason| FindError::WrongUser { name: name.into(), found: peer.uid, reason })?;
     connection.send(&wire::pack(request).map_err(failed)?, descriptors).map_err(failed)?;
     point(Point::ObjectAsked);
     let message = match connection.receive_within(EAGER, PATIENCE) {
@@ -94,7 +114,7 @@ pub(crate) fn connect(name: &str, request: &Request, descriptors: &[BorrowedFd<'
     point(Point::ObjectOpened);
     match wire::unpack(&message.bytes).map_err(unreachable)? {
         Opened::No(why) => Err(FindError::Refused { name: name.into(), why }),
-        answer => Ok(Connected { connection, answer, descriptors: message.descriptors }),
+        answer => Ok(Connected { connection, answer, descriptors: message.descriptors, process: peer.pidfd }),
     }
 }
 
@@ -126,14 +146,14 @@ impl Far {
 
 impl Away {
     /// Finds an object, and has its home give a place in it.
-    pub(crate) fn find(name: &str, shape: u64) -> Result<Self, FindError> {
+    pub(crate) fn find(name: &str, shape: u64, accepts: Arc<Policy>) -> Result<Self, FindError> {
         let unreachable = |why: String| FindError::Unreachable { name: name.into(), why };
         let failed = |error: std::io::Error| unreachable(error.to_string());
-        let Connected { connection, answer, descriptors } = connect(name, &Request::Open { version: VERSION, shape }, &[])?;
-        let process = connection.peer().ok().and_then(|peer| peer.pidfd);
+        let request = Request::Open { version: VERSION, shape };
+        let Connected { connection, answer, descriptors, process } = connect(name, &*accepts, &request, &[])?;
         let done = |connection, memory| {
             let (far, key) = Far::watch(connection, None).map_err(failed)?;
-            Ok(Self { name: name.into(), shape, memory, far, process, swept: Cell::new(false), key })
+            Ok(Self { name: name.into(), shape, accepts, memory, far, process, swept: Cell::new(false), key })
         };
         match answer {
             Opened::ToInvoke => done(connection, Memory::None),

@@ -93,6 +93,15 @@ pub enum FindError {
         /// What happened.
         why: String,
     },
+    /// This program does not accept its home: by default one of neither this user nor root. `expect` sets another policy.
+    WrongUser {
+        /// The object.
+        name: String,
+        /// The home's user.
+        found: u32,
+        /// Why, in the words of the policy.
+        reason: String,
+    },
     /// Its home refuses.
     Refused {
         /// The object.
@@ -114,6 +123,9 @@ impl fmt::Display for FindError {
         match self {
             Self::Name(error) => error.fmt(f),
             Self::Unreachable { name, why } => write!(f, "the home of {name:?} cannot be reached: {why}"),
+            Self::WrongUser { name, reason, .. } => {
+                write!(f, "this program does not accept the home of {name:?}: {reason}; `expect` sets which it accepts")
+            }
             Self::Refused { name, why } => write!(f, "the home of {name:?} refuses: {why}"),
             Self::NotAnObject { name, error } => write!(f, "{name:?}: {error}"),
         }

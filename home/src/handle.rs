@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use upcall_os::fault::{Point, point};
 use upcall_shm::sequence::{self, Changing};
 use upcall_shm::span::{Room, Span};
+use upcall_transfer::policy::{self, Policy};
 
 /// See the module. Used by one thread at a time: others have handles of their own ([`try_clone`](Self::try_clone)). An object has 255 of them at a time, of all processes together.
 pub struct Handle {
@@ -122,7 +123,15 @@ impl Handle {
     /// # Errors
     /// See [`FindError`].
     pub fn find(name: &str, shape: u64) -> Result<Self, FindError> {
-        Ok(Self::new(Side::Away(Away::find(name, shape)?)))
+        Self::find_expecting(name, shape, Arc::new(policy::own_user_or_root()))
+    }
+
+    /// The same at a home that `accepts` accepts, in place of one of this user or root.
+    ///
+    /// # Errors
+    /// See [`FindError`].
+    pub fn find_expecting(name: &str, shape: u64, accepts: Arc<Policy>) -> Result<Self, FindError> {
+        Ok(Self::new(Side::Away(Away::find(name, shape, accepts)?)))
     }
 
     fn new(side: Side) -> Self {
@@ -145,7 +154,7 @@ impl Handle {
         let full = || FindError::Refused { name: self.name().into(), why: "no more can use it".into() };
         let mut new = match &self.side {
             Side::Home(object, _) => Self::at_home(object.clone()).ok_or_else(full)?,
-            Side::Away(away) => Self::find(&away.name, away.shape)?,
+            Side::Away(away) => Self::find_expecting(&away.name, away.shape, away.accepts.clone())?,
         };
         new.patience = self.patience;
         Ok(new)
@@ -212,7 +221,7 @@ impl Handle {
         }
         let asking = match &mut *asking {
             Some(asking) => asking,
-            none => none.insert(Asking::open(&away.name, away.shape).map_err(InvokeError::NotServed)?),
+            none => none.insert(Asking::open(&away.name, away.shape, &*away.accepts).map_err(InvokeError::NotServed)?),
         };
         let done = asking.ask(name, kind, args, self.patience);
         self.count(|counts| match kind {

@@ -1,6 +1,7 @@
 //! An object of a type: [`Homed`].
 
 use crate::error::{AccessError, CreateError, FindError};
+use crate::finder::Finder;
 use crate::handle::Handle;
 use crate::object::{Creating, Damaged, Grant, Torn, Verdict};
 use crate::rules;
@@ -12,6 +13,7 @@ use std::panic::Location;
 use std::time::Duration;
 use upcall_os::socket::Peer;
 use upcall_shm::span::Room;
+use upcall_transfer::names::Group;
 
 /// Room for what grows, if nothing else is said.
 const USUAL: u64 = 1 << 20;
@@ -77,6 +79,16 @@ impl<T: Shared> Making<T> {
         Self { creating: self.creating.policy(policy), ..self }
     }
 
+    /// Sets the mode of the home's socket: see [`Creating::mode`].
+    pub fn mode(self, mode: u32) -> Self {
+        Self { creating: self.creating.mode(mode), ..self }
+    }
+
+    /// Sets the group of the home's socket: see [`Creating::group`].
+    pub fn group(self, group: impl Into<Group>) -> Self {
+        Self { creating: self.creating.group(group), ..self }
+    }
+
     /// Only its home can ever write it: its memory is sealed, so that the kernel refuses every other writer, whoever it runs as. Others may [`read`](Homed::read), whatever else the policy grants.
     pub fn only_home_writes(self) -> Self {
         Self { creating: self.creating.only_home_writes(), ..self }
@@ -111,6 +123,21 @@ impl<T: Shared> Homed<T> {
     pub fn find(name: &str) -> Result<Self, FindError> {
         let handle = Handle::find(name, shape_of::<T>())?;
         Ok(Self { handle, of: PhantomData })
+    }
+
+    /// Finds objects at homes that `accepts` accepts, in place of those of this user and of root.
+    ///
+    /// ```no_run
+    /// # use upcall_home::{FindError, Homed};
+    /// # fn find(policy: impl Fn(&upcall_os::socket::Peer) -> Result<(), String> + Send + Sync + 'static) -> Result<(), FindError> {
+    /// let counter = Homed::<u64>::expect(policy).find("counter")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn expect(accepts: impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static) -> Finder<Self> {
+        Finder::new(accepts, |name, accepts| {
+            Ok(Self { handle: Handle::find_expecting(name, shape_of::<T>(), accepts)?, of: PhantomData })
+        })
     }
 
     /// Another hold on the same object, for another thread.

@@ -4,6 +4,7 @@
 //! has no data, and its memory is handed over to nobody.
 
 use crate::error::{CreateError, FindError};
+use crate::finder::Finder;
 use crate::handle::Handle;
 use crate::homed::Homed;
 use crate::invoke::InvokeError;
@@ -190,6 +191,14 @@ impl<V: 'static> Kept<V> {
         Self::make(Creating::new(name, 8).policy(move |peer| policy(peer).map(|()| Grant::Invoke)), value, errands)
     }
 
+    /// The same with a mode and a group of the home's socket, as [`Creating::mode`] and [`Creating::group`] say it: for programs of other users.
+    ///
+    /// # Errors
+    /// See [`KeepError`].
+    pub fn serve_by(creating: Creating, value: V, errands: Errands<V>) -> Result<Self, KeepError> {
+        Self::make(creating.length(8), value, errands)
+    }
+
     fn make(creating: Creating, value: V, Errands(operations, _): Errands<V>) -> Result<Self, KeepError> {
         let handle = creating.only_to_invoke().create(KEPT, |_| ()).map_err(KeepError::Create)?;
         let value = Value { value: RefCell::new(value), torn: Cell::new(false) };
@@ -262,6 +271,11 @@ impl<V: 'static> Asked<V> {
     /// See [`FindError`].
     pub fn find(name: &str) -> Result<Self, FindError> {
         Ok(Self { handle: Handle::find(name, KEPT)?, of: PhantomData })
+    }
+
+    /// Finds what homes keep that `accepts` accepts, in place of those of this user and of root: see [`Homed::expect`].
+    pub fn expect(accepts: impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static) -> Finder<Self> {
+        Finder::new(accepts, |name, accepts| Ok(Self { handle: Handle::find_expecting(name, KEPT, accepts)?, of: PhantomData }))
     }
 
     /// The same, which waits so long at most for a reply; for ever, if nothing else is said.

@@ -30,7 +30,7 @@ use upcall_os::socket::Peer;
 use upcall_shm::hybrid::{Inherited, PLACES};
 use upcall_shm::span::Room;
 use upcall_transfer::clerk::{Clerk, Watched};
-use upcall_transfer::names::{self, Whose};
+use upcall_transfer::names::{self, Access, Group, Whose};
 
 /// The place of the clerk, and of who stands in for it.
 const CLERKS: u16 = 0;
@@ -95,6 +95,8 @@ pub struct Creating {
     sealed: bool,
     repair: Repair,
     policy: Policy,
+    mode: Option<u32>,
+    group: Option<Group>,
 }
 
 impl fmt::Debug for Creating {
@@ -110,7 +112,15 @@ impl Creating {
             own if own == peer.uid => Ok(Grant::ReadWrite),
             own => Err(format!("it is for programs of user {own}, and this is one of user {}", peer.uid)),
         };
-        Self { name: name.into(), length, sealed: false, repair: Box::new(|_, _| Verdict::Poison), policy: Box::new(same_user) }
+        Self {
+            name: name.into(),
+            length,
+            sealed: false,
+            repair: Box::new(|_, _| Verdict::Poison),
+            policy: Box::new(same_user),
+            mode: None,
+            group: None,
+        }
     }
 
     /// With so many bytes of data.
@@ -132,6 +142,19 @@ impl Creating {
     /// Has this decide who may do what with the object, in place of: everything, who runs as the same user. What it says when it refuses is told. It runs on the clerk, and may not block.
     pub fn policy(self, policy: impl Fn(&Peer) -> Result<Grant, String> + Send + Sync + 'static) -> Self {
         Self { policy: Box::new(policy), ..self }
+    }
+
+    /// Sets the mode of the home's socket, in place of 0600. A guest needs the right to write to
+    /// connect at all: 0660 admits the members of the socket's group, 0666 every user. The policy
+    /// decides after that. The umask of this process does not count.
+    pub fn mode(self, mode: u32) -> Self {
+        Self { mode: Some(mode), ..self }
+    }
+
+    /// Sets the group of the home's socket, by number or by name, in place of this process's own. A
+    /// user other than root can give only a group of its own.
+    pub fn group(self, group: impl Into<Group>) -> Self {
+        Self { group: Some(group.into()), ..self }
     }
 
     /// Nobody is handed its memory: who may do anything with it may invoke.
@@ -171,7 +194,8 @@ impl Creating {
         init(body.data()).map_err(CreateError::Data)?;
         let no_place = || CreateError::Resource { what: "a place in the object", error: std::io::Error::other("none is left") };
         let clerks = body.party(CLERKS).ok_or_else(no_place)?;
-        let (socket, listener) = names::listen(Whose::Home)?;
+        let group = self.group.as_ref().map(Group::number).transpose().map_err(unable("the group of its socket"))?;
+        let (socket, listener) = names::listen_as(Whose::Home, Access { mode: self.mode, group })?;
         let object = Arc::new(Object {
             name: self.name,
             socket,

@@ -2,7 +2,9 @@
 
 use crate::client::{Outcome, done, say, show};
 use std::io::BufRead;
+use std::sync::Arc;
 use std::time::Duration;
+use upcall::policy;
 use upcall_home::{Background, Creating, DataError, Grant, Handle, Homed, List, Operation, Operations, Place, Torn, Verdict};
 use upcall_os::socket::Peer;
 use upcall_shm::span::Room;
@@ -32,6 +34,10 @@ pub fn run(name: &str, options: &[&str]) {
     let handle = match options {
         ["make", options @ ..] => make(name, options),
         ["find"] => Handle::find(name, SHAPE).map_err(Into::into),
+        ["find", users] => {
+            let users: Vec<u32> = users.split(',').flat_map(str::parse).collect();
+            Handle::find_expecting(name, SHAPE, Arc::new(policy::users(users))).map_err(Into::into)
+        }
         _ => Err(format!("unknown options {options:?}").into()),
     };
     let mut handle = match handle {
@@ -66,12 +72,27 @@ fn make(name: &str, options: &[&str]) -> Result<Handle, Box<dyn std::error::Erro
     let creating = Creating::new(name, 4096).repair(repair);
     let creating = if sealed { creating.only_home_writes() } else { creating };
     // Whoever says so may only read.
-    let policy = |peer: &Peer| {
+    let reads_only = |peer: &Peer| {
         let environment = std::fs::read(format!("/proc/{}/environ", peer.pid)).map_err(|error| error.to_string())?;
         let reads = environment.split(|byte| *byte == 0).any(|word| word == b"ONLY_READS=1");
         Ok(if reads { Grant::Read } else { Grant::ReadWrite })
     };
-    Ok(creating.policy(policy).create(SHAPE, |_| ())?)
+    let mut creating = creating.policy(reads_only);
+    for option in options {
+        creating = match option.split_once('=') {
+            Some(("mode", mode)) => creating.mode(u32::from_str_radix(mode, 8)?),
+            Some(("group", group)) => match group.parse::<u32>() {
+                Ok(number) => creating.group(number),
+                Err(_) => creating.group(group),
+            },
+            Some(("admit", users)) => {
+                let accepts = policy::users(users.split(',').flat_map(str::parse));
+                creating.policy(move |peer| accepts(peer).map(|()| Grant::ReadWrite))
+            }
+            _ => creating,
+        };
+    }
+    Ok(creating.create(SHAPE, |_| ())?)
 }
 
 fn obey(handle: &Handle, words: &[&str]) -> Outcome {
