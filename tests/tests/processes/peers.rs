@@ -1,11 +1,11 @@
-//! Clients and servers in other PID and user namespaces, and of other users: they bind, call, and learn of each other's
+//! Clients and servers in other namespaces, and of other users: they bind, call, and learn of each other's
 //! end as any others do, and are not taken for one another.
 //!
 //! These tests need root for other users, and `unshare` for namespaces. They say what they left out.
 
 use crate::in_company;
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use upcall_tests::party::{Party, Said};
 use upcall_tests::place::{Place, eventually};
 
@@ -13,20 +13,81 @@ use upcall_tests::place::{Place, eventually};
 const ONE: u32 = 61_001;
 const OTHER: u32 = 61_002;
 
-/// Where a party runs.
+/// Where a party runs: in this program's namespaces, but for one kind, or for all kinds that containers have of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Space {
-    /// In the PID namespace of this program.
     Same,
     /// In a PID namespace of its own, which this program's contains.
-    Own,
+    Pid,
+    /// In a mount namespace of its own, where the folder of names is at another place, and nothing is at its place here.
+    Mount,
+    Network,
+    Ipc,
+    /// In a PID namespace with a `/proc` of its own, and in one of each other kind.
+    Container,
 }
 
-/// The command that runs a program as a user, in a PID namespace.
-fn wrapper(space: Space, user: u32) -> Vec<String> {
+impl Space {
+    const OWN: [Self; 5] = [Self::Pid, Self::Mount, Self::Network, Self::Ipc, Self::Container];
+
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::Same => &[],
+            Self::Pid => &["--pid", "--fork", "--kill-child"],
+            Self::Mount => &["--mount"],
+            Self::Network => &["--net"],
+            Self::Ipc => &["--ipc"],
+            Self::Container => &["--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--net", "--ipc"],
+        }
+    }
+
+    fn has_mounts(self) -> bool {
+        matches!(self, Self::Mount | Self::Container)
+    }
+
+    /// The command that makes the namespaces, with a user namespace where this machine wants that for them; `None` if it refuses.
+    fn unshare(self) -> Option<Vec<String>> {
+        static REFUSED: Mutex<Vec<Space>> = Mutex::new(Vec::new());
+        let commands =
+            [&["unshare"][..], &["unshare", "--user", "--map-root-user"]].map(|first| [first, self.options()].concat());
+        let works = |words: &&Vec<&str>| {
+            let mut command = Command::new(words[0]);
+            command.args(&words[1..]);
+            if self.has_mounts() {
+                command.args(["mount", "-t", "tmpfs", "none", "/tmp"]);
+            } else {
+                command.arg("true");
+            }
+            command.output().is_ok_and(|output| output.status.success())
+        };
+        let found = commands.iter().find(works).map(|words| words.iter().map(|word| (*word).to_string()).collect());
+        let mut refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
+        if found.is_none() && !refused.contains(&self) {
+            eprintln!("skipped: parties in other namespaces: `unshare {}` is refused here", self.options().join(" "));
+            refused.push(self);
+        }
+        found
+    }
+}
+
+/// Those of these that can be had here; says which cannot.
+fn available(spaces: &[Space]) -> Vec<Space> {
+    spaces.iter().copied().filter(|space| *space == Space::Same || space.unshare().is_some()).collect()
+}
+
+/// The command that runs a program of `place` as a user, in namespaces.
+fn wrapper(place: &Place, space: Space, user: u32) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
-    if space == Space::Own {
-        words.extend(unshare().unwrap_or(&[]).iter().map(|word| (*word).to_string()));
+    if space != Space::Same {
+        words.extend(space.unshare().expect("namespaces that can be had"));
+    }
+    if space.has_mounts() {
+        let inside = place.path().join("inside");
+        std::fs::create_dir_all(&inside).expect("a place for the folder of names");
+        let inside = inside.display();
+        let mounts = format!("mount --bind \"$UPCALL_DIR\" {inside} && mount -t tmpfs none \"$UPCALL_DIR\"");
+        let script = format!("{mounts} && UPCALL_DIR={inside} && export UPCALL_DIR && exec \"$0\" \"$@\"");
+        words.extend(["sh".into(), "-c".into(), script]);
     }
     if user != own_user() {
         words.extend(as_user(user));
@@ -40,24 +101,6 @@ fn as_user(user: u32) -> Vec<String> {
 
 fn own_user() -> u32 {
     upcall_os::socket::own_user()
-}
-
-/// The command for a PID namespace, with a user namespace where this machine wants that for it.
-fn unshare() -> Option<&'static [&'static str]> {
-    static FOUND: OnceLock<Option<&'static [&'static str]>> = OnceLock::new();
-    const PLAIN: &[&str] = &["unshare", "--pid", "--fork", "--kill-child"];
-    const MAPPED: &[&str] = &["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"];
-    let works = |words: &&[&str]| Command::new(words[0]).args(&words[1..]).arg("true").output().is_ok_and(|o| o.status.success());
-    *FOUND.get_or_init(|| [PLAIN, MAPPED].into_iter().find(works))
-}
-
-/// Which namespaces can be had here; says so if there is only one.
-fn spaces() -> Vec<Space> {
-    if unshare().is_some() {
-        return vec![Space::Same, Space::Own];
-    }
-    eprintln!("skipped: `unshare` makes no PID namespace here, so all parties share one");
-    vec![Space::Same]
 }
 
 /// Whether this program may run others as another user; says so if not.
@@ -121,13 +164,13 @@ fn pairs() -> Vec<Users> {
 }
 
 fn serve(place: &Place, space: Space, user: u32, options: &str) -> Party {
-    let mut server = place.start_by(&wrapper(space, user), &format!("serve trial {options}"));
+    let mut server = place.start_by(&wrapper(place, space, user), &format!("serve trial {options}"));
     server.hear().expect_ok("a server's start");
     server
 }
 
 fn client(place: &Place, space: Space, user: u32) -> Party {
-    place.start_by(&wrapper(space, user), "client")
+    place.start_by(&wrapper(place, space, user), "client")
 }
 
 fn expect_clients(server: &mut Party, count: &str) {
@@ -166,13 +209,16 @@ fn scene(server_space: Space, client_space: Space, users: Users, pacing: &str) {
     }
 }
 
+/// The server in a namespace of its own, the client, or each in one.
 fn table(pacing: &str) {
     let _company = in_company();
+    let spaces = available(&Space::OWN);
     for users in pairs() {
-        for server in spaces() {
-            for client in spaces() {
-                scene(server, client, users, pacing);
-            }
+        scene(Space::Same, Space::Same, users, pacing);
+        for &space in &spaces {
+            scene(space, Space::Same, users, pacing);
+            scene(Space::Same, space, users, pacing);
+            scene(space, space, users, pacing);
         }
     }
 }
@@ -192,7 +238,7 @@ fn calls_cross_namespaces_and_users_parked() {
 fn clients_without_a_visible_number_do_not_share_a_quota() {
     let _company = in_company();
     let place = Place::shared(program(), own_user());
-    let space = *spaces().last().expect("one at least");
+    let Some(&space) = available(&[Space::Pid]).first() else { return };
     let _server = serve(&place, space, own_user(), "objects=2");
     let mut clients = [(); 2].map(|()| client(&place, Space::Same, own_user()));
     for client in &mut clients {
@@ -280,9 +326,9 @@ fn each_side_says_which_users_it_accepts() {
     let mut member = as_user(OTHER);
     *member.last_mut().expect("a word") = format!("--groups={ONE}");
     place.start_by(&member, "client").ask("bind-expecting trial 61001").expect_ok("a member of the group");
-    let mut server = place.start_by(&wrapper(Space::Same, ONE), "serve group group=0");
+    let mut server = place.start_by(&wrapper(&place, Space::Same, ONE), "serve group group=0");
     server.hear().expect_error("Resource", &["a socket in"]);
-    let mut server = place.start_by(&wrapper(Space::Same, ONE), "serve group group=no-such-group");
+    let mut server = place.start_by(&wrapper(&place, Space::Same, ONE), "serve group group=no-such-group");
     server.hear().expect_error("Resource", &["the group of its socket", "no-such-group"]);
 }
 
@@ -299,6 +345,50 @@ fn a_second_binding_is_checked_by_its_own_policy() {
     client.ask("bind-expecting trial any").expect_ok("binding");
     client.ask("bind trial").expect_error("WrongUser", &["the peer is user 61001"]);
     assert_eq!(client.ask("add 2 3").numbers("a call through the first binding"), [5]);
+}
+
+/// A home says who may connect, and a guest whose home it accepts; both work on the object then, and learn of each other's end.
+#[test]
+fn an_object_is_shared_between_users() {
+    if !may_change_users("objects of two users") {
+        return;
+    }
+    let _company = in_company();
+    let place = Place::shared(program(), ONE);
+    let share = |user: u32, what: &str| place.start_by(&wrapper(&place, Space::Same, user), &format!("share thing {what}"));
+    let refused = |user: u32, what: &str, kind: &str, parts: &[&str]| share(user, what).hear().expect_error(kind, parts);
+    let mut home = share(ONE, "make admit=61002");
+    home.hear().expect_ok("an object");
+    refused(OTHER, "find 61001", "Unreachable", &["user 61002 may not connect", "mode and group"]);
+    home.say("leave");
+    home.ended();
+    let mut home = share(ONE, "make mode=666 admit=61002");
+    home.hear().expect_ok("an object");
+    refused(OTHER, "find", "WrongUser", &["the peer is user 61001", "user 61002 or root", "expect"]);
+    refused(OTHER, "find 61003", "WrongUser", &["accepted is users 61003"]);
+    refused(0, "find 61001", "Refused", &["the peer is user 0, accepted is users 61002"]);
+    let mut guest = share(OTHER, "find 61001");
+    guest.hear().expect_ok("finding it");
+    guest.ask("count 100").expect_ok("operations of the guest");
+    home.ask("count 100").expect_ok("operations of the home");
+    assert_eq!(guest.ask("look").numbers("what it is"), [200, 200, 0]);
+    // It ends in the middle of an operation, and the home puts that right.
+    guest.say("die");
+    guest.ended();
+    eventually("the home has repaired it", || match home.ask("look").numbers("what it is")[..] {
+        [201, 201, 1] => Ok(()),
+        ref found => Err(format!("{found:?}")),
+    });
+    let mut guest = share(OTHER, "find 61001");
+    guest.hear().expect_ok("finding it again");
+    home.kill();
+    drop(home);
+    eventually("the end of the home", || match guest.ask("count 1") {
+        Said::Error { kind, .. } if kind == "Ended" => Ok(()),
+        said => Err(format!("{said:?}")),
+    });
+    let mut home = share(ONE, "make mode=666 admit=61002 group=0");
+    home.hear().expect_error("Name.Resource", &["a socket in"]);
 }
 
 /// A process that calls itself root, or another user, in a user namespace of its own is who it is outside.
@@ -326,4 +416,60 @@ fn a_user_namespace_does_not_change_who_a_peer_is() {
     server.hear().expect_ok("a server's start");
     let mut client = client(&place, Space::Same, OTHER);
     client.ask("bind-expecting trial 61001").expect_error("Denied", &["has no number in this user namespace"]);
+}
+
+/// A group of members, one in each of these spaces, the first of which takes in the others.
+fn group_of(place: &Place, spaces: &[Space]) -> Vec<Party> {
+    let size = spaces.len();
+    let start = |rank: usize| {
+        place.start_by(&wrapper(place, spaces[rank], own_user()), &format!("member apart {size} {rank} within=60000"))
+    };
+    let mut members = vec![start(0)];
+    eventually("somebody leads", || {
+        let found = upcall_tests::place::entered(&place.names(), "group.apart");
+        found.map(drop).ok_or_else(|| "nobody".into())
+    });
+    members.extend((1..size).map(start));
+    for (rank, member) in members.iter_mut().enumerate() {
+        assert_eq!(member.hear().numbers("joining"), [rank as u64], "{spaces:?}");
+    }
+    members
+}
+
+/// Members of a group in several PID namespaces form it, send each other messages, and learn of each other's end, also of
+/// members with which they have exchanged nothing.
+#[test]
+fn members_of_a_group_are_in_any_namespaces() {
+    let _company = in_company();
+    for space in available(&[Space::Pid, Space::Container]) {
+        for spaces in [[Space::Same, space, space], [space, Space::Same, Space::Same], [space, space, Space::Same], [space; 3]] {
+            println!("{spaces:?}");
+            let place = Place::shared(program(), own_user());
+            let mut members = group_of(&place, &spaces);
+            for member in &mut members {
+                member.say("life 300");
+            }
+            for (rank, member) in members.iter_mut().enumerate() {
+                let expected: Vec<u64> = (0..3).map(|from| if from == rank { 0 } else { 300 }).collect();
+                assert_eq!(member.hear().numbers("messages of all"), expected, "{spaces:?}");
+            }
+            for ends in [1, 0] {
+                let mut members = match ends {
+                    1 => std::mem::take(&mut members),
+                    // Nothing was said in this one.
+                    _ => group_of(&place, &spaces),
+                };
+                let victim = members.remove(ends);
+                victim.kill();
+                drop(victim);
+                for member in &mut members {
+                    member.ask(&format!("end-of {ends}")).expect_ok("the end of another member");
+                }
+                for mut member in members {
+                    member.say("leave");
+                    member.ended();
+                }
+            }
+        }
+    }
 }
