@@ -15,12 +15,13 @@
 
 use crate::error::{RunError, SendError};
 use crate::link::Link;
+use crate::member::has_ended;
 use crate::reduction::Reduction;
 use crate::sending::Way;
 use crate::{Event, Group, Rank};
 use std::cell::{Cell, RefCell};
 use upcall_shm::region::Shared;
-use upcall_shm::steps::Steps;
+use upcall_shm::steps::{self, Found, Steps};
 
 /// The state of a member's barriers.
 #[derive(Debug)]
@@ -29,8 +30,8 @@ pub(crate) struct Barrier {
     heard: RefCell<Box<[Option<Heard>]>>,
     /// Number of barriers that this member has passed.
     passed: Cell<u64>,
-    /// A member that never comes.
-    missing: Cell<Option<Rank>>,
+    /// A member that never comes, and what this one reports of it.
+    missing: RefCell<Option<(Rank, RunError)>>,
     pub(crate) reduction: Reduction,
 }
 
@@ -42,17 +43,10 @@ struct Heard {
     seen: Cell<u64>,
 }
 
-/// What is found of a report.
-enum Look<R> {
-    Came(R),
-    Nothing,
-    Never(Event),
-}
-
 impl Barrier {
     pub(crate) fn new(size: usize) -> Self {
         let heard = RefCell::new((0..size).map(|_| None).collect());
-        Self { heard, passed: Cell::new(0), missing: Cell::new(None), reduction: Reduction::default() }
+        Self { heard, passed: Cell::new(0), missing: RefCell::new(None), reduction: Reduction::default() }
     }
 
     /// A member has brought its queue.
@@ -72,14 +66,12 @@ impl Barrier {
         self.heard.borrow().iter().flatten().for_each(|heard| heard.seen.set(heard.steps.changes()));
     }
 
-    /// A member that never comes, if one is known.
-    fn missing(&self) -> Option<Rank> {
-        if self.missing.get().is_none() {
-            let heard = self.heard.borrow();
-            let reported = heard.iter().flatten().find_map(|heard| heard.steps.missing());
-            self.missing.set(reported.filter(|&rank| rank < heard.len()));
-        }
-        self.missing.get()
+    /// A report of another member that a member never comes: who reports, and who is missed. Words
+    /// that name no member are no report, and hide no other one.
+    fn reported(&self) -> Option<(Rank, Rank)> {
+        let heard = self.heard.borrow();
+        let of = |by: Rank| Some((by, heard[by].as_ref()?.steps.missing().filter(|missed| *missed < heard.len())?));
+        (0..heard.len()).find_map(of)
     }
 }
 
@@ -89,7 +81,7 @@ impl Group {
     ///
     /// # Errors
     /// [`RunError::Lost`]: a member has ended, or broken the protocol, before it came. All members learn of that, and neither this barrier
-    /// nor a later one holds. After any other error the members still wait for this one, and the next call goes on with the same barrier:
+    /// nor a later one holds. [`RunError::GivenUp`]: so another member reports. After any other error the members still wait for this one, and the next call goes on with the same barrier:
     /// [`RunError::Unhandled`]: a message that was sent here before its sender came has no handler. [`RunError::Unsent`]: this process has no memory or descriptor left to
     /// report to another member. [`RunError::Interrupted`].
     ///
@@ -99,19 +91,13 @@ impl Group {
         let barrier = self.barriers();
         let number = barrier.passed.get() + 1;
         let (rank, size) = (self.rank(), self.size());
-        for step in self.rounds() {
+        for step in steps::rounds(self.size()) {
             let (next, from) = ((rank + step) % size, (rank + size - step) % size);
             self.report(next, from, |link| link.steps.report_barrier(number, link.queue.sent()))?;
             self.await_report(from, |steps| Some(((), steps.barrier(number)?)))?;
         }
         barrier.passed.set(number);
         Ok(())
-    }
-
-    /// How far away in the ring the partners are in each round, of which no two are the same member.
-    fn rounds(&self) -> impl Iterator<Item = usize> {
-        let size = self.size();
-        (0..usize::BITS).map(|round| 1 << round).take_while(move |step| *step < size)
     }
 
     /// Reports to another member, while this one waits for `from`.
@@ -127,8 +113,8 @@ impl Group {
                 Err(error) => return Err(RunError::Unsent { rank: to, why: error.to_string() }),
                 Ok(Way::Crowded) => {}
             }
-            if let Some(event) = self.never_comes(from) {
-                return Err(self.is_missed(event));
+            if let Some((missed, error)) = self.never_comes(from) {
+                return Err(self.is_missed(missed, error));
             }
             self.poll();
             if self.is_interrupted() {
@@ -140,29 +126,28 @@ impl Group {
 
     /// Polls and waits for a report of another member, and until as many of its messages were taken as it had sent before.
     pub(crate) fn await_report<R>(&self, from: Rank, read: impl Fn(&Steps) -> Option<(R, u64)>) -> Result<R, RunError> {
-        let look = || {
-            // A report that was made before a death counts, so the look for it comes after the look for deaths.
-            let never = self.never_comes(from);
-            let heard = self.barriers().heard.borrow();
-            match heard[from].as_ref().and_then(|heard| read(&heard.steps)) {
-                Some((report, sent)) if self.has_taken(from, sent) => Look::Came(report),
-                Some(_) => Look::Nothing,
-                None => never.map_or(Look::Nothing, Look::Never),
-            }
+        let report = || self.barriers().heard.borrow()[from].as_ref().and_then(|heard| read(&heard.steps));
+        let look = || match steps::find(|| self.never_comes(from), report) {
+            Found::Came((report, sent)) if self.has_taken(from, sent) => Found::Came(report),
+            Found::Came(_) | Found::Nothing => Found::Nothing,
+            Found::Never(error) => Found::Never(error),
         };
         loop {
             match look() {
-                Look::Came(report) => return Ok(report),
-                Look::Never(event) => return Err(self.is_missed(event)),
-                Look::Nothing => {}
+                Found::Came(report) => return Ok(report),
+                Found::Never((missed, error)) => return Err(self.is_missed(missed, error)),
+                Found::Nothing => {}
             }
             if self.poll() == 0 {
+                if let Some(sent) = report().map(|(_, sent)| sent) {
+                    self.hold_to_its_word(from, sent);
+                }
                 // What was sent after the report is no matter of this step.
                 match self.check_handlers(Some(from)) {
-                    Err(unhandled) if matches!(look(), Look::Nothing) => return Err(unhandled),
+                    Err(unhandled) if matches!(look(), Found::Nothing) => return Err(unhandled),
                     _ => {}
                 }
-                self.wait_unless(None, || !matches!(look(), Look::Nothing));
+                self.wait_unless(None, || !matches!(look(), Found::Nothing));
                 if self.is_interrupted() {
                     return Err(RunError::Interrupted);
                 }
@@ -176,29 +161,81 @@ impl Group {
         inbound.is_none_or(|inbound| inbound.taken() >= count)
     }
 
-    /// Why a member that is waited for, or a member that it waits for, never comes.
-    fn never_comes(&self, member: Rank) -> Option<Event> {
-        let missing = self.barriers().missing().map(|rank| Event::Ended { rank });
-        missing.or_else(|| self.lost(member)).or_else(|| {
+    /// A report comes behind the messages that its sender had sent before. So if fewer have come,
+    /// and none waits, the report is false.
+    fn hold_to_its_word(&self, from: Rank, sent: u64) {
+        let inbound = self.inbound().iter().find(|inbound| inbound.from() == from).cloned();
+        if let Some(inbound) = inbound.filter(|inbound| inbound.is_drained() && inbound.taken() < sent) {
+            let what = format!("it reports that it had sent {sent} messages, of which {} are here", inbound.taken());
+            self.forget(&inbound, Event::Violation { rank: from, what });
+        }
+    }
+
+    /// Which member never comes, if it is the one that is waited for, or one that keeps that one back.
+    fn never_comes(&self, member: Rank) -> Option<(Rank, RunError)> {
+        let barrier = self.barriers();
+        let known = || barrier.missing.borrow().clone();
+        let reported = || barrier.reported().map(|(by, missed)| (missed, self.given_up(by, missed)));
+        known().or_else(reported).or_else(|| Some((member, RunError::Lost(self.lost(member)?)))).or_else(|| {
             // Its last messages may wait here for ever.
             let has_ended = self.inbound().iter().any(|inbound| inbound.from() == member && inbound.ended.get());
-            has_ended.then_some(Event::Ended { rank: member })
+            has_ended.then(|| (member, RunError::Lost(Event::Ended { rank: member })))
         })
     }
 
+    /// What this member reports when another one says that a third one never comes. Only what this
+    /// member or the kernel knows is called an end.
+    fn given_up(&self, by: Rank, missed: Rank) -> RunError {
+        let is_over = || {
+            self.0
+                .roster
+                .members
+                .get(missed)
+                .is_some_and(|listed| has_ended(listed, &self.0.member.folder().join(&listed.socket)))
+        };
+        match self.lost(missed) {
+            Some(event) => RunError::Lost(event),
+            None if is_over() => RunError::Lost(Event::Ended { rank: missed }),
+            None => RunError::GivenUp { by, missed },
+        }
+    }
+
     /// Reports that a member never comes to all that may wait for this one, which reports no further step. They do the same.
-    fn is_missed(&self, event: Event) -> RunError {
-        let (Event::Ended { rank: missed } | Event::Violation { rank: missed, .. }) = event;
-        self.barriers().missing.set(Some(missed));
+    fn is_missed(&self, missed: Rank, error: RunError) -> RunError {
+        *self.barriers().missing.borrow_mut() = Some((missed, error.clone()));
         let (rank, size) = (self.rank(), self.size());
-        let next = self.rounds().map(|step| (rank + step) % size);
-        for other in next.chain(self.children()).chain(self.parent()).filter(|other| *other != missed) {
+        let next = steps::rounds(size).map(|step| (rank + step) % size);
+        // To the missed one, too: it may live, if another member has lied about it.
+        for other in next.chain(self.children()).chain(self.parent()) {
             // A member that cannot be reached for want of resources learns of it when this one ends.
             let _ = self.way_to(other, |link| {
                 link.steps.report_missing(missed);
                 link.reported();
             });
         }
-        RunError::Lost(event)
+        error
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use upcall_os::memory::{Mapping, MemoryFile};
+    use upcall_shm::region::Region;
+
+    #[test]
+    fn a_report_that_names_no_member_hides_no_other_one() {
+        let barrier = Barrier::new(4);
+        let steps = [0, 3].map(|from| {
+            let file = MemoryFile::create("steps", 4096).unwrap();
+            let steps: Shared<Steps> = Region::new(Mapping::shared(&file).unwrap()).unwrap().view(0).unwrap();
+            barrier.brought(from, steps.clone());
+            steps
+        });
+        assert_eq!(barrier.reported(), None);
+        steps[0].report_missing(usize::MAX - 1);
+        assert_eq!(barrier.reported(), None);
+        steps[1].report_missing(2);
+        assert_eq!(barrier.reported(), Some((3, 2)));
     }
 }

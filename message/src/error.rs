@@ -227,6 +227,15 @@ impl std::error::Error for NothingThere {}
 pub enum RunError {
     /// Another member is lost, so what was waited for may never come.
     Lost(Event),
+    /// Another member has given the barrier or reduction up, by its own word, for want of a third
+    /// one. Nothing that this process knows confirms that the third one has ended: it may have left
+    /// just now, or broken the protocol towards the other member only; or the other member lies.
+    GivenUp {
+        /// The member that has given up.
+        by: Rank,
+        /// The member that it misses.
+        missed: Rank,
+    },
     /// A message waits that has no handler, and those of its sender behind it.
     Unhandled {
         /// The sender.
@@ -251,6 +260,12 @@ impl fmt::Display for RunError {
         match self {
             Self::Lost(Event::Ended { rank }) => write!(f, "member {rank} has ended or left the group"),
             Self::Lost(Event::Violation { rank, what }) => write!(f, "member {rank} does not keep to the protocol: {what}"),
+            Self::GivenUp { by, missed } => {
+                write!(
+                    f,
+                    "member {by} has given up, and reports that member {missed} never comes: no barrier or reduction of this group holds any more"
+                )
+            }
             Self::Unsent { rank, why } => {
                 write!(f, "member {rank} waits for this one, which cannot reach it: {why}; make room, and call again")
             }

@@ -353,7 +353,7 @@ impl Group {
 
     /// Takes nothing more from a member.
     #[cold]
-    fn forget(&self, inbound: &Rc<Inbound>, event: Event) {
+    pub(crate) fn forget(&self, inbound: &Rc<Inbound>, event: Event) {
         // A handler that polls may have come before: it is told once.
         if !inbound.forget() {
             return;

@@ -263,6 +263,72 @@ fn a_send_that_waits_in_a_section_runs_no_handlers() {
     });
 }
 
+/// No time that passes is an error: the receiver takes nothing for longer than a second, and then
+/// all. Once the sender waits for room in the queue, and once for its share of what may be buffered.
+#[test]
+fn a_sender_waits_for_a_silent_receiver_as_long_as_it_takes() {
+    for (timeout, limit) in [(None, 64 * MIB), (Some(Duration::from_micros(50)), 2 * MIB)] {
+        let is_full = Barrier::new(2);
+        together(2, |joining| {
+            let seen = Rc::new(Cell::new(0));
+            let mut handlers = Handlers::new();
+            let kind = numbered(&mut handlers, &seen);
+            let group = joining.limit(limit).timeout(timeout).join(handlers).unwrap();
+            if group.rank() == 0 {
+                let mut sent = 0;
+                while group.send_within(1, kind, &block(sent), Duration::from_millis(20)).is_ok() {
+                    sent += 1;
+                }
+                is_full.wait();
+                (sent..sent + 10).for_each(|number| group.send(1, kind, &block(number)).unwrap());
+            } else {
+                is_full.wait();
+                thread::sleep(Duration::from_millis(1500));
+            }
+            group.barrier().unwrap();
+            assert_eq!(seen.get() > 10, group.rank() == 1);
+        });
+    }
+}
+
+/// Both queues are full, and the first member, in a section, takes nothing before it has sent more.
+/// The handlers of the second one wait for room themselves. What they have taken is room for the
+/// first.
+#[test]
+fn what_a_handler_has_taken_is_room_for_its_sender_while_it_waits_itself() {
+    let are_full = Barrier::new(2);
+    together(2, |joining| {
+        let (seen, answered) = (Rc::new(Cell::new(0_u64)), Rc::new(Cell::new(0_u64)));
+        let mut handlers = Handlers::new();
+        let (number, answer) = (handlers.kind::<u64>("number"), handlers.kind::<u64>("answer"));
+        let here = seen.clone();
+        handlers.on(number, move |group, from, _| {
+            here.set(here.get() + 1);
+            group.send_within(from, answer, &0, GUARD).expect("room for an answer");
+        });
+        let there = answered.clone();
+        handlers.on(answer, move |_, _, _| there.set(there.get() + 1));
+        let group = joining.timeout(None).join(handlers).unwrap();
+        let (other, kind) = if group.rank() == 0 { (1, number) } else { (0, answer) };
+        let section = group.atomic();
+        let mut sent = 0_u64;
+        while group.try_send(other, kind, &sent).is_ok() {
+            sent += 1;
+        }
+        are_full.wait();
+        if group.rank() == 0 {
+            group.send_within(1, number, &0, GUARD).expect("room for a number");
+        }
+        drop(section);
+        group.barrier().unwrap();
+        let all = if group.rank() == 0 { &answered } else { &seen };
+        while all.get() <= sent {
+            assert!(group.poll() > 0 || group.wait(Some(GUARD)), "{} of {sent}", all.get());
+        }
+        group.barrier().unwrap();
+    });
+}
+
 #[test]
 fn who_always_diverts_goes_on_with_any_share_once_all_is_taken() {
     const ALL: u64 = 300; // More than two segments.

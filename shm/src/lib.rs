@@ -38,7 +38,6 @@ pub mod sequence;
 pub mod slot;
 pub mod span;
 pub mod station;
-#[cfg(not(loom))]
 pub mod steps;
 #[cfg(not(loom))]
 pub mod tally;

@@ -13,9 +13,39 @@
 //! # Peers
 //! The reader believes nothing but that its peer said so: a false report can make a step end too early or never, as a peer can anyway that
 //! reports too early or never. No word is used as an index.
+//!
+//! `transfer/tests/loom_steps.rs` is the model of barriers that are made of these words.
 
 use crate::region::Cells;
 use upcall_os::atomic::{AtomicU64, Ordering};
+
+/// How far away in the ring of members the partners of a barrier are, round by round. No two of them
+/// are the same member.
+pub fn rounds(size: usize) -> impl Iterator<Item = usize> {
+    (0..usize::BITS).map(|round| 1 << round).take_while(move |step| *step < size)
+}
+
+/// What is found of a report that is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found<R, N> {
+    /// The report.
+    Came(R),
+    /// Nothing yet.
+    Nothing,
+    /// It never comes, for this reason.
+    Never(N),
+}
+
+/// Looks for a report, after a look whether it can never come. In this order a report that was made
+/// before its sender's death counts: who knows of the death finds all that came before it.
+pub fn find<R, N>(never: impl FnOnce() -> Option<N>, report: impl FnOnce() -> Option<R>) -> Found<R, N> {
+    let never = never();
+    match (report(), never) {
+        (Some(report), _) => Found::Came(report),
+        (None, Some(never)) => Found::Never(never),
+        (None, None) => Found::Nothing,
+    }
+}
 
 /// The words. All are 0 at first.
 #[repr(C, align(64))]

@@ -464,6 +464,8 @@ pub fn process_of(socket: &Path) -> Option<u32> {
 fn number_in(socket: &str) -> Option<(u32, u32)> {
     let mut parts = socket.split('.').skip(1);
     let (pid, space) = (parts.next()?.parse().ok()?, u32::from_str_radix(parts.next()?, 16).ok()?);
+    // What tells the sockets of one process apart.
+    parts.next().filter(|mark| !mark.is_empty())?;
     (pid != 0).then_some((pid, space))
 }
 

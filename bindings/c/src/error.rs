@@ -233,7 +233,7 @@ impl From<RunError> for Problem {
     #[cold]
     fn from(error: RunError) -> Self {
         let status = match &error {
-            RunError::Lost(upcall_message::Event::Ended { .. }) => Status::Ended,
+            RunError::Lost(upcall_message::Event::Ended { .. }) | RunError::GivenUp { .. } => Status::Ended,
             RunError::Lost(_) => Status::Violation,
             RunError::Unhandled { .. } => Status::Unhandled,
             RunError::Unsent { .. } => Status::Unsent,

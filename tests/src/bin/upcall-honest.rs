@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::io::BufRead;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use upcall::message::{Event, Group, Handlers, Joining, Kind, Pacing, Rank, SendError};
+use upcall::message::{Event, Group, Handlers, Joining, Kind, Pacing, Rank, RunError, SendError};
 use upcall_tests::client::say;
 
 type Outcome = Result<Vec<String>, Box<dyn std::error::Error>>;
@@ -46,6 +46,11 @@ fn main() {
         let words: Vec<&str> = line.split_whitespace().collect();
         say(honest.obey(&words));
     }
+}
+
+/// What came of a step, in one word.
+fn ended(step: Result<String, RunError>) -> String {
+    step.unwrap_or_else(|error| format!("{error:?}").replace(' ', ""))
 }
 
 /// GROUP SIZE RANK [OPTIONS]; a rank of `-` is any.
@@ -117,6 +122,12 @@ impl Honest {
             ["exchange", with, count] => self.exchange(with.parse()?, count.parse()?),
             // Polls and waits for so many ms. How often it came round, and how much longer it took.
             ["endure", ms] => self.endure(Duration::from_millis(ms.parse()?)),
+            // How a barrier ended; or a reduction, which adds numbers.
+            ["barrier"] => Ok(vec![ended(self.group.barrier().map(|()| "held".into()))]),
+            ["reduce", number] => {
+                let reduced = self.group.reduce(number.parse()?, u64::wrapping_add);
+                Ok(vec![ended(reduced.map(|sum| sum.to_string()))])
+            }
             // What is known of a member: taken, wrong, and what happened to it.
             ["about", rank] => {
                 self.poll();

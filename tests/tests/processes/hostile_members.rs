@@ -6,6 +6,7 @@ mod door;
 mod forming;
 mod queue;
 mod receiver;
+mod steps;
 
 use serde::{Deserialize, Serialize};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
