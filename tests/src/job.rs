@@ -5,6 +5,7 @@ use crate::now;
 use crate::party::Said;
 use std::cell::Cell;
 use std::io::Write;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 use upcall::message::{Event, Handlers, Joining, RunError};
@@ -81,6 +82,7 @@ pub fn member(words: &[&str]) {
 fn play(words: &[&str]) -> Outcome {
     match words {
         ["exchange", count] => exchange(count.parse()?),
+        ["work", path] => work(Path::new(path)),
         ["hold"] => hold(),
         // Writes down when it ran, until so many milliseconds have passed.
         ["spin", ms, path] => spin(Duration::from_millis(ms.parse()?), path),
@@ -120,6 +122,37 @@ fn exchange(count: u64) -> Outcome {
     group.run_until(|| taken.get() == all)?;
     group.barrier()?;
     Ok(vec!["exchanged".into(), group.rank().to_string()])
+}
+
+/// Floods, barriers and reductions until `path` is there. The number of rounds so far is in a file
+/// beside it.
+fn work(path: &Path) -> Outcome {
+    const BURST: u64 = 500;
+    let mut handlers = Handlers::new();
+    let data = handlers.kind::<u64>("data");
+    let taken = Rc::new(Cell::new(0));
+    handlers.on(data, {
+        let taken = taken.clone();
+        move |_, _, round: u64| taken.set(taken.get() + round)
+    });
+    let group = Joining::from_environment()?.join(handlers)?;
+    let (own, others) = (group.rank(), group.size() as u64 - 1);
+    for round in 1.. {
+        for _ in 0..BURST {
+            (0..group.size()).filter(|&rank| rank != own).try_for_each(|to| group.send(to, data, &round))?;
+        }
+        group.barrier()?;
+        if own == 0 {
+            std::fs::write(path.with_extension("rounds"), round.to_string())?;
+        }
+        if group.reduce(u64::from(own == 0 && path.exists()), u64::max)? == 1 {
+            let all = others * BURST * round * (round + 1) / 2;
+            group.run_until(|| taken.get() == all)?;
+            group.barrier()?;
+            return Ok(vec!["worked".into(), own.to_string(), round.to_string()]);
+        }
+    }
+    Err("there are more rounds than numbers".into())
 }
 
 /// Stays in the group, and says who leaves it.

@@ -198,6 +198,42 @@ fn a_job_is_stopped_and_goes_on_and_is_killed() {
     }
 }
 
+/// Sends, barriers and reductions go on, also after a stop of more than a second.
+#[test]
+fn the_group_of_a_job_that_is_stopped_and_goes_on_works_on() {
+    let _company = in_company();
+    let place = place();
+    for way in ways(&place) {
+        let (file, rounds) = (place.path().join("enough"), place.path().join("enough.rounds"));
+        let mut job = start(&place, &format!("size=4 name=works way={way}"), &format!("job-member work {}", file.display()));
+        job.hear().expect_ok("the start");
+        let so_far = || std::fs::read_to_string(&rounds).ok().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+        let go_on = |from: u64| {
+            eventually("the group works", || if so_far() > from { Ok(()) } else { Err(format!("{} rounds", so_far())) });
+        };
+        go_on(0);
+        for pause in [1, 20, 1200, 1, 20] {
+            ask(&place, "stop works").expect_ok("stopping");
+            let stopped = so_far();
+            std::thread::sleep(Duration::from_millis(pause));
+            ask(&place, "cont works").expect_ok("going on");
+            go_on(stopped);
+        }
+        std::fs::write(&file, []).expect("the end");
+        let all = so_far();
+        let mut ended: Vec<Vec<String>> = (0..4).map(|_| job.hear().expect_ok("the work")).collect();
+        ended.sort();
+        for (rank, words) in ended.iter().enumerate() {
+            assert_eq!(words[..2], ["worked".to_string(), rank.to_string()], "{way}: {ended:?}");
+            assert!(words[2] == ended[0][2] && words[2].parse::<u64>().is_ok_and(|rounds| rounds >= all), "{way}: {ended:?}");
+        }
+        assert_eq!(code(&mut job), "code 0");
+        std::fs::remove_file(&file).expect("the file");
+        std::fs::remove_file(&rounds).expect("the file");
+    }
+    place.expect_empty();
+}
+
 #[test]
 fn signals_are_passed_on_also_to_who_is_stopped() {
     let _company = in_company();
