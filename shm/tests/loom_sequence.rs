@@ -59,6 +59,23 @@ fn who_looks_sees_all_of_a_change_or_nothing() {
     }
 }
 
+/// The same where the changes come first, and each look chooses between all that it may still find.
+/// loom follows only the last access to a word when it looks for another order of steps: in the
+/// model above that is the changer's own read of the number, which hides the look before it.
+#[test]
+fn who_looks_after_the_changes_finds_no_part_of_one() {
+    for order in [[0, 1], [1, 0]] {
+        loom::model(move || {
+            let data = Arc::new(Data::default());
+            let other = data.clone();
+            let looker = thread::spawn(move || other.look(order));
+            data.change();
+            data.change();
+            looker.join().unwrap();
+        });
+    }
+}
+
 /// The next one makes good for it: what was half done is never seen.
 #[test]
 fn who_ends_in_the_midst_is_followed_by_another() {
