@@ -106,10 +106,24 @@ int raise(int number)
     return upvm_returns(upvm_raise(number));
 }
 
+/* The group that the kernel would take for the caller's is the host's, with what else the shell has
+ * put there. Of it a program is alone. */
+static int is_own_group(pid_t process)
+{
+    return process == 0 || (process < -1 && -process == upvm_call(SYS_getpgid, 0, 0, 0, 0));
+}
+
 int kill(pid_t process, int number)
 {
     if (upvm_is_own(process))
         return upvm_returns(upvm_raise(number));
+    if (upvm_table() && !upvm_in_child) {
+        if (is_own_group(process))
+            return upvm_returns(upvm_raise(number));
+        /* To all processes but its own, the host among them. */
+        if (process == -1)
+            return upvm_returns(-EPERM);
+    }
     return upvm_returns(upvm_call(SYS_kill, process, number, 0, 0));
 }
 

@@ -42,8 +42,13 @@ int main(void)
     CHECK(kill(own, SIGUSR1) == 0 && handled == 1 && syscall(SYS_kill, own, SIGUSR1) == 0 && handled == 2);
     CHECK(tgkill(own, gettid(), SIGUSR1) == 0 && handled == 3);
     CHECK(syscall(SYS_tgkill, own, own, SIGUSR1) == 0 && syscall(SYS_tkill, own, SIGUSR1) == 0 && handled == 5);
+    /* So is one to its group. By default this one does nothing to the others of the host's. */
+    CHECK(signal(SIGWINCH, count) == SIG_DFL && kill(0, SIGWINCH) == 0 && handled == 6);
+    CHECK(killpg(0, SIGWINCH) == 0 && handled == 7 && killpg(getpgrp(), SIGWINCH) == 0 && handled == 8);
+    CHECK(kill(-getpgrp(), SIGWINCH) == 0 && handled == 9 && syscall(SYS_kill, 0, SIGWINCH) == 0 && handled == 10);
+    CHECK(kill(-1, SIGWINCH) == -1 && errno == EPERM && killpg(1 << 22, SIGWINCH) == -1 && errno == ESRCH && handled == 10);
     struct sigaction action = {.sa_sigaction = details, .sa_flags = SA_SIGINFO};
-    CHECK(sigaction(SIGUSR1, &action, 0) == 0 && raise(SIGUSR1) == 0 && handled == 6);
+    CHECK(sigaction(SIGUSR1, &action, 0) == 0 && raise(SIGUSR1) == 0 && handled == 11);
     CHECK(getpgid(own) == getpgrp() && getsid(own) == getsid(0));
     /* The kernel's number is the host's, by which files below /proc are found. */
     ssize_t length = readlink("/proc/self", text, sizeof text - 1);
