@@ -57,8 +57,8 @@ fn quit(child: &Child) {
     assert_eq!(unsafe { libc::kill(pid, libc::SIGQUIT) }, 0);
 }
 
-/// Starts `test` in a process of its own, sends SIGQUIT when it is ready, and returns what it said on standard error, and then on standard output.
-fn dumped(test: &str) -> (String, String) {
+/// Starts `test` in a process of its own, sends SIGQUIT when it is ready until all threads wait, and returns what it said on standard error, and then on standard output.
+fn dumped(test: &str, are_there: impl Fn(&str) -> bool) -> (String, String) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
         .env(CHILD, "1")
@@ -73,21 +73,29 @@ fn dumped(test: &str) -> (String, String) {
         line.clear();
         assert!(out.read_line(&mut line).unwrap() > 0, "the child ended early");
     }
-    // A little for the threads to come to where they wait.
-    std::thread::sleep(std::time::Duration::from_millis(50));
-    quit(&child);
-    let mut said = String::new();
     let mut err = BufReader::new(child.stderr.take().unwrap());
-    // All of it comes in one write, and the busy thread goes on for ever, so the end is told by what comes last: a second signal.
-    while !said.contains("user-level threads") {
-        assert!(err.read_line(&mut said).unwrap() > 0, "{said}");
-    }
+    let begun = std::time::Instant::now();
+    // All of it comes in one write, and the busy thread goes on for ever, so the end shows by the last line, and that of the next dump follows the next signal.
+    let (mut said, mut line) = (String::new(), String::new());
     quit(&child);
-    let mut second = String::new();
-    while !second.contains("user-level threads") {
-        second.clear();
-        assert!(err.read_line(&mut second).unwrap() > 0, "{said}");
-        said.push_str(&second);
+    while !line.contains("user-level threads") {
+        line.clear();
+        assert!(err.read_line(&mut line).unwrap() > 0, "{said}");
+    }
+    loop {
+        quit(&child);
+        said.push_str(&line);
+        line.clear();
+        while !line.contains("user-level threads") {
+            said.push_str(&line);
+            line.clear();
+            assert!(err.read_line(&mut line).unwrap() > 0, "{said}");
+        }
+        if are_there(&said) {
+            break;
+        }
+        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "the threads do not come to where they wait:\n{said}");
+        said.clear();
     }
     let mut input = child.stdin.take().unwrap();
     input.write_all(b"x").unwrap();
@@ -103,21 +111,22 @@ fn a_dump_tells_of_every_thread() {
     if std::env::var_os(CHILD).is_some() {
         return live(1);
     }
-    let (said, rest) = dumped("a_dump_tells_of_every_thread");
-    assert!(rest.contains("went on"), "{rest}");
-    for (name, state) in [
+    let states = [
         ("sleeper", "waits for a time"),
         ("locker", "waits for the mutex at 0x"),
         ("parker", "waits for an unpark"),
         ("waiter", "waits for the read-write lock or semaphore at 0x"),
         ("joiner", "waits for the end of thread "),
         ("small", "waits for an unpark"),
-    ] {
-        let line = said.lines().find(|line| line.contains(&format!("'{name}'"))).unwrap_or_else(|| panic!("no {name}:\n{said}"));
-        assert!(line.contains(state), "{line}");
-    }
+    ];
+    let of = |said: &str, name: &str| said.lines().find(|line| line.contains(&format!("'{name}'"))).map(String::from);
+    let are_there = |said: &str| {
+        let waits = |(name, state): &(&str, &str)| of(said, name).is_some_and(|line| line.contains(state));
+        states.iter().all(waits) && said.contains("waits for blocking work done aside")
+    };
+    let (said, rest) = dumped("a_dump_tells_of_every_thread", are_there);
+    assert!(rest.contains("went on"), "{rest}");
     assert!(said.contains("'busy' is ready") || said.contains("'busy' runs"), "{said}");
-    assert!(said.contains("waits for blocking work done aside"), "{said}");
     // Frames of the threads' own, and where they were called from; not the scheduler's.
     for function in ["a_function_of_the_sleeper", "a_function_of_the_locker"] {
         assert!(said.contains(function), "no {function}:\n{said}");
@@ -130,7 +139,7 @@ fn a_dump_comes_from_every_processor() {
     if std::env::var_os(CHILD).is_some() {
         return live(2);
     }
-    let (said, rest) = dumped("a_dump_comes_from_every_processor");
+    let (said, rest) = dumped("a_dump_comes_from_every_processor", |_| true);
     assert!(rest.contains("went on"), "{rest}");
     assert!(
         said.contains("virtual processor 0") && said.contains("virtual processor 1") && !said.contains("no answer"),
