@@ -139,12 +139,21 @@ fn whoever_attaches_or_watches_a_crash_sees_the_same() {
         &["received signal SIGSEGV", &line, "task 40002 is number 2", "#0 ", "watched_leave ()", "#1 ", "main ()"],
     );
 
-    let mut waits = watched.run(Command::new("timeout").arg("60").env("WATCHED_WAITS", "1")).spawn().unwrap();
-    std::thread::sleep(std::time::Duration::from_secs(1));
+    let go = watched.folder.path().join("go");
+    let mut waits = watched.run(Command::new("timeout").arg("120").env("WATCHED_WAITS", &go)).spawn().unwrap();
+    let is_there = |number: usize| go.with_extension(number.to_string()).exists();
+    while !(1..=3).all(is_there) {
+        assert!(waits.try_wait().unwrap().is_none(), "the tasks have ended");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
     let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", waits.id())).unwrap();
-    let script =
-        format!("set language c\nbreak watched_leave if upcall_current_task == 0x40003\ncontinue\n{LOOK}backtrace\ndetach\n");
+    let script = format!(
+        "set language c\nbreak watched_leave if upcall_current_task == 0x40003\nshell touch {}\ncontinue\n{LOOK}backtrace\ndetach\n",
+        go.display()
+    );
     let said = watched.gdb(&script, |gdb| _ = gdb.arg("-p").arg(children.trim()));
+    // Where no debugger can attach, none has told the tasks to go on.
+    std::fs::write(&go, []).unwrap();
     assert!(waits.wait().unwrap().success());
     let Some(said) = said else { return };
     assert_in_order(&said, &["(3 locations)", "Breakpoint 1.3, watched_leave ()", "task 40003 is number 3", "in main ()"]);

@@ -1,7 +1,9 @@
 /* Three tasks that a debugger looks at: each has the variables of its own, and all are there until the first one ends. */
 
 #include "pvm3.h"
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 int number;
 static int twice;
@@ -45,7 +47,14 @@ int main(void)
         if (all[one] == pvm_mytid())
             number = one + 1;
     int sum = watched_work(7);
-    for (int wait = getenv("WATCHED_WAITS") ? 50 : 0; wait; wait--)
+    /* Each says that it is there, and waits until all are told to go on. */
+    const char *go = getenv("WATCHED_WAITS");
+    if (go) {
+        char there[4096];
+        snprintf(there, sizeof there, "%s.%d", go, number);
+        fclose(fopen(there, "w"));
+    }
+    while (go && access(go, F_OK))
         pvm_trecv(-1, 99, &(struct timeval){0, 100000});
     watched_leave();
     sum = watched_last(sum);

@@ -25,6 +25,14 @@ static void writes(int signal)
         handled = -100;
 }
 
+/* For a child of the task's own, which waits for the signal so. */
+static void marks(int signal)
+{
+    (void)signal;
+    int file = open("marked", O_WRONLY | O_CREAT, 0600);
+    handled += file >= 0 && close(file) == 0;
+}
+
 static void jumps(int signal)
 {
     siglongjmp(back, signal);
@@ -52,13 +60,13 @@ static void slept(void)
 {
     struct timespec time = {100, 0}, left = {0, 0};
     ready();
-    CHECK(nanosleep(&time, &left) == -1 && errno == EINTR && left.tv_sec >= 98 && handled == 1);
+    CHECK(nanosleep(&time, &left) == -1 && errno == EINTR && left.tv_sec > 0 && handled == 1);
 }
 
 static void slept_in_seconds(void)
 {
     ready();
-    CHECK(sleep(100) >= 98 && handled == 1);
+    CHECK(sleep(100) > 0 && handled == 1);
 }
 
 static void read_a_pipe(void)
@@ -114,8 +122,8 @@ static void opened_aside(void)
 static void waited_for_a_child(void)
 {
     int status;
-    pid_t child = shell("sleep 1.5; exit 9");
-    on(SIGUSR1, handler, SA_RESTART);
+    pid_t child = shell("until test -e marked; do sleep 0.05; done; exit 9");
+    on(SIGUSR1, marks, SA_RESTART);
     ready();
     CHECK(wait(&status) == child && WEXITSTATUS(status) == 9 && handled == 1);
 }
@@ -128,10 +136,19 @@ static void received(void)
 
 static void received_within(void)
 {
-    struct timeval time = {1, 0};
-    double began = now();
+    double began, took;
+    int first;
     ready();
-    CHECK(pvm_trecv(-1, 6, &time) == 0 && handled == 1 && now() - began > 0.95 && now() - began < 3);
+    /* No signal cuts one short; the one in which it comes is the last. */
+    do {
+        struct timeval time = {1, 0};
+        began = now();
+        first = handled;
+        CHECK(pvm_trecv(-1, 6, &time) == 0 && handled <= 1);
+        took = now() - began;
+        CHECK(took > 0.95);
+    } while (!handled);
+    CHECK(!first);
 }
 
 static void paused(void)
@@ -189,11 +206,13 @@ static void alarmed(void)
 {
     struct itimerval often = {{0, 50000}, {0, 50000}}, old;
     on(SIGALRM, handler, 0);
-    CHECK(alarm(100) == 0 && alarm(1) == 100);
+    CHECK(alarm(100) == 0);
     double began = now();
+    unsigned left = alarm(1);
+    CHECK(left > 0 && left <= 100);
     ready();
     while (handled < 1 || last != SIGALRM)
-        pause();
+        usleep(10000);
     CHECK(now() - began > 0.9 && alarm(0) == 0);
     handled = 0;
     CHECK(setitimer(ITIMER_REAL, &often, 0) == 0);
@@ -313,7 +332,7 @@ int main(int argc, char **argv)
     usleep(100000);
     tell(all[9], 5);
     for (int way = 0; way < WAYS; way++) {
-        struct timeval time = {10, 0};
+        struct timeval time = {50, 0};
         int told = pvm_nrecv(all[way], TOLD);
         CHECK(pvm_trecv(-1, 100 + way, &time) > 0);
         if (told == 0)
