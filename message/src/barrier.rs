@@ -66,8 +66,8 @@ impl Barrier {
         self.heard.borrow().iter().flatten().for_each(|heard| heard.seen.set(heard.steps.changes()));
     }
 
-    /// A report of another member that a member never comes: who reports, and who is missed. Words
-    /// that name no member are no report, and hide no other one.
+    /// A report of another member that a member never comes: the reporting member, and the missed one.
+    /// Words that name no member are no report, and hide no other one.
     fn reported(&self) -> Option<(Rank, Rank)> {
         let heard = self.heard.borrow();
         let of = |by: Rank| Some((by, heard[by].as_ref()?.steps.missing().filter(|missed| *missed < heard.len())?));
@@ -161,8 +161,8 @@ impl Group {
         inbound.is_none_or(|inbound| inbound.taken() >= count)
     }
 
-    /// A report comes behind the messages that its sender had sent before. So if fewer have come,
-    /// and none waits, the report is false.
+    /// A report comes behind the messages that its sender had sent before. So the report
+    /// is false if fewer are here, and none waits.
     fn hold_to_its_word(&self, from: Rank, sent: u64) {
         let inbound = self.inbound().iter().find(|inbound| inbound.from() == from).cloned();
         if let Some(inbound) = inbound.filter(|inbound| inbound.is_drained() && inbound.taken() < sent) {
@@ -171,7 +171,7 @@ impl Group {
         }
     }
 
-    /// Which member never comes, if it is the one that is waited for, or one that keeps that one back.
+    /// The member that never comes, if it is the awaited one or keeps that one back.
     fn never_comes(&self, member: Rank) -> Option<(Rank, RunError)> {
         let barrier = self.barriers();
         let known = || barrier.missing.borrow().clone();
@@ -179,7 +179,7 @@ impl Group {
         known().or_else(reported).or_else(|| Some((member, RunError::Lost(self.lost(member)?)))).or_else(|| {
             // Its last messages may wait here for ever.
             let has_ended = self.inbound().iter().any(|inbound| inbound.from() == member && inbound.ended.get());
-            has_ended.then(|| (member, RunError::Lost(Event::Ended { rank: member })))
+            has_ended.then_some((member, RunError::Lost(Event::Ended { rank: member })))
         })
     }
 

@@ -37,7 +37,7 @@ pub enum Found<R, N> {
 }
 
 /// Looks for a report, after a look whether it can never come. In this order a report that was made
-/// before its sender's death counts: who knows of the death finds all that came before it.
+/// before its sender's death counts: a reader that knows of the death finds all that came before.
 pub fn find<R, N>(never: impl FnOnce() -> Option<N>, report: impl FnOnce() -> Option<R>) -> Found<R, N> {
     let never = never();
     match (report(), never) {

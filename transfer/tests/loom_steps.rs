@@ -70,7 +70,7 @@ struct Seen {
     asleep: AtomicU32,
     sleeps: AtomicU64,
     bell: Bell,
-    /// The number of the last barrier that it has come to.
+    /// The number of the last barrier at which it has arrived.
     came: AtomicU64,
     /// The kernel's word.
     ended: AtomicBool,
@@ -78,7 +78,7 @@ struct Seen {
 
 struct Group {
     seen: Vec<Seen>,
-    /// By the reporting member and the one that reads.
+    /// By the reporting member and the reading one.
     steps: Vec<Vec<Steps>>,
     fault: Fault,
 }
@@ -274,7 +274,7 @@ fn three_members_pass_a_barrier_together() {
 fn a_member_that_dies_at_any_point_holds_up_no_other() {
     (0..2 * points(2)).for_each(|at| check(Fault::None, 2, 2, at, 2));
     (0..points(3)).for_each(|at| check(Fault::None, 3, 1, at, 1));
-    // Of four members one waits neither for the dead one nor for one that has all reports.
+    // Of four members one waits neither for the dead one nor for a member that has all reports.
     (0..2).for_each(|at| check(Fault::None, 4, 1, at, 0));
 }
 

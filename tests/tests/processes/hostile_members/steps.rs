@@ -91,7 +91,7 @@ fn a_report_of_messages_that_were_never_sent_is_a_violation() {
     let _company = in_company();
     for barriers in 0..3 {
         let words = |number: u64| vec![(BEFORE, 5), (BEFORE + 1, 5), (BARRIER, number)];
-        // It has come, by its own word; a member that only hears of the violation may give up.
+        // It is at the barrier, by its own word. A member that learns of the violation may give up.
         let (mut scene, _queues) = after(barriers, words, |_, end| end == "held" || end.starts_with("Lost(Violation{rank:3,"));
         // Member 2 takes no report of a barrier from member 3.
         for by in 0..HONEST - 1 {
