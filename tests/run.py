@@ -312,7 +312,7 @@ def model_arguments() -> list[str]:
 def soak(report: Report) -> None:
     seconds = os.environ.get("SOAK_SECONDS", "60")
     # The wait that counts as a hang is generous: other programs may have the processors.
-    words = [str(TARGET / "debug/soak"), "--seconds", seconds, "--hang", "60"]
+    words = [str(TARGET / "debug/soak"), "--seconds", seconds, "--hang", "60000"]
     report.add(run_command(f"soak, {seconds} s", words))
 
 

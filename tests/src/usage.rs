@@ -41,10 +41,20 @@ impl Usage {
 
 /// How often a process has been switched away from so far, all its kernel threads together.
 pub fn switches(pid: u32) -> u64 {
+    counted(pid, |name| name.ends_with("ctxt_switches"))
+}
+
+/// How often the kernel threads of a process have slept so far.
+pub fn sleeps(pid: u32) -> u64 {
+    counted(pid, |name| name == "voluntary_ctxt_switches")
+}
+
+/// The sum of the numbers of all kernel threads that have such a name in their status.
+fn counted(pid: u32, is: impl Fn(&str) -> bool) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let statuses = tasks.filter_map(|task| fs::read_to_string(task.path().join("status")).ok());
     let counted = statuses.map(|status| {
-        let lines = status.lines().filter(|line| line.contains("ctxt_switches"));
+        let lines = status.lines().filter(|line| line.split(':').next().is_some_and(&is));
         lines.filter_map(|line| line.split_whitespace().last()?.parse::<u64>().ok()).sum::<u64>()
     });
     counted.sum()

@@ -12,7 +12,7 @@ fn soak(arguments: &str) -> (Option<i32>, String) {
 
 fn finds(fault: &str, options: &str, said: &str) {
     let _company = in_company();
-    let (code, text) = soak(&format!("--seconds 3 --hang 2 --seed 1 {options} --plant {fault}"));
+    let (code, text) = soak(&format!("--seconds 3 --hang 2000 --seed 1 {options} --plant {fault}"));
     assert_eq!(code, Some(1), "{fault}: {text}");
     assert!(text.contains(said), "{fault}: nothing says {said:?}: {text}");
     assert!(text.contains("again: ") && text.contains("--seed 1"), "{text}");

@@ -3,9 +3,10 @@
 
 use crate::Options;
 use crate::book::{Book, GROUPS, MEMBERS, Phase, SLOTS, SlotWord, Sum};
+use crate::charged::Charged;
 use crate::client::CALLERS;
 use crate::report;
-use crate::watch::{self, Leaks};
+use crate::watch::{self, Leaks, Watchdog};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
@@ -15,6 +16,9 @@ use std::time::{Duration, Instant};
 use upcall_tests::dice::Dice;
 use upcall_tests::party::{Party, Said};
 use upcall_tests::place::Place;
+
+/// Time that all have to finish what is under way.
+const LONGEST_REST: Duration = Duration::from_secs(60);
 
 /// How a role ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,12 +44,26 @@ pub struct Actor {
     pub fate: Fate,
     /// Its group, if its death ends one.
     group: Option<usize>,
+    /// Its group, if it is a member of one.
+    pub talks: Option<usize>,
     pub party: Option<Party>,
     /// It was killed, and has not been waited for yet.
     dying: bool,
     /// When a stop ends, and whether the process is killed then.
     stopped: Option<(Instant, bool)>,
     lives: u64,
+}
+
+impl Actor {
+    /// The process that plays it now; 0: none.
+    pub fn pid(&self) -> u32 {
+        self.party.as_ref().map_or(0, Party::pid)
+    }
+
+    /// Number of processes that have begun to play it.
+    pub fn begun(&self) -> u64 {
+        self.lives
+    }
 }
 
 /// A run.
@@ -64,6 +82,9 @@ pub struct Run<'a> {
     pub faults: Vec<String>,
     next: Instant,
     live: bool,
+    pub watchdog: Watchdog,
+    /// KiB that all processes together were charged at rest, before and after.
+    pub charged: Option<(u64, u64)>,
 }
 
 /// Runs it all.
@@ -83,6 +104,7 @@ fn attempt(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     let program: &'static str = Box::leak(program.to_string_lossy().into_owned().into_boxed_str());
     let place = Place::new(program);
     std::fs::create_dir(place.path().join("tmp"))?;
+    let charged = Charged::enter();
     // The file stays open for the processes that are yet to open it.
     let (book, _file, path) = Book::create()?;
     (0..GROUPS).for_each(|group| book.epoch(group).store((group as u64) << 32 | 1, SeqCst));
@@ -106,13 +128,17 @@ fn attempt(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
         faults: Vec::new(),
         next: Instant::now(),
         live: std::io::stdout().is_terminal(),
+        watchdog: Watchdog::start(options.hang),
+        charged: None,
     };
     run.cast();
     let warm = Duration::from_secs((options.seconds / 5).clamp(2, 10));
     let outside = watch::outside();
     run.play(warm);
     let before = run.rest();
+    let charged_before = charged.as_ref().and_then(Charged::kib);
     run.book.forget_times();
+    run.watchdog.forget();
     let length = Duration::from_secs(options.seconds);
     let mut after = None;
     if run.faults.is_empty() {
@@ -120,9 +146,11 @@ fn attempt(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
         (0..GROUPS).for_each(|group| run.raise_epoch(group));
         run.play(length.saturating_sub(run.start.elapsed()).max(Duration::from_secs(2)));
         after = Some(run.rest());
+        run.charged = charged_before.zip(charged.as_ref().and_then(Charged::kib));
     }
     let leaks = after.map(|after| Leaks::between(before, after));
     run.faults.extend(leaks.iter().flat_map(Leaks::faults));
+    run.faults.extend(run.charged.and_then(watch::charged_too_much));
     run.faults.extend(run.book.check_all().into_iter().map(|wrong| format!("ledger: {wrong}")));
     run.close();
     run.faults.extend(watch::left_outside(&outside));
@@ -189,7 +217,12 @@ impl Run<'_> {
         }
         assert!(cast.len() <= SLOTS, "more roles than the record has places");
         for (slot, (name, words, fate, group)) in cast.into_iter().enumerate() {
-            self.actors.push(Actor { name, words, slot, fate, group, party: None, dying: false, stopped: None, lives: 0 });
+            let talks = match words.split(' ').collect::<Vec<_>>()[..] {
+                ["member", _, group, _] | ["hostile-member", group] => group.parse().ok(),
+                _ => None,
+            };
+            let (party, dying, stopped, lives) = (None, false, None, 0);
+            self.actors.push(Actor { name, words, slot, fate, group, talks, party, dying, stopped, lives });
         }
     }
 
@@ -224,9 +257,7 @@ impl Run<'_> {
                 _ => {}
             }
         }
-        if let Some(hang) = watch::hang(&self.book, &self.actors, self.options.hang) {
-            self.faults.push(hang);
-        }
+        self.look();
         if self.live {
             let sum = |sum| self.book.sum(sum);
             let count = |what: &str| self.done.iter().filter(|((kind, _), _)| *kind == what).map(|(_, count)| count).sum::<u64>();
@@ -243,6 +274,11 @@ impl Run<'_> {
             );
             let _ = std::io::stdout().flush();
         }
+    }
+
+    /// The watchdog looks. So it does before each change that it has to know of.
+    fn look(&mut self) {
+        self.faults.extend(self.watchdog.look(&self.book, &self.actors));
     }
 
     fn clear_line(&self) {
@@ -414,6 +450,7 @@ impl Run<'_> {
     }
 
     fn stop(&mut self, at: usize, length: Duration, then_kill: bool) {
+        self.look();
         let actor = &mut self.actors[at];
         let Some(party) = &actor.party else { return };
         self.book.stops(party.pid());
@@ -424,6 +461,7 @@ impl Run<'_> {
     }
 
     fn go_on(&mut self, at: usize) {
+        self.look();
         let actor = &mut self.actors[at];
         actor.stopped = None;
         let Some(party) = &actor.party else { return };
@@ -438,7 +476,7 @@ impl Run<'_> {
         self.book.set_phase(Phase::Rest);
         (0..self.actors.len()).for_each(|at| self.go_on(at));
         let start = Instant::now();
-        while watch::is_busy(&self.book) && self.faults.is_empty() && start.elapsed() < self.options.hang * 2 {
+        while watch::is_busy(&self.book) && self.faults.is_empty() && start.elapsed() < LONGEST_REST {
             self.step();
             std::thread::sleep(Duration::from_millis(2));
         }

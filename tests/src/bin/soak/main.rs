@@ -17,13 +17,16 @@
 //!    descriptors, mappings, threads, memory, files, processes. It compares two states of rest, one
 //!    before and one after the kills.
 //! 7. Times are reported, and none decides: only a wait beyond the patience of the watchdog is a
-//!    failure.
+//!    failure. A wait does not count while the killer has stopped one of its processes, nor while
+//!    the machine keeps sleeping threads from running ([`fair`]).
 //! 8. `--plant` puts a fault into the load, which the run has to find: so it is known that it can
 //!    fail.
 #![forbid(unsafe_code)]
 
 mod book;
+mod charged;
 mod client;
+mod fair;
 mod home;
 mod killer;
 mod member;
@@ -50,7 +53,8 @@ options:
   --seed N       repeats the killer's choices (from the clock; printed)
   --rate N       kills and stops in a second (10)
   --only PARTS   of calls, group, home, hostile: separated by commas (all)
-  --hang N       seconds after which a wait is a failure (15)
+  --hang N       milliseconds after which a wait is a failure, without the time in which one of its
+                 processes is stopped, or the machine keeps a control thread from running (200)
   --json FILE    writes the summary as JSON; `-` is standard output
   --trace        prints each choice of the killer
   --plant FAULT  puts a fault into the load: lost, doubled, answer, order, claim, hang, leak or file
@@ -88,7 +92,7 @@ impl Options {
             seed: upcall_tests::now(),
             rate: 10,
             parts: Self::PARTS.map(String::from).to_vec(),
-            hang: Duration::from_secs(15),
+            hang: Duration::from_millis(200),
             json: None,
             trace: false,
             plant: None,
@@ -108,7 +112,7 @@ impl Options {
                 "--seconds" => options.seconds = number()?.max(3),
                 "--seed" => options.seed = number()?,
                 "--rate" => options.rate = number()?.clamp(1, 1000),
-                "--hang" => options.hang = Duration::from_secs(number()?.max(1)),
+                "--hang" => options.hang = Duration::from_millis(number()?.max(1)),
                 "--json" => options.json = Some(value.into()),
                 "--only" => options.parts = one_of(value.split(','), &Self::PARTS)?,
                 _ => options.plant = one_of([value].into_iter(), &Self::PLANTS)?.pop(),
@@ -192,6 +196,10 @@ fn play(place: &[&str], words: &[&str]) -> ExitCode {
             while upcall::directory::folder().is_ok_and(|folder| folder.join(name).exists()) {
                 upcall::directory::sweep();
                 std::thread::sleep(Duration::from_millis(2));
+            }
+            // So does what a server leaves that is killed while it enters its name.
+            if let Ok(folder) = upcall::directory::folder() {
+                let _ = std::fs::remove_dir_all(folder.join(format!(".{name}")));
             }
             hostile::server::serve(name, role.dice(1).any());
         }

@@ -21,7 +21,7 @@ type Data = [u64; 4];
 
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Time that members have to form a group before they look whether the epoch has changed.
-const FORMING: Duration = Duration::from_secs(2);
+pub const FORMING: Duration = Duration::from_secs(2);
 /// Time in which a group has to form, and to end, if all members run.
 const LONGEST: Duration = Duration::from_secs(30);
 
@@ -237,8 +237,13 @@ impl<'a> Member<'a> {
                 Event::Ended { rank } => {
                     let died = self.role.book.died(self.process(rank));
                     if died != 0 {
-                        let since = died.max(self.began).max(own_going_on(self.role));
-                        self.role.book.note(Times::MemberAfterDeath, now().saturating_sub(since));
+                        // A barrier waits for each living member, also for one that is stopped.
+                        let living = (0..MEMBERS).map(|rank| self.process(rank)).filter(|pid| self.role.book.died(*pid) == 0);
+                        let went_on = living.map(|pid| self.role.book.went_on(pid)).fold(own_going_on(self.role), u64::max);
+                        let since = died.max(self.began).max(went_on).min(now());
+                        if went_on != u64::MAX {
+                            self.role.book.note(Times::MemberAfterDeath, now().saturating_sub(since));
+                        }
                     } else if !self.may_be_gone(rank) {
                         let pid = self.process(rank);
                         self.role.complain("claim", format!("member {rank}, process {pid}, has ended, by an event, and lives"));

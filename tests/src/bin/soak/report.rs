@@ -32,6 +32,13 @@ pub fn print(run: &Run<'_>, leaks: Option<&Leaks>) {
         let [median, most, nearly_all] = [0.5, 0.99, 0.999].map(|share| time(run.book.quantile(times, share)));
         println!("    {:28} {count:12} {median:>12} {most:>11} {nearly_all:>11} {:>11}", times.name(), time(longest));
     }
+    let (longest, what) = &run.watchdog.longest;
+    println!("\n  longest wait, stops and late wake-ups not counted: {}, {what}", time(longest.as_nanos() as u64));
+    println!("  share of the time in which a control thread was late: {:.1} %", run.watchdog.lost() * 100.0);
+    match run.charged {
+        Some((before, after)) => println!("  memory of all processes together, at rest: {before} KiB → {after} KiB"),
+        None => println!("  memory of all processes together: not known, no control group can be made or the run ended early"),
+    }
     if let Some(leaks) = leaks {
         println!("\n  at rest, before → after   descriptors      memory files          threads     own memory (KiB)");
         for (before, after) in &leaks.0 {
@@ -103,6 +110,10 @@ pub fn json(run: &Run<'_>, options: &Options, leaks: Option<&Leaks>) -> String {
         ("passed".into(), run.faults.is_empty().to_string()),
         ("counted".into(), object(sums)),
         ("times".into(), object(times)),
+        ("longest_wait_ns".into(), run.watchdog.longest.0.as_nanos().to_string()),
+        ("longest_wait".into(), text(&run.watchdog.longest.1)),
+        ("charged_kib".into(), run.charged.map_or("null".into(), |(before, after)| format!("[{before}, {after}]"))),
+        ("late".into(), format!("{:.4}", run.watchdog.lost())),
         ("disturbed".into(), object(disturbed)),
         ("rest".into(), object(rest)),
         ("faults".into(), format!("[{}]", faults.join(", "))),
@@ -113,6 +124,7 @@ pub fn json(run: &Run<'_>, options: &Options, leaks: Option<&Leaks>) -> String {
 pub fn again(options: &Options) -> String {
     let program = std::env::current_exe().map_or_else(|_| "soak".into(), |path| path.display().to_string());
     let mut line = format!("{program} --seconds {} --seed {} --rate {}", options.seconds, options.seed, options.rate);
+    let _ = write!(line, " --hang {}", options.hang.as_millis());
     if options.parts.len() < Options::PARTS.len() {
         let _ = write!(line, " --only {}", options.parts.join(","));
     }

@@ -1,6 +1,6 @@
 //! A server of the run: it notes each execution in the record before it answers.
 
-use crate::book::{Plane, SlotWord, Sum};
+use crate::book::{Plane, SlotWord, Sum, UNKNOWN};
 use crate::role::{Role, kind, say};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -123,8 +123,11 @@ impl work::Serve for Shared {
     fn relay(&self, id: u64, name: &str, x: u64) -> Result<u64, String> {
         let role = &self.0.role;
         execute(role, id, Plane::First);
-        let (work, pid) = self.0.bound(name)?;
-        role.book.waits_via(id, pid);
+        // Whom a bind waits for is not known before it is over.
+        role.book.waits_via(id, UNKNOWN);
+        let bound = self.0.bound(name);
+        role.book.waits_via(id, bound.as_ref().map_or(0, |(_, pid)| *pid));
+        let (work, _) = bound?;
         let outcome = work.step(id, x | INNER);
         role.book.waits_via(id, 0);
         outcome.map_err(|error| kind(&error))

@@ -1,0 +1,50 @@
+//! The memory of all processes of a run together, as the kernel charges it to a control group.
+//!
+//! A process's own count misses what no process has mapped any more, and counts what is shared once
+//! for each. A group of version 1 or 2 is made below the one that this process is in, where that is
+//! allowed; what it is charged with anonymous and shared memory is read from it. Pages of files on
+//! disk do not count: the first reader is charged for them, whoever that is.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// A control group with this process and all that it starts from now on.
+pub struct Charged {
+    group: PathBuf,
+    /// The group that this process came from.
+    before: PathBuf,
+}
+
+impl Charged {
+    /// Makes a group, and enters it. `None`: that cannot be done here.
+    pub fn enter() -> Option<Self> {
+        let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let first = groups.lines().find_map(|line| line.split_once(":memory:")).map(|(_, path)| path);
+        let first = first.map(|path| Path::new("/sys/fs/cgroup/memory").join(path.trim_start_matches('/')));
+        let before = first.or_else(upcall_os::cgroup::own)?;
+        let group = before.join(format!("upcall-soak-{}", std::process::id()));
+        fs::create_dir(&group).ok()?;
+        let made = Self { group, before };
+        fs::write(made.group.join("cgroup.procs"), std::process::id().to_string()).ok()?;
+        made.kib().map(|_| made)
+    }
+
+    /// KiB of anonymous and shared memory that the group is charged.
+    pub fn kib(&self) -> Option<u64> {
+        let stat = fs::read_to_string(self.group.join("memory.stat")).ok()?;
+        let number = |name: &str| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        let anonymous = number("total_rss ").or_else(|| number("anon "))?;
+        Some((anonymous + number("total_shmem ").or_else(|| number("shmem "))?) >> 10)
+    }
+}
+
+impl Drop for Charged {
+    fn drop(&mut self) {
+        let _ = fs::write(self.before.join("cgroup.procs"), std::process::id().to_string());
+        let start = Instant::now();
+        while fs::remove_dir(&self.group).is_err() && self.group.exists() && start.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
