@@ -172,7 +172,7 @@ pub enum Phase {
 
 /// Words of one caller.
 const LANE_WORDS: usize = 16;
-/// In place of a process's number: one that the caller does not know.
+/// In place of a process's number: unknown to the caller.
 pub const UNKNOWN: u32 = u32::MAX;
 
 /// What an operation under way waits for, and since when.

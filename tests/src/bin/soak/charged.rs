@@ -1,9 +1,9 @@
 //! The memory of all processes of a run together, as the kernel charges it to a control group.
 //!
 //! A process's own count misses what no process has mapped any more, and counts what is shared once
-//! for each. A group of version 1 or 2 is made below the one that this process is in, where that is
+//! for each. A group of version 1 or 2 is made below that of this process, where that is
 //! allowed; what it is charged with anonymous and shared memory is read from it. Pages of files on
-//! disk do not count: the first reader is charged for them, whoever that is.
+//! disk do not count: the first reader is charged for them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

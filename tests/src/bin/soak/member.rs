@@ -237,7 +237,7 @@ impl<'a> Member<'a> {
                 Event::Ended { rank } => {
                     let died = self.role.book.died(self.process(rank));
                     if died != 0 {
-                        // A barrier waits for each living member, also for one that is stopped.
+                        // A barrier waits for each living member, stopped ones too.
                         let living = (0..MEMBERS).map(|rank| self.process(rank)).filter(|pid| self.role.book.died(*pid) == 0);
                         let went_on = living.map(|pid| self.role.book.went_on(pid)).fold(own_going_on(self.role), u64::max);
                         let since = died.max(self.began).max(went_on).min(now());
