@@ -8,7 +8,8 @@ Stages, in this order (`--list` prints them):
   docs     the examples in the documentation comments
   soak     kills and stops at random under a mixed load, for SOAK_SECONDS (60)
   models   the lock-free protocols under loom, all interleavings
-  lint     rustfmt, clippy, and whether each test that docs/threat-model.md names exists
+  lint     rustfmt, clippy, whether each test that docs/threat-model.md names exists, and whether each
+           break of tests/mutants.toml still applies
   miri     the shared-memory readers under Miri, where a nightly toolchain has it
 
 One failure hides nothing: a stage runs to its end, and so do the stages after it. The build of the
@@ -334,6 +335,7 @@ def claims() -> Result:
 
 def lint(report: Report, low: bool, checked: bool) -> None:
     report.add(claims())
+    report.add(run_command("breaks of tests/mutants.toml", [sys.executable, "tests/mutants.py", "--check"], low=low))
     report.add(run_command("rustfmt", [CARGO, "fmt", "--all", "--check"], low=low))
     if not checked:
         words = [CARGO, "clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]
