@@ -12,7 +12,7 @@
 
 CARGO ?= cargo
 PYTHON ?= python3
-.PHONY: all demo test test-long bench bench-c bench-python wheel install lint unit docs models soak mutants miri miri-threads run-miri run-miri-threads spin asan tsan lines fuzz clean
+.PHONY: all demo test test-long bench bench-c bench-python wheel install lint unit docs models soak mutants mutants-cargo miri miri-threads run-miri run-miri-threads spin asan tsan lines fuzz clean
 
 all:
 	$(CARGO) build --release
@@ -34,8 +34,21 @@ SECONDS ?= 60
 soak:
 	$(CARGO) run --quiet --package upcall-tests --bin soak -- --seconds $(SECONDS) $(ARGS)
 
+# The breaks of tests/mutants.toml. ARGS="--list" prints those of each requirement, ARGS="--only U3"
+# makes those of one. Without ARGS cargo-mutants makes its own, too (.cargo/mutants.toml).
 mutants:
 	@$(PYTHON) tests/mutants.py $(ARGS)
+	@$(if $(ARGS),true,$(MAKE) --no-print-directory mutants-cargo)
+
+# Breaks that no unit test notices are listed, and are no failure (exit status 2, or 3 if tests hang):
+# some change nothing that a program can see.
+mutants-cargo:
+	@if $(CARGO) mutants --version >/dev/null 2>&1; then \
+	    $(CARGO) mutants --output $(abspath $(or $(CARGO_TARGET_DIR),target)); \
+	    status=$$?; [ $$status -eq 0 -o $$status -eq 2 -o $$status -eq 3 ]; \
+	else \
+	    echo "mutants-cargo: skipped, no cargo-mutants here (cargo install cargo-mutants)"; \
+	fi
 
 # Miri comes with a nightly toolchain only; where there is none this says so and goes on. Tree Borrows for `shm`: the
 # older model refuses an atomic read of bytes that are borrowed shared, which a copy from a caller's argument makes.
