@@ -166,7 +166,7 @@ def build_and_run(test: str, limit: float | None) -> tuple[str, str, float]:
         return "passed", skipped["why"] if skipped else "", took
     failed = re.findall(r"^    ([a-z_0-9:]+)$", ran.stdout, re.M)
     failed = failed or re.findall(r"^.*(?:panicked at|signal: ).*$", ran.stdout, re.M)
-    return "failed", failed[-1] if failed else ran.stdout[-300:], took
+    return "failed", failed[-1] if failed else " ".join(ran.stdout.split()[-24:]), took
 
 
 class Controls:

@@ -184,12 +184,21 @@ mod tests {
         let (ours, theirs) = pair(BYTES);
         let client = Channel::create(ours).unwrap();
         let server = Channel::join(theirs).unwrap();
-        for number in 0..LANES {
-            let (near, far) = (client.lane(number).unwrap(), server.lane(number).unwrap());
-            Sender::new(near.requests).send(&Image::new(number, 1, 2));
-            assert_eq!(Receiver::new(far.requests).take().unwrap().call(), number);
-            Sender::new(far.replies).send(&Image::new(number, 3, 4));
-            assert_eq!(Receiver::new(near.replies).take().unwrap().tag(), 3);
+        // All lanes are written before one is read, so that none may lie on another.
+        let both = |number| (number, client.lane(number).unwrap(), server.lane(number).unwrap());
+        let lanes = || (0..LANES).map(both);
+        for (number, near, far) in lanes() {
+            let (requests, replies) = (Sender::new(near.requests), Sender::new(far.replies));
+            (0..DEPTH as u16).for_each(|at| requests.send(&Image::new(number, 1, at)));
+            (0..DEPTH as u16).for_each(|at| replies.send(&Image::new(number, 3, at)));
+        }
+        for (number, near, far) in lanes() {
+            let (requests, replies) = (Receiver::new(far.requests), Receiver::new(near.replies));
+            for at in 0..DEPTH as u16 {
+                let (request, reply) = (requests.take().unwrap(), replies.take().unwrap());
+                assert_eq!((request.call(), request.tag(), request.astack()), (number, 1, at));
+                assert_eq!((reply.call(), reply.tag(), reply.astack()), (number, 3, at));
+            }
         }
         assert!(client.lane(LANES).is_none());
     }

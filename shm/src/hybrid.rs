@@ -517,6 +517,17 @@ mod tests {
     }
 
     #[test]
+    fn a_party_that_does_not_wait_is_passed_over() {
+        let [holder, gone, waits]: [Ours; 3] = parties();
+        assert!(holder.try_lock());
+        waits.wait();
+        // Its place is still in the set, as in the moment after it has given up.
+        gone.enter_set();
+        holder.unlock();
+        assert!(!gone.is_granted() && waits.is_granted());
+    }
+
+    #[test]
     fn one_at_home_that_gives_up_is_handed_nothing() {
         let [home, holder, comes]: [Ours; 3] = parties();
         assert!(holder.try_lock());

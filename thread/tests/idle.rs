@@ -102,6 +102,14 @@ fn polling_is_for_idle_processors() {
                 thread::yield_now();
             }
             other.join().unwrap();
+            // Nor does one poll that blocks while another thread is ready.
+            for _ in 0..100 {
+                let cell = Arc::new(WaiterCell::new());
+                let waker = Arc::clone(&cell);
+                let other = thread::spawn(move || drop(waker.take()));
+                block(|waiter| drop(cell.put(waiter)));
+                other.join().unwrap();
+            }
             assert_eq!(inner.polls.load(Ordering::Relaxed), 0);
         })
         .unwrap();

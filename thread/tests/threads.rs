@@ -129,6 +129,12 @@ fn sleepers_wake_in_order_and_not_early() {
             .collect();
         sleepers.into_iter().for_each(|t| t.join().unwrap());
         assert_eq!(*order.lock(), [10, 20, 30]);
+        // Short ones too, which the idle loop finds before the processor sleeps.
+        for ms in 1..6 {
+            let at = Instant::now() + Duration::from_millis(ms);
+            thread::sleep_until(at);
+            assert!(Instant::now() >= at);
+        }
     });
 }
 

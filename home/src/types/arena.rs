@@ -504,7 +504,13 @@ mod tests {
             let (mut random, mut own) = (Random(seed), Vec::new());
             for _ in 0..500 {
                 match random.below(3) {
-                    0 => own.extend(arena.allocate(random.below(300))),
+                    0 => {
+                        let bytes = random.below(300);
+                        if let Ok(at) = arena.allocate(bytes) {
+                            assert!(arena.units(at, bytes).is_some(), "{bytes} bytes at {at}");
+                            own.push(at);
+                        }
+                    }
                     1 if !own.is_empty() => _ = arena.free(own.swap_remove(random.below(own.len() as u64) as usize)),
                     _ => {
                         let word = [

@@ -375,6 +375,7 @@ pub(crate) fn check<T: Shared>(memory: Memory<'_>, pages: Pages, mends: bool, go
 mod tests {
     use super::*;
     use crate::types::tests::Random;
+    use upcall_shm::span::Room;
 
     #[test]
     fn blocks_are_claimed_once_and_found_in_order() {
@@ -418,6 +419,18 @@ mod tests {
         let mut check = Check::new(Pages::All, 1 << 30, Some(goes_on), false);
         let pieces = (0..).take_while(|_| check.look_at(4096).is_ok()).count();
         assert_eq!(pieces as u64, 2 * PIECE / 4096 - 1);
+    }
+
+    #[test]
+    fn what_lies_on_pages_that_do_not_exist_is_corrupt() {
+        let mut words = vec![0; 4 * PAGE / 8];
+        let memory = Memory::private(Room::of_words(&mut words));
+        let mut check = Check::new(Pages::Runs(vec![(0, 2)]), 4 * PAGE, None, false);
+        let mut expect = |at: usize, bytes| check.expect(memory, at as u64, bytes, "a word");
+        assert_eq!((expect(0, 8), expect(2 * PAGE - 16, 16)), (Ok(()), Ok(())));
+        for at in [2 * PAGE - 8, 2 * PAGE, 3 * PAGE + 8, 4 * PAGE - 8, usize::MAX] {
+            assert!(matches!(expect(at, 16), Err(DataError::Corrupt { .. })), "{at}");
+        }
     }
 
     #[test]
