@@ -207,6 +207,8 @@ mod tests {
         assert_eq!((other.address(), other.holders()), (block.address(), 2));
         drop(block);
         assert_eq!((other.holders(), other.read(10).as_deref()), (1, Some(&b"many bytes"[..])));
+        // It is not free yet.
+        assert_ne!(Block::new(10).unwrap().address(), other.address());
         assert_eq!((other.read(49), other.lent(4, |bytes| bytes.to_vec())), (None, Some(b"many".to_vec())));
         assert!(Block::written(3, |_| None).is_none());
         let address = other.address();

@@ -208,6 +208,8 @@ fn who_yields_is_followed_by_the_next_one_that_has_not_ended() {
         match why {
             Stopped::Asks(Asked { what, args }) => {
                 assert_eq!((what, args[0]), (ASK_OWN, who as u64));
+                // They ask at their sixth turn, and end after ten at least: so all take turns.
+                assert_eq!(ends, 0, "{who} had fewer turns than one that has ended");
                 asked.push(who);
                 assert!(turns.answer(who, who as i64) && turns.ulp(who).is_some());
                 at = who;
