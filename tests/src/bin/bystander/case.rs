@@ -1,0 +1,80 @@
+//! The cases: which clients load the server, and what the bystander does.
+
+/// What the bystander does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A null call.
+    Call,
+    /// A bind that opens a channel.
+    Bind,
+}
+
+impl What {
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Call => "call",
+            Self::Bind => "bind",
+        }
+    }
+}
+
+/// What the clients of a case do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clients {
+    /// This number of clients makes requests of this kind until the turn is over.
+    Load(&'static str, usize),
+    /// All hold a segment, and are killed at the beginning of the turn.
+    Deaths,
+}
+
+/// A case.
+#[derive(Debug)]
+pub struct Case {
+    /// Its name.
+    pub name: &'static str,
+    /// What is measured.
+    pub what: What,
+    /// The clients that load the server.
+    pub clients: Clients,
+    /// The bare server computes all the time in this case.
+    pub busy: bool,
+    /// Number of programs that compute beside the bare server.
+    pub copiers: usize,
+    /// What the case is, for people.
+    pub text: &'static str,
+}
+
+const fn call(name: &'static str, clients: Clients, busy: bool, copiers: usize, text: &'static str) -> Case {
+    Case { name, what: What::Call, clients, busy, copiers, text }
+}
+
+const fn bind(name: &'static str, clients: Clients, busy: bool, text: &'static str) -> Case {
+    Case { name, what: What::Bind, clients, busy, copiers: 0, text }
+}
+
+impl Case {
+    /// All of them.
+    pub const ALL: &'static [Self] = &[
+        call("quiet", Clients::Load("", 0), false, 0, "no other client"),
+        call("lists-1", Clients::Load("lists", 1), true, 0, "a client that sends a list of 16 MiB again and again, unchanged"),
+        call("lists-2", Clients::Load("lists", 2), true, 0, "two such clients"),
+        call("copied-1", Clients::Load("copied", 1), true, 1, "a client that copies a list of 16 MiB for each call"),
+        call("copied-2", Clients::Load("copied", 2), true, 2, "two such clients"),
+        call("texts-1", Clients::Load("texts", 1), true, 0, "a list of 250 000 texts of 8 bytes"),
+        call("fold-1", Clients::Load("fold", 1), true, 0, "a handler that folds over 1 GiB of the client's bytes"),
+        call("vector-1", Clients::Load("vector", 1), true, 0, "a handler that copies 64 MiB of the client's bytes"),
+        call("result-1", Clients::Load("result", 1), true, 0, "a result of 64 MiB, which the client does not fetch"),
+        call("fetched-1", Clients::Load("fetched", 1), true, 1, "a result of 64 MiB, which the client fetches"),
+        bind("bind-quiet", Clients::Load("", 0), false, "no other client"),
+        bind("bind-lists-2", Clients::Load("lists", 2), true, "two clients that send lists of 16 MiB"),
+        bind("drops", Clients::Load("drops", 1), false, "a client that brings and drops large segments"),
+        bind("deaths", Clients::Deaths, false, "the end of many clients with a large segment each"),
+    ];
+
+    /// The case of this name.
+    pub fn named(name: &str) -> Result<&'static Self, String> {
+        let known = || Self::ALL.iter().map(|case| case.name).collect::<Vec<_>>().join(", ");
+        Self::ALL.iter().find(|case| case.name == name).ok_or_else(|| format!("{name:?} is none of {}", known()))
+    }
+}
