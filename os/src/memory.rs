@@ -15,8 +15,10 @@ use crate::headroom;
 use crate::reaper::{self, PIECE, Waste};
 use rustix::fs::{self, MemfdFlags, Mode, OFlags, SealFlags, SeekFrom};
 use rustix::mm::{self, MapFlags, ProtFlags};
+use std::any::Any;
 use std::fmt;
 use std::io;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -341,6 +343,7 @@ pub struct Mapping {
     start: NonNull<u8>,
     len: usize,
     writable: bool,
+    held: reaper::Held,
 }
 
 // SAFETY: a mapping is an address range that belongs to the process, not to a thread.
@@ -363,6 +366,14 @@ impl Mapping {
     /// As [`Mapping::shared`].
     pub fn read_only(file: &MemoryFile) -> io::Result<Self> {
         Self::map(file, ProtFlags::READ)
+    }
+
+    /// Keeps `held` until the range is unmapped, which may be some time after the mapping was
+    /// dropped: for a count of what is mapped. Replaces what was kept before.
+    #[must_use]
+    pub fn with(mut self, held: impl Any + Send + Sync) -> Self {
+        self.held = Some(Box::new(held));
+        self
     }
 
     /// Enters all pages of the mapping in the page table, [piece](PIECE) by piece, so that no access faults later. Only
@@ -406,7 +417,7 @@ impl Mapping {
         // its pages for the mapping.
         let start = unsafe { mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, &file.fd, at as u64) }?;
         let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mmap gave a null address"))?;
-        Ok(Self { start, len, writable: prot.contains(ProtFlags::WRITE) })
+        Ok(Self { start, len, writable: prot.contains(ProtFlags::WRITE), held: None })
     }
 
     /// Where it starts; page-aligned; valid for [`Mapping::len`] bytes while `self` lives.
@@ -434,7 +445,30 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // The range was mapped by `map`, and no view of it outlives `self` (shm ties every view to the mapping's lifetime).
         let range = reaper::Range { start: self.start, len: self.len };
-        if self.len > PIECE { reaper::take(Waste::Range(range)) } else { reaper::unmap(range) }
+        if self.len > PIECE { reaper::take(Waste::Range(range, self.held.take())) } else { reaper::unmap(range) }
+    }
+}
+
+/// The most bytes of an allocation that the C library may keep for the next one when it is freed
+/// (`M_MMAP_THRESHOLD` in mallopt(3)).
+const MOST_KEPT: usize = 32 << 20;
+
+/// Whether an allocation of so many bytes goes back to the kernel as a whole when it is freed. To
+/// [`discard`] it piece by piece before costs nothing more, and never takes long.
+pub fn returns_to_the_kernel(bytes: usize) -> bool {
+    bytes > MOST_KEPT
+}
+
+/// Gives the whole pages within `room` back to the kernel. They are allocated again when they are
+/// next touched. Where the kernel refuses, nothing happens.
+pub fn discard<T>(room: &mut [MaybeUninit<T>]) {
+    let page = rustix::param::page_size();
+    let range = room.as_mut_ptr_range();
+    let (start, end) = (range.start.addr().next_multiple_of(page), range.end.addr() & !(page - 1));
+    if start < end {
+        let first = range.start.with_addr(start);
+        // SAFETY: whole pages of memory that is borrowed exclusively, and in which no value is.
+        let _ = unsafe { mm::madvise(first.cast(), end - start, mm::Advice::LinuxDontNeed) };
     }
 }
 

@@ -29,9 +29,12 @@ pub(crate) struct Range {
 // SAFETY: an address range belongs to the process, not to a thread.
 unsafe impl Send for Range {}
 
+/// Something that is dropped when the memory that it stands for has been given back.
+pub(crate) type Held = Option<Box<dyn Any + Send + Sync>>;
+
 /// What is to be given back.
 pub(crate) enum Waste {
-    Range(Range),
+    Range(Range, Held),
     File(OwnedFd),
     Value(Box<dyn Any + Send>),
 }
@@ -75,27 +78,41 @@ fn empty() {
             next
         };
         match next {
-            Some(Waste::Range(range)) => unmap(range),
-            Some(Waste::File(fd)) => drop(fd),
-            // Its drop is not expected to panic; if it does, the others are still given back.
-            Some(Waste::Value(value)) => {
-                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(value)));
+            Some(Waste::Range(range, held)) => {
+                unmap(range);
+                let_go(held);
             }
+            Some(Waste::File(fd)) => drop(fd),
+            Some(Waste::Value(value)) => let_go(value),
             None => return,
         }
     }
 }
 
+/// Drops a value. Its drop is not expected to panic; if it does, the others are still given back.
+fn let_go<T>(value: T) {
+    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(value)));
+}
+
 /// Unmaps a range, [`PIECE`] by piece, the last one first.
+///
+/// The kernel changes the map of a process under a lock for which `mmap` in its other threads waits.
+/// This thread is less urgent than others, and while it has the lock it may have to wait for its
+/// processor. So it takes the pages out of the page table first, which since Linux 6.17 needs no
+/// lock of the whole map, and has the lock only for a moment.
 pub(crate) fn unmap(Range { start, len }: Range) {
     let mut left = len;
     while left > 0 {
         let piece = if left.is_multiple_of(PIECE) { PIECE } else { left % PIECE };
         left -= piece;
         // SAFETY: `left` is within the range.
-        let at = unsafe { start.add(left) };
+        let at = unsafe { start.add(left) }.as_ptr().cast();
+        if len > PIECE {
+            // SAFETY: the owner of the mapping has given up the range, so no access to it follows.
+            let _ = unsafe { rustix::mm::madvise(at, piece, rustix::mm::Advice::LinuxDontNeed) };
+        }
         // SAFETY: the owner of the mapping has given up the range, of which this part is mapped still.
-        let _ = unsafe { rustix::mm::munmap(at.as_ptr().cast(), piece) };
+        let _ = unsafe { rustix::mm::munmap(at, piece) };
     }
 }
 
@@ -157,6 +174,23 @@ mod tests {
             assert!(is_mapped(&name));
             drop(map);
             eventually("it is unmapped", || !is_mapped(&name));
+        }
+    }
+
+    #[test]
+    fn what_counts_a_mapping_goes_when_the_range_is_unmapped() {
+        struct Looks(String, std::sync::mpsc::Sender<bool>);
+        impl Drop for Looks {
+            fn drop(&mut self) {
+                let _ = self.1.send(is_mapped(&self.0));
+            }
+        }
+        for len in [PIECE, 8 * PIECE] {
+            let (looked, looks) = std::sync::mpsc::channel();
+            let name = format!("upcall-counted-{len}");
+            let map = Mapping::shared(&MemoryFile::create(&name, len).unwrap()).unwrap();
+            drop(map.with(Looks(name, looked)));
+            assert!(!looks.recv_timeout(Duration::from_secs(60)).unwrap(), "{len} bytes were mapped still");
         }
     }
 

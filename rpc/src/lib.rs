@@ -43,6 +43,7 @@ pub use encode::Encoder;
 pub use error::{BindError, CallError, Failure, ServeError};
 pub use interface::{Extent, Footprint, Interface, Limits, Part, Procedure};
 pub use learn::{exported, exported_expecting, list_far};
+pub use pace::Pace;
 pub use server::{Call, ClientBinding, Dispatch, Export, Replied, Running, Server};
 pub use upcall_shm::tally::{Came, PeerTallies, Reading};
 pub use upcall_transfer::names::Group;

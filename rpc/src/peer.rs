@@ -43,13 +43,8 @@ const OF_CHANNEL: (usize, usize) = (1, 2);
 /// What calls need of a client's state.
 pub(crate) struct Shared {
     bindings: [OnceLock<Bound>; MOST_BINDINGS as usize],
-    segments: RwLock<HashMap<u16, Arc<Mapped>>>,
-}
-
-/// Memory of the client that is mapped here, counted as long as it is.
-pub(crate) struct Mapped {
-    pub(crate) region: Arc<Region>,
-    _held: Vec<Holding>,
+    /// Memory of the client. What counts it goes when it is unmapped, see [`Mapping::with`].
+    segments: RwLock<HashMap<u16, Arc<Region>>>,
 }
 
 impl Default for Shared {
@@ -64,11 +59,11 @@ impl Shared {
         self.bindings.get(usize::from(id))?.get()
     }
 
-    pub(crate) fn segment(&self, number: u16) -> Option<Arc<Mapped>> {
+    pub(crate) fn segment(&self, number: u16) -> Option<Arc<Region>> {
         self.segments.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
     }
 
-    fn segments(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<u16, Arc<Mapped>>> {
+    fn segments(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<u16, Arc<Region>>> {
         self.segments.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -320,15 +315,10 @@ impl ClientPeer {
         let [memory, station] =
             <[OwnedFd; 2]>::try_from(descriptors).map_err(|_| protocol("a channel comes with two descriptors"))?;
         let unfilled = channel::HEAD_BYTES + station::BYTES;
-        let held = [
-            (Kind::Descriptors, OF_CHANNEL.0),
-            (Kind::Mappings, OF_CHANNEL.1),
-            (Kind::Bytes, channel::BYTES),
-            (Kind::Unfilled, unfilled),
-        ];
-        let held = self.count(&held)?;
+        let open = self.count(&[(Kind::Descriptors, OF_CHANNEL.0)])?;
+        let held = self.count(&[(Kind::Mappings, OF_CHANNEL.1), (Kind::Bytes, channel::BYTES), (Kind::Unfilled, unfilled)])?;
         let memory = MemoryFile::adopt(memory, channel::BYTES).map_err(protocol)?;
-        let map = Mapping::shared(&memory).map_err(|error| resource("mapping the channel", &error))?;
+        let map = Mapping::shared(&memory).map_err(|error| resource("mapping the channel", &error))?.with(held);
         let region = Region::new(map).ok_or_else(|| protocol("a read-only channel"))?;
         let channel = Channel::join(region).map_err(protocol)?;
         let station = PeerStation::join(station).map_err(|error| match error {
@@ -347,7 +337,7 @@ impl ClientPeer {
         let channel = ServerChannel::new(channel, station, processors, self.account.owner(), home, bell, Box::new(runner))
             .map_err(unable)?;
         endpoint.opened(&channel);
-        locked(&self.held).extend(held);
+        locked(&self.held).extend(open);
         let _ = self.channel.set(channel);
         Ok(Answer::Opened { home })
     }
@@ -428,10 +418,8 @@ impl ClientPeer {
         let fd = descriptors.into_iter().next().ok_or_else(|| protocol("A-stacks without memory"))?;
         let memory = MemoryFile::adopt(fd, bytes).map_err(protocol)?;
         let held = self.count(&[(Kind::Mappings, 1), (Kind::Bytes, bytes), (Kind::Unfilled, bytes)])?;
-        let map = Mapping::shared(&memory).map_err(|error| resource("mapping the A-stacks", &error))?;
-        let region = Region::new(map).ok_or_else(|| protocol("read-only A-stacks"))?;
-        locked(&self.held).extend(held);
-        Ok(Some(region))
+        let map = Mapping::shared(&memory).map_err(|error| resource("mapping the A-stacks", &error))?.with(held);
+        Ok(Some(Region::new(map).ok_or_else(|| protocol("read-only A-stacks"))?))
     }
 
     /// Begins to map a segment, and has the request answered. The kernel takes as long for this as the client's own
@@ -465,15 +453,14 @@ impl ClientPeer {
         if len <= ENTER_AT_ONCE {
             map.enter().map_err(|error| resource("entering the segment", &error))?;
         }
-        let region = Region::new(map).ok_or_else(|| protocol("a read-only segment"))?;
-        let mapped = Arc::new(Mapped { region, _held: held });
+        let region = Region::new(map.with(held)).ok_or_else(|| protocol("a read-only segment"))?;
         let mut segments = self.shared.segments();
         if number == 0 || segments.contains_key(&number) || segments.len() >= MOST_SEGMENTS {
             return Err(protocol("a segment's number used twice, or more segments than a channel may have"));
         }
         let no_memory = |_| resource("noting the segment", &io::Error::from_raw_os_error(NO_MEMORY));
         segments.try_reserve(1).map_err(no_memory)?;
-        segments.insert(number, mapped);
+        segments.insert(number, region);
         // Ended while this was going on: what was added goes too.
         if self.ended.load(Ordering::SeqCst) {
             segments.clear();

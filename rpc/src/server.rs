@@ -6,7 +6,7 @@ use crate::decode::{Decoder, Malformed, Side};
 use crate::encode::{Encoder, Fault, block_len};
 use crate::interface::{Descriptor, Interface, MOST_PROCEDURES, Wanted, match_each};
 use crate::keeper::Keeper;
-use crate::pace::{PIECE, give_way};
+use crate::pace::{PIECE, Pace, give_way};
 use crate::peer::Shared;
 use crate::session::Session;
 use crate::value::Put;
@@ -16,14 +16,15 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hint::cold_path;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, RwLock};
 use std::time::Instant;
 use upcall_os::clock;
 use upcall_os::fault::{Point, point};
+use upcall_os::memory;
 use upcall_os::process::Identity;
-use upcall_os::reaper;
 use upcall_shm::astack::Plan;
 use upcall_shm::region::Region;
 use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place};
@@ -279,7 +280,7 @@ impl Call<'_> {
         let ran = catch_unwind(AssertUnwindSafe(|| run(&args)));
         point(Point::ServerRan);
         match ran {
-            Ok(Ok(result)) => self.done(&result, procedure.limits),
+            Ok(Ok(result)) => self.done(result, procedure.limits),
             Ok(Err(malformed)) => self.malformed(&malformed),
             Err(panic) => self.panicked(&*panic),
         }
@@ -314,7 +315,17 @@ impl Call<'_> {
 
     /// Writes the result to where the client can read it: the slot, the A-stack, the segment; or keeps it until it is fetched.
     #[inline]
-    fn done<R: Put>(self, result: &R, limits: crate::Limits) -> Replied {
+    fn done<R: Put>(self, result: R, limits: crate::Limits) -> Replied {
+        let replied = self.reply_with(&result, limits);
+        // The client has its answer, and waits no longer.
+        if !R::FIXED {
+            result.free(&Pace::new(true));
+        }
+        replied
+    }
+
+    #[inline]
+    fn reply_with<R: Put>(self, result: &R, limits: crate::Limits) -> Replied {
         let session = Some(&self.bound.session);
         let len = block_len(result);
         let mut reply = Image::new(0, outcome::DONE, NO_ASTACK);
@@ -341,6 +352,8 @@ impl Call<'_> {
                 reply = Image::new(0, outcome::HELD, NO_ASTACK);
                 (reply.values[0], reply.values[1]) = (key, len as u64);
                 reply.place(Place::Inline, 0, 16);
+            } else {
+                Pace::new(true).free(block);
             }
             fault
         };
@@ -404,26 +417,37 @@ impl Call<'_> {
 
     /// The runtime's own procedure: the client brings a segment for a result that it had no room for.
     fn fetch(self) -> Replied {
-        let Some(block) = self.args.u64(0).and_then(|key| self.bound.session.fetch(key)) else {
+        let Some(mut kept) = self.args.u64(0).and_then(|key| self.bound.session.fetch(key)) else {
             return self.plain(outcome::NO_SUCH_HANDLE);
         };
-        let mut block = block;
+        let block = &mut kept.block;
         let len = block.len() * 8;
         let Some(room) = self.segment.filter(|room| room.len() >= len) else { return self.plain(outcome::REFUSED) };
         point(Point::ServerGives);
-        let whole = Room::of_words(&mut block);
-        for at in (0..len).step_by(PIECE) {
-            let piece = PIECE.min(len - at);
-            let _ = whole.part(at, piece).zip(room.within(at, piece)).map(|(from, to)| from.copy_to(to));
+        let returns = memory::returns_to_the_kernel(len);
+        // The last piece first, so that each can be freed when it was copied.
+        while let Some(at) = block.len().checked_sub(1).map(|last| last / WORDS * WORDS) {
+            let from = Room::of_words(&mut block[at..]);
+            let _ = room.within(at * 8, from.len()).map(|to| from.copy_to(to));
+            let words = block.len() - at;
+            block.truncate(at);
+            if returns {
+                memory::discard(&mut block.spare_capacity_mut()[..words]);
+            }
             give_way();
         }
-        reaper::free(block, len);
+        drop(mem::take(block));
+        // Counted until here: a client that fetches its results may have the next one kept.
+        drop(kept);
         let mut reply = Image::new(0, outcome::DONE, NO_ASTACK);
         reply.values[0] = len as u64;
         reply.place(Place::Segment, 0, 8);
         self.answer(&mut reply, len)
     }
 }
+
+/// Words of a piece.
+const WORDS: usize = PIECE / 8;
 
 /// Makes `words` words of zeros in pieces; `None` if there is no memory for them.
 fn zeroed(words: usize) -> Option<Vec<u64>> {
@@ -433,7 +457,7 @@ fn zeroed(words: usize) -> Option<Vec<u64>> {
         if !block.is_empty() {
             give_way();
         }
-        block.resize(words.min(block.len() + PIECE / 8), 0);
+        block.resize(words.min(block.len() + WORDS), 0);
     }
     Some(block)
 }
@@ -502,8 +526,8 @@ fn refuse(request: Request<'_>, tag: u16) {
 
 #[inline(never)]
 fn serve_with_segment(shared: &Shared, bound: &Bound, request: Request<'_>, number: u16, came: Came) {
-    let Some(mapped) = shared.segment(number) else { return refuse(request, outcome::REFUSED) };
-    serve_bound(bound, request, mapped.region.room(0, mapped.region.len()), came);
+    let Some(region) = shared.segment(number) else { return refuse(request, outcome::REFUSED) };
+    serve_bound(bound, request, region.room(0, region.len()), came);
 }
 
 /// Runs a request by its binding, whose client has brought this segment with it. Laid out for what most calls do: on a processor that has just been switched to, each line of code comes from memory far away.
@@ -565,7 +589,7 @@ pub(crate) fn serve_guest(bound: &Bound, procedure: u16, args: &Block, ends: Opt
         return (image.tag(), Block { len: image.len(), words: image.values.to_vec() });
     }
     // What was kept for a client that has no room is sent at once.
-    match bound.session.fetch(image.values[0]) {
+    match bound.session.fetch(image.values[0]).map(|mut kept| mem::take(&mut kept.block)) {
         Some(words) if words.len() * 8 <= MOST_BODY => (outcome::DONE, Block { len: words.len() * 8, words }),
         Some(_) => (outcome::REFUSED, text_block("results longer than messages")),
         None => (outcome::REVOKED, Block::default()),

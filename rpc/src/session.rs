@@ -3,7 +3,8 @@
 //! A handle is a number that means something in its own session only, so a client can forge no handle but its own; and it carries a generation, so an old
 //! one does not name a new object. When the client drops its last handle, or unbinds, or dies, the objects are dropped.
 
-use crate::ceilings::{Account, Kind, Over};
+use crate::ceilings::{Account, Holding, Kind, Over};
+use crate::pace::Pace;
 use std::any::Any;
 use std::collections::{BTreeMap, TryReserveError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,8 +27,16 @@ struct State {
     objects: Vec<Place>,
     free: Vec<u32>,
     /// Results that did not fit into what the client brought, until it fetches or forgets them.
-    held: BTreeMap<u64, Vec<u64>>,
+    held: BTreeMap<u64, Kept>,
     next_held: u64,
+}
+
+/// A result that is kept until it is fetched, and counted until its memory is free: dropped in this
+/// order.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) block: Vec<u64>,
+    _counted: Holding,
 }
 
 #[derive(Debug, Default)]
@@ -118,26 +127,26 @@ impl Session {
     /// The client has left too many unfetched.
     pub(crate) fn hold(&self, block: Vec<u64>) -> Result<u64, Over> {
         let mut state = self.state();
-        if state.closed {
-            return Ok(0);
-        }
-        self.account.charge(Kind::Results, bytes(&block))?;
+        let counted = match self.account.hold(Kind::Results, size_of_val(&*block)) {
+            Ok(counted) if !state.closed => counted,
+            other => {
+                drop(state);
+                Pace::new(true).free(block);
+                return other.map(|_| 0);
+            }
+        };
         state.next_held += 1;
         let key = state.next_held;
         // A client that keeps to the protocol fetches a result before its place in the lane is used again.
         let oldest = if state.held.len() < MOST_HELD { None } else { state.held.pop_first() };
-        state.held.insert(key, block);
+        state.held.insert(key, Kept { block, _counted: counted });
         drop(state);
-        if let Some((_, block)) = oldest {
-            self.forget(block);
-        }
+        oldest.into_iter().for_each(|(_, kept)| kept.forget());
         Ok(key)
     }
 
-    pub(crate) fn fetch(&self, key: u64) -> Option<Vec<u64>> {
-        let fetched = self.state().held.remove(&key);
-        fetched.iter().for_each(|block| self.account.credit(Kind::Results, bytes(block)));
-        fetched
+    pub(crate) fn fetch(&self, key: u64) -> Option<Kept> {
+        self.state().held.remove(&key)
     }
 
     /// Gives up everything. Calls that still run find nothing any more; objects that they use live until they end.
@@ -148,18 +157,11 @@ impl Session {
         let held = std::mem::take(&mut state.held);
         state.free.clear();
         drop(state);
-        held.into_values().for_each(|block| self.forget(block));
+        held.into_values().for_each(Kept::forget);
         let left = objects.iter().filter(|place| place.object.is_some()).count();
         // What the client has let go of is not its any more, though the drops may last.
         self.account.credit(Kind::Objects, left);
         Orphans(objects)
-    }
-
-    /// Drops a result that will not be fetched, beside the caller if it is large: that may be the clerk.
-    fn forget(&self, block: Vec<u64>) {
-        let bytes = bytes(&block);
-        self.account.credit(Kind::Results, bytes);
-        reaper::free(block, bytes);
     }
 
     /// How many objects the client holds.
@@ -169,8 +171,20 @@ impl Session {
     }
 }
 
-fn bytes(block: &[u64]) -> usize {
-    size_of_val(block)
+impl Kept {
+    /// Drops a result that will not be fetched, beside the caller if it is large: that may be the
+    /// clerk.
+    fn forget(self) {
+        let bytes = size_of_val(&*self.block);
+        reaper::free(self, bytes);
+    }
+}
+
+/// Pages go back in pieces: `mmap` in other threads waits while the kernel takes many at once.
+impl Drop for Kept {
+    fn drop(&mut self) {
+        Pace::new(false).free(std::mem::take(&mut self.block));
+    }
 }
 
 /// So many objects are dropped before other threads of the processor have a turn.
@@ -254,7 +268,7 @@ mod tests {
         let session = Session::new(account.clone());
         let first = session.hold(vec![1; 20]).unwrap();
         assert!(session.hold(vec![2]).is_err(), "one may have any length, but then no other is kept");
-        assert_eq!(session.fetch(first), Some(vec![1; 20]));
+        assert_eq!(session.fetch(first).unwrap().block, vec![1; 20]);
         for _ in 0..3 {
             session.hold(vec![3; 4]).unwrap();
         }

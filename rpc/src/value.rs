@@ -5,7 +5,7 @@
 
 use crate::decode::{Bytes, Decoder, Malformed};
 use crate::encode::{Encoder, piece};
-use crate::pace::PIECE;
+use crate::pace::{PIECE, Pace};
 use std::sync::Arc;
 
 /// A type with a place in a block.
@@ -16,6 +16,16 @@ pub trait Layout {
     const ALIGN: usize;
     /// Whether it has no tail.
     const FIXED: bool;
+
+    /// Drops a value that a server has read or returned. A large value is freed in pieces,
+    /// between which other calls have turns.
+    #[inline]
+    fn free(self, _pace: &Pace)
+    where
+        Self: Sized,
+    {
+        drop(self);
+    }
 }
 
 /// A value that can be written.
@@ -180,7 +190,34 @@ macro_rules! descriptor {
     )* };
 }
 
-descriptor!(str, String, Bytes<'_>, #[T] [T], #[T] Vec<T>);
+descriptor!(
+    str,
+    Bytes<'_>,
+    #[T]
+    [T]
+);
+
+impl Layout for String {
+    const SIZE: usize = 16;
+    const ALIGN: usize = 8;
+    const FIXED: bool = false;
+
+    #[inline]
+    fn free(self, pace: &Pace) {
+        pace.free(self.into_bytes());
+    }
+}
+
+impl<T: Layout> Layout for Vec<T> {
+    const SIZE: usize = 16;
+    const ALIGN: usize = 8;
+    const FIXED: bool = false;
+
+    #[inline]
+    fn free(self, pace: &Pace) {
+        pace.free(self);
+    }
+}
 
 impl Put for str {
     #[inline]
@@ -244,6 +281,11 @@ impl<T: Layout, const N: usize> Layout for [T; N] {
     const SIZE: usize = T::SIZE * N;
     const ALIGN: usize = T::ALIGN;
     const FIXED: bool = T::FIXED;
+
+    #[inline]
+    fn free(self, pace: &Pace) {
+        self.into_iter().for_each(|value| value.free(pace));
+    }
 }
 
 impl<T: Put, const N: usize> Put for [T; N] {
@@ -268,6 +310,11 @@ impl<T: Layout> Layout for Option<T> {
     const SIZE: usize = behind_byte(T::SIZE, T::ALIGN).1;
     const ALIGN: usize = T::ALIGN;
     const FIXED: bool = T::FIXED;
+
+    #[inline]
+    fn free(self, pace: &Pace) {
+        self.into_iter().for_each(|value| value.free(pace));
+    }
 }
 
 impl<T: Put> Put for Option<T> {
@@ -298,6 +345,14 @@ impl<T: Layout, E: Layout> Layout for Result<T, E> {
     const SIZE: usize = behind_byte(max(T::SIZE, E::SIZE), Self::ALIGN).1;
     const ALIGN: usize = max(T::ALIGN, E::ALIGN);
     const FIXED: bool = T::FIXED && E::FIXED;
+
+    #[inline]
+    fn free(self, pace: &Pace) {
+        match self {
+            Ok(value) => value.free(pace),
+            Err(error) => error.free(pace),
+        }
+    }
 }
 
 impl<T: Put, E: Put> Put for Result<T, E> {
@@ -421,6 +476,13 @@ macro_rules! tuples {
                 align
             };
             const FIXED: bool = true $( && $name::FIXED )*;
+
+            #[allow(non_snake_case, unused_variables)]
+            #[inline]
+            fn free(self, pace: &Pace) {
+                let ($($name,)*) = self;
+                $( $name.free(pace); )*
+            }
         }
 
         #[allow(non_snake_case, unused_variables, unused_assignments, unused_mut)]

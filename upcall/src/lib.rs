@@ -93,6 +93,6 @@ pub mod directory {
 pub mod stub {
     pub use upcall_rpc::{
         Binder, Binding, Bytes, Call, CallError, Decoder, Dispatch, Encoder, Export, Extent, Failure, Footprint, Get, Handle,
-        Interface, Layout, Lent, Limits, Malformed, Part, Procedure, Put, Replied,
+        Interface, Layout, Lent, Limits, Malformed, Pace, Part, Procedure, Put, Replied,
     };
 }

@@ -140,7 +140,19 @@ impl Module<'_> {
                 Pass::Borrow(_) => format!("&*{name}"),
             });
         }
-        emit!(self, "Ok({of}::{}({})) }}),", self.server_method(procedure), arguments.join(", "));
+        let call = format!("{of}::{}({})", self.server_method(procedure), arguments.join(", "));
+        let mut freed = String::new();
+        for param in self.params(procedure) {
+            let is_lent = matches!(self.pass(&param.ty), Pass::Text | Pass::List | Pass::Reference);
+            if is_lent && !self.is_owned(procedure, param) {
+                freed += &format!("args_.free({});", snake(&param.name));
+            }
+        }
+        if freed.is_empty() {
+            emit!(self, "Ok({call}) }}),");
+        } else {
+            emit!(self, "let result_ = {call}; {freed} Ok(result_) }}),");
+        }
     }
 }
 

@@ -115,10 +115,19 @@ impl Module<'_> {
     }
 
     fn layout_impl(&mut self, name: &str, layout: Layout) {
+        self.layout_impl_with(name, layout, "");
+    }
+
+    /// The same with a body of `free`, if what the type holds may be large.
+    fn layout_impl_with(&mut self, name: &str, layout: Layout, free: &str) {
         emit!(self, "impl stub::Layout for {name} {{");
         emit!(self, "const SIZE: usize = {};", layout.size);
         emit!(self, "const ALIGN: usize = {};", layout.align);
-        emit!(self, "const FIXED: bool = {}; }}", layout.fixed);
+        emit!(self, "const FIXED: bool = {};", layout.fixed);
+        if !free.is_empty() {
+            emit!(self, "#[inline] fn free(self, pace: &stub::Pace) {{ {free} }}");
+        }
+        emit!(self, "}}");
     }
 
     /// `tail` of what has one.
@@ -172,7 +181,10 @@ impl Module<'_> {
                 emit!(self, "}}");
             }
             let ty = &form.ty;
-            self.layout_impl(ty, layout);
+            let opens = self.may_take_apart(def, &form);
+            let large = fields.iter().filter(|f| opens && !self.model.layout(&f.ty).fixed);
+            let free: String = large.map(|f| format!("stub::Layout::free(self.{}, pace);", snake(&f.name))).collect();
+            self.layout_impl_with(ty, layout, &free);
             if form.put {
                 let tail = self.tail_of(fields.iter().map(|f| (format!("&self.{}", snake(&f.name)), &f.ty)));
                 emit!(self, "impl stub::Put for {ty} {{ #[inline] fn tail(&self) -> usize {{ {tail} }}");
@@ -215,7 +227,8 @@ impl Module<'_> {
                 }
                 emit!(self, "}}");
             }
-            self.layout_impl(&form.ty, layout);
+            let free = if self.may_take_apart(def, &form) { self.free_of_variant(&form, cases) } else { String::new() };
+            self.layout_impl_with(&form.ty, layout, &free);
             if form.put {
                 self.put_variant(&form, cases, layout.fixed);
             }
@@ -228,6 +241,23 @@ impl Module<'_> {
         }
         let arms = cases.iter().map(|c| (c.name.as_str(), camel(&c.name), c.ty.is_some())).collect::<Vec<_>>();
         self.display_if_error(&camel(&def.name), Some(&arms), &def.name);
+    }
+
+    /// Whether a value may be taken apart. What the program has declared may have a drop of its own.
+    fn may_take_apart(&self, def: &Def, form: &Form) -> bool {
+        form.side != Side::Declared && !self.is_declared(def)
+    }
+
+    /// The body of `free`; empty if no case may be large.
+    fn free_of_variant(&self, form: &Form, cases: &[Case]) -> String {
+        let is_large = |case: &&Case| case.ty.as_ref().is_some_and(|ty| !self.model.layout(ty).fixed);
+        let large: Vec<&Case> = cases.iter().filter(is_large).collect();
+        if large.is_empty() {
+            return String::new();
+        }
+        let arm = |case: &&Case| format!("{}::{}(value) => stub::Layout::free(value, pace),", form.name, camel(&case.name));
+        let others = if large.len() < cases.len() { "_ => {}" } else { "" };
+        format!("match self {{ {}{others} }}", large.iter().map(arm).collect::<String>())
     }
 
     fn put_variant(&mut self, form: &Form, cases: &[Case], fixed: bool) {

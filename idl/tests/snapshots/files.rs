@@ -66,6 +66,10 @@ pub mod files {
         const SIZE: usize = 40;
         const ALIGN: usize = 8;
         const FIXED: bool = false;
+        #[inline]
+        fn free(self, pace: &stub::Pace) {
+            stub::Layout::free(self.name, pace);
+        }
     }
     impl stub::Put for Stat {
         #[inline]
@@ -466,7 +470,9 @@ pub mod files {
             2 => {
                 call.respond(|args_: &stub::Decoder<'_>| {
                     let path = args_.get::<String>(0)?;
-                    Ok(Serve::open(server_, &path))
+                    let result_ = Serve::open(server_, &path);
+                    args_.free(path);
+                    Ok(result_)
                 })
             }
             3 => {
