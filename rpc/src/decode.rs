@@ -7,7 +7,7 @@
 use crate::binding::Binding;
 use crate::ceilings::{Bound, Kind};
 use crate::interface::{Interface, Limits};
-use crate::pace::{PIECE, Pace, give_way};
+use crate::pace::{PIECE, Pace};
 use crate::session::Session;
 use crate::value::{Get, Layout};
 use std::cell::Cell;
@@ -378,10 +378,9 @@ impl Drop for Decoder<'_> {
 /// copied out, folded over word by word, or written to a descriptor; what is to be interpreted is
 /// copied first, and the copy checked (LRPC, section 3.5).
 ///
-/// # Blocking
-/// After each 256 KiB a method that reads all bytes lets calls of other clients, and other threads
-/// of its virtual processor, have a turn. So hold no lock of `std` across it that they may want:
-/// the processor would wait for itself. A lock of `upcall::thread` may be held.
+/// No method lets other calls have a turn, since a handler may hold a lock of `std` that they want.
+/// A handler that goes through many MiB does that part by part ([`Bytes::part`]), and calls
+/// `upcall::thread::yield_now` between parts while it holds none.
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes<'a>(Span<'a>);
 
@@ -403,43 +402,23 @@ impl<'a> Bytes<'a> {
 
     /// Copies them to the start of `to`; `None`, and nothing done, if `to` is shorter.
     pub fn copy_to(&self, to: &mut [u8]) -> Option<()> {
-        let to = to.get_mut(..self.len())?;
-        for (piece, part) in to.chunks_mut(PIECE).enumerate() {
-            if piece > 0 {
-                give_way();
-            }
-            self.0.copy_out(piece * PIECE, part)?;
-        }
-        Some(())
+        self.0.copy_out(0, to.get_mut(..self.len())?)
     }
 
     /// A copy of them.
     pub fn to_vec(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.len());
-        self.pieces().for_each(|piece| piece.append_to(&mut bytes));
+        let mut bytes = Vec::new();
+        self.0.append_to(&mut bytes);
         bytes
-    }
-
-    /// Consecutive pieces of at most [`PIECE`] bytes. Others have a turn before each but the first.
-    fn pieces(&self) -> impl Iterator<Item = Span<'a>> {
-        let whole = self.0;
-        (0..whole.len()).step_by(PIECE).filter_map(move |at| {
-            if at > 0 {
-                give_way();
-            }
-            whole.part(at, PIECE.min(whole.len() - at))
-        })
     }
 
     /// Calls `each` with copies of consecutive parts, each of at most 4096 bytes: for hashing and parsing without a copy of the whole.
     pub fn for_each_chunk(&self, mut each: impl FnMut(&[u8])) {
         let mut chunk = [0; 4096];
-        for piece in self.pieces() {
-            for at in (0..piece.len()).step_by(chunk.len()) {
-                let len = chunk.len().min(piece.len() - at);
-                if piece.copy_out(at, &mut chunk[..len]).is_some() {
-                    each(&chunk[..len]);
-                }
+        for at in (0..self.len()).step_by(chunk.len()) {
+            let len = chunk.len().min(self.len() - at);
+            if self.0.copy_out(at, &mut chunk[..len]).is_some() {
+                each(&chunk[..len]);
             }
         }
     }
@@ -451,13 +430,8 @@ impl<'a> Bytes<'a> {
         match self.0.words() {
             Some(words) => {
                 self.0.prefetch();
-                for (piece, cells) in words.chunks(PIECE / 8).enumerate() {
-                    if piece > 0 {
-                        give_way();
-                    }
-                    for cell in cells {
-                        state = word(state, cell.load(std::sync::atomic::Ordering::Relaxed));
-                    }
+                for cell in words {
+                    state = word(state, cell.load(std::sync::atomic::Ordering::Relaxed));
                 }
                 at = words.len() * 8;
             }
@@ -468,9 +442,6 @@ impl<'a> Bytes<'a> {
                     let _ = self.0.copy_out(at, &mut copy);
                     state = word(state, u64::from_ne_bytes(copy));
                     at += 8;
-                    if at.is_multiple_of(PIECE) {
-                        give_way();
-                    }
                 }
             }
         }
@@ -486,13 +457,12 @@ impl<'a> Bytes<'a> {
     /// # Errors
     /// The kernel's, of `write`; a descriptor that would block is an error too.
     pub fn write_to(&self, fd: impl AsFd) -> io::Result<()> {
-        for mut rest in self.pieces() {
-            while !rest.is_empty() {
-                let done = rest.write_to(fd.as_fd())?;
-                match rest.part(done, rest.len() - done) {
-                    Some(next) if done > 0 => rest = next,
-                    _ => return Err(io::ErrorKind::WriteZero.into()),
-                }
+        let mut rest = self.0;
+        while !rest.is_empty() {
+            let done = rest.write_to(fd.as_fd())?;
+            match rest.part(done, rest.len() - done) {
+                Some(next) if done > 0 => rest = next,
+                _ => return Err(io::ErrorKind::WriteZero.into()),
             }
         }
         Ok(())

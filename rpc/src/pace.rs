@@ -80,7 +80,7 @@ pub(crate) fn give_way() {
 mod tests {
     use super::*;
     use crate::ceilings::tests::account;
-    use crate::decode::{Bytes, Decoder, Malformed, Quota, Side};
+    use crate::decode::{Decoder, Malformed, Quota, Side};
     use crate::encode::{Encoder, block_len};
     use crate::interface::Limits;
     use crate::session::Session;
@@ -144,26 +144,6 @@ mod tests {
         }
         // What is small is read in one go.
         assert_eq!(turns(vec![7_u64; 100]), (0, 0));
-    }
-
-    #[test]
-    fn others_have_turns_while_a_handler_reads_the_bytes_of_a_client() {
-        fn turns_of(read: impl FnOnce(Bytes<'_>) + Send + 'static) -> usize {
-            let bytes = vec![7; 4 << 20];
-            turns_during(move || read(Bytes::from(bytes.as_slice())))
-        }
-        let found = [
-            turns_of(|bytes| drop(bytes.to_vec())),
-            turns_of(|bytes| bytes.copy_to(&mut vec![0; 4 << 20]).unwrap()),
-            turns_of(|bytes| bytes.for_each_chunk(|_| {})),
-            turns_of(|bytes| drop(bytes.fold_words(0, |sum, _| sum, |sum: u64, _| sum))),
-            turns_of(|bytes| drop(bytes.part(1, (4 << 20) - 1).unwrap().fold_words(0, |sum, _| sum, |sum: u64, _| sum))),
-            turns_of(|bytes| bytes.write_to(std::fs::File::options().write(true).open("/dev/null").unwrap()).unwrap()),
-        ];
-        let pieces = (4 << 20) / PIECE;
-        for (at, turns) in found.into_iter().enumerate() {
-            assert!(turns + 1 >= pieces, "method {at}: {turns} turns, not {pieces}");
-        }
     }
 
     #[test]

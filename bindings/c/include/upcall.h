@@ -341,7 +341,6 @@ static inline upcall_string upcall_call_text(upcall_call *call, const char *text
 void upcall_call_fail(upcall_call *call, const char *text);
 
 /* A list<u8> argument as a server sees it: in memory that the client may still write, so there is no pointer to it. What is to be interpreted is copied first. */
-/* After each 256 KiB these functions let other calls of the same processor have a turn. Hold no mutex of pthreads across them that those want. */
 typedef struct upcall_bytes upcall_bytes;
 size_t upcall_bytes_len(const upcall_bytes *bytes);
 /* Copies `len` bytes from `at` on; false, and nothing done, if they do not lie within. */
