@@ -410,7 +410,7 @@ def main() -> int:
     environment["UPCALL_TESTS_BUILT"] = "1"
     watch, report = Stopwatch(), Report()
     models: list = []
-    # The wrapper only where everything is checked: whoever builds by hand builds without it.
+    # The wrapper only where everything is checked: a build by hand is made without it.
     wrapper = clippy_driver() if {"unit", "lint"} <= set(stages) else None
     checked = False
 

@@ -247,7 +247,7 @@ impl Member {
 }
 
 /// Whether the kernel knows that the process of a member, whose socket this is, has ended or is about
-/// to. One that cannot be seen has not.
+/// to. A process that cannot be seen counts as alive.
 pub(crate) fn has_ended(listed: &Listed, socket: &Path) -> bool {
     match see(listed, socket) {
         Seen::Lives { pidfd, pid } => upcall_os::socket::has_ended(&pidfd) || pid != 0 && upcall_os::socket::is_ending(pid),

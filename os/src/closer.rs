@@ -1,7 +1,9 @@
 //! Closes what a peer has sent and nobody asked for.
 //!
-//! To close a descriptor may take as long as its sender likes: a socket that lingers, a file of a file system that is a program. So descriptors that are neither memory files
-//! nor bells are closed by threads that nobody waits for. There are as many as closings wait, [`MOST`] at most, so that a sender who holds up one does not hold up what others have sent.
+//! Closing a descriptor may take as long as its sender likes: a socket that lingers, a file of a file
+//! system that is a program. So descriptors that are neither memory files nor bells are closed by
+//! threads of their own, which no other thread waits for. There is one for each closing that waits,
+//! [`MOST`] at most, so a sender that holds up one does not hold up what others have sent.
 
 use crate::bell::is_eventfd;
 use std::collections::VecDeque;

@@ -164,9 +164,9 @@ impl Reserve {
         Ok(rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?)
     }
 
-    /// Frees the place while `work` is done, and takes it again afterwards, if nobody else has
-    /// meanwhile; else the next time. Where another thread may have the place ([`Reserve::lend`]),
-    /// this waits for that, for 50 ms at most.
+    /// Frees the place while `work` is done, and takes it again afterwards if it is free, else the
+    /// next time. Where another thread may have the place ([`Reserve::lend`]), this waits for that
+    /// thread, for 50 ms at most.
     pub fn spend<T>(&self, work: impl FnOnce() -> T) -> T {
         let mut place = self.place();
         let ends = Instant::now() + RETURN;
@@ -375,7 +375,7 @@ impl Connection {
         loop {
             match net::recvmsg(&self.0, &mut [], &mut RecvAncillaryBuffer::default(), flags) {
                 Ok(found) => return found.flags.intersects(ReturnFlags::CTRUNC | ReturnFlags::TRUNC),
-                // The kernel tells of this once, before what was sent until then.
+                // The kernel reports this once, before the messages that were sent until then.
                 Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
                 Err(_) => return false,
             }

@@ -1,4 +1,4 @@
-//! A server's policy is asked for each binding, and by one thread at a time, wherever clients come from.
+//! A server's policy is asked for each binding, by one thread at a time, for clients of all kinds.
 
 use std::borrow::Cow;
 use std::hint::black_box;

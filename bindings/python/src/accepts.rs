@@ -44,7 +44,7 @@ impl Accepts {
         self.raised.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// For a server: nobody waits for what a function raises, so that it is reported.
+    /// For a server: no caller waits for what a function raises, so it is reported.
     pub fn reporting(self) -> impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static {
         move |peer| {
             let said = (self.policy)(peer);
