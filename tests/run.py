@@ -313,6 +313,9 @@ def model_arguments() -> list[str]:
 def soak(report: Report) -> None:
     seconds = os.environ.get("SOAK_SECONDS", "60")
     # The wait that counts as a hang is generous: other programs may have the processors.
+    if not (TARGET / "debug/soak").exists():
+        missing = Result("soak", failed={"soak": "it is not built: `cargo build -p upcall-tests --bin soak`"})
+        return report.add(missing)
     words = [str(TARGET / "debug/soak"), "--seconds", seconds, "--hang", "60000"]
     report.add(run_command(f"soak, {seconds} s", words))
 
@@ -425,10 +428,14 @@ def main() -> int:
     if "unit" in stages:
         # The tests are built first: the background would take the processors from that build.
         outcome, binaries, messages = build("build of the tests", ["--workspace", *options.cargo], wrapper)
-        report.add(outcome)
-        if wrapper and "lint" in stages:
+        if wrapper:
             checked = True
             report.add(warnings_of(messages))
+        if wrapper and outcome.failed:
+            # A lint that is denied stops the build, and shall not hide the tests.
+            wrapper = None
+            outcome, binaries, _ = build("build of the tests", ["--workspace", *options.cargo])
+        report.add(outcome)
         helper.start()
         unit(report, options, environment, binaries)
     else:

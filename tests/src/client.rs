@@ -654,12 +654,9 @@ pub fn spare_descriptors(spare: u64) -> Outcome {
     let is_open = |number: &u64| std::fs::symlink_metadata(format!("/proc/self/fd/{number}")).is_ok();
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(1 << 16);
     let highest = (0..limit).filter(is_open).max().unwrap_or(2);
-    while spare < MANY {
-        let filler = std::fs::File::open("/dev/null")?;
-        if filler.as_raw_fd() as u64 > highest {
-            break;
-        }
-        fillers.push(filler);
+    let opened = || std::fs::File::open("/dev/null").ok().filter(|filler| filler.as_raw_fd() as u64 <= highest);
+    if spare < MANY {
+        fillers.extend(std::iter::from_fn(opened));
     }
     let limit = highest + 1 + spare;
     let hard = getrlimit(Resource::Nofile).maximum;
