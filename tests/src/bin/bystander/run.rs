@@ -56,7 +56,7 @@ pub fn run(options: &Options) -> ExitCode {
     match measure(options).and_then(|all| {
         let figures: Vec<Figures> = all.iter().flat_map(|measured| Figures::of(measured, options.poll)).collect();
         report::print(&figures);
-        Ok(options.json.as_ref().map_or(Ok(()), |path| report::write(&figures, path))?)
+        options.json.as_ref().map_or(Ok(()), |path| report::write(&figures, path))
     }) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
