@@ -4,7 +4,7 @@
 usage: tests/run.py [--only STAGE[,STAGE]] [--repeat N] [--filter TEXT] [--json FILE] [--list]
 
 Stages, in this order (`--list` prints them):
-  unit     every test binary of the workspace, two at a time
+  unit     every test binary of the workspace, one after the other
   docs     the examples in the documentation comments
   soak     kills and stops at random under a mixed load, for SOAK_SECONDS (60)
   models   the lock-free protocols under loom, all interleavings
@@ -264,8 +264,8 @@ class Report:
 # Binaries that are begun first, because they take longest.
 LONGEST = ["tests processes", "pvm examples", "bindings/c values", "cli bench", "pvm tasks"]
 
-# Test binaries that run at the same time. Most of their time goes by in waiting.
-LANES = 2
+# Test binaries that run at the same time. With two, tests of `bench children` and `cli bench` failed.
+LANES = 1
 
 
 def unit(report: Report, options, environment: dict[str, str], binaries) -> None:
