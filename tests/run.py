@@ -189,8 +189,7 @@ def run_command(title: str, command: list[str], env: dict[str, str] | None = Non
 def clippy_driver() -> dict[str, str] | None:
     """The variables that have cargo compile the workspace by clippy's driver; None where there is none.
 
-    `cargo clippy` sets the same, for `cargo check`. One pass over the code in place of two: a quarter
-    of the processor time that the build takes.
+    `cargo clippy` sets the same, for `cargo check`. So the code is gone through once, not twice.
     """
     command = ["rustc", "--print", "sysroot"]
     root = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
@@ -261,38 +260,14 @@ class Report:
             print(text, flush=True)
 
 
-# Binaries that are begun first, because they take longest.
-LONGEST = ["tests processes", "pvm examples", "bindings/c values", "cli bench", "pvm tasks"]
-
-# Test binaries that run at the same time. With two, tests of `bench children` and `cli bench` failed.
-LANES = 1
-
-
 def unit(report: Report, options, environment: dict[str, str], binaries) -> None:
     arguments = [options.filter] if options.filter else []
-    chosen = [binary for binary in binaries if not options.binary or options.binary in binary[0]]
-    rank = {name: place for place, name in enumerate(LONGEST)}
-    chosen.sort(key=lambda binary: rank.get(binary[0], len(rank)))
     for turn in range(options.repeat):
         if options.repeat > 1:
             report.note(f"  turn {turn + 1} of {options.repeat}")
-        waiting: queue.SimpleQueue = queue.SimpleQueue()
-        for binary in chosen:
-            waiting.put(binary)
-
-        def lane() -> None:
-            while True:
-                try:
-                    name, path, folder = waiting.get_nowait()
-                except queue.Empty:
-                    return
+        for name, path, folder in binaries:
+            if not options.binary or options.binary in name:
                 report.add(run_binary(name, path, folder, arguments, environment))
-
-        lanes = [threading.Thread(target=lane) for _ in range(LANES)]
-        for one in lanes:
-            one.start()
-        for one in lanes:
-            one.join()
 
 
 def docs(report: Report, wrapper: dict[str, str] | None) -> None:

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use upcall_os::fault::{Point, point};
 use upcall_os::poll::Report;
-use upcall_os::socket::{Connection, Received};
+use upcall_os::socket::{Connection, Received, is_shut};
 use upcall_transfer::clerk::{Clerk, Watched};
 use upcall_transfer::names;
 use upcall_transfer::policy::Policy;
@@ -23,8 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// So long its answer is looked for before it is waited for.
 const EAGER: Duration = Duration::from_micros(30);
 
-/// So long a process that is being killed may take until all of its sockets are closed.
-const MOMENTS: Duration = Duration::from_millis(30);
+/// Time within which a home that was killed ends, after the first of its connections has closed.
+const TO_END: Duration = Duration::from_millis(30);
 
 /// See the module.
 pub(crate) struct Away {
@@ -66,9 +66,6 @@ impl fmt::Debug for Away {
     }
 }
 
-/// Time within which a home that was killed ends, after its connections have.
-const TO_END: Duration = Duration::from_millis(30);
-
 /// A home that has answered.
 pub(crate) struct Connected {
     pub(crate) connection: Connection,
@@ -89,7 +86,7 @@ pub(crate) fn connect(
     let failed = |error: std::io::Error| unreachable(error.to_string());
     let socket = names::find_object(name)?;
     let connection = Connection::connect_until(&socket, Instant::now() + PATIENCE).map_err(|error| match error.kind() {
-        std::io::ErrorKind::ConnectionRefused | std::io::ErrorKind::NotFound => unreachable("it has ended".into()),
+        _ if is_shut(&error) => unreachable("it has ended".into()),
         std::io::ErrorKind::PermissionDenied => {
             let own = upcall_os::socket::own_user();
             unreachable(format!("user {own} may not connect to {}, which its home's mode and group decide", socket.display()))
@@ -189,9 +186,8 @@ impl Away {
         if self.swept.replace(true) {
             return;
         }
-        let start = Instant::now();
-        while self.process.as_ref().is_some_and(|process| !upcall_os::socket::has_ended(process)) && start.elapsed() < MOMENTS {
-            std::thread::sleep(Duration::from_micros(200));
+        if let Some(process) = &self.process {
+            upcall_os::socket::ends_within(process, TO_END);
         }
         names::sweep();
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
 use upcall_os::fault::{Point, point};
-use upcall_os::socket::{Connection, Message, Received};
+use upcall_os::socket::{Connection, Message, Received, is_shut};
 use upcall_shm::account::Pair;
 use upcall_shm::direct::Outgoing;
 use upcall_shm::mailbag::Mailbag;
@@ -64,14 +64,15 @@ impl Link {
             Err(error) => {
                 return match error.kind() {
                     io::ErrorKind::WouldBlock => Ok(None),
-                    io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Err(SendError::Ended { rank }),
+                    _ if is_shut(&error) => Err(SendError::Ended { rank }),
                     _ => Err(failed(error)),
                 };
             }
         };
-        let lost = |connection: &Connection, why: &str| match connection.peer_ends_within(TO_END) {
-            true => SendError::Ended { rank },
-            false => unreachable(why.into()),
+        // A member that leaves, and lives, closes its door before it hangs up on those who wait there.
+        let has_left = || Connection::connect(&path).is_err_and(|error| is_shut(&error));
+        let lost = |connection: &Connection, why: &str| {
+            if connection.peer_ends_within(TO_END) || has_left() { SendError::Ended { rank } } else { unreachable(why.into()) }
         };
         let peer = match connection.peer() {
             Ok(peer) => peer,

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use upcall_os::bell::Bell;
 use upcall_os::poll::Report;
 use upcall_os::process;
-use upcall_os::socket::Connection;
+use upcall_os::socket::{Connection, is_shut};
 use upcall_shm::account::Account;
 use upcall_shm::mailbag::Mailbag;
 use upcall_transfer::clerk::{Clerk, Watched};
@@ -293,7 +293,7 @@ fn see(listed: &Listed, socket: &Path) -> Seen {
 fn see_by_door(listed: &Listed, socket: &Path) -> Seen {
     let connection = match Connection::connect(socket) {
         Ok(connection) => connection,
-        Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => return Seen::Ended,
+        Err(error) if is_shut(&error) => return Seen::Ended,
         Err(_) => return Seen::Nothing,
     };
     match connection.peer() {

@@ -116,9 +116,11 @@ impl Listener {
     }
 }
 
-/// Those who wait are let in and hung up on: what they have sent would be closed by the kernel here.
+/// Lets those in that wait, and hangs up: the kernel would close here what they have sent.
 impl Drop for Listener {
     fn drop(&mut self) {
+        // From here on nobody connects, so there is an end to them.
+        let _ = net::shutdown(&self.0, net::Shutdown::Both);
         while let Ok(Some(connection)) = self.accept() {
             drop(connection);
         }
@@ -129,6 +131,11 @@ impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
+}
+
+/// Whether [`Connection::connect`] failed because no process listens at that path any more.
+pub fn is_shut(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
 }
 
 /// A place in the descriptor table, kept for need: a full table then still lets one connection be
@@ -475,11 +482,8 @@ impl Connection {
     ///
     /// Descriptors of that process may live on in others, which it forked or gave them to, and then
     /// the kernel connects all the same. On kernels before 6.5 this is not known, and `false`.
-    pub fn peer_has_ended(&self) -> bool {
-        match self.peer_pidfd() {
-            Ok(process) => has_ended(process),
-            Err(error) => matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ESRCH)),
-        }
+    fn peer_has_ended(&self) -> bool {
+        self.peer_ends_within(Duration::ZERO)
     }
 
     /// Returns `true` if the process at the other end has ended or ends within `patience`. A process
@@ -488,14 +492,10 @@ impl Connection {
     /// # Blocking
     /// Blocks the kernel thread for as long as `patience` if the process lives.
     pub fn peer_ends_within(&self, patience: Duration) -> bool {
-        let start = Instant::now();
-        while !self.peer_has_ended() {
-            if start.elapsed() >= patience {
-                return false;
-            }
-            std::thread::sleep(Duration::from_micros(200));
+        match self.peer_pidfd() {
+            Ok(process) => ends_within(process, patience),
+            Err(error) => matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ESRCH)),
         }
-        true
     }
 
     /// Waits for a message as [`Connection::receive_within`] does, and for the end of `process`,
@@ -556,9 +556,24 @@ pub fn own_user() -> u32 {
 
 /// Whether the process behind a pidfd has ended. Never blocks.
 pub fn has_ended(pidfd: impl AsFd) -> bool {
-    let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
-    let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
-    matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(n) if n > 0)
+    ends_within(pidfd, Duration::ZERO)
+}
+
+/// Returns `true` if a process has ended or ends within `patience`.
+///
+/// # Blocking
+/// Blocks the kernel thread until the process ends, for as long as `patience` at most.
+pub fn ends_within(pidfd: impl AsFd, patience: Duration) -> bool {
+    let ends = Instant::now() + patience;
+    loop {
+        let left = ends.saturating_duration_since(Instant::now());
+        let limit = rustix::time::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
+        match rustix::event::poll(&mut fds, Some(&limit)) {
+            Err(rustix::io::Errno::INTR) => {}
+            found => return matches!(found, Ok(n) if n > 0),
+        }
+    }
 }
 
 /// Whether a process can do nothing but end: it was killed (SIGKILL is on its way), or is at its end. That takes a while where it has much memory, and until then its

@@ -643,7 +643,7 @@ fn endure(name: &str, time: Duration) -> Outcome {
 /// # Errors
 /// The kernel's.
 pub fn spare_descriptors(spare: u64) -> Outcome {
-    /// Who asks for so many wants no limit that is reached.
+    /// From this number on no limit is meant to be reached.
     const MANY: u64 = 1000;
 
     static FILLERS: Mutex<Vec<std::fs::File>> = Mutex::new(Vec::new());

@@ -17,8 +17,9 @@ pub struct Place {
     program: &'static str,
 }
 
-/// Copies a program, so that other users can reach it. Another process does that: a child that this
-/// process starts meanwhile would hold the copy open for writing, and it could not be run (ETXTBSY).
+/// Copies a program, so that other users can reach it. Another process makes the copy. If this process
+/// made it, a child started in another thread at that time would hold the copy open for writing, and
+/// the copy could not be run (ETXTBSY).
 ///
 /// # Panics
 /// It cannot be copied.

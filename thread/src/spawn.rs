@@ -343,10 +343,10 @@ pub(crate) fn is_worker(rec: Rec) -> bool {
 }
 
 /// A worker that has not begun: its body is the idle loop.
-#[cold]
 ///
 /// # Errors
 /// No memory for its stack.
+#[cold]
 pub(crate) fn new_worker(vp: &Vp) -> io::Result<Rec> {
     let rec = vp.stacks.take(vp.group.work_class)?;
     let packet = place::<u64>(rec, 64).cast();

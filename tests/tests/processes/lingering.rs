@@ -10,7 +10,8 @@ use upcall_tests::party::Party;
 use upcall_tests::place::Place;
 use upcall_tests::speech::{Request, Speaker};
 
-/// A socket whose last close waits for two hundred seconds, since nobody reads what it still has to send; and the end that does not.
+/// A socket whose last close waits for 200 s, because its other end does not read what it has still to
+/// send; and that other end.
 fn lingering() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
     let mut socket = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
