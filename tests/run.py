@@ -12,8 +12,8 @@ Stages, in this order (`--list` prints them):
            break of tests/mutants.toml still applies
   miri     the shared-memory readers under Miri, where a nightly toolchain has it
 
-One failure hides nothing: a stage runs to its end, and so do the stages after it. The build of the
-models runs with the lowest priority beside the tests, which wait for each other most of the time.
+One failure hides nothing: a stage runs to its end, and so do the stages after it. The models and the
+lints run with the lowest priority beside the tests, which wait for each other most of the time.
 Where the tests are built, clippy checks the code as it compiles it (its driver is a compiler). A
 test binary that prints nothing for STALL seconds is killed, and the tests that it had not finished
 are reported as hanging.
@@ -25,6 +25,7 @@ The exit status is 0 if everything passed. The last line is `N passed, N failed,
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
 import os
 import queue
@@ -44,6 +45,13 @@ TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").resolve()
 
 # Longest silence of a test binary, in seconds. The time-outs inside of tests are 60 s.
 STALL = 240
+
+# The same for one that runs with the lowest priority.
+LOW_STALL = 900
+
+# Starts a command with the lowest priority. The kernel weighs the sessions of one terminal against
+# each other (autogroups), so that `nice` alone has no effect between this session and the tests'.
+LOW = ["sh", "-c", '{ echo 19 >/proc/self/autogroup; } 2>/dev/null; exec nice -n 19 "$@"', "sh"]
 
 # Packages and test targets that hold the models.
 MODELS = ["upcall-shm", "upcall-transfer", "upcall-thread", "upcall-ulp"]
@@ -90,12 +98,38 @@ class Stopwatch:
         return time.monotonic() - self.start
 
 
-def stream(command: list[str], cwd: Path, env: dict[str, str], stall: float):
+# The sessions that this program has started, by the process that leads each.
+SESSIONS: set[int] = set()
+
+
+def start(command: list[str], low: bool, **options) -> subprocess.Popen:
+    """Starts a command in a session of its own."""
+    child = subprocess.Popen([*LOW, *command] if low else command, stdin=subprocess.DEVNULL,
+                             stdout=subprocess.PIPE, text=True, errors="replace", start_new_session=True, **options)
+    SESSIONS.add(child.pid)
+    return child
+
+
+def kill_sessions() -> None:
+    """Kills what is left of them when this program is interrupted."""
+    for leader in SESSIONS:
+        try:
+            os.killpg(leader, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def finish(command: list[str], low: bool, **options) -> subprocess.CompletedProcess:
+    """Runs a command to its end."""
+    child = start(command, low, **options)
+    stdout, stderr = child.communicate()
+    SESSIONS.discard(child.pid)
+    return subprocess.CompletedProcess(command, child.returncode, stdout, stderr)
+
+
+def stream(command: list[str], cwd: Path, env: dict[str, str], low: bool):
     """Yields the lines that `command` prints, then its exit status; None if it stalled and was killed."""
-    child = subprocess.Popen(
-        command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
-    )
+    child, stall = start(command, low, cwd=cwd, env=env, stderr=subprocess.STDOUT), LOW_STALL if low else STALL
     lines: queue.Queue[str | None] = queue.Queue()
 
     def pump() -> None:
@@ -111,12 +145,15 @@ def stream(command: list[str], cwd: Path, env: dict[str, str], stall: float):
         except queue.Empty:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
+            SESSIONS.discard(child.pid)
             yield None
             return
         if line is None:
             break
         yield line
-    yield child.wait()
+    status = child.wait()
+    SESSIONS.discard(child.pid)
+    yield status
 
 
 def outputs_of(text: str) -> dict[str, str]:
@@ -125,14 +162,14 @@ def outputs_of(text: str) -> dict[str, str]:
     return {name: body.strip() for name, body in zip(parts[1::2], parts[2::2])}
 
 
-def run_binary(title: str, path: Path, cwd: Path, arguments: list[str], env: dict[str, str]) -> Result:
+def run_binary(title: str, path: Path, cwd: Path, arguments: list[str], env: dict[str, str], low: bool = False) -> Result:
     watch = Stopwatch()
     result = Result(title)
     seen: dict[str, str] = {}
     text: list[str] = []
     status: int | None = None
     pending: str | None = None
-    for line in stream([str(path), "--show-output", *arguments], cwd, env, STALL):
+    for line in stream([str(path), "--show-output", *arguments], cwd, env, low):
         if line is None or isinstance(line, int):
             status = line
             break
@@ -161,7 +198,7 @@ def run_binary(title: str, path: Path, cwd: Path, arguments: list[str], env: dic
         names = [line[: -len(": test")] for line in listed.splitlines() if line.endswith(": test")]
         missing = [name for name in names if name not in seen] or ["(the binary itself)"]
         if status is None:
-            reason = f"hangs: nothing was printed for {STALL} s"
+            reason = f"hangs: nothing was printed for {LOW_STALL if low else STALL} s"
         else:
             reason = f"the test process ended with status {status}"
         for name in missing:
@@ -174,9 +211,7 @@ def run_command(title: str, command: list[str], env: dict[str, str] | None = Non
     """Runs a command whose exit status is its verdict."""
     watch = Stopwatch()
     whole = {**os.environ, **(env or {})}
-    words = ["nice", "-n", "19", *command] if low else command
-    done = subprocess.run(words, cwd=ROOT, env=whole, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    done = finish(command, low, cwd=ROOT, env=whole, stderr=subprocess.STDOUT)
     result = Result(title, watch.seconds())
     if done.returncode:
         result.failed[title] = done.stdout[-8000:]
@@ -213,10 +248,7 @@ def build(title: str, arguments: list[str], env: dict[str, str] | None = None, l
     """Builds test binaries. Returns the outcome, for each binary its name, path and package folder, and cargo's messages."""
     watch = Stopwatch()
     command = [CARGO, "test", "--no-run", "--quiet", "--message-format=json", *arguments]
-    if low:
-        command = ["nice", "-n", "19", *command]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
+    done = finish(command, low, cwd=ROOT, env={**os.environ, **(env or {})}, stderr=subprocess.PIPE)
     result, binaries = Result(title, watch.seconds()), []
     messages = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     for message in messages:
@@ -283,6 +315,13 @@ def model_arguments() -> list[str]:
     chosen = [word for package in MODELS for word in ("--package", package)]
     chosen += [word for test in tests for word in ("--test", test)]
     return ["--profile", "models", "--target-dir", str(TARGET / "loom"), *chosen]
+
+
+def models(report: Report, environment: dict[str, str]) -> None:
+    outcome, binaries, _ = build("build of the models", model_arguments(), LOOM, low=True)
+    report.add(outcome)
+    for name, path, folder in binaries:
+        report.add(run_binary(f"{name}: model", path, folder, [], {**environment, **LOOM}, low=True))
 
 
 def soak(report: Report) -> None:
@@ -386,20 +425,20 @@ def main() -> int:
     environment["CARGO"] = shutil.which(CARGO)
     # Tests that start programs of other packages need not build them: the stage `unit` has.
     environment["UPCALL_TESTS_BUILT"] = "1"
+    atexit.register(kill_sessions)
     watch, report = Stopwatch(), Report()
-    models: list = []
     # The wrapper only where everything is checked: a build by hand is made without it.
     wrapper = clippy_driver() if {"unit", "lint"} <= set(stages) else None
     checked = False
 
     def background() -> None:
-        """What needs no test binary and no quiet: built beside the tests, with the lowest priority."""
-        if "models" in stages:
-            models.append(build("build of the models", model_arguments(), LOOM, low=True))
+        """What needs no test binary: runs beside the tests, with the lowest priority."""
         if "lint" in stages:
             lint(report, True, checked)
+        if "models" in stages:
+            models(report, environment)
 
-    helper = threading.Thread(target=background)
+    helper = threading.Thread(target=background, daemon=True)
     if "unit" in stages:
         # The tests are built first: the background would take the processors from that build.
         outcome, binaries, messages = build("build of the tests", ["--workspace", *options.cargo], wrapper)
@@ -420,10 +459,6 @@ def main() -> int:
     if "soak" in stages:
         soak(report)
     helper.join()
-    for outcome, binaries, _ in models:
-        report.add(outcome)
-        for name, path, folder in binaries:
-            report.add(run_binary(name, path, folder, [], {**environment, **LOOM}))
     if "miri" in stages:
         miri(report)
     if options.json:

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use upcall_os::fault::{Point, point};
 use upcall_os::poll::Report;
-use upcall_os::socket::{Connection, Received, is_shut};
+use upcall_os::socket::{Connection, Received, is_shut, says_ended};
 use upcall_transfer::clerk::{Clerk, Watched};
 use upcall_transfer::names;
 use upcall_transfer::policy::Policy;
@@ -93,10 +93,9 @@ pub(crate) fn connect(
         }
         _ => failed(error),
     })?;
-    let peer = connection.peer().map_err(|error| match error.raw_os_error() {
-        // EINVAL, or ESRCH: the process has ended, which newer kernels do not mind.
-        Some(22 | 3) => unreachable("it has ended".into()),
-        _ => failed(error),
+    let peer = connection.peer().map_err(|error| match says_ended(&error) {
+        true => unreachable("it has ended".into()),
+        false => failed(error),
     })?;
     accepts(&peer).map_err(|reason| FindError::WrongUser { name: name.into(), found: peer.uid, reason })?;
     connection.send(&wire::pack(request).map_err(failed)?, descriptors).map_err(failed)?;

@@ -81,7 +81,7 @@ impl Group {
     ///
     /// # Errors
     /// [`RunError::Lost`]: a member has ended, or broken the protocol, before it came. All members learn of that, and neither this barrier
-    /// nor a later one holds. [`RunError::GivenUp`]: so another member reports. After any other error the members still wait for this one, and the next call goes on with the same barrier:
+    /// nor a later one holds. [`RunError::GivenUp`]: the same, by the report of another member only. After any other error the members still wait for this one, and the next call goes on with the same barrier:
     /// [`RunError::Unhandled`]: a message that was sent here before its sender came has no handler. [`RunError::Unsent`]: this process has no memory or descriptor left to
     /// report to another member. [`RunError::Interrupted`].
     ///

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use upcall_os::bell::Bell;
 use upcall_os::poll::Report;
 use upcall_os::process;
-use upcall_os::socket::{Connection, is_shut};
+use upcall_os::socket::{Connection, is_shut, says_ended};
 use upcall_shm::account::Account;
 use upcall_shm::mailbag::Mailbag;
 use upcall_transfer::clerk::{Clerk, Watched};
@@ -185,7 +185,7 @@ impl Member {
 
     /// Those who have connected from a process.
     pub(crate) fn guests_of(&self, process: Process) -> Vec<Arc<Guest>> {
-        locked(&self.guests).iter().filter(|guest| guest.process() == process).cloned().collect()
+        locked(&self.guests).iter().filter(|guest| guest.process() == process || guest.process().is(process)).cloned().collect()
     }
 
     /// Takes a queue that another member brought.
@@ -300,7 +300,9 @@ fn see_by_door(listed: &Listed, socket: &Path) -> Seen {
         Ok(peer) if Process::of(&peer).is(listed.process) => {
             peer.pidfd.map_or(Seen::Nothing, |pidfd| Seen::Lives { pidfd, pid: peer.pid })
         }
-        // Its own process has ended, or another one is there.
-        _ => Seen::Ended,
+        // Another process is there.
+        Ok(_) => Seen::Ended,
+        Err(error) if says_ended(&error) => Seen::Ended,
+        Err(_) => Seen::Nothing,
     }
 }

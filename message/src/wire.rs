@@ -68,7 +68,7 @@ impl Process {
         !matches!((self, own), (Self::Pidfd(_), Self::Pidfd(_))) || self == own
     }
 
-    /// Whether both are the same process. Numbers of processes that cannot be seen tell none apart.
+    /// Whether both are the same process. A process without a number equals nothing, not even itself.
     pub(crate) fn is(self, other: Self) -> bool {
         match (self, other) {
             (Self::Numbered(one, _), Self::Numbered(other, _)) => one == other && one != 0,

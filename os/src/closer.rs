@@ -48,10 +48,17 @@ pub(crate) fn close(all: Vec<OwnedFd>) {
     state.threads += 1;
     drop(state);
     let started = std::thread::Builder::new().name("upcall-closer".into()).stack_size(64 * 1024).spawn(empty);
-    if started.is_err() {
-        // Without a thread they are closed here.
+    if started.is_err() && !leave_to_others() {
         empty();
     }
+}
+
+/// Counts one thread less, if there is another one. Without any the caller closes what there is.
+fn leave_to_others() -> bool {
+    let mut state = state();
+    let others = state.threads > 1;
+    state.threads -= usize::from(others);
+    others
 }
 
 /// Closes what there is to close.

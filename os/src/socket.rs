@@ -133,6 +133,12 @@ impl AsFd for Listener {
     }
 }
 
+/// Whether [`Connection::peer`] failed because the process at the other end has ended. Some kernels
+/// know it all the same.
+pub fn says_ended(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ESRCH))
+}
+
 /// Whether [`Connection::connect`] failed because no process listens at that path any more.
 pub fn is_shut(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
@@ -149,12 +155,27 @@ pub struct Reserve {
 #[derive(Debug)]
 struct Place {
     held: Option<OwnedFd>,
-    /// How many descriptors other threads have that they are about to close. Any of them may be in the place.
+    /// How many descriptors other threads have that they are about to close. Any of them may be in
+    /// the place. Only those of this epoch count.
     lent: usize,
+    /// Number of waits that were in vain. After each the descriptors that were lent are given up.
+    epoch: u64,
+    /// When the last wait was in vain.
+    in_vain: Option<Instant>,
+}
+
+/// A descriptor that another thread is about to close ([`Reserve::lend`]).
+#[derive(Debug)]
+pub struct Loan {
+    epoch: u64,
 }
 
 /// How long [`Reserve::spend`] waits for a descriptor that another thread is about to close.
 const RETURN: Duration = Duration::from_millis(50);
+
+/// How long nothing is waited for after a wait in vain. Peers decide how long their descriptors are
+/// kept, and can so take one part in twenty of the waiting thread's time at most.
+const IN_VAIN: Duration = Duration::from_secs(1);
 
 impl Reserve {
     /// Takes the place.
@@ -162,7 +183,7 @@ impl Reserve {
     /// # Errors
     /// There is none left.
     pub fn new() -> io::Result<Self> {
-        let place = Place { held: Some(Self::hold()?), lent: 0 };
+        let place = Place { held: Some(Self::hold()?), lent: 0, epoch: 0, in_vain: None };
         Ok(Self { place: Mutex::new(place), returned: Condvar::new() })
     }
 
@@ -173,20 +194,9 @@ impl Reserve {
 
     /// Frees the place while `work` is done, and takes it again afterwards if it is free, else the
     /// next time. Where another thread may have the place ([`Reserve::lend`]), this waits for that
-    /// thread, for 50 ms at most.
+    /// thread: for 50 ms at most, and not within a second after a wait in vain.
     pub fn spend<T>(&self, work: impl FnOnce() -> T) -> T {
-        let mut place = self.place();
-        let ends = Instant::now() + RETURN;
-        while place.held.is_none() && place.lent > 0 {
-            place.held = Self::hold().ok();
-            let left = ends.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                // Each of them is waited for once.
-                place.lent = 0;
-            } else if place.held.is_none() {
-                place = self.returned.wait_timeout(place, left).unwrap_or_else(PoisonError::into_inner).0;
-            }
-        }
+        let mut place = self.awaited();
         drop(place.held.take());
         drop(place);
         let done = work();
@@ -194,16 +204,40 @@ impl Reserve {
         done
     }
 
+    /// The place, with a descriptor in it if one can be had.
+    fn awaited(&self) -> MutexGuard<'_, Place> {
+        let mut place = self.place();
+        let now = Instant::now();
+        if place.in_vain.is_some_and(|at| now.saturating_duration_since(at) < IN_VAIN) {
+            return place;
+        }
+        let ends = now + RETURN;
+        while place.held.is_none() && place.lent > 0 {
+            self.refill(&mut place);
+            let left = ends.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                (place.lent, place.epoch, place.in_vain) = (0, place.epoch + 1, Some(Instant::now()));
+            } else if place.held.is_none() {
+                place = self.returned.wait_timeout(place, left).unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
+        place
+    }
+
     /// Says that another thread has a descriptor that it will close soon, and that it may be in the
     /// place. [`Reserve::give_back`] says that it has closed it.
-    pub fn lend(&self) {
-        self.place().lent += 1;
+    pub fn lend(&self) -> Loan {
+        let mut place = self.place();
+        place.lent += 1;
+        Loan { epoch: place.epoch }
     }
 
     /// Says that a descriptor is closed for which [`Reserve::lend`] was called, and takes the place again.
-    pub fn give_back(&self) {
+    pub fn give_back(&self, loan: Loan) {
         let mut place = self.place();
-        place.lent = place.lent.saturating_sub(1);
+        if loan.epoch == place.epoch {
+            place.lent -= 1;
+        }
         self.refill(&mut place);
         self.returned.notify_all();
     }
@@ -304,7 +338,8 @@ impl Connection {
 
     fn receive_by(&self, bytes: &mut [u8]) -> io::Result<Received> {
         // Room for all that can come: what had none would be closed by the kernel here and now.
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_THAT_COME))];
+        // Credentials come before the descriptors, once `has_unread` has asked for them.
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_THAT_COME), ScmCredentials(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut reset = false;
         let got = loop {
@@ -494,7 +529,7 @@ impl Connection {
     pub fn peer_ends_within(&self, patience: Duration) -> bool {
         match self.peer_pidfd() {
             Ok(process) => ends_within(process, patience),
-            Err(error) => matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ESRCH)),
+            Err(error) => says_ended(&error),
         }
     }
 

@@ -358,12 +358,7 @@ impl Account {
     /// Counts `amount` more until what is returned is dropped.
     pub(crate) fn hold(self: &Arc<Self>, kind: Kind, amount: usize) -> Result<Holding, Over> {
         self.charge(kind, amount)?;
-        Ok(self.charged(kind, amount))
-    }
-
-    /// Counts an `amount` that was [charged](Self::charge) less when what is returned is dropped.
-    pub(crate) fn charged(self: &Arc<Self>, kind: Kind, amount: usize) -> Holding {
-        Holding { account: self.clone(), kind, amount }
+        Ok(Holding { account: self.clone(), kind, amount })
     }
 }
 

@@ -251,8 +251,8 @@ impl Server {
     /// Clients of other users also need the right to connect to the server's socket, which
     /// [`Server::mode`] and [`Server::group`] give, and a folder of names that both sides use.
     ///
-    /// The policy is asked for each binding, so that a client that it admits no longer gets no other.
-    /// [`Running::revoke`] takes back those that it has.
+    /// A client on this machine is asked about when it connects, and for each binding: one that the
+    /// policy admits no longer gets no other binding. [`Running::revoke`] takes back those that it has.
     ///
     /// The policy is asked for `upcall ls` too, on threads of this library with 256 KiB of stack: the
     /// clerk's for clients on this machine, and one for all that come by TCP to an address, when their

@@ -18,7 +18,7 @@ use upcall_os::bell::Bell;
 use upcall_os::fault::{Point, point};
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_os::poll::Report;
-use upcall_os::socket::{Connection, Peer, Received};
+use upcall_os::socket::{Connection, Peer, Received, says_ended};
 use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
 use upcall_shm::station::{NotAStation, PeerStation};
@@ -345,13 +345,12 @@ fn connect(name: &str, socket: &Path, deadline: Instant, accepts: &Policy) -> Re
         io::ErrorKind::PermissionDenied => BindError::Denied { name: name.into(), reason: not_open(socket) },
         _ => BindError::Resource { what: format!("connecting to {}", socket.display()), error },
     })?;
-    let peer = connection.peer().map_err(|error| match error.raw_os_error() {
-        // EINVAL, or ESRCH: the process has ended, which newer kernels do not mind.
-        Some(22 | 3) => {
+    let peer = connection.peer().map_err(|error| match says_ended(&error) {
+        true => {
             crate::names::sweep();
             BindError::ServerGone { name: name.into() }
         }
-        _ => BindError::Resource { what: format!("the identity of the server of {name:?}"), error },
+        false => BindError::Resource { what: format!("the identity of the server of {name:?}"), error },
     })?;
     check(name, &peer, accepts)?;
     Ok((connection, peer))

@@ -372,10 +372,7 @@ impl ClientPeer {
         (stacks, descriptors): (usize, Vec<OwnedFd>),
     ) -> Result<Answer, Refusal> {
         let endpoint = self.endpoint.upgrade().ok_or_else(|| protocol("the server is ending"))?;
-        // The first binding comes with the channel, for which the policy was asked.
-        if self.shared.bindings.iter().any(|bound| bound.get().is_some()) {
-            endpoint.admits(&self.peer).map_err(Refusal::Denied)?;
-        }
+        endpoint.admits(&self.peer).map_err(Refusal::Denied)?;
         let (entry, procedures) = endpoint.exports().bind(name, interface, wanted)?;
         point(Point::ServerBinds);
         let cell = self.shared.bindings.get(usize::from(id)).ok_or_else(|| protocol("a binding number out of range"))?;
@@ -432,11 +429,14 @@ impl ClientPeer {
         point(Point::ServerMapsSegment);
         let client = self.clone();
         // The descriptor may have taken the place that is kept in reserve.
-        self.endpoint.upgrade().into_iter().for_each(|endpoint| endpoint.reserve.lend());
+        let endpoint = self.endpoint.clone();
+        let loan = endpoint.upgrade().map(|endpoint| endpoint.reserve.lend());
         self.account.aside(Box::new(move || {
             let mapped = catch_unwind(AssertUnwindSafe(|| client.map_segment(number, len, fd, held)));
             drop(open);
-            client.endpoint.upgrade().into_iter().for_each(|endpoint| endpoint.reserve.give_back());
+            if let (Some(endpoint), Some(loan)) = (endpoint.upgrade(), loan) {
+                endpoint.reserve.give_back(loan);
+            }
             let answered = mapped.is_ok_and(|answer| client.reply(serial, answer.unwrap_or_else(Answer::Refused), &[]));
             if !answered {
                 client.connection.shut_down();
@@ -450,10 +450,11 @@ impl ClientPeer {
             AdoptError::Kernel(error) if error.raw_os_error().is_some() => resource("mapping the segment", &error),
             error => protocol(error),
         })?;
+        let map = map.with(held);
         if len <= ENTER_AT_ONCE {
             map.enter().map_err(|error| resource("entering the segment", &error))?;
         }
-        let region = Region::new(map.with(held)).ok_or_else(|| protocol("a read-only segment"))?;
+        let region = Region::new(map).ok_or_else(|| protocol("a read-only segment"))?;
         let mut segments = self.shared.segments();
         if number == 0 || segments.contains_key(&number) || segments.len() >= MOST_SEGMENTS {
             return Err(protocol("a segment's number used twice, or more segments than a channel may have"));

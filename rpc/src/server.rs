@@ -420,9 +420,12 @@ impl Call<'_> {
         let Some(mut kept) = self.args.u64(0).and_then(|key| self.bound.session.fetch(key)) else {
             return self.plain(outcome::NO_SUCH_HANDLE);
         };
+        let len = kept.block.len() * 8;
+        let Some(room) = self.segment.filter(|room| room.len() >= len) else {
+            kept.forget();
+            return self.plain(outcome::REFUSED);
+        };
         let block = &mut kept.block;
-        let len = block.len() * 8;
-        let Some(room) = self.segment.filter(|room| room.len() >= len) else { return self.plain(outcome::REFUSED) };
         point(Point::ServerGives);
         let returns = memory::returns_to_the_kernel(len);
         // The last piece first, so that each can be freed when it was copied.
@@ -589,9 +592,15 @@ pub(crate) fn serve_guest(bound: &Bound, procedure: u16, args: &Block, ends: Opt
         return (image.tag(), Block { len: image.len(), words: image.values.to_vec() });
     }
     // What was kept for a client that has no room is sent at once.
-    match bound.session.fetch(image.values[0]).map(|mut kept| mem::take(&mut kept.block)) {
-        Some(words) if words.len() * 8 <= MOST_BODY => (outcome::DONE, Block { len: words.len() * 8, words }),
-        Some(_) => (outcome::REFUSED, text_block("results longer than messages")),
+    match bound.session.fetch(image.values[0]) {
+        Some(mut kept) if kept.block.len() * 8 <= MOST_BODY => {
+            let words = mem::take(&mut kept.block);
+            (outcome::DONE, Block { len: words.len() * 8, words })
+        }
+        Some(kept) => {
+            kept.forget();
+            (outcome::REFUSED, text_block("results longer than messages"))
+        }
         None => (outcome::REVOKED, Block::default()),
     }
 }

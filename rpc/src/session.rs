@@ -174,7 +174,7 @@ impl Session {
 impl Kept {
     /// Drops a result that will not be fetched, beside the caller if it is large: that may be the
     /// clerk.
-    fn forget(self) {
+    pub(crate) fn forget(self) {
         let bytes = size_of_val(&*self.block);
         reaper::free(self, bytes);
     }

@@ -1,4 +1,5 @@
-//! A server's policy is asked for each binding, by one thread at a time, for clients of all kinds.
+//! A server's policy is asked for each binding of a client on this machine, and for each connection by
+//! TCP, by one thread at a time.
 
 use std::borrow::Cow;
 use std::hint::black_box;
@@ -72,7 +73,8 @@ fn a_client_that_is_admitted_no_longer_gets_no_other_binding() {
     assert!(matches!(&refused, BindError::Denied { reason, .. } if reason == "no longer"), "{refused}");
     assert!(bindings.iter().all(Binding::is_open));
     let seen = SEEN.lock().unwrap().clone();
-    assert_eq!(seen.len(), 3);
+    // For the connection, and for each binding.
+    assert_eq!(seen.len(), 4);
     assert!(seen.iter().all(|process| process.is_some() && *process == seen[0]), "{seen:?}");
     assert_eq!(server.revoke(|binding| binding.process.is_none()), 0);
     assert_eq!(server.revoke(|binding| binding.process == seen[0]), 2);

@@ -143,7 +143,7 @@ impl Client {
                 return show([number(2)]);
             }
             "bind-latch" => self.holders = Some(Holders::bind(words[1])?),
-            "hold" | "hold-bytes" | "hold-bytes-and-grow" | "holds-ended" | "came-in" | "let-out" => {
+            "hold" | "hold-bytes" | "hold-bytes-and-grow" | "holds-ended" | "came-in" | "inside" | "let-out" => {
                 return self.holders.as_ref().ok_or("no latch")?.obey(words);
             }
             "bind-time" => return bind_time(words[1], number(2)),

@@ -27,6 +27,7 @@ impl Holders {
             "hold-bytes-and-grow" => self.hold(number, |latch| latch.with_shortage(Shortage::Grow).hold(&[1; 1000])),
             "holds-ended" => return show([self.ended.load(Ordering::SeqCst)]),
             "came-in" => return show([self.latch.came_in()?.0]),
+            "inside" => return show([self.latch.inside()?]),
             _ => self.latch.let_out(number)?,
         }
         done()

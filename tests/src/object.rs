@@ -177,6 +177,7 @@ pub struct Latch {
 struct Held {
     came_in: u64,
     newest: u64,
+    inside: u64,
     may_leave: u64,
 }
 
@@ -191,8 +192,10 @@ impl Latch {
         let mut held = self.held.lock();
         held.came_in += 1;
         held.newest = newest;
+        held.inside += 1;
         held = self.changed.wait_while(held, |held| held.may_leave == 0);
         held.may_leave -= 1;
+        held.inside -= 1;
     }
 }
 
@@ -213,6 +216,9 @@ impl latch::Serve for Latch {
     fn came_in(&self) -> (u64, u64) {
         let held = self.held.lock();
         (held.came_in, held.newest)
+    }
+    fn inside(&self) -> u64 {
+        self.held.lock().inside
     }
     fn let_out(&self, count: u64) {
         self.held.lock().may_leave += count;

@@ -253,7 +253,8 @@ upcall_status upcall_group_diversions(const upcall_group *group, uint64_t *count
 upcall_status upcall_group_wait(upcall_group *group, uint64_t nanoseconds, upcall_error *error);
 /* Runs handlers and waits until `done` says so, or, if that is NULL, until another member is lost. UPCALL_ENDED, UPCALL_VIOLATION: another member is; UPCALL_UNHANDLED: a message waits that has no handler. */
 upcall_status upcall_group_run_until(upcall_group *group, bool (*done)(void *context), void *context, upcall_error *error);
-/* Waits until all members have come here, and runs handlers meanwhile. UPCALL_ENDED, UPCALL_VIOLATION: a member is lost that did not come; neither this barrier nor a later one holds then. UPCALL_UNHANDLED; UPCALL_UNSENT. */
+/* Waits until all members have come here, and runs handlers meanwhile. UPCALL_ENDED, UPCALL_VIOLATION: a member is lost that did not come; neither this barrier nor a later one holds then.
+ * UPCALL_GIVEN_UP: so another member reports, which nothing here confirms. UPCALL_UNHANDLED; UPCALL_UNSENT. */
 upcall_status upcall_group_barrier(upcall_group *group, upcall_error *error);
 
 /* Combines a number of each member, in the order of ranks, and gives the result to all, in its place. All members call it with the same `combine`, which makes of `*combined` and `*next` a new `*combined`, and is to be associative.

@@ -69,6 +69,7 @@ statuses! {
     Unsent = 90, c"no resource is left to reach another member";
     Interrupted = 91, c"the wait was interrupted";
     NothingThere = 92, c"nothing waits";
+    GivenUp = 93, c"another member reports that a third one never comes";
     Resource = 70, c"the system has no such resource left";
     Internal = 71, c"a bug in Upcall";
 }
@@ -233,7 +234,8 @@ impl From<RunError> for Problem {
     #[cold]
     fn from(error: RunError) -> Self {
         let status = match &error {
-            RunError::Lost(upcall_message::Event::Ended { .. }) | RunError::GivenUp { .. } => Status::Ended,
+            RunError::Lost(upcall_message::Event::Ended { .. }) => Status::Ended,
+            RunError::GivenUp { .. } => Status::GivenUp,
             RunError::Lost(_) => Status::Violation,
             RunError::Unhandled { .. } => Status::Unhandled,
             RunError::Unsent { .. } => Status::Unsent,

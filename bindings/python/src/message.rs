@@ -178,7 +178,11 @@ fn run_error(py: Python<'_>, error: &RunError) -> PyErr {
         Err(other) => other,
     };
     match error {
-        RunError::Lost(Event::Ended { rank }) | RunError::GivenUp { missed: rank, .. } => of("MemberEnded", *rank, None),
+        RunError::Lost(Event::Ended { rank }) => of("MemberEnded", *rank, None),
+        RunError::GivenUp { by, missed } => match (number_object(py, *by), number_object(py, *missed)) {
+            (Ok(by), Ok(missed)) => raise(py, "GivenUp", &error.to_string(), &[("by", by), ("missed", missed)]),
+            (Err(other), _) | (_, Err(other)) => other,
+        },
         RunError::Lost(Event::Violation { rank, .. }) => of("MemberViolation", *rank, None),
         RunError::Unhandled { rank, kind } => of("Unhandled", *rank, Some(kind)),
         RunError::Unsent { rank, .. } => of("Unsent", *rank, None),

@@ -261,6 +261,15 @@ class MemberViolation(RunError):
     rank: int
 
 
+class GivenUp(RunError):
+    """Another member has given a barrier or reduction up, and reports that a third one never comes. Nothing here confirms that the third one has ended."""
+
+    #: The member that reports.
+    by: int
+    #: The member that it misses.
+    missed: int
+
+
 class Unhandled(RunError):
     """A message waits that has no handler, and those of its sender behind it."""
 

@@ -35,6 +35,7 @@ from upcall._upcall import Place
 from upcall.errors import (
     BadGroup,
     Full,
+    GivenUp,
     GroupError,
     Incomplete,
     InHandler,
@@ -65,6 +66,7 @@ __all__ = [
     "BadGroup",
     "Event",
     "Full",
+    "GivenUp",
     "Group",
     "GroupError",
     "Handlers",

@@ -3,6 +3,7 @@
 use crate::{in_company, place};
 use std::time::{Duration, Instant};
 use upcall_tests::dice::Dice;
+use upcall_tests::party::Party;
 use upcall_tests::place::eventually;
 use upcall_tests::usage::{Usage, open_descriptors};
 
@@ -66,24 +67,25 @@ fn clients_killed(count: u32, honest: u32) {
 fn work_for_a_dead_client_runs_to_its_end() {
     let _company = in_company();
     let place = place();
-    let _server = place.serve("trial");
+    let _server = place.serve("latch latch");
     let mut observer = place.client();
-    observer.ask("bind trial").expect_ok("binding");
-    for round in 1..=10 {
-        let mut client = place.client();
-        client.ask("bind trial").expect_ok("binding");
-        client.say("work 50");
-        eventually("the work has begun", || {
-            let marks = observer.ask("marks").numbers("marks");
-            if marks[0] == round { Ok(()) } else { Err(format!("{marks:?}")) }
+    observer.ask("bind-latch latch").expect_ok("binding");
+    let are_inside = |observer: &mut Party, count| {
+        eventually("calls are in the server", || match observer.ask("inside").numbers("inside") {
+            inside if inside == [count] => Ok(()),
+            inside => Err(format!("{inside:?}")),
         });
+    };
+    for _ in 0..10 {
+        let mut client = place.client();
+        client.ask("bind-latch latch").expect_ok("binding");
+        client.ask("hold 1").expect_ok("a call");
+        are_inside(&mut observer, 1);
         client.kill();
         client.ended();
-        assert_eq!(observer.ask("marks").numbers("marks"), [round, round - 1], "the client died while the work was under way");
-        eventually("the work has ended", || {
-            let marks = observer.ask("marks").numbers("marks");
-            if marks == [round, round] { Ok(()) } else { Err(format!("{marks:?}")) }
-        });
+        are_inside(&mut observer, 1);
+        observer.ask("let-out 1").expect_ok("letting it out");
+        are_inside(&mut observer, 0);
     }
 }
 

@@ -53,13 +53,13 @@ fn clients(options: &str, steps: u64, each: u64) {
 
 #[test]
 fn clients_walk() {
-    clients("", 200_000, 10_000);
+    clients("", 50_000, 10_000);
 }
 
 #[test]
 fn clients_walk_at_two_processors() {
     // With little to be had: what is refused on the way out, such as an object too many, has to be undone.
-    clients("two objects=10 calls=12", 200_000, 10_000);
+    clients("two objects=10 calls=12", 50_000, 10_000);
 }
 
 #[test]
@@ -70,6 +70,7 @@ fn long_clients_walk() {
     clients("poll", 1_000_000, 100_000);
     clients("sleep", 1_000_000, 100_000);
     clients("objects=10 calls=12", 1_000_000, 100_000);
+    clients("two objects=10 calls=12", 1_000_000, 10_000);
 }
 
 /// Clients of a hostile server end with errors, in bounded time; what else they are bound to, and others, do not notice.
