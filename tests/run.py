@@ -46,8 +46,12 @@ TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").resolve()
 # Longest silence of a test binary, in seconds. The time-outs inside of tests are 60 s.
 STALL = 240
 
-# The same for one that runs with the lowest priority.
+# The same for a binary that runs with the lowest priority.
 LOW_STALL = 900
+
+# Number of threads of a test binary that decides by itself which of its tests run at the same time
+# (tests/tests/processes/machine.rs). Each of those that run alone holds a thread until it can.
+THREADS = {"tests processes": 64}
 
 # Starts a command with the lowest priority. The kernel weighs the sessions of one terminal against
 # each other (autogroups), so that `nice` alone has no effect between this session and the tests'.
@@ -293,13 +297,14 @@ class Report:
 
 
 def unit(report: Report, options, environment: dict[str, str], binaries) -> None:
-    arguments = [options.filter] if options.filter else []
+    chosen = [options.filter] if options.filter else []
     for turn in range(options.repeat):
         if options.repeat > 1:
             report.note(f"  turn {turn + 1} of {options.repeat}")
         for name, path, folder in binaries:
             if not options.binary or options.binary in name:
-                report.add(run_binary(name, path, folder, arguments, environment))
+                threads = [f"--test-threads={THREADS[name]}"] if name in THREADS else []
+                report.add(run_binary(name, path, folder, [*threads, *chosen], environment))
 
 
 def docs(report: Report, wrapper: dict[str, str] | None) -> None:

@@ -1,6 +1,6 @@
 //! What breaks whom between two versions, and why: what is said of each kind of change.
 //!
-//! That the verdicts are those of the runtime is tested in `macros/tests/versions.rs`.
+//! That the verdicts are those of the runtime is tested in `upcall/tests/versions.rs`.
 
 use upcall_idl::diff::{Change, Diff, ProcedureDiff, Verdict, diff};
 use upcall_idl::dynamic::Interface;

@@ -1,6 +1,6 @@
 //! The compiler over packages that others wrote: each is accepted, or refused with the line and the reason.
 //!
-//! The snapshot says which. What is accepted is compiled and called in `macros/tests/packages.rs`.
+//! The snapshot says which. What is accepted is compiled and called in `upcall/tests/packages.rs`.
 
 mod snapshot;
 

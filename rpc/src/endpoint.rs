@@ -251,7 +251,7 @@ impl Server {
     /// Clients of other users also need the right to connect to the server's socket, which
     /// [`Server::mode`] and [`Server::group`] give, and a folder of names that both sides use.
     ///
-    /// A client on this machine is asked about when it connects, and for each binding: one that the
+    /// A client on this machine is asked about when it connects, and for each binding: a client that the
     /// policy admits no longer gets no other binding. [`Running::revoke`] takes back those that it has.
     ///
     /// The policy is asked for `upcall ls` too, on threads of this library with 256 KiB of stack: the

@@ -20,6 +20,7 @@ mod idle;
 mod jobs;
 mod large;
 mod lingering;
+mod machine;
 mod many;
 mod members;
 mod memory;
@@ -39,20 +40,8 @@ mod stopped;
 mod tallies;
 mod without_kernel;
 
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use machine::{alone, in_company};
 use upcall_tests::place::Place;
-
-static MACHINE: RwLock<()> = RwLock::new(());
-
-/// For a test that measures time: nothing else of this program runs meanwhile.
-fn alone() -> RwLockWriteGuard<'static, ()> {
-    MACHINE.write().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// For any other test.
-fn in_company() -> RwLockReadGuard<'static, ()> {
-    MACHINE.read().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn place() -> Place {
     Place::new(env!("CARGO_BIN_EXE_upcall-party"))

@@ -265,21 +265,19 @@ fn two_members(place: &Place, rank: usize, rule: Rule, number: usize, within: &s
     (said, refused)
 }
 
-fn a_member_gets_a_typed_error(rule: fn(usize) -> Rule) {
+fn a_member_gets_a_typed_error(rank: usize, rule: fn(usize) -> Rule) {
     let _company = in_company();
-    for rank in [0, 1] {
-        let place = place();
-        let (said, _) = two_members(&place, rank, Rule::Nothing, 0, "60000");
-        assert!(said.len() == 4 && said.iter().all(|said| matches!(said, Said::Ok(_))), "{said:?}");
-        let mut number = 0;
-        each(&format!("a member of rank {rank}"), rule, |rule| {
-            number += 1;
-            // The other one waits in vain for a member that could not even begin.
-            let (said, refused) = two_members(&place, rank, rule, number, "700");
-            let came: Vec<_> = said.iter().map(|said| member_outcome(said, &format!("{rule:?} in rank {rank}"))).collect();
-            refused.map(|refused| (refused, came.join("; ")))
-        });
-    }
+    let place = place();
+    let (said, _) = two_members(&place, rank, Rule::Nothing, 0, "60000");
+    assert!(said.len() == 4 && said.iter().all(|said| matches!(said, Said::Ok(_))), "{said:?}");
+    let mut number = 0;
+    each(&format!("a member of rank {rank}"), rule, |rule| {
+        number += 1;
+        // The other one waits in vain for a member that could not even begin.
+        let (said, refused) = two_members(&place, rank, rule, number, "700");
+        let came: Vec<_> = said.iter().map(|said| member_outcome(said, &format!("{rule:?} in rank {rank}"))).collect();
+        refused.map(|refused| (refused, came.join("; ")))
+    });
 }
 
 /// The same for members.
@@ -294,8 +292,13 @@ fn member_outcome(said: &Said, what: &str) -> String {
 }
 
 #[test]
-fn a_member_gets_a_typed_error_whichever_call_is_refused() {
-    a_member_gets_a_typed_error(Rule::One);
+fn the_first_member_gets_a_typed_error_whichever_call_is_refused() {
+    a_member_gets_a_typed_error(0, Rule::One);
+}
+
+#[test]
+fn the_second_member_gets_a_typed_error_whichever_call_is_refused() {
+    a_member_gets_a_typed_error(1, Rule::One);
 }
 
 /// A home makes an object that a guest uses and leaves; the home lacks something.
@@ -504,7 +507,8 @@ fn long_each_call_is_refused_as_by_a_machine_that_has_no_more() {
     a_server_starts_or_says_why_not(Rule::OneOfMachine);
     a_server_goes_on(Rule::OneOfMachine);
     a_client_gets_a_typed_error(Rule::OneOfMachine);
-    a_member_gets_a_typed_error(Rule::OneOfMachine);
+    a_member_gets_a_typed_error(0, Rule::OneOfMachine);
+    a_member_gets_a_typed_error(1, Rule::OneOfMachine);
     a_home_gets_a_typed_error(Rule::OneOfMachine);
     a_guest_gets_a_typed_error(Rule::OneOfMachine);
 }

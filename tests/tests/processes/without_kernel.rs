@@ -1,7 +1,7 @@
 //! Calls that the kernel has no part in (URPC, section 2; requirement U6).
 
+use crate::machine::Alone;
 use crate::{alone, in_company, place};
-use std::sync::RwLockWriteGuard;
 use upcall_os::processor::Processors;
 use upcall_tests::party::Party;
 use upcall_tests::place::Place;
@@ -35,7 +35,7 @@ struct Pair {
     client: Party,
     _server: Party,
     _place: Place,
-    _alone: RwLockWriteGuard<'static, ()>,
+    _alone: Alone,
 }
 
 impl Pair {

@@ -137,7 +137,7 @@ pub trait PlainThing {
 
 /// The same from the WIT that was made of it.
 mod compiled {
-    upcall::interface!("../macros/tests/wit/shop.wit");
+    upcall::interface!("../upcall/tests/wit/shop.wit");
 }
 
 use shop::{Basket, BasketClient, Colour, Error, Item, Key, Numbers, Rights, Shape, Shop, ShopClient};

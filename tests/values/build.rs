@@ -7,12 +7,12 @@ use syn::{FnArg, Ident, Item, ItemMod, ItemTrait, Pat, ReturnType, Signature, Tr
 #[path = "build/objects.rs"]
 mod objects;
 #[allow(dead_code)] // the tests use the rest
-#[path = "../idl/tests/echo/package.rs"]
+#[path = "../../idl/tests/echo/package.rs"]
 mod package;
 
 fn main() {
     for path in ["packages", "wit", "echo/package.rs"] {
-        println!("cargo::rerun-if-changed=../idl/tests/{path}");
+        println!("cargo::rerun-if-changed=../../idl/tests/{path}");
     }
     println!("cargo::rerun-if-changed=build");
     let folder = std::env::var_os("OUT_DIR").expect("a build script's folder");

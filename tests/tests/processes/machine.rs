@@ -1,0 +1,72 @@
+//! Which tests of this program run at the same time.
+//!
+//! Most tests wait for other processes most of the time, so that more of them run at a time than there
+//! are processors. Tests that measure time run alone, and when no other test is left: they would
+//! hold up the tests behind them until the longest of those before them has ended.
+//!
+//! `tests/run.py` gives this program one thread for each test that runs alone, and some more.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::available_parallelism;
+
+static MACHINE: Machine =
+    Machine { state: Mutex::new(State { running: 0, waiting: 0, is_taken: false }), changed: Condvar::new() };
+
+struct Machine {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// Numbers of tests that are not alone.
+struct State {
+    running: usize,
+    waiting: usize,
+    /// Whether a test runs alone.
+    is_taken: bool,
+}
+
+impl Machine {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_while(&self, condition: impl FnMut(&mut State) -> bool) -> MutexGuard<'_, State> {
+        self.changed.wait_while(self.state(), condition).unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The machine is for one test until this is dropped.
+pub(crate) struct Alone(());
+
+/// For a test that measures time: nothing else of this program runs meanwhile.
+pub(crate) fn alone() -> Alone {
+    MACHINE.wait_while(|state| state.is_taken || state.running + state.waiting > 0).is_taken = true;
+    Alone(())
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        MACHINE.state().is_taken = false;
+        MACHINE.changed.notify_all();
+    }
+}
+
+/// A test is one of several until this is dropped.
+pub(crate) struct InCompany(());
+
+/// For any other test.
+pub(crate) fn in_company() -> InCompany {
+    let most = 2 * available_parallelism().map_or(1, usize::from);
+    MACHINE.state().waiting += 1;
+    let mut state = MACHINE.wait_while(|state| state.is_taken || state.running >= most);
+    state.waiting -= 1;
+    state.running += 1;
+    InCompany(())
+}
+
+impl Drop for InCompany {
+    fn drop(&mut self) {
+        MACHINE.state().running -= 1;
+        MACHINE.changed.notify_all();
+    }
+}
