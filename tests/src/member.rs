@@ -115,6 +115,9 @@ impl Member {
             ["take", from, count] => self.take(from.parse()?, count.parse()?),
             // As much to each other one as it takes, then as much from each.
             ["life", count] => self.life(count.parse()?),
+            // The two parts of a life.
+            ["tell", count] => self.tell(count.parse()?).and_then(|_| done()),
+            ["listen", count] => self.listen(count.parse()?, &[]),
             ["buffered", to] => show([self.group.buffered(to.parse()?)]),
             // Nanoseconds that so many messages to one and back take, each.
             ["ping", to, count] => self.ping(to.parse()?, count.parse()?),
@@ -196,21 +199,36 @@ impl Member {
     }
 
     fn life(&mut self, count: u64) -> Outcome {
-        let (own, size) = (self.group.rank(), self.group.size());
-        let others: Vec<Rank> = (0..size).filter(|&rank| rank != own).collect();
-        let mut gone = vec![false; size];
+        let gone = self.tell(count)?;
+        std::thread::sleep(Duration::from_millis(20));
+        self.listen(count, &gone)
+    }
+
+    fn others(&self) -> impl Iterator<Item = Rank> + use<> {
+        let own = self.group.rank();
+        (0..self.group.size()).filter(move |&rank| rank != own)
+    }
+
+    /// Sends so many messages to each other member. Returns those that were found to be gone.
+    fn tell(&mut self, count: u64) -> Result<Vec<Rank>, Box<dyn std::error::Error>> {
+        let mut gone = Vec::new();
         for _ in 0..count {
-            for &to in others.iter() {
-                match if gone[to] { Ok(()) } else { self.send(to) } {
+            for to in self.others() {
+                match if gone.contains(&to) { Ok(()) } else { self.send(to) } {
                     Ok(()) => {}
                     // Its end, or that of what opens its door, is seen here first.
-                    Err(SendError::Ended { .. } | SendError::Unreachable { .. }) => gone[to] = true,
+                    Err(SendError::Ended { .. } | SendError::Unreachable { .. }) => gone.push(to),
                     Err(error) => return Err(error.into()),
                 }
             }
         }
-        std::thread::sleep(Duration::from_millis(20));
-        self.until(|seen| others.iter().all(|&from| seen.taken[from] >= count || seen.ended[from] || gone[from]))?;
+        Ok(gone)
+    }
+
+    /// Takes so many from each other member that is not gone.
+    fn listen(&mut self, count: u64, gone: &[Rank]) -> Outcome {
+        let others: Vec<Rank> = self.others().collect();
+        self.until(|seen| others.iter().all(|&from| seen.taken[from] >= count || seen.ended[from] || gone.contains(&from)))?;
         Ok(self.seen.borrow().taken.iter().map(u64::to_string).collect())
     }
 

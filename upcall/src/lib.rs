@@ -69,6 +69,17 @@ pub mod home {
     pub use upcall_macros::{Plain, Shared};
 }
 
+/// The examples of the macros.
+#[cfg(doctest)]
+mod macros {
+    #[doc = include_str!("../../macros/docs/interface.md")]
+    mod interface {}
+    #[doc = include_str!("../../macros/docs/package.md")]
+    mod package {}
+    #[doc = include_str!("../../macros/docs/shared.md")]
+    mod shared {}
+}
+
 /// The examples of docs/network.md.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/network.md")]

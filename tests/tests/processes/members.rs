@@ -325,8 +325,10 @@ fn a_faulty_member(point: Point, act: Act, forms: bool, leads: bool) {
     let life = format!("life {LIFE}");
     // Who is told first fills the queues of those who still look away.
     if point == Point::MemberLeaves {
-        members.iter_mut().for_each(|member| member.say(&life));
-        settled();
+        for member in &mut members {
+            member.ask(&format!("tell {LIFE}")).expect_ok("filling the queues of the others");
+            member.say(&format!("listen {LIFE}"));
+        }
         faulty.say(&life);
         return a_fault_on_leaving_a_segment(&place, act, faulty, members);
     }
