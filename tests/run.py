@@ -7,13 +7,14 @@ Stages, in this order (`--list` prints them):
   unit     every test binary of the workspace, one after the other
   docs     the examples in the documentation comments
   soak     kills and stops at random under a mixed load, for SOAK_SECONDS (60)
-  models   the lock-free protocols under loom, all interleavings
+  models   the lock-free protocols under loom: all interleavings with two preemptions at most
   lint     rustfmt, clippy, whether each test that docs/threat-model.md names exists, and whether each
            break of tests/mutants.toml still applies
   miri     the shared-memory readers under Miri, where a nightly toolchain has it
 
-One failure hides nothing: a stage runs to its end, and so do the stages after it. The models and the
-lints run with the lowest priority beside the tests, which wait for each other most of the time.
+One failure hides nothing: a stage runs to its end, and so do the stages after it. The models, the
+lints and the tests that only compute run with the lowest priority beside the other tests, which wait
+for each other most of the time.
 Where the tests are built, clippy checks the code as it compiles it (its driver is a compiler). A
 test binary that prints nothing for STALL seconds is killed, and the tests that it had not finished
 are reported as hanging.
@@ -52,6 +53,13 @@ LOW_STALL = 900
 # Number of threads of a test binary that decides by itself which of its tests run at the same time
 # (tests/tests/processes/machine.rs). Each of those that run alone holds a thread until it can.
 THREADS = {"tests processes": 64}
+
+# Test binaries that only compute: no test in them waits for another process, or measures time.
+COMPUTES = {
+    "bindings/c values", "bindings/python packages", "bindings/python values", "idl (lib)", "idl c",
+    "idl packages", "pvm examples", "simulator chaos", "simulator synth", "simulator tpuz",
+    "tests/values values", "upcall packages",
+}
 
 # Starts a command with the lowest priority. The kernel weighs the sessions of one terminal against
 # each other (autogroups), so that `nice` alone has no effect between this session and the tests'.
@@ -296,15 +304,16 @@ class Report:
             print(text, flush=True)
 
 
-def unit(report: Report, options, environment: dict[str, str], binaries) -> None:
+def unit(report: Report, options, environment: dict[str, str], binaries, computes: bool) -> None:
+    """Runs the test binaries that only compute, or the others."""
     chosen = [options.filter] if options.filter else []
     for turn in range(options.repeat):
         if options.repeat > 1:
             report.note(f"  turn {turn + 1} of {options.repeat}")
         for name, path, folder in binaries:
-            if not options.binary or options.binary in name:
+            if (name in COMPUTES) == computes and (not options.binary or options.binary in name):
                 threads = [f"--test-threads={THREADS[name]}"] if name in THREADS else []
-                report.add(run_binary(name, path, folder, [*threads, *chosen], environment))
+                report.add(run_binary(name, path, folder, [*threads, *chosen], environment, low=computes))
 
 
 def docs(report: Report, wrapper: dict[str, str] | None) -> None:
@@ -312,7 +321,8 @@ def docs(report: Report, wrapper: dict[str, str] | None) -> None:
     report.add(run_command("examples in documentation", command, wrapper))
 
 
-LOOM = {"RUSTFLAGS": "--cfg loom", "LOOM_MAX_PREEMPTIONS": "3"}
+# The models look at all interleavings with so many preemptions at most; `make models` sets 3.
+LOOM = {"RUSTFLAGS": "--cfg loom", "LOOM_MAX_PREEMPTIONS": os.environ.get("LOOM_MAX_PREEMPTIONS", "2")}
 
 
 def model_arguments() -> list[str]:
@@ -440,9 +450,11 @@ def main() -> int:
         """What needs no test binary: runs beside the tests, with the lowest priority."""
         if "lint" in stages:
             lint(report, True, checked)
+        unit(report, options, environment, binaries, computes=True)
         if "models" in stages:
             models(report, environment)
 
+    binaries: list = []
     helper = threading.Thread(target=background, daemon=True)
     if "unit" in stages:
         # The tests are built first: the background would take the processors from that build.
@@ -456,7 +468,7 @@ def main() -> int:
             outcome, binaries, _ = build("build of the tests", ["--workspace", *options.cargo])
         report.add(outcome)
         helper.start()
-        unit(report, options, environment, binaries)
+        unit(report, options, environment, binaries, computes=False)
     else:
         helper.start()
     if "docs" in stages:

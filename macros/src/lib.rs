@@ -2,6 +2,7 @@
 //!
 //! The work is done in `upcall-idl`; what is here only finds the text and turns errors into the compiler's. A build
 //! script with `upcall_idl::build` gives the same code as `interface!`, in a file that an editor can open.
+//! The examples need the runtime: they are tested with the crate that re-exports these macros.
 #![forbid(unsafe_code)]
 
 mod shared;
@@ -11,7 +12,7 @@ use quote::quote;
 use std::path::{Path, PathBuf};
 use syn::LitStr;
 
-#[doc = include_str!("../docs/interface.md")]
+#[cfg_attr(not(doctest), doc = include_str!("../docs/interface.md"))]
 #[proc_macro]
 pub fn interface(input: TokenStream) -> TokenStream {
     let expanded = syn::parse::<LitStr>(input)
@@ -23,13 +24,13 @@ pub fn interface(input: TokenStream) -> TokenStream {
     expanded.unwrap_or_else(|e| e.to_compile_error()).into()
 }
 
-#[doc = include_str!("../docs/package.md")]
+#[cfg_attr(not(doctest), doc = include_str!("../docs/package.md"))]
 #[proc_macro_attribute]
 pub fn package(attribute: TokenStream, item: TokenStream) -> TokenStream {
     upcall_idl::written::expand(attribute.into(), item.into()).unwrap_or_else(|e| e.to_compile_error()).into()
 }
 
-#[doc = include_str!("../docs/shared.md")]
+#[cfg_attr(not(doctest), doc = include_str!("../docs/shared.md"))]
 #[proc_macro_derive(Shared, attributes(shared))]
 pub fn shared(input: TokenStream) -> TokenStream {
     let input = syn::parse_macro_input!(input as syn::DeriveInput);

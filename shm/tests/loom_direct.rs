@@ -144,7 +144,8 @@ fn a_spare_is_used_anew_when_it_was_left() {
 
 fn diverting_each<const SPARES: usize>(messages: usize, shrinks: bool, preemptions: usize) {
     let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(preemptions);
+    // The builder's own bound is that of the environment.
+    model.preemption_bound = Some(model.preemption_bound.map_or(preemptions, |most| preemptions.min(most)));
     model.check(move || {
         let (mut outgoing, mut incoming) = queue::<SPARES>();
         let sender = thread::spawn(move || {

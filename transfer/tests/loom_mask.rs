@@ -171,7 +171,8 @@ fn is_lost(fault: Fault, preemptions: usize, all: [u32; 2], does: Does) -> bool 
     let (lost, ever) = (Outside::new(AtomicBool::new(false)), Outside::new(AtomicBool::new(false)));
     let found = ever.clone();
     let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(preemptions);
+    // The builder's own bound is that of the environment.
+    model.preemption_bound = Some(model.preemption_bound.map_or(preemptions, |most| preemptions.min(most)));
     model.check(move || {
         lost.store(false, SeqCst);
         let shared = Arc::new(Shared {

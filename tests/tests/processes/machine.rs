@@ -38,7 +38,7 @@ impl Machine {
 /// The machine is for one test until this is dropped.
 pub(crate) struct Alone(());
 
-/// For a test that measures time: nothing else of this program runs meanwhile.
+/// For a test that measures time: no other test of this program runs until it has ended.
 pub(crate) fn alone() -> Alone {
     MACHINE.wait_while(|state| state.is_taken || state.running + state.waiting > 0).is_taken = true;
     Alone(())

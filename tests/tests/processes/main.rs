@@ -3,6 +3,7 @@
 
 mod astacks;
 mod authority;
+mod broken_off;
 mod ceilings;
 mod client_ends;
 mod cost;

@@ -1,0 +1,98 @@
+//! Clients that hang up in the middle of a bind: after each message of it, with and without waiting
+//! for the answers, and in the middle of a message.
+
+use crate::in_company;
+use crate::scene::Scene;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use upcall_os::bell::Bell;
+use upcall_os::memory::{Mapping, MemoryFile};
+use upcall_shm::channel::{self, Channel};
+use upcall_shm::region::Region;
+use upcall_shm::station::Station;
+use upcall_tests::interfaces::trial;
+use upcall_tests::speech::{Request, Speaker, ToServer, VERSION, bind_all};
+
+/// Bytes of the segment.
+const SEGMENT: usize = 1 << 20;
+
+/// What a client brings.
+struct Luggage {
+    channel: MemoryFile,
+    station: Station,
+    stacks: MemoryFile,
+    segment: MemoryFile,
+    bell: Bell,
+}
+
+impl Luggage {
+    fn new() -> Self {
+        let channel = MemoryFile::create("upcall-channel", channel::BYTES).expect("memory");
+        let map = Mapping::shared(&channel).expect("a mapping");
+        Channel::create(Region::new(map).expect("writable")).expect("a channel");
+        let (segment, _) = MemoryFile::create_filled("upcall-segment", SEGMENT).expect("memory");
+        Self {
+            channel,
+            station: Station::new().expect("a station"),
+            stacks: MemoryFile::create("upcall-astacks", trial::INTERFACE.plan().bytes()).expect("memory"),
+            segment,
+            bell: Bell::new().expect("a bell"),
+        }
+    }
+
+    /// The messages of a bind, in their order.
+    fn messages(&self) -> Vec<(Request, Vec<BorrowedFd<'_>>)> {
+        vec![
+            (Request::Open { version: VERSION }, vec![self.channel.as_fd(), self.station.as_fd()]),
+            (bind_all(0, "trial", &trial::INTERFACE), vec![]),
+            (Request::Stacks { id: 0 }, vec![self.stacks.as_fd()]),
+            (Request::Segment { number: 1, len: SEGMENT as u64 }, vec![self.segment.as_fd()]),
+            (Request::OpenLane { number: 1, vp: Some(0) }, vec![self.bell.as_fd()]),
+            (Request::DropSegment { number: 1 }, vec![]),
+            (Request::Unbind { id: 0 }, vec![]),
+        ]
+    }
+}
+
+/// How a client hangs up.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// It has heard all answers.
+    Answered,
+    /// It has said all that it says without a pause, and hears nothing.
+    Unheard,
+    /// The last message has its descriptors and half of its bytes.
+    Half,
+}
+
+/// Says the first `count` messages of a bind, and hangs up.
+fn break_off(socket: &Path, count: usize, end: End) {
+    let luggage = Luggage::new();
+    let speaker = Speaker::connect(socket).expect("a connection");
+    for (at, (request, descriptors)) in luggage.messages().into_iter().take(count).enumerate() {
+        let is_last = at + 1 == count;
+        let is_answered = !matches!(request, Request::OpenLane { .. } | Request::DropSegment { .. } | Request::Unbind { .. });
+        let bytes = postcard::to_stdvec(&ToServer { serial: 1, request }).expect("a message can be packed");
+        let bytes = if is_last && matches!(end, End::Half) { &bytes[..bytes.len() / 2] } else { &bytes };
+        speaker.send(bytes, &descriptors);
+        if is_answered && matches!(end, End::Answered) {
+            speaker.hear();
+        }
+    }
+}
+
+#[test]
+fn binds_that_are_broken_off_leave_nothing() {
+    let _company = in_company();
+    let mut scene = Scene::new("");
+    let before = scene.warm();
+    let most = Luggage::new().messages().len();
+    scene.while_honest(1000, |socket| {
+        for end in [End::Answered, End::Unheard, End::Half] {
+            for count in 0..=most {
+                break_off(socket, count, end);
+            }
+        }
+    });
+    scene.close(before);
+}
