@@ -6,8 +6,13 @@
 use rustix::thread::{MembarrierCommand, membarrier};
 use std::sync::OnceLock;
 
-/// Registers this process: from now on [`everywhere`], called by any process, is a fence in its threads too. False if the kernel has no such call, or a sandbox refuses it: then this process's threads have to make
-/// fences themselves.
+/// Registers this process: from now on [`everywhere`], called by any process, is a fence in its
+/// threads too. Returns `false` if the kernel has no such call, or a sandbox refuses it: then this
+/// process's threads have to make fences themselves.
+///
+/// Returns at once in a process with one thread. In any other the first call waits until the kernel
+/// has seen all processors switch (`synchronize_rcu`): for 10 to 30 ms as a rule, and for 200 ms on a
+/// machine that starts and kills processes without a pause.
 pub fn register() -> bool {
     static REGISTERED: OnceLock<bool> = OnceLock::new();
     *REGISTERED.get_or_init(|| membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok() && everywhere())

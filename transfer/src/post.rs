@@ -37,11 +37,15 @@ pub struct Post {
 }
 
 impl Post {
-    /// Takes a post.
+    /// Takes a post. In a process that has threads already the first call waits for the
+    /// kernel, for 10 to 30 ms as a rule ([`membarrier::register`]).
     ///
     /// # Errors
     /// All of the domain's are taken, or no descriptor or memory is left.
     pub fn take() -> io::Result<Self> {
+        // Here nobody waits for this process yet. With the first message the clerk would wait, and
+        // those whose messages it receives.
+        membarrier::register();
         let (domain, set, own) = (Domain::current()?, PollSet::new()?, Bell::new()?);
         set.add(&own, OWN, Report::EachRing)?;
         let line = domain
