@@ -43,8 +43,7 @@ impl Post {
     /// # Errors
     /// All of the domain's are taken, or no descriptor or memory is left.
     pub fn take() -> io::Result<Self> {
-        // Here nobody waits for this process yet. With the first message the clerk would wait, and
-        // those whose messages it receives.
+        // Later, with the first message, the clerk would wait here, and its peers for the clerk.
         membarrier::register();
         let (domain, set, own) = (Domain::current()?, PollSet::new()?, Bell::new()?);
         set.add(&own, OWN, Report::EachRing)?;
