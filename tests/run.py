@@ -7,7 +7,8 @@ Stages, in this order (`--list` prints them):
   unit     every test binary of the workspace, one after the other
   docs     the examples in the documentation comments
   soak     kills and stops at random under a mixed load, for SOAK_SECONDS (60)
-  models   the lock-free protocols under loom: all interleavings with two preemptions at most
+  models   the lock-free protocols under loom: all interleavings with at most two preemptions, or as
+           many as a model asks for
   lint     rustfmt, clippy, whether each test that docs/threat-model.md names exists, and whether each
            break of tests/mutants.toml still applies
   miri     the shared-memory readers under Miri, where a nightly toolchain has it
@@ -61,8 +62,8 @@ COMPUTES = {
     "tests/values values", "upcall packages",
 }
 
-# Starts a command with the lowest priority. The kernel weighs the sessions of one terminal against
-# each other (autogroups), so that `nice` alone has no effect between this session and the tests'.
+# Starts a command with the lowest priority. The kernel divides the processors among sessions
+# (autogroups), and `nice` alone counts only within one of them.
 LOW = ["sh", "-c", '{ echo 19 >/proc/self/autogroup; } 2>/dev/null; exec nice -n 19 "$@"', "sh"]
 
 # Packages and test targets that hold the models.
@@ -321,7 +322,7 @@ def docs(report: Report, wrapper: dict[str, str] | None) -> None:
     report.add(run_command("examples in documentation", command, wrapper))
 
 
-# The models look at all interleavings with so many preemptions at most; `make models` sets 3.
+# Number of preemptions, for models that do not set another one. `make models` has 3.
 LOOM = {"RUSTFLAGS": "--cfg loom", "LOOM_MAX_PREEMPTIONS": os.environ.get("LOOM_MAX_PREEMPTIONS", "2")}
 
 
@@ -433,8 +434,6 @@ def main() -> int:
         parser.error(f"no stage {', '.join(unknown)}; there are {', '.join(STAGES)}")
     if not shutil.which(CARGO):
         parser.error(f"{CARGO} is not on the PATH: install Rust (https://rustup.rs)")
-    # Lines are all that a failing test prints; the rest takes gigabytes and time to link.
-    os.environ.setdefault("CARGO_PROFILE_DEV_DEBUG", "line-tables-only")
     environment = {**os.environ}
     environment["LD_LIBRARY_PATH"] = f"{standard_library()}:{environment.get('LD_LIBRARY_PATH', '')}"
     environment["CARGO"] = shutil.which(CARGO)

@@ -185,6 +185,7 @@ impl Member {
 
     /// Those who have connected from a process.
     pub(crate) fn guests_of(&self, process: Process) -> Vec<Arc<Guest>> {
+        // Processes without a number, too, which only `==` takes for the same.
         locked(&self.guests).iter().filter(|guest| guest.process() == process || guest.process().is(process)).cloned().collect()
     }
 

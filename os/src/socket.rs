@@ -119,7 +119,7 @@ impl Listener {
 /// Lets those in that wait, and hangs up: the kernel would close here what they have sent.
 impl Drop for Listener {
     fn drop(&mut self) {
-        // From here on nobody connects, so there is an end to them.
+        // No process connects after this, so that the loop ends.
         let _ = net::shutdown(&self.0, net::Shutdown::Both);
         while let Ok(Some(connection)) = self.accept() {
             drop(connection);

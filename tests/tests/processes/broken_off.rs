@@ -1,14 +1,13 @@
 //! Clients that hang up in the middle of a bind: after each message of it, with and without waiting
 //! for the answers, and in the middle of a message.
 
+use crate::hostile_client::channel_memory;
 use crate::in_company;
 use crate::scene::Scene;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use upcall_os::bell::Bell;
-use upcall_os::memory::{Mapping, MemoryFile};
-use upcall_shm::channel::{self, Channel};
-use upcall_shm::region::Region;
+use upcall_os::memory::MemoryFile;
 use upcall_shm::station::Station;
 use upcall_tests::interfaces::trial;
 use upcall_tests::speech::{Request, Speaker, ToServer, VERSION, bind_all};
@@ -27,12 +26,9 @@ struct Luggage {
 
 impl Luggage {
     fn new() -> Self {
-        let channel = MemoryFile::create("upcall-channel", channel::BYTES).expect("memory");
-        let map = Mapping::shared(&channel).expect("a mapping");
-        Channel::create(Region::new(map).expect("writable")).expect("a channel");
         let (segment, _) = MemoryFile::create_filled("upcall-segment", SEGMENT).expect("memory");
         Self {
-            channel,
+            channel: channel_memory(),
             station: Station::new().expect("a station"),
             stacks: MemoryFile::create("upcall-astacks", trial::INTERFACE.plan().bytes()).expect("memory"),
             segment,

@@ -41,7 +41,7 @@ fn proper() -> SealFlags {
 }
 
 /// A channel's memory as it should be.
-fn channel_memory() -> MemoryFile {
+pub(crate) fn channel_memory() -> MemoryFile {
     let file = MemoryFile::create("upcall-channel", channel::BYTES).expect("memory");
     let map = upcall_os::memory::Mapping::shared(&file).expect("a mapping");
     Channel::create(Region::new(map).expect("writable")).expect("a channel");
