@@ -38,6 +38,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -66,7 +67,7 @@ COMPUTES = {
 # (autogroups), and `nice` alone counts only within one of them.
 LOW = ["sh", "-c", '{ echo 19 >/proc/self/autogroup; } 2>/dev/null; exec nice -n 19 "$@"', "sh"]
 
-# Packages and test targets that hold the models.
+# Packages with models.
 MODELS = ["upcall-shm", "upcall-transfer", "upcall-thread", "upcall-ulp"]
 
 LINE = re.compile(r"^test (?P<name>.+?) \.\.\. (?P<outcome>ok|FAILED|ignored)")
@@ -115,12 +116,19 @@ class Stopwatch:
 SESSIONS: set[int] = set()
 
 
-def start(command: list[str], low: bool, **options) -> subprocess.Popen:
-    """Starts a command in a session of its own."""
+@contextmanager
+def session(command: list[str], low: bool, **options):
+    """A command in a session of its own; when the block ends, it has ended or is killed."""
     child = subprocess.Popen([*LOW, *command] if low else command, stdin=subprocess.DEVNULL,
                              stdout=subprocess.PIPE, text=True, errors="replace", start_new_session=True, **options)
     SESSIONS.add(child.pid)
-    return child
+    try:
+        yield child
+    finally:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+        SESSIONS.discard(child.pid)
 
 
 def kill_sessions() -> None:
@@ -134,39 +142,30 @@ def kill_sessions() -> None:
 
 def finish(command: list[str], low: bool, **options) -> subprocess.CompletedProcess:
     """Runs a command to its end."""
-    child = start(command, low, **options)
-    stdout, stderr = child.communicate()
-    SESSIONS.discard(child.pid)
+    with session(command, low, **options) as child:
+        stdout, stderr = child.communicate()
     return subprocess.CompletedProcess(command, child.returncode, stdout, stderr)
 
 
 def stream(command: list[str], cwd: Path, env: dict[str, str], low: bool):
     """Yields the lines that `command` prints, then its exit status; None if it stalled and was killed."""
-    child, stall = start(command, low, cwd=cwd, env=env, stderr=subprocess.STDOUT), LOW_STALL if low else STALL
-    lines: queue.Queue[str | None] = queue.Queue()
+    stall = LOW_STALL if low else STALL
+    with session(command, low, cwd=cwd, env=env, stderr=subprocess.STDOUT) as child:
+        lines: queue.Queue[str | None] = queue.Queue()
 
-    def pump() -> None:
-        for line in child.stdout:
-            lines.put(line.rstrip("\n"))
-        lines.put(None)
+        def pump() -> None:
+            for line in child.stdout:
+                lines.put(line.rstrip("\n"))
+            lines.put(None)
 
-    reader = threading.Thread(target=pump, daemon=True)
-    reader.start()
-    while True:
+        threading.Thread(target=pump, daemon=True).start()
         try:
-            line = lines.get(timeout=stall)
+            while (line := lines.get(timeout=stall)) is not None:
+                yield line
         except queue.Empty:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-            SESSIONS.discard(child.pid)
             yield None
             return
-        if line is None:
-            break
-        yield line
-    status = child.wait()
-    SESSIONS.discard(child.pid)
-    yield status
+        yield child.wait()
 
 
 def outputs_of(text: str) -> dict[str, str]:
@@ -327,17 +326,15 @@ LOOM = {"RUSTFLAGS": "--cfg loom", "LOOM_MAX_PREEMPTIONS": os.environ.get("LOOM_
 
 
 def model_arguments() -> list[str]:
-    tests = sorted(path.stem for package in MODELS for path in (ROOT / package.removeprefix("upcall-") / "tests").glob("loom_*.rs"))
     chosen = [word for package in MODELS for word in ("--package", package)]
-    chosen += [word for test in tests for word in ("--test", test)]
-    return ["--profile", "models", "--target-dir", str(TARGET / "loom"), *chosen]
+    return ["--profile", "models", "--target-dir", str(TARGET / "loom"), *chosen, "--test", "models"]
 
 
 def models(report: Report, environment: dict[str, str]) -> None:
     outcome, binaries, _ = build("build of the models", model_arguments(), LOOM, low=True)
     report.add(outcome)
     for name, path, folder in binaries:
-        report.add(run_binary(f"{name}: model", path, folder, [], {**environment, **LOOM}, low=True))
+        report.add(run_binary(f"{name} under loom", path, folder, [], {**environment, **LOOM}, low=True))
 
 
 def soak(report: Report) -> None:

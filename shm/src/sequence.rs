@@ -4,7 +4,7 @@
 //! Linux/NUMA systems*, 2005 (the kernel's seqlock). The order of accesses is that of Boehm: *Can seqlocks get along with programming language memory models?*, 2012: who has read one of the changes has also read, behind its fence, the odd number
 //! that was stored before the changer's fence; and who has read the even number has all that came before it. What is looked at is read by relaxed atomics or opaque copies ([`span`](crate::span)), for it may change in between.
 //!
-//! `tests/loom_sequence.rs` is the model.
+//! `tests/models/loom_sequence.rs` is the model.
 
 use upcall_os::atomic::{AtomicU64, Ordering, fence};
 

@@ -14,7 +14,7 @@
 //! The reader believes nothing but that its peer said so: a false report can make a step end too early or never, as a peer can anyway that
 //! reports too early or never. No word is used as an index.
 //!
-//! `transfer/tests/loom_steps.rs` is the model of barriers that are made of these words.
+//! `transfer/tests/models/loom_steps.rs` is the model of barriers that are made of these words.
 
 use crate::region::Cells;
 use upcall_os::atomic::{AtomicU64, Ordering};

@@ -55,7 +55,7 @@ mod parker;
 mod shares;
 mod sync;
 
-/// The lock-free pieces by themselves, for the models under `tests/loom_*.rs`. Not an interface for anybody else.
+/// The lock-free pieces by themselves, for the models under `tests/models/loom_*.rs`. Not an interface for anybody else.
 #[cfg(loom)]
 pub mod model {
     pub use crate::fresh::{Fresh, Pop};

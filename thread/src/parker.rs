@@ -20,7 +20,7 @@
 //! store which follows the value read by another thread's exchange also follows that exchange, and so reports a wake
 //! that reads its own old RUNNING; on this path the stronger order costs nothing that counts.
 //!
-//! `tests/loom_park.rs` runs this with the inbox under loom.
+//! `tests/models/loom_park.rs` runs this with the inbox under loom.
 
 use crate::sync::{Futex, Ordering, fence};
 use std::time::Instant;

@@ -10,7 +10,7 @@
 //!
 //! # Why no wake is lost
 //! `WAITING` is set, and a node added, in one opening of the list, by a compare-and-swap from a word that has too few shares. A giver whose
-//! shares came before made that fail; one who comes after sees `WAITING`, and opens the list. `tests/loom_shares.rs` runs this.
+//! shares came before made that fail; one who comes after sees `WAITING`, and opens the list. `tests/models/loom_shares.rs` runs this.
 
 use crate::list::{Node, Open, Taken, WaitList, Waits};
 use crate::lock::Entry;

@@ -13,7 +13,7 @@
 //! ```
 //! The fences order a before c against 1 before 3 (Dekker, as in `fresh`): if 3 does not see the thread, c sees the bit.
 //! If the unpark at c comes too early, before the processor has announced itself parked, then its last look finds its own
-//! bit cleared and it does not sleep. `tests/loom_fresh.rs` runs this.
+//! bit cleared and it does not sleep. `tests/models/loom_fresh.rs` runs this.
 //!
 //! # Not for nothing
 //! A thread that is spawned and joined at once is started by its owner within nanoseconds; to call another processor for it is

@@ -10,7 +10,7 @@
 //! lock, and if there is an entry and still a free number, it hands that out. A giver that finds the count at once takes the lock with the number in hand: either
 //! there is an entry to hand it to, or the one that counted itself has not got the lock yet and will find the number that is put back under it. Under the lock there is
 //! never an entry beside a free number, except for the time between a giver's return of it and that giver's second reading.
-//! `tests/loom_gate.rs` is the model. Both sides fence after an update, which costs nothing more on x86-64.
+//! `tests/models/loom_gate.rs` is the model. Both sides fence after an update, which costs nothing more on x86-64.
 
 use std::collections::VecDeque;
 use upcall_os::atomic::{AtomicUsize, Ordering, fence_after_update};

@@ -12,7 +12,7 @@
 //! its word, which a waker clears before it wakes, and a bell keeps its count. If it is the waker's, the sleeper's second look finds the message.
 //!
 //! A waker that will look again before it sleeps itself may leave the fence out the first time ([`seems_asleep`]); it then owes the look with the
-//! fence, and pays when it runs out of other work. `tests/loom_sleep.rs` is the model.
+//! fence, and pays when it runs out of other work. `tests/models/loom_sleep.rs` is the model.
 //!
 //! # Why one ring for a sleep is enough
 //! A processor numbers its sleeps, and a waker that has rung for this one does not ring again ([`first_ring`]): to a sleeper that cannot run yet, because it shares the

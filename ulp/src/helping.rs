@@ -6,7 +6,7 @@
 //!
 //! **No interruption is lost.** `stop` is set first, and only then, under the call's lock, it is looked which helper runs it; a helper writes that down under the same lock before it looks at `stop`. So either who interrupts finds the helper, and sends it a signal, or the helper sees `stop`. The signal finds it while it runs this call, and no other: it is sent under the lock, which the helper takes at the call's end.
 //!
-//! Models: `tests/loom_aside.rs`.
+//! Models: `tests/models/loom_aside.rs`.
 
 #[cfg(not(loom))]
 use std::sync::{

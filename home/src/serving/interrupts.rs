@@ -16,7 +16,7 @@
 //! Another signal would cost more than to wait for that (some 19 µs there and back). So the handler looks for the next request for a microsecond or two before it ends, as long as there is one as a rule. After so many in a row what the thread computes has its turn: then it is not announced,
 //! and the timer has it come again.
 //!
-//! `transfer/tests/loom_serving.rs` is the model.
+//! `transfer/tests/models/loom_serving.rs` is the model.
 
 use super::{HERE, Here, Inner, Served};
 use crate::error::POISONED;

@@ -35,7 +35,7 @@
 //! Nothing is overwritten unread here either: a segment's memory is used anew only after the receiver has said, by the same kind of word, that it has left it; and home is empty when the sender goes back to it, since the receiver has passed the
 //! word that led away. That word is made 0 before the one that leads back is released.
 //!
-//! `tests/loom_direct.rs` is the model.
+//! `tests/models/loom_direct.rs` is the model.
 //!
 //! # Peers
 //! The receiver believes nothing: a header that makes no sense, or is out of sequence, is a [`Violation`], and stays one. A payload may change while it is read, so what matters is copied first. The sender believes of the receiver's words only

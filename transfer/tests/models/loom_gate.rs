@@ -1,6 +1,4 @@
-//! Model of the gate: `RUSTFLAGS="--cfg loom" cargo test -p upcall-transfer --release --test loom_gate`.
-#![cfg(loom)]
-
+//! Model of the gate: `RUSTFLAGS="--cfg loom" cargo test -p upcall-transfer --release --test models -- loom_gate`.
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::sync::{Arc, Mutex, Notify};
 use loom::thread;

@@ -1,8 +1,6 @@
-//! Models of one slot for all, checked by loom: `RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test -p upcall-shm --release --test loom_one_slot`.
+//! Models of one slot for all, checked by loom: `RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test -p upcall-shm --release --test models -- loom_one_slot`.
 //!
 //! Two requesters and the home: each request is run once, with what was asked for, and given back whole. A time-out may come at any moment, so a requester that still waits for *received* sends again at each of its steps. Without faults all is the product's own; a fault is put in by the parts that it is made of.
-#![cfg(loom)]
-
 use loom::thread;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};

@@ -1,5 +1,5 @@
 //! A model of barriers that are made of words, checked by loom: `RUSTFLAGS="--cfg loom"
-//! LOOM_MAX_PREEMPTIONS=3 cargo test -p upcall-transfer --profile models --test loom_steps`.
+//! LOOM_MAX_PREEMPTIONS=3 cargo test -p upcall-transfer --profile models --test models -- loom_steps`.
 //!
 //! The words, the rounds, the look for a report, and the sleep and the wake are the product's own.
 //! What a group adds to them is written down again here: a member that finds that another one never
@@ -9,8 +9,6 @@
 //!
 //! loom reports a wake that is lost as a deadlock. A member that passes looks whether all had come,
 //! without any order of its own, so a report that carries too little is found.
-#![cfg(loom)]
-
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;

@@ -1,6 +1,4 @@
-//! Model of helpers: `RUSTFLAGS="--cfg loom" cargo test -p upcall-ulp --release --test loom_aside`.
-#![cfg(loom)]
-
+//! Model of helpers: `RUSTFLAGS="--cfg loom" cargo test -p upcall-ulp --release --test models -- loom_aside`.
 use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use loom::sync::{Arc, Condvar, Mutex, Notify};
 use loom::thread::{self, JoinHandle};

@@ -1,6 +1,4 @@
-//! Models of the sleep and wake protocol: `RUSTFLAGS="--cfg loom" cargo test -p upcall-transfer --release --test loom_sleep`.
-#![cfg(loom)]
-
+//! Models of the sleep and wake protocol: `RUSTFLAGS="--cfg loom" cargo test -p upcall-transfer --release --test models -- loom_sleep`.
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;

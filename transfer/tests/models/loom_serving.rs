@@ -1,14 +1,10 @@
-//! Models of operations by signal: `RUSTFLAGS="--cfg loom" cargo test -p upcall-transfer --release --test loom_serving`.
+//! Models of operations by signal: `RUSTFLAGS="--cfg loom" cargo test -p upcall-transfer --release --test models -- loom_serving`.
 //!
 //! A home that computes runs what others ask for, in the handler of its signal (`home/src/serving/interrupts.rs`), each request once and under the object's lock, which the home itself has now and then, and another process. The mask and the sleep protocol are the product's own; the kernel's part is that of
 //! `loom_mask`. Modelled are the lanes (a count for each who asks), the lock (a word; `loom_hybrid` has the lock itself), and the timer, which goes off once the other one has let go of the lock. The signal comes before any access to the mask, anywhere in what the home does, or while it computes.
 //!
 //! A home that computes is one that waits for its signal: if no more can come, and it has not run all that was asked for, a request is lost.
-#![cfg(loom)]
-
-mod kernel;
-
-use kernel::Kernel;
+use crate::kernel::Kernel;
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};

@@ -1,7 +1,5 @@
 //! The inbox with the parking protocol: a wake that races with going to sleep is never lost (U6, U8).
-//! `RUSTFLAGS="--cfg loom" cargo test -p upcall-thread --release --test loom_park`
-#![cfg(loom)]
-
+//! `RUSTFLAGS="--cfg loom" cargo test -p upcall-thread --release --test models -- loom_park`
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use loom::thread;

@@ -1,6 +1,4 @@
-//! Models of the word that gives calls up: `RUSTFLAGS="--cfg loom" cargo test -p upcall-transfer --release --test loom_word`.
-#![cfg(loom)]
-
+//! Models of the word that gives calls up: `RUSTFLAGS="--cfg loom" cargo test -p upcall-transfer --release --test models -- loom_word`.
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;

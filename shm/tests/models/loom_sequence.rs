@@ -1,6 +1,4 @@
-//! A model of looking while somebody changes, checked by loom over every interleaving: `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release --test loom_sequence`.
-#![cfg(loom)]
-
+//! A model of looking while somebody changes, checked by loom over every interleaving: `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release --test models -- loom_sequence`.
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use loom::thread;

@@ -1,12 +1,8 @@
-//! Models of interrupts: `RUSTFLAGS="--cfg loom" cargo test -p upcall-transfer --release --test loom_mask`.
+//! Models of interrupts: `RUSTFLAGS="--cfg loom" cargo test -p upcall-transfer --release --test models -- loom_mask`.
 //!
 //! The mask and the sleep protocol are the product's own. Modelled are the queues (a count for each sender), and the kernel's part (`kernel`). The signal runs its handler on the thread before any access to its mask (`Between`), or while it computes. A thread that computes is one that waits for its signal: if no more can come, and it has not taken all that was launched, a message is lost.
 //! A sleep that a signal ends early is left out: it is a needless look more.
-#![cfg(loom)]
-
-mod kernel;
-
-use kernel::Kernel;
+use crate::kernel::Kernel;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;

@@ -1,13 +1,9 @@
 //! The mutex's protocol: one holder at a time, and every waiter gets its turn, or gives up and hinders nobody.
-//! `RUSTFLAGS="--cfg loom" cargo test -p upcall-thread --release --test loom_lock`
-#![cfg(loom)]
-
-mod loom_waits;
-
+//! `RUSTFLAGS="--cfg loom" cargo test -p upcall-thread --release --test models -- loom_lock`
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
-use loom_waits::{Contender, contender};
+use crate::loom_waits::{Contender, contender};
 use upcall_thread::model::{Entry, Node, RawLock};
 
 struct Guarded {

@@ -1,6 +1,4 @@
-//! A model of the watch over busy processors: `RUSTFLAGS="--cfg loom" cargo test -p upcall-transfer --release --test loom_watch`.
-#![cfg(loom)]
-
+//! A model of the watch over busy processors: `RUSTFLAGS="--cfg loom" cargo test -p upcall-transfer --release --test models -- loom_watch`.
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;

@@ -1,9 +1,7 @@
 //! The queue of fresh threads: each is taken once, by its owner or by a thief; and a hungry thief is called.
-//! `RUSTFLAGS="--cfg loom" cargo test -p upcall-thread --release --test loom_fresh`
+//! `RUSTFLAGS="--cfg loom" cargo test -p upcall-thread --release --test models -- loom_fresh`
 //!
 //! Under loom the asymmetric fences are SeqCst fences on both sides, which is what `membarrier` makes of them.
-#![cfg(loom)]
-
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence};
 use loom::thread;

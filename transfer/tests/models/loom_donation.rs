@@ -1,9 +1,7 @@
-//! A model of donation: `RUSTFLAGS="--cfg loom" cargo test -p upcall-transfer --release --test loom_donation`.
+//! A model of donation: `RUSTFLAGS="--cfg loom" cargo test -p upcall-transfer --release --test models -- loom_donation`.
 //!
 //! Callers bring a sleeping server to their processor and wake it; it serves what waits, sleeps, and goes back where it belongs at a sleep that nobody's gift has brought about. The kernel is a word for
 //! the processor to which the server is confined.
-#![cfg(loom)]
-
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;

@@ -1,0 +1,12 @@
+//! The models of this crate, under loom: `make models`.
+#![cfg(loom)]
+
+mod kernel;
+mod loom_donation;
+mod loom_gate;
+mod loom_mask;
+mod loom_serving;
+mod loom_sleep;
+mod loom_steps;
+mod loom_watch;
+mod loom_word;

@@ -1,0 +1,4 @@
+//! The models of this crate, under loom: `make models`.
+#![cfg(loom)]
+
+mod loom_aside;
