@@ -1,12 +1,14 @@
-//! An allocator that refuses one allocation, for tests.
+//! An allocator that refuses one allocation, and counts what is held, for tests.
 //!
 //! A test's program has [`Rationed`] as its global allocator. [`refuse`] says which allocation fails:
 //! the n-th from then on of those that have at least a given number of bytes. Rust's collections
-//! abort where a small node of theirs cannot be had, so tests set a lower bound.
+//! abort where a small node of theirs cannot be had, so tests set a lower bound. [`held`] says how
+//! much the program has allocated and not freed: unlike the memory that the kernel counts, that is
+//! the same whatever pages the system's allocator keeps.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
 
 /// The system's allocator, with [`refuse`].
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,6 +20,32 @@ static LEAST: AtomicUsize = AtomicUsize::new(usize::MAX);
 static NTH: AtomicUsize = AtomicUsize::new(usize::MAX);
 static SEEN: AtomicUsize = AtomicUsize::new(0);
 static REFUSED: AtomicBool = AtomicBool::new(false);
+static BLOCKS: AtomicIsize = AtomicIsize::new(0);
+static BYTES: AtomicIsize = AtomicIsize::new(0);
+
+/// What a program has allocated and not freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Number of blocks.
+    pub blocks: usize,
+    /// Their sizes together, in bytes.
+    pub bytes: usize,
+}
+
+/// What this program holds now; nothing if [`Rationed`] is not its allocator.
+pub fn held() -> Held {
+    let read = |counter: &AtomicIsize| counter.load(Ordering::Relaxed).max(0) as usize;
+    Held { blocks: read(&BLOCKS), bytes: read(&BYTES) }
+}
+
+/// Counts a block that was made (1), freed (-1) or resized (0), unless it could not be had.
+fn count(block: *mut u8, blocks: isize, bytes: isize) -> *mut u8 {
+    if !block.is_null() {
+        BLOCKS.fetch_add(blocks, Ordering::Relaxed);
+        BYTES.fetch_add(bytes, Ordering::Relaxed);
+    }
+    block
+}
 
 /// What has happened since [`refuse`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +89,7 @@ unsafe impl GlobalAlloc for Rationed {
             return ptr::null_mut();
         }
         // SAFETY: what the caller promises of `layout` is what the system's allocator asks for.
-        unsafe { System.alloc(layout) }
+        count(unsafe { System.alloc(layout) }, 1, layout.size() as isize)
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
@@ -69,7 +97,7 @@ unsafe impl GlobalAlloc for Rationed {
             return ptr::null_mut();
         }
         // SAFETY: as in `alloc`.
-        unsafe { System.alloc_zeroed(layout) }
+        count(unsafe { System.alloc_zeroed(layout) }, 1, layout.size() as isize)
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
@@ -77,10 +105,11 @@ unsafe impl GlobalAlloc for Rationed {
             return ptr::null_mut();
         }
         // SAFETY: `block` came from the system's allocator, with this layout; the caller promises the rest.
-        unsafe { System.realloc(block, layout, bytes) }
+        count(unsafe { System.realloc(block, layout, bytes) }, 0, bytes as isize - layout.size() as isize)
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        count(block, -1, -(layout.size() as isize));
         // SAFETY: `block` came from the system's allocator, with this layout.
         unsafe { System.dealloc(block, layout) }
     }

@@ -149,6 +149,10 @@ fn serve(name: &str, options: &[&str]) {
             ["without", names] => say(upcall_tests::without_kernel::without(names)),
             words @ ["refuse-memory" | "permit-memory", ..] => say(client::ration(words)),
             ["without-memory"] => say(client::no_more_memory()),
+            ["held"] => {
+                let held = upcall_os::ration::held();
+                say(Ok(vec![held.blocks.to_string(), held.bytes.to_string()]));
+            }
             _ => say(Err(format!("unknown command {line:?}").into())),
         }
     }

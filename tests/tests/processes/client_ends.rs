@@ -63,6 +63,51 @@ fn clients_killed(count: u32, honest: u32) {
     println!("after six clients {before:?}, after {count} {:?}", Usage::of(server.pid()));
 }
 
+/// What a server has allocated does not grow with the number of clients that have died in it,
+/// whatever they had asked for (T6).
+#[test]
+fn a_dead_client_leaves_no_block_of_memory() {
+    let _company = in_company();
+    const CLIENTS: u64 = 24;
+    let ways: [(&str, &[&str]); 6] = [
+        ("that has bound", &[]),
+        ("with calls of each size", &["null", "sum 1000", "sum 200000", "make 200000"]),
+        ("with objects", &["open 20", "open-brittle"]),
+        ("whose calls fail", &["fail panic", "fail denied"]),
+        ("with calls under way on kernel threads", &["storm 0 8"]),
+        ("with calls under way on user-level threads", &["storm 2 4"]),
+    ];
+    for (who, words) in ways {
+        let place = place();
+        let mut server = place.serve("trial wary");
+        let dies = || {
+            let mut client = place.client();
+            client.ask("bind trial").expect_ok("binding");
+            for line in words {
+                client.ask(line);
+            }
+            client.kill();
+            client.ended();
+        };
+        // Until as many have died that whatever the server keeps for the next ones is there.
+        (0..8).for_each(|_| dies());
+        let mut held = |most: u64| {
+            let mut last = Vec::new();
+            eventually(&format!("the server has freed what a client {who} had"), || {
+                last = server.ask("held").numbers("held");
+                let [blocks, bytes] = last[..] else { panic!("{last:?}") };
+                if blocks <= most { Ok(()) } else { Err(format!("it holds {blocks} blocks of {bytes} bytes, more than {most}")) }
+            });
+            last
+        };
+        std::thread::sleep(Duration::from_millis(300));
+        let before = held(u64::MAX);
+        (0..CLIENTS).for_each(|_| dies());
+        let after = held(before[0] + CLIENTS / 2);
+        println!("    a client {who}: {} blocks and {} bytes before, {} and {} after", before[0], before[1], after[0], after[1]);
+    }
+}
+
 #[test]
 fn work_for_a_dead_client_runs_to_its_end() {
     let _company = in_company();
