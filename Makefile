@@ -127,7 +127,7 @@ lines:
 	    --target-dir target/lines -- --nocapture
 
 test-long: test models miri-threads spin asan tsan lines mutants
-	$(CARGO) test --release --workspace -- --include-ignored
+	UPCALL_ALL_PACKAGES=1 $(CARGO) test --release --workspace -- --include-ignored
 	UPCALL_STRESS_SECONDS=600 $(CARGO) test --release --package upcall-thread --test stress
 	UPCALL_STEPS=1000000000 $(CARGO) test --release --package upcall-simulator --test chaos -- --nocapture
 

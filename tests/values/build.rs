@@ -15,6 +15,7 @@ fn main() {
         println!("cargo::rerun-if-changed=../../idl/tests/{path}");
     }
     println!("cargo::rerun-if-changed=build");
+    println!("cargo::rerun-if-env-changed=UPCALL_ALL_PACKAGES");
     let folder = std::env::var_os("OUT_DIR").expect("a build script's folder");
     let (mut code, mut values, mut objects) = (String::new(), String::new(), String::new());
     for (name, path) in package::packages() {
