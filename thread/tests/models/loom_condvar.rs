@@ -1,9 +1,9 @@
 //! The condition variable's protocol, on the lock's and the list's: a notification that follows a change under the lock wakes a waiter,
 //! and one that gives up uses none up. `RUSTFLAGS="--cfg loom" cargo test -p upcall-thread --release --test models -- loom_condvar`
+use crate::loom_waits::{Contender, contender};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
-use crate::loom_waits::{Contender, contender};
 use upcall_thread::model::{Entry, Node, RawLock, WaitList};
 
 /// Tokens under a lock, and those who wait for one.

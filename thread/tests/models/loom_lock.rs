@@ -1,9 +1,9 @@
 //! The mutex's protocol: one holder at a time, and every waiter gets its turn, or gives up and hinders nobody.
 //! `RUSTFLAGS="--cfg loom" cargo test -p upcall-thread --release --test models -- loom_lock`
+use crate::loom_waits::{Contender, contender};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
-use crate::loom_waits::{Contender, contender};
 use upcall_thread::model::{Entry, Node, RawLock};
 
 struct Guarded {

@@ -1,9 +1,9 @@
 //! The protocol under the read-write lock and the semaphore: shares are never given twice, and whoever waits gets theirs, or
 //! gives up and hinders nobody. `RUSTFLAGS="--cfg loom" cargo test -p upcall-thread --release --test models -- loom_shares`
+use crate::loom_waits::{Contender, contender};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
-use crate::loom_waits::{Contender, contender};
 use upcall_thread::model::{Entry, Node, Shares};
 
 /// All shares: a writer's.
