@@ -123,7 +123,8 @@ def cargo(words: list[str], limit: float | None = None) -> subprocess.CompletedP
     """Runs cargo in the copy; None if it takes longer than `limit` seconds."""
     loom = words[0] == "loom"
     # A break changes one line, so what was compiled before is of use.
-    env = {**os.environ, "CARGO_INCREMENTAL": "1"}
+    env = {**os.environ, "CARGO_INCREMENTAL": "1", "CARGO_PROFILE_DEV_DEBUG": "0",
+           "CARGO_PROFILE_DEV_BUILD_OVERRIDE_DEBUG": "0"}
     words = words[1:] if loom else words
     folder = TARGET / ("loom" if loom else "build")
     if loom:
