@@ -4,7 +4,7 @@
 //! the n-th from then on of those that have at least a given number of bytes. Rust's collections
 //! abort where a small node of theirs cannot be had, so tests set a lower bound. [`held`] says how
 //! much the program has allocated and not freed: unlike the memory that the kernel counts, that is
-//! the same whatever pages the system's allocator keeps.
+//! the same each time: pages that the system's allocator keeps do not count.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;

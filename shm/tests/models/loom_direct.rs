@@ -1,4 +1,4 @@
-//! Models of the direct queue, checked by loom over every interleaving: `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release --test models -- loom_direct`.
+//! Models of the direct queue, checked by loom over every interleaving: `make models`.
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering::Relaxed;
 use loom::thread;

@@ -1,4 +1,4 @@
-//! Models of the hybrid lock, checked by loom over every interleaving: `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release --test models -- loom_hybrid`.
+//! Models of the hybrid lock, checked by loom over every interleaving: `make models`.
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering::SeqCst};

@@ -1,4 +1,4 @@
-//! Models of one slot for all, checked by loom: `RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test -p upcall-shm --release --test models -- loom_one_slot`.
+//! Models of one slot for all, checked by loom: `make models`.
 //!
 //! Two requesters and the home: each request is run once, with what was asked for, and given back whole. A time-out may come at any moment, so a requester that still waits for *received* sends again at each of its steps. Without faults all is the product's own; a fault is put in by the parts that it is made of.
 use loom::thread;

@@ -1,4 +1,4 @@
-//! Models of the rings, checked by loom over every interleaving: `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release --test models -- loom_ring`.
+//! Models of the rings, checked by loom over every interleaving: `make models`.
 use loom::sync::Arc;
 use loom::thread;
 use upcall_shm::astack::Numbers;

@@ -1,4 +1,4 @@
-//! A model of looking while somebody changes, checked by loom over every interleaving: `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release --test models -- loom_sequence`.
+//! A model of a reader that looks while a writer changes, checked by loom over every interleaving: `make models`.
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use loom::thread;

@@ -63,8 +63,8 @@ fn clients_killed(count: u32, honest: u32) {
     println!("after six clients {before:?}, after {count} {:?}", Usage::of(server.pid()));
 }
 
-/// What a server has allocated does not grow with the number of clients that have died in it,
-/// whatever they had asked for (T6).
+/// What a server has allocated does not grow with the number of clients that were killed, for each
+/// kind of call that they had made (T6).
 #[test]
 fn a_dead_client_leaves_no_block_of_memory() {
     let _company = in_company();
@@ -89,7 +89,7 @@ fn a_dead_client_leaves_no_block_of_memory() {
             client.kill();
             client.ended();
         };
-        // Until as many have died that whatever the server keeps for the next ones is there.
+        // The server keeps some memory of the first ones for later clients.
         (0..8).for_each(|_| dies());
         let mut held = |most: u64| {
             let mut last = Vec::new();

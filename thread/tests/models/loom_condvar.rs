@@ -1,5 +1,5 @@
 //! The condition variable's protocol, on the lock's and the list's: a notification that follows a change under the lock wakes a waiter,
-//! and one that gives up uses none up. `RUSTFLAGS="--cfg loom" cargo test -p upcall-thread --release --test models -- loom_condvar`
+//! and a waiter that gives up uses up no notification. `make models`
 use crate::loom_waits::{Contender, contender};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;

@@ -1,5 +1,5 @@
 //! The queue of fresh threads: each is taken once, by its owner or by a thief; and a hungry thief is called.
-//! `RUSTFLAGS="--cfg loom" cargo test -p upcall-thread --release --test models -- loom_fresh`
+//! `make models`
 //!
 //! Under loom the asymmetric fences are SeqCst fences on both sides, which is what `membarrier` makes of them.
 use loom::sync::Arc;

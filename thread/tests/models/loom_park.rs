@@ -1,5 +1,5 @@
 //! The inbox with the parking protocol: a wake that races with going to sleep is never lost (U6, U8).
-//! `RUSTFLAGS="--cfg loom" cargo test -p upcall-thread --release --test models -- loom_park`
+//! `make models`
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use loom::thread;

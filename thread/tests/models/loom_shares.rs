@@ -1,5 +1,5 @@
 //! The protocol under the read-write lock and the semaphore: shares are never given twice, and whoever waits gets theirs, or
-//! gives up and hinders nobody. `RUSTFLAGS="--cfg loom" cargo test -p upcall-thread --release --test models -- loom_shares`
+//! gives up and holds up no other. `make models`
 use crate::loom_waits::{Contender, contender};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;

@@ -1,4 +1,4 @@
-//! A model of donation: `RUSTFLAGS="--cfg loom" cargo test -p upcall-transfer --release --test models -- loom_donation`.
+//! A model of donation: `make models`.
 //!
 //! Callers bring a sleeping server to their processor and wake it; it serves what waits, sleeps, and goes back where it belongs at a sleep that nobody's gift has brought about. The kernel is a word for
 //! the processor to which the server is confined.

@@ -1,4 +1,4 @@
-//! Model of the gate: `RUSTFLAGS="--cfg loom" cargo test -p upcall-transfer --release --test models -- loom_gate`.
+//! Model of the gate: `make models`.
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::sync::{Arc, Mutex, Notify};
 use loom::thread;

@@ -1,4 +1,4 @@
-//! Models of interrupts: `RUSTFLAGS="--cfg loom" cargo test -p upcall-transfer --release --test models -- loom_mask`.
+//! Models of interrupts: `make models`.
 //!
 //! The mask and the sleep protocol are the product's own. Modelled are the queues (a count for each sender), and the kernel's part (`kernel`). The signal runs its handler on the thread before any access to its mask (`Between`), or while it computes. A thread that computes is one that waits for its signal: if no more can come, and it has not taken all that was launched, a message is lost.
 //! A sleep that a signal ends early is left out: it is a needless look more.

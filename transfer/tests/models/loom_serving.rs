@@ -1,4 +1,4 @@
-//! Models of operations by signal: `RUSTFLAGS="--cfg loom" cargo test -p upcall-transfer --release --test models -- loom_serving`.
+//! Models of operations by signal: `make models`.
 //!
 //! A home that computes runs what others ask for, in the handler of its signal (`home/src/serving/interrupts.rs`), each request once and under the object's lock, which the home itself has now and then, and another process. The mask and the sleep protocol are the product's own; the kernel's part is that of
 //! `loom_mask`. Modelled are the lanes (a count for each who asks), the lock (a word; `loom_hybrid` has the lock itself), and the timer, which goes off once the other one has let go of the lock. The signal comes before any access to the mask, anywhere in what the home does, or while it computes.

@@ -1,4 +1,4 @@
-//! Models of the sleep and wake protocol: `RUSTFLAGS="--cfg loom" cargo test -p upcall-transfer --release --test models -- loom_sleep`.
+//! Models of the sleep and wake protocol: `make models`.
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;

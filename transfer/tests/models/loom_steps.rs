@@ -1,5 +1,4 @@
-//! A model of barriers that are made of words, checked by loom: `RUSTFLAGS="--cfg loom"
-//! LOOM_MAX_PREEMPTIONS=3 cargo test -p upcall-transfer --profile models --test models -- loom_steps`.
+//! A model of barriers that are made of words, checked by loom: `make models`.
 //!
 //! The words, the rounds, the look for a report, and the sleep and the wake are the product's own.
 //! What a group adds to them is written down again here: a member that finds that another one never

@@ -1,4 +1,4 @@
-//! A model of the watch over busy processors: `RUSTFLAGS="--cfg loom" cargo test -p upcall-transfer --release --test models -- loom_watch`.
+//! A model of the watch over busy processors: `make models`.
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;

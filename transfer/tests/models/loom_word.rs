@@ -1,4 +1,4 @@
-//! Models of the word that gives calls up: `RUSTFLAGS="--cfg loom" cargo test -p upcall-transfer --release --test models -- loom_word`.
+//! Models of the word that gives calls up: `make models`.
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;

@@ -1,4 +1,4 @@
-//! Model of helpers: `RUSTFLAGS="--cfg loom" cargo test -p upcall-ulp --release --test models -- loom_aside`.
+//! Model of helpers: `make models`.
 use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use loom::sync::{Arc, Condvar, Mutex, Notify};
 use loom::thread::{self, JoinHandle};
