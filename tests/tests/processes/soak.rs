@@ -52,6 +52,7 @@ fn the_soak_finds_a_call_that_hangs() {
 #[ignore = "long"]
 fn long_the_soak_finds_a_leak_and_a_file() {
     finds("leak", "--only calls", "leak: steady");
+    finds("memory", "--only calls", "bytes and not freed them");
     finds("file", "--only calls", "left: planted");
 }
 

@@ -323,6 +323,7 @@ impl Book {
         (0..3).for_each(|table| self.word(BY_PID + table * PIDS + pid as usize).store(0, SeqCst));
         self.slot(slot, SlotWord::Opened).store(0, SeqCst);
         self.slot(slot, SlotWord::Dropped).store(0, SeqCst);
+        self.slot(slot, SlotWord::Held).store(0, SeqCst);
         self.slot(slot, SlotWord::Pid).store(pid.into(), SeqCst);
     }
 
@@ -547,6 +548,8 @@ pub enum SlotWord {
     Disturbed = 3,
     /// Complaints of its processes.
     Complaints = 4,
+    /// Bytes that its process had allocated and not freed when it last rested.
+    Held = 5,
 }
 
 /// A word of a pair of members.

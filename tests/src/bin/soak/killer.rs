@@ -497,7 +497,7 @@ impl Run<'_> {
         }
         self.actors.iter_mut().for_each(|actor| actor.dying = false);
         // Hostile connections, and what the dead had, are seen to by then.
-        watch::settled(&self.actors)
+        watch::settled(&self.book, &self.actors)
     }
 
     /// Waits until each server that lives has dropped all objects of clients that rest.

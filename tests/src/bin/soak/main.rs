@@ -43,6 +43,10 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 use upcall_tests::hostile;
 
+/// Counts what each process has allocated and not freed.
+#[global_allocator]
+static MEMORY: upcall_os::ration::Rationed = upcall_os::ration::Rationed;
+
 const HELP: &str = "\
 Kills and stops processes at random under a mixed load, and checks what they promise each other.
 
@@ -57,7 +61,7 @@ options:
                  processes is stopped, or the machine keeps a control thread from running (200)
   --json FILE    writes the summary as JSON; `-` is standard output
   --trace        prints each choice of the killer
-  --plant FAULT  puts a fault into the load: lost, doubled, answer, order, claim, hang, leak or file
+  --plant FAULT  puts a fault into the load: lost, doubled, answer, order, claim, hang, leak, memory or file
   --help         this text
 
 examples:
@@ -84,7 +88,7 @@ struct Options {
 
 impl Options {
     const PARTS: [&str; 4] = ["calls", "group", "home", "hostile"];
-    const PLANTS: [&str; 8] = ["lost", "doubled", "answer", "order", "claim", "hang", "leak", "file"];
+    const PLANTS: [&str; 9] = ["lost", "doubled", "answer", "order", "claim", "hang", "leak", "memory", "file"];
 
     fn parse(words: &[&str]) -> Result<Self, String> {
         let mut options = Self {

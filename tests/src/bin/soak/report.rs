@@ -40,11 +40,13 @@ pub fn print(run: &Run<'_>, leaks: Option<&Leaks>) {
         None => println!("  memory of all processes together: not known, no control group can be made or the run ended early"),
     }
     if let Some(leaks) = leaks {
-        println!("\n  at rest, before → after   descriptors      memory files          threads     own memory (KiB)");
+        println!(
+            "\n  at rest, before → after   descriptors      memory files          threads     own memory (KiB)     allocated (bytes)"
+        );
         for (before, after) in &leaks.0 {
             let (old, new) = (before.usage, after.usage);
             println!(
-                "    {:20} {:>7} → {:<7} {:>7} → {:<7} {:>7} → {:<7} {:>7} → {:<7}",
+                "    {:20} {:>7} → {:<7} {:>7} → {:<7} {:>7} → {:<7} {:>7} → {:<7} {:>9} → {:<9}",
                 after.name,
                 old.descriptors,
                 new.descriptors,
@@ -53,7 +55,9 @@ pub fn print(run: &Run<'_>, leaks: Option<&Leaks>) {
                 old.threads,
                 new.threads,
                 before.own,
-                after.own
+                after.own,
+                before.held,
+                after.held
             );
         }
     }
@@ -99,6 +103,7 @@ pub fn json(run: &Run<'_>, options: &Options, leaks: Option<&Leaks>) -> String {
             pair("mappings", old.mappings as u64, new.mappings as u64),
             pair("threads", old.threads as u64, new.threads as u64),
             pair("own_kib", before.own, after.own),
+            pair("allocated_bytes", before.held, after.held),
         ];
         (after.name.clone(), object(parts))
     });

@@ -69,8 +69,15 @@ impl Role {
     /// Waits on a kernel thread until there is work.
     pub fn rest(&self) {
         while self.rests() {
+            self.tell_what_it_holds();
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// Notes in the record how much memory this process has allocated, to be called while it rests.
+    pub fn tell_what_it_holds(&self) {
+        let held = upcall_os::ration::held().bytes as u64;
+        self.book.slot(self.slot, crate::book::SlotWord::Held).store(held, std::sync::atomic::Ordering::SeqCst);
     }
 
     /// Says that it has begun, and waits until standard input ends.

@@ -101,6 +101,9 @@ impl work::Serve for Shared {
         if planted("leak") {
             std::mem::forget(std::fs::File::open("/dev/null"));
         }
+        if planted("memory") {
+            std::mem::forget(vec![1_u8; 1 << 16]);
+        }
         step(id, x ^ u64::from(planted("answer")))
     }
 
@@ -187,6 +190,7 @@ pub fn run(role: &Role, name: &str, options: &[&str]) {
         loop {
             if resting.rests() {
                 nested.nested.lock().clear();
+                resting.tell_what_it_holds();
             }
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -1,11 +1,12 @@
 //! What does not return, and what is left over.
 
-use crate::book::{Book, LANES, UNKNOWN, Underway};
+use crate::book::{Book, LANES, SlotWord, UNKNOWN, Underway};
 use crate::fair::FairClock;
 use crate::killer::{Actor, Fate};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 use upcall_tests::now;
 use upcall_tests::place::Place;
@@ -15,6 +16,10 @@ use upcall_tests::usage::{Usage, memory, open_descriptors, processes};
 /// what they once had: 15 callers may have 1 MiB of arguments and 1 MiB of a result each at the same
 /// time. Measured in runs of 75 s: up to 3.3 MiB in one process, 3.7 MiB in all together.
 const GROWTH: u64 = 32 << 10;
+
+/// Growth of what a process has allocated and not freed that is no leak, in bytes: collections keep
+/// room for as many elements as they once had.
+const HELD: u64 = 256 << 10;
 
 /// Time that a group has to form before its members look whether the epoch has changed, which is
 /// the only thing that ends a join into an epoch that has passed.
@@ -226,26 +231,29 @@ pub struct State {
     pub usage: Usage,
     /// Memory of its own, in KiB.
     pub own: u64,
+    /// Bytes that it has allocated and not freed; 0 if it does not count them.
+    pub held: u64,
     open: String,
 }
 
-fn states(actors: &[Actor]) -> Vec<State> {
+fn states(book: &Book, actors: &[Actor]) -> Vec<State> {
     let living = actors.iter().filter(|actor| matches!(actor.fate, Fate::Spared | Fate::Stopped) && actor.name != "endures");
     let one = |actor: &Actor| {
         let pid = actor.party.as_ref()?.pid();
         fs::metadata(format!("/proc/{pid}")).ok()?;
         let (all, shared) = memory(pid);
-        Some(State { name: actor.name.clone(), pid, usage: Usage::of(pid), own: all - shared, open: open_descriptors(pid) })
+        let held = book.slot(actor.slot, SlotWord::Held).load(SeqCst);
+        Some(State { name: actor.name.clone(), pid, usage: Usage::of(pid), own: all - shared, held, open: open_descriptors(pid) })
     };
     living.filter_map(one).collect()
 }
 
 /// What those use that live on, once that no longer changes.
-pub fn settled(actors: &[Actor]) -> Vec<State> {
-    let (start, mut last, mut same) = (Instant::now(), states(actors), 0);
+pub fn settled(book: &Book, actors: &[Actor]) -> Vec<State> {
+    let (start, mut last, mut same) = (Instant::now(), states(book, actors), 0);
     while same < 10 && start.elapsed() < Duration::from_secs(5) {
         std::thread::sleep(Duration::from_millis(50));
-        let new = states(actors);
+        let new = states(book, actors);
         let is_same = new.iter().zip(&last).all(|(new, last)| new.usage == last.usage);
         (same, last) = (if is_same { same + 1 } else { 0 }, new);
     }
@@ -273,6 +281,12 @@ impl Leaks {
                 faults.push(format!(
                     "leak: {} (process {}) uses {:?}, and used {:?}; open {}, before {}",
                     after.name, after.pid, after.usage, before.usage, after.open, before.open
+                ));
+            }
+            if after.held > before.held + HELD {
+                faults.push(format!(
+                    "leak: {} (process {}) has allocated {} bytes and not freed them, and had {}",
+                    after.name, after.pid, after.held, before.held
                 ));
             }
             if after.own > before.own + GROWTH {
