@@ -9,7 +9,7 @@ use upcall_idl::dynamic::Interface;
 #[test]
 fn every_package_gives_back_random_values() {
     let mut told = String::new();
-    for (name, path) in echo::packages() {
+    for (name, path) in echo::all_packages() {
         let Ok(model) = upcall_idl::load(&path) else { continue };
         let echo = match echo::echo(&model) {
             Ok(echo) => echo,

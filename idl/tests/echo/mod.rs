@@ -15,5 +15,5 @@ mod package;
 mod values;
 
 pub use objects::check_objects;
-pub use package::{Echo, OBJECTS, VALUES, echo, packages};
+pub use package::{Echo, OBJECTS, VALUES, all_packages, echo, packages};
 pub use values::{any_text, check};

@@ -19,8 +19,14 @@ const LARGEST: [&str; 3] = ["wasi_0_2_cli", "wasi_0_2_filesystem", "wasi_0_2_soc
 /// The variable that says that no package is left out.
 const ALL: &str = "UPCALL_ALL_PACKAGES";
 
-/// The packages: each folder, and each file that stands by itself; with a name that is an identifier in any language.
+/// The packages that are tried with random values in each language.
 pub fn packages() -> Vec<(String, PathBuf)> {
+    let every = std::env::var_os(ALL).is_some();
+    all_packages().into_iter().filter(|(name, _)| every || !LARGEST.contains(&name.as_str())).collect()
+}
+
+/// All packages: each folder, and each file that stands by itself; with a name that is an identifier in any language.
+pub fn all_packages() -> Vec<(String, PathBuf)> {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|folder| folder.join("idl/tests")).find(|t| t.is_dir());
     let tests = tests.expect("the tests of upcall-idl, above this crate or in it");
     let mut all = Vec::new();
@@ -33,10 +39,7 @@ pub fn packages() -> Vec<(String, PathBuf)> {
             if path.extension().is_none_or(|ending| ending != "toml") {
                 let name =
                     format!("{}_{}", collection.trim_start_matches("packages/"), path.file_stem().unwrap().to_string_lossy());
-                let name = name.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
-                if std::env::var_os(ALL).is_some() || !LARGEST.contains(&name.as_str()) {
-                    all.push((name, path));
-                }
+                all.push((name.replace(|c: char| !c.is_ascii_alphanumeric(), "_"), path));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Models of the direct queue, checked by loom over every interleaving: `make models`.
+//! Models of the direct queue, checked by loom: `make models`.
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering::Relaxed;
 use loom::thread;

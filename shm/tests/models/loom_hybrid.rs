@@ -1,4 +1,4 @@
-//! Models of the hybrid lock, checked by loom over every interleaving: `make models`.
+//! Models of the hybrid lock, checked by loom: `make models`.
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering::SeqCst};

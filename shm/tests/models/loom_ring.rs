@@ -1,4 +1,4 @@
-//! Models of the rings, checked by loom over every interleaving: `make models`.
+//! Models of the rings, checked by loom: `make models`.
 use loom::sync::Arc;
 use loom::thread;
 use upcall_shm::astack::Numbers;

@@ -295,7 +295,8 @@ fn what_is_done_wrongly_is_found() {
     }
     for (number, (fault, ..)) in FAULTS.into_iter().enumerate() {
         let mut child = std::process::Command::new(std::env::current_exe().unwrap());
-        let child = child.args(["--exact", "what_is_done_wrongly_is_found", "--nocapture"]).env(CHOSEN, number.to_string());
+        let child =
+            child.args(["--exact", "loom_steps::what_is_done_wrongly_is_found", "--nocapture"]).env(CHOSEN, number.to_string());
         let said = child.output().unwrap();
         let text = String::from_utf8_lossy(&said.stderr);
         let known = ["deadlock", "passed early", "does not count"].iter().any(|known| text.contains(known));
