@@ -292,6 +292,13 @@ mod tests {
     }
 
     #[test]
+    fn a_process_has_tasks_of_a_block_that_follow_each_other() {
+        let (_, shares) = Machine::new(Place::Block).request(None, Plan::default(), 6, 3);
+        assert_eq!(shares.len(), 3);
+        assert!(shares.iter().all(|(_, slots)| slots[1] == slots[0] + 1), "{shares:?}");
+    }
+
+    #[test]
     fn tasks_are_placed_in_blocks_around_or_as_a_list_says() {
         assert_eq!(shares(Place::Block, &[6, 1, 1]), [vec![(0, 2), (1, 2), (2, 2)], vec![(0, 1)], vec![(1, 1)]]);
         assert_eq!(shares(Place::Interleave, &[4, 1]), [vec![(0, 2), (1, 1), (2, 1)], vec![(1, 1)]]);

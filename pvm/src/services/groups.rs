@@ -344,6 +344,15 @@ mod tests {
     }
 
     #[test]
+    fn of_several_free_instances_the_lowest_is_given() {
+        let mut groups = group(&[A, B, C, D]);
+        end(&mut groups, C);
+        end(&mut groups, A);
+        assert_eq!(code(&mut groups, C, OP_GROUP_JOIN, "g", 0), 0);
+        assert_eq!(code(&mut groups, A, OP_GROUP_JOIN, "g", 0), 2);
+    }
+
+    #[test]
     fn instances_are_the_lowest_that_are_free() {
         let mut groups = group(&[A, B, C]);
         assert_eq!(code(&mut groups, B, OP_GROUP_JOIN, "g", 0), error::DUP_GROUP);
