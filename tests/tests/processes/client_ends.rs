@@ -1,7 +1,7 @@
 //! `kill -9` of clients: the server goes on, and nothing of theirs is left (LRPC, section 5.3; requirements L14 and L16).
 
 use crate::{in_company, place};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use upcall_tests::dice::Dice;
 use upcall_tests::party::Party;
 use upcall_tests::place::eventually;
@@ -180,21 +180,23 @@ fn an_object_that_takes_long_to_drop_holds_nobody_up() {
     observer.ask("bind trial").expect_ok("binding");
     let mut client = place.client();
     client.ask("bind trial").expect_ok("binding");
-    client.ask("open-slow 2000").expect_ok("opening");
-    client.ask("open 3").expect_ok("opening");
+    // Longer than this test takes: what waits for this drop is not seen to happen.
+    client.ask("open-slow 600000").expect_ok("opening");
     client.kill();
     client.ended();
-    let start = Instant::now();
-    // Whoever binds needs the clerk, who has revoked the dead client's binding before.
+    // A bind needs the clerk, which has revoked the dead client's binding before.
     for _ in 0..3 {
         let mut another = place.client();
         another.ask("bind trial").expect_ok("binding");
         another.ask("null").expect_ok("a call");
     }
-    let things = observer.ask("things").numbers("things");
-    assert!(things[0] == 4 && things[1] < 4, "made and dropped: {things:?}, {:?} after the client's end", start.elapsed());
-    eventually("all objects are dropped", || {
+    let mut client = place.client();
+    client.ask("bind trial").expect_ok("binding");
+    client.ask("open 3").expect_ok("opening");
+    client.kill();
+    client.ended();
+    eventually("the objects of another client are dropped", || {
         let things = observer.ask("things").numbers("things");
-        if things == [4, 4] { Ok(()) } else { Err(format!("{things:?}")) }
+        if things == [4, 3] { Ok(()) } else { Err(format!("made and dropped: {things:?}")) }
     });
 }
