@@ -220,9 +220,14 @@ impl Joining {
     fn find_others(&self, member: &Arc<Member>, handlers: &Handlers) -> Result<Arc<Roster>, JoinError> {
         let mut left = Left::new(self.patience);
         loop {
+            // Before the name is there: applicants may come as soon as they can find it.
+            member.forming.begin_to_lead(self, handlers);
             let roster = match names::lead_or_follow(&self.name, &member.socket)? {
                 Leader::Us => Some(self.lead(member, handlers, &mut left)?),
-                Leader::At(leader) => self.follow(member, handlers, &leader, &mut left)?,
+                Leader::At(leader) => {
+                    member.forming.begin_to_follow();
+                    self.follow(member, handlers, &leader, &mut left)?
+                }
             };
             if let Some(roster) = roster {
                 return Ok(roster);
@@ -396,12 +401,25 @@ impl Forming {
         locked(&self.state)
     }
 
+    /// From now on applicants are taken in.
+    fn begin_to_lead(&self, joining: &Joining, handlers: &Handlers) {
+        let Joining { size, rank, .. } = *joining;
+        self.locked().stage = Stage::Leading(Leading { size, rank, kinds: handlers.kinds.clone(), applicants: Vec::new() });
+    }
+
+    /// From now on no applicants are taken in. Those that were hear that they are to look again.
+    fn begin_to_follow(&self) {
+        let stage = std::mem::take(&mut self.locked().stage);
+        if let Stage::Leading(leading) = stage {
+            leading.applicants.iter().for_each(|applicant| applicant.guest.shut_down());
+        }
+    }
+
     /// Takes in the others. How many were there, ourselves included, if not all came in time.
     fn lead(&self, joining: &Joining, handlers: &Handlers, member: &Member, left: &mut Left) -> Result<Arc<Roster>, usize> {
         point(Point::MemberFormsLeads);
-        let Joining { size, rank, .. } = *joining;
+        let size = joining.size;
         let mut state = self.locked();
-        state.stage = Stage::Leading(Leading { size, rank, kinds: handlers.kinds.clone(), applicants: Vec::new() });
         let some_lack = |state: &mut State| {
             let Stage::Leading(leading) = &mut state.stage else { return false };
             if leading.there() == size {

@@ -317,9 +317,14 @@ fn a_barrier_ends_when_a_member_does() {
             return;
         }
         for _ in 0..3 {
-            // Whoever of the others gives up first ends too.
             let lost = group.barrier().unwrap_err();
-            assert!(matches!(lost, RunError::Lost(Event::Ended { rank }) if rank != group.rank()), "{lost:?}");
+            // The other one ends too when it has given up, or reports the end of member 1 before this one sees it.
+            let is_right = match lost {
+                RunError::Lost(Event::Ended { rank }) => rank != group.rank(),
+                RunError::GivenUp { missed, .. } => missed == 1,
+                _ => false,
+            };
+            assert!(is_right, "{lost:?}");
         }
     });
 }
@@ -565,7 +570,9 @@ fn a_reduction_ends_with_its_members() {
         group.barrier().unwrap();
         if group.rank() != 3 {
             let error = group.reduce(1_u64, |a, b| a + b).unwrap_err();
-            assert!(matches!(error, RunError::Lost(Event::Ended { .. })), "{error}");
+            // Another member may report the end of member 3 before this one sees it.
+            let is_right = matches!(error, RunError::Lost(Event::Ended { .. }) | RunError::GivenUp { missed: 3, .. });
+            assert!(is_right, "{error}");
         }
     });
 }

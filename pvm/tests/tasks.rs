@@ -71,6 +71,16 @@ fn what_is_sent_because_of_a_message_comes_after_it_by_whatever_way() {
     }
 }
 
+/// A task that sends and then computes does not hold its message back.
+#[test]
+fn what_is_sent_to_another_process_goes_at_once() {
+    let programs = Programs::new();
+    let program = programs.compiled("images/afar.c");
+    let file = programs.0.path().join("has-come");
+    let done = run(&["-n", "2", "--procs", "2"], &program, &[file.to_str().unwrap()]);
+    assert!(done.status.success(), "{}", said(&done));
+}
+
 #[test]
 fn no_two_tasks_of_a_machine_are_at_the_same_addresses() {
     let programs = Programs::new();

@@ -139,7 +139,10 @@ fn who_computes_is_interrupted_and_goes_on_where_it_was() {
                 Stopped::Interrupted => {
                     interrupts += 1;
                     assert!(ulp.is_in_own_code(&image));
-                    assert_eq!(ulp.backtrace(&image)[0].function.as_deref(), Some("main"));
+                    // An interrupt may come while the one before it ends, or before `main` begins.
+                    let calls = ulp.backtrace(&image);
+                    let known = |name: &str| name == "main" || name.starts_with("upvm_");
+                    assert!(calls.iter().any(|call| call.function.as_deref().is_some_and(known)), "{calls:?}");
                 }
                 Stopped::Ended { status } => assert_eq!(status, 0),
                 stopped => {

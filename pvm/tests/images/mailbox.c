@@ -117,6 +117,21 @@ static void own(int me)
     check("nothing is left", entries("t.*"), 0);
 }
 
+/* What was packed and not sent is in no later message. */
+static void unsent(int me)
+{
+    int length = 0, tag = -1, source = 0, value = 1;
+    pvm_initsend(PvmDataRaw);
+    pvm_pkint(&value, 1, 1);
+    value = 2;
+    pvm_initsend(PvmDataRaw);
+    pvm_pkint(&value, 1, 1);
+    pvm_send(me, 45);
+    pvm_bufinfo(pvm_recv(me, 45), &length, &tag, &source);
+    check("its length is one number", length, 4);
+    check("it is the number that was packed last", pvm_upkint(&value, 1, 1) == PvmOk ? value : NOTHING, 2);
+}
+
 static void many(void)
 {
     struct pvmmboxinfo *classes;
@@ -240,6 +255,7 @@ int main(int count, char **args)
     begin(args[0], 1, &child);
     bad();
     own(me);
+    unsent(me);
     many();
     patterns();
     waits();

@@ -1,6 +1,8 @@
 //! `kill -9` of clients: the server goes on, and nothing of theirs is left (LRPC, section 5.3; requirements L14 and L16).
 
 use crate::{in_company, place};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 use upcall_tests::dice::Dice;
 use upcall_tests::party::Party;
@@ -9,7 +11,7 @@ use upcall_tests::usage::{Usage, open_descriptors};
 
 #[test]
 fn the_server_goes_on_and_frees_everything() {
-    clients_killed(50, 6000);
+    clients_killed(25, 3000);
 }
 
 #[test]
@@ -106,6 +108,45 @@ fn a_dead_client_leaves_no_block_of_memory() {
         let after = held(before[0] + CLIENTS / 2);
         println!("    a client {who}: {} blocks and {} bytes before, {} and {} after", before[0], before[1], after[0], after[1]);
     }
+}
+
+/// Duplicates of all sockets of a process, or `None` where the kernel refuses that.
+fn sockets_of(pid: u32) -> Option<Vec<OwnedFd>> {
+    let pidfd = pidfd_open(Pid::from_raw(pid as i32)?, PidfdFlags::empty()).expect("a pidfd of the client");
+    let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("the client's descriptors").flatten();
+    let sockets = entries
+        .filter(|entry| std::fs::read_link(entry.path()).is_ok_and(|target| target.to_string_lossy().starts_with("socket:")));
+    let numbers = sockets.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.map(|number| pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()).ok()).collect()
+}
+
+/// A child or a friend of the client may keep its connection open. It does not keep the client alive.
+#[test]
+fn a_dead_client_ends_though_another_process_has_its_socket() {
+    let _company = in_company();
+    let place = place();
+    let server = place.serve("trial");
+    let mut observer = place.client();
+    observer.ask("bind trial").expect_ok("binding");
+    let before = Usage::of(server.pid());
+    let mut client = place.client();
+    client.ask("bind trial").expect_ok("binding");
+    client.ask("open 3").expect_ok("opening");
+    let Some(sockets) = sockets_of(client.pid()) else {
+        println!("    skipped: pidfd_getfd is refused");
+        return;
+    };
+    assert!(!sockets.is_empty(), "the client has no connection");
+    client.kill();
+    client.ended();
+    eventually("the client's objects are dropped", || {
+        let things = observer.ask("things").numbers("things");
+        if things == [3, 3] { Ok(()) } else { Err(format!("made and dropped: {things:?}")) }
+    });
+    eventually("the server has given everything back", || {
+        let now = Usage::of(server.pid());
+        if now.is_back_to(&before) { Ok(()) } else { Err(format!("{now:?}, before {before:?}")) }
+    });
 }
 
 #[test]

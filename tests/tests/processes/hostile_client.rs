@@ -589,12 +589,12 @@ fn disturb(it: &Hold, ring: &Sender<Shared<[Slot]>>, dice: &mut Dice) {
 
 #[test]
 fn a_client_scribbles() {
-    scribble(3000, "");
+    scribble(1500, "");
 }
 
 #[test]
 fn a_client_scribbles_at_two_processors() {
-    scribble(2000, "two");
+    scribble(1000, "two");
 }
 
 #[test]

@@ -53,13 +53,13 @@ fn clients(options: &str, steps: u64, each: u64) {
 
 #[test]
 fn clients_walk() {
-    clients("", 50_000, 10_000);
+    clients("", 20_000, 5_000);
 }
 
 #[test]
 fn clients_walk_at_two_processors() {
     // With little to be had: what is refused on the way out, such as an object too many, has to be undone.
-    clients("two objects=10 calls=12", 50_000, 10_000);
+    clients("two objects=10 calls=12", 20_000, 5_000);
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn server(steps: u64) {
 
 #[test]
 fn a_server_walks() {
-    server(30_000);
+    server(12_000);
 }
 
 #[test]

@@ -260,6 +260,13 @@ fn what_comes_in_both_is_taken_at_the_end_of_both() {
 
 #[test]
 fn two_senders_are_heard() {
+    check(1, [1, 1], computes);
+    check(1, [1, 1], polls);
+}
+
+#[test]
+#[ignore = "long"]
+fn long_two_senders_are_heard() {
     check(2, [1, 1], computes);
     check(2, [1, 1], polls);
 }
