@@ -76,9 +76,11 @@ fn what_is_sent_because_of_a_message_comes_after_it_by_whatever_way() {
 fn what_is_sent_to_another_process_goes_at_once() {
     let programs = Programs::new();
     let program = programs.compiled("images/afar.c");
-    let file = programs.0.path().join("has-come");
-    let done = run(&["-n", "2", "--procs", "2"], &program, &[file.to_str().unwrap()]);
-    assert!(done.status.success(), "{}", said(&done));
+    for how in ["send", "psend"] {
+        let file = programs.0.path().join(how);
+        let done = run(&["-n", "2", "--procs", "2"], &program, &[how, file.to_str().unwrap()]);
+        assert!(done.status.success(), "{how}: {}", said(&done));
+    }
 }
 
 #[test]
