@@ -1,7 +1,7 @@
 //! A kernel thread that sleeps for a reply asks whether its call is to be given up: what interpreters have signals interrupt calls by.
 
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use upcall_rpc::{Abandon, Binding, Call, CallError, Dispatch, Export, Extent, Interface, Limits, Procedure, Replied, Server};
 
@@ -28,11 +28,16 @@ struct Slow;
 impl Dispatch for Slow {
     fn dispatch(&self, call: Call<'_>) -> Replied {
         call.respond(|_| {
-            upcall_thread::sleep(Duration::from_millis(1800));
+            while !ENDS.load(Ordering::SeqCst) {
+                upcall_thread::sleep(Duration::from_millis(5));
+            }
             Ok(())
         })
     }
 }
+
+/// Whether the calls end.
+static ENDS: AtomicBool = AtomicBool::new(false);
 
 static ASKED: AtomicU32 = AtomicU32::new(0);
 
@@ -48,6 +53,7 @@ fn a_thread_that_sleeps_asks_whether_to_go_on() {
     let far = format!("tcp://{}/{name}", server.addresses()[0]);
     for name in [name, far] {
         ASKED.store(0, Ordering::SeqCst);
+        ENDS.store(false, Ordering::SeqCst);
         a_call_asks(&Binding::bind(&name, &TEST).unwrap());
     }
 }
@@ -56,14 +62,22 @@ fn a_call_asks(binding: &Binding) {
     assert!(!binding.has_abandon());
     let asking = binding.with_abandon(&Abandon::asking(ask));
     assert!(asking.has_abandon() && !asking.without_abandon().has_abandon());
-    let start = Instant::now();
     assert_eq!(asking.call::<(), ()>(0, &()), Err(CallError::Aborted { sent: true }));
-    let took = start.elapsed();
-    assert!(ASKED.load(Ordering::SeqCst) == 2 && took < Duration::from_millis(1700), "asked {ASKED:?} times, {took:?}");
+    assert_eq!(ASKED.load(Ordering::SeqCst), 2);
     // It is the call that was given up, and not the word: this one is asked for anew, and goes on after the first time.
-    let start = Instant::now();
-    let patient = asking.with_deadline(Some(Duration::from_millis(700)));
-    assert_eq!(patient.call::<(), ()>(0, &()), Err(CallError::Aborted { sent: true }));
-    assert!(ASKED.load(Ordering::SeqCst) >= 3 && start.elapsed() >= Duration::from_millis(700), "asked {ASKED:?} times");
+    let mut time = Duration::from_millis(700);
+    loop {
+        let start = Instant::now();
+        let patient = asking.with_deadline(Some(time));
+        assert_eq!(patient.call::<(), ()>(0, &()), Err(CallError::Aborted { sent: true }));
+        assert!(start.elapsed() >= time);
+        if ASKED.load(Ordering::SeqCst) >= 3 {
+            break;
+        }
+        // A busy machine: the deadline was there before anybody was asked.
+        time *= 4;
+        assert!(time < Duration::from_secs(60), "nobody is asked");
+    }
+    ENDS.store(true, Ordering::SeqCst);
     assert_eq!(binding.call::<(), ()>(0, &()), Ok(()));
 }

@@ -136,7 +136,7 @@ impl Place {
     /// Waits until nothing is left in the folder of names.
     ///
     /// # Panics
-    /// Something still is after two seconds.
+    /// Something still is after 60 s.
     pub fn expect_empty(&self) {
         eventually("the folder of names is empty", || {
             let left = self.entries();
@@ -148,7 +148,7 @@ impl Place {
 /// Tries again and again until it holds.
 ///
 /// # Panics
-/// It does not within five seconds.
+/// It does not within 60 s.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> Result<(), String>) {
     let start = Instant::now();
     while let Err(found) = holds() {

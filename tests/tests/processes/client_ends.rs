@@ -102,8 +102,12 @@ fn a_dead_client_leaves_no_block_of_memory() {
             });
             last
         };
-        std::thread::sleep(Duration::from_millis(300));
-        let before = held(u64::MAX);
+        let mut before = held(u64::MAX);
+        eventually("the server has freed what the first ones had", || {
+            std::thread::sleep(Duration::from_millis(100));
+            let earlier = std::mem::replace(&mut before, held(u64::MAX));
+            if before == earlier { Ok(()) } else { Err(format!("{earlier:?} and then {before:?}")) }
+        });
         (0..CLIENTS).for_each(|_| dies());
         let after = held(before[0] + CLIENTS / 2);
         println!("    a client {who}: {} blocks and {} bytes before, {} and {} after", before[0], before[1], after[0], after[1]);
