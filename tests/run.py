@@ -107,6 +107,10 @@ class Result:
         return f"  {mark:<7} {self.title:<44} {self.seconds:6.1f} s  {counts}"
 
 
+def indented(lines: list[str]) -> str:
+    return "\n".join("    " + line for line in lines)
+
+
 class Stopwatch:
     def __init__(self) -> None:
         self.start = time.monotonic()
@@ -301,6 +305,9 @@ class Report:
         with self.lock:
             self.results.append(result)
             print(result.line(), flush=True)
+            for name, text in result.failed.items():
+                # Where it failed and why; the summary has the rest.
+                print(f"          {name}\n{indented(text.splitlines()[:8])}", flush=True)
 
     def note(self, text: str) -> None:
         with self.lock:
@@ -409,7 +416,7 @@ def summary(report: Report, seconds: float) -> int:
         print(f"\nleft to `make test-long`: {ignored}")
     for title, name, text in failures:
         print(f"\n{paint('31;1', 'FAILED')} {title}: {name}")
-        print("    " + "\n    ".join(text.splitlines()[-60:]))
+        print(indented(text.splitlines()[-60:]))
     if failures:
         print("\nfailures:")
         for title, name, _ in failures:

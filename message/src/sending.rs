@@ -108,7 +108,7 @@ impl Group {
     /// Waits for room, not for the receiver. In the queue it waits no longer than the group's [timeout](crate::Joining::timeout): then messages
     /// go to a buffer. With all of its share of that in use ([`Joining::limit`](crate::Joining::limit)), or little memory left, or no timeout,
     /// it waits until the receiver has taken some, for as long as that takes: the receiver may be slow, or stopped. The first message to each
-    /// member takes some 0.1 ms more, and 5 ms if that is stopped.
+    /// member takes some 0.1 ms more, and 5 ms if that is stopped. What a member sends to itself is there at once.
     ///
     /// While it waits it runs the handlers of what comes, as [`poll`](Self::poll) does, so members that flood each other go on. It runs none
     /// in an [atomic section](Self::atomic), and none below 16 sends that wait one within the handler of the other. Members wait for

@@ -38,7 +38,7 @@ static TEST: Interface = Interface {
         procedure("sum", "func(data: list<u8>) -> u64", extent(16, 200), extent(8, 0)),
         procedure("make", "func(n: u64) -> list<u8>", extent(8, 0), extent(16, 200)),
         procedure("linger", "func()", extent(0, 0), extent(0, 0)),
-        procedure("gather", "func(n: u64) -> list<u8>", extent(8, 0), extent(16, 0)),
+        procedure("gather", "func(n: u64, ms: u64) -> list<u8>", extent(16, 0), extent(16, 0)),
         procedure("wait", "func(data: list<u8>)", extent(16, 0), extent(0, 0)),
         procedure("let-out", "func(data: list<u8>)", extent(16, 0), extent(0, 0)),
         procedure_for(64, "make-many", "func(n: u64) -> list<u8>", extent(8, 0), extent(16, 64)),
@@ -101,11 +101,13 @@ impl Dispatch for Test {
             }),
             9 => call.respond(|args| {
                 let (count, start) = (args.get::<u64>(0)?, Instant::now());
-                self.0.fetch_add(1, Ordering::SeqCst);
-                while self.0.load(Ordering::SeqCst) < count && start.elapsed() < Duration::from_millis(700) {
+                let patience = Duration::from_millis(args.get(8)?);
+                let mut come = self.0.fetch_add(1, Ordering::SeqCst) + 1;
+                while come < count && start.elapsed() < patience {
                     upcall_thread::sleep(Duration::from_millis(1));
+                    come = self.0.load(Ordering::SeqCst);
                 }
-                Ok(vec![7u8; 100])
+                Ok(vec![u8::from(come >= count); 100])
             }),
             10 => call.respond(|_| {
                 self.0.fetch_add(1, Ordering::SeqCst);
@@ -319,7 +321,8 @@ fn many_results_are_kept_until_they_are_fetched() {
         // None of them has brought room for its result.
         let call = || {
             let binding = binding.clone();
-            upcall_thread::spawn(move || assert_eq!(binding.call::<_, Vec<u8>>(9, &(CALLS,)), Ok(vec![7; 100])))
+            // They wait for each other for a while, lest each be fetched before the next is kept.
+            upcall_thread::spawn(move || assert_eq!(binding.call::<_, Vec<u8>>(9, &(CALLS, 700u64)).unwrap().len(), 100))
         };
         let threads: Vec<_> = (0..CALLS).map(|_| call()).collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
@@ -341,24 +344,22 @@ fn a_client_may_bind_as_often_as_it_likes() {
 /// How many calls have A-stacks at once, and how large these are, the server tells who binds (LRPC, section 3.1); what the client was compiled with does not count.
 #[test]
 fn the_servers_list_decides() {
-    // Three calls come in together, or the third one waits until the first gives up waiting for it.
-    let come_together = |server: (u16, u32), client: (u16, u32)| {
+    // Three calls come in together, or the third one waits until the first gives up waiting for it, after so many milliseconds.
+    let come_together = |server: (u16, u32), client: (u16, u32), patience: u64| {
         let name = unique(&format!("list-{}-{}", server.0, client.0));
         let things = Arc::new(AtomicU64::new(0));
         let export = Export::new(with_gather(server.0, server.1), Test(things.clone()));
         let _server = Server::new().export(&name, export).start().unwrap();
         let binding = Binding::bind(&name, with_gather(client.0, client.1)).unwrap();
-        let start = Instant::now();
         std::thread::scope(|scope| {
-            for _ in 0..3 {
-                scope.spawn(|| assert_eq!(binding.call::<_, Vec<u8>>(9, &(3u64,)), Ok(vec![7; 100])));
-            }
-        });
-        start.elapsed() < Duration::from_millis(650)
+            let call = || binding.call::<_, Vec<u8>>(9, &(3u64, patience)).unwrap() == [1; 100];
+            let calls = [(); 3].map(|()| scope.spawn(call));
+            calls.into_iter().all(|call| call.join().unwrap())
+        })
     };
-    assert!(!come_together((2, 2000), (5, 0)), "two A-stacks are at the server's, and the client knows of none");
-    assert!(come_together((64, 2000), (1, 2000)), "64 A-stacks are at the server's, and the client knows of one");
-    assert!(come_together((1, 0), (1, 2000)), "none are at the server's");
+    assert!(!come_together((2, 2000), (5, 0), 500), "two A-stacks are at the server's, and the client knows of none");
+    assert!(come_together((64, 2000), (1, 2000), 60_000), "64 A-stacks are at the server's, and the client knows of one");
+    assert!(come_together((1, 0), (1, 2000), 60_000), "none are at the server's");
 }
 
 #[test]
