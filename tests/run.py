@@ -108,7 +108,7 @@ class Result:
 
 
 def indented(lines: list[str]) -> str:
-    return "\n".join("    " + line for line in lines)
+    return "\n".join("    " + line[:300] for line in lines)
 
 
 class Stopwatch:

@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use upcall_os::socket::Listener;
@@ -142,6 +143,17 @@ impl Place {
             let left = self.entries();
             if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
         });
+    }
+}
+
+/// Sets a flag when it is dropped, also by a failed check: threads of a scope that go on until it is set
+/// would otherwise keep the test from ending.
+#[derive(Debug)]
+pub struct AtLast<'a>(pub &'a AtomicBool);
+
+impl Drop for AtLast<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
     }
 }
 

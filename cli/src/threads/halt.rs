@@ -1,7 +1,8 @@
 //! A process that stands still: each of its kernel threads is held (see `upcall_os::trace`) until the [`Halted`] is dropped.
 //!
 //! New kernel threads may be started while the first are being stopped, so the list is read again until it has no new ones. One that sits in a
-//! system call that nothing interrupts is not waited for beyond [`PATIENCE`]: it runs none of the program's code before it stops.
+//! system call that nothing interrupts is not waited for beyond [`PATIENCE`]: it runs none of the program's code before it stops. One that
+//! only waits for a processor is waited for longer ([`BUSY`]).
 
 use super::error::Error;
 use super::process::Process;
@@ -11,6 +12,8 @@ use std::time::{Duration, Instant};
 use upcall_os::trace::{Held, Hold, Registers};
 
 const PATIENCE: Duration = Duration::from_millis(200);
+/// The same for a kernel thread that could run: on a busy machine its turn comes late.
+const BUSY: Duration = Duration::from_secs(10);
 /// So long the processor is given away between looks, then slept.
 const SPIN: Duration = Duration::from_millis(1);
 
@@ -47,16 +50,20 @@ impl Halted {
             if seen.len() == before {
                 break;
             }
-            halted.wait();
+            halted.wait(process);
         }
         halted.tasks.retain_mut(|held| held.look() != Hold::Gone);
         if halted.tasks.is_empty() { Err(Error::NoProcess(process.pid)) } else { Ok(halted) }
     }
 
     /// Until all have stopped, or for as long as we are willing.
-    fn wait(&mut self) {
+    fn wait(&mut self, process: &Process) {
         let start = Instant::now();
-        while self.tasks.iter_mut().any(|held| held.look() == Hold::Coming) && start.elapsed() < PATIENCE {
+        let is_waited_for = |held: &mut Held| {
+            let waited = start.elapsed();
+            held.look() == Hold::Coming && waited < BUSY && (waited < PATIENCE || !process.is_uninterruptible(held.tid()))
+        };
+        while self.tasks.iter_mut().any(is_waited_for) {
             if start.elapsed() < SPIN {
                 std::thread::yield_now();
             } else {

@@ -84,6 +84,11 @@ impl Process {
         Status::read(&format!("/proc/{}/task/{tid}/status", self.pid)).map_or(true, |status| matches!(status.state, 'Z' | 'X'))
     }
 
+    /// Whether kernel thread `tid` waits in a system call that nothing interrupts.
+    pub fn is_uninterruptible(&self, tid: u32) -> bool {
+        Status::read(&format!("/proc/{}/task/{tid}/status", self.pid)).is_ok_and(|status| status.state == 'D')
+    }
+
     /// Who traces kernel thread `tid`; 0 if nobody.
     pub fn tracer(&self, tid: u32) -> u32 {
         Status::read(&format!("/proc/{}/task/{tid}/status", self.pid)).map_or(0, |status| status.tracer)

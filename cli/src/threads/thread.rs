@@ -183,7 +183,9 @@ fn calls(record: &Record, stacks: &Stacks, code: &Code<'_>) -> Calls {
     let cut = |why: &str| Calls { at: Vec::new(), cut: Some(why.into()) };
     match record.on {
         Some((_, Some(registers))) => running(record, unwind::running(&registers), &stack, code),
-        Some((_, None)) => cut("its kernel thread is in a system call that nothing interrupts"),
+        Some((_, None)) => {
+            cut("its kernel thread has not stopped: it is in a system call that nothing interrupts, or gets no processor")
+        }
         None if record.home.is_none() => Calls::default(),
         None if record.parts.is_empty() => cut("its saved stack pointer is not in its stack"),
         None => match unwind::suspended(record.stack_pointer, &stack) {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use upcall_shm::slot::{Image, NO_ASTACK, Place};
 use upcall_tests::group::Group;
+use upcall_tests::place::AtLast;
 use upcall_tests::segments::{allocate, bring, file, list};
 use upcall_tests::speech::{Answer, Came, Hold, Refusal, Request, Speaker, bind_all, outcome, plan, tag};
 use upcall_tests::usage::{Usage, memory, processor_time};
@@ -255,6 +256,7 @@ fn others_call_while_a_large_list_is_decoded() {
     let (phase, over) = (AtomicU64::new(0), AtomicBool::new(false));
     let (large, start) = (in_segment(&hold, "total", 2, len), Instant::now());
     std::thread::scope(|scope| {
+        let _at_last = AtLast(&over);
         scope.spawn(|| {
             let caller = hold.caller();
             while !over.load(SeqCst) {
@@ -271,7 +273,6 @@ fn others_call_while_a_large_list_is_decoded() {
             let same = begun % 2 == 1 && phase.load(SeqCst) == begun;
             during = if same && reply.is_some() { during + 1 } else { 0 };
         }
-        over.store(true, SeqCst);
         assert_eq!(during, ENOUGH, "others wait until a large call is over");
     });
     drop((hold, bystander, filled));

@@ -92,6 +92,9 @@ fn kinds() -> Vec<(String, String)> {
         .into()
 }
 
+/// A wait that a hostile member prolongs without end takes longer than this; one on a busy machine does not.
+const LATE_MS: u64 = 10_000;
+
 fn place() -> Place {
     Place::new(env!("CARGO_BIN_EXE_upcall-honest"))
 }

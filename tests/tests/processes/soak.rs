@@ -12,9 +12,11 @@ fn soak(arguments: &str) -> (Option<i32>, String) {
 
 fn finds(fault: &str, options: &str, said: &str) {
     let _company = in_company();
-    let (code, text) = soak(&format!("--seconds 3 --hang 2000 --seed 1 {options} --plant {fault}"));
+    // On a busy machine the load may not come to the fault in a few seconds.
+    let run = |seconds| soak(&format!("--seconds {seconds} --hang 20000 --seed 1 {options} --plant {fault}"));
+    let mut all = [3, 12, 48].into_iter().map(run);
+    let (code, text) = all.find(|(_, text)| text.contains(said)).unwrap_or_else(|| panic!("{fault}: nothing says {said:?}"));
     assert_eq!(code, Some(1), "{fault}: {text}");
-    assert!(text.contains(said), "{fault}: nothing says {said:?}: {text}");
     assert!(text.contains("again: ") && text.contains("--seed 1"), "{text}");
 }
 
@@ -45,7 +47,7 @@ fn the_soak_finds_an_error_that_claims_a_death() {
 
 #[test]
 fn the_soak_finds_a_call_that_hangs() {
-    finds("hang", "--only calls", "waits in `");
+    finds("hang", "--only calls --hang 2000", "waits in `");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use upcall_os::memory::MemoryFile;
 use upcall_os::socket::{Connection, Received};
 use upcall_shm::mailbag::Mailbag;
 use upcall_tests::dice::Dice;
-use upcall_tests::place::eventually;
+use upcall_tests::place::{AtLast, eventually};
 use upcall_tests::usage::Usage;
 
 #[test]
@@ -162,6 +162,7 @@ fn thousands_of_connections() {
     // A flood that does not end: one comes as soon as another one has been taken.
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _at_last = AtLast(&over);
         for _ in 0..2 {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
@@ -175,7 +176,6 @@ fn thousands_of_connections() {
         // The end of a member is noticed in spite of it.
         drop(scene.honest.pop());
         scene.noticed(0, 1, "ended", "a flood of connections");
-        over.store(true, Ordering::Relaxed);
     });
 }
 

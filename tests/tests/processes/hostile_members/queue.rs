@@ -1,8 +1,8 @@
 //! What a hostile member writes into the queue that it has brought.
 
 use super::{
-    Brought, DISPOSED, DIVERTED, HOME, MESSAGE, NESTED, NUMBER, Opened, SEGMENT, SEGMENT_BYTES, SEGMENT_WORDS, STRIDE, Scene,
-    TEXT, WORDS, WRAP, answer, answer_of, connect, header, pack,
+    Brought, DISPOSED, DIVERTED, HOME, LATE_MS, MESSAGE, NESTED, NUMBER, Opened, SEGMENT, SEGMENT_BYTES, SEGMENT_WORDS, STRIDE,
+    Scene, TEXT, WORDS, WRAP, answer, answer_of, connect, header, pack,
 };
 use crate::in_company;
 use std::os::fd::AsFd;
@@ -13,6 +13,7 @@ use upcall_shm::direct::Outgoing;
 use upcall_shm::mailbag::Mailbag;
 use upcall_shm::region::Shared;
 use upcall_tests::dice::Dice;
+use upcall_tests::place::AtLast;
 
 type Fault = fn(&Brought);
 
@@ -98,6 +99,7 @@ fn faults_in_the_queue_are_named() {
     // Who was forgotten costs nothing more.
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _at_last = AtLast(&over);
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 queues.iter().for_each(|queue| queue.bell.ring());
@@ -105,7 +107,6 @@ fn faults_in_the_queue_are_named() {
             }
         });
         let numbers = scene.honest[0].ask("endure 300").numbers("a quiet time");
-        over.store(true, Ordering::Relaxed);
         assert!(numbers[0] < 20, "woken {} times by who was forgotten", numbers[0]);
     });
     drop(queues);
@@ -173,6 +174,7 @@ fn segments_in_circles() {
     let mut scene = Scene::new(2, 2, "sleep");
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _at_last = AtLast(&over);
         let queue = Brought::new(&scene, 2, 0);
         let (over, back) = (&over, Brought::new(&scene, 3, 0));
         scope.spawn(move || {
@@ -211,9 +213,8 @@ fn segments_in_circles() {
         }
         scene.honest[1].say("endure 300");
         let numbers = scene.honest[0].ask("endure 300").numbers("circles");
-        assert!(numbers[1] < 500, "a wait of 300 ms took {} ms longer", numbers[1]);
+        assert!(numbers[1] < LATE_MS, "a wait of 300 ms took {} ms longer", numbers[1]);
         scene.honest[1].hear().expect_ok("nothing to do");
-        over.store(true, Ordering::Relaxed);
     });
     scene.meanwhile("circles", |_| ());
 }

@@ -9,7 +9,7 @@ use upcall_os::bell::Bell;
 use upcall_os::memory::MemoryFile;
 use upcall_shm::station::Station;
 use upcall_tests::dice::Dice;
-use upcall_tests::place::eventually;
+use upcall_tests::place::{AtLast, eventually};
 use upcall_tests::usage::Usage;
 
 /// Whether a receiver was found out.
@@ -81,6 +81,7 @@ fn receivers_walk() {
         let line = station.line(0);
         let over = AtomicBool::new(false);
         let said = std::thread::scope(|scope| {
+            let _at_last = AtLast(&over);
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
                     let near = taken.first[DISPOSED].load(Ordering::Relaxed) + own.below(40);
@@ -99,9 +100,7 @@ fn receivers_walk() {
                     }
                 }
             });
-            let said = sent(scene.honest[0].hear_within(Duration::from_secs(10)));
-            over.store(true, Ordering::Relaxed);
-            said
+            sent(scene.honest[0].hear())
         });
         assert!(said == (20_000, String::new()) || found_out(&said.1, rank), "{what}: {said:?}");
         violations += u32::from(found_out(&said.1, rank));
