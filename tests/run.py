@@ -334,7 +334,7 @@ def docs(report: Report, wrapper: dict[str, str] | None) -> None:
 # Number of preemptions, for models that do not set another one. `make models` has 3.
 LOOM = {"RUSTFLAGS": "--cfg loom", "LOOM_MAX_PREEMPTIONS": os.environ.get("LOOM_MAX_PREEMPTIONS", "2")}
 
-# Who sets that number wants the models that take long, too.
+# `make models` sets that number, and runs the models that take long, too.
 LONG_MODELS = ["--include-ignored"] if "LOOM_MAX_PREEMPTIONS" in os.environ else []
 
 

@@ -27,8 +27,8 @@ use upcall_transfer::post::Ringer;
 const EAGER: Duration = Duration::from_micros(30);
 const ANSWER: Duration = Duration::from_millis(5);
 
-/// The same for a member's queue to itself. Its own clerk answers, which waits for nobody, however busy the machine is:
-/// so what a member sends to itself is there when `send` returns.
+/// Time limit for the answer to a member's queue to itself. The answer comes from the clerk of this process, which
+/// waits for no peer. So a message to the sender itself is there when `send` returns, however busy the machine is.
 const OWN_ANSWER: Duration = Duration::from_secs(10);
 
 /// See the module.

@@ -8,6 +8,7 @@ use crate::interface::Mismatches;
 use crate::places::Places;
 use crate::turn::{Turn, Turns};
 use crate::wire::{self, Answer, ClientRequest, Refusal, ToClient, ToServer};
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -212,7 +213,7 @@ impl Control {
                 Received::Closed => return Err(NoExchange::Closed),
                 Received::Message(message) => {
                     if message.lost {
-                        return Err(NoExchange::Kernel(io::Error::from_raw_os_error(24)));
+                        return Err(NoExchange::Kernel(Errno::MFILE.into()));
                     }
                     let ToClient { serial: found, answer } = wire::unpack(&message.bytes).map_err(NoExchange::Protocol)?;
                     if found == serial || found == wire::UNASKED {

@@ -10,6 +10,7 @@ use crate::keeper::Keeper;
 use crate::server::{Bound, ClientBinding, MOST_BINDINGS};
 use crate::session::Session;
 use crate::wire::{self, Answer, ClientRequest, Refusal, ToClient, ToServer};
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -106,16 +107,13 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// `ENOMEM`.
-const NO_MEMORY: i32 = 12;
-
 fn resource(what: &str, error: &io::Error) -> Refusal {
-    Refusal::Resource { what: what.into(), code: error.raw_os_error().unwrap_or(5) }
+    Refusal::Resource { what: what.into(), code: error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()) }
 }
 
-/// The kernel does not say which table was full, and it is nearly always the process's own (`EMFILE`).
+/// The kernel does not say which table was full. Nearly always it is the process's own.
 fn table_full(what: &str) -> Refusal {
-    Refusal::Resource { what: what.into(), code: 24 }
+    Refusal::Resource { what: what.into(), code: Errno::MFILE.raw_os_error() }
 }
 
 fn ceiling(over: Over) -> Refusal {
@@ -459,7 +457,7 @@ impl ClientPeer {
         if number == 0 || segments.contains_key(&number) || segments.len() >= MOST_SEGMENTS {
             return Err(protocol("a segment's number used twice, or more segments than a channel may have"));
         }
-        let no_memory = |_| resource("noting the segment", &io::Error::from_raw_os_error(NO_MEMORY));
+        let no_memory = |_| resource("noting the segment", &Errno::NOMEM.into());
         segments.try_reserve(1).map_err(no_memory)?;
         segments.insert(number, region);
         // Ended while this was going on: what was added goes too.

@@ -11,6 +11,7 @@ use crate::peer::Shared;
 use crate::session::Session;
 use crate::value::Put;
 use crate::wire::{Exported, Refusal};
+use rustix::io::Errno;
 use std::any::Any;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -132,7 +133,7 @@ impl Exports {
             return Err(Refusal::WrongInterface { exported: entry.interface.id.to_string() });
         }
         let mut descriptors = Vec::new();
-        let no_memory = |_| Refusal::Resource { what: "the list of procedures".into(), code: 12 };
+        let no_memory = |_| Refusal::Resource { what: "the list of procedures".into(), code: Errno::NOMEM.raw_os_error() };
         descriptors.try_reserve_exact(wanted.len()).map_err(no_memory)?;
         let matched = |number| descriptors.push(entry.interface.descriptor(number));
         match_each(wanted, entry.interface, matched).map_err(Refusal::Mismatch)?;

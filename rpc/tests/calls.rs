@@ -321,7 +321,7 @@ fn many_results_are_kept_until_they_are_fetched() {
         // None of them has brought room for its result.
         let call = || {
             let binding = binding.clone();
-            // They wait for each other for a while, lest each be fetched before the next is kept.
+            // They wait for each other for a while: else each would be fetched before the next is kept.
             upcall_thread::spawn(move || assert_eq!(binding.call::<_, Vec<u8>>(9, &(CALLS, 700u64)).unwrap().len(), 100))
         };
         let threads: Vec<_> = (0..CALLS).map(|_| call()).collect();

@@ -1,8 +1,8 @@
 //! A process that stands still: each of its kernel threads is held (see `upcall_os::trace`) until the [`Halted`] is dropped.
 //!
-//! New kernel threads may be started while the first are being stopped, so the list is read again until it has no new ones. One that sits in a
-//! system call that nothing interrupts is not waited for beyond [`PATIENCE`]: it runs none of the program's code before it stops. One that
-//! only waits for a processor is waited for longer ([`BUSY`]).
+//! New kernel threads may be started while the first are being stopped, so the list is read again until it has no new
+//! ones. A kernel thread may be in a system call that nothing interrupts. After [`PATIENCE`] it is not waited for: it
+//! runs none of the program's code before it stops. A kernel thread that could run gets more time ([`BUSY`]).
 
 use super::error::Error;
 use super::process::Process;

@@ -146,8 +146,9 @@ impl Guest {
         let send = |body: &[u8], kept| self.wire.send(head.with(&Block::from(body)), kept);
         let body = pack(answer)?;
         let refusal = match self.account.hold(Held::Results, body.len()) {
-            // EFBIG.
-            _ if body.len() > MOST_ANSWER => Refusal::Resource { what: "an answer".into(), code: 27 },
+            _ if body.len() > MOST_ANSWER => {
+                Refusal::Resource { what: "an answer".into(), code: rustix::io::Errno::FBIG.raw_os_error() }
+            }
             Ok(kept) => {
                 let kept: Kept = Box::new(kept);
                 send(&body, Some(kept));
