@@ -202,7 +202,8 @@ mod tests {
     #[test]
     fn other_user_level_threads_are_offered_the_processor_each_time() {
         let (turns, is_over) = (AtomicU32::new(0), AtomicU32::new(0));
-        upcall_thread::run(|| {
+        let one = upcall_thread::Processors::new().count(1);
+        let found = one.run(|| {
             upcall_thread::scope(|scope| {
                 scope.spawn(|| {
                     while is_over.load(Ordering::Relaxed) == 0 {
@@ -211,13 +212,16 @@ mod tests {
                     }
                 });
                 let mut pauses = Pauses::new(None);
-                (1..=OFFERS).for_each(|offer| {
+                let turns_after = |_| {
                     pauses.pause();
-                    assert_eq!(turns.load(Ordering::Relaxed), offer);
-                });
+                    turns.load(Ordering::Relaxed)
+                };
+                let found: Vec<u32> = (0..OFFERS).map(turns_after).collect();
                 is_over.store(1, Ordering::Relaxed);
-            });
+                found
+            })
         });
+        assert_eq!(found.unwrap(), (1..=OFFERS).collect::<Vec<_>>());
     }
 
     #[test]
