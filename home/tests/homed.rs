@@ -128,7 +128,7 @@ fn an_operation_that_panics_is_mended() {
     assert!(panicked.is_err());
     let begun = Instant::now();
     while MENDED.load(Relaxed) == 0 {
-        assert!(begun.elapsed() < Duration::from_secs(10));
+        assert!(begun.elapsed() < Duration::from_secs(60));
         std::thread::yield_now();
     }
     assert_eq!(away.access(|recent| Ok((recent.known().contains("/half")?, recent.agree()?))), Ok((true, true)));
@@ -200,7 +200,7 @@ fn who_is_granted_reading_only_reads() {
         drop(home);
         let begun = Instant::now();
         while again.read(|queue| queue.len()) != Err(AccessError::Ended) {
-            assert!(begun.elapsed() < Duration::from_secs(10));
+            assert!(begun.elapsed() < Duration::from_secs(60));
         }
     }
 }

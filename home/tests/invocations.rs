@@ -371,7 +371,7 @@ fn what_cannot_be_run_is_told() {
     drop(served);
     let begun = Instant::now();
     while !matches!(away.urgent::<Fail>(()), Err(InvokeError::NotServed(_))) {
-        assert!(begun.elapsed() < Duration::from_secs(10));
+        assert!(begun.elapsed() < Duration::from_secs(60));
     }
     // Served anew, it is found anew.
     let _served = home.serve_in_background(operations()).unwrap();
@@ -442,7 +442,7 @@ fn who_waits_for_a_home_that_ends_is_told() {
         // It has asked, and nobody polls.
         let begun = Instant::now();
         while !serving.wait(Some(Duration::from_millis(10))) || begun.elapsed() < Duration::from_millis(50) {
-            assert!(begun.elapsed() < Duration::from_secs(10));
+            assert!(begun.elapsed() < Duration::from_secs(60));
         }
         drop(serving);
         let ended = waits.join().unwrap();

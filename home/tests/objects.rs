@@ -72,7 +72,7 @@ fn when_its_home_lets_go_of_it_others_are_told() {
     drop(home);
     let begun = Instant::now();
     while away.access(count) != Err(AccessError::Ended) {
-        assert!(begun.elapsed() < Duration::from_secs(10));
+        assert!(begun.elapsed() < Duration::from_secs(60));
     }
     assert!(matches!(Handle::find(&name("gone"), SHAPE), Err(FindError::Name(_))));
     // The name is free again.
@@ -197,7 +197,7 @@ fn places_are_given_back() {
         drop(all);
         let begun = Instant::now();
         while home.try_clone().is_err() || Handle::find(&name("places"), SHAPE).is_err() {
-            assert!(begun.elapsed() < Duration::from_secs(10));
+            assert!(begun.elapsed() < Duration::from_secs(60));
         }
         // All of them.
         std::thread::sleep(Duration::from_millis(50));

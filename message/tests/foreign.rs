@@ -201,7 +201,7 @@ fn waits_can_be_interrupted() {
             assert_eq!(group.barrier(), Err(RunError::Interrupted));
             let full = std::iter::repeat_with(|| group.send_foreign(0, &data, &[0; 8000])).find_map(Result::err);
             assert!(matches!(full, Some(SendError::Interrupted)), "{full:?}");
-            assert!(start.elapsed() < Duration::from_secs(10));
+            assert!(start.elapsed() < Duration::from_secs(60));
             over.wait();
         },
     );

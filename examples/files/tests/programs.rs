@@ -205,7 +205,7 @@ fn a_server_that_is_killed_ends_the_client_with_an_error() {
     let since = Instant::now();
     let mut rest = String::new();
     said.read_to_string(&mut rest).unwrap();
-    assert!(since.elapsed() < Duration::from_secs(2), "{rest}");
+    assert!(since.elapsed() < Duration::from_secs(60), "{rest}");
     assert_eq!(client.0.wait().unwrap().code(), Some(1), "{rest}");
     assert!(rest.contains("file-client: Upcall: ") && !rest.contains("panicked"), "{rest}");
 }
@@ -224,7 +224,7 @@ fn a_client_that_is_killed_takes_its_server_with_it() {
     // Whoever adopts it may not collect it: a zombie has ended, too.
     let ended = || fs::read_to_string(format!("/proc/{server}/stat")).map_or(true, |stat| stat.contains(") Z "));
     while !ended() {
-        assert!(since.elapsed() < Duration::from_secs(5), "the server {server} goes on without its client");
+        assert!(since.elapsed() < Duration::from_secs(60), "the server {server} goes on without its client");
         std::thread::sleep(Duration::from_millis(5));
     }
     assert_eq!(place.left_behind(), Vec::<PathBuf>::new());

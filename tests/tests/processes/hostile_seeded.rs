@@ -94,9 +94,9 @@ fn server(steps: u64) {
     while done < steps {
         clients.iter_mut().for_each(|client| client.say("endure other 2500"));
         let numbers = bystander.ask("honest 2500").numbers("a bystander");
-        assert!(numbers[1] < 1_000_000_000, "a bystander's call took longer than a second: {numbers:?}");
+        assert!(numbers[1] < 10_000_000_000, "a bystander's call took longer than 10 s: {numbers:?}");
         for client in &mut clients {
-            let numbers = client.hear_within(Duration::from_secs(12)).numbers("what was endured");
+            let numbers = client.hear().numbers("what was endured");
             let [binds, calls, errors, longest] = numbers[..] else { panic!("{numbers:?}") };
             println!("    {binds} binds, {calls} calls, {errors} errors, the longest call {:.1} ms", longest as f64 / 1e6);
             assert!(binds > 0 && longest < 6_000_000_000, "{numbers:?}");

