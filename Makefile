@@ -29,7 +29,7 @@ test:
 lint unit docs:
 	@$(PYTHON) tests/run.py --only $@ $(ARGS)
 
-# With three preemptions, where `make test` has two.
+# With three preemptions, where `make test` has two; and the models that take long.
 models:
 	@LOOM_MAX_PREEMPTIONS=3 $(PYTHON) tests/run.py --only models $(ARGS)
 

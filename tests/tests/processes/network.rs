@@ -288,7 +288,7 @@ fn calls_to_a_stopped_server_end_at_their_deadline_and_by_words() {
     client.ask("deadline 50").expect_ok("a deadline");
     client.ask("null").expect_error("Aborted.sent", &["deadline"]);
     client.ask("echo 5000").expect_error("Aborted.sent", &["deadline"]);
-    // Who binds gives up by itself.
+    // A program that binds gives up by itself.
     scene.place.client().ask(&format!("bind {}", scene.name)).expect_error("NoAnswer", &["stopped or overloaded"]);
     scene.server.signal(rustix::process::Signal::CONT);
     client.ask("deadline 0").expect_ok("no deadline");
