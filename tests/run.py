@@ -45,7 +45,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 # Lines in backtraces take a fifth of the time of a build. A failed check says where it is without them.
-os.environ.setdefault("CARGO_PROFILE_DEV_DEBUG", "0")
+# Build scripts and tests have the same setting: so a package that both need is compiled once (Cargo.toml).
+for setting in ("CARGO_PROFILE_DEV_DEBUG", "CARGO_PROFILE_DEV_BUILD_OVERRIDE_DEBUG"):
+    os.environ.setdefault(setting, "0")
 CARGO = os.environ.get("CARGO", "cargo")
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").resolve()
 

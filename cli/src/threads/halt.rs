@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use upcall_os::trace::{Held, Hold, Registers};
 
 const PATIENCE: Duration = Duration::from_millis(200);
-/// The same for a kernel thread that could run: on a busy machine its turn comes late.
-const BUSY: Duration = Duration::from_secs(10);
+/// The same for a kernel thread that could run: on a busy machine its turn comes late. The others stand still until
+/// then, so this is no longer than people wait for a program.
+const BUSY: Duration = Duration::from_secs(2);
 /// So long the processor is given away between looks, then slept.
 const SPIN: Duration = Duration::from_millis(1);
 
