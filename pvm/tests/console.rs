@@ -49,7 +49,7 @@ fn within<T>(mut look: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = look() {
             return found;
         }
-        assert!(begun.elapsed() < Duration::from_secs(30), "nothing within 30 s");
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing within 60 s");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -343,10 +343,12 @@ fn an_idle_console_takes_no_processor() {
         let mut console = place.start(words);
         console.type_in("spawn -2 ./states r\nspawn ./states s\n");
         place.settled(3);
-        std::thread::sleep(Duration::from_millis(100));
-        let before = processor_time(console.id());
-        std::thread::sleep(Duration::from_secs(2));
-        assert!(processor_time(console.id()) <= before + 1, "{words:?}");
+        // On a busy machine it may still end earlier work; one that spins is never idle for 2 s.
+        within(|| {
+            let before = processor_time(console.id());
+            std::thread::sleep(Duration::from_secs(2));
+            (processor_time(console.id()) <= before + 1).then_some(())
+        });
         console.type_in("halt\n");
         assert_eq!(console.code(), Some(0));
     }

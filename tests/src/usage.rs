@@ -1,8 +1,10 @@
 //! What a process uses, as the kernel counts it.
 
+use crate::place::eventually;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
 
 /// Descriptors, mappings, threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,6 +132,24 @@ pub fn processor_time(pid: u32) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let spent = tasks.filter_map(|task| fs::read_to_string(task.path().join("schedstat")).ok());
     spent.filter_map(|text| text.split_whitespace().next()?.parse::<u64>().ok()).sum()
+}
+
+/// Waits until each of these processes has used less than `most` of processor time during a whole
+/// `window`. One that spins never does; one that still ends earlier work on a busy machine does
+/// later.
+///
+/// # Panics
+/// They do not within 60 s.
+pub fn come_to_rest(what: &str, pids: &[u32], window: Duration, most: Duration) {
+    eventually(&format!("{what} uses less than {most:?} in {window:?}"), || {
+        let spent = || pids.iter().map(|&pid| processor_time(pid)).collect::<Vec<_>>();
+        let before = spent();
+        std::thread::sleep(window);
+        let used = spent().into_iter().zip(before).map(|(after, before)| Duration::from_nanos(after - before));
+        let restless = pids.iter().zip(used).filter(|(_, used)| *used >= most);
+        let texts: Vec<String> = restless.map(|(pid, used)| format!("process {pid} used {used:?}")).collect();
+        if texts.is_empty() { Ok(()) } else { Err(texts.join(", ")) }
+    });
 }
 
 /// The memory that a process has in use, in KiB: all of it, and the part shared with others. Without its program's: that is one for all its processes, and the kernel maps 64 KiB of it wherever one byte is touched, so that it says where the linker has put things.

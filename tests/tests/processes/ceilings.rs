@@ -4,7 +4,7 @@ use crate::{in_company, place};
 use std::time::Duration;
 use upcall_tests::party::{Party, Said};
 use upcall_tests::place::{Place, eventually};
-use upcall_tests::usage::Usage;
+use upcall_tests::usage::{Usage, come_to_rest};
 
 fn expect(party: &mut Party, question: &str, expected: u64) {
     eventually(question, || match party.ask(question).numbers(question)[0] {
@@ -64,12 +64,7 @@ fn a_server_without_stacks_uses_no_processor_time() {
     let (mut first, mut second) = (bound(&place, "latch"), bound(&place, "latch"));
     first.ask("hold 60").expect_ok("calls");
     second.ask("hold 60").expect_ok("calls");
-    std::thread::sleep(Duration::from_millis(300));
-    let spent = || upcall_tests::usage::processor_time(server.pid());
-    let before = spent();
-    std::thread::sleep(Duration::from_secs(1));
-    let used = spent() - before;
-    assert!(used < 5_000_000, "it used {used} ns in a second in which no call ended");
+    come_to_rest("a server in which no call ends", &[server.pid()], Duration::from_secs(1), Duration::from_millis(5));
 }
 
 /// What waits in the lanes of a client that dies is dropped; its calls that run go on to their end, and hold their stacks until then.

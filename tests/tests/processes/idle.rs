@@ -2,6 +2,7 @@
 
 use crate::{alone, place};
 use std::time::Duration;
+use upcall_tests::place::eventually;
 use upcall_tests::usage::{Usage, memory, processor_time, sleeps, switches};
 
 #[test]
@@ -36,24 +37,27 @@ fn hundred_clients(seconds: u64) {
         (after.1.mappings - before.1.mappings) as f64 / 90.0,
     );
     assert!(per_client(|m| m.0) < 64.0);
-    std::thread::sleep(Duration::from_millis(500));
     let used = |pids: &[u32]| pids.iter().map(|&pid| (switches(pid), processor_time(pid))).collect::<Vec<_>>();
     let pids: Vec<u32> = std::iter::once(server.pid()).chain(clients.iter().map(upcall_tests::party::Party::pid)).collect();
-    let before = used(&pids);
-    std::thread::sleep(Duration::from_secs(seconds));
-    let more: Vec<_> = used(&pids).iter().zip(&before).map(|(after, before)| (after.0 - before.0, after.1 - before.1)).collect();
-    let theirs = more[1..].iter().map(|(_, time)| time).sum::<u64>();
-    println!(
-        "in {seconds} s the server woke {} times and used {:.3} ms, each client {:.3} ms",
-        more[0].0,
-        more[0].1 as f64 / 1e6,
-        theirs as f64 / 1e8
-    );
-    // A wake-up takes as long as the machine takes for it, so wake-ups are counted. A process that never sleeps has none.
-    for (pid, (woken, time)) in pids.iter().zip(&more) {
-        assert!(*woken <= 2 * seconds, "process {pid} woke {woken} times in {seconds} s");
-        assert!(*time < seconds * 100_000_000, "process {pid} used {time} ns in {seconds} s");
-    }
+    // A machine that is busy may still end the binding; a process that does not rest fails each time.
+    eventually("nobody is woken", || {
+        let before = used(&pids);
+        std::thread::sleep(Duration::from_secs(seconds));
+        let more: Vec<_> =
+            used(&pids).iter().zip(&before).map(|(after, before)| (after.0 - before.0, after.1 - before.1)).collect();
+        let theirs = more[1..].iter().map(|(_, time)| time).sum::<u64>();
+        println!(
+            "in {seconds} s the server woke {} times and used {:.3} ms, each client {:.3} ms",
+            more[0].0,
+            more[0].1 as f64 / 1e6,
+            theirs as f64 / 1e8
+        );
+        // A wake-up takes as long as the machine takes for it, so wake-ups are counted. A process that never sleeps has none.
+        let restless = pids.iter().zip(&more).find(|(_, (woken, time))| *woken > 2 * seconds || *time >= seconds * 100_000_000);
+        restless.map_or(Ok(()), |(pid, (woken, time))| {
+            Err(format!("process {pid} woke {woken} times and used {time} ns in {seconds} s"))
+        })
+    });
     for client in &mut clients {
         client.ask("bind trial").expect_ok("a second binding through the same channel");
         assert_eq!(client.ask("add 2 3").numbers("add"), [5]);

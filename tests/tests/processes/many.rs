@@ -2,7 +2,7 @@
 
 use crate::{alone, place};
 use std::time::Duration;
-use upcall_tests::usage::processor_time;
+use upcall_tests::usage::come_to_rest;
 
 const SERVERS: usize = 4;
 const CLIENTS: usize = 8;
@@ -36,13 +36,6 @@ fn eight_clients_of_four_servers_share_the_processors() {
         assert!(longest < 1_500_000, "client {n}: a call took {longest} µs");
     }
     // Everybody is bound to everybody, and nobody calls.
-    std::thread::sleep(Duration::from_millis(500));
     let pids: Vec<u32> = servers.iter().chain(&clients).map(|party| party.pid()).collect();
-    let spent = || pids.iter().map(|&pid| processor_time(pid)).collect::<Vec<_>>();
-    let before = spent();
-    std::thread::sleep(Duration::from_secs(1));
-    for (pid, (before, after)) in pids.iter().zip(before.into_iter().zip(spent())) {
-        let used = after - before;
-        assert!(used < 1_000_000, "process {pid} used {used} ns in a second in which nothing happened");
-    }
+    come_to_rest("a process to which nothing happens", &pids, Duration::from_secs(1), Duration::from_millis(1));
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use upcall_os::fault::{Act, POINTS_ARE_THERE, Point};
 use upcall_tests::party::{Party, Said};
 use upcall_tests::place::{Place, entered, eventually};
-use upcall_tests::usage::{memory, processor_time};
+use upcall_tests::usage::{come_to_rest, memory};
 
 /// Messages of a life: more than a queue holds without segments.
 const LIFE: u64 = 3000;
@@ -243,11 +243,7 @@ fn a_member_that_waits_takes_no_processor_time() {
     members[0].ask("send 1 10").expect_ok("sending");
     members[1].ask("take 0 10").expect_ok("taking");
     members[1].say("take 0 11");
-    std::thread::sleep(Duration::from_millis(100));
-    let before = processor_time(members[1].pid());
-    std::thread::sleep(Duration::from_secs(2));
-    let spent = processor_time(members[1].pid()) - before;
-    assert!(spent < 20_000_000, "{spent} ns in 2 s");
+    come_to_rest("a member that waits", &[members[1].pid()], Duration::from_secs(2), Duration::from_millis(20));
     members[0].ask("send 1 1").expect_ok("waking it");
     members[1].hear().expect_ok("the message that woke it");
     end(&place, members);

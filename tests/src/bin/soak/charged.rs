@@ -6,6 +6,7 @@
 //! disk do not count: the first reader is charged for them.
 
 use std::fs;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -27,15 +28,18 @@ impl Charged {
         fs::create_dir(&group).ok()?;
         let made = Self { group, before };
         fs::write(made.group.join("cgroup.procs"), std::process::id().to_string()).ok()?;
-        made.kib().map(|_| made)
+        Some(made)
     }
 
-    /// KiB of anonymous and shared memory that the group is charged.
-    pub fn kib(&self) -> Option<u64> {
+    /// KiB of anonymous and shared memory that the group is charged, without those of the `record`:
+    /// it has words for each process number, and a run of 25 minutes uses a million of them.
+    pub fn kib(&self, record: impl AsFd) -> Option<u64> {
+        // A block is 512 bytes.
+        let record = u64::try_from(rustix::fs::fstat(record).ok()?.st_blocks).ok()? / 2;
         let stat = fs::read_to_string(self.group.join("memory.stat")).ok()?;
         let number = |name: &str| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
         let anonymous = number("total_rss ").or_else(|| number("anon "))?;
-        Some((anonymous + number("total_shmem ").or_else(|| number("shmem "))?) >> 10)
+        Some(((anonymous + number("total_shmem ").or_else(|| number("shmem "))?) >> 10).saturating_sub(record))
     }
 }
 

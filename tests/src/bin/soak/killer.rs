@@ -106,7 +106,7 @@ fn attempt(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     std::fs::create_dir(place.path().join("tmp"))?;
     let charged = Charged::enter();
     // The file stays open for the processes that are yet to open it.
-    let (book, _file, path) = Book::create()?;
+    let (book, record, path) = Book::create()?;
     (0..GROUPS).for_each(|group| book.epoch(group).store((group as u64) << 32 | 1, SeqCst));
     println!(
         "soak: seed {}, {} s, {} disturbances a second, {}",
@@ -136,7 +136,7 @@ fn attempt(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     let outside = watch::outside();
     run.play(warm);
     let before = run.rest();
-    let charged_before = charged.as_ref().and_then(Charged::kib);
+    let charged_before = charged.as_ref().and_then(|charged| charged.kib(&record));
     run.book.forget_times();
     run.watchdog.forget();
     let length = Duration::from_secs(options.seconds);
@@ -146,7 +146,7 @@ fn attempt(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
         (0..GROUPS).for_each(|group| run.raise_epoch(group));
         run.play(length.saturating_sub(run.start.elapsed()).max(Duration::from_secs(2)));
         after = Some(run.rest());
-        run.charged = charged_before.zip(charged.as_ref().and_then(Charged::kib));
+        run.charged = charged_before.zip(charged.as_ref().and_then(|charged| charged.kib(&record)));
     }
     let leaks = after.map(|after| Leaks::between(before, after));
     run.faults.extend(leaks.iter().flat_map(Leaks::faults));

@@ -5,7 +5,7 @@ use crate::in_company;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use upcall_shm::station::Station;
-use upcall_tests::place::AtLast;
+use upcall_tests::place::{AtLast, eventually};
 use upcall_tests::usage::processor_time;
 
 #[test]
@@ -38,10 +38,12 @@ fn bells_that_never_rest() {
             assert!(numbers[1] < LATE_MS, "a wait of 300 ms took {} ms longer", numbers[1]);
         });
         scene.meanwhile("bells that are full", |_| ());
-        let before = processor_time(scene.honest[0].pid());
-        scene.honest[0].ask("endure 300").expect_ok("a quiet time");
-        let spent = Duration::from_nanos(processor_time(scene.honest[0].pid()) - before);
-        assert!(spent < Duration::from_millis(150), "{spent:?} of 300 ms in a quiet time");
+        eventually("300 ms of a quiet time take less than 150 ms of processor time", || {
+            let before = processor_time(scene.honest[0].pid());
+            scene.honest[0].ask("endure 300").expect_ok("a quiet time");
+            let spent = Duration::from_nanos(processor_time(scene.honest[0].pid()) - before);
+            if spent < Duration::from_millis(150) { Ok(()) } else { Err(format!("{spent:?}")) }
+        });
     }
 }
 
