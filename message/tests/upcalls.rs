@@ -324,7 +324,7 @@ fn an_idle_member_takes_no_processor_time() {
                 let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
                 used.tv_sec * 1_000_000_000 + used.tv_nsec
             };
-            // The first rounds may hold what is left of joining; one that never rests fails all.
+            // The first rounds may hold what is left of joining. A member without rest fails all.
             let mut rounds = (0..20).map(|_| {
                 let before = used();
                 upcall_thread::sleep(Duration::from_millis(500));

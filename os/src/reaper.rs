@@ -17,6 +17,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Maximum number of bytes that are unmapped or freed at once, by the thread that drops them.
 pub const PIECE: usize = 2 << 20;
 
+/// Maximum number of bytes of memory files that the thread frees that closes a message's descriptors.
+/// A clerk closes those of many messages in a row.
+const FILES: usize = 256 << 10;
+
+/// From so many bytes on, pages leave the page table before their mapping goes.
+const PAGES_FIRST: usize = 64 << 10;
+
 /// The nice value of the reaper: threads that peers wait for run before it.
 const NICE: i32 = 10;
 
@@ -97,7 +104,7 @@ fn let_go<T>(value: T) {
 /// Unmaps a range, [`PIECE`] by piece, the last one first.
 ///
 /// The kernel changes the map of a process under a lock for which `mmap` in its other threads waits.
-/// This thread is less urgent than others, and while it has the lock it may have to wait for its
+/// The reaper is less urgent than others, and while it has the lock it may have to wait for its
 /// processor. So it takes the pages out of the page table first, which since Linux 6.17 needs no
 /// lock of the whole map, and has the lock only for a moment.
 pub(crate) fn unmap(Range { start, len }: Range) {
@@ -107,7 +114,7 @@ pub(crate) fn unmap(Range { start, len }: Range) {
         left -= piece;
         // SAFETY: `left` is within the range.
         let at = unsafe { start.add(left) }.as_ptr().cast();
-        if len > PIECE {
+        if len > PAGES_FIRST {
             // SAFETY: the owner of the mapping has given up the range, so no access to it follows.
             let _ = unsafe { rustix::mm::madvise(at, piece, rustix::mm::Advice::LinuxDontNeed) };
         }
@@ -124,9 +131,22 @@ pub fn free<T: Send + 'static>(value: T, bytes: usize) {
     }
 }
 
-/// Whether this memory file has more than one [`PIECE`] of pages.
-pub(crate) fn is_large(fd: &OwnedFd) -> bool {
-    rustix::fs::fstat(fd).is_ok_and(|stat| stat.st_blocks as u64 * 512 > PIECE as u64)
+/// Bytes of memory that a file has.
+fn held_by(fd: &OwnedFd) -> usize {
+    // A block is 512 bytes.
+    rustix::fs::fstat(fd).map_or(0, |stat| usize::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512))
+}
+
+/// Whether these memory files together have more memory than one thread frees at once.
+pub(crate) fn are_large(files: &[OwnedFd]) -> bool {
+    files.iter().map(held_by).fold(0, usize::saturating_add) > FILES
+}
+
+/// Closes memory files that a peer has sent: here if they have little memory, else on the reaper.
+pub(crate) fn close(files: Vec<OwnedFd>) {
+    if are_large(&files) {
+        files.into_iter().for_each(|fd| take(Waste::File(fd)));
+    }
 }
 
 /// Second descriptors of what a peer sent. While these are open, to close the first ones frees nothing.
@@ -134,11 +154,11 @@ pub(crate) fn is_large(fd: &OwnedFd) -> bool {
 pub(crate) struct Kept(Vec<OwnedFd>);
 
 impl Kept {
-    /// Keeps those that are large memory files. Where the descriptor table is full, the thread that closes the
-    /// first descriptor frees the memory.
-    pub(crate) fn of(descriptors: &[OwnedFd]) -> Self {
-        let large = descriptors.iter().filter(|fd| is_large(fd));
-        Self(large.filter_map(|fd| fd.try_clone().ok()).collect())
+    /// Keeps memory files that are large together. Where the descriptor table is full, the thread
+    /// that closes the first descriptor frees the memory.
+    pub(crate) fn of(files: &[OwnedFd]) -> Self {
+        let all = if are_large(files) { files } else { &[] };
+        Self(all.iter().filter_map(|fd| fd.try_clone().ok()).collect())
     }
 }
 
@@ -212,9 +232,12 @@ mod tests {
     #[test]
     fn large_files_are_kept_until_the_reaper_closes_them() {
         let file = |len| MemoryFile::create("t", len).unwrap();
-        let (small, large) = (file(PIECE), file(PIECE + 4096));
+        let (small, large) = (file(FILES), file(FILES + 4096));
         [&small, &large].into_iter().for_each(|file| file.allocate().unwrap());
         let copy = |file: &MemoryFile| std::os::fd::AsFd::as_fd(file).try_clone_to_owned().unwrap();
-        assert_eq!(Kept::of(&[copy(&small), copy(&large)]).0.len(), 1);
+        assert_eq!(Kept::of(&[copy(&small)]).0.len(), 0);
+        assert_eq!(Kept::of(&[copy(&large)]).0.len(), 1);
+        // Many small ones take as long as a large one.
+        assert_eq!(Kept::of(&[copy(&small), copy(&file(4096)), copy(&small)]).0.len(), 3);
     }
 }

@@ -6,7 +6,7 @@
 use crate::closer;
 use crate::process;
 use crate::processor::{self, Processors};
-use crate::reaper::Kept;
+use crate::reaper::{self, Kept};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -362,24 +362,25 @@ impl Connection {
         let (descriptors, others): (Vec<_>, Vec<_>) = descriptors.into_iter().partition(closer::is_plain);
         let strange = !others.is_empty();
         closer::close(others);
-        if got.flags.contains(ReturnFlags::TRUNC) {
-            return Err(io::Error::other(format!("a control message of more than {LONGEST} bytes")));
-        }
-        let lost = got.flags.contains(ReturnFlags::CTRUNC);
-        if strange {
-            return Err(io::Error::other("a control message with a descriptor that is neither memory nor a bell"));
-        }
-        if descriptors.len() > MOST_DESCRIPTORS {
-            return Err(io::Error::other(format!("a control message with more than {MOST_DESCRIPTORS} descriptors")));
-        }
-        if got.bytes == 0 {
-            return Ok(Received::Closed);
-        }
-        let kept = Kept::of(&descriptors);
         let mut copy = Vec::new();
-        copy.try_reserve_exact(got.bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        copy.extend_from_slice(&bytes[..got.bytes]);
-        Ok(Received::Message(Message { bytes: copy, descriptors, lost, _kept: kept }))
+        let useless = if got.flags.contains(ReturnFlags::TRUNC) {
+            Err(io::Error::other(format!("a control message of more than {LONGEST} bytes")))
+        } else if strange {
+            Err(io::Error::other("a control message with a descriptor that is neither memory nor a bell"))
+        } else if descriptors.len() > MOST_DESCRIPTORS {
+            Err(io::Error::other(format!("a control message with more than {MOST_DESCRIPTORS} descriptors")))
+        } else if got.bytes == 0 {
+            Ok(Received::Closed)
+        } else if copy.try_reserve_exact(got.bytes).is_err() {
+            Err(io::ErrorKind::OutOfMemory.into())
+        } else {
+            copy.extend_from_slice(&bytes[..got.bytes]);
+            let (lost, kept) = (got.flags.contains(ReturnFlags::CTRUNC), Kept::of(&descriptors));
+            return Ok(Received::Message(Message { bytes: copy, descriptors, lost, _kept: kept }));
+        };
+        // Their sender may have closed them already, and then this frees their memory.
+        reaper::close(descriptors);
+        useless
     }
 
     /// Waits for a message: looks again and again for `eager`, then blocks the kernel thread, until `limit` has passed in all. A thread that may run on one
@@ -660,6 +661,52 @@ mod tests {
         drop(a);
         assert!(b.send(b"too late", &[]).is_err());
         assert!(matches!(b.receive().unwrap(), Received::Message(_)));
+    }
+
+    /// Whether this process has a memory file of this name open.
+    fn is_open(name: &str) -> bool {
+        let entries = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        entries.filter_map(|entry| std::fs::read_link(entry.path()).ok()).any(|target| target.to_string_lossy().contains(name))
+    }
+
+    #[test]
+    fn memory_of_useless_messages_is_not_freed_by_who_hears_them() {
+        /// Holds up the reaper until it is told to go on.
+        struct Holds(std::sync::mpsc::Sender<()>, std::sync::mpsc::Receiver<()>);
+        impl Drop for Holds {
+            fn drop(&mut self) {
+                let _ = self.0.send(());
+                let _ = self.1.recv();
+            }
+        }
+        let null = std::fs::File::open("/dev/null").unwrap();
+        for (at, (bytes, strange, is_heard)) in
+            [(&b"x"[..], true, true), (b"", false, true), (b"x", false, false), (b"x", true, false)].into_iter().enumerate()
+        {
+            let name = format!("upcall-useless-{at}");
+            let ((held, is_held), (go, may_go)) = (std::sync::mpsc::channel(), std::sync::mpsc::channel());
+            reaper::free(Holds(held, may_go), reaper::PIECE + 1);
+            is_held.recv().unwrap();
+            let (a, b) = Connection::pair().unwrap();
+            let file = MemoryFile::create(&name, 1 << 20).unwrap();
+            file.allocate().unwrap();
+            let both = [file.as_fd(), null.as_fd()];
+            a.send(bytes, if strange { &both } else { &both[..1] }).unwrap();
+            drop((a, file));
+            assert!(!is_open(&name), "only the message has it");
+            if is_heard {
+                assert!(matches!(b.receive(), Err(_) | Ok(Received::Closed)), "{at}");
+            } else {
+                drop(b);
+            }
+            assert!(is_open(&name), "{at}: who heard the message has freed its memory");
+            go.send(()).unwrap();
+            let start = Instant::now();
+            while is_open(&name) {
+                assert!(start.elapsed() < Duration::from_secs(60), "{at}: nobody closes it");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::pace::{PIECE, Pace};
 use crate::session::Session;
 use crate::value::{Get, Layout};
 use std::cell::Cell;
+use std::collections::TryReserveError;
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
@@ -405,11 +406,26 @@ impl<'a> Bytes<'a> {
         self.0.copy_out(0, to.get_mut(..self.len())?)
     }
 
-    /// A copy of them.
+    /// A copy of them. A client chooses how many they are: a server that may lack memory takes
+    /// [`Bytes::try_to_vec`].
+    ///
+    /// # Aborts
+    /// There is no memory for the copy.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.0.append_to(&mut bytes);
         bytes
+    }
+
+    /// A copy of them.
+    ///
+    /// # Errors
+    /// There is no memory for the copy.
+    pub fn try_to_vec(&self) -> Result<Vec<u8>, TryReserveError> {
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(self.len())?;
+        self.0.append_to(&mut bytes);
+        Ok(bytes)
     }
 
     /// Calls `each` with copies of consecutive parts, each of at most 4096 bytes: for hashing and parsing without a copy of the whole.

@@ -330,6 +330,9 @@ impl From<NoReply> for CallError {
         match reason {
             NoReply::Closed(closed) => Self::Failed(closed),
             NoReply::OutOfTime { sent } => Self::Aborted { sent },
+            NoReply::NoMemory { bytes } => {
+                Self::NoMemory { bytes: bytes as u64, error: "for the request, which was not sent".into() }
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::value::Layout;
 use std::cell::Cell;
 use std::mem::needs_drop;
 use upcall_os::memory;
+use upcall_transfer::give_way;
 
 /// Maximum number of bytes that are copied at once.
 pub(crate) const PIECE: usize = 256 << 10;
@@ -62,17 +63,6 @@ impl Pace {
         if self.gives_way {
             give_way();
         }
-    }
-}
-
-/// Lets requests that wait, and other threads of the virtual processor, have a turn; nothing on other kernel threads.
-#[cold]
-pub(crate) fn give_way() {
-    if upcall_thread::on_virtual_processor().is_some() {
-        // A yield alone would not look for requests while other threads are ready: two calls that give way to each other
-        // would shut them out.
-        upcall_thread::safe_point();
-        upcall_thread::yield_now();
     }
 }
 

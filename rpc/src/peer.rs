@@ -24,6 +24,7 @@ use upcall_os::clock;
 use upcall_os::fault::{Point, point};
 use upcall_os::memory::{AdoptError, Mapping, MemoryFile};
 use upcall_os::poll::Report;
+use upcall_os::reaper;
 use upcall_os::socket::{Connection, Message, Peer};
 use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
@@ -37,6 +38,8 @@ use upcall_transfer::{Domain, Request, Serve, ServerChannel};
 const MOST_SEGMENTS: usize = 4096;
 /// Segments up to this size are entered into the page table when they arrive.
 const ENTER_AT_ONCE: usize = 4 << 20;
+/// Segments up to this size are unmapped by the clerk when the client drops them.
+const UNMAP_AT_ONCE: usize = 128 << 10;
 /// Descriptors of a connection: its socket, and the client's process. A channel has one more, and two mappings.
 const OF_CONNECTION: usize = 2;
 const OF_CHANNEL: (usize, usize) = (1, 2);
@@ -66,6 +69,24 @@ impl Shared {
 
     fn segments(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<u16, Arc<Region>>> {
         self.segments.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets go of all segments. Each may be small, and all together are as much as the client was
+    /// permitted: they are unmapped beside the caller, who may be the clerk.
+    fn let_segments_go(&self) {
+        let all = std::mem::take(&mut *self.segments());
+        let bytes = all.values().map(|region| region.len()).sum();
+        reaper::free(all, bytes);
+    }
+}
+
+/// So are the A-stacks of all bindings.
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.let_segments_go();
+        let all: Vec<_> = self.bindings.iter_mut().filter_map(|bound| bound.get_mut()?.astacks.take()).collect();
+        let bytes = all.iter().map(|region| region.len()).sum();
+        reaper::free(all, bytes);
     }
 }
 
@@ -219,7 +240,7 @@ impl ClientPeer {
         for bound in self.shared.bindings.iter().filter_map(OnceLock::get) {
             bound.revoke(&self.keeper);
         }
-        self.shared.segments().clear();
+        self.shared.let_segments_go();
     }
 
     /// Revokes those of its bindings for which `which` says so. Returns how many.
@@ -287,7 +308,17 @@ impl ClientPeer {
             }
             ClientRequest::DropSegment { number } => {
                 let shared = self.shared.clone();
-                self.account.after(Box::new(move || drop(shared.segments().remove(&number))));
+                let is_small = self.shared.segment(number).is_none_or(|region| region.len() <= UNMAP_AT_ONCE);
+                let unmap = Box::new(move || {
+                    // The lock is free again before the memory goes.
+                    let gone = shared.segments().remove(&number);
+                    drop(gone);
+                });
+                if is_small {
+                    self.account.after(unmap)
+                } else {
+                    self.account.aside(unmap)
+                }
                 return true;
             }
         };
@@ -461,8 +492,9 @@ impl ClientPeer {
         segments.try_reserve(1).map_err(no_memory)?;
         segments.insert(number, region);
         // Ended while this was going on: what was added goes too.
+        drop(segments);
         if self.ended.load(Ordering::SeqCst) {
-            segments.clear();
+            self.shared.let_segments_go();
         }
         Ok(Answer::Mapped)
     }

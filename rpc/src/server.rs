@@ -6,7 +6,7 @@ use crate::decode::{Decoder, Malformed, Side};
 use crate::encode::{Encoder, Fault, block_len};
 use crate::interface::{Descriptor, Interface, MOST_PROCEDURES, Wanted, match_each};
 use crate::keeper::Keeper;
-use crate::pace::{PIECE, Pace, give_way};
+use crate::pace::{PIECE, Pace};
 use crate::peer::Shared;
 use crate::session::Session;
 use crate::value::Put;
@@ -31,9 +31,9 @@ use upcall_shm::region::Region;
 use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place};
 use upcall_shm::span::{Room, Span};
 use upcall_shm::tally::{self, Came, Tally};
-use upcall_transfer::Request;
 use upcall_transfer::network::Block;
 use upcall_transfer::network::frame::MOST_BODY;
+use upcall_transfer::{Request, give_way};
 
 pub use crate::endpoint::{Policy, Running, Server};
 

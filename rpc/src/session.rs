@@ -157,7 +157,8 @@ impl Session {
         let held = std::mem::take(&mut state.held);
         state.free.clear();
         drop(state);
-        held.into_values().for_each(Kept::forget);
+        let bytes = held.values().map(|kept| size_of_val(&*kept.block)).sum();
+        reaper::free(held, bytes);
         let left = objects.iter().filter(|place| place.object.is_some()).count();
         // What the client has let go of is not its any more, though the drops may last.
         self.account.credit(Kind::Objects, left);

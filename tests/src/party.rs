@@ -1,7 +1,10 @@
 //! A program that a test has started and speaks with, line by line.
 
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, kill_process};
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -15,6 +18,8 @@ pub struct Party {
     child: Child,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
+    /// What it writes to its standard error.
+    errors: File,
     what: String,
 }
 
@@ -100,12 +105,23 @@ impl Said {
 }
 
 impl Party {
-    /// Starts a program whose standard input and output are lines.
+    /// Starts a program whose standard input and output are lines. What it writes to its standard
+    /// error is written to ours when it has ended, and belongs to the text of a panic here.
     ///
     /// # Panics
     /// It cannot be started.
-    pub fn start(mut command: Command, what: &str) -> Self {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    pub fn start(command: Command, what: &str) -> Self {
+        let errors = memfd_create("errors", MemfdFlags::CLOEXEC).expect("a file for what it complains of");
+        Self::with_errors(command, what, errors.into())
+    }
+
+    /// The same with a file for its standard error.
+    ///
+    /// # Panics
+    /// It cannot be started.
+    pub fn with_errors(mut command: Command, what: &str, errors: File) -> Self {
+        let theirs = errors.try_clone().expect("a descriptor for what it complains of");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(theirs);
         let mut child = command.spawn().unwrap_or_else(|error| panic!("starting {what}: {error}"));
         let (send, lines) = channel();
         let output = BufReader::new(child.stdout.take().expect("a pipe"));
@@ -117,7 +133,7 @@ impl Party {
             }
         });
         let input = child.stdin.take();
-        Self { child, input, lines, what: what.into() }
+        Self { child, input, lines, errors, what: what.into() }
     }
 
     /// Its process number.
@@ -129,7 +145,7 @@ impl Party {
     #[track_caller]
     pub fn say(&mut self, line: &str) {
         let input = self.input.as_mut().expect("its input is open");
-        writeln!(input, "{line}").unwrap_or_else(|error| panic!("{}: {line}: {error}", self.what));
+        writeln!(input, "{line}").unwrap_or_else(|error| panic!("{}: {line}: {error}{}", self.what, complaints(&self.errors)));
     }
 
     /// Waits for what it says next.
@@ -149,7 +165,7 @@ impl Party {
             Err(RecvTimeoutError::Timeout) => panic!("{} (process {}) hangs: nothing said in {limit:?}", self.what, self.pid()),
             Err(RecvTimeoutError::Disconnected) => {
                 let status = self.ended();
-                panic!("{} has ended: {status}", self.what)
+                panic!("{} has ended: {status}{}", self.what, complaints(&self.errors))
             }
         }
     }
@@ -236,5 +252,19 @@ impl Drop for Party {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        let said = complaints(&self.errors);
+        if !said.is_empty() {
+            eprintln!("{} wrote to its standard error:{said}", self.what);
+        }
     }
+}
+
+/// What such a file has, on lines of its own; its last 4 KiB.
+fn complaints(errors: &File) -> String {
+    let len = errors.metadata().map_or(0, |found| found.len());
+    let from = len.saturating_sub(4096);
+    let mut said = vec![0; (len - from) as usize];
+    let read = errors.read_exact_at(&mut said, from);
+    let said = String::from_utf8_lossy(&said);
+    if read.is_err() || said.trim().is_empty() { String::new() } else { format!("\n{}", said.trim_end()) }
 }

@@ -108,9 +108,9 @@ impl Shortage {
         static NUMBER: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let stderr = place.path().join(format!("stderr-{number}"));
-        let mut command = place.command(&format!("supervised {arguments}"));
-        command.stderr(File::create(&stderr).expect("a file"));
-        let mut party = Party::start(command, arguments);
+        let command = place.command(&format!("supervised {arguments}"));
+        let errors = File::options().read(true).write(true).create_new(true).open(&stderr).expect("a file");
+        let mut party = Party::with_errors(command, arguments, errors);
         let fd = party.hear().numbers("a listener")[0] as i32;
         let process = Pid::from_raw(party.pid() as i32).expect("a process number");
         let pidfd = pidfd_open(process, PidfdFlags::empty()).expect("a descriptor of the party");

@@ -135,8 +135,8 @@ pub fn processor_time(pid: u32) -> u64 {
 }
 
 /// Waits until each of these processes has used less than `most` of processor time during a whole
-/// `window`. One that spins never does; one that still ends earlier work on a busy machine does
-/// later.
+/// `window`. A process that spins never does. A process that still ends earlier work on a busy
+/// machine does so later.
 ///
 /// # Panics
 /// They do not within 60 s.

@@ -66,6 +66,22 @@ pub enum NoReply {
         /// The request is with the server; otherwise the call was still waiting for its turn to be sent.
         sent: bool,
     },
+    /// This domain has no memory for the request, which was not sent.
+    NoMemory {
+        /// Bytes of the request.
+        bytes: usize,
+    },
+}
+
+/// Lets requests that wait, and other threads of the virtual processor, have a turn; nothing on other kernel threads.
+#[cold]
+pub fn give_way() {
+    if upcall_thread::on_virtual_processor().is_some() {
+        // A yield alone would not look for requests while other threads are ready: two calls that give way to each other
+        // would shut them out.
+        upcall_thread::safe_point();
+        upcall_thread::yield_now();
+    }
 }
 
 /// How a call waits: decided when it is compiled, so that one that waits for ever pays nothing for those that do not.

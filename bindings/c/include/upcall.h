@@ -60,7 +60,7 @@ extern "C" {
 #endif
 
 /* The version of what this header declares. Generated code made for another one does not compile. */
-#define UPCALL_ABI 1
+#define UPCALL_ABI 2
 
 /* ---- Errors ---------------------------------------------------------------------------------------------------- */
 
@@ -370,7 +370,7 @@ typedef struct upcall_procedure {
     const char *signature;
     uint64_t hash;
     uint32_t args_fixed, args_tail, results_fixed, results_tail;
-    uint64_t string_limit, list_limit;
+    uint64_t string_limit, list_limit, values_limit;
     uint16_t calls;
 } upcall_procedure;
 

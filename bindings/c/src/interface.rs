@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use upcall_rpc::{Extent, Interface, Limits, Part, Procedure};
 
 /// What of the header the library was built with.
-const ABI: u32 = 1;
+const ABI: u32 = 2;
 
 /// `upcall_procedure`.
 #[repr(C)]
@@ -21,6 +21,7 @@ pub struct CProcedure {
     results_tail: u32,
     string_limit: u64,
     list_limit: u64,
+    values_limit: u64,
     calls: u16,
 }
 
@@ -87,7 +88,7 @@ unsafe fn build(told: &CInterface) -> Result<Interface, Problem> {
             args: Extent { fixed: told.args_fixed, tail: told.args_tail },
             results: Extent { fixed: told.results_fixed, tail: told.results_tail },
             calls: told.calls,
-            limits: Limits { string: told.string_limit, list: told.list_limit, ..Limits::default() },
+            limits: Limits { string: told.string_limit, list: told.list_limit, values: told.values_limit },
         })
     };
     // SAFETY: the descriptor says how many there are.

@@ -20,6 +20,7 @@ mod changed {
             where: func() -> u32;
             meet: func(data: list<u8>) -> u32;
             change: func(a: u64) -> u32;
+            length: func(text: string) -> u64;
         }"
     );
 }
@@ -66,6 +67,13 @@ fn a_server_listens_for_other_machines() {
 fn a_call_without_an_a_stack_waits_or_brings_memory() {
     if !gcc::left_out() {
         run(&name("shortage"), "shortage");
+    }
+}
+
+#[test]
+fn a_call_brings_as_many_bytes_of_values_as_the_interface_permits() {
+    if !gcc::left_out() {
+        run(&name("values"), "values");
     }
 }
 
@@ -176,6 +184,9 @@ fn other_types_in_the_server_are_told() {
         }
         fn change(&self, a: u64) -> u32 {
             a as u32
+        }
+        fn length(&self, text: &str) -> u64 {
+            text.len() as u64
         }
     }
     let name = name("mismatch");

@@ -88,6 +88,9 @@ impl FarLink {
             Ok(Frame { head: Head { kind: Kind::Answer, .. }, body }) => wire::unpack(&body.to_vec()).map_err(broken),
             Ok(_) => Err(broken("a reply in place of an answer".into())),
             Err(NoReply::OutOfTime { .. }) => Err(BindError::NoAnswer { name: text.into(), after: crate::link::PATIENCE }),
+            Err(NoReply::NoMemory { .. }) => {
+                Err(BindError::Resource { what: "a request".into(), error: std::io::ErrorKind::OutOfMemory.into() })
+            }
             Err(NoReply::Closed(closed)) => match self.caller.farewell().map(|body| wire::unpack::<Refusal>(&body.to_vec())) {
                 Some(Ok(refusal)) => Ok(Answer::Refused(refusal)),
                 _ => Err(BindError::Unreachable { server: self.caller.server().to_string(), why: closed.to_string() }),
@@ -165,7 +168,7 @@ impl Far {
     pub(crate) fn release(&self, ends: Option<Instant>, handle: Handle) -> bool {
         let block = Block { words: vec![handle.0], len: 8 };
         let released = self.call(RELEASE, &block, ends.into(), &mut || Box::new(drop));
-        released != Err(NoReply::OutOfTime { sent: false })
+        !matches!(released, Err(NoReply::OutOfTime { sent: false } | NoReply::NoMemory { .. }))
     }
 }
 

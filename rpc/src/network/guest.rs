@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 use upcall_os::clock;
+use upcall_transfer::give_way;
 use upcall_transfer::network::frame::MOST_ANSWER;
 use upcall_transfer::network::wire::Kept;
 use upcall_transfer::network::{Attend, Block, Broken, Frame, Head, Kind, Lost, Wire};
@@ -143,7 +144,12 @@ impl Guest {
     /// Sends an answer. A few bytes ask for many, so they count as results until the client takes them.
     fn answer(&self, asked: Head, answer: &Answer) -> Result<(), Broken> {
         let head = Head { kind: Kind::Answer, left: None, ..asked };
-        let send = |body: &[u8], kept| self.wire.send(head.with(&Block::from(body)), kept);
+        let send = |body: &[u8], kept| {
+            let body = Block::from(body);
+            let room = Head::room(&body).map_err(|_| Broken("an answer for which there is no memory"))?;
+            self.wire.send(head.write(&body, room, || {}), kept);
+            Ok(())
+        };
         let body = pack(answer)?;
         let refusal = match self.account.hold(Held::Results, body.len()) {
             _ if body.len() > MOST_ANSWER => {
@@ -151,13 +157,11 @@ impl Guest {
             }
             Ok(kept) => {
                 let kept: Kept = Box::new(kept);
-                send(&body, Some(kept));
-                return Ok(());
+                return send(&body, Some(kept));
             }
             Err(over) => Refusal::Ceiling(over.to_string()),
         };
-        send(&pack(&Answer::Refused(refusal))?, None);
-        Ok(())
+        send(&pack(&Answer::Refused(refusal))?, None)
     }
 
     /// Tells what is exported: who is here may bind it.
@@ -208,13 +212,15 @@ impl Guest {
         self.under_way.fetch_sub(1, Ordering::SeqCst);
         let head = Head { kind: Kind::Reply, call, binding: 0, number: outcome, left: None, len: 0 };
         // Results are the server's to keep until the client takes them.
-        match self.account.hold(Held::Results, results.len) {
-            Ok(kept) => self.wire.send(head.with(&results), Some(Box::new(kept))),
-            Err(_) => {
-                let head = Head { number: outcome::REFUSED, ..head };
-                self.wire.send(head.with(&server::text_block("results were not fetched")), None);
-            }
-        }
+        let why = match self.account.hold(Held::Results, results.len) {
+            Ok(kept) => match Head::room(&results).map(|room| head.write(&results, room, give_way)) {
+                Ok(message) => return self.wire.send(message, Some(Box::new(kept))),
+                Err(_) => "the server has no memory for the results; the procedure has run",
+            },
+            Err(_) => "results were not fetched",
+        };
+        let head = Head { number: outcome::REFUSED, ..head };
+        self.wire.send(head.with(&server::text_block(why)), None);
     }
 }
 

@@ -205,17 +205,27 @@ fn shared_memory_that_may_have_no_pages_has_a_quota() {
 
 #[test]
 fn a_client_that_dies_with_large_segments_holds_up_no_binder() {
+    dies_with_segments(8, 64 * MIB);
+}
+
+/// Each of them is so short that whoever drops it unmaps it at once.
+#[test]
+fn a_client_that_dies_with_many_segments_holds_up_no_binder() {
+    dies_with_segments(256, 2 * MIB);
+}
+
+fn dies_with_segments(count: u16, len: u64) {
     let _company = in_company();
     let mut scene = Scene::new("");
     let before = scene.warm();
-    let (len, pid) = (64 * MIB, scene.server.pid());
+    let pid = scene.server.pid();
     // A clerk that freed the memory itself would answer one bind at most.
     let most = (0..20).map(|_| {
         let mut bystander = scene.place.client();
         bystander.ask("bind trial").expect_ok("binding");
         let without = Usage::of(pid).shared;
         let hold = Hold::new(&scene.socket, "trial").expect("a channel");
-        for number in 2..10 {
+        for number in 2..2 + count {
             let filled = file(len, |fd| allocate(fd, FallocateFlags::empty(), 0, len));
             bring(&hold, number, &filled, len).expect("a segment");
         }

@@ -4,10 +4,10 @@
 //! as a thread waits: a user-level thread blocks only itself. The reading thread finds it by the number of the reply. A call that is given up leaves its place and
 //! its number to the late reply, as in a channel ([`crate::caller`]).
 
-use super::frame::{Block, Broken, Frame, Head, Kind, MOST_ANSWER, Preamble, VERSION};
+use super::frame::{Block, Broken, Frame, Head, Kind, MOST_ANSWER, NoMemory, Preamble, VERSION};
 use super::wire::{Attend, Lost, Wire};
 use crate::until::{Abandon, Until};
-use crate::wait::{Closed, NoReply, Sleeper, block_unless};
+use crate::wait::{Closed, NoReply, Sleeper, block_unless, give_way};
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
 use std::fmt;
@@ -154,7 +154,7 @@ impl Caller {
     /// chosen here.
     ///
     /// # Errors
-    /// No reply will come, or the caller's time was up.
+    /// No reply will come, the caller's time was up, or there is no memory for the request.
     pub fn call(
         &self,
         mut head: Head,
@@ -165,11 +165,12 @@ impl Caller {
         if until.has_come() {
             return Err(NoReply::OutOfTime { sent: false });
         }
+        let room = Head::room(body).map_err(|NoMemory { bytes }| NoReply::NoMemory { bytes })?;
         self.take_place(until)?;
         head.call = self.enter()?;
         // Only now: it may have waited for its place.
         head.left = until.ends.map(|ends| ends.saturating_duration_since(Instant::now()));
-        self.wire.send(head.with(body), None);
+        self.wire.send(head.write(body, room, give_way), None);
         // A kernel thread that is to ask whether to go on does so now and then: a signal does not end this sleep.
         let asks = until.abandon.filter(|word| word.is_asking() && upcall_thread::on_virtual_processor().is_none());
         loop {

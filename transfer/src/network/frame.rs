@@ -26,6 +26,9 @@ pub const MOST_ANSWER: usize = 16 << 20;
 /// Bytes of what each side says first.
 pub const PREAMBLE: usize = 16;
 
+/// Maximum number of bytes of a body that are copied at once.
+const PIECE: usize = 256 << 10;
+
 /// Bytes before a body.
 pub const HEAD: usize = 32;
 
@@ -88,6 +91,13 @@ pub struct Frame {
     pub head: Head,
     /// Its body. Empty if nobody wanted it.
     pub body: Block,
+}
+
+/// There is no memory for a message, which was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoMemory {
+    /// Bytes of the message.
+    pub bytes: usize,
 }
 
 /// Bytes that are no message: the peer is not one, or broke the protocol.
@@ -175,13 +185,37 @@ impl Head {
         })
     }
 
-    /// The message, with this body, as it is sent.
-    pub fn with(mut self, body: &Block) -> Vec<u8> {
+    /// Memory for a message with this body.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn room(body: &Block) -> Result<Vec<u8>, NoMemory> {
+        let (mut room, len) = (Vec::new(), HEAD + body.len);
+        room.try_reserve_exact(len).map_err(|_| NoMemory { bytes: len })?;
+        Ok(room)
+    }
+
+    /// Writes the message with this body, as it is sent, into `room`. Calls `between` between the
+    /// pieces of a long one, so that others have a turn.
+    pub fn write(mut self, body: &Block, mut room: Vec<u8>, mut between: impl FnMut()) -> Vec<u8> {
         self.len = body.len;
-        let mut bytes = Vec::with_capacity(HEAD + body.len);
-        bytes.extend_from_slice(&self.to_bytes());
-        body.view().append_to(&mut bytes);
-        bytes
+        room.extend_from_slice(&self.to_bytes());
+        let all = body.view();
+        for at in (0..body.len).step_by(PIECE) {
+            if at > 0 {
+                between();
+            }
+            all.part(at, PIECE.min(body.len - at)).iter().for_each(|piece| piece.append_to(&mut room));
+        }
+        room
+    }
+
+    /// The message with this body, as it is sent, for bodies of a few bytes.
+    ///
+    /// # Aborts
+    /// There is no memory for it.
+    pub fn with(self, body: &Block) -> Vec<u8> {
+        self.write(body, Vec::with_capacity(HEAD + body.len), || {})
     }
 }
 

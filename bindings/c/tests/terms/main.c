@@ -39,7 +39,12 @@ static void change(void *context, upcall_call *call, uint32_t a, uint32_t *resul
     *result = a + 1;
 }
 
-static const terms_server_t functions = {.where = where_, .meet = meet, .change = change};
+static void length(void *context, upcall_call *call, upcall_string text, uint64_t *result) {
+    (void)context, (void)call;
+    *result = text.len;
+}
+
+static const terms_server_t functions = {.where = where_, .meet = meet, .change = change, .length = length};
 
 /* Whom the policy was asked about, and what it says. */
 struct asked {
@@ -54,6 +59,26 @@ static bool admits(void *context, uint32_t user, uint32_t group, uint32_t proces
     asked->group = group;
     asked->process = process;
     return asked->admits;
+}
+
+/* terms.toml permits 128 KiB of values in a call. */
+static void values(const char *name) {
+    static char data[256 << 10];
+    memset(data, 'x', sizeof data);
+    upcall_server *server = upcall_server_new();
+    OK(terms_export(server, name, &functions, &error));
+    upcall_running *running = upcall_server_start(server, &error);
+    CHECK(running);
+    terms_client_t *client = terms_bind(name, &error);
+    CHECK(client);
+    uint64_t back;
+    OK(terms_length(client, (upcall_string){data, 127 << 10}, &back, &error));
+    CHECK(back == 127 << 10);
+    CHECK(terms_length(client, (upcall_string){data, 129 << 10}, &back, &error) == UPCALL_REFUSED);
+    CHECK(strstr(error.text, "131072"));
+    OK(terms_length(client, (upcall_string){data, 1}, &back, &error));
+    terms_unbind(client);
+    upcall_running_stop(running);
 }
 
 static void policy(const char *name) {
@@ -342,7 +367,7 @@ int main(int count, char **arguments) {
     static const struct {
         const char *what;
         void (*run)(const char *name);
-    } all[] = {{"policy", policy}, {"listens", listens}, {"shortage", shortage}, {"hand-off", hand_off}, {"mismatch", mismatch},
+    } all[] = {{"policy", policy}, {"values", values}, {"listens", listens}, {"shortage", shortage}, {"hand-off", hand_off}, {"mismatch", mismatch},
                {"serves-other", serves_other}, {"serves-group", serves_group}, {"expects-one", expects_one},
                {"is-admitted", is_admitted}, {"is-refused", is_refused}, {"is-kept-out", is_kept_out},
                {"foreign-groups", foreign_groups}, {"named-group", named_group}};
