@@ -60,6 +60,7 @@ mod steer;
 mod until;
 #[cfg(not(loom))]
 mod wait;
+pub mod wake_check;
 pub mod watch;
 pub mod word;
 

@@ -9,6 +9,7 @@ use crate::domain::Domain;
 use crate::idle::Processors;
 use crate::look::Foresight;
 use crate::sleep;
+use crate::wake_check::WakeCheck;
 use std::fmt;
 use std::hint::cold_path;
 use std::io;
@@ -86,7 +87,7 @@ pub(crate) struct ServerLane {
     control: Shared<LaneControl>,
     caller: Caller,
     channel: Arc<ServerChannel>,
-    owes_look: AtomicBool,
+    wake_check: WakeCheck,
     /// The last sleep of the caller's processor for which this lane rang.
     rung: AtomicU64,
     /// One virtual processor alone serves it, so that its threads never take or reply at the same time.
@@ -220,7 +221,7 @@ impl ServerChannel {
             control: lane.control,
             caller,
             channel: self.clone(),
-            owes_look: AtomicBool::new(false),
+            wake_check: WakeCheck::default(),
             rung: AtomicU64::new(u64::MAX),
             alone: self.processors.count() == 1,
             foresight: AtomicU16::new(Foresight::default().parts()),
@@ -368,22 +369,21 @@ impl ServerLane {
 
     #[inline]
     fn reply(&self, image: &Image) {
-        self.queue.reply(image, self.alone);
-        point(Point::ServerReplied);
-        if self.owner.load(Ordering::Relaxed) == crate::idle::number().map_or(0, |number| number + 1) && self.queue.waits() {
-            // More to do here: who sleeps already is woken at once; the exact look, with the fence, is owed, and paid by our idle loop.
-            self.wake_caller();
-            self.owes_look.store(true, Ordering::Relaxed);
-        } else {
-            upcall_os::atomic::fence(upcall_os::atomic::Ordering::SeqCst);
-            self.wake_caller();
-        }
+        let publish = || {
+            self.queue.reply(image, self.alone);
+            point(Point::ServerReplied);
+        };
+        // Our idle loop pays for our own lanes only.
+        let more = || {
+            let own = crate::idle::number().map_or(0, |number| number + 1);
+            self.owner.load(Ordering::Relaxed) == own && self.queue.waits()
+        };
+        self.wake_check.reply(publish, more, || self.wake_caller());
     }
 
-    /// To be called after a fence.
+    /// Wakes the caller if it seems to sleep: which checks count is said in `wake_check`.
     #[inline]
     fn wake_caller(&self) {
-        self.owes_look.store(false, Ordering::Relaxed);
         match &self.caller {
             Caller::KernelThread => {
                 if sleep::seems_asleep(&self.control.sleeper) {
@@ -414,17 +414,15 @@ impl ServerLane {
         }
     }
 
-    /// The look at the caller that was put off, to be made after a fence.
+    /// Makes the check of the caller that was put off, if one was. To be called after a fence.
     #[inline]
     pub(crate) fn look(&self) {
-        if self.owes_look.load(Ordering::Relaxed) {
-            self.wake_caller();
-        }
+        self.wake_check.pay(|| self.wake_caller());
     }
 
     #[inline]
     pub(crate) fn owes_look(&self) -> bool {
-        self.owes_look.load(Ordering::Relaxed)
+        self.wake_check.is_owed()
     }
 }
 

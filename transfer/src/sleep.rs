@@ -13,6 +13,7 @@
 //!
 //! A waker that will look again before it sleeps itself may leave the fence out the first time ([`seems_asleep`]); it then owes the look with the
 //! fence, and pays when it runs out of other work. `tests/models/loom_sleep.rs` is the model.
+//! Replies do so by [`wake_check`](crate::wake_check).
 //!
 //! # Why one ring for a sleep is enough
 //! A processor numbers its sleeps, and a waker that has rung for this one does not ring again ([`first_ring`]): to a sleeper that cannot run yet, because it shares the

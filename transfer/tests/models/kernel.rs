@@ -1,8 +1,61 @@
-//! The kernel's part in models of interrupts: the set of bells, which reports each ring to who sleeps there and to the clerk, and the signal, which is kept until it can be delivered. Also the words of the sleep protocol, and who rings by it.
+//! The kernel's part in models: a futex, a bell, and a [`Kernel`] for models of interrupts. The
+//! [`Kernel`] has the set of bells, which reports each ring to the sleeper and to the clerk, and the
+//! signal, which is kept until it can be delivered. It also has the words of the sleep protocol, and
+//! the senders that ring by it.
 
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::sync::{Condvar, Mutex};
 use upcall_transfer::sleep;
+
+/// A futex: compares and sleeps in one step, as the kernel does under its bucket lock.
+pub struct Futex {
+    lock: Mutex<()>,
+    woken: Condvar,
+}
+
+impl Futex {
+    pub fn new() -> Self {
+        Self { lock: Mutex::new(()), woken: Condvar::new() }
+    }
+
+    pub fn wait(&self, word: &AtomicU32, expected: u32) {
+        let mut guard = self.lock.lock().unwrap();
+        if word.load(Ordering::SeqCst) == expected {
+            guard = self.woken.wait(guard).unwrap();
+        }
+        drop(guard);
+    }
+
+    pub fn wake(&self) {
+        let _guard = self.lock.lock().unwrap();
+        self.woken.notify_all();
+    }
+}
+
+/// A bell: a ring before the wait is kept, and a wait takes all of them.
+pub struct Bell {
+    rung: Mutex<bool>,
+    told: Condvar,
+}
+
+impl Bell {
+    pub fn new() -> Self {
+        Self { rung: Mutex::new(false), told: Condvar::new() }
+    }
+
+    pub fn ring(&self) {
+        *self.rung.lock().unwrap() = true;
+        self.told.notify_all();
+    }
+
+    pub fn wait(&self) {
+        let mut rung = self.rung.lock().unwrap();
+        while !*rung {
+            rung = self.told.wait(rung).unwrap();
+        }
+        *rung = false;
+    }
+}
 
 /// What becomes readable when a bell rings.
 #[derive(Default)]

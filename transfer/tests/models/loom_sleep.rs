@@ -1,29 +1,9 @@
 //! Models of the sleep and wake protocol: `make models`.
+use crate::kernel::{Bell, Futex};
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use upcall_transfer::sleep;
-
-/// A futex: compares and sleeps in one step, as the kernel does under its bucket lock.
-struct Futex {
-    lock: Mutex<()>,
-    woken: Condvar,
-}
-
-impl Futex {
-    fn wait(&self, word: &AtomicU32, expected: u32) {
-        let mut guard = self.lock.lock().unwrap();
-        if word.load(Ordering::SeqCst) == expected {
-            guard = self.woken.wait(guard).unwrap();
-        }
-        drop(guard);
-    }
-
-    fn wake(&self) {
-        let _guard = self.lock.lock().unwrap();
-        self.woken.notify_all();
-    }
-}
 
 struct Scene {
     message: AtomicU32,
@@ -32,11 +12,7 @@ struct Scene {
 }
 
 fn scene() -> Arc<Scene> {
-    Arc::new(Scene {
-        message: AtomicU32::new(0),
-        asleep: AtomicU32::new(0),
-        futex: Futex { lock: Mutex::new(()), woken: Condvar::new() },
-    })
+    Arc::new(Scene { message: AtomicU32::new(0), asleep: AtomicU32::new(0), futex: Futex::new() })
 }
 
 fn receive(scene: &Scene) {
@@ -95,33 +71,12 @@ fn a_look_put_off_is_made_up_for() {
     });
 }
 
-/// A bell: a ring before the wait is kept, and a wait takes all of them.
-struct Bell {
-    rung: Mutex<bool>,
-    told: Condvar,
-}
-
-impl Bell {
-    fn ring(&self) {
-        *self.rung.lock().unwrap() = true;
-        self.told.notify_all();
-    }
-
-    fn wait(&self) {
-        let mut rung = self.rung.lock().unwrap();
-        while !*rung {
-            rung = self.told.wait(rung).unwrap();
-        }
-        *rung = false;
-    }
-}
-
 /// One ring for a sleep, from two wakers on one lane with a message each: the sleeper gets both.
 fn one_ring_for_a_sleep(wakers: usize, messages: u32) {
     loom::model(move || {
         let asleep = Arc::new((AtomicU32::new(0), AtomicU64::new(0)));
         let (published, rung) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU64::new(u64::MAX)));
-        let bell = Arc::new(Bell { rung: Mutex::new(false), told: Condvar::new() });
+        let bell = Arc::new(Bell::new());
         let waking: Vec<_> = (0..wakers)
             .map(|_| {
                 let (asleep, published, rung, bell) = (asleep.clone(), published.clone(), rung.clone(), bell.clone());

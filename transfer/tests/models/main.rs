@@ -5,6 +5,7 @@ mod kernel;
 mod loom_donation;
 mod loom_gate;
 mod loom_mask;
+mod loom_reply;
 mod loom_serving;
 mod loom_sleep;
 mod loom_steps;
