@@ -414,7 +414,7 @@ impl ServerLane {
         }
     }
 
-    /// Makes the check of the caller that was put off, if one was. To be called after a fence.
+    /// Makes the check of the caller that was put off, if one was.
     #[inline]
     pub(crate) fn look(&self) {
         self.wake_check.pay(|| self.wake_caller());

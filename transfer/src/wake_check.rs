@@ -22,9 +22,15 @@
 //! A server with more requests in the lane will reply again, and leaves the fence out. The exact
 //! check is then *owed*. The next reply with a fence pays it, or the idle loop does.
 //!
+//! The next reply may be another processor's, and its fence may be earlier than the reply that owes
+//! the check. So the debt is taken by a read-modify-write, and the fence follows it. The processor
+//! that takes the debt has then seen the reply, and its check counts for that reply. A debt that is
+//! set later stays, and is paid by the processor that set it. To clear the debt after the fence, by
+//! a store, is not enough: the store may hit a debt whose reply became visible after the check.
+//!
 //! `tests/models/loom_reply.rs` is the model. It runs these functions on the queues of a lane.
 
-use upcall_os::atomic::{AtomicBool, Ordering, fence};
+use upcall_os::atomic::{AtomicBool, Ordering, fence, fence_after_update};
 
 /// The state of one lane's check; see the module.
 #[derive(Debug, Default)]
@@ -42,12 +48,16 @@ impl WakeCheck {
         publish();
         if more() {
             wake_sleeper();
-            self.owed.store(true, Ordering::Relaxed);
+            // Release: the processor that takes the debt has seen the reply.
+            self.owed.store(true, Ordering::Release);
+            return;
+        }
+        if self.is_owed() {
+            self.take();
         } else {
             fence(Ordering::SeqCst);
-            self.owed.store(false, Ordering::Relaxed);
-            wake_sleeper();
         }
+        wake_sleeper();
     }
 
     /// Returns `true` if a check was put off and not yet made.
@@ -56,12 +66,19 @@ impl WakeCheck {
         self.owed.load(Ordering::Relaxed)
     }
 
-    /// Makes the check that was put off, if one was. To be called after a fence.
+    /// Makes the check that was put off, if one was.
     #[inline]
     pub fn pay(&self, wake_sleeper: impl FnOnce()) {
-        if self.is_owed() {
-            self.owed.store(false, Ordering::Relaxed);
+        if self.is_owed() && self.take() {
             wake_sleeper();
         }
+    }
+
+    /// Takes the debt, and makes a fence. Returns `true` if there was one to take.
+    #[inline]
+    fn take(&self) -> bool {
+        let was_owed = self.owed.swap(false, Ordering::Acquire);
+        fence_after_update();
+        was_owed
     }
 }

@@ -110,7 +110,6 @@ impl View {
 
     /// Our lanes may be another's from now on, who knows of no look that is owed.
     pub(super) fn pay_looks(&self) {
-        fence(Ordering::SeqCst);
         self.lanes[..self.own].iter().for_each(|lane| lane.look());
     }
 
@@ -313,6 +312,10 @@ impl View {
                 self.say(domain, Awake::Gave);
             }
             self.pay_looks();
+            // For the exact look at the servers.
+            if seats {
+                fence(Ordering::SeqCst);
+            }
             for seat in self.seats.iter() {
                 // One server at a time: others run where they are, side by side with it.
                 self.gave |= seat.look(kept || self.gave);

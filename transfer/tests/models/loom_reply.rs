@@ -87,10 +87,14 @@ impl Lane {
     /// `ServerLane::serve_one`, on the lane's owner or on a processor that steals.
     fn serve_one(&self, is_owner: bool) {
         let mut image = message(0);
-        while !self.requests.take(&mut image) {
-            thread::yield_now();
-        }
+        // It fails if the other processor was faster.
+        while !self.requests.take(&mut image) {}
         self.check.reply(|| self.replies.send(&image), || is_owner && self.requests.waits(), || self.wake_caller());
+    }
+
+    /// `ServerLane::look`.
+    fn look(&self) {
+        self.check.pay(|| self.wake_caller());
     }
 }
 
@@ -140,4 +144,17 @@ fn calls_of_a_virtual_processor(serve: &'static [fn(&Lane)]) {
 #[test]
 fn the_last_reply_checks_for_those_before() {
     calls_of_a_virtual_processor(&[|lane| (0..2).for_each(|_| lane.serve_one(true))]);
+}
+
+/// One processor owns the lane, and another one steals: the check that the owner owes is made,
+/// whichever of them replies last.
+#[test]
+fn a_thief_takes_no_debt_of_the_owner_away() {
+    calls_of_a_virtual_processor(&[
+        |lane| {
+            lane.serve_one(true);
+            lane.look();
+        },
+        |lane| lane.serve_one(false),
+    ]);
 }
