@@ -74,7 +74,7 @@ static void values(const char *name) {
     uint64_t back;
     OK(terms_length(client, (upcall_string){data, 127 << 10}, &back, &error));
     CHECK(back == 127 << 10);
-    CHECK(terms_length(client, (upcall_string){data, 129 << 10}, &back, &error) == UPCALL_REFUSED);
+    CHECK(terms_length(client, (upcall_string){data, 129 << 10}, &back, &error) == UPCALL_NO_MEMORY);
     CHECK(strstr(error.text, "131072"));
     OK(terms_length(client, (upcall_string){data, 1}, &back, &error));
     terms_unbind(client);
