@@ -31,7 +31,7 @@ use crate::beacon;
 use crate::link::Lifo;
 use crate::os::{self, PAGE};
 use crate::record::{Rec, Record};
-use std::collections::VecDeque;
+use std::collections::{TryReserveError, VecDeque};
 use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -160,6 +160,8 @@ struct Pool {
 }
 
 struct Class {
+    /// Number of slots in all slabs. Each list has room for all of them.
+    slots: usize,
     /// With a record and with their memory; the last used last.
     warm: VecDeque<Rec>,
     /// The fewest that were warm since the last look at them: so many nobody wanted.
@@ -264,6 +266,8 @@ pub(crate) fn trim(now: Instant, end: bool) -> Option<Instant> {
         }
         known.surplus = known.surplus.min(most);
         let count = if end { known.surplus } else { known.surplus.min(TRIM_BATCH - unwanted.len().min(TRIM_BATCH)) };
+        // Without memory for the list they stay for now.
+        let count = if unwanted.try_reserve(count).is_ok() { count } else { 0 };
         known.surplus -= count;
         unwanted.extend(known.warm.drain(..count));
         known.fewest = known.fewest.min(known.warm.len());
@@ -279,10 +283,9 @@ pub(crate) fn trim(now: Instant, end: bool) -> Option<Instant> {
     SURPLUS.store(pool.looked_at.is_some(), Ordering::Relaxed);
     drop(pool);
     // Without the lock: others may want stacks meanwhile.
-    let cold: Vec<_> = unwanted.into_iter().map(|rec| (rec.class.get(), cool(rec))).collect();
-    let mut pool = self::pool();
-    for (class, slot) in cold {
-        pool.classes[usize::from(class)].cold.push(slot);
+    for rec in unwanted {
+        let (class, slot) = (rec.class.get(), cool(rec));
+        self::pool().classes[usize::from(class)].cold.push(slot);
     }
     next
 }
@@ -300,12 +303,26 @@ fn cool(rec: Rec) -> (Bottom, u8) {
 
 impl Class {
     const fn new() -> Self {
-        Self { warm: VecDeque::new(), fewest: 0, surplus: 0, cold: Vec::new(), uncarved: Vec::new() }
+        Self { slots: 0, warm: VecDeque::new(), fewest: 0, surplus: 0, cold: Vec::new(), uncarved: Vec::new() }
+    }
+
+    /// Makes room in all lists for so many slots more, so that no slot ever comes back in vain.
+    fn reserve(&mut self, class: u8, more: usize) -> Result<(), TryReserveError> {
+        let slots = self.slots + more;
+        self.uncarved.try_reserve(more)?;
+        self.cold.try_reserve(slots - self.cold.len())?;
+        if usize::from(class) < SMALL_CLASSES {
+            self.warm.try_reserve(slots - self.warm.len())?;
+        }
+        Ok(())
     }
 
     fn map_slab(&mut self, class: u8) -> io::Result<()> {
         let slot = PAGE + usable(class);
         let count = (SLAB / slot).max(1);
+        self.reserve(class, count).map_err(|_| {
+            io::Error::new(io::ErrorKind::OutOfMemory, format!("no memory to list {count} stacks of {} bytes", usable(class)))
+        })?;
         let base = os::map(count * slot).map_err(|error| {
             io::Error::new(error.kind(), format!("no address space for {count} stacks of {} bytes: {error}", usable(class)))
         })?;
@@ -315,6 +332,7 @@ impl Class {
             let bottom = base.as_ptr().wrapping_add(at * slot + PAGE);
             self.uncarved.push((Bottom(bottom), (at % COLOURS) as u8));
         }
+        self.slots += count;
         Ok(())
     }
 }

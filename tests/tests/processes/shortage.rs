@@ -521,3 +521,31 @@ fn long_all_calls_from_one_on_are_refused() {
     a_client_gets_a_typed_error(Rule::From);
     a_server_goes_on(Rule::From);
 }
+
+/// The same with memory for the list of stacks. Each server is a new one: a list stays.
+#[test]
+fn a_server_without_memory_to_list_stacks_drops_what_a_client_had() {
+    let _company = in_company();
+    for nth in 1.. {
+        let place = place();
+        let mut server = place.serve("trial");
+        let (mut client, mut other) = (place.client(), place.client());
+        for client in [&mut client, &mut other] {
+            client.ask("bind trial").expect_ok("binding");
+        }
+        client.ask("open 1").expect_ok("an object");
+        server.ask(&format!("refuse-memory {nth} {LEAST}")).expect_ok("the refusal");
+        // Its objects are dropped on a thread of their own, which has the first stack of its size.
+        drop(client);
+        eventually("the object is dropped", || match other.ask("things").numbers("things")[..] {
+            [opened, dropped, ..] if opened == dropped => Ok(()),
+            ref things => Err(format!("{things:?}, allocation {nth}")),
+        });
+        let counted = server.ask("permit-memory").numbers("what came of it");
+        println!("    allocation {nth} of {}", counted[0]);
+        if counted[1] == 0 {
+            assert!(nth > 1, "no list was made");
+            break;
+        }
+    }
+}
