@@ -108,10 +108,8 @@ impl fmt::Debug for Creating {
 impl Creating {
     /// One of this name, with `length` bytes of data, all zero at first, of which only those take memory that are touched.
     pub fn new(name: &str, length: u64) -> Self {
-        let same_user = |peer: &Peer| match upcall_os::socket::own_user() {
-            own if own == peer.uid => Ok(Grant::ReadWrite),
-            own => Err(format!("it is for programs of user {own}, and this is one of user {}", peer.uid)),
-        };
+        let accepts = upcall_transfer::policy::own_user();
+        let same_user = move |peer: &Peer| accepts(peer).map(|()| Grant::ReadWrite);
         Self {
             name: name.into(),
             length,

@@ -22,7 +22,7 @@ use std::hash::Hash;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use upcall_os::process::Identity;
+use upcall_os::process::{Identity, is_known_user};
 use upcall_os::socket::own_user;
 use upcall_shm::region::Shared;
 use upcall_shm::tally::{self, Holdings};
@@ -286,7 +286,9 @@ impl Ledger {
     /// The account of a new connection: that of its process, if the kernel tells which it is, else
     /// a new one.
     pub(crate) fn account(self: &Arc<Self>, process: Option<Identity>, user: Option<u32>) -> Arc<Account> {
-        let bound = user.filter(|&uid| uid != own_user() && uid != 0);
+        // The server's own number may stand for users without one as well.
+        let is_own = |uid| uid == own_user() && is_known_user(uid);
+        let bound = user.filter(|&uid| !is_own(uid) && uid != 0);
         let user = bound.map(|uid| of_key(&mut locked(&self.users), uid, || User { uid, held: Default::default() }));
         let new = || {
             let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;

@@ -77,7 +77,7 @@ fn make(name: &str, options: &[&str]) -> Result<Handle, Box<dyn std::error::Erro
         let reads = environment.split(|byte| *byte == 0).any(|word| word == b"ONLY_READS=1");
         Ok(if reads { Grant::Read } else { Grant::ReadWrite })
     };
-    let mut creating = creating.policy(reads_only);
+    let mut creating = if options.contains(&"own-user") { creating } else { creating.policy(reads_only) };
     for option in options {
         creating = match option.split_once('=') {
             Some(("mode", mode)) => creating.mode(u32::from_str_radix(mode, 8)?),

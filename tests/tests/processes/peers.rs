@@ -164,7 +164,12 @@ fn pairs() -> Vec<Users> {
 }
 
 fn serve(place: &Place, space: Space, user: u32, options: &str) -> Party {
-    let mut server = place.start_by(&wrapper(place, space, user), &format!("serve trial {options}"));
+    serve_by(place, &wrapper(place, space, user), options)
+}
+
+/// Starts a server by a command that runs it.
+fn serve_by(place: &Place, words: &[String], options: &str) -> Party {
+    let mut server = place.start_by(words, &format!("serve trial {options}"));
     server.hear().expect_ok("a server's start");
     server
 }
@@ -180,14 +185,19 @@ fn expect_clients(server: &mut Party, count: &str) {
     });
 }
 
-/// Binds, calls from a kernel thread and from a user-level thread, and ends either side.
+/// Starts a server and two clients in these spaces, and goes through their [`lives`].
 fn scene(server_space: Space, client_space: Space, users: Users, pacing: &str) {
     println!("server {server_space:?}, client {client_space:?}, {}, {pacing}", users.what);
     let place = Place::shared(program(), users.server);
-    let mut server = serve(&place, server_space, users.server, &format!("{pacing} {}", users.options));
-    let mut clients = [(); 2].map(|()| client(&place, client_space, users.client));
+    let server = serve(&place, server_space, users.server, &format!("{pacing} {}", users.options));
+    let clients = [(); 2].map(|()| client(&place, client_space, users.client));
+    lives(server, clients, users.bind, pacing);
+}
+
+/// The clients bind, call from a kernel thread and from a user-level thread, and either side is ended.
+fn lives(mut server: Party, mut clients: [Party; 2], bind: &str, pacing: &str) {
     for client in &mut clients {
-        client.ask(users.bind).expect_ok("binding");
+        client.ask(bind).expect_ok("binding");
         client.ask(&format!("pace {pacing}")).expect_ok("pacing");
         assert_eq!(client.ask("add 2 3").numbers("a call from a kernel thread"), [5]);
         assert_eq!(client.ask(&format!("add-on-thread {pacing} 2 3")).numbers("a call from a user-level thread"), [5]);
@@ -203,7 +213,7 @@ fn scene(server_space: Space, client_space: Space, users: Users, pacing: &str) {
     survivor.ask("add 2 3").expect_error("Failed.PeerEnded", &["the server has ended"]);
     survivor.ask(&format!("add-on-thread {pacing} 2 3")).expect_error("Failed.PeerEnded", &["the server has ended"]);
     // What a dead server of another user left in the folder is not this client's to remove.
-    match survivor.ask(users.bind) {
+    match survivor.ask(bind) {
         Said::Error { kind, .. } if kind == "ServerGone.name" || kind == "NoSuchName.name" => {}
         said => panic!("binding after the server's end: {said:?}"),
     }
@@ -397,25 +407,172 @@ fn a_user_namespace_does_not_change_who_a_peer_is() {
     if !may_change_users("user namespaces") {
         return;
     }
-    let maps = |user: u32| -> Vec<String> {
-        as_user(user).into_iter().chain(["unshare", "--user", "--map-root-user"].map(String::from)).collect()
-    };
-    let words = maps(OTHER);
-    if !Command::new(&words[0]).args(&words[1..]).arg("true").output().is_ok_and(|output| output.status.success()) {
-        return eprintln!("skipped: user namespaces: `unshare --user` is refused here");
-    }
+    let [Some(one), Some(other)] = [ONE, OTHER].map(alone_inside) else { return };
     let _company = in_company();
     let place = Place::shared(program(), 0);
     let _server = serve(&place, Space::Same, 0, "mode=666");
-    let mut liar = place.start_by(&maps(OTHER), "client");
+    let mut liar = place.start_by(&other, "client");
     liar.ask("bind trial").expect_error("WrongUser", &["has no number in this user namespace"]);
     liar.ask("bind-expecting trial any").expect_error("Denied", &["the peer is user 61002"]);
     // A server that has numbers for itself only sees all others under one number, which is no user's.
     let place = Place::shared(program(), ONE);
-    let mut server = place.start_by(&maps(ONE), "serve trial mode=666 admit=65534,61002");
-    server.hear().expect_ok("a server's start");
+    let _server = serve_by(&place, &one, "mode=666 admit=65534,61002");
     let mut client = client(&place, Space::Same, OTHER);
     client.ask("bind-expecting trial 61001").expect_error("Denied", &["has no number in this user namespace"]);
+}
+
+/// The user namespace of a party.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Numbers {
+    /// This program's, in which every user has its own number.
+    All,
+    /// A namespace of the party's own. Its user is root there, and no other user has a number.
+    Own,
+    /// A container's namespace, which has other numbers for both users.
+    Other,
+}
+
+impl Numbers {
+    /// The number that `user` has for a party which runs as `own`; `None` if it has none.
+    fn of(self, user: u32, own: u32) -> Option<u32> {
+        match self {
+            Self::All => Some(user),
+            Self::Own => (user == own).then_some(0),
+            Self::Other => Some(user - Container::FIRST),
+        }
+    }
+}
+
+/// A user namespace as a container manager makes one: root maps some users to the numbers from 0 on.
+struct Container(Party);
+
+impl Container {
+    /// The user that is root inside.
+    const FIRST: u32 = ONE - 1;
+
+    /// A new one; `None` if this machine refuses it, or has no `nsenter`.
+    fn new() -> Option<Self> {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--user", "sh", "-c", "echo ok; exec cat"]);
+        let mut holder = Party::start(unshare, "a user namespace");
+        holder.try_hear()?;
+        let map = format!("0 {} 3", Self::FIRST);
+        let write = |kind: &str| std::fs::write(format!("/proc/{}/{kind}", holder.pid()), &map);
+        write("uid_map").and_then(|()| write("gid_map")).ok()?;
+        let made = Self(holder);
+        let words = made.words(ONE);
+        let works = Command::new(&words[0]).args(&words[1..]).arg("true").output().is_ok_and(|output| output.status.success());
+        works.then_some(made)
+    }
+
+    /// The command that runs a program inside, as a user with this number outside.
+    fn words(&self, user: u32) -> Vec<String> {
+        let enter = ["nsenter".into(), format!("--user=/proc/{}/ns/user", self.0.pid())];
+        enter.into_iter().chain(as_user(user - Self::FIRST)).collect()
+    }
+}
+
+/// The command that makes a user namespace in which `user` is root, with no number for any other; says so if it is refused.
+fn alone_inside(user: u32) -> Option<Vec<String>> {
+    alone_inside_as(0, user)
+}
+
+/// The same, with this number inside in place of root's.
+fn alone_inside_as(number: u32, user: u32) -> Option<Vec<String>> {
+    let unshare = ["unshare", "--user", &format!("--map-user={number}"), &format!("--map-group={number}")].map(String::from);
+    let words: Vec<String> = as_user(user).into_iter().chain(unshare).collect();
+    let works = Command::new(&words[0]).args(&words[1..]).arg("true").output().is_ok_and(|output| output.status.success());
+    if !works {
+        eprintln!("skipped: user namespaces: `unshare --user` is refused here");
+    }
+    works.then_some(words)
+}
+
+/// A server in `server`, two clients in `client`, of one user or of two. Each side accepts the other by the number that it
+/// sees, or accepts any user where it sees none.
+fn scene_of_numbers(server: (Numbers, &[String]), client: (Numbers, &[String]), other: u32, pacing: &str) {
+    println!("server {:?}, client {:?}, {} users, {pacing}", server.0, client.0, if other == ONE { "one" } else { "two" });
+    let (options, bind) = match other {
+        ONE => (String::new(), "bind trial".into()),
+        _ => {
+            let admit = match [ONE, other].map(|user| server.0.of(user, ONE)) {
+                [Some(own), Some(client)] => format!("{own},{client}"),
+                _ => "any".into(),
+            };
+            let accepted = client.0.of(ONE, other).map_or("any".into(), |number| number.to_string());
+            (format!("mode=666 admit={admit}"), format!("bind-expecting trial {accepted}"))
+        }
+    };
+    let place = Place::shared(program(), ONE);
+    let server = serve_by(&place, server.1, &format!("{pacing} {options}"));
+    lives(server, [(); 2].map(|()| place.start_by(client.1, "client")), &bind, pacing);
+}
+
+/// The server in another user namespace than this program, the client, or both in different ones: of one user with the
+/// policies that hold when nothing is said, and of two users with policies that name what each side sees.
+fn table_of_numbers(pacing: &str) {
+    if !may_change_users("user namespaces") || alone_inside(ONE).is_none() {
+        return;
+    }
+    let _company = in_company();
+    let containers = [Container::new(), Container::new()];
+    if containers.iter().any(Option::is_none) {
+        eprintln!("skipped: user namespaces with numbers for two users: `nsenter --user` or a map of users is refused here");
+    }
+    // As the server's, and as the client's: each has a namespace of its own.
+    let words = |numbers: Numbers, user: u32, side: usize| match numbers {
+        Numbers::All => Some(as_user(user)),
+        Numbers::Own => alone_inside(user),
+        Numbers::Other => Some(containers[side].as_ref()?.words(user)),
+    };
+    for server in [Numbers::All, Numbers::Own, Numbers::Other] {
+        for client in [Numbers::All, Numbers::Own, Numbers::Other] {
+            for other in [ONE, OTHER] {
+                let (Some(serves), Some(calls)) = (words(server, ONE, 0), words(client, other, 1)) else { continue };
+                if (server, client) != (Numbers::All, Numbers::All) {
+                    scene_of_numbers((server, &serves), (client, &calls), other, pacing);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn calls_cross_user_namespaces_polled() {
+    table_of_numbers("poll");
+}
+
+#[test]
+fn calls_cross_user_namespaces_parked() {
+    table_of_numbers("sleep");
+}
+
+/// The number that the kernel shows for users without one, unless the machine says otherwise.
+const OVERFLOW: u32 = 65_534;
+
+/// A program that is `nobody` in a user namespace has the number that stands for all users outside as well. None of them is
+/// taken for its own user: neither by a policy nor where its own user is exempt from a bound.
+#[test]
+fn a_number_that_stands_for_many_users_is_not_a_programs_own() {
+    if !may_change_users("a user namespace with the number of `nobody`") {
+        return;
+    }
+    let Some(nobody) = alone_inside_as(OVERFLOW, ONE) else { return };
+    let _company = in_company();
+    let place = Place::shared(program(), ONE);
+    let server = serve_by(&place, &nobody, "mode=666");
+    let mut other = client(&place, Space::Same, OTHER);
+    other.ask("bind-expecting trial 61001").expect_error("Denied", &["has no number in this user namespace"]);
+    drop(server);
+    let mut home = place.start_by(&nobody, "share thing make mode=666 own-user");
+    home.hear().expect_ok("an object");
+    let mut guest = place.start_by(&as_user(OTHER), "share thing find 61001");
+    guest.hear().expect_error("Refused", &["has no number in this user namespace"]);
+    let _server = serve_by(&place, &nobody, "mode=666 admit=any descriptors=48");
+    let mut greedy = [(); 10].map(|()| client(&place, Space::Same, OTHER));
+    let said: Vec<_> = greedy.iter_mut().map(|client| client.ask("bind-expecting trial 61001")).collect();
+    // Half of 48 descriptors, three for each.
+    assert_eq!(said.iter().filter(|said| matches!(said, Said::Ok(_))).count(), 8, "{said:?}");
 }
 
 /// A group of members, one in each of these spaces, the first of which takes in the others.
