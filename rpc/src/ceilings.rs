@@ -28,6 +28,9 @@ use upcall_shm::region::Shared;
 use upcall_shm::tally::{self, Holdings};
 use upcall_transfer::server::Owner;
 
+/// Bytes that an object takes in a server, as the default ceilings count it: its handle, and a small value.
+const OBJECT: usize = 128;
+
 /// Amounts of what clients hold in a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Amounts {
@@ -62,7 +65,7 @@ pub struct Amounts {
 /// | descriptors | 512 | three quarters of the process's (`ulimit -n`) |
 /// | mappings | 8192 | three quarters of the process's (`vm.max_map_count`) |
 /// | bytes mapped | 64 GiB | 16 TiB |
-/// | objects | 1 048 576 | 16 777 216 |
+/// | objects | half of all, 1 048 576 at most | one for each 128 bytes of an eighth of memory, 16 777 216 at most |
 /// | bytes of results not fetched | half of all, 1 GiB at most | one eighth of memory |
 /// | bytes of values that arguments become | half of all, 256 MiB at most | one eighth of memory |
 /// | bytes of shared memory that may have no pages yet | half of all, 64 MiB at most | one eighth of memory |
@@ -87,13 +90,14 @@ impl Default for Ceilings {
         let three_quarters = |of: usize| of / 4 * 3;
         let share = usize::try_from(upcall_os::headroom::limit() / 8).unwrap_or(usize::MAX).max(16 << 20);
         let half = |most: usize| (share / 2).min(most);
+        let objects = (share / OBJECT).min(1 << 24);
         Self {
             calls: 8192,
             client: Amounts {
                 descriptors: 512,
                 mappings: 8192,
                 bytes: 64 << 30,
-                objects: 1 << 20,
+                objects: (objects / 2).min(1 << 20),
                 results: half(1 << 30),
                 values: half(256 << 20),
                 unfilled: half(64 << 20),
@@ -102,7 +106,7 @@ impl Default for Ceilings {
                 descriptors: three_quarters(upcall_os::socket::most_descriptors()),
                 mappings: three_quarters(upcall_os::memory::most_mappings()),
                 bytes: 16 << 40,
-                objects: 1 << 24,
+                objects,
                 results: share,
                 values: share,
                 unfilled: share,

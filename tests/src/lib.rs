@@ -15,6 +15,7 @@ pub mod dice;
 pub mod donors;
 mod everywhere;
 pub mod group;
+pub mod hoard;
 pub mod hostile;
 pub mod impostor;
 pub mod job;
@@ -45,6 +46,26 @@ pub mod interfaces {
     /// `trial` as a program knows it that was built before most of it was added.
     pub mod older {
         upcall::interface!("package upcall:tests@0.9.0; interface trial { add: func(a: u32, b: u32) -> u32; }");
+    }
+    /// What clients can take of a server, with the limits that hold where an interface says nothing.
+    pub mod hoard {
+        upcall::interface!(
+            "package upcall:hoard@1.0.0;
+            interface hoard {
+                /// An object that does nothing.
+                resource thing { null: func(); }
+                /// So many objects.
+                open: func(count: u32) -> list<thing>;
+                /// So many bytes.
+                give: func(len: u64) -> list<u8>;
+                /// Never returns.
+                keep: func(text: string);
+                /// Never returns.
+                stay: func();
+                /// How many calls of the two above have come in.
+                inside: func() -> u64;
+            }"
+        );
     }
     /// Another interface.
     pub mod other {

@@ -6,7 +6,8 @@ use std::io::BufRead;
 use std::path::Path;
 use upcall::{Ceilings, Pacing, Server, policy};
 use upcall_tests::client::{self, say};
-use upcall_tests::interfaces::{latch, other::other, relay, shapes, small, trial};
+use upcall_tests::hoard::Hoard;
+use upcall_tests::interfaces::{hoard::hoard, latch, other::other, relay, shapes, small, trial};
 use upcall_tests::object::{Latch, Object};
 use upcall_tests::relay::Station;
 use upcall_tests::shapes::Server as Shapes;
@@ -44,10 +45,15 @@ fn main() {
         ["job-member", words @ ..] => upcall_tests::job::member(words),
         ["serve", name, options @ ..] => serve(name, options),
         ["hostile", socket, seed, steps] => hostile(Path::new(socket), seed, steps),
+        ["greedy", socket, name] => {
+            if let Err(error) = hostile::greedy::run(Path::new(socket), name) {
+                say(Err(error));
+            }
+        }
         ["hostile-server", name, seed] => hostile::server::serve(name, seed.parse().unwrap_or_default()),
         ["impostor", name, manner] => impostor::run(name, manner),
         _ => eprintln!(
-            "usage: upcall-party [without=CALL,CALL…[!]] [supervised] client | member GROUP SIZE RANK [OPTIONS] | share NAME make|find [OPTIONS] | supervise [OPTIONS] -- MEMBER | job WORDS | job-member WORDS | serve NAME [OPTIONS] | hostile SOCKET SEED STEPS | hostile-server NAME SEED | impostor NAME MANNER"
+            "usage: upcall-party [without=CALL,CALL…[!]] [supervised] client | member GROUP SIZE RANK [OPTIONS] | share NAME make|find [OPTIONS] | supervise [OPTIONS] -- MEMBER | job WORDS | job-member WORDS | serve NAME [OPTIONS] | hostile SOCKET SEED STEPS | greedy SOCKET NAME | hostile-server NAME SEED | impostor NAME MANNER"
         ),
     }
 }
@@ -64,6 +70,7 @@ fn hostile(socket: &Path, seed: &str, steps: &str) {
 /// Serves `name`, and its small interface under `name.small`, until standard input ends.
 fn serve(name: &str, options: &[&str]) {
     let object = Object::default();
+    let hoard = Hoard::default();
     let (small, counts) = (Object(object.0.clone()), object.0.clone());
     let name = if name == "EMPTY" { "" } else { name };
     let mut server = Server::new();
@@ -71,6 +78,7 @@ fn serve(name: &str, options: &[&str]) {
         [.., "latch"] => server.export(name, latch::export(Latch::default())),
         [.., "relay"] => server.export(name, relay::export(Station::default())),
         [.., "shapes"] => server.export(name, trial::export(object)).export(&format!("{name}.shapes"), shapes::export(Shapes)),
+        [.., "hoard"] => server.export(name, hoard::export(hoard.clone())).export(&format!("{name}.small"), small::export(small)),
         [.., "other"] => server.export(name, other::export(object)),
         _ => server.export(name, trial::export(object)).export(&format!("{name}.small"), small::export(small)),
     };
@@ -144,6 +152,8 @@ fn serve(name: &str, options: &[&str]) {
             }
             ["fault", text] if upcall_os::fault::arm(text) => say(Ok(Vec::new())),
             ["copied"] => say(Ok(client::copied_since(None))),
+            // How many calls of clients that take all have come in.
+            ["inside"] => say(Ok(vec![hoard::Serve::inside(&hoard).to_string()])),
             ["read-singly"] => say(Ok(client::read_singly())),
             ["crossings"] => say(Ok(client::crossings())),
             ["without", names] => say(upcall_tests::without_kernel::without(names)),

@@ -5,6 +5,7 @@
 //! Its steps are what no honest client does. It lives many lives, each on a connection of its own; the last one it leaves by dying. While it breaks nothing but what its requests say, it
 //! holds the server to its word: each has one reply, in time, of a kind that there is.
 
+pub mod greedy;
 mod lanes;
 pub mod member;
 mod requests;

@@ -35,6 +35,7 @@ mod refusals;
 mod scene;
 mod server_ends;
 mod shortage;
+mod small_machine;
 mod soak;
 mod steering;
 mod stopped;

@@ -10,8 +10,8 @@ use upcall_tests::party::{Party, Said};
 use upcall_tests::place::{Place, eventually};
 
 /// Users that need no entry in the system's list.
-const ONE: u32 = 61_001;
-const OTHER: u32 = 61_002;
+pub(crate) const ONE: u32 = 61_001;
+pub(crate) const OTHER: u32 = 61_002;
 
 /// Where a party runs: in this program's namespaces, but for one kind, or for all kinds that containers have of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ fn wrapper(place: &Place, space: Space, user: u32) -> Vec<String> {
     words
 }
 
-fn as_user(user: u32) -> Vec<String> {
+pub(crate) fn as_user(user: u32) -> Vec<String> {
     ["setpriv", &format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups"].map(String::from).to_vec()
 }
 
@@ -104,7 +104,7 @@ fn own_user() -> u32 {
 }
 
 /// Whether this program may run others as another user; says so if not.
-fn may_change_users(test: &str) -> bool {
+pub(crate) fn may_change_users(test: &str) -> bool {
     let may = own_user() == 0
         && Command::new("setpriv").args(&as_user(ONE)[1..]).arg("true").output().is_ok_and(|o| o.status.success());
     if !may {
@@ -114,7 +114,7 @@ fn may_change_users(test: &str) -> bool {
 }
 
 /// The program for parties: a copy that every user can reach.
-fn program() -> &'static str {
+pub(crate) fn program() -> &'static str {
     static COPY: OnceLock<(tempfile::TempDir, String)> = OnceLock::new();
     let (_, path) = COPY.get_or_init(|| {
         use std::os::unix::fs::PermissionsExt;
