@@ -12,7 +12,7 @@ fn a_process_that_lives_is_not_ending_and_one_that_has_ended_is() {
     // It stays, at its end, until it is waited for.
     let start = Instant::now();
     while !is_ending(child.id()) {
-        assert!(start.elapsed().as_secs() < 5);
+        assert!(start.elapsed().as_secs() < 60);
         std::thread::yield_now();
     }
     child.wait().unwrap();

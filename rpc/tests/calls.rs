@@ -233,7 +233,7 @@ fn resources_live_as_long_as_their_handles() {
     drop(binding);
     let start = std::time::Instant::now();
     while things.load(Ordering::SeqCst) != 0 {
-        assert!(start.elapsed().as_secs() < 5, "dropped with its binding");
+        assert!(start.elapsed().as_secs() < 60, "dropped with its binding");
         std::thread::yield_now();
     }
 }
@@ -249,7 +249,7 @@ fn a_stopped_server_fails_its_calls_and_frees_its_name() {
     let error = loop {
         match binding.call::<_, ()>(0, &()) {
             Err(error) => break error,
-            Ok(()) => assert!(start.elapsed().as_secs() < 5),
+            Ok(()) => assert!(start.elapsed().as_secs() < 60),
         }
     };
     assert!(matches!(error, CallError::Failed(Closed::PeerEnded)), "{error:?}");
@@ -661,7 +661,7 @@ fn late_replies_outlive_the_scheduler_of_their_callers() {
     }
     let start = Instant::now();
     while things.load(Ordering::SeqCst) != 0 {
-        assert!(start.elapsed().as_secs() < 5, "{} objects are left", things.load(Ordering::SeqCst));
+        assert!(start.elapsed().as_secs() < 60, "{} objects are left", things.load(Ordering::SeqCst));
         std::thread::sleep(Duration::from_millis(1));
     }
 }

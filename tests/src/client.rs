@@ -313,8 +313,8 @@ fn bind_time(name: &str, times: u64) -> Outcome {
     show([spent[spent.len() / 2], spent[spent.len() - 1]])
 }
 
-/// Binds `name` while so many others wait for `mute`, which does not answer. Says how long that bind took, how long the longest of the others, in milliseconds, and
-/// what became of those.
+/// Binds `name` while so many others wait for `mute`, which does not answer. Says how many of these still waited when
+/// that was done, how long the longest of them waited, in milliseconds, and what became of them.
 fn bind_beside(mute: &str, name: &str, others: u64) -> Outcome {
     let spent = |start: Instant| start.elapsed().as_millis() as u64;
     std::thread::scope(|scope| {
@@ -323,9 +323,9 @@ fn bind_beside(mute: &str, name: &str, others: u64) -> Outcome {
             .map(|_| scope.spawn(move || (Trial::bind(mute).err().map(|error| Said::error(&error)), spent(start))))
             .collect();
         std::thread::sleep(Duration::from_millis(100));
-        let start = Instant::now();
         Trial::bind(name)?.null()?;
-        let (ours, mut longest, mut kinds) = (spent(start), 0, Vec::new());
+        let still = waiting.iter().filter(|other| !other.is_finished()).count();
+        let (mut longest, mut kinds) = (0, Vec::new());
         for other in waiting {
             let (said, took) = other.join().map_err(|_| "a binder panicked")?;
             longest = longest.max(took);
@@ -336,7 +336,7 @@ fn bind_beside(mute: &str, name: &str, others: u64) -> Outcome {
         }
         kinds.sort();
         kinds.dedup();
-        Ok([ours.to_string(), longest.to_string()].into_iter().chain(kinds).collect())
+        Ok([still.to_string(), longest.to_string()].into_iter().chain(kinds).collect())
     })
 }
 

