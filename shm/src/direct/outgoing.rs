@@ -73,6 +73,11 @@ impl<M: Memory> Outgoing<M> {
         }
     }
 
+    /// The memory of the queue.
+    pub fn memory(&self) -> &M {
+        &self.memory
+    }
+
     /// The most bytes of payload that go the direct way.
     pub fn most_directly(&self) -> usize {
         (self.longest as usize - 1) * 8
