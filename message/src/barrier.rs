@@ -17,7 +17,7 @@ use crate::error::{RunError, SendError};
 use crate::link::Link;
 use crate::member::has_ended;
 use crate::reduction::Reduction;
-use crate::sending::Way;
+use crate::sending::{Outward, Way, Why};
 use crate::{Event, Group, Rank};
 use std::cell::{Cell, RefCell};
 use upcall_shm::region::Shared;
@@ -81,9 +81,12 @@ impl Group {
     ///
     /// # Errors
     /// [`RunError::Lost`]: a member has ended, or broken the protocol, before it came. All members learn of that, and neither this barrier
-    /// nor a later one holds. [`RunError::GivenUp`]: the same, by the report of another member only. After any other error the members still wait for this one, and the next call goes on with the same barrier:
-    /// [`RunError::Unhandled`]: a message that was sent here before its sender came has no handler. [`RunError::Unsent`]: this process has no memory or descriptor left to
-    /// report to another member. [`RunError::Interrupted`].
+    /// nor a later one holds. [`RunError::GivenUp`]: the same, by the report of another member only.
+    /// After any other error the members still wait for this one, and the next call goes on with the
+    /// same barrier:
+    /// [`RunError::Unhandled`]: a message that was sent here before its sender came has no handler.
+    /// [`RunError::Unsent`]: this process or another member has no memory or descriptor left for this
+    /// one's report to that member. [`RunError::Interrupted`].
     ///
     /// # Blocking
     /// For as long as another member lives and does not come. Full queues do not matter.
@@ -147,12 +150,39 @@ impl Group {
                     Err(unhandled) if matches!(look(), Found::Nothing) => return Err(unhandled),
                     _ => {}
                 }
-                self.wait_unless(None, || !matches!(look(), Found::Nothing));
+                self.offer_reports()?;
+                self.wait_unless(None, || !matches!(look(), Found::Nothing) || self.keeps_reports_back().is_some());
                 if self.is_interrupted() {
                     return Err(RunError::Interrupted);
                 }
             }
         }
+    }
+
+    /// A member that lives, and has refused the queue with a report of this one's.
+    fn keeps_reports_back(&self) -> Option<Rank> {
+        let refuses = |cell: &RefCell<Outward>| match cell.try_borrow().ok().as_deref() {
+            Some(Outward::Open(link)) => link.keeps_a_report_back(),
+            _ => false,
+        };
+        self.0.links.iter().position(refuses)
+    }
+
+    /// Brings queues again that were refused with a report in them: a member may wait for it.
+    fn offer_reports(&self) -> Result<(), RunError> {
+        while let Some(rank) = self.keeps_reports_back() {
+            match self.way_to(rank, |_| ()) {
+                Ok(Way::Open(())) => {}
+                Ok(Way::Crowded) => {
+                    self.nap();
+                    return Ok(());
+                }
+                // A report to a member that has ended is needed no more.
+                Err(SendError::Ended { .. }) => *self.0.links[rank].borrow_mut() = Outward::Closed(Why::Ended),
+                Err(error) => return Err(RunError::Unsent { rank, why: error.to_string() }),
+            }
+        }
+        Ok(())
     }
 
     /// Returns `true` if so many messages of a member were taken, or all that will ever come.

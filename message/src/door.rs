@@ -1,16 +1,19 @@
 //! A member's door: where others connect, to form the group or to bring their queues. All of it runs on the clerk.
 
 use crate::Rank;
+use crate::error::Lack;
 use crate::forming::Asks;
 use crate::member::{Member, Roster, locked};
-use crate::wire::{self, GroupId, Opened, Process, Request, VERSION, Welcome, shown};
+use crate::wire::{self, GroupId, Lacks, Opened, Process, Request, VERSION, Welcome, shown};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
 use upcall_os::bell::Bell;
 use upcall_os::fault::{Point, point};
-use upcall_os::socket::{Connection, Listener, Message, Peer, Received};
-use upcall_shm::mailbag::Mailbag;
+use upcall_os::memory::AdoptError;
+use upcall_os::socket::{Connection, Listener, Message, Peer, Received, says_ended};
+use upcall_shm::mailbag::{Mailbag, NotAMailbag};
 use upcall_transfer::Domain;
 use upcall_transfer::clerk::{self, TURN, Watched};
 use upcall_transfer::domain::MOST_POSTS;
@@ -34,8 +37,12 @@ impl AtDoor {
         let Some(member) = self.member.upgrade() else { return };
         let own = upcall_os::socket::own_user();
         let admit = |connection: Connection| {
-            // Who has ended already is known no more, and of no use.
-            let Ok(peer) = connection.peer() else { return };
+            let peer = match connection.peer() {
+                Ok(peer) => peer,
+                // Who has ended already is known no more, and of no use.
+                Err(error) if says_ended(&error) => return,
+                Err(error) => return answer_shortage(&connection, &error),
+            };
             let process = Process::of(&peer);
             if peer.uid == own && member.forming.expects(process) && self.has_room_for(&member, process) {
                 let here = self.member.clone();
@@ -114,9 +121,33 @@ impl Guest {
         let _ = wire::pack(welcome).and_then(|bytes| self.connection.send(&bytes, &[]));
     }
 
-    /// Attends to what it has sent. False if it is gone.
+    /// Answers that this process lacks a resource for the guest, if the error reports that.
+    pub(crate) fn cannot(&self, error: &io::Error) {
+        answer_shortage(&self.connection, error);
+    }
+
+    fn answer(&self, answer: &Opened, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.connection.send(&wire::pack(answer)?, descriptors)
+    }
+
+    /// Attends to what it has sent, up to [`TURN`] messages. Returns `false` if it is gone, or is to go.
     pub(crate) fn attend(&self) -> bool {
-        clerk::hear(&self.connection, |message| self.member.upgrade().is_some_and(|member| self.said(&member, message)))
+        for _ in 0..TURN {
+            match self.connection.receive() {
+                Ok(Received::Message(message)) => {
+                    if !self.member.upgrade().is_some_and(|member| self.said(&member, message)) {
+                        return false;
+                    }
+                }
+                Ok(Received::Nothing) => return true,
+                Ok(Received::Closed) => return false,
+                Err(error) => {
+                    self.cannot(&error);
+                    return false;
+                }
+            }
+        }
+        true
     }
 
     /// Does what it asks for. False to hang up.
@@ -141,6 +172,13 @@ impl Guest {
                 }
             }
             Ok(Request::Open { version, group, from, to }) => {
+                if message.lost {
+                    // The kernel reports that the table is full, and no number.
+                    let lacks = Lacks { lack: Lack::Descriptors, errno: None };
+                    member.account.refuses();
+                    let _ = self.answer(&Opened::Lacks(lacks), &[]);
+                    return false;
+                }
                 let descriptors = message.descriptors;
                 member.forming.bring(Brought { guest, version, group, from, to, descriptors }, member)
             }
@@ -168,58 +206,106 @@ impl Brought {
         (self.version == VERSION && self.descriptors.len() == 2).then(|| self.guest.process())
     }
 
-    /// Takes the queue in, and answers. False to hang up.
+    /// Takes the queue in, and answers. Returns `false` to hang up. A queue that was taken in is kept
+    /// if the answer cannot be sent: then its sender rings for each message.
     pub(crate) fn open(self, member: &Member, roster: &Roster) -> bool {
         let guest = self.guest.clone();
-        let answer = match self.check_and_open(member, roster) {
+        let refusal = match self.check_and_open(member, roster) {
             Ok(rank) => {
                 *locked(&guest.brought) = Some(rank);
-                Opened::Yes { line: member.post.line(), makes_fences: Post::makes_fences() }
+                let yes = Opened::Yes { line: member.post.line(), makes_fences: Post::makes_fences() };
+                if let Ok(domain) = Domain::current() {
+                    let _ = guest.answer(&yes, &[domain.station().as_fd()]);
+                }
+                return true;
             }
-            Err(why) => Opened::No(why),
+            Err(Refused::Shortage(lacks)) => Opened::Lacks(lacks),
+            Err(Refused::Unfit(why)) => Opened::No(why),
         };
-        let opened = matches!(answer, Opened::Yes { .. });
-        if !opened {
-            member.account.refuses();
-        }
-        let Ok(domain) = Domain::current() else { return false };
-        let station = domain.station().as_fd();
-        let descriptors: &[_] = if opened { &[station] } else { &[] };
-        wire::pack(&answer).and_then(|bytes| guest.connection.send(&bytes, descriptors)).is_ok() && opened
+        member.account.refuses();
+        let _ = guest.answer(&refusal, &[]);
+        false
     }
 
-    fn check_and_open(self, member: &Member, roster: &Roster) -> Result<Rank, String> {
+    fn check_and_open(self, member: &Member, roster: &Roster) -> Result<Rank, Refused> {
         let Self { guest, version, group, from, to, descriptors } = self;
         if version != VERSION {
-            return Err(format!("the receiver speaks version {VERSION} of the protocol, the sender version {version}"));
+            return Err(Refused::Unfit(format!(
+                "the receiver speaks version {VERSION} of the protocol, the sender version {version}"
+            )));
         }
         if group != roster.group {
             return Err("the queue is of another group".into());
         }
         let (from, to) = (from as usize, to as usize);
         if to != roster.rank {
-            return Err(format!("the queue is for member {to}, and this is member {}", roster.rank));
+            return Err(Refused::Unfit(format!("the queue is for member {to}, and this is member {}", roster.rank)));
         }
         match roster.members.get(from) {
             Some(listed) if listed.process.is(guest.process()) => {}
             Some(_) => {
                 let (listed, guest) = (shown(roster.pid(from)), shown(guest.pid()));
-                return Err(format!("member {from} is {listed}, and this is {guest}"));
+                return Err(Refused::Unfit(format!("member {from} is {listed}, and this is {guest}")));
             }
-            None => return Err(format!("there is no member {from}")),
+            None => return Err(Refused::Unfit(format!("there is no member {from}"))),
         }
         if !member.forming.first_queue_of(from) {
-            return Err(format!("member {from} has brought a queue before"));
+            return Err(Refused::Unfit(format!("member {from} has brought a queue before")));
         }
         let Ok([queue, bell]) = <[OwnedFd; 2]>::try_from(descriptors) else {
             return Err("a queue comes with two descriptors".into());
         };
-        let queue = Mailbag::join(queue).map_err(|error| error.to_string())?;
-        let bell = Bell::adopt(bell).map_err(|error| error.to_string())?;
-        point(Point::MemberTakesIn);
-        member.take_in(from, queue, bell).map_err(|error| error.to_string())?;
-        point(Point::MemberTookIn);
-        Ok(from)
+        let take_in = || {
+            let queue = Mailbag::join(queue)?;
+            let bell = Bell::adopt(bell)?;
+            point(Point::MemberTakesIn);
+            member.take_in(from, queue, bell)?;
+            point(Point::MemberTookIn);
+            Ok(from)
+        };
+        take_in().inspect_err(|refused| {
+            // Nothing was read of it, so that it may be brought again.
+            if let Refused::Shortage(_) = refused {
+                member.forming.has_no_queue_of(from);
+            }
+        })
+    }
+}
+
+/// Why a queue is not taken in.
+enum Refused {
+    /// This process lacks a resource for it.
+    Shortage(Lacks),
+    /// It is not what it should be, or its sender is not who should bring it.
+    Unfit(String),
+}
+
+impl From<&str> for Refused {
+    fn from(why: &str) -> Self {
+        Self::Unfit(why.into())
+    }
+}
+
+impl From<io::Error> for Refused {
+    fn from(error: io::Error) -> Self {
+        Lacks::of(&error).map_or_else(|| Self::Unfit(error.to_string()), Self::Shortage)
+    }
+}
+
+impl From<NotAMailbag> for Refused {
+    fn from(error: NotAMailbag) -> Self {
+        match error {
+            NotAMailbag::Map(error) | NotAMailbag::File(AdoptError::Kernel(error)) => error.into(),
+            error => Self::Unfit(error.to_string()),
+        }
+    }
+}
+
+/// Answers that this process lacks a resource, if the error reports that. The answer fits every request
+/// ([`Lacks`]). An end that cannot be answered sees that the connection is closed.
+fn answer_shortage(connection: &Connection, error: &io::Error) {
+    if let Some(lacks) = Lacks::of(error) {
+        let _ = wire::pack(&Opened::Lacks(lacks)).and_then(|bytes| connection.send(&bytes, &[]));
     }
 }
 

@@ -1,6 +1,7 @@
 //! What can go wrong, for each operation: what was tried, what was found, what to do.
 
 use crate::{Event, Rank, Unfit};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 use std::time::Duration;
@@ -168,6 +169,20 @@ pub enum SendError {
         /// The receiver.
         rank: Rank,
     },
+    /// The receiver lives, and refuses this member's queue for lack of a resource.
+    ///
+    /// This message was not sent. Messages that were sent before wait in this process, and the next
+    /// send offers the queue again.
+    Refused {
+        /// The receiver.
+        rank: Rank,
+        /// The resource that the receiver lacks, by its own report.
+        lack: Lack,
+        /// The receiver's error number, if its kernel refused the resource.
+        errno: Option<i32>,
+        /// Number of messages that were sent before. None of them has arrived.
+        waiting: u64,
+    },
     /// No queue to the receiver could be opened.
     Unreachable {
         /// The receiver.
@@ -200,6 +215,17 @@ impl fmt::Display for SendError {
             Self::Violation { rank } => {
                 write!(f, "member {rank} says that it has taken what was never sent: it is faulty or hostile")
             }
+            Self::Refused { rank, lack, errno, waiting } => {
+                write!(f, "member {rank} lives, and refuses the queue of this one for want of {lack}")?;
+                if let Some(errno) = errno {
+                    write!(f, " ({})", io::Error::from_raw_os_error(*errno))?;
+                }
+                f.write_str(": the message was not sent, ")?;
+                if *waiting > 0 {
+                    write!(f, "and {waiting} sent before wait in this process until it takes the queue; ")?;
+                }
+                f.write_str("make room in that process, and send again")
+            }
             Self::Unreachable { rank, why } => write!(f, "no queue to member {rank} could be opened: {why}"),
             Self::Unfit(unfit) => write!(f, "the payload is not what messages of this kind carry: {unfit}"),
             Self::Interrupted => f.write_str("the wait for room was interrupted, and nothing was sent"),
@@ -208,6 +234,42 @@ impl fmt::Display for SendError {
 }
 
 impl std::error::Error for SendError {}
+
+/// A resource that a member lacks for the queue of another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Lack {
+    /// Memory, or address space.
+    Memory,
+    /// A place in the process's or the machine's table of descriptors.
+    Descriptors,
+    /// A place among the descriptors that the user may wait for (`fs.epoll.max_user_watches`).
+    Watches,
+}
+
+impl Lack {
+    /// The resource whose lack an error reports. `None` if the error reports something else.
+    pub(crate) fn of(error: &io::Error) -> Option<Self> {
+        use rustix::io::Errno;
+        match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::NOMEM | Errno::NOBUFS) => Some(Self::Memory),
+            Some(Errno::MFILE | Errno::NFILE) => Some(Self::Descriptors),
+            Some(Errno::NOSPC) => Some(Self::Watches),
+            Some(_) => None,
+            None => (error.kind() == io::ErrorKind::OutOfMemory).then_some(Self::Memory),
+        }
+    }
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Memory => "memory",
+            Self::Descriptors => "descriptors",
+            Self::Watches => "descriptors to wait for",
+        })
+    }
+}
 
 /// No message waits (UDM: `receive` and `peek` are errors then).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -243,8 +305,8 @@ pub enum RunError {
         /// The kind of the message.
         kind: String,
     },
-    /// This process has no memory or descriptor left to open a queue to a member that waits for it. A barrier or reduction goes on with the next
-    /// call.
+    /// A member that waits for this one cannot be reached, because this process or that member has no
+    /// memory or descriptor left for the queue. A barrier or reduction goes on with the next call.
     Unsent {
         /// The member.
         rank: Rank,

@@ -278,7 +278,7 @@ impl Joining {
             match connection.receive_within(Duration::ZERO, left.slice()) {
                 Ok(Received::Message(message)) => {
                     let welcome = wire::unpack(&message.bytes).map_err(|reason| self.refused(reason))?;
-                    return self.welcomed(member, welcome).map(Some);
+                    return self.welcomed(member, welcome);
                 }
                 Ok(Received::Nothing) if handlers.is_interrupted() => return Err(JoinError::Interrupted),
                 Ok(Received::Nothing) if !left.is_over(Instant::now()) => {}
@@ -295,9 +295,14 @@ impl Joining {
         JoinError::Refused { name: self.name.clone(), reason }
     }
 
-    fn welcomed(&self, member: &Member, welcome: Welcome) -> Result<Arc<Roster>, JoinError> {
+    /// `None`: the leader lacks a resource.
+    fn welcomed(&self, member: &Member, welcome: Welcome) -> Result<Option<Arc<Roster>>, JoinError> {
         match welcome {
             Welcome::Refused(reason) => Err(self.refused(reason)),
+            Welcome::Lacks(_) => {
+                std::thread::sleep(Duration::from_millis(1));
+                Ok(None)
+            }
             Welcome::Formed { group, rank, members } => {
                 let rank = rank as usize;
                 let socket = member.socket.file_name().and_then(|name| name.to_str());
@@ -307,7 +312,8 @@ impl Joining {
                 if members.len() != self.size || !own || !asked || !members.iter().all(plain) {
                     return Err(self.refused("a list of members that cannot be true".into()));
                 }
-                Ok(member.forming.formed(Roster { group, rank, members, pids: OnceLock::new() }, member))
+                let roster = Roster { group, rank, members, pids: OnceLock::new() };
+                Ok(Some(member.forming.formed(roster, member)))
             }
         }
     }
@@ -567,6 +573,15 @@ impl Forming {
         match &mut self.locked().stage {
             Stage::Formed { brought, .. } => brought.get_mut(rank).is_some_and(|brought| !std::mem::replace(brought, true)),
             _ => false,
+        }
+    }
+
+    /// This member's queue was refused for lack of a resource: it may bring it again.
+    pub(crate) fn has_no_queue_of(&self, rank: Rank) {
+        if let Stage::Formed { brought, .. } = &mut self.locked().stage
+            && let Some(brought) = brought.get_mut(rank)
+        {
+            *brought = false;
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::flow::Supply;
 use crate::forming::Joining;
 use crate::inbound::{Inbound, Next};
 use crate::kinds::{Handlers, Kind};
+use crate::link::Refusal;
 use crate::member::{Member, News, Roster};
 use crate::payload::{Payload, Reader};
 use crate::sending::{Outward, Why};
@@ -498,9 +499,25 @@ impl Group {
                         link.reads(ringer);
                     }
                 }
-                News::Refuses(rank, why) => *self.0.links[rank].borrow_mut() = Outward::Closed(Why::Refused(why)),
+                News::Refuses(rank, refusal) => self.refused(rank, refusal),
+                News::Unheard(rank) => {
+                    if let Outward::Open(link) = &*self.0.links[rank].borrow() {
+                        link.hear(&self.0.member);
+                    }
+                }
                 News::Ended(rank) => self.ended(rank),
             }
+        }
+    }
+
+    /// A member that lives does not read this one's queue.
+    fn refused(&self, rank: Rank, refusal: Refusal) {
+        let outward = &mut *self.0.links[rank].borrow_mut();
+        match (outward, refusal) {
+            (Outward::Open(link), Refusal::ForNow(why)) => link.refuse(why),
+            (outward @ Outward::Open(_), Refusal::ForGood(why)) => *outward = Outward::Closed(Why::Refused(why)),
+            // The reason for which it was closed stands.
+            (Outward::Unopened | Outward::Closed(_), _) => {}
         }
     }
 

@@ -58,7 +58,7 @@ mod upcalls;
 mod wire;
 
 pub use announced::Announced;
-pub use error::{JoinError, NothingThere, RunError, SendError};
+pub use error::{JoinError, Lack, NothingThere, RunError, SendError};
 pub use foreign::{BadKind, ForeignKind};
 pub use forming::{Joining, MOST_MEMBERS};
 pub use group::{Event, Group, Message};

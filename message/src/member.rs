@@ -4,6 +4,7 @@ use crate::Rank;
 use crate::door::{ALL, AtDoor, AtEnd, Guest};
 use crate::forming::Forming;
 use crate::inbound::Inbound;
+use crate::link::Refusal;
 use crate::wire::{GroupId, Listed, Process};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -56,7 +57,9 @@ pub(crate) enum News {
     /// Another member reads ours.
     Reads(Rank, Ringer),
     /// It does not.
-    Refuses(Rank, String),
+    Refuses(Rank, Refusal),
+    /// It has answered, and the clerk has no memory to read that: the thread that polls does it.
+    Unheard(Rank),
     /// A member has ended or left: nothing more comes from it.
     Ended(Rank),
 }
@@ -119,9 +122,26 @@ impl Member {
 
     /// Has the clerk watch something for as long as this is a member.
     pub(crate) fn watch(&self, watched: Arc<dyn Watched>) -> io::Result<()> {
-        let key = Clerk::current()?.watch(watched, Report::WhileReadable)?;
+        self.watch_for(watched, Report::WhileReadable).map(drop)
+    }
+
+    /// The same with another rule for reports, and with the number by which [`unwatch`](Self::unwatch) ends it.
+    pub(crate) fn watch_for(&self, watched: Arc<dyn Watched>, report: Report) -> io::Result<u64> {
+        let key = Clerk::current()?.watch(watched, report)?;
         locked(&self.keys).push(key);
-        Ok(())
+        Ok(key)
+    }
+
+    /// Ends what [`watch_for`](Self::watch_for) began.
+    pub(crate) fn unwatch(&self, key: u64) {
+        let mut keys = locked(&self.keys);
+        if let Some(at) = keys.iter().position(|other| *other == key) {
+            keys.swap_remove(at);
+        }
+        drop(keys);
+        if let Ok(clerk) = Clerk::current() {
+            clerk.forget(key);
+        }
     }
 
     pub(crate) fn tell(&self, news: News) {
@@ -156,7 +176,8 @@ impl Member {
     /// Lets in who has connected.
     pub(crate) fn admit(&self, guest: Arc<Guest>) {
         locked(&self.guests).push(guest.clone());
-        if self.watch(guest.clone()).is_err() {
+        if let Err(error) = self.watch(guest.clone()) {
+            guest.cannot(&error);
             self.lost(&guest);
         }
     }

@@ -98,11 +98,18 @@ impl Why {
 
 impl Group {
     /// Sends a message (UDM's `send`). Once this has returned `Ok` it arrives, exactly once and in order, also if this process ends at once.
-    /// Only the death of the receiver can keep it back. May be called in a handler.
+    /// Only the death of the receiver can keep it back, or a receiver that lacks memory or descriptors
+    /// for this member's queue. May be called in a handler.
     ///
     /// # Errors
-    /// See [`SendError`]: what the program did, a lack of memory or descriptors here, or the end of the receiver, which is noticed when this
-    /// process polls, or finds the queue full. No time that passes is an error, and a full queue or buffer is none.
+    /// See [`SendError`]: what the program did, a lack of memory or descriptors here or in the receiver,
+    /// or the end of the receiver, which is noticed when this process polls, or finds the queue full. No
+    /// time that passes is an error, and a full queue or buffer is none.
+    ///
+    /// A receiver that lives, and lacks a resource for the queue, refuses it ([`SendError::Refused`]).
+    /// The first message waits for the receiver's answer for at most 5 ms, so the refusal may come when
+    /// messages were sent. They wait in this process: the next send, or report of a barrier, offers the
+    /// queue again. If this process ends before the queue is taken, they are lost.
     ///
     /// # Blocking
     /// Waits for room, not for the receiver. In the queue it waits no longer than the group's [timeout](crate::Joining::timeout): then messages
@@ -213,6 +220,12 @@ impl Group {
                 return Ok(Way::Crowded);
             };
             *outward = Outward::Open(Box::new(link));
+        }
+        if let Outward::Open(link) = outward
+            && link.is_refused()
+            && !link.bring_again(&self.0.member, &self.0.roster, to)?
+        {
+            return Ok(Way::Crowded);
         }
         match outward {
             Outward::Open(link) => Ok(Way::Open(with(link))),

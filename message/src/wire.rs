@@ -1,11 +1,12 @@
 //! The messages of the control connections, in postcard's encoding: for forming a group, and for opening a queue.
 
+use crate::error::Lack;
 use serde::{Deserialize, Serialize};
 use upcall_os::process::{self, Identity};
 use upcall_os::socket::Peer;
 
 /// The version of these messages and of the queues.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 
 /// What a group is known by once it has formed. Nobody can guess it.
 pub(crate) type GroupId = [u8; 16];
@@ -31,8 +32,37 @@ pub(crate) enum Request {
 /// What the leader answers, once all are there.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Welcome {
-    Formed { group: GroupId, rank: u32, members: Vec<Listed> },
+    Formed {
+        group: GroupId,
+        rank: u32,
+        members: Vec<Listed>,
+    },
     Refused(String),
+    /// The leader lacks a resource: the applicant looks again.
+    Lacks(Lacks),
+}
+
+/// A member lacks a resource for what was asked.
+///
+/// A member without memory to read a request, or without a descriptor to see who makes it, cannot
+/// tell what was asked. So this answer has the same place in [`Welcome`] and in [`Opened`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Lacks {
+    pub(crate) lack: Lack,
+    /// The kernel's error number, where the kernel refused the resource.
+    pub(crate) errno: Option<i32>,
+}
+
+impl Lacks {
+    /// The shortage that an error reports, if it reports one.
+    pub(crate) fn of(error: &std::io::Error) -> Option<Self> {
+        Some(Self { lack: Lack::of(error)?, errno: error.raw_os_error() })
+    }
+
+    /// The same with an error number that the kernel can give. A peer may have written any.
+    pub(crate) fn checked(self) -> Self {
+        Self { errno: self.errno.filter(|errno| (1..4096).contains(errno)), ..self }
+    }
 }
 
 /// A member, as its group knows it.
@@ -95,6 +125,8 @@ pub(crate) enum Opened {
         makes_fences: bool,
     },
     No(String),
+    /// It is not read: the receiver lacks a resource for it, and lives. It may be brought again.
+    Lacks(Lacks),
 }
 
 /// A process by its number here, for reports.
@@ -111,4 +143,28 @@ pub(crate) fn pack<T: Serialize>(message: &T) -> std::io::Result<Vec<u8>> {
 
 pub(crate) fn unpack<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String> {
     postcard::from_bytes(bytes).map_err(|error| format!("a control message cannot be read: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shortage_reads_the_same_to_applicants_and_to_senders() {
+        for lack in [Lack::Memory, Lack::Descriptors, Lack::Watches] {
+            let lacks = Lacks { lack, errno: Some(12) };
+            let bytes = pack(&Opened::Lacks(lacks)).unwrap();
+            assert_eq!(bytes, pack(&Welcome::Lacks(lacks)).unwrap());
+            assert!(matches!(unpack(&bytes), Ok(Welcome::Lacks(read)) if read == lacks));
+            assert!(matches!(unpack(&bytes), Ok(Opened::Lacks(read)) if read == lacks));
+        }
+    }
+
+    #[test]
+    fn an_error_number_that_no_kernel_gives_is_dropped() {
+        for (errno, checked) in [(0, None), (-12, None), (i32::MAX, None), (12, Some(12))] {
+            let lacks = Lacks { lack: Lack::Memory, errno: Some(errno) };
+            assert_eq!(lacks.checked().errno, checked);
+        }
+    }
 }

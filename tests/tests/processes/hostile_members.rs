@@ -13,6 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use upcall::message::Lack;
 use upcall_os::bell::Bell;
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_os::socket::{Connection, Listener, Message, Received};
@@ -23,7 +24,7 @@ use upcall_tests::place::{Place, entered, eventually, listen};
 
 // What `message/src/wire.rs` has.
 
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 #[derive(Serialize, Deserialize)]
 enum Request {
@@ -35,6 +36,12 @@ enum Request {
 enum Welcome {
     Formed { group: [u8; 16], rank: u32, members: Vec<Listed> },
     Refused(String),
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Lacks {
+    lack: Lack,
+    errno: Option<i32>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -53,6 +60,7 @@ enum Process {
 enum Opened {
     Yes { line: u16, makes_fences: bool },
     No(String),
+    Lacks(Lacks),
 }
 
 fn pack(message: &impl Serialize) -> Vec<u8> {
@@ -129,7 +137,7 @@ fn answer_of<'a, T: Deserialize<'a>>(message: &'a Message) -> T {
 fn refused(connection: &Connection) -> String {
     match answer_of(&answer(connection).expect("an answer")) {
         Opened::No(why) => why,
-        Opened::Yes { .. } => panic!("a queue was taken in"),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -342,6 +350,19 @@ struct Taken {
 impl Taken {
     fn at(door: &Listener) -> Self {
         let (connection, message) = next_at(door);
+        Self::of(connection, message)
+    }
+
+    /// The same, if a queue comes now.
+    fn at_once(door: &Listener) -> Option<Self> {
+        let connection = door.accept().unwrap()?;
+        match connection.receive_within(Duration::ZERO, Duration::from_secs(1)) {
+            Ok(Received::Message(message)) => Some(Self::of(connection, message)),
+            _ => None,
+        }
+    }
+
+    fn of(connection: Connection, message: Message) -> Self {
         assert!(matches!(answer_of(&message), Request::Open { .. }));
         let [queue, bell] = <[OwnedFd; 2]>::try_from(message.descriptors).expect("a queue and a bell");
         let file = MemoryFile::adopt(queue, BYTES).unwrap();

@@ -1,5 +1,6 @@
 //! Bells that are rung and drained for ever, and stations that lie about who sleeps.
 
+use super::receiver::fails_at_last;
 use super::{Brought, LATE_MS, Scene, Taken, sent};
 use crate::in_company;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -92,5 +93,9 @@ fn stations_that_lie() {
     assert_eq!(sent(scene.honest[0].ask("send 2 100")), (100, String::new()));
     drop(connection);
     scene.meanwhile("one that never answers", |_| ());
-    assert_eq!(scene.noticed(0, 2, "ended", "its end")[2..], ["ended"]);
+    // It lives, and has not answered: it is offered the queue again, with all that was sent.
+    let (_, error) = fails_at_last(&mut scene, 0, drop);
+    assert!(error.starts_with("Unreachable{rank:2") && error.contains("itlives"), "{error}");
+    let known = scene.honest[0].ask("about 2").expect_ok("what it knows");
+    assert_eq!(known.len(), 2, "of a member that lives: {known:?}");
 }

@@ -1,10 +1,11 @@
 //! A hostile receiver: what it says of the queue that an honest member has brought, and what it answers.
 
-use super::{DISPOSED, DIVERTED, HOME_AT, Opened, SEGMENT_BYTES, Scene, Taken, pack, sent};
+use super::{DISPOSED, DIVERTED, HOME_AT, Lacks, MESSAGE, Opened, SEGMENT_BYTES, Scene, Taken, pack, sent};
 use crate::in_company;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use upcall::message::Lack;
 use upcall_os::bell::Bell;
 use upcall_os::memory::MemoryFile;
 use upcall_shm::station::Station;
@@ -163,6 +164,73 @@ fn answers_that_are_none() {
         if again.contains("Unreachable") && again.contains("morethanonce") { Ok(()) } else { Err(again) }
     });
     scene.meanwhile("answers", |_| ());
+}
+
+/// Sends to a hostile member, which treats each queue that it gets so, until a send fails. Returns
+/// how many were sent before, and the error.
+pub(super) fn fails_at_last(scene: &mut Scene, at: usize, treat: impl Fn(Taken)) -> (u64, String) {
+    let start = Instant::now();
+    for before in 0.. {
+        assert!(start.elapsed() < Duration::from_secs(60), "each message is sent");
+        scene.honest[0].say(&format!("send {} 1", 2 + at));
+        // A queue that was refused late is brought again when the refusal is known.
+        let asked = Instant::now();
+        while asked.elapsed() < Duration::from_millis(100) {
+            if let Some(taken) = Taken::at_once(&scene.doors[at]) {
+                treat(taken);
+                break;
+            }
+        }
+        match sent(scene.honest[0].hear()) {
+            (1, _) => {}
+            (_, error) => return (before, error),
+        }
+    }
+    unreachable!("numbers have no end")
+}
+
+#[test]
+fn a_receiver_that_lacks_something_gets_all_that_was_sent_later() {
+    let _company = in_company();
+    let mut scene = Scene::new(2, 4, "");
+    let station = Station::new().unwrap();
+    let lacks = |lack, errno| pack(&Opened::Lacks(Lacks { lack, errno }));
+    let answers = [
+        (lacks(Lack::Memory, Some(12)), "lack:Memory,errno:Some(12)"),
+        (lacks(Lack::Descriptors, None), "lack:Descriptors,errno:None"),
+        (lacks(Lack::Watches, Some(-28)), "lack:Watches,errno:None"),
+    ];
+    for (at, (answer, told)) in answers.iter().enumerate() {
+        let rank = 2 + at;
+        // The answer comes when three were sent.
+        scene.honest[0].say(&format!("send {rank} 3"));
+        let taken = Taken::at(&scene.doors[at]);
+        assert_eq!(sent(scene.honest[0].hear()), (3, String::new()));
+        taken.connection.send(answer, &[]).unwrap();
+        let (more, error) = fails_at_last(&mut scene, at, |taken| drop(taken.connection.send(answer, &[])));
+        assert_eq!(error, format!("Refused{{rank:{rank},{told},waiting:{}}}", 3 + more));
+        // It has room again.
+        scene.honest[0].say(&format!("send {rank} 1"));
+        let taken = Taken::at(&scene.doors[at]);
+        taken.answer(&station);
+        assert_eq!(sent(scene.honest[0].hear()), (1, String::new()));
+        let messages = (0..4 + more as usize).filter(|at| taken.first[HOME_AT + 3 * at].load(Ordering::Acquire) & MESSAGE != 0);
+        assert_eq!(messages.count() as u64, 4 + more, "what was sent before lies in the same queue");
+        // A receiver that has taken the queue cannot refuse it any more.
+        taken.connection.send(answer, &[]).unwrap();
+        eventually("a second answer ends the queue", || {
+            let again = sent(scene.honest[0].ask(&format!("send {rank} 1"))).1;
+            if again.contains("Unreachable") && again.contains("morethanonce") { Ok(()) } else { Err(again) }
+        });
+    }
+    // A member that hangs up and lives has not ended.
+    let (_, error) = fails_at_last(&mut scene, 3, drop);
+    assert!(error.starts_with("Unreachable{rank:5") && error.contains("itlives"), "{error}");
+    for rank in 2..6 {
+        let known = scene.honest[0].ask(&format!("about {rank}")).expect_ok("what it knows");
+        assert_eq!(known.len(), 2, "of member {rank}, which lives: {known:?}");
+    }
+    scene.meanwhile("refusals", |_| ());
 }
 
 #[test]
