@@ -119,6 +119,7 @@ typedef enum upcall_status {
     UPCALL_INTERRUPTED = 91,
     UPCALL_NOTHING_THERE = 92,  /* no message, or no event, waits */
     UPCALL_GIVEN_UP = 93,       /* another member has given a barrier up, and reports that a third one never comes */
+    UPCALL_QUEUE_REFUSED = 94,  /* the other member lives, and lacks a resource for the queue */
 
     UPCALL_RESOURCE = 70,       /* the system has no descriptor, memory or thread left */
     UPCALL_INTERNAL = 71        /* a bug in Upcall, stopped at the border */

@@ -192,7 +192,9 @@ uint32_t upcall_group_process(const upcall_group *group, size_t rank);
  * all that it may, or with no timeout, it waits until the receiver has taken some, for as long as that takes. While it waits it runs the
  * handlers of what comes, but not in an atomic section: members that flood each other go on. If what comes has no handler they may wait
  * for each other for ever: upcall_group_send_within ends that. Else nothing was sent: UPCALL_UNFIT, UPCALL_NO_SUCH_RANK, UPCALL_ENDED,
- * UPCALL_VIOLATION, UPCALL_TOO_LONG, UPCALL_NO_MEMORY, UPCALL_NO_QUEUE. */
+ * UPCALL_VIOLATION, UPCALL_TOO_LONG, UPCALL_NO_MEMORY, UPCALL_NO_QUEUE,
+ * UPCALL_QUEUE_REFUSED: the receiver lives, and lacks a resource for the queue. What was sent to it
+ * before waits in this process, and the next send offers the queue again. */
 upcall_status upcall_group_send(upcall_group *group, size_t to, upcall_kind kind, const void *data, size_t size, upcall_error *error);
 /* The same, and waits for so many nanoseconds at most: UPCALL_FULL, or UPCALL_OVERFLOW where this member has buffered all that it may or memory
  * is low. UPCALL_NEVER: for as long as it takes. */

@@ -70,6 +70,7 @@ statuses! {
     Interrupted = 91, c"the wait was interrupted";
     NothingThere = 92, c"nothing waits";
     GivenUp = 93, c"another member reports that a third one never comes";
+    QueueRefused = 94, c"the other member lives and lacks a resource for the queue";
     Resource = 70, c"the system has no such resource left";
     Internal = 71, c"a bug in Upcall";
 }
@@ -222,6 +223,7 @@ impl From<SendError> for Problem {
             SendError::NoMemory { .. } => Status::NoMemory,
             SendError::Violation { .. } => Status::Violation,
             SendError::Unreachable { .. } => Status::NoQueue,
+            SendError::Refused { .. } => Status::QueueRefused,
             SendError::Unfit(_) => Status::Unfit,
             SendError::Interrupted => Status::Interrupted,
             _ => Status::Internal,
@@ -358,6 +360,18 @@ mod tests {
             assert!(problem.text.contains(part), "{}", problem.text);
             assert_ne!(upcall_status_text(status as u32), unknown);
         }
+    }
+
+    /// A member that lives and refuses a queue is not called dead, in C either.
+    #[test]
+    fn a_refused_queue_has_a_name() {
+        let refused = SendError::Refused { rank: 3, lack: upcall_message::Lack::Memory, errno: Some(12), waiting: 5 };
+        let problem = Problem::from(refused);
+        assert_eq!((problem.status, problem.status as u32), (Status::QueueRefused, 94));
+        for part in ["member 3 lives", "memory", "os error 12", "was not sent", "5 sent before wait", "send again"] {
+            assert!(problem.text.contains(part), "{part}: {}", problem.text);
+        }
+        assert!(!problem.text.contains("ended"), "{}", problem.text);
     }
 
     /// A text that is too long is cut between characters, and one with a NUL does not end there.

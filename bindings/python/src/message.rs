@@ -156,6 +156,7 @@ fn send_error(py: Python<'_>, error: &SendError) -> PyErr {
         SendError::NoMemory { .. } => "NoBuffer",
         SendError::Violation { .. } => "ReceiverViolation",
         SendError::Unreachable { .. } => "NoQueue",
+        SendError::Refused { .. } => "QueueRefused",
         SendError::Unfit(unfit) => return PyValueError::new_err(unfit.to_string()),
         SendError::Interrupted => {
             if let Some(raised) = interrupt::raised() {

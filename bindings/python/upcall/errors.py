@@ -243,6 +243,14 @@ class NoQueue(SendError, ConnectionError):
     """No queue to the receiver could be opened."""
 
 
+class QueueRefused(SendError):
+    """The receiver lives, and lacks memory or descriptors for the queue.
+
+    The message was not sent. What was sent to the receiver before waits in this process, and the
+    next send offers the queue again.
+    """
+
+
 class RunError(GroupError):
     """Waiting for other members has ended."""
 
@@ -280,7 +288,10 @@ class Unhandled(RunError):
 
 
 class Unsent(RunError):
-    """No memory or descriptor is left to reach a member that waits for this one. A barrier or reduction goes on with the next call."""
+    """No memory or descriptor is left, here or there, to reach a member that waits for this one.
+
+    A barrier or reduction goes on with the next call.
+    """
 
     #: The member.
     rank: int
