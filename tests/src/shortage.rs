@@ -135,6 +135,13 @@ impl Shortage {
         (state.rule, state.seen, state.refused) = (rule, 0, None);
     }
 
+    /// Refuses nothing from now on, and remembers what was refused.
+    pub fn relent(&self) {
+        let mut state = locked(&self.state);
+        state.raise();
+        state.rule = Rule::Nothing;
+    }
+
     /// Refuses nothing from now on. Returns which call was refused first, if one was.
     pub fn lift(&self) -> Option<&'static str> {
         let refused = locked(&self.state).refused;
