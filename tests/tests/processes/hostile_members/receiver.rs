@@ -1,5 +1,6 @@
 //! A hostile receiver: what it says of the queue that an honest member has brought, and what it answers.
 
+use super::steps::BARRIER;
 use super::{DISPOSED, DIVERTED, HOME_AT, Lacks, MESSAGE, Opened, SEGMENT_BYTES, Scene, Taken, pack, sent};
 use crate::in_company;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -231,6 +232,36 @@ fn a_receiver_that_lacks_something_gets_all_that_was_sent_later() {
         assert_eq!(known.len(), 2, "of member {rank}, which lives: {known:?}");
     }
     scene.meanwhile("refusals", |_| ());
+}
+
+#[test]
+fn a_barrier_whose_report_is_refused_ends_and_goes_on_with_the_next_call() {
+    let _company = in_company();
+    let mut scene = Scene::new(2, 1, "");
+    let station = Station::new().unwrap();
+    let lacks = pack(&Opened::Lacks(Lacks { lack: Lack::Memory, errno: Some(12) }));
+    // Member 1 reports to this one, and then waits for member 0.
+    scene.honest[1].say("barrier");
+    let start = Instant::now();
+    let end = loop {
+        assert!(start.elapsed() < Duration::from_secs(60), "the barrier does not end");
+        if let Some(taken) = Taken::at_once(&scene.doors[0]) {
+            // The first answer comes when the member waits.
+            std::thread::sleep(Duration::from_millis(if start.elapsed().as_millis() < 50 { 50 } else { 0 }));
+            let _ = taken.connection.send(&lacks, &[]);
+        }
+        if let Some(said) = scene.honest[1].heard() {
+            break said.expect_ok("a barrier").concat();
+        }
+    };
+    assert!(end.starts_with("Unsent{rank:2,") && end.contains("lives"), "{end}");
+    scene.honest[1].say("barrier");
+    let taken = Taken::at(&scene.doors[0]);
+    taken.answer(&station);
+    // It waits for the others now.
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(scene.honest[1].heard().is_none(), "member 0 has not come");
+    assert_eq!(taken.first[BARRIER].load(Ordering::Acquire), 1, "its report lies in the queue");
 }
 
 #[test]

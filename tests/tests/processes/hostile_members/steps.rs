@@ -9,7 +9,7 @@ use upcall_tests::dice::Dice;
 
 const CHANGES: usize = 16;
 const MISSING: usize = 17;
-const BARRIER: usize = 18;
+pub(super) const BARRIER: usize = 18;
 const BEFORE: usize = 19;
 const REDUCTION: usize = 21;
 const VALUE: usize = 22;
