@@ -220,11 +220,11 @@ impl fmt::Display for SendError {
                 if let Some(errno) = errno {
                     write!(f, " ({})", io::Error::from_raw_os_error(*errno))?;
                 }
-                f.write_str(": the message was not sent, ")?;
+                f.write_str(": the message was not sent")?;
                 if *waiting > 0 {
-                    write!(f, "and {waiting} sent before wait in this process until it takes the queue; ")?;
+                    write!(f, ", and {waiting} sent before wait in this process until it takes the queue")?;
                 }
-                f.write_str("make room in that process, and send again")
+                f.write_str("; make room in that process, and send again")
             }
             Self::Unreachable { rank, why } => write!(f, "no queue to member {rank} could be opened: {why}"),
             Self::Unfit(unfit) => write!(f, "the payload is not what messages of this kind carry: {unfit}"),
