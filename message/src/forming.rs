@@ -196,8 +196,9 @@ impl Joining {
         let unable = |what: &'static str| move |error| JoinError::Resource { what: what.into(), error };
         let post = Post::take().map_err(unable("a place to wait for messages"))?;
         let account = Account::open(&self.name, self.size, self.share()).map_err(unable("memory to count in"))?;
+        let own = Process::own().map_err(unable("a descriptor of this process"))?;
         let (socket, listener) = names::listen(Whose::Member)?;
-        let member = Member::new(socket, post, account);
+        let member = Member::new(socket, own, post, account);
         let entered = Entered(&member);
         let door = Arc::new(AtDoor { listener, member: Arc::downgrade(&member) });
         let _ = member.door.set(door.clone());
@@ -306,7 +307,7 @@ impl Joining {
             Welcome::Formed { group, rank, members } => {
                 let rank = rank as usize;
                 let socket = member.socket.file_name().and_then(|name| name.to_str());
-                let own = members.get(rank).is_some_and(|own| Some(&*own.socket) == socket && own.process.may_be(Process::own()));
+                let own = members.get(rank).is_some_and(|own| Some(&*own.socket) == socket && own.process.may_be(member.own));
                 let plain = |listed: &Listed| names::is_member(&listed.socket);
                 let asked = self.rank.is_none_or(|asked| asked == rank);
                 if members.len() != self.size || !own || !asked || !members.iter().all(plain) {
@@ -460,7 +461,7 @@ impl Forming {
         }
         let ranks = leading.ranks();
         let socket = member.socket.file_name().unwrap_or_default().to_string_lossy().into();
-        let own = Listed { process: Process::own(), socket };
+        let own = Listed { process: member.own, socket };
         let mut members = vec![own; size];
         for (applicant, &rank) in leading.applicants.iter().zip(&ranks) {
             members[rank] = applicant.listed.clone();

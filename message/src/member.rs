@@ -68,6 +68,8 @@ pub(crate) enum News {
 pub(crate) struct Member {
     /// Of its own door.
     pub(crate) socket: PathBuf,
+    /// This process, as the other members know it.
+    pub(crate) own: Process,
     pub(crate) post: Post,
     /// What it says of itself.
     pub(crate) account: Account,
@@ -100,9 +102,10 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Member {
-    pub(crate) fn new(socket: PathBuf, post: Post, account: Account) -> Arc<Self> {
+    pub(crate) fn new(socket: PathBuf, own: Process, post: Post, account: Account) -> Arc<Self> {
         Arc::new(Self {
             socket,
+            own,
             post,
             account,
             forming: Forming::default(),

@@ -89,8 +89,11 @@ impl Process {
     }
 
     /// This process.
-    pub(crate) fn own() -> Self {
-        process::own().map_or(Self::Numbered(std::process::id(), 0), Self::from)
+    ///
+    /// # Errors
+    /// No descriptor or no memory left.
+    pub(crate) fn own() -> std::io::Result<Self> {
+        Ok(process::own()?.map_or(Self::Numbered(std::process::id(), 0), Self::from))
     }
 
     /// Whether the leader can have meant this process by it, `own`: a number may be one of another PID namespace.

@@ -79,9 +79,16 @@ pub fn identity_of_number(pid: u32) -> Option<Identity> {
 }
 
 /// The identity of this process; `None` if neither its pidfd nor its number in /proc can be had.
-pub fn own() -> Option<Identity> {
-    let pidfd = pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).ok();
-    pidfd.and_then(identity).or_else(|| identity_of_number(std::process::id()))
+///
+/// # Errors
+/// No descriptor or no memory left. Then the number would do for this process only: others compare
+/// pidfds.
+pub fn own() -> io::Result<Option<Identity>> {
+    let pidfd = match pidfd_open(rustix::process::getpid(), PidfdFlags::empty()) {
+        Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(error.into()),
+        opened => opened.ok(),
+    };
+    Ok(pidfd.and_then(identity).or_else(|| identity_of_number(std::process::id())))
 }
 
 /// Returns `true` if `uid` is the number of one user only.
