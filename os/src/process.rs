@@ -199,7 +199,7 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         // Kernels before 6.9 have no identity for a pidfd.
         assert_eq!(identity(own()), identity(own()));
-        assert_eq!(super::own(), identity(own()).or_else(|| identity_of_number(std::process::id())));
+        assert_eq!(super::own().unwrap(), identity(own()).or_else(|| identity_of_number(std::process::id())));
         if let Some(own) = identity(own()) {
             assert_ne!(identity(open(child.id())), Some(own));
         }
