@@ -39,7 +39,7 @@ impl AtDoor {
         let admit = |connection: Connection| {
             let peer = match connection.peer() {
                 Ok(peer) => peer,
-                // Who has ended already is known no more, and of no use.
+                // A process that has ended is known no more, and is of no use.
                 Err(error) if says_ended(&error) => return,
                 Err(error) => return answer_shortage(&connection, &error),
             };

@@ -276,7 +276,7 @@ fn bring(
         Err(error) => return Err(lost(&far.connection, &error.to_string())),
     };
     far.opening.store(false, Ordering::SeqCst);
-    // The clerk left here what it was notified of meanwhile.
+    // While the queue was offered, the clerk left here what it was notified of.
     far.hear(member);
     Ok(Some((brought, ringer)))
 }
@@ -298,8 +298,8 @@ struct Brought {
 
 impl Drop for Brought {
     fn drop(&mut self) {
-        // The receiver has what was sent, and learns that no more comes. What our own clerk sees of it
-        // is nobody's end.
+        // The receiver has what was sent, and learns that no more comes. Our own clerk takes it for no
+        // member's end.
         self.far.left.store(true, Ordering::Relaxed);
         self.far.connection.shut_down();
         if let Some(member) = self.far.member.upgrade() {

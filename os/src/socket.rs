@@ -671,7 +671,7 @@ mod tests {
 
     #[test]
     fn memory_of_useless_messages_is_not_freed_by_who_hears_them() {
-        /// Holds up the reaper until it is told to go on.
+        /// Holds up the reaper until a message comes.
         struct Holds(std::sync::mpsc::Sender<()>, std::sync::mpsc::Receiver<()>);
         impl Drop for Holds {
             fn drop(&mut self) {

@@ -72,7 +72,7 @@ impl Shared {
     }
 
     /// Lets go of all segments. Each may be small, and all together are as much as the client was
-    /// permitted: they are unmapped beside the caller, who may be the clerk.
+    /// permitted. So the reaper unmaps them, for the caller may be the clerk.
     fn let_segments_go(&self) {
         let all = std::mem::take(&mut *self.segments());
         let bytes = all.values().map(|region| region.len()).sum();

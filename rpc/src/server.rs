@@ -341,15 +341,17 @@ impl Call<'_> {
             reply.place(Place::Segment, 0, 8);
             Encoder::block(room, result, limits, session)
         } else {
+            // Before there is one: what a client may not leave here costs no memory.
+            let Ok(counted) = self.bound.session.count_result(len.div_ceil(8)) else {
+                return self.text(outcome::REFUSED, "results were not fetched");
+            };
             let Some(mut block) = zeroed(len.div_ceil(8)) else {
                 return self.text(outcome::REFUSED, "no memory to keep the result");
             };
             let fault = Encoder::block(Room::of_words(&mut block), result, limits, session);
             if fault.is_ok() {
                 point(Point::ServerHolds);
-                let Ok(key) = self.bound.session.hold(block) else {
-                    return self.text(outcome::REFUSED, "results were not fetched");
-                };
+                let key = self.bound.session.hold(block, counted);
                 reply = Image::new(0, outcome::HELD, NO_ASTACK);
                 (reply.values[0], reply.values[1]) = (key, len as u64);
                 reply.place(Place::Inline, 0, 16);

@@ -121,20 +121,22 @@ impl Session {
         removed
     }
 
-    /// Keeps a result until it is fetched.
+    /// Counts a result of so many words that is about to be made and kept.
     ///
     /// # Errors
     /// The client has left too many unfetched.
-    pub(crate) fn hold(&self, block: Vec<u64>) -> Result<u64, Over> {
+    pub(crate) fn count_result(&self, words: usize) -> Result<Holding, Over> {
+        self.account.hold(Kind::Results, words.saturating_mul(size_of::<u64>()))
+    }
+
+    /// Keeps a result, which was [counted](Self::count_result), until it is fetched. Returns its key.
+    pub(crate) fn hold(&self, block: Vec<u64>, counted: Holding) -> u64 {
         let mut state = self.state();
-        let counted = match self.account.hold(Kind::Results, size_of_val(&*block)) {
-            Ok(counted) if !state.closed => counted,
-            other => {
-                drop(state);
-                Pace::new(true).free(block);
-                return other.map(|_| 0);
-            }
-        };
+        if state.closed {
+            drop(state);
+            Pace::new(true).free(block);
+            return 0;
+        }
         state.next_held += 1;
         let key = state.next_held;
         // A client that keeps to the protocol fetches a result before its place in the lane is used again.
@@ -142,7 +144,7 @@ impl Session {
         state.held.insert(key, Kept { block, _counted: counted });
         drop(state);
         oldest.into_iter().for_each(|(_, kept)| kept.forget());
-        Ok(key)
+        key
     }
 
     pub(crate) fn fetch(&self, key: u64) -> Option<Kept> {
@@ -267,13 +269,14 @@ mod tests {
     fn results_that_are_not_fetched_are_counted_until_they_are() {
         let account = account(100);
         let session = Session::new(account.clone());
-        let first = session.hold(vec![1; 20]).unwrap();
-        assert!(session.hold(vec![2]).is_err(), "one may have any length, but then no other is kept");
+        let hold = |block: Vec<u64>| session.count_result(block.len()).map(|counted| session.hold(block, counted));
+        let first = hold(vec![1; 20]).unwrap();
+        assert!(session.count_result(1).is_err(), "one may have any length, but then no other is kept");
         assert_eq!(session.fetch(first).unwrap().block, vec![1; 20]);
         for _ in 0..3 {
-            session.hold(vec![3; 4]).unwrap();
+            hold(vec![3; 4]).unwrap();
         }
-        assert!(session.hold(vec![4]).is_err());
+        assert!(session.count_result(1).is_err());
         drop(session.close());
         account.charge(Kind::Results, 100).unwrap();
     }

@@ -54,15 +54,15 @@ pub mod interfaces {
             interface hoard {
                 /// An object that does nothing.
                 resource thing { null: func(); }
-                /// So many objects.
+                /// Number of objects.
                 open: func(count: u32) -> list<thing>;
-                /// So many bytes.
+                /// Number of bytes.
                 give: func(len: u64) -> list<u8>;
                 /// Never returns.
                 keep: func(text: string);
                 /// Never returns.
                 stay: func();
-                /// How many calls of the two above have come in.
+                /// Number of calls of the two above that are under way.
                 inside: func() -> u64;
             }"
         );

@@ -152,7 +152,7 @@ fn serve(name: &str, options: &[&str]) {
             }
             ["fault", text] if upcall_os::fault::arm(text) => say(Ok(Vec::new())),
             ["copied"] => say(Ok(client::copied_since(None))),
-            // How many calls of clients that take all have come in.
+            // Number of calls under way of the clients that take all.
             ["inside"] => say(Ok(vec![hoard::Serve::inside(&hoard).to_string()])),
             ["read-singly"] => say(Ok(client::read_singly())),
             ["crossings"] => say(Ok(client::crossings())),

@@ -197,8 +197,8 @@ impl Greedy<'_> {
         show([taken])
     }
 
-    /// As many segments as the server maps, of which this process has a page each, and one that the server reads all of.
-    /// Says how many.
+    /// Brings as many segments as the server maps. This process has a page of each. Of the last
+    /// segment the server reads all. Says how many they are.
     fn segments(&mut self) -> Outcome {
         let (page, large) = (|fd: &OwnedFd| allocate(fd, FallocateFlags::empty(), 0, 4096), 256 * MIB);
         let text = file(large, |fd| list(fd, large, large - 16));

@@ -208,7 +208,7 @@ fn a_client_that_dies_with_large_segments_holds_up_no_binder() {
     dies_with_segments(8, 64 * MIB);
 }
 
-/// Each of them is so short that whoever drops it unmaps it at once.
+/// Each of them is so short that the thread that drops it unmaps it.
 #[test]
 fn a_client_that_dies_with_many_segments_holds_up_no_binder() {
     dies_with_segments(256, 2 * MIB);
