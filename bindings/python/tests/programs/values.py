@@ -158,10 +158,12 @@ with upcall.start(name("values"), server):
     growth = []
     for _ in range(5):
         blocks = sys.getallocatedblocks()
-        many(100)
+        many(300)
         gc.collect()
         growth.append(sys.getallocatedblocks() - blocks)
-    assert min(growth) < 20, growth
+        if growth[-1] < 60:
+            break
+    assert min(growth) < 60, growth
     after = [sys.getrefcount(one) for one in (value, payload, text, value.raw, Deep, Point)]
     assert all(b - a < 20 for a, b in zip(counts, after)), (counts, after)
     payload.append(0)
