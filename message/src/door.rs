@@ -132,22 +132,8 @@ impl Guest {
 
     /// Attends to what it has sent, up to [`TURN`] messages. Returns `false` if it is gone, or is to go.
     pub(crate) fn attend(&self) -> bool {
-        for _ in 0..TURN {
-            match self.connection.receive() {
-                Ok(Received::Message(message)) => {
-                    if !self.member.upgrade().is_some_and(|member| self.said(&member, message)) {
-                        return false;
-                    }
-                }
-                Ok(Received::Nothing) => return true,
-                Ok(Received::Closed) => return false,
-                Err(error) => {
-                    self.cannot(&error);
-                    return false;
-                }
-            }
-        }
-        true
+        let said = |message| self.member.upgrade().is_some_and(|member| self.said(&member, message));
+        clerk::hear_or(&self.connection, said, |error| self.cannot(error))
     }
 
     /// Does what it asks for. False to hang up.

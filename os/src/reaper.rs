@@ -138,7 +138,7 @@ fn held_by(fd: &OwnedFd) -> usize {
 }
 
 /// Whether these memory files together have more memory than one thread frees at once.
-pub(crate) fn are_large(files: &[OwnedFd]) -> bool {
+fn are_large(files: &[OwnedFd]) -> bool {
     files.iter().map(held_by).fold(0, usize::saturating_add) > FILES
 }
 

@@ -10,8 +10,7 @@ use std::mem::needs_drop;
 use upcall_os::memory;
 use upcall_transfer::give_way;
 
-/// Maximum number of bytes that are copied at once.
-pub(crate) const PIECE: usize = 256 << 10;
+pub(crate) use upcall_transfer::PIECE;
 
 /// What freeing one value costs at least, in bytes that are copied in the same time.
 const OF_FREEING: usize = 64;

@@ -80,7 +80,7 @@ impl Shared {
     }
 }
 
-/// So are the A-stacks of all bindings.
+/// The reaper unmaps the A-stacks of all bindings likewise.
 impl Drop for Shared {
     fn drop(&mut self) {
         self.let_segments_go();
@@ -315,9 +315,9 @@ impl ClientPeer {
                     drop(gone);
                 });
                 if is_small {
-                    self.account.after(unmap)
+                    self.account.after(unmap);
                 } else {
-                    self.account.aside(unmap)
+                    self.account.aside(unmap);
                 }
                 return true;
             }
@@ -491,8 +491,8 @@ impl ClientPeer {
         let no_memory = |_| resource("noting the segment", &Errno::NOMEM.into());
         segments.try_reserve(1).map_err(no_memory)?;
         segments.insert(number, region);
-        // Ended while this was going on: what was added goes too.
         drop(segments);
+        // Ended while this was going on: what was added goes too.
         if self.ended.load(Ordering::SeqCst) {
             self.shared.let_segments_go();
         }

@@ -35,7 +35,12 @@ pub fn let_in(listener: &Listener, most: usize, mut full: impl FnMut(&io::Error)
 }
 
 /// Hears what has come by a connection, [so much](TURN) at most. Never blocks. False if the other side has closed it, or ended, or `said` is false of what it says.
-pub fn hear(connection: &Connection, mut said: impl FnMut(Message) -> bool) -> bool {
+pub fn hear(connection: &Connection, said: impl FnMut(Message) -> bool) -> bool {
+    hear_or(connection, said, |_| {})
+}
+
+/// The same, and calls `failed` with the error if a message could not be taken.
+pub fn hear_or(connection: &Connection, mut said: impl FnMut(Message) -> bool, failed: impl FnOnce(&io::Error)) -> bool {
     for _ in 0..TURN {
         match connection.receive() {
             Ok(Received::Message(message)) => {
@@ -44,7 +49,11 @@ pub fn hear(connection: &Connection, mut said: impl FnMut(Message) -> bool) -> b
                 }
             }
             Ok(Received::Nothing) => return true,
-            Ok(Received::Closed) | Err(_) => return false,
+            Ok(Received::Closed) => return false,
+            Err(error) => {
+                failed(&error);
+                return false;
+            }
         }
     }
     true

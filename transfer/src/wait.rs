@@ -73,6 +73,9 @@ pub enum NoReply {
     },
 }
 
+/// Maximum number of bytes of a value that are copied before others [have a turn](give_way).
+pub const PIECE: usize = 256 << 10;
+
 /// Lets requests that wait, and other threads of the virtual processor, have a turn; nothing on other kernel threads.
 #[cold]
 pub fn give_way() {

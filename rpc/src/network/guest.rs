@@ -147,7 +147,7 @@ impl Guest {
         let send = |body: &[u8], kept| {
             let body = Block::from(body);
             let room = Head::room(&body).map_err(|_| Broken("an answer for which there is no memory"))?;
-            self.wire.send(head.write(&body, room, || {}), kept);
+            self.wire.send(head.write(&body, room, give_way), kept);
             Ok(())
         };
         let body = pack(answer)?;

@@ -550,8 +550,8 @@ fn calls_cross_user_namespaces_parked() {
 /// The number that the kernel shows for users without one, unless the machine says otherwise.
 const OVERFLOW: u32 = 65_534;
 
-/// A program that is `nobody` in a user namespace has the number that stands for all users outside as well. None of them is
-/// taken for its own user: neither by a policy nor where its own user is exempt from a bound.
+/// A program can have the overflow number in its user namespace, which stands for all users outside as
+/// well. None of them is taken for the program's own user: no policy does, and no bound exempts them.
 #[test]
 fn a_number_that_stands_for_many_users_is_not_a_programs_own() {
     if !may_change_users("a user namespace with the number of `nobody`") {

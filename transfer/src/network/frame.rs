@@ -10,6 +10,7 @@
 //!
 //! No input and no output here: bytes go in, messages come out.
 
+use crate::wait::PIECE;
 use std::fmt;
 use std::time::Duration;
 use upcall_shm::span::Span;
@@ -25,9 +26,6 @@ pub const MOST_ANSWER: usize = 16 << 20;
 
 /// Bytes of what each side says first.
 pub const PREAMBLE: usize = 16;
-
-/// Maximum number of bytes of a body that are copied at once.
-const PIECE: usize = 256 << 10;
 
 /// Bytes before a body.
 pub const HEAD: usize = 32;

@@ -252,7 +252,8 @@ int main(int argc, char **argv)
         idle[one] = start(argv[0], "idle", one);
     for (int one = 0; one < 40; one++)
         CHECK(pvm_recv(idle[one], READY) > 0);
-    /* On a busy machine earlier work may still end: one of 30 seconds is quiet. A wake-up takes as long as the machine takes for it. What never sleeps is not woken. */
+    /* On a busy machine earlier work may still end: one of 30 seconds is quiet. A wake-up takes as
+       long as the machine takes for it. What never sleeps is not woken. */
     int quiet = 0;
     for (int second = 0; second < 30 && !quiet; second++) {
         long before_it, woken;

@@ -32,7 +32,7 @@ impl Charged {
     }
 
     /// KiB of anonymous and shared memory that the group is charged, without those of the `record`:
-    /// it has words for each process number, and a run of 25 minutes uses a million of them.
+    /// it has words for each process number, and a long run uses up very many of those.
     pub fn kib(&self, record: impl AsFd) -> Option<u64> {
         // A block is 512 bytes.
         let record = u64::try_from(rustix::fs::fstat(record).ok()?.st_blocks).ok()? / 2;
