@@ -4,25 +4,63 @@
 //! system that is a program. So descriptors that are neither memory files nor bells are closed by
 //! threads of their own, which no other thread waits for. There is one for each closing that waits,
 //! [`MOST`] at most, so a sender that holds up one does not hold up what others have sent.
+//!
+//! What is to be closed takes places in the descriptor table until then. So there is a bound for each user
+//! ([`is_crowded`]): from a user whose descriptors wait in such numbers nothing more is received, and its connections
+//! are [hung up](hang_up) with all that they carry. The process's own user and root have none: they can end it anyhow.
 
 use crate::bell::is_eventfd;
+use crate::interrupt::{Interruptible, Promise, interruptible};
+use crate::process::{is_known_user, own_user};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Maximum number of threads that close. What is to be closed while all of them are held up stays open.
 const MOST: usize = 16;
 
+/// From so many descriptors of a user on that wait to be closed, nothing is received from it.
+const CROWDED: usize = 64;
+
+/// How long the kernel may wait in a closing by [`hang_up`] before it is interrupted.
+const PATIENCE: Duration = Duration::from_millis(1);
+
 struct State {
-    /// What one message brought.
-    queue: VecDeque<Vec<OwnedFd>>,
+    /// What one message brought, and whose it was.
+    queue: VecDeque<(u32, Vec<OwnedFd>)>,
     threads: usize,
+    /// How many descriptors of each user are not closed yet. Users without any are not in it.
+    users: Vec<(u32, usize)>,
 }
 
-static STATE: Mutex<State> = Mutex::new(State { queue: VecDeque::new(), threads: 0 });
+static STATE: Mutex<State> = Mutex::new(State { queue: VecDeque::new(), threads: 0, users: Vec::new() });
+
+/// Descriptors that are not closed yet, of all users.
+static OPEN: AtomicUsize = AtomicUsize::new(0);
 
 fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl State {
+    fn has_more(&mut self, user: u32, count: usize) {
+        OPEN.fetch_add(count, Ordering::Relaxed);
+        match self.users.iter_mut().find(|(of, _)| *of == user) {
+            Some((_, open)) => *open += count,
+            None => self.users.push((user, count)),
+        }
+    }
+
+    fn has_one_less(&mut self, user: u32) {
+        OPEN.fetch_sub(1, Ordering::Relaxed);
+        self.users.retain_mut(|(of, open)| {
+            *open -= usize::from(*of == user);
+            *open > 0
+        });
+    }
 }
 
 /// Whether a descriptor is one of those that the protocol knows, and closed at once: a memory file, or an eventfd.
@@ -31,8 +69,19 @@ pub(crate) fn is_plain(fd: &OwnedFd) -> bool {
     rustix::fs::fcntl_get_seals(fd).is_ok() || is_eventfd(fd)
 }
 
-/// Closes them, at some time.
-pub(crate) fn close(all: Vec<OwnedFd>) {
+/// Whether so many descriptors of a user wait to be closed that nothing more is to be received from it. `user` is not
+/// asked for where nothing waits.
+pub(crate) fn is_crowded(user: impl FnOnce() -> u32) -> bool {
+    if OPEN.load(Ordering::Relaxed) < CROWDED {
+        return false;
+    }
+    let user = user();
+    let is_exempt = user == 0 || user == own_user() && is_known_user(user);
+    !is_exempt && state().users.iter().any(|&(of, open)| of == user && open >= CROWDED)
+}
+
+/// Closes them, at some time. They came from `user`.
+pub(crate) fn close(all: Vec<OwnedFd>, user: u32) {
     if all.is_empty() {
         return;
     }
@@ -41,7 +90,8 @@ pub(crate) fn close(all: Vec<OwnedFd>) {
         let _ = rustix::net::sockopt::set_socket_linger(fd, None);
     }
     let mut state = state();
-    state.queue.push_back(all);
+    state.has_more(user, all.len());
+    state.queue.push_back((user, all));
     if state.threads == MOST {
         return;
     }
@@ -70,8 +120,102 @@ fn empty() {
             state.threads -= usize::from(next.is_none());
             next
         };
-        let Some(all) = next else { return };
-        drop(all);
+        let Some((user, all)) = next else { return };
+        for fd in all {
+            drop(fd);
+            state().has_one_less(user);
+        }
+    }
+}
+
+/// Connections that are to be hung up.
+struct Hanging {
+    queue: VecDeque<OwnedFd>,
+    running: bool,
+}
+
+static HANGING: Mutex<Hanging> = Mutex::new(Hanging { queue: VecDeque::new(), running: false });
+
+fn hanging() -> MutexGuard<'static, Hanging> {
+    HANGING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Closes a connection with unread messages, beside the caller.
+///
+/// The kernel closes what they bring. A file system in FUSE is not asked then, as it is when a number of a descriptor is
+/// closed. A socket that lingers is waited for until a signal comes: one is sent every [`PATIENCE`]. Where the program has a
+/// handler of its own for that signal, [`MOST`] such sockets hold up all connections that are to be hung up.
+pub(crate) fn hang_up(connection: OwnedFd) {
+    let mut all = hanging();
+    all.queue.push_back(connection);
+    if std::mem::replace(&mut all.running, true) {
+        return;
+    }
+    drop(all);
+    if thread().spawn(hang_up_all).is_err() {
+        // They wait for the next one.
+        hanging().running = false;
+    }
+}
+
+fn thread() -> std::thread::Builder {
+    std::thread::Builder::new().name("upcall-hang-up".into()).stack_size(64 * 1024)
+}
+
+/// A thread that closes one connection.
+struct Closing {
+    thread: JoinHandle<()>,
+    /// Empty before it begins.
+    waits: Arc<OnceLock<Arc<Interruptible>>>,
+}
+
+impl Closing {
+    /// Begins to close a connection; gives it back where no thread can be started.
+    fn begin(connection: OwnedFd) -> Result<Self, OwnedFd> {
+        let (waits, given) = (Arc::new(OnceLock::new()), Arc::new(Mutex::new(Some(connection))));
+        let (told, taken) = (waits.clone(), given.clone());
+        let take = |from: &Mutex<Option<OwnedFd>>| from.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let close = move || {
+            // SAFETY: the function does nothing.
+            let promise = unsafe { Promise::given() };
+            let _ = interruptible(promise, &|| {}, |me| {
+                let _ = told.set(me);
+                drop(take(&taken));
+            });
+            // Not interruptible, where the signal is the program's own.
+            drop(take(&taken));
+        };
+        match thread().spawn(close) {
+            Ok(thread) => Ok(Self { thread, waits }),
+            Err(_) => Err(take(&given).unwrap_or_else(|| unreachable!("no thread has taken it"))),
+        }
+    }
+}
+
+fn hang_up_all() {
+    let mut closings: Vec<Closing> = Vec::new();
+    loop {
+        closings.retain(|closing| !closing.thread.is_finished());
+        while closings.len() < MOST {
+            let Some(connection) = hanging().queue.pop_front() else { break };
+            match Closing::begin(connection) {
+                Ok(closing) => closings.push(closing),
+                // It is tried again: a thread may have ended by then.
+                Err(connection) => {
+                    hanging().queue.push_front(connection);
+                    break;
+                }
+            }
+        }
+        if closings.is_empty() {
+            let mut all = hanging();
+            if all.queue.is_empty() {
+                all.running = false;
+                return;
+            }
+        }
+        std::thread::sleep(PATIENCE);
+        closings.iter().filter_map(|closing| closing.waits.get()).for_each(|waits| waits.interrupt());
     }
 }
 
@@ -81,6 +225,21 @@ mod tests {
     use crate::bell::Bell;
     use crate::memory::MemoryFile;
     use std::os::fd::AsFd;
+
+    #[test]
+    fn a_user_with_many_descriptors_that_wait_is_crowded_unless_it_may_end_the_process() {
+        let stranger = own_user() + 1_000_000;
+        let count = |user: u32, by: usize| state().has_more(user, by);
+        for (user, is_bounded) in [(stranger, true), (0, false), (own_user(), false)] {
+            count(user, CROWDED - 1);
+            assert!(!is_crowded(|| user));
+            count(user, 1);
+            assert_eq!(is_crowded(|| user), is_bounded, "{user}");
+            assert!(!is_crowded(|| stranger + 1));
+            (0..CROWDED).for_each(|_| state().has_one_less(user));
+            assert!(!is_crowded(|| user));
+        }
+    }
 
     #[test]
     fn memory_and_bells_are_told_from_other_things() {

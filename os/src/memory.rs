@@ -459,6 +459,19 @@ pub fn returns_to_the_kernel(bytes: usize) -> bool {
     bytes > MOST_KEPT
 }
 
+/// Drops a list. Memory that [would return to the kernel](returns_to_the_kernel) as a whole returns `piece` bytes at
+/// a time: `mmap` in other threads waits for one piece at most. `between` gets the bytes of each piece.
+pub fn free_in_pieces<T>(mut list: Vec<T>, piece: usize, mut between: impl FnMut(usize)) {
+    list.clear();
+    if !returns_to_the_kernel(list.capacity().saturating_mul(size_of::<T>())) {
+        return;
+    }
+    for piece in list.spare_capacity_mut().chunks_mut((piece / size_of::<T>().max(1)).max(1)) {
+        discard(piece);
+        between(size_of_val(piece));
+    }
+}
+
 /// Gives the whole pages within `room` back to the kernel. They are allocated again when they are
 /// next touched. Where the kernel refuses, nothing happens.
 pub fn discard<T>(room: &mut [MaybeUninit<T>]) {

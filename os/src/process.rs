@@ -91,6 +91,11 @@ pub fn own() -> io::Result<Option<Identity>> {
     Ok(pidfd.and_then(identity).or_else(|| identity_of_number(std::process::id())))
 }
 
+/// The effective user of this process.
+pub fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
 /// Returns `true` if `uid` is the number of one user only.
 ///
 /// The kernel shows every user without a number in our user namespace under the overflow number

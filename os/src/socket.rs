@@ -5,6 +5,7 @@
 
 use crate::closer;
 use crate::process;
+pub use crate::process::own_user;
 use crate::processor::{self, Processors};
 use crate::reaper::{self, Kept};
 use rustix::event::{PollFd, PollFlags};
@@ -14,7 +15,7 @@ use rustix::net::{
 };
 use std::cell::RefCell;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -109,7 +110,7 @@ impl Listener {
     /// No descriptor left (`EMFILE`, `ENFILE`): the connection stays in the queue.
     pub fn accept(&self) -> io::Result<Option<Connection>> {
         match net::accept_with(&self.0, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-            Ok(fd) => Ok(Some(Connection(fd))),
+            Ok(fd) => Ok(Some(Connection::from(fd))),
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::CONNABORTED | rustix::io::Errno::INTR) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -255,7 +256,7 @@ impl Reserve {
 
 /// One end of a control connection. All operations are non-blocking but [`Connection::receive_within`].
 #[derive(Debug)]
-pub struct Connection(OwnedFd);
+pub struct Connection(ManuallyDrop<OwnedFd>);
 
 fn seqpacket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -272,7 +273,7 @@ impl Connection {
     pub fn connect(path: &Path) -> io::Result<Self> {
         let socket = seqpacket()?;
         net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-        let connection = Self(socket);
+        let connection = Self::from(socket);
         match connection.peer_has_ended() {
             true => Err(rustix::io::Errno::CONNREFUSED.into()),
             false => Ok(connection),
@@ -301,7 +302,7 @@ impl Connection {
     pub fn pair() -> io::Result<(Self, Self)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (a, b) = net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        Ok((Self(a), Self(b)))
+        Ok((Self::from(a), Self::from(b)))
     }
 
     /// Sends one message, whole or not at all.
@@ -314,7 +315,7 @@ impl Connection {
         if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
             return Err(io::Error::other(format!("more than {MOST_DESCRIPTORS} descriptors in one message")));
         }
-        net::sendmsg(&self.0, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
+        net::sendmsg(&*self.0, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
         Ok(())
     }
 
@@ -322,8 +323,12 @@ impl Connection {
     ///
     /// # Errors
     /// A message longer than [`LONGEST`], with more descriptors than [`MOST_DESCRIPTORS`], or with one that is neither a memory file nor an eventfd: it is lost, and the connection is
-    /// of no more use. So it is where there is no memory for a message.
+    /// of no more use. So it is where there is no memory for a message, and where many descriptors that the peer's user has
+    /// sent cannot be closed.
     pub fn receive(&self) -> io::Result<Received> {
+        if self.is_crowded() {
+            return Err(io::Error::other("descriptors that processes of its user have sent cannot be closed"));
+        }
         thread_local! {
             static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
         }
@@ -344,7 +349,7 @@ impl Connection {
         let mut reset = false;
         let got = loop {
             let mut parts = [IoSliceMut::new(bytes)];
-            match net::recvmsg(&self.0, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            match net::recvmsg(&*self.0, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
                 Ok(got) => break got,
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(Received::Nothing),
                 // The other end closed without reading all. The kernel tells this once, and before what that end had sent until then.
@@ -361,7 +366,7 @@ impl Connection {
         }
         let (descriptors, others): (Vec<_>, Vec<_>) = descriptors.into_iter().partition(closer::is_plain);
         let strange = !others.is_empty();
-        closer::close(others);
+        closer::close(others, self.user());
         let mut copy = Vec::new();
         let useless = if got.flags.contains(ReturnFlags::TRUNC) {
             Err(io::Error::other(format!("a control message of more than {LONGEST} bytes")))
@@ -402,7 +407,7 @@ impl Connection {
             }
             if spent >= eager {
                 let rest = rustix::time::Timespec::try_from(limit - spent).map_err(io::Error::other)?;
-                let _ = rustix::event::poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&rest));
+                let _ = rustix::event::poll(&mut [PollFd::new(&*self.0, PollFlags::IN)], Some(&rest));
             } else if single {
                 processor::give_way();
             }
@@ -413,10 +418,10 @@ impl Connection {
     ///
     /// From here on the kernel adds its sender's credentials to each message. There is no room for them here, which it reports.
     fn has_unread(&self) -> bool {
-        let _ = net::sockopt::set_socket_passcred(&self.0, true);
+        let _ = net::sockopt::set_socket_passcred(&*self.0, true);
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         loop {
-            match net::recvmsg(&self.0, &mut [], &mut RecvAncillaryBuffer::default(), flags) {
+            match net::recvmsg(&*self.0, &mut [], &mut RecvAncillaryBuffer::default(), flags) {
                 Ok(found) => return found.flags.intersects(ReturnFlags::CTRUNC | ReturnFlags::TRUNC),
                 // The kernel reports this once, before the messages that were sent until then.
                 Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
@@ -427,7 +432,7 @@ impl Connection {
 
     /// Ends the connection: both sides see it closed.
     pub fn shut_down(&self) {
-        let _ = net::shutdown(&self.0, net::Shutdown::Both);
+        let _ = net::shutdown(&*self.0, net::Shutdown::Both);
     }
 
     /// Returns the identity of the process at the other end.
@@ -447,6 +452,16 @@ impl Connection {
         };
         let groups = self.groups()?;
         Ok(Peer { pid: credentials.pid.unsigned_abs(), uid: credentials.uid, gid: credentials.gid, groups, pidfd })
+    }
+
+    /// The peer's user; a number that no user has where the kernel does not say.
+    fn user(&self) -> u32 {
+        self.credentials().map_or(u32::MAX, |credentials| credentials.uid)
+    }
+
+    /// Whether too much of what the peer's user has sent waits to be closed.
+    fn is_crowded(&self) -> bool {
+        closer::is_crowded(|| self.user())
     }
 
     /// The peer's credentials. The kernel gives the number 0 for a process in a PID namespace that
@@ -548,7 +563,7 @@ impl Connection {
         loop {
             let rest = limit.saturating_sub(start.elapsed());
             let time = rustix::time::Timespec::try_from(rest).map_err(io::Error::other)?;
-            let mut both = [PollFd::new(&self.0, PollFlags::IN), PollFd::from_borrowed_fd(process, PollFlags::IN)];
+            let mut both = [PollFd::new(&*self.0, PollFlags::IN), PollFd::from_borrowed_fd(process, PollFlags::IN)];
             let _ = rustix::event::poll(&mut both, Some(&time));
             let ended = !both[1].revents().is_empty();
             match self.receive()? {
@@ -567,9 +582,21 @@ impl Drop for Connection {
         // From here on nothing more comes.
         self.shut_down();
         while self.has_unread() {
+            if self.is_crowded() {
+                // SAFETY: the field is not used any more: `self` is being dropped, and this returns.
+                return closer::hang_up(unsafe { ManuallyDrop::take(&mut self.0) });
+            }
             // Cut short, as it is meant to be here.
             drop(self.receive_by(&mut [0; 16]));
         }
+        // SAFETY: the field is not used any more: `self` is being dropped.
+        unsafe { ManuallyDrop::drop(&mut self.0) };
+    }
+}
+
+impl From<OwnedFd> for Connection {
+    fn from(fd: OwnedFd) -> Self {
+        Self(ManuallyDrop::new(fd))
     }
 }
 
@@ -583,11 +610,6 @@ impl AsFd for Connection {
 pub fn most_descriptors() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
-}
-
-/// The effective user of this process.
-pub fn own_user() -> u32 {
-    rustix::process::geteuid().as_raw()
 }
 
 /// Whether the process behind a pidfd has ended. Never blocks.
@@ -734,6 +756,36 @@ mod tests {
             assert_eq!(std::io::Read::read(&mut reader, &mut [0]).unwrap(), 0);
             assert_eq!(std::io::Read::read(&mut other, &mut [0]).unwrap(), 0);
         }
+    }
+
+    /// A socket whose last close waits for an hour, and the other end, which does not read.
+    fn lingering() -> (std::net::TcpStream, std::net::TcpStream) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        while std::io::Write::write(&mut socket, &[1; 65_536]).is_ok() {}
+        net::sockopt::set_socket_linger(&socket, Some(Duration::from_secs(3600))).unwrap();
+        (socket, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn a_lingering_socket_does_not_hold_up_connections_that_are_hung_up() {
+        let connection = |carried: &dyn AsFd| {
+            let (a, b) = Connection::pair().unwrap();
+            a.send(b"x", &[carried.as_fd()]).unwrap();
+            b
+        };
+        let (mut first, writer) = std::io::pipe().unwrap();
+        let (slow, mute) = lingering();
+        let connections = [&slow as &dyn AsFd, &slow, &writer].map(connection);
+        // From here on only the messages have them.
+        drop((slow, writer));
+        for mut connection in connections.map(ManuallyDrop::new) {
+            // SAFETY: the connection is not used any more.
+            closer::hang_up(unsafe { ManuallyDrop::take(&mut connection.0) });
+        }
+        assert_eq!(std::io::Read::read(&mut first, &mut [0]).unwrap(), 0);
+        drop(mute);
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub mod segments;
 pub mod shapes;
 pub mod sharer;
 pub mod shortage;
+pub mod slow_files;
 pub mod speech;
 pub mod usage;
 pub mod without_kernel;

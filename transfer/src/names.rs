@@ -320,7 +320,9 @@ pub fn listen_as(whose: Whose, access: Access) -> Result<(PathBuf, Listener), No
         io::ErrorKind::PermissionDenied
         | io::ErrorKind::ReadOnlyFilesystem
         | io::ErrorKind::StorageFull
-        | io::ErrorKind::QuotaExceeded => FolderError::Unusable { path: folder.clone(), error }.into(),
+        | io::ErrorKind::QuotaExceeded
+        // It has no sockets.
+        | io::ErrorKind::Unsupported => FolderError::Unusable { path: folder.clone(), error }.into(),
         _ => {
             let what = format!("a socket in {} (UPCALL_DIR chooses another folder)", folder.display());
             NotEntered::Resource { what, error }

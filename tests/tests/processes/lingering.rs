@@ -2,16 +2,25 @@
 
 use crate::{in_company, place};
 use rustix::net::sockopt::set_socket_linger;
-use std::io::Write;
+use rustix::process::{Pid, Resource, Rlimit, Uid, geteuid, prlimit};
+use std::fs::{Permissions, set_permissions};
+use std::io::{self, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 use upcall_tests::party::Party;
-use upcall_tests::place::Place;
-use upcall_tests::speech::{Request, Speaker};
+use upcall_tests::place::{Place, eventually};
+use upcall_tests::slow_files::SlowFiles;
+use upcall_tests::speech::{Came, Request, Speaker};
+use upcall_tests::usage::Usage;
 
 /// Maximum number of descriptors that the kernel takes in one message.
 const MOST: usize = 253;
+
+/// Maximum number of threads of a server that close.
+const THREADS: usize = 16;
 
 /// A socket whose last close waits for 200 s, because its other end does not read what it has still to
 /// send; and that other end.
@@ -70,4 +79,101 @@ fn descriptors_that_are_slow_to_close_hold_nobody_up() {
         drop(speaker);
         nobody_waits(&place, &mut honest);
     }
+}
+
+/// The same with files of a file system that is a program and does not answer, as on a network that is gone.
+#[test]
+fn files_whose_file_system_does_not_answer_hold_nobody_up() {
+    let _company = in_company();
+    let place = place();
+    let server = place.serve("trial");
+    let mut honest = place.client();
+    honest.ask("bind trial").expect_ok("binding");
+    // It goes before the server, which cannot end while it closes one of these files.
+    let files = match SlowFiles::mount(server.pid()) {
+        Ok(files) => files,
+        Err(error) => return eprintln!("skipped: a file system that is a program: {error}"),
+    };
+    for (descriptors, messages, bytes) in [(1, 1, 5), (9, 1, 2), (100, 1, 2), (1, 1, 0), (1, 30, 5), (3, 30, 0)] {
+        println!("{descriptors} descriptors in each of {messages} messages of {bytes} bytes");
+        let (speaker, before) = (Speaker::connect(&place.sockets()[0]).expect("a connection"), files.waiting());
+        for _ in 0..messages {
+            let file = files.open().expect("its file");
+            let all = vec![file.as_fd(); descriptors];
+            match bytes {
+                5 => speaker.tell(Request::List, &all),
+                bytes => speaker.send_of(&[1, 6][..bytes], &all),
+            };
+        }
+        eventually("the server closes one", || match files.waiting() {
+            now if now >= (before + 1).min(THREADS) => Ok(()),
+            now => Err(format!("{now} closings wait, before {before}")),
+        });
+        drop(speaker);
+        nobody_waits(&place, &mut honest);
+    }
+    println!("    {} closings wait", files.waiting());
+}
+
+/// A user that no machine has otherwise.
+const STRANGER: u32 = 61_003;
+
+/// A connection of another user.
+fn connect_as_stranger(socket: &Path) -> io::Result<Speaker> {
+    let connect = || {
+        rustix::thread::set_thread_res_uid(None, Uid::from_raw(STRANGER), None)?;
+        Speaker::connect(socket)
+    };
+    std::thread::scope(|scope| scope.spawn(connect).join().expect("no panic"))
+}
+
+/// What cannot be closed takes places in the descriptor table: those of one user are bounded, and others are served.
+#[test]
+fn a_user_whose_descriptors_cannot_be_closed_does_not_fill_the_table() {
+    let _company = in_company();
+    if !geteuid().is_root() {
+        return eprintln!("skipped: descriptors of another user that cannot be closed: only root may act as another user");
+    }
+    let place = place();
+    let server = place.serve("trial mode=666 admit=any");
+    let socket = place.sockets().remove(0);
+    for folder in [place.path(), &place.names()] {
+        set_permissions(folder, Permissions::from_mode(0o755)).expect("a mode");
+    }
+    let before = Usage::of(server.pid()).descriptors;
+    // Two messages more would not fit.
+    let limit = Some((before + 2 * MOST) as u64);
+    let pid = Pid::from_raw(server.pid() as i32);
+    prlimit(pid, Resource::Nofile, Rlimit { current: limit, maximum: limit }).expect("a limit");
+    let mut honest = place.client();
+    honest.ask("bind trial").expect_ok("binding");
+    let files = match SlowFiles::mount(server.pid()) {
+        Ok(files) => files,
+        Err(error) => return eprintln!("skipped: a file system that is a program: {error}"),
+    };
+    // As many at once as there are then one after the other.
+    let speakers: Vec<_> = (0..10).map(|_| connect_as_stranger(&socket).expect("a connection")).collect();
+    for speaker in &speakers {
+        let file = files.open().expect("its file");
+        // The server may have hung up.
+        speaker.send_of(&[1, 6], &vec![file.as_fd(); MOST]);
+        speaker.send_of(&[1, 6], &vec![file.as_fd(); MOST]);
+    }
+    nobody_waits(&place, &mut honest);
+    for _ in 0..10 {
+        let speaker = connect_as_stranger(&socket).expect("a connection");
+        let file = files.open().expect("its file");
+        speaker.send_of(&[1, 6], &vec![file.as_fd(); MOST]);
+        nobody_waits(&place, &mut honest);
+    }
+    let now = Usage::of(server.pid()).descriptors;
+    println!("    {} closings wait, {now} descriptors are open, {before} before", files.waiting());
+    assert!(files.waiting() > 0 && now < before + 2 * MOST, "{now}");
+    drop((speakers, files));
+    eventually("the other user is served again", || {
+        match connect_as_stranger(&socket).expect("a connection").ask(Request::List, &[]) {
+            Came::Answer(..) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    });
 }

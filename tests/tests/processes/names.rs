@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use upcall_tests::party::{Party, Said};
 use upcall_tests::place::{Place, copy_program, eventually};
+use upcall_tests::slow_files::SlowFiles;
 
 /// Two users that no machine has otherwise.
 const ALICE: u32 = 61_001;
@@ -271,6 +272,26 @@ fn full_and_read_only_file_systems_are_told() {
         println!("{mount}: {}", said.trim());
         assert!(said.starts_with(kind) && said.contains(part) && said.contains(&*place.names().to_string_lossy()), "{said}");
     }
+}
+
+/// A folder on a file system that has no sockets, as some on a network have none.
+#[test]
+fn a_file_system_without_sockets_is_told() {
+    let _company = in_company();
+    let files = match SlowFiles::mount(0) {
+        Ok(files) => files,
+        Err(error) => return eprintln!("skipped: a file system that is a program: {error}"),
+    };
+    let place = place();
+    let folder = files.folder().to_str().unwrap();
+    let start = |arguments: &str| {
+        let mut command = place.command(arguments);
+        command.env("UPCALL_DIR", folder);
+        Party::start(command, arguments)
+    };
+    let text = start("serve trial").hear().expect_error("Folder", &[folder]);
+    println!("{text}");
+    start("client").ask("bind trial").expect_error("NoSuchName", &[]);
 }
 
 /// The number in a socket's name is not one of this namespace, so it is not looked at here.
