@@ -219,12 +219,12 @@ fn an_interrupt_ends_a_run_of_threads_and_its_child() {
     let mut run = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the command starts");
     let begun = Instant::now();
     while processes_with(scratch.path()).len() < 2 {
-        assert!(begun.elapsed() < Duration::from_secs(20), "no child");
+        assert!(begun.elapsed() < Duration::from_secs(60), "no child");
         std::thread::sleep(Duration::from_millis(1));
     }
     let interrupt = Command::new("kill").args(["-INT", &run.id().to_string()]).status().expect("kill");
     assert!(interrupt.success() && !run.wait().expect("its end").success());
-    assert!(begun.elapsed() < Duration::from_secs(40), "it went on");
+    assert!(begun.elapsed() < Duration::from_secs(80), "it went on");
     assert_eq!(processes_with(scratch.path()), [""; 0], "processes that are left");
     assert_eq!(names_in(scratch.path()), BTreeSet::new(), "files that are left");
 }

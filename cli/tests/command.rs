@@ -345,7 +345,7 @@ fn stat_tells_who_floods_a_group_and_asks_nobody() {
             if met(&found) {
                 return found;
             }
-            assert!(start.elapsed().as_secs() < 20, "{what}: {found}");
+            assert!(start.elapsed().as_secs() < 60, "{what}: {found}");
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
     };

@@ -384,15 +384,23 @@ impl Binding {
         match reply.tag() {
             outcome::REFUSED => text().map_or_else(|bad| bad, CallError::Refused),
             outcome::PANICKED => text().map_or_else(|bad| bad, CallError::Panicked),
-            outcome::QUOTA => match reply.values {
+            outcome::QUOTA | outcome::RESULT_QUOTA => match reply.values {
                 [bytes, limit, of, ..] => {
                     let of = [Quota::Call, Quota::Client].into_iter().find(|known| *known as u64 == of).unwrap_or(Quota::All);
-                    CallError::Quota { bytes, limit, of }
+                    if reply.tag() == outcome::QUOTA {
+                        CallError::Quota { bytes, limit, of }
+                    } else {
+                        CallError::ResultQuota { bytes, limit, of }
+                    }
                 }
             },
             outcome::NO_MEMORY => CallError::NoMemory {
                 bytes: reply.values[0],
                 error: "the server has none for the arguments; the procedure did not run".into(),
+            },
+            outcome::RESULT_NO_MEMORY => CallError::NoMemory {
+                bytes: reply.values[0],
+                error: "the server has none for the result; the procedure has run".into(),
             },
             outcome::NO_SUCH_HANDLE => CallError::NoSuchHandle,
             outcome::REVOKED => CallError::Revoked,

@@ -43,7 +43,7 @@ pub struct Amounts {
     /// Objects that clients have handles of.
     pub objects: usize,
     /// Bytes of results that were larger than the client's room for them, and were not fetched yet. A client that has
-    /// none may leave one of any length, as long as the clients together stay within their amount, or nothing else is held.
+    /// none may leave a single longer result, if as much is left for others.
     pub results: usize,
     /// Bytes that the arguments of calls under way take as values of the server's own: strings, and lists that are copied.
     /// What one call may take is said by the interface ([`Limits::values`](crate::Limits::values)).
@@ -337,16 +337,15 @@ impl Account {
         let held = (of_all as usize).saturating_add(amount);
         let most_of_all = kind.of(all);
         let left = most_of_all.saturating_sub(held);
-        let alone = held == amount;
-        let first = kind == Kind::Results && before == 0 && (alone || held <= most_of_all);
+        let first = kind == Kind::Results && before == 0;
         // Two clients at the same time may each count the other's amount, and both be refused near a ceiling; never more is held than it says.
-        if first || own <= most && own <= left && of_user <= left {
+        if (first || own <= most) && own <= left && of_user <= left {
             return Ok(());
         }
         self.credit(kind, amount);
         self.ledger.all.refused[kind as usize].fetch_add(1, Ordering::Relaxed);
         Err(match &self.user {
-            _ if own > most => Over { kind, own, most, bound: Bound::Client },
+            _ if own > most && !first => Over { kind, own, most, bound: Bound::Client },
             Some(user) if own <= left => Over { kind, own: of_user, most: most_of_all, bound: Bound::CrowdedByUser(user.uid) },
             _ => Over { kind, own, most: most_of_all, bound: Bound::Crowded },
         })
@@ -478,7 +477,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn one_result_may_have_any_length() {
+    fn one_result_may_be_longer_than_a_client_may_leave() {
         let account = account(10);
         account.charge(Kind::Results, 1000).unwrap();
         account.charge(Kind::Results, 1).unwrap_err();
@@ -488,15 +487,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn one_result_of_any_length_leaves_room_for_others_unless_nothing_else_is_held() {
+    fn one_long_result_leaves_as_much_for_others() {
         let ledger = ledger(10, 100);
         let [one, other] = [(); 2].map(|()| ledger.account(None, None));
-        one.charge(Kind::Results, 60).unwrap();
-        other.charge(Kind::Results, 60).unwrap_err();
-        other.charge(Kind::Results, 40).unwrap();
-        one.credit(Kind::Results, 60);
-        other.credit(Kind::Results, 40);
-        other.charge(Kind::Results, 1000).unwrap();
+        let over = one.charge(Kind::Results, 60).unwrap_err();
+        assert_eq!((over.own, over.most, over.bound), (60, 100, Bound::Crowded));
+        one.charge(Kind::Results, 50).unwrap();
+        other.charge(Kind::Results, 50).unwrap_err();
+        other.charge(Kind::Results, 25).unwrap();
     }
 
     #[test]

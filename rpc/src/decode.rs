@@ -92,12 +92,13 @@ pub enum Malformed {
     },
 }
 
-/// What limits the memory that the arguments of calls take as values in a server.
+/// What limits the memory that calls take in a server: their arguments as values, or their results until they are fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quota {
     /// The interface's limit for one call ([`Limits::values`]).
     Call,
-    /// The server's for the calls of one client ([`Amounts::values`](crate::Amounts::values)).
+    /// The server's for the calls of one client ([`Amounts::values`](crate::Amounts::values),
+    /// [`Amounts::results`](crate::Amounts::results)).
     Client,
     /// The server's for the calls of all clients.
     All,

@@ -247,6 +247,15 @@ pub enum CallError {
         /// The most permitted; see the TOML file beside the interface.
         limit: u64,
     },
+    /// The procedure has run, and the server did not keep its result, for which the client had brought too little room.
+    ResultQuota {
+        /// Bytes of the result.
+        bytes: u64,
+        /// The most permitted.
+        limit: u64,
+        /// Whose limit that is: [`Quota::Client`] or [`Quota::All`].
+        of: Quota,
+    },
     /// A handle of another binding was given. Nothing was sent.
     ForeignHandle,
     /// The server refused: the result exceeds the interface's limit, too many resources are held, or the arguments are malformed (with generated stubs on both sides the last
@@ -311,6 +320,10 @@ impl fmt::Display for CallError {
             Self::Quota { bytes, limit, of } => write!(
                 f,
                 "the server did not run the call: its arguments take {bytes} bytes there as values, more than the {limit} of {of}; send less at a time, or raise that limit"
+            ),
+            Self::ResultQuota { bytes, limit, of } => write!(
+                f,
+                "the procedure has run, and the server did not keep its result: with {bytes} bytes it passes the {limit} of results not fetched yet by {of}; ask for less at a time, make fewer such calls at once, or raise that limit"
             ),
             Self::NoMemory { bytes, error } => write!(f, "no memory for {bytes} bytes of arguments or results: {error}"),
         }

@@ -47,13 +47,7 @@ impl Pace {
                 self.spent(size_of::<T>().max(OF_FREEING));
             }
         }
-        if memory::returns_to_the_kernel(list.capacity().saturating_mul(size_of::<T>())) {
-            list.clear();
-            for piece in list.spare_capacity_mut().chunks_mut((PIECE / size_of::<T>().max(1)).max(1)) {
-                memory::discard(piece);
-                self.spent(size_of_val(piece));
-            }
-        }
+        memory::free_in_pieces(list, PIECE, |bytes| self.spent(bytes));
     }
 
     #[cold]

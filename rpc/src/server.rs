@@ -2,7 +2,8 @@
 //!
 //! Source: LRPC, sections 3.1 (the clerk, the procedure descriptor list), 3.2 (dispatch), 5.3 (termination).
 
-use crate::decode::{Decoder, Malformed, Side};
+use crate::ceilings::{Bound as Crossed, Over};
+use crate::decode::{Decoder, Malformed, Quota, Side};
 use crate::encode::{Encoder, Fault, block_len};
 use crate::interface::{Descriptor, Interface, MOST_PROCEDURES, Wanted, match_each};
 use crate::keeper::Keeper;
@@ -60,6 +61,10 @@ pub(crate) mod outcome {
     pub(crate) const NO_SUCH_HANDLE: u16 = 6;
     pub(crate) const QUOTA: u16 = 7;
     pub(crate) const NO_MEMORY: u16 = 8;
+    /// The procedure has run; its results are not kept.
+    pub(crate) const RESULT_QUOTA: u16 = 9;
+    /// The procedure has run; there is no memory for its results.
+    pub(crate) const RESULT_NO_MEMORY: u16 = 10;
     pub(crate) const UNANSWERED: u16 = upcall_transfer::server::UNANSWERED;
 }
 
@@ -342,11 +347,12 @@ impl Call<'_> {
             Encoder::block(room, result, limits, session)
         } else {
             // Before there is one: what a client may not leave here costs no memory.
-            let Ok(counted) = self.bound.session.count_result(len.div_ceil(8)) else {
-                return self.text(outcome::REFUSED, "results were not fetched");
+            let counted = match self.bound.session.count_result(len.div_ceil(8)) {
+                Ok(counted) => counted,
+                Err(over) => return self.numbers(outcome::RESULT_QUOTA, unkept(len, over)),
             };
             let Some(mut block) = zeroed(len.div_ceil(8)) else {
-                return self.text(outcome::REFUSED, "no memory to keep the result");
+                return self.numbers(outcome::RESULT_NO_MEMORY, [len as u64, 0, 0]);
             };
             let fault = Encoder::block(Room::of_words(&mut block), result, limits, session);
             if fault.is_ok() {
@@ -452,11 +458,17 @@ impl Call<'_> {
     }
 }
 
+/// The numbers of a reply to a client whose result is not kept.
+pub(crate) fn unkept(bytes: usize, over: Over) -> [u64; 3] {
+    let of = if over.bound == Crossed::Client { Quota::Client } else { Quota::All };
+    [bytes as u64, over.most as u64, of as u64]
+}
+
 /// Words of a piece.
 const WORDS: usize = PIECE / 8;
 
 /// Makes `words` words of zeros in pieces; `None` if there is no memory for them.
-fn zeroed(words: usize) -> Option<Vec<u64>> {
+pub(crate) fn zeroed(words: usize) -> Option<Vec<u64>> {
     let mut block = Vec::new();
     block.try_reserve_exact(words).ok()?;
     while block.len() < words {
@@ -606,6 +618,11 @@ pub(crate) fn serve_guest(bound: &Bound, procedure: u16, args: &Block, ends: Opt
         }
         None => (outcome::REVOKED, Block::default()),
     }
+}
+
+/// Frees what a call over the network brought or returned, as [`Pace`] does.
+pub(crate) fn free(mut block: Block) {
+    Pace::new(true).free(mem::take(&mut block.words));
 }
 
 /// A short text as a block, for replies of the runtime itself.

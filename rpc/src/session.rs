@@ -271,7 +271,7 @@ mod tests {
         let session = Session::new(account.clone());
         let hold = |block: Vec<u64>| session.count_result(block.len()).map(|counted| session.hold(block, counted));
         let first = hold(vec![1; 20]).unwrap();
-        assert!(session.count_result(1).is_err(), "one may have any length, but then no other is kept");
+        assert!(session.count_result(1).is_err(), "one may be longer than that, but then no other is kept");
         assert_eq!(session.fetch(first).unwrap().block, vec![1; 20]);
         for _ in 0..3 {
             hold(vec![3; 4]).unwrap();

@@ -143,7 +143,15 @@ impl Client {
                 return show([number(2)]);
             }
             "bind-latch" => self.holders = Some(Holders::bind(words[1])?),
-            "hold" | "hold-bytes" | "hold-bytes-and-grow" | "holds-ended" | "came-in" | "inside" | "let-out" => {
+            "stay-by"
+            | "crowd"
+            | "hold"
+            | "hold-bytes"
+            | "hold-bytes-and-grow"
+            | "holds-ended"
+            | "came-in"
+            | "inside"
+            | "let-out" => {
                 return self.holders.as_ref().ok_or("no latch")?.obey(words);
             }
             "bind-time" => return bind_time(words[1], number(2)),
@@ -237,7 +245,6 @@ impl Client {
             "scenario" => return scenario(words[1], words.get(2) == Some(&"user-level")),
             "go" => return relay::go(words),
             "marks-of" => return relay::marks(words[1]),
-            "crowd" => return crowd(self.trial()?),
             "everywhere" => return everywhere(words[1], Duration::from_millis(number(2)), number(3) as usize),
             "turns" => {
                 return turns(
@@ -456,28 +463,6 @@ pub(crate) fn until(wanted: u64, found: impl Fn() -> Result<u64, CallError>) -> 
         std::thread::sleep(Duration::from_micros(200));
     }
     Ok(())
-}
-
-/// Takes all lanes for kernel threads, one of them for long, then calls from more. Says how many milliseconds the slowest of these took.
-fn crowd(trial: &Trial) -> Outcome {
-    let worst = AtomicU64::new(0);
-    std::thread::scope(|scope| {
-        scope.spawn(|| trial.nap(2000));
-        std::thread::sleep(Duration::from_millis(50));
-        for _ in 0..31 {
-            scope.spawn(|| trial.nap(200));
-        }
-        std::thread::sleep(Duration::from_millis(50));
-        for _ in 0..64 {
-            scope.spawn(|| {
-                let start = Instant::now();
-                let sum = trial.add(2, 3);
-                let took = if sum == Ok(5) { start.elapsed().as_millis() as u64 } else { u64::MAX };
-                worst.fetch_max(took, Ordering::Relaxed);
-            });
-        }
-    });
-    show([worst.into_inner()])
 }
 
 /// Calls of the first `kinds` kinds from two kernel threads and four user-level ones for so long, each answer checked. Says how many there were and how long the longest took.

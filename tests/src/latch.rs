@@ -25,12 +25,34 @@ impl Holders {
             "hold" => self.hold(number, latch::Latch::stay),
             "hold-bytes" => self.hold(number, |latch| latch.hold(&[1; 1000])),
             "hold-bytes-and-grow" => self.hold(number, |latch| latch.with_shortage(Shortage::Grow).hold(&[1; 1000])),
+            "stay-by" => self.stay_by(number),
+            "crowd" => self.crowd(number)?,
             "holds-ended" => return show([self.ended.load(Ordering::SeqCst)]),
             "came-in" => return show([self.latch.came_in()?.0]),
             "inside" => return show([self.latch.inside()?]),
             _ => self.latch.let_out(number)?,
         }
         done()
+    }
+
+    /// Makes `count` calls that stay, each from a kernel thread of its own. Does not wait for them.
+    fn stay_by(&self, count: u64) {
+        for _ in 0..count {
+            let (latch, ended) = (self.latch.clone(), self.ended.clone());
+            std::thread::spawn(move || {
+                if latch.stay().is_ok() {
+                    ended.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+    }
+
+    /// One call from each of so many kernel threads. Returns when all are done.
+    fn crowd(&self, count: u64) -> Result<(), CallError> {
+        std::thread::scope(|scope| {
+            let all: Vec<_> = (0..count).map(|_| scope.spawn(|| self.latch.null())).collect();
+            all.into_iter().try_for_each(|one| one.join().unwrap_or(Err(CallError::Revoked)))
+        })
     }
 
     /// So many calls from user-level threads, which nobody waits for.

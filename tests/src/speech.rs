@@ -102,6 +102,8 @@ pub mod outcome {
     pub const NO_SUCH_HANDLE: u16 = 6;
     pub const QUOTA: u16 = 7;
     pub const NO_MEMORY: u16 = 8;
+    pub const RESULT_QUOTA: u16 = 9;
+    pub const RESULT_NO_MEMORY: u16 = 10;
     pub const UNANSWERED: u16 = u16::MAX;
 }
 

@@ -128,7 +128,8 @@ typedef enum upcall_status {
 /* What went wrong. Needs no initialisation and no freeing. */
 typedef struct upcall_error {
     upcall_status status;
-    /* UPCALL_ABORTED: the server has the request, so the procedure may have run, or may still run; if false it never will. */
+    /* UPCALL_ABORTED: the server has the request, so the procedure may have run, or may still run; if false it never will.
+     * UPCALL_NO_MEMORY: the procedure has run, and the server did not keep its result; if false, see the text. */
     bool sent;
     /* UTF-8, with a NUL at its end, cut if it is longer. */
     char text[1000];

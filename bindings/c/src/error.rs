@@ -149,6 +149,7 @@ impl From<CallError> for Problem {
             CallError::Revoked => (Status::Revoked, false),
             CallError::NoSuchProcedure => (Status::NoSuchProcedure, false),
             CallError::BadReply(_) => (Status::BadReply, false),
+            CallError::ResultQuota { .. } => (Status::NoMemory, true),
             CallError::Quota { .. } | CallError::NoMemory { .. } => (Status::NoMemory, false),
             _ => (Status::Internal, false),
         };

@@ -62,7 +62,7 @@ pub fn call(py: Python<'_>, error: &CallError, name: &str, pid: u32) -> PyErr {
         CallError::Revoked => raise(py, "Revoked", &said, &[]),
         CallError::NoSuchProcedure => raise(py, "NoSuchProcedure", &said, &[]),
         CallError::BadReply(_) => raise(py, "Malformed", &said, &[]),
-        CallError::Quota { .. } | CallError::NoMemory { .. } => raise(py, "NoMemory", &said, &[]),
+        CallError::Quota { .. } | CallError::ResultQuota { .. } | CallError::NoMemory { .. } => raise(py, "NoMemory", &said, &[]),
         _ => raise(py, "CallError", &said, &[]),
     }
 }

@@ -266,7 +266,7 @@ fn a_type_is_laid_out_once_and_not_for_each_element() {
         start.elapsed()
     );
     let text = i.decode(i.procedure("g").unwrap(), &list_block(COUNT as u64 / 4, 6 * COUNT)).unwrap();
-    assert!(text.starts_with("[ok([]), ") && start.elapsed() < std::time::Duration::from_secs(20), "{:?}", start.elapsed());
+    assert!(text.starts_with("[ok([]), ") && start.elapsed() < std::time::Duration::from_secs(60), "{:?}", start.elapsed());
 }
 
 #[test]

@@ -23,10 +23,9 @@ use upcall_transfer::clerk::STACK;
 use upcall_transfer::network::door::greeting;
 use upcall_transfer::network::{Account, Admit, Block, Door, Head, Kind, Wire};
 
-/// Maximum number of admitted connections of a server.
+/// Maximum number of admitted connections of a server. One user, or one address of another machine, has no more of them
+/// than are left for others (see [`ceilings`](crate::ceilings)): alone it has half.
 const MOST_GUESTS: usize = 256;
-/// Maximum number of admitted connections of one user, or of one address of another machine.
-const MOST_OF_ONE: usize = 128;
 
 /// An address that a server is to listen at.
 #[derive(Clone, Debug)]
@@ -65,14 +64,14 @@ struct Admitted {
 impl Admitted {
     fn new(inside: &Arc<Mutex<Inside>>, account: Account) -> Result<Self, Refusal> {
         let mut counts = locked(inside);
-        if counts.values().sum::<usize>() >= MOST_GUESTS {
-            return Err(Refusal::Ceiling(format!("it has {MOST_GUESTS} connections from other machines already")));
+        let all = counts.values().sum::<usize>();
+        let own = counts.get(&account).copied().unwrap_or(0);
+        if own >= MOST_GUESTS.saturating_sub(all + 1) {
+            return Err(Refusal::Ceiling(format!(
+                "this user or address has {own} connections to it, and would have more than are left for others of {MOST_GUESTS}"
+            )));
         }
-        let own = counts.entry(account).or_default();
-        if *own >= MOST_OF_ONE {
-            return Err(Refusal::Ceiling(format!("this user or address has {MOST_OF_ONE} connections to it already")));
-        }
-        *own += 1;
+        counts.insert(account, own + 1);
         Ok(Self { inside: inside.clone(), account })
     }
 }
@@ -313,4 +312,27 @@ fn serve(endpoint: &Arc<Endpoint>, wire: &Arc<Wire>, guest: Arc<Guest>, first: &
 fn farewell(refusal: &Refusal) -> Vec<u8> {
     let head = Head { kind: Kind::Farewell, call: 0, binding: 0, number: 0, left: None, len: 0 };
     head.with(&Block::from(&*wire::pack(refusal).unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As many connections as this account gets.
+    fn all_of(inside: &Arc<Mutex<Inside>>, user: u32) -> Vec<Admitted> {
+        std::iter::from_fn(|| Admitted::new(inside, Account::User(user)).ok()).collect()
+    }
+
+    #[test]
+    fn whoever_takes_all_it_can_get_leaves_as_many_connections_for_others() {
+        let inside = Arc::default();
+        let mut all: Vec<_> = (0..7).map(|user| all_of(&inside, user)).collect();
+        assert_eq!(all.iter().map(Vec::len).collect::<Vec<_>>(), [128, 64, 32, 16, 8, 4, 2]);
+        let Err(Refusal::Ceiling(text)) = Admitted::new(&inside, Account::User(1)) else { panic!("one more than its share") };
+        assert!(text.contains("has 64 connections") && text.contains("256"), "{text}");
+        all.remove(0);
+        assert_eq!(all_of(&inside, 100).len(), 65);
+        drop(all);
+        assert!(locked(&inside).is_empty());
+    }
 }

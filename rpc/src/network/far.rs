@@ -8,7 +8,7 @@ use crate::error::{BindError, CallError};
 use crate::interface::{Descriptor, Interface, Wanted, check_descriptors};
 use crate::link::{patience_ends, refused};
 use crate::names;
-use crate::server::{RELEASE, outcome};
+use crate::server::{self, RELEASE, outcome};
 use crate::value::{Handle, Put};
 use crate::wire::{self, Answer, ClientRequest, Exported, Refusal};
 use std::collections::HashMap;
@@ -200,7 +200,9 @@ impl Binding {
                 error: format!("a message over the network has {MOST_BODY} at most"),
             });
         }
-        let mut block = Block { words: vec![0; len.div_ceil(8)], len };
+        let none = || CallError::NoMemory { bytes: len as u64, error: "for the request, which was not sent".into() };
+        let words = server::zeroed(len.div_ceil(8)).ok_or_else(none)?;
+        let mut block = Block { words, len };
         if len > 0 {
             Encoder::block(Room::of_words(&mut block.words), args, limits, None)?;
         }

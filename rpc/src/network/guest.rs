@@ -211,16 +211,24 @@ impl Guest {
     fn reply(&self, call: u32, outcome: u16, results: Block) {
         self.under_way.fetch_sub(1, Ordering::SeqCst);
         let head = Head { kind: Kind::Reply, call, binding: 0, number: outcome, left: None, len: 0 };
-        // Results are the server's to keep until the client takes them.
-        let why = match self.account.hold(Held::Results, results.len) {
-            Ok(kept) => match Head::room(&results).map(|room| head.write(&results, room, give_way)) {
-                Ok(message) => return self.wire.send(message, Some(Box::new(kept))),
-                Err(_) => "the server has no memory for the results; the procedure has run",
-            },
-            Err(_) => "results were not fetched",
+        // Results are the server's to keep until the client takes them. An error in place of results is short.
+        let kept = if outcome == outcome::DONE && results.len > 0 {
+            self.account.hold(Held::Results, results.len).map(Some)
+        } else {
+            Ok(None)
         };
-        let head = Head { number: outcome::REFUSED, ..head };
-        self.wire.send(head.with(&server::text_block(why)), None);
+        let (number, why) = match kept.map(|kept| (kept, Head::room(&results))) {
+            Ok((kept, Ok(room))) => {
+                let message = head.write(&results, room, give_way);
+                server::free(results);
+                return self.wire.send(message, kept.map(|kept| Box::new(kept) as Kept));
+            }
+            Ok((_, Err(_))) => (outcome::RESULT_NO_MEMORY, [results.len as u64, 0, 0]),
+            Err(over) => (outcome::RESULT_QUOTA, server::unkept(results.len, over)),
+        };
+        server::free(results);
+        let why = Block { words: why.to_vec(), len: size_of_val(&why) };
+        self.wire.send(Head { number, ..head }.with(&why), None);
     }
 }
 
@@ -291,7 +299,7 @@ impl Job {
         } else {
             server::serve_guest(&self.bound, number, &args, self.ends)
         };
-        drop(args);
+        server::free(args);
         self.room = None;
         self.answered = true;
         self.guest.reply(call, outcome, results);

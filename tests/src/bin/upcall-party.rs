@@ -89,6 +89,7 @@ fn serve(name: &str, options: &[&str]) {
             Some(("descriptors", most)) => ceilings.all.descriptors = most,
             Some(("mappings", most)) => ceilings.all.mappings = most,
             Some(("results", most)) => ceilings.client.results = most,
+            Some(("all-results", most)) => ceilings.all.results = most,
             Some(("unfilled", most)) => ceilings.client.unfilled = most,
             Some(("values", most)) => ceilings.client.values = most,
             Some(("objects", most)) => ceilings.client.objects = most,

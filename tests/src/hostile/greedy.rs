@@ -130,7 +130,7 @@ impl Greedy<'_> {
         while len >= MIB / 16 {
             match self.call(&give(&self.holds[0], len, 0, NO_ASTACK))?.tag() {
                 outcome::HELD => taken += len,
-                outcome::REFUSED => len /= 2,
+                outcome::RESULT_QUOTA => len /= 2,
                 other => return Err(format!("a result of {len} bytes: {other}").into()),
             }
         }

@@ -109,7 +109,7 @@ impl Lane {
             return if self.spoiled { Ok(None) } else { Err(format!("lane {}: a reply to no call: {reply:x?}", self.number)) };
         };
         let expected = self.waiting.swap_remove(at).expected;
-        let known = reply.tag() <= outcome::NO_SUCH_HANDLE || reply.tag() == outcome::UNANSWERED;
+        let known = reply.tag() <= outcome::RESULT_NO_MEMORY || reply.tag() == outcome::UNANSWERED;
         // A binding that this client has given up answers so, whatever is called.
         let good = match expected {
             Expected::Sum(sum) => reply.tag() == outcome::REVOKED || reply.tag() == outcome::DONE && reply.values[0] == sum,

@@ -6,14 +6,14 @@ use upcall_tests::party::{Party, Said};
 use upcall_tests::place::{Place, eventually};
 use upcall_tests::usage::{Usage, come_to_rest};
 
-fn expect(party: &mut Party, question: &str, expected: u64) {
+pub(crate) fn expect(party: &mut Party, question: &str, expected: u64) {
     eventually(question, || match party.ask(question).numbers(question)[0] {
         found if found == expected => Ok(()),
         found => Err(format!("{found}, not {expected}")),
     });
 }
 
-fn bound(place: &Place, name: &str) -> Party {
+pub(crate) fn bound(place: &Place, name: &str) -> Party {
     let mut client = place.client();
     client.ask(&format!("bind-latch {name}")).expect_ok("binding");
     client
@@ -145,5 +145,21 @@ fn a_client_holds_no_more_objects_than_it_may() {
         second.ask("open 1").expect_ok("another client's object");
         first.ask("drop-things").expect_ok("dropping them");
         second.ask("drop-things").expect_ok("dropping it");
+    }
+}
+
+/// A result that the server does not keep, because others were to have as much room, is a typed error: the call has run.
+#[test]
+fn a_result_that_is_not_kept_says_so() {
+    let _company = in_company();
+    let place = place();
+    let (_server, address) = place.serve_far("trial tcp all-results=1000000");
+    for name in ["trial".into(), format!("tcp://{address}/trial")] {
+        let mut client = place.client();
+        client.ask(&format!("bind {name}")).expect_ok("binding");
+        for _ in 0..3 {
+            client.ask("make 400000").expect_ok("half of what there is");
+            client.ask("make 600000").expect_error("ResultQuota", &["has run", " 600", "1000000", "all clients"]);
+        }
     }
 }

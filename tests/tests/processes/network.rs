@@ -258,7 +258,7 @@ fn every_caller_returns_when_its_server_is_killed() {
         assert_eq!((number(0), &words[2..]), (kernel + users, &["Failed.Lost".to_string()][..]));
         times.push((between(at, number(1)), between(at, end.join().expect("a thread that waits"))));
         let address = scene.name.trim_start_matches("tcp://").trim_end_matches("/trial");
-        client.ask("null").expect_error("Failed.Lost", &[address, "its process has ended", "bind again"]);
+        client.ask("null").expect_error("Failed.Lost", &[address, "its process may be gone", "bind again"]);
         client.ask(&format!("bind {}", scene.name)).expect_error("Unreachable", &[address, "is it started"]);
     }
     in_time(&times);
@@ -275,7 +275,7 @@ fn a_server_that_stops_ends_what_it_has_begun() {
     let start = Instant::now();
     assert!(scene.server.ended().success());
     assert!(start.elapsed() >= Duration::from_millis(100), "it waits for the call");
-    client.hear().expect_error("Failed.Lost", &["does not serve any more"]);
+    client.hear().expect_error("Failed.Lost", &["said nothing"]);
     client.ask("drop-things").expect_ok("handles of a server that is gone");
 }
 
@@ -339,7 +339,8 @@ fn a_thousand_threads_call_at_once() {
 #[test]
 fn values_may_be_large_but_not_without_end() {
     let _company = in_company();
-    let scene = Scene::new("");
+    // As much as on a large machine.
+    let scene = Scene::new("all-results=2000000000 results=1000000000");
     let mut client = scene.client();
     for line in ["sum 100000000", "make 100000000", "echo 30000000"] {
         client.ask(line).expect_ok(line);

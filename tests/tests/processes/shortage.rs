@@ -119,19 +119,21 @@ struct Scene {
     shortage: Shortage,
     bystander: Party,
     before: Usage,
+    /// Where it listens, if it does.
+    address: Option<String>,
 }
 
 impl Scene {
     fn new(options: &str) -> Self {
         let place = place();
         let (mut server, shortage) = Shortage::start(&place, &format!("serve trial {options}"), Rule::Nothing);
-        server.hear().expect_ok("a server's start");
+        let address = server.hear().expect_ok("a server's start").into_iter().next();
         let mut bystander = place.client();
         bystander.ask("bind trial").expect_ok("binding");
         bystander.ask("honest 100").expect_ok("calls that leave their segments for the next ones");
         is_served(&place, "the start");
         let before = Usage::of(server.pid());
-        let mut scene = Self { place, server, shortage, bystander, before };
+        let mut scene = Self { place, server, shortage, bystander, before, address };
         scene.before = scene.rest();
         scene
     }
@@ -195,13 +197,30 @@ fn a_server_goes_on_whichever_receipt_of_a_message_has_no_room_for_descriptors()
     a_server_goes_on(Rule::Receipt);
 }
 
+/// The same while a client on the network lives these lives.
+fn a_server_on_the_network_goes_on(rule: fn(usize) -> Rule) {
+    let _company = in_company();
+    let mut scene = Scene::new("tcp");
+    let address = scene.address.clone().expect("it listens");
+    for way in ["", " user-level"] {
+        let life = format!("scenario tcp://{address}/trial{way}");
+        scene.walk(&life, rule, |place| outcome(&place.client().ask(&life), &life));
+    }
+}
+
+#[test]
+fn a_server_on_the_network_goes_on_whichever_call_is_refused() {
+    a_server_on_the_network_goes_on(Rule::One);
+}
+
 fn a_client_gets_a_typed_error(rule: fn(usize) -> Rule) {
     let _company = in_company();
     let place = place();
-    let server = place.serve("trial");
+    let (server, address) = place.serve_far("trial tcp");
     is_served(&place, "the start");
     let before = Usage::of(server.pid());
-    for life in ["scenario trial", "scenario trial user-level"] {
+    let far = format!("scenario tcp://{address}/trial");
+    for life in ["scenario trial", "scenario trial user-level", &far, &format!("{far} user-level")] {
         each(life, rule, |rule| {
             let (mut client, shortage) = Shortage::start(&place, "client", Rule::Nothing);
             shortage.set(rule);

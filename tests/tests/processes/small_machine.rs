@@ -70,8 +70,7 @@ fn a_server_with_default_quotas_lives_in_half_a_gigabyte() {
         let mut client = small.greedy(user);
         for kind in KINDS {
             let taken = small.take(&mut client, user, kind);
-            // One client may leave a single result as long as all may leave together.
-            assert!(taken > 0 || user == OTHER, "no {kind}");
+            assert!(taken > 0, "no {kind} for user {user}");
         }
         clients.push((user, client));
     }

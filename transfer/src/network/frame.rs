@@ -12,7 +12,9 @@
 
 use crate::wait::PIECE;
 use std::fmt;
+use std::mem::take;
 use std::time::Duration;
+use upcall_os::memory::free_in_pieces;
 use upcall_shm::span::Span;
 
 /// The version of the messages. Sides of different versions do not talk.
@@ -279,7 +281,21 @@ impl Filling {
         if self.have != 0 {
             self.flush();
         }
-        Block { words: self.words, len: self.len }
+        Block { words: take(&mut self.words), len: self.len }
+    }
+}
+
+/// The peer decided how long it is.
+impl Drop for Filling {
+    fn drop(&mut self) {
+        free_in_pieces(take(&mut self.words), PIECE, |_| {});
+    }
+}
+
+/// The peer decided how long it is.
+impl Drop for Block {
+    fn drop(&mut self) {
+        free_in_pieces(take(&mut self.words), PIECE, |_| {});
     }
 }
 

@@ -9,14 +9,17 @@
 //! A message that has begun has to come at [`SLOWEST`] bytes a second at least, after [`GRACE`]. Between two messages a side may be silent as long as it likes.
 
 use super::frame::{Broken, Deframer, Frame, Head, PREAMBLE, Preamble};
+use crate::wait;
 use rustix::net::SendFlags;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, Read, Write};
+use std::mem::take;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use upcall_os::memory::free_in_pieces;
 
 /// After so long without a word the kernel asks whether the other side is there.
 pub const IDLE: Duration = Duration::from_secs(10);
@@ -36,7 +39,7 @@ const STACK: usize = 128 << 10;
 /// Why a connection has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// The other side has closed it: most likely its process has ended.
+    /// The other side has closed it: often because its process has ended.
     Ended,
     /// The kernel's word.
     Error(String),
@@ -49,7 +52,9 @@ pub enum Lost {
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Ended => write!(f, "the other side has closed it: its process has ended, or does not serve any more"),
+            Self::Ended => {
+                write!(f, "the other side has closed it and said nothing: its process may be gone, or lack memory or threads")
+            }
             Self::Error(error) => f.write_str(error),
             Self::Broken(how) => write!(f, "the other side broke the protocol: {how}"),
             Self::Slow => write!(f, "the other side began a message and did not go on with it"),
@@ -112,6 +117,13 @@ struct Piece {
     bytes: Vec<u8>,
     done: usize,
     _kept: Option<Kept>,
+}
+
+/// The peer decided how long it is.
+impl Drop for Piece {
+    fn drop(&mut self) {
+        free_in_pieces(take(&mut self.bytes), wait::PIECE, |_| {});
+    }
 }
 
 impl fmt::Debug for Out {
@@ -210,7 +222,7 @@ impl Wire {
         // When the message that is under way began.
         let mut began: Option<Instant> = None;
         loop {
-            let read = match std::mem::take(&mut before) {
+            let read = match take(&mut before) {
                 0 => (&self.stream).read(&mut buffer),
                 count => Ok(count),
             };
@@ -287,7 +299,7 @@ impl Wire {
     pub fn hang_up(&self) {
         let mut out = self.out();
         out.closing = true;
-        let dropped = std::mem::take(&mut out.queue);
+        let dropped = take(&mut out.queue);
         drop(out);
         drop(dropped);
         let _ = self.stream.shutdown(Shutdown::Both);

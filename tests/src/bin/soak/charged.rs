@@ -5,6 +5,7 @@
 //! allowed; what it is charged with anonymous and shared memory is read from it. Pages of files on
 //! disk do not count: the first reader is charged for them.
 
+use std::fmt;
 use std::fs;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -31,15 +32,36 @@ impl Charged {
         Some(made)
     }
 
-    /// KiB of anonymous and shared memory that the group is charged, without those of the `record`:
-    /// it has words for each process number, and a long run uses up very many of those.
-    pub fn kib(&self, record: impl AsFd) -> Option<u64> {
+    /// What the group is charged, without the pages of the `record`: it has words for each process number, and a long
+    /// run uses up very many of those.
+    pub fn memory(&self, record: impl AsFd) -> Option<Memory> {
         // A block is 512 bytes.
         let record = u64::try_from(rustix::fs::fstat(record).ok()?.st_blocks).ok()? / 2;
         let stat = fs::read_to_string(self.group.join("memory.stat")).ok()?;
         let number = |name: &str| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
         let anonymous = number("total_rss ").or_else(|| number("anon "))?;
-        Some(((anonymous + number("total_shmem ").or_else(|| number("shmem "))?) >> 10).saturating_sub(record))
+        let shared = number("total_shmem ").or_else(|| number("shmem "))?;
+        Some(Memory { anonymous: anonymous >> 10, shared: (shared >> 10).saturating_sub(record) })
+    }
+}
+
+/// KiB of memory that a group is charged.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    pub anonymous: u64,
+    /// Of memory files, mapped or not.
+    pub shared: u64,
+}
+
+impl Memory {
+    pub fn all(self) -> u64 {
+        self.anonymous + self.shared
+    }
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} KiB ({} of them shared)", self.all(), self.shared)
     }
 }
 

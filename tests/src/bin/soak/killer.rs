@@ -3,7 +3,7 @@
 
 use crate::Options;
 use crate::book::{Book, GROUPS, MEMBERS, Phase, SLOTS, SlotWord, Sum};
-use crate::charged::Charged;
+use crate::charged::{Charged, Memory};
 use crate::client::CALLERS;
 use crate::report;
 use crate::watch::{self, Leaks, Watchdog};
@@ -83,8 +83,8 @@ pub struct Run<'a> {
     next: Instant,
     live: bool,
     pub watchdog: Watchdog,
-    /// KiB that all processes together were charged at rest, before and after.
-    pub charged: Option<(u64, u64)>,
+    /// What all processes together were charged at rest, before and after.
+    pub charged: Option<(Memory, Memory)>,
 }
 
 /// Runs it all.
@@ -136,7 +136,7 @@ fn attempt(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     let outside = watch::outside();
     run.play(warm);
     let before = run.rest();
-    let charged_before = charged.as_ref().and_then(|charged| charged.kib(&record));
+    let charged_before = charged.as_ref().and_then(|charged| charged.memory(&record));
     run.book.forget_times();
     run.watchdog.forget();
     let length = Duration::from_secs(options.seconds);
@@ -146,7 +146,7 @@ fn attempt(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
         (0..GROUPS).for_each(|group| run.raise_epoch(group));
         run.play(length.saturating_sub(run.start.elapsed()).max(Duration::from_secs(2)));
         after = Some(run.rest());
-        run.charged = charged_before.zip(charged.as_ref().and_then(|charged| charged.kib(&record)));
+        run.charged = charged_before.zip(charged.as_ref().and_then(|charged| charged.memory(&record)));
     }
     let leaks = after.map(|after| Leaks::between(before, after));
     run.faults.extend(leaks.iter().flat_map(Leaks::faults));

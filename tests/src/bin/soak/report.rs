@@ -36,7 +36,7 @@ pub fn print(run: &Run<'_>, leaks: Option<&Leaks>) {
     println!("\n  longest wait, stops and late wake-ups not counted: {}, {what}", time(longest.as_nanos() as u64));
     println!("  share of the time in which a control thread was late: {:.1} %", run.watchdog.lost() * 100.0);
     match run.charged {
-        Some((before, after)) => println!("  memory of all processes together, at rest: {before} KiB → {after} KiB"),
+        Some((before, after)) => println!("  memory of all processes together, at rest: {before} → {after}"),
         None => println!("  memory of all processes together: not known, no control group can be made or the run ended early"),
     }
     if let Some(leaks) = leaks {
@@ -117,7 +117,10 @@ pub fn json(run: &Run<'_>, options: &Options, leaks: Option<&Leaks>) -> String {
         ("times".into(), object(times)),
         ("longest_wait_ns".into(), run.watchdog.longest.0.as_nanos().to_string()),
         ("longest_wait".into(), text(&run.watchdog.longest.1)),
-        ("charged_kib".into(), run.charged.map_or("null".into(), |(before, after)| format!("[{before}, {after}]"))),
+        (
+            "charged_kib".into(),
+            run.charged.map_or("null".into(), |(before, after)| format!("[{}, {}]", before.all(), after.all())),
+        ),
         ("late".into(), format!("{:.4}", run.watchdog.lost())),
         ("disturbed".into(), object(disturbed)),
         ("rest".into(), object(rest)),

@@ -1,6 +1,7 @@
 //! What does not return, and what is left over.
 
 use crate::book::{Book, LANES, SlotWord, UNKNOWN, Underway};
+use crate::charged::Memory;
 use crate::fair::FairClock;
 use crate::killer::{Actor, Fate};
 use std::collections::BTreeSet;
@@ -300,9 +301,10 @@ impl Leaks {
     }
 }
 
-/// What all processes together were charged before and after, in KiB, if that has grown too much.
-pub fn charged_too_much((before, after): (u64, u64)) -> Option<String> {
-    (after > before + GROWTH).then(|| format!("leak: all processes together are charged {after} KiB, and were charged {before}"))
+/// What all processes together were charged before and after, if that has grown too much.
+pub fn charged_too_much((before, after): (Memory, Memory)) -> Option<String> {
+    let has_grown = after.all() > before.all() + GROWTH;
+    has_grown.then(|| format!("leak: all processes together are charged {after}, and were charged {before}"))
 }
 
 /// What the run has left in its folder, and its processes.
