@@ -14,11 +14,12 @@ use crate::scenario::scenario;
 use crate::without_kernel::{to_server_without_kernel, without_kernel};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::error::Error;
-use std::io::{BufRead, Write};
+use std::io::{self, BufRead, Write};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use upcall::thread::mpsc;
 use upcall::{BindError, CallError, Pacing, policy};
 
 /// What every command gives.
@@ -564,6 +565,7 @@ fn endure(name: &str, time: Duration) -> Outcome {
     let end = Instant::now() + time;
     let (mut binds, mut calls, mut errors, mut worst) = (0, 0, 0, 0);
     let mut dice = Dice::new(now());
+    let processor = OneProcessor::start();
     while Instant::now() < end {
         // What one can ask for on another machine, and what is said of it.
         if let Some((server, _)) = name.strip_prefix("tcp://").and_then(|rest| rest.split_once('/')) {
@@ -607,12 +609,11 @@ fn endure(name: &str, time: Duration) -> Outcome {
                 }
             });
         } else {
-            upcall::thread::processors(1, Pacing::Adaptive)?.run(|| {
-                let threads: Vec<_> = (0..5)
-                    .map(|_| {
-                        let (caller, trial, dice) = (caller.clone(), trial.clone(), Dice::new(dice.any()));
-                        upcall::thread::spawn(move || caller(&trial, dice))
-                    })
+            let callers: Vec<_> = (0..5).map(|_| (caller.clone(), trial.clone(), Dice::new(dice.any()))).collect();
+            processor.run(move || {
+                let threads: Vec<_> = callers
+                    .into_iter()
+                    .map(|(caller, trial, dice)| upcall::thread::spawn(move || caller(&trial, dice)))
                     .collect();
                 threads.into_iter().for_each(|thread| drop(thread.join()));
             })?;
@@ -621,6 +622,44 @@ fn endure(name: &str, time: Duration) -> Outcome {
         (calls, errors, worst) = (calls + counts.0, errors + counts.1, worst.max(counts.2));
     }
     show([binds, calls, errors, worst])
+}
+
+/// A virtual processor that runs one thing after another. (Each that is started leaves some memory behind.)
+struct OneProcessor {
+    work: Option<mpsc::Sender<Box<dyn FnOnce() + Send>>>,
+    thread: Option<std::thread::JoinHandle<io::Result<()>>>,
+}
+
+impl OneProcessor {
+    fn start() -> Self {
+        let (work, comes) = mpsc::channel::<Box<dyn FnOnce() + Send>>();
+        let run = move || {
+            upcall::thread::processors(1, Pacing::Adaptive)?.run(|| {
+                while let Ok(work) = comes.recv() {
+                    work();
+                }
+            })
+        };
+        Self { work: Some(work), thread: Some(std::thread::spawn(run)) }
+    }
+
+    /// Waits until it is done.
+    fn run(&self, work: impl FnOnce() + Send + 'static) -> Result<(), &'static str> {
+        let (done, is_done) = std::sync::mpsc::channel();
+        let work = move || {
+            work();
+            let _ = done.send(());
+        };
+        let sent = self.work.as_ref().is_some_and(|to| to.send(Box::new(work)).is_ok());
+        if sent && is_done.recv().is_ok() { Ok(()) } else { Err("the virtual processor has ended") }
+    }
+}
+
+impl Drop for OneProcessor {
+    fn drop(&mut self) {
+        drop(self.work.take());
+        let _ = self.thread.take().map(std::thread::JoinHandle::join);
+    }
 }
 
 /// Lets this process open so many more descriptors, and no more. 1000 is "as many as it likes".
