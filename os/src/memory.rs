@@ -496,6 +496,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_file_of_huge_pages_is_refused() {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        let fd = match fs::memfd_create("t", flags) {
+            Ok(fd) => fd,
+            Err(error) => return eprintln!("skipped: a file of huge pages: {error}"),
+        };
+        fs::ftruncate(&fd, 2 << 20).unwrap();
+        fs::fcntl_add_seals(&fd, TO_BE_SEALED).unwrap();
+        let refused = MemoryFile::adopt_filled(fd, 2 << 20).unwrap_err();
+        assert!(
+            matches!(&refused, AdoptError::Kernel(error) if error.to_string().contains("plain shared memory")),
+            "{refused:?}"
+        );
+    }
+
+    #[test]
     fn an_unsealed_file_is_refused() {
         let fd = fs::memfd_create("t", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         fs::ftruncate(&fd, 4096).unwrap();

@@ -92,6 +92,10 @@ mod tests {
         aside.after(Box::new(move || second.send(2).unwrap()));
         aside.run(Box::new(|| panic!("one piece fails, as it was asked for")));
         aside.run(Box::new(move || third.send(3).unwrap()));
+        // Until then another account's work is done.
+        let (other, is_other) = channel();
+        Aside::default().run(Box::new(move || other.send(()).unwrap()));
+        is_other.recv().unwrap();
         go.send(()).unwrap();
         assert_eq!([(); 3].map(|()| are_done.recv().unwrap()), [1, 2, 3]);
         // The thread ends, and then short work is the caller's.

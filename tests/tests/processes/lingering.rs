@@ -177,3 +177,30 @@ fn a_user_whose_descriptors_cannot_be_closed_does_not_fill_the_table() {
         }
     });
 }
+
+/// The kernel keeps a killed process while it closes such a file. Callers learn of its end when the file system's program
+/// answers, or ends.
+#[test]
+fn a_server_that_is_killed_while_it_closes_such_a_file_ends_with_its_file_system() {
+    let _company = in_company();
+    let place = place();
+    let mut server = place.serve("trial");
+    let mut honest = place.client();
+    honest.ask("bind trial").expect_ok("binding");
+    let files = match SlowFiles::mount(server.pid()) {
+        Ok(files) => files,
+        Err(error) => return eprintln!("skipped: a file system that is a program: {error}"),
+    };
+    let speaker = Speaker::connect(&place.sockets()[0]).expect("a connection");
+    let file = files.open().expect("its file");
+    speaker.send_of(&[1, 6], &[file.as_fd()]);
+    eventually("the server closes it", || match files.waiting() {
+        0 => Err("no closing waits".into()),
+        _ => Ok(()),
+    });
+    server.kill();
+    honest.say("add 2 3");
+    drop(files);
+    honest.hear().expect_error("Failed", &["has ended"]);
+    server.ended();
+}

@@ -85,6 +85,10 @@ pub struct Run<'a> {
     pub watchdog: Watchdog,
     /// What all processes together were charged at rest, before and after.
     pub charged: Option<(Memory, Memory)>,
+    /// The client of the hostile server has nothing to do.
+    endure_rests: bool,
+    /// When it last came to that.
+    endured: Instant,
 }
 
 /// Runs it all.
@@ -130,6 +134,8 @@ fn attempt(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
         live: std::io::stdout().is_terminal(),
         watchdog: Watchdog::start(options.hang),
         charged: None,
+        endure_rests: false,
+        endured: Instant::now(),
     };
     run.cast();
     let warm = Duration::from_secs((options.seconds / 5).clamp(2, 10));
@@ -143,8 +149,10 @@ fn attempt(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     let mut after = None;
     if run.faults.is_empty() {
         run.book.set_phase(Phase::Work);
+        run.endure_again();
         (0..GROUPS).for_each(|group| run.raise_epoch(group));
         run.play(length.saturating_sub(run.start.elapsed()).max(Duration::from_secs(2)));
+        run.faults.extend(run.endures_too_long());
         after = Some(run.rest());
         run.charged = charged_before.zip(charged.as_ref().and_then(|charged| charged.memory(&record)));
     }
@@ -325,6 +333,23 @@ impl Run<'_> {
         }
     }
 
+    /// What is wrong if the client of the hostile server has not come back from its second.
+    fn endures_too_long(&self) -> Option<String> {
+        let silent = self.endured.elapsed();
+        let is_there = self.actors.iter().any(|actor| actor.name == "endures");
+        (is_there && silent > LONGEST_REST)
+            .then(|| format!("hang: the client of the hostile server has said nothing for {silent:?}"))
+    }
+
+    /// Has the client of the hostile server call it for a second more, if it rests.
+    fn endure_again(&mut self) {
+        let rests = std::mem::take(&mut self.endure_rests);
+        let party = self.actors.iter_mut().filter(|actor| actor.name == "endures").find_map(|actor| actor.party.as_mut());
+        if rests && let Some(party) = party {
+            party.say("endure other 1000");
+        }
+    }
+
     /// Complaints, and what hostile peers have done.
     fn hear(&mut self, at: usize) {
         while let Some(said) = self.actors[at].party.as_mut().and_then(Party::heard) {
@@ -346,10 +371,9 @@ impl Run<'_> {
                     ("hostile-client" | "hostile-member", [steps, ..]) => self.book.add(Sum::HostileSteps, *steps),
                     ("endures", [_, calls, ..]) => {
                         self.book.add(Sum::Endured, *calls);
-                        if self.book.phase() == Phase::Work
-                            && let Some(party) = &mut actor.party
-                        {
-                            party.say("endure other 1000");
+                        (self.endure_rests, self.endured) = (true, Instant::now());
+                        if self.book.phase() == Phase::Work {
+                            self.endure_again();
                         }
                     }
                     _ => {}
