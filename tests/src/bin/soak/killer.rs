@@ -341,7 +341,7 @@ impl Run<'_> {
             .then(|| format!("hang: the client of the hostile server has said nothing for {silent:?}"))
     }
 
-    /// Has the client of the hostile server call it for a second more, if it rests.
+    /// Tells the client of the hostile server to call it for another second, if it rests.
     fn endure_again(&mut self) {
         let rests = std::mem::take(&mut self.endure_rests);
         let party = self.actors.iter_mut().filter(|actor| actor.name == "endures").find_map(|actor| actor.party.as_mut());
