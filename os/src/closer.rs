@@ -97,10 +97,13 @@ pub(crate) fn close(all: Vec<OwnedFd>, user: u32) {
     }
     state.threads += 1;
     drop(state);
-    let started = std::thread::Builder::new().name("upcall-closer".into()).stack_size(64 * 1024).spawn(empty);
-    if started.is_err() && !leave_to_others() {
+    if thread("upcall-closer").spawn(empty).is_err() && !leave_to_others() {
         empty();
     }
+}
+
+fn thread(name: &str) -> std::thread::Builder {
+    std::thread::Builder::new().name(name.into()).stack_size(64 * 1024)
 }
 
 /// Counts one thread less, if there is another one. Without any the caller closes what there is.
@@ -142,8 +145,8 @@ fn hanging() -> MutexGuard<'static, Hanging> {
 
 /// Closes a connection with unread messages, beside the caller.
 ///
-/// The kernel closes what they bring. A file system in FUSE is not asked then, as it is when a number of a descriptor is
-/// closed. A socket that lingers is waited for until a signal comes: one is sent every [`PATIENCE`]. Where the program has a
+/// The kernel closes what they bring. It does not ask a FUSE file system then, as it does when a process closes a
+/// descriptor. It waits for a socket that lingers until a signal comes: one is sent every [`PATIENCE`]. Where the program has a
 /// handler of its own for that signal, [`MOST`] such sockets hold up all connections that are to be hung up.
 pub(crate) fn hang_up(connection: OwnedFd) {
     let mut all = hanging();
@@ -152,14 +155,10 @@ pub(crate) fn hang_up(connection: OwnedFd) {
         return;
     }
     drop(all);
-    if thread().spawn(hang_up_all).is_err() {
+    if thread("upcall-hang-up").spawn(hang_up_all).is_err() {
         // They wait for the next one.
         hanging().running = false;
     }
-}
-
-fn thread() -> std::thread::Builder {
-    std::thread::Builder::new().name("upcall-hang-up".into()).stack_size(64 * 1024)
 }
 
 /// A thread that closes one connection.
@@ -185,7 +184,7 @@ impl Closing {
             // Not interruptible, where the signal is the program's own.
             drop(take(&taken));
         };
-        match thread().spawn(close) {
+        match thread("upcall-hang-up").spawn(close) {
             Ok(thread) => Ok(Self { thread, waits }),
             Err(_) => Err(take(&given).unwrap_or_else(|| unreachable!("no thread has taken it"))),
         }

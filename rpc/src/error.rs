@@ -323,7 +323,7 @@ impl fmt::Display for CallError {
             ),
             Self::ResultQuota { bytes, limit, of } => write!(
                 f,
-                "the procedure has run, and the server did not keep its result: with {bytes} bytes it passes the {limit} of results not fetched yet by {of}; ask for less at a time, make fewer such calls at once, or raise that limit"
+                "the procedure has run, and the server did not keep its result of {bytes} bytes: results that are not fetched yet may have {limit} bytes, for {of}; ask for less at a time, make fewer such calls at once, or raise that limit"
             ),
             Self::NoMemory { bytes, error } => write!(f, "no memory for {bytes} bytes of arguments or results: {error}"),
         }
@@ -343,9 +343,7 @@ impl From<NoReply> for CallError {
         match reason {
             NoReply::Closed(closed) => Self::Failed(closed),
             NoReply::OutOfTime { sent } => Self::Aborted { sent },
-            NoReply::NoMemory { bytes } => {
-                Self::NoMemory { bytes: bytes as u64, error: "for the request, which was not sent".into() }
-            }
+            NoReply::NoMemory { bytes } => Self::NoMemory { bytes: bytes as u64, error: "the request was not sent".into() },
         }
     }
 }

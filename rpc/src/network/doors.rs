@@ -68,7 +68,8 @@ impl Admitted {
         let own = counts.get(&account).copied().unwrap_or(0);
         if own >= MOST_GUESTS.saturating_sub(all + 1) {
             return Err(Refusal::Ceiling(format!(
-                "this user or address has {own} connections to it, and would have more than are left for others of {MOST_GUESTS}"
+                "this user or address would have {} connections to it, more than would be left of {MOST_GUESTS} for others",
+                own + 1
             )));
         }
         counts.insert(account, own + 1);
@@ -329,7 +330,7 @@ mod tests {
         let mut all: Vec<_> = (0..7).map(|user| all_of(&inside, user)).collect();
         assert_eq!(all.iter().map(Vec::len).collect::<Vec<_>>(), [128, 64, 32, 16, 8, 4, 2]);
         let Err(Refusal::Ceiling(text)) = Admitted::new(&inside, Account::User(1)) else { panic!("one more than its share") };
-        assert!(text.contains("has 64 connections") && text.contains("256"), "{text}");
+        assert!(text.contains("have 65 connections") && text.contains("256"), "{text}");
         all.remove(0);
         assert_eq!(all_of(&inside, 100).len(), 65);
         drop(all);

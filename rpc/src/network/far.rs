@@ -200,8 +200,7 @@ impl Binding {
                 error: format!("a message over the network has {MOST_BODY} at most"),
             });
         }
-        let none = || CallError::NoMemory { bytes: len as u64, error: "for the request, which was not sent".into() };
-        let words = server::zeroed(len.div_ceil(8)).ok_or_else(none)?;
+        let words = server::zeroed(len.div_ceil(8)).ok_or(NoReply::NoMemory { bytes: len })?;
         let mut block = Block { words, len };
         if len > 0 {
             Encoder::block(Room::of_words(&mut block.words), args, limits, None)?;

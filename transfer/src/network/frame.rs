@@ -285,14 +285,14 @@ impl Filling {
     }
 }
 
-/// The peer decided how long it is.
+/// A peer decided how long it is, so its memory goes in pieces.
 impl Drop for Filling {
     fn drop(&mut self) {
         free_in_pieces(take(&mut self.words), PIECE, |_| {});
     }
 }
 
-/// The peer decided how long it is.
+/// A peer decided how long it is, so its memory goes in pieces.
 impl Drop for Block {
     fn drop(&mut self) {
         free_in_pieces(take(&mut self.words), PIECE, |_| {});

@@ -53,7 +53,10 @@ impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ended => {
-                write!(f, "the other side has closed it and said nothing: its process may be gone, or lack memory or threads")
+                write!(
+                    f,
+                    "the other side has closed it and said nothing: its process may be gone, may not serve any more, or may lack memory or threads"
+                )
             }
             Self::Error(error) => f.write_str(error),
             Self::Broken(how) => write!(f, "the other side broke the protocol: {how}"),
@@ -119,7 +122,7 @@ struct Piece {
     _kept: Option<Kept>,
 }
 
-/// The peer decided how long it is.
+/// A peer decided how long it is, so its memory goes in pieces.
 impl Drop for Piece {
     fn drop(&mut self) {
         free_in_pieces(take(&mut self.bytes), wait::PIECE, |_| {});

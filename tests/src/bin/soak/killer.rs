@@ -22,6 +22,9 @@ use upcall_tests::place::Place;
 const RETURNS_MEMORY: [(&str, &str); 3] =
     [("MALLOC_ARENA_MAX", "2"), ("MALLOC_TRIM_THRESHOLD_", "262144"), ("MALLOC_MMAP_THRESHOLD_", "262144")];
 
+/// What the client of the hostile server is to do: call it for a second.
+const ENDURE: &str = "endure other 1000";
+
 /// Time that all have to finish what is under way.
 const LONGEST_REST: Duration = Duration::from_secs(60);
 
@@ -334,7 +337,7 @@ impl Run<'_> {
                 party.hear().expect_ok("the steady server's start");
             }
             if name == "endures" {
-                party.say("endure other 1000");
+                party.say(ENDURE);
             }
             self.actors[at].party = Some(party);
             self.actors[at].lives += 1;
@@ -354,7 +357,7 @@ impl Run<'_> {
         let rests = std::mem::take(&mut self.endure_rests);
         let party = self.actors.iter_mut().filter(|actor| actor.name == "endures").find_map(|actor| actor.party.as_mut());
         if rests && let Some(party) = party {
-            party.say("endure other 1000");
+            party.say(ENDURE);
         }
     }
 
