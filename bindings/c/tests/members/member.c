@@ -159,9 +159,9 @@ static void survive(upcall_group *group) {
     printf("ready\n");
     fflush(stdout);
     bool ended[MOST] = {false};
-    /* Two members are killed, and member 0 leaves. Once this member knows that all three have ended,
-     * its barrier fails with UPCALL_ENDED, even if another survivor has given it up first. Other
-     * survivors may leave before this one has heard of all three. */
+    /* Two members are killed, and member 0 leaves. Once this member knows that all three have
+     * ended, its barrier fails with UPCALL_ENDED, even if another survivor gave it up first.
+     * Other survivors may leave before this one has heard of all three. */
     while (!ended[0] || !ended[size - 1] || !ended[size - 2]) {
         upcall_event event;
         OK(upcall_group_poll(group, NULL, &error));

@@ -104,8 +104,8 @@ def survive() -> None:
     with message.join(name, size, handlers, rank=rank, patience=40) as group:
         group.barrier()
         print("ready", flush=True)
-        # Two members are killed, and member 0 leaves. Once this member knows that all three have ended,
-        # its barrier fails with MemberEnded, even if another survivor has given it up first.
+        # Two members are killed, and member 0 leaves. Once this member knows that all three have
+        # ended, its barrier fails with MemberEnded, even if another survivor gave it up first.
         lost = {0, size - 2, size - 1}
         ended: set[int] = set()
         # Other survivors may leave before this one has heard of all three.
