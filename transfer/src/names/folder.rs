@@ -147,7 +147,7 @@ pub fn folder() -> Result<PathBuf, FolderError> {
         return Ok(dir.join("upcall"));
     }
     let home = std::env::home_dir().filter(|home| home.is_absolute() && is_own(home));
-    if let Some(home) = home.filter(|home| !is_network(home)) {
+    if let Some(home) = home.filter(|home| !file_system(home).is_some_and(is_network)) {
         return Ok(home.join(".upcall"));
     }
     let path = PathBuf::from(format!("/tmp/upcall-{user}"));
@@ -166,6 +166,12 @@ pub(super) fn prepare(folder: &Path) -> Result<(), FolderError> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(unusable(error)),
     }
+    judge(folder, file_system(folder))
+}
+
+/// Checks that a server may enter names in a folder on this type of file system.
+fn judge(folder: &Path, file_system: Option<u64>) -> Result<(), FolderError> {
+    let unusable = |error| FolderError::Unusable { path: folder.into(), error };
     let found = fs::symlink_metadata(folder).map_err(unusable)?;
     let (own, mode) = (own_user(), found.mode() & 0o7777);
     if !found.is_dir() {
@@ -177,7 +183,7 @@ pub(super) fn prepare(folder: &Path) -> Result<(), FolderError> {
     if mode & 0o002 != 0 && mode & 0o1000 == 0 {
         return Err(FolderError::Unprotected { path: folder.into(), mode });
     }
-    if is_network(folder) {
+    if file_system.is_some_and(is_network) {
         return Err(FolderError::Network { path: folder.into() });
     }
     Ok(())
@@ -205,13 +211,19 @@ pub(super) fn sweeps(folder: &Path) -> Sweeps {
     }
 }
 
-/// Returns `true` if the folder is on a file system whose files other machines see as well.
-fn is_network(folder: &Path) -> bool {
-    // `statfs(2)`: NFS, SMB (three kinds), AFS, Ceph, Coda, Lustre, GFS2, OCFS2.
-    const NETWORK: [u64; 10] =
-        [0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42, 0x5346_414f, 0x00c3_6400, 0x7375_7245, 0x0bd0_0bd0, 0x0116_1970, 0x7461_636f];
+/// Types of file systems whose files other machines see as well, as `statfs(2)` numbers them: NFS,
+/// SMB (three kinds), AFS, Ceph, Coda, Lustre, GFS2, OCFS2.
+const NETWORK: [u64; 10] =
+    [0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42, 0x5346_414f, 0x00c3_6400, 0x7375_7245, 0x0bd0_0bd0, 0x0116_1970, 0x7461_636f];
+
+fn is_network(file_system: u64) -> bool {
+    NETWORK.contains(&file_system)
+}
+
+/// The type of the file system that a folder is on. `None`: it cannot be asked.
+fn file_system(folder: &Path) -> Option<u64> {
     // The kernel's type is signed on some machines.
-    rustix::fs::statfs(folder).is_ok_and(|found| NETWORK.contains(&(found.f_type as u64 & 0xffff_ffff)))
+    rustix::fs::statfs(folder).ok().map(|found| found.f_type as u64 & 0xffff_ffff)
 }
 
 #[cfg(test)]
@@ -263,6 +275,24 @@ mod tests {
         for mode in [0o1777, 0o1770, 0o775, 0o755, 0o700] {
             with(mode).unwrap();
         }
+        fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn a_network_file_system_is_refused() {
+        let path = place("network");
+        prepare(&path).unwrap();
+        for network in NETWORK {
+            let text = judge(&path, Some(network)).unwrap_err().to_string();
+            assert!(text.contains("network file system") && text.contains("UPCALL_DIR"), "{network:#x}: {text}");
+        }
+        // ext4, tmpfs, overlay, and two that may be either, FUSE and 9p.
+        for local in [0xef53, 0x0102_1994, 0x794c_7630, 0x6573_5546, 0x0102_1997] {
+            judge(&path, Some(local)).unwrap();
+        }
+        // It is the kernel's number that is judged.
+        let tmpfs = file_system(Path::new("/dev/shm"));
+        assert!(tmpfs.is_none_or(|found| found == 0x0102_1994), "{tmpfs:x?}");
         fs::remove_dir_all(path).unwrap();
     }
 }
