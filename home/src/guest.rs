@@ -2,6 +2,7 @@
 
 use crate::lane::Lane;
 use crate::object::Object;
+use crate::quota::Quota;
 use crate::serving::LaneEnd;
 use crate::wire::{self, Opened, Request, VERSION};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,8 +30,10 @@ impl Watched for Door {
         let Some(object) = self.object.upgrade() else { return false };
         let admit = |connection: Connection| {
             // Who has ended already is known no more, and of no use.
-            if let Ok(peer) = connection.peer() {
-                object.admit(Guest::new(connection, peer, &object));
+            if let Ok(peer) = connection.peer()
+                && let Some(guest) = Guest::new(connection, peer, &object)
+            {
+                object.admit(guest);
             }
         };
         clerk::let_in(&self.listener, TURN, |_| false, admit);
@@ -42,10 +45,16 @@ impl Watched for Door {
     }
 }
 
+/// Whether the answer was sent.
+fn say(connection: &Connection, answer: &Opened, descriptors: &[BorrowedFd<'_>]) -> bool {
+    wire::pack(answer).and_then(|bytes| connection.send(&bytes, descriptors)).is_ok()
+}
+
 /// One who has connected.
 pub(crate) struct Guest {
     connection: Connection,
     peer: Peer,
+    quota: Quota,
     object: Weak<Object>,
     /// Its place, once it uses the object; one who only reads has none.
     pub(crate) place: OnceLock<Option<u16>>,
@@ -55,16 +64,18 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    fn new(connection: Connection, peer: Peer, object: &Arc<Object>) -> Arc<Self> {
-        let object = Arc::downgrade(object);
-        Arc::new(Self {
+    /// `None`: its process or its user has too many connections already. The answer says so.
+    fn new(connection: Connection, peer: Peer, object: &Arc<Object>) -> Option<Arc<Self>> {
+        let quota = Quota::of_connection(&peer).map_err(|over| say(&connection, &Opened::No(over.to_string()), &[])).ok()?;
+        Some(Arc::new(Self {
             connection,
             peer,
-            object,
+            quota,
+            object: Arc::downgrade(object),
             place: OnceLock::new(),
             gone: AtomicBool::new(false),
             invokes: AtomicBool::new(false),
-        })
+        }))
     }
 
     pub(crate) fn peer(&self) -> &Peer {
@@ -146,6 +157,7 @@ impl Guest {
             return Err("a lane comes with four descriptors".into());
         };
         let said = |error: &dyn std::fmt::Display| error.to_string();
+        let held = self.quota.of_lane().map_err(|over| said(&over))?;
         let station = PeerStation::join(station).map_err(|error| said(&error))?;
         let end = LaneEnd {
             guest: self.number(),
@@ -153,6 +165,7 @@ impl Guest {
             own: Bell::adopt(own).map_err(|error| said(&error))?,
             bell: Bell::adopt(bell).map_err(|error| said(&error))?,
             ringer: Ringer::new(station, line, makes_fences),
+            _held: held,
         };
         desk.take_in(end).map_err(|error| said(&error))?;
         self.invokes.store(true, Ordering::Relaxed);
@@ -165,7 +178,7 @@ impl Guest {
     }
 
     fn answer(&self, answer: &Opened, descriptors: &[BorrowedFd<'_>]) -> bool {
-        wire::pack(answer).and_then(|bytes| self.connection.send(&bytes, descriptors)).is_ok()
+        say(&self.connection, answer, descriptors)
     }
 
     /// Says why it is not let in.

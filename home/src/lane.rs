@@ -25,7 +25,8 @@ pub const LONGEST: usize = 1 << 20;
 
 const ARGUMENTS: usize = 4096;
 const RESULTS: usize = ARGUMENTS + LONGEST;
-const ALL: usize = RESULTS + LONGEST;
+/// Bytes of a lane. The home may be the first to write to the slot's page and to the results.
+pub(crate) const ALL: usize = RESULTS + LONGEST;
 
 /// See the module.
 pub(crate) struct Lane {

@@ -43,6 +43,7 @@ mod kept;
 mod lane;
 pub mod object;
 mod operation;
+mod quota;
 mod reference;
 mod rules;
 mod serving;

@@ -29,6 +29,7 @@ use upcall_os::poll::Report;
 use upcall_os::socket::Peer;
 use upcall_shm::hybrid::{Inherited, PLACES};
 use upcall_shm::span::Room;
+use upcall_transfer::ceilings::is_bounded;
 use upcall_transfer::clerk::{Clerk, Watched};
 use upcall_transfer::names::{self, Access, Group, Whose};
 
@@ -304,6 +305,7 @@ struct Known {
 struct Dead {
     place: u16,
     pid: u32,
+    user: u32,
     waited: bool,
 }
 
@@ -330,6 +332,26 @@ impl Inner {
         let bit = word.trailing_ones();
         *word |= 1 << bit;
         Some(number as u16 * 64 + bit as u16)
+    }
+
+    /// Takes a place for a guest. All guests of one user, other than the home's own and root, have no
+    /// more places together than are left for others; those of its dead guests count until they are
+    /// free.
+    fn take_place_for(&mut self, user: u32) -> Result<u16, String> {
+        if is_bounded(user) {
+            let living = self.guests.iter().map(|known| &known.guest);
+            let living = living.filter(|guest| guest.peer().uid == user && matches!(guest.place.get(), Some(Some(_))));
+            let theirs = living.count() + self.dead.iter().filter(|dead| dead.user == user).count() + 1;
+            let taken: u32 = self.places.iter().map(|word| word.count_ones()).sum();
+            let left = usize::from(PLACES).saturating_sub(taken as usize + 1);
+            if theirs > left {
+                return Err(format!(
+                    "the processes of user {user} would have {theirs} of its {} places, more than would be left for others",
+                    PLACES - 1
+                ));
+            }
+        }
+        self.take_place().ok_or_else(|| format!("{} use it already, and no more can", PLACES - 1))
     }
 
     fn give_place(&mut self, place: u16) {
@@ -444,7 +466,7 @@ impl Object {
         if !writes {
             return Ok(Some((None, memory)));
         }
-        let place = self.inner().take_place().ok_or_else(|| format!("{} use it already, and no more can", PLACES - 1))?;
+        let place = self.inner().take_place_for(guest.peer().uid)?;
         if let Some(party) = self.body.party(CLERKS) {
             party.is_of(place, guest.peer().pid);
         }
@@ -472,7 +494,7 @@ impl Object {
         let Some(Some(place)) = place else { return };
         let Some(party) = self.body.party(CLERKS) else { return };
         let waited = party.bury(place);
-        self.inner().dead.push(Dead { place, pid: guest.peer().pid, waited });
+        self.inner().dead.push(Dead { place, pid: guest.peer().pid, user: guest.peer().uid, waited });
         self.settle();
     }
 
@@ -743,6 +765,33 @@ mod tests {
         let (found, touched) = left_behind::<Queue<()>>(&[(0, FAR), (FAR - 8, 64), (FAR, 1 << 60), (FAR + 16, 1 << 60)]);
         assert_eq!(found, Ok(()));
         assert!(touched <= SOME, "{touched} bytes");
+    }
+
+    /// Every place is taken by a process that died while the lock was held, so no place is free yet.
+    #[test]
+    fn the_processes_of_one_user_leave_half_of_the_places() {
+        let stranger = upcall_os::socket::own_user() + 1;
+        let mut inner = Inner { places: [1, 0, 0, 0], ..Inner::default() };
+        let all = usize::from(PLACES) - 1;
+        let mut taken = 0;
+        for user in [stranger, stranger + 1] {
+            let left = all - taken;
+            let why = loop {
+                match inner.take_place_for(user) {
+                    Ok(place) => inner.dead.push(Dead { place, pid: 1, user, waited: false }),
+                    Err(why) => break why,
+                }
+            };
+            let theirs = inner.dead.iter().filter(|dead| dead.user == user).count();
+            assert_eq!(theirs, left / 2, "{why}");
+            assert!(why.contains(&format!("user {user}")) && why.contains("left for others"), "{why}");
+            taken += theirs;
+        }
+        // The home's own user may take what is left.
+        for _ in taken..all {
+            inner.take_place_for(stranger - 1).unwrap();
+        }
+        assert!(inner.take_place_for(stranger - 1).is_err());
     }
 
     /// The clerk admits guests and reports deaths during the repair.

@@ -16,6 +16,7 @@ use crate::homed::Homed;
 use crate::lane::{Bytes, Lane, Way};
 use crate::object::{Object, locked};
 use crate::operation::{Entry, Failure, How, Kind, Operations, State};
+use crate::quota::OfLane;
 use crate::rules;
 use crate::types::Shared;
 use crew::{Crew, Order};
@@ -70,6 +71,7 @@ pub(crate) struct LaneEnd {
     /// This wakes who invokes.
     pub(crate) bell: Bell,
     pub(crate) ringer: Ringer,
+    pub(crate) _held: OfLane,
 }
 
 struct Served {

@@ -5,7 +5,6 @@
 //! writes meanwhile changes values, never bounds.
 
 use crate::binding::Binding;
-use crate::ceilings::{Bound, Kind};
 use crate::interface::{Interface, Limits};
 use crate::pace::{PIECE, Pace};
 use crate::session::Session;
@@ -17,6 +16,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use upcall_shm::span::{NoText, Span};
+use upcall_transfer::ceilings::{Bound, Kind};
 
 /// Reads one block; see the module.
 #[derive(Debug)]

@@ -1,6 +1,5 @@
 //! A domain's front door: its socket in the folder of names, its exports, and the server that runs them.
 
-use crate::ceilings::{Ceilings, Ledger};
 use crate::error::ServeError;
 use crate::keeper::Keeper;
 use crate::names;
@@ -19,6 +18,7 @@ use upcall_os::fault::{Point, point};
 use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Listener, Peer, Reserve};
 use upcall_shm::tally::Tallies;
+use upcall_transfer::ceilings::{Ceilings, Ledger};
 use upcall_transfer::clerk::{self, Clerk, TURN, Watched};
 use upcall_transfer::names::Group;
 use upcall_transfer::policy;

@@ -1,7 +1,6 @@
 //! The parts of this crate that read what a peer wrote, for who feeds them with anything: `fuzz/` and `upcall-tests`. Not an interface for programs; it
 //! changes as they do.
 
-use crate::ceilings::{Ceilings, Ledger};
 use crate::decode::{Decoder, Malformed, Side};
 use crate::encode::{Encoder, block_len};
 use crate::interface::Limits;
@@ -16,6 +15,7 @@ use upcall_shm::astack::Plan;
 use upcall_shm::region::Region;
 use upcall_shm::slot::Image;
 use upcall_shm::span::{Room, Span};
+use upcall_transfer::ceilings::{Ceilings, Ledger};
 
 /// What the bytes of a control message say, as text: to a server, to a client, as the list of exports, and as a request and an answer on the network.
 pub fn control(bytes: &[u8]) -> [Option<String>; 5] {

@@ -10,11 +10,9 @@
 //! Source: LRPC, sections 3.1 to 3.5, for binding, A-stacks, stubs and termination; URPC, sections 2 and 3, for what lies beneath.
 #![forbid(unsafe_code)]
 
-mod aside;
 pub mod binding;
 mod brought;
 mod call;
-mod ceilings;
 pub mod decode;
 pub mod encode;
 pub mod endpoint;
@@ -37,7 +35,6 @@ pub mod value;
 mod wire;
 
 pub use binding::{Binder, Binding, Shortage};
-pub use ceilings::{Amounts, Ceilings, HELD};
 pub use decode::{Bytes, Decoder, Malformed, Quota};
 pub use encode::Encoder;
 pub use error::{BindError, CallError, Failure, ServeError};
@@ -46,6 +43,7 @@ pub use learn::{exported, exported_expecting, list_far};
 pub use pace::Pace;
 pub use server::{Call, ClientBinding, Dispatch, Export, Replied, Running, Server};
 pub use upcall_shm::tally::{Came, PeerTallies, Reading};
+pub use upcall_transfer::ceilings::{Amounts, Ceilings, HELD};
 pub use upcall_transfer::names::Group;
 pub use upcall_transfer::{Abandon, HandOff, Pacing, names, policy};
 pub use value::{Get, Handle, Layout, Lent, Put};

@@ -62,11 +62,11 @@ impl Pace {
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
-    use crate::ceilings::tests::account;
     use crate::decode::{Decoder, Malformed, Quota, Side};
     use crate::encode::{Encoder, block_len};
     use crate::interface::Limits;
     use crate::session::Session;
+    use crate::session::tests::account;
     use crate::value::{Get, Put};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -171,7 +171,7 @@ mod tests {
         drop(third);
         reader(LIMITS.values).get::<Vec<u64>>(0).unwrap();
         drop(first);
-        session.account().charge(crate::ceilings::Kind::Values, 1 << 20).unwrap();
+        session.account().charge(upcall_transfer::ceilings::Kind::Values, 1 << 20).unwrap();
     }
 
     #[test]

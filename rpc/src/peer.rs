@@ -3,7 +3,6 @@
 //! Everything that arrives on the control connection is the client's word. What cannot be read or breaks a rule is refused or closes the connection, and does nothing else. When the
 //! client ends, its bindings are revoked, its resources dropped, and its memory unmapped as soon as no call uses it (LRPC, section 5.3).
 
-use crate::ceilings::{Account, Holding, Kind, Over};
 use crate::endpoint::Endpoint;
 use crate::interface::{Wanted, plan};
 use crate::keeper::Keeper;
@@ -30,6 +29,7 @@ use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
 use upcall_shm::station::{self, NotAStation, PeerStation};
 use upcall_shm::tally::Came;
+use upcall_transfer::ceilings::{Account, Holding, Kind, Over};
 use upcall_transfer::clerk::{self, Clerk, Watched};
 use upcall_transfer::server::Caller;
 use upcall_transfer::{Domain, Request, Serve, ServerChannel};

@@ -2,7 +2,6 @@
 //!
 //! Source: LRPC, sections 3.1 (the clerk, the procedure descriptor list), 3.2 (dispatch), 5.3 (termination).
 
-use crate::ceilings::{Bound as Crossed, Over};
 use crate::decode::{Decoder, Malformed, Quota, Side};
 use crate::encode::{Encoder, Fault, block_len};
 use crate::interface::{Descriptor, Interface, MOST_PROCEDURES, Wanted, match_each};
@@ -32,6 +31,7 @@ use upcall_shm::region::Region;
 use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place};
 use upcall_shm::span::{Room, Span};
 use upcall_shm::tally::{self, Came, Tally};
+use upcall_transfer::ceilings::{Bound as Crossed, Over};
 use upcall_transfer::network::Block;
 use upcall_transfer::network::frame::MOST_BODY;
 use upcall_transfer::{Request, give_way};

@@ -3,13 +3,13 @@
 //! A handle is a number that means something in its own session only, so a client can forge no handle but its own; and it carries a generation, so an old
 //! one does not name a new object. When the client drops its last handle, or unbinds, or dies, the objects are dropped.
 
-use crate::ceilings::{Account, Holding, Kind, Over};
 use crate::pace::Pace;
 use std::any::Any;
 use std::collections::{BTreeMap, TryReserveError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use upcall_os::reaper;
+use upcall_transfer::ceilings::{Account, Holding, Kind, Over};
 
 /// The most results that are kept for one binding until they are fetched: one for every call that can be under way in a channel.
 const MOST_HELD: usize = upcall_shm::channel::LANES as usize * upcall_shm::channel::DEPTH;
@@ -236,9 +236,25 @@ impl State {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::ceilings::tests::account;
+    use upcall_transfer::ceilings::{Amounts, Ceilings, Ledger};
+
+    /// An account that may hold so many of each kind, without company.
+    pub(crate) fn account(most: usize) -> Arc<Account> {
+        let client = Amounts {
+            descriptors: most,
+            mappings: most,
+            bytes: most,
+            objects: most,
+            results: most,
+            values: most,
+            unfilled: most,
+        };
+        let n = usize::MAX;
+        let all = Amounts { descriptors: n, mappings: n, bytes: n, objects: n, results: n, values: n, unfilled: n };
+        Ledger::new(Ceilings { calls: 1, client, all }, None).account(None, None)
+    }
 
     trait Thing: Send + Sync {}
     impl Thing for u8 {}

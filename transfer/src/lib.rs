@@ -24,7 +24,11 @@
 #[cfg(not(loom))]
 pub mod arrivals;
 #[cfg(not(loom))]
+pub mod aside;
+#[cfg(not(loom))]
 pub mod caller;
+#[cfg(not(loom))]
+pub mod ceilings;
 #[cfg(not(loom))]
 pub mod clerk;
 #[cfg(not(loom))]

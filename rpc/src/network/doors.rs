@@ -5,7 +5,6 @@
 
 use super::WINDOW;
 use super::guest::{Charged, Guest, Identity, Job};
-use crate::ceilings::Ceilings;
 use crate::endpoint::Endpoint;
 use crate::error::ServeError;
 use crate::server::ClientBinding;
@@ -19,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use upcall_os::loopback;
 use upcall_os::socket::Peer;
 use upcall_thread::{Builder, Semaphore, mpsc};
+use upcall_transfer::ceilings::Ceilings;
 use upcall_transfer::clerk::STACK;
 use upcall_transfer::network::door::greeting;
 use upcall_transfer::network::{Account, Admit, Block, Door, Head, Kind, Wire};

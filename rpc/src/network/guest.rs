@@ -4,7 +4,6 @@
 //! reason, the bindings are revoked and the client's objects dropped; calls that run go on to their end, and their replies reach nobody.
 
 use super::WINDOW;
-use crate::ceilings::{Account, Holding, Kind as Held};
 use crate::endpoint::Endpoint;
 use crate::interface::{Wanted, plan};
 use crate::keeper::Keeper;
@@ -18,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 use upcall_os::clock;
+use upcall_transfer::ceilings::{Account, Holding, Kind as Held};
 use upcall_transfer::give_way;
 use upcall_transfer::network::frame::MOST_ANSWER;
 use upcall_transfer::network::wire::Kept;

@@ -5,9 +5,10 @@ use crate::{in_company, place};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 use upcall_os::fault::{Act, POINTS_ARE_THERE, Point};
-use upcall_tests::party::{Party, Said};
+use upcall_os::socket::{Connection, Received};
+use upcall_tests::party::{PATIENCE, Party, Said};
 use upcall_tests::place::{Place, eventually};
-use upcall_tests::usage::come_to_rest;
+use upcall_tests::usage::{Usage, come_to_rest};
 
 /// Operations of each honest party.
 const EACH: u64 = 2000;
@@ -62,6 +63,46 @@ fn all_count_and_nothing_is_left() {
     }
     assert_eq!(words(&mut others[0]), [6 * EACH, 6 * EACH, 0]);
     end(&place, others.into_iter().chain([home]));
+}
+
+/// A guest that connects and sends nothing takes descriptors of the home, before the policy is asked.
+/// This process is such a guest here.
+#[test]
+fn a_process_that_connects_again_and_again_leaves_room_for_others() {
+    let _company = in_company();
+    let place = place();
+    // Of 256 descriptors guests may have 192, and one process leaves half of these.
+    let mut home = place.start_by(&["prlimit".into(), "--nofile=256".into()], "share object make");
+    home.hear().expect_ok("making it");
+    let socket = place.entries().into_iter().find(|name| name.starts_with("home.")).expect("the home's socket");
+    let socket = place.names().join(socket);
+    let before = Usage::of(home.pid());
+    // A connection takes three.
+    let connect = |_| Connection::connect_until(&socket, Instant::now() + PATIENCE).expect("a connection");
+    let connections: Vec<Connection> = (0..60).map(connect).collect();
+    let refused = |connection: &Connection| match connection.receive_within(Duration::ZERO, PATIENCE) {
+        Ok(Received::Message(message)) => String::from_utf8_lossy(&message.bytes).into_owned(),
+        other => panic!("the last of 60 connections was not refused: {other:?}"),
+    };
+    let why = refused(connections.last().expect("60 of them"));
+    assert!(why.contains("would hold") && why.contains("descriptors"), "{why}");
+    let held = Usage::of(home.pid()).descriptors - before.descriptors;
+    assert!(held <= 96, "{held} descriptors");
+    // Another process is let in during that, and the home gets all descriptors back.
+    let mut other = found(&place);
+    other.ask("count 1").expect_ok("counting beside it");
+    other.say("leave");
+    other.ended();
+    drop(connections);
+    eventually("the home has everything back", || {
+        let now = Usage::of(home.pid());
+        if now.descriptors <= before.descriptors { Ok(()) } else { Err(format!("{now:?}, before {before:?}")) }
+    });
+    let again = connect(0);
+    let silent = again.receive_within(Duration::ZERO, Duration::from_millis(50));
+    assert!(matches!(silent, Ok(Received::Nothing)), "{silent:?}");
+    assert_eq!(words(&mut home)[0], 1);
+    end(&place, [home]);
 }
 
 /// Those who wait go on when the home has repaired it, and the home itself need not do anything for that.

@@ -1,8 +1,12 @@
-//! What clients hold in a server, counted, and the most that they may.
+//! What peers hold in a process, counted, and the most that they may.
 //!
-//! A client brings the memory that its calls travel in, but the server maps it, keeps a descriptor for each of its bells, and holds its objects and the results that it has not fetched. Each
-//! of these has a ceiling for one client and one for all of them; and a client that holds as much as is left for others gets no more (dynamic thresholds: Choudhury and Hahne, 1998). So one that takes all
-//! it can get leaves half, and *n* of them one part in *n* + 1: nobody can keep others from binding. Calls under way have the same rule, in `transfer/src/idle/stacks.rs`.
+//! A client brings the memory that its calls travel in, but the server maps it, keeps a descriptor
+//! for each of its bells, and holds its objects and the results that it has not fetched. The same
+//! goes for a guest and the home of an object. Each of these has a ceiling for one client and one
+//! for all of them; and a client that holds as much as is left for others gets no more (dynamic
+//! thresholds: Choudhury and Hahne, 1998). A client that takes all it can get leaves half, and *n*
+//! such clients leave one part in *n* + 1: no client can keep others from binding. Calls under way
+//! have the same rule, in `transfer/src/idle/stacks.rs`.
 //!
 //! A client is a process here, however many channels and bindings it has, in any PID namespace.
 //! Where the kernel does not tell processes apart, each connection is a client of its own.
@@ -15,7 +19,7 @@
 //! Source: LRPC, sections 3.1 and 3.2, bounds A-stacks by the interface and E-stacks by their supply; the rest is ours.
 
 use crate::aside::{Aside, Work};
-use crate::interface::DEFAULT_VALUES;
+use crate::server::Owner;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
@@ -26,7 +30,9 @@ use upcall_os::process::{Identity, is_known_user};
 use upcall_os::socket::own_user;
 use upcall_shm::region::Shared;
 use upcall_shm::tally::{self, Holdings};
-use upcall_transfer::server::Owner;
+
+/// Bytes of the values of one call's arguments that an interface permits unless it says otherwise.
+pub const DEFAULT_VALUES: u64 = 16 << 20;
 
 /// Bytes that an object takes in a server, as the default ceilings count it: its handle, and a small value.
 const OBJECT: usize = 128;
@@ -46,7 +52,7 @@ pub struct Amounts {
     /// none may leave a single longer result, if as much is left for others.
     pub results: usize,
     /// Bytes that the arguments of calls under way take as values of the server's own: strings, and lists that are copied.
-    /// What one call may take is said by the interface ([`Limits::values`](crate::Limits::values)).
+    /// What one call may take is said by the interface (`upcall::Limits::values`).
     pub values: usize,
     /// Bytes of shared memory that a client brought without a promise that it has pages for all of them: A-stacks, lanes,
     /// stations. The server may be the first to touch such a page, and then pays for it.
@@ -131,13 +137,20 @@ impl Ceilings {
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// See [`Amounts::descriptors`].
     Descriptors,
+    /// See [`Amounts::mappings`].
     Mappings,
+    /// See [`Amounts::bytes`].
     Bytes,
+    /// See [`Amounts::objects`].
     Objects,
+    /// See [`Amounts::results`].
     Results,
+    /// See [`Amounts::values`].
     Values,
+    /// See [`Amounts::unfilled`].
     Unfilled,
 }
 
@@ -145,7 +158,7 @@ const KINDS: usize = 7;
 
 const _: () = assert!(KINDS <= tally::KINDS);
 
-/// What is counted of all clients, as `upcall stat` names it, in the order of [`PeerTallies::holdings`](crate::PeerTallies::holdings).
+/// What is counted of all clients, as `upcall stat` names it, in the order of `PeerTallies::holdings`.
 pub const HELD: [&str; KINDS] =
     ["descriptors", "mappings", "mapped bytes", "objects", "unfetched result bytes", "value bytes", "unfilled bytes"];
 
@@ -168,17 +181,19 @@ impl Kind {
 
 /// A client would hold more than it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Over {
+pub struct Over {
     kind: Kind,
     /// What it holds, with what it asked for.
     own: usize,
-    pub(crate) most: usize,
-    pub(crate) bound: Bound,
+    /// What it may hold, or all of them together.
+    pub most: usize,
+    /// The bound that was met.
+    pub bound: Bound,
 }
 
 /// The bound that a client, or its user, would cross.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bound {
+pub enum Bound {
     /// That of one client.
     Client,
     /// What is left for others would be less than this client holds.
@@ -212,9 +227,16 @@ impl fmt::Display for Over {
     }
 }
 
+/// Returns `true` if all processes of this user together hold no more than is left for others.
+pub fn is_bounded(user: u32) -> bool {
+    // The number of this process's own user may stand for users without one as well.
+    let is_own = user == own_user() && is_known_user(user);
+    !is_own && user != 0
+}
+
 /// What all clients of a server hold.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub struct Ledger {
     ceilings: Ceilings,
     /// Where others can read it, if the server has tallies.
     all: Totals,
@@ -243,7 +265,7 @@ impl Deref for Totals {
 
 /// What one client holds.
 #[derive(Debug)]
-pub(crate) struct Account {
+pub struct Account {
     ledger: Arc<Ledger>,
     /// The user that shares a bound with its other clients.
     user: Option<Arc<User>>,
@@ -276,7 +298,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Ledger {
     /// With these ceilings; counted where others can read it, if there is such a place.
-    pub(crate) fn new(mut ceilings: Ceilings, shown: Option<Shared<Holdings>>) -> Arc<Self> {
+    pub fn new(mut ceilings: Ceilings, shown: Option<Shared<Holdings>>) -> Arc<Self> {
         // A handle has 32 bits for the place of its object.
         ceilings.client.objects = ceilings.client.objects.min(u32::MAX as usize);
         let all = shown.map_or_else(|| Totals::Own(Box::default()), Totals::Shown);
@@ -289,10 +311,8 @@ impl Ledger {
 
     /// The account of a new connection: that of its process, if the kernel tells which it is, else
     /// a new one.
-    pub(crate) fn account(self: &Arc<Self>, process: Option<Identity>, user: Option<u32>) -> Arc<Account> {
-        // The server's own number may stand for users without one as well.
-        let is_own = |uid| uid == own_user() && is_known_user(uid);
-        let bound = user.filter(|&uid| !is_own(uid) && uid != 0);
+    pub fn account(self: &Arc<Self>, process: Option<Identity>, user: Option<u32>) -> Arc<Account> {
+        let bound = user.filter(|&uid| is_bounded(uid));
         let user = bound.map(|uid| of_key(&mut locked(&self.users), uid, || User { uid, held: Default::default() }));
         let new = || {
             let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
@@ -307,27 +327,27 @@ impl Ledger {
 
 impl Account {
     /// A number that no other account of this server has.
-    pub(crate) fn number(&self) -> u64 {
+    pub fn number(&self) -> u64 {
         self.number
     }
 
     /// Runs work whose time the client decides, beside the clerk.
-    pub(crate) fn aside(&self, work: Work) {
+    pub fn aside(&self, work: Work) {
         self.aside.run(work);
     }
 
     /// Runs `work` after what was begun [aside](Self::aside) before: here, if nothing is under way there.
-    pub(crate) fn after(&self, work: Work) {
+    pub fn after(&self, work: Work) {
         self.aside.after(work);
     }
 
     /// The owner of a channel, for the stacks that its calls run on.
-    pub(crate) fn owner(&self) -> Owner {
+    pub fn owner(&self) -> Owner {
         Owner { client: self.number, user: self.user.as_ref().map(|user| user.uid) }
     }
 
     /// Counts `amount` more, unless that is too much.
-    pub(crate) fn charge(&self, kind: Kind, amount: usize) -> Result<(), Over> {
+    pub fn charge(&self, kind: Kind, amount: usize) -> Result<(), Over> {
         let add = |held: &[AtomicUsize; KINDS]| held[kind as usize].fetch_add(amount, Ordering::Relaxed);
         let Ceilings { client, all, .. } = &self.ledger.ceilings;
         let before = add(&self.held);
@@ -352,7 +372,7 @@ impl Account {
     }
 
     /// Counts `amount` less.
-    pub(crate) fn credit(&self, kind: Kind, amount: usize) {
+    pub fn credit(&self, kind: Kind, amount: usize) {
         let of_user = self.user.as_ref().map(|user| &user.held);
         for held in [Some(&self.held), of_user].into_iter().flatten() {
             held[kind as usize].fetch_sub(amount, Ordering::Relaxed);
@@ -361,7 +381,7 @@ impl Account {
     }
 
     /// Counts `amount` more until what is returned is dropped.
-    pub(crate) fn hold(self: &Arc<Self>, kind: Kind, amount: usize) -> Result<Holding, Over> {
+    pub fn hold(self: &Arc<Self>, kind: Kind, amount: usize) -> Result<Holding, Over> {
         self.charge(kind, amount)?;
         Ok(Holding { account: self.clone(), kind, amount })
     }
@@ -369,7 +389,7 @@ impl Account {
 
 /// Something that a client holds, counted as long as this lives.
 #[derive(Debug)]
-pub(crate) struct Holding {
+pub struct Holding {
     account: Arc<Account>,
     kind: Kind,
     amount: usize,
@@ -382,7 +402,7 @@ impl Drop for Holding {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
 
     fn ledger(client: usize, all: usize) -> Arc<Ledger> {
@@ -396,7 +416,7 @@ pub(crate) mod tests {
     }
 
     /// An account without company.
-    pub(crate) fn account(client: usize) -> Arc<Account> {
+    fn account(client: usize) -> Arc<Account> {
         ledger(client, usize::MAX).account(None, None)
     }
 

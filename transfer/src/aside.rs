@@ -9,14 +9,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One piece of work.
-pub(crate) type Work = Box<dyn FnOnce() + Send>;
+pub type Work = Box<dyn FnOnce() + Send>;
 
 /// The stack of the thread, in bytes.
 const STACK: usize = 128 << 10;
 
 /// What is to be done for one account; `None` while no thread is at it.
 #[derive(Default)]
-pub(crate) struct Aside(Arc<Mutex<Option<VecDeque<Work>>>>);
+pub struct Aside(Arc<Mutex<Option<VecDeque<Work>>>>);
 
 impl fmt::Debug for Aside {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -30,7 +30,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Aside {
     /// Runs `work` on the thread: after what was begun before, or on a new one. Where there can be none, the caller runs it.
-    pub(crate) fn run(&self, work: Work) {
+    pub fn run(&self, work: Work) {
         let mut queue = locked(&self.0);
         if let Some(queue) = &mut *queue {
             return queue.push_back(work);
@@ -45,7 +45,7 @@ impl Aside {
     }
 
     /// Runs `work` after what was begun before; at once, and by the caller, if nothing is under way. For short work.
-    pub(crate) fn after(&self, work: Work) {
+    pub fn after(&self, work: Work) {
         let mut queue = locked(&self.0);
         match &mut *queue {
             Some(queue) => queue.push_back(work),

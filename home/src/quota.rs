@@ -1,0 +1,90 @@
+//! What guests may hold in the process of their homes.
+//!
+//! A guest connects before the home's policy is asked, and brings memory and bells when it invokes.
+//! All of that takes descriptors and addresses of the home's process. So one ledger counts what the
+//! guests of all homes in this process hold, by the rule of a server ([`upcall_transfer::ceilings`]):
+//! no process, and no user but the home's own and root, holds more than is left for others. What
+//! all of them may hold are a server's defaults. There is no other ceiling for one process: it may
+//! have as many handles as it likes, as long as others can have some.
+//!
+//! The places of an object are divided by the same rule among users ([`Object`](crate::object::Object)).
+
+use crate::lane;
+use std::sync::{Arc, LazyLock};
+use upcall_os::socket::Peer;
+use upcall_transfer::ceilings::{Account, Ceilings, Holding, Kind, Ledger, Over};
+
+/// Descriptors that a connection takes: its own, that of the guest's process, and the one by which
+/// the clerk learns of that process's end.
+const OF_CONNECTION: usize = 3;
+
+/// Descriptors that a lane takes: its memory, the bells of both sides, and the guest's station.
+const OF_LANE: usize = 4;
+
+/// Mappings that a lane takes: itself, and the guest's station.
+const MAPPINGS_OF_LANE: usize = 2;
+
+static LEDGER: LazyLock<Arc<Ledger>> = LazyLock::new(|| {
+    let ceilings = Ceilings::default();
+    Ledger::new(Ceilings { client: ceilings.all, ..ceilings }, None)
+});
+
+/// What a guest's process holds, with its connection.
+#[derive(Debug)]
+pub(crate) struct Quota {
+    account: Arc<Account>,
+    _connection: Holding,
+}
+
+/// What a lane takes, counted until this is dropped.
+#[derive(Debug)]
+pub(crate) struct OfLane {
+    _held: [Holding; 4],
+}
+
+impl Quota {
+    /// Counts the connection of a guest.
+    pub(crate) fn of_connection(peer: &Peer) -> Result<Self, Over> {
+        let account = LEDGER.account(peer.process(), Some(peer.uid));
+        let connection = account.hold(Kind::Descriptors, OF_CONNECTION)?;
+        Ok(Self { account, _connection: connection })
+    }
+
+    /// Counts a lane.
+    pub(crate) fn of_lane(&self) -> Result<OfLane, Over> {
+        let held = [
+            self.account.hold(Kind::Descriptors, OF_LANE)?,
+            self.account.hold(Kind::Mappings, MAPPINGS_OF_LANE)?,
+            self.account.hold(Kind::Bytes, lane::ALL)?,
+            self.account.hold(Kind::Unfilled, lane::ALL - lane::LONGEST)?,
+        ];
+        Ok(OfLane { _held: held })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use upcall_os::socket::own_user;
+
+    #[test]
+    fn lanes_of_one_guest_have_a_ceiling() {
+        // Without a number it is a process of its own.
+        let peer = Peer { pid: 0, uid: own_user(), gid: 0, groups: Vec::new(), pidfd: None };
+        let quota = Quota::of_connection(&peer).unwrap();
+        let lanes: Vec<OfLane> = std::iter::from_fn(|| quota.of_lane().ok()).collect();
+        let all = Ceilings::default().all;
+        let most = (all.descriptors / OF_LANE).min(all.unfilled / (lane::ALL - lane::LONGEST)) / 2;
+        assert!((1..=most).contains(&lanes.len()), "{} lanes, at most {most} were permitted", lanes.len());
+        let why = quota.of_lane().unwrap_err().to_string();
+        assert!(why.contains("more than would be left"), "{why}");
+        // A lane that is refused counts nothing.
+        for _ in 0..1000 {
+            quota.of_lane().unwrap_err();
+        }
+        let other = Quota::of_connection(&peer).unwrap();
+        other.of_lane().unwrap();
+        drop(lanes);
+        quota.of_lane().unwrap();
+    }
+}
