@@ -47,12 +47,22 @@ pub enum Times {
     Calls,
     /// Urgent invocations.
     Urgent,
+    /// From the signal that kills a process to its end in the kernel. The kernel closes the process's
+    /// descriptors then, and peers learn of a death by those.
+    Ending,
 }
 
 impl Times {
     /// All of them, in the order of the record.
-    pub const ALL: [Self; 6] =
-        [Self::CallAfterDeath, Self::MemberAfterDeath, Self::HomeAfterDeath, Self::Bystander, Self::Calls, Self::Urgent];
+    pub const ALL: [Self; 7] = [
+        Self::CallAfterDeath,
+        Self::MemberAfterDeath,
+        Self::HomeAfterDeath,
+        Self::Bystander,
+        Self::Calls,
+        Self::Urgent,
+        Self::Ending,
+    ];
 
     /// As the summary names it.
     pub fn name(self) -> &'static str {
@@ -63,6 +73,7 @@ impl Times {
             Self::Bystander => "bystander's call",
             Self::Calls => "any other call",
             Self::Urgent => "urgent invocation",
+            Self::Ending => "kill to the kernel's end",
         }
     }
 }

@@ -2,7 +2,7 @@
 //! run.
 
 use crate::Options;
-use crate::book::{Book, GROUPS, MEMBERS, Phase, SLOTS, SlotWord, Sum};
+use crate::book::{Book, GROUPS, MEMBERS, Phase, SLOTS, SlotWord, Sum, Times};
 use crate::charged::{Charged, Memory};
 use crate::client::CALLERS;
 use crate::report;
@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 use upcall_tests::dice::Dice;
+use upcall_tests::now;
 use upcall_tests::party::{Party, Said};
 use upcall_tests::place::Place;
 
@@ -25,8 +26,12 @@ const RETURNS_MEMORY: [(&str, &str); 3] =
 /// What the client of the hostile server is to do: call it for a second.
 const ENDURE: &str = "endure other 1000";
 
-/// Time that all have to finish what is under way.
-const LONGEST_REST: Duration = Duration::from_secs(60);
+/// Time that all have to finish what is under way. It is longer than the longest patience that a
+/// run of `make test` has (60 s), whose report says more.
+const LONGEST_REST: Duration = Duration::from_secs(120);
+
+/// Time that the client of the hostile server may take for its second.
+const LONGEST_SILENCE: Duration = Duration::from_secs(60);
 
 /// How a role ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +60,8 @@ pub struct Actor {
     /// Its group, if it is a member of one.
     pub talks: Option<usize>,
     pub party: Option<Party>,
-    /// It was killed, and has not been waited for yet.
-    dying: bool,
+    /// It was killed, and the kernel has not ended it yet.
+    pub dying: bool,
     /// When a stop ends, and whether the process is killed then.
     stopped: Option<(Instant, bool)>,
     lives: u64,
@@ -348,7 +353,7 @@ impl Run<'_> {
     fn endures_too_long(&self) -> Option<String> {
         let silent = self.endured.elapsed();
         let is_there = self.actors.iter().any(|actor| actor.name == "endures");
-        (is_there && silent > LONGEST_REST)
+        (is_there && silent > LONGEST_SILENCE)
             .then(|| format!("hang: the client of the hostile server has said nothing for {silent:?}"))
     }
 
@@ -401,6 +406,9 @@ impl Run<'_> {
             return;
         }
         let status = party.ended();
+        if actor.dying {
+            self.book.note(Times::Ending, now().saturating_sub(self.book.died(party.pid())));
+        }
         let expected = actor.dying || actor.fate == Fate::Brief;
         if !expected {
             let time = self.start.elapsed().as_secs_f64();
@@ -514,6 +522,9 @@ impl Run<'_> {
         while watch::is_busy(&self.book) && self.faults.is_empty() && start.elapsed() < LONGEST_REST {
             self.step();
             std::thread::sleep(Duration::from_millis(2));
+        }
+        if start.elapsed() >= LONGEST_REST && watch::is_busy(&self.book) {
+            self.faults.push(format!("hang: nobody was disturbed for {LONGEST_REST:?}, and callers still wait"));
         }
         self.objects_are_dropped();
         for at in 0..self.actors.len() {

@@ -17,8 +17,9 @@
 //!    descriptors, mappings, threads, memory, files, processes. It compares two states of rest, one
 //!    before and one after the kills.
 //! 7. Times are reported, and none decides: only a wait beyond the patience of the watchdog is a
-//!    failure. A wait does not count while the killer has stopped one of its processes, nor while
-//!    the machine keeps sleeping threads from running ([`fair`]).
+//!    failure. A wait does not count while the killer has stopped one of its processes, nor until
+//!    the kernel has ended a killed one, nor while the machine keeps sleeping threads from running
+//!    ([`fair`]).
 //! 8. `--plant` puts a fault into the load, which the run has to find: so it is known that it can
 //!    fail.
 #![forbid(unsafe_code)]
@@ -58,7 +59,8 @@ options:
   --rate N       kills and stops in a second (10)
   --only PARTS   of calls, group, home, hostile: separated by commas (all)
   --hang N       milliseconds after which a wait is a failure, without the time in which one of its
-                 processes is stopped, or the machine keeps a control thread from running (200)
+                 processes is stopped, or was killed and not yet ended by the kernel, or the machine
+                 keeps a control thread from running (200)
   --json FILE    writes the summary as JSON; `-` is standard output
   --trace        prints each choice of the killer
   --plant FAULT  puts a fault into the load: lost, doubled, answer, order, claim, hang, leak, memory or file

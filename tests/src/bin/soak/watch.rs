@@ -31,8 +31,10 @@ const FORMING: Duration = crate::member::FORMING;
 /// The time of an operation is that of the [`FairClock`], without the time in which the killer had
 /// stopped one of the processes that take part, and without the time for which their threads
 /// waited for a processor, by the kernel's count. On a machine with time to spare both clocks are
-/// the wall's. It starts again when one of them dies, or another
-/// one takes its place: what a peer's death ends is to end within the same time after the death.
+/// the wall's. It starts again when one of them dies, or another one takes its place: what a peer's
+/// death ends is to end within the same time after the death. A death is the moment at which the
+/// kernel has ended a killed process. It closes that process's descriptors then, by which peers learn
+/// of the death ([`Times::Ending`](crate::book::Times::Ending)).
 pub struct Watchdog {
     clock: FairClock,
     patience: Duration,
@@ -98,7 +100,7 @@ impl Watchdog {
         if (wait.since, wait.lives) != (since, lives) {
             *wait = Wait { since, lives, ..Wait::default() };
         }
-        if peers.is_any_stopped(book) {
+        if peers.is_any_stopped(book) || peers.is_any_dying(actors) {
             return None;
         }
         wait.waited += passed.min(now().saturating_sub(since));
@@ -172,6 +174,12 @@ impl<'a> Peers<'a> {
         let died = self.known.iter().map(|pid| book.died(*pid));
         let begun = self.possible.iter().map(|actor| actor.begun() + book.died(actor.pid()));
         died.chain(begun).fold(0, u64::wrapping_add)
+    }
+
+    /// Returns `true` if the kernel has not ended one of them yet that was killed.
+    fn is_any_dying(&self, actors: &[Actor]) -> bool {
+        let known = actors.iter().filter(|actor| self.known.contains(&actor.pid()));
+        known.chain(self.possible.iter().copied()).any(|actor| actor.dying)
     }
 
     fn is_any_stopped(&self, book: &Book) -> bool {
