@@ -61,6 +61,8 @@ const DISPOSED: usize = 8;
 const DIVERTED: usize = 9;
 const HOME_AT: usize = 512;
 const HOME_WORDS: usize = 4096;
+/// Bytes of a page: home begins with the second one.
+const PAGE: usize = 4096;
 /// Time that a peer has for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -178,6 +180,7 @@ impl<'a> Hostile<'a> {
             48..56 => self.babble(),
             56..58 => drop(self.brought.pop()),
             58..60 => drop(self.taken.pop()),
+            60..62 => self.punch(),
             _ => self.tamper_with_bells(),
         }
     }
@@ -262,6 +265,25 @@ impl<'a> Hostile<'a> {
         let number = self.number();
         self.taken[at].first[place].store(number, Ordering::Release);
         self.taken[at].bell.ring();
+    }
+
+    /// Punches a hole into a queue of either direction: its header and the words beside the
+    /// messages, a page of home, a segment, or all of it. Messages under way are lost, and words
+    /// that the other side wrote are 0.
+    fn punch(&mut self) {
+        let count = self.brought.len() + self.taken.len();
+        let at = self.dice.below(count as u64) as usize;
+        let (start, len) = match self.dice.below(4) {
+            0 => (0, PAGE),
+            1 => (PAGE * (1 + self.dice.below(8) as usize), PAGE),
+            2 => ((1 << 20) * (1 + self.dice.below(6) as usize), 1 << 20),
+            _ => (0, BYTES),
+        };
+        if let Some(queue) = self.brought.iter().chain(&self.taken).nth(at) {
+            // A kernel that makes no holes refuses.
+            let _ = queue.file.give_back(start, len);
+            queue.bell.ring();
+        }
     }
 
     fn ring(&mut self) {

@@ -6,12 +6,14 @@
 //! holds the server to its word: each has one reply, in time, of a kind that there is.
 
 pub mod greedy;
+mod holes;
 mod lanes;
 pub mod member;
 mod requests;
 pub mod server;
 mod words;
 
+use self::holes::{Files, PAGE, punch};
 use self::lanes::{Expected, LANE_BYTES, Lane, RINGS};
 use self::requests::Memory;
 use self::words::Goods;
@@ -27,14 +29,15 @@ use upcall_os::bell::Bell;
 use upcall_os::socket::Received;
 use upcall_shm::region::Region;
 
-/// Walks so many steps against the domain with this socket; says how many they were, in how many lives, and how many replies came.
+/// Takes `steps` steps against the domain with this socket. Reports the number of steps, of lives,
+/// of replies, and of holes that the kernel made in shared memory.
 ///
 /// # Errors
 /// The server did not keep its word.
 pub fn walk(socket: &Path, seed: u64, steps: u64) -> Outcome {
     let mut dice = Dice::new(seed);
     let (goods, mut memory) = (Goods::new()?, Memory::default());
-    let (mut done, mut lives, mut replies) = (0, 0, 0);
+    let (mut done, mut lives, mut replies, mut holes) = (0, 0, 0, 0);
     while done < steps {
         lives += 1;
         if dice.below(8) == 0 {
@@ -42,20 +45,21 @@ pub fn walk(socket: &Path, seed: u64, steps: u64) -> Outcome {
             continue;
         }
         // A server that is being talked to by many may be full for a moment.
-        let Ok(hold) = Hold::new(socket, "trial") else {
+        let Ok(opened) = holes::open(socket) else {
             std::thread::sleep(std::time::Duration::from_millis(1));
             continue;
         };
         let length = (1 << dice.below(13)).min(steps - done);
-        let mut life = Life::begin(hold, &mut memory, &goods, &mut dice)?;
+        let mut life = Life::begin(opened, &mut memory, &goods, &mut dice)?;
         done += life.live(length)?;
         replies += life.replies;
+        holes += life.holes;
         if done >= steps {
             // In the middle of everything: what is under way stays so when this process is killed.
             std::mem::forget(life);
         }
     }
-    show([done, lives, replies])
+    show([done, lives, replies, holes])
 }
 
 /// A life without a channel. Returns its steps.
@@ -68,6 +72,7 @@ fn strange(socket: &Path, goods: &Goods, dice: &mut Dice) -> u64 {
 
 struct Life<'a> {
     hold: Hold,
+    files: Files,
     lanes: Vec<Lane>,
     memory: &'a mut Memory,
     goods: &'a Goods,
@@ -76,11 +81,13 @@ struct Life<'a> {
     deaf: bool,
     closed: bool,
     replies: u64,
+    /// Holes that the kernel made.
+    holes: u64,
 }
 
 impl<'a> Life<'a> {
     /// Opens lanes of both kinds and calls for a while as one should.
-    fn begin(hold: Hold, memory: &'a mut Memory, goods: &'a Goods, dice: &'a mut Dice) -> Result<Self, String> {
+    fn begin((hold, files): (Hold, Files), memory: &'a mut Memory, goods: &'a Goods, dice: &'a mut Dice) -> Result<Self, String> {
         let mut lanes = vec![Lane::new(&hold, 0, None)?, Lane::new(&hold, 1, None)?];
         hold.speaker.tell(Request::OpenLane { number: 1, vp: None }, &[]);
         for (number, vp) in [(33, 3), (34, 62)] {
@@ -89,7 +96,7 @@ impl<'a> Life<'a> {
             lanes.push(Lane::new(&hold, number, Some(bell))?);
         }
         let deaf = dice.below(10) == 0;
-        let mut life = Self { hold, lanes, memory, goods, dice, deaf, closed: false, replies: 0 };
+        let mut life = Self { hold, files, lanes, memory, goods, dice, deaf, closed: false, replies: 0, holes: 0 };
         for _ in 0..life.dice.below(20) {
             let lane = life.any_lane();
             life.request(lane, true);
@@ -139,19 +146,21 @@ impl<'a> Life<'a> {
                 std::thread::yield_now();
             }
             0..60 => self.request(lane, false),
-            60..76 => self.scribble_memory(),
+            60..74 => self.scribble_memory(),
+            74..76 => self.punch()?,
             76..84 => self.scribble_request(lane),
             84..92 => self.scribble_station(),
             92..100 => self.ring(),
             100..104 => self.tamper_with_bells(lane),
             104..110 => self.sleeper(lane),
             110..120 => words::say(&self.hold.speaker, self.goods, false, self.dice),
-            120..122 => words::renew_segment(&self.hold),
+            120..122 => self.renew_segment(),
             122 => drop(self.hold.speaker.tell(Request::DropSegment { number: 1 }, &[])),
             _ if self.dice.below(16) != 0 => self.request(lane, true),
             // What follows ends in disorder.
             123 => self.overflow(lane),
-            124 | 125 => self.scribble_channel(),
+            124 => self.scribble_channel(),
+            125 => self.punch_lanes(),
             _ => words::say(&self.hold.speaker, self.goods, true, self.dice),
         }
         Ok(())
@@ -198,6 +207,37 @@ impl<'a> Life<'a> {
             for word in 0..self.dice.below(8) as usize {
                 put(region, at + word * 8, requests::number(self.dice));
             }
+        }
+    }
+
+    /// Punches a hole where only values are lost: in the A-stacks, or in the head of the channel,
+    /// where control words say who sleeps. Calls under way still have their replies.
+    ///
+    /// A quarter of the attempts are made on files that have a seal against holes.
+    ///
+    /// # Errors
+    /// The kernel made a hole in a sealed file.
+    fn punch(&mut self) -> Result<(), String> {
+        let made = match self.dice.below(8) {
+            0..4 => punch(self.files.astacks.as_fd(), 0..self.hold.astacks.len(), self.dice),
+            4 | 5 => punch(self.files.channel.as_fd(), 0..RINGS, self.dice),
+            _ => {
+                let (what, file) = self.files.sealed(&self.hold)[self.dice.below(3) as usize];
+                return if punch(file, 0..PAGE, self.dice) { Err(format!("a hole in {what}")) } else { Ok(()) };
+            }
+        };
+        self.holes += u64::from(made);
+        Ok(())
+    }
+
+    /// Brings a segment, and half the time punches holes into it while the server maps it. Either
+    /// the server has sealed the file by then, or it finds the hole and refuses the segment.
+    fn renew_segment(&mut self) {
+        let file = words::renew_segment(&self.hold);
+        let tries = if self.dice.below(2) == 0 { 1 + self.dice.below(8) } else { 0 };
+        for _ in 0..tries {
+            let made = file.as_ref().is_some_and(|file| punch(file.as_fd(), 0..words::SEGMENT, self.dice));
+            self.holes += u64::from(made);
         }
     }
 
@@ -276,6 +316,16 @@ impl<'a> Life<'a> {
             };
             let bytes = self.dice.any().to_ne_bytes();
             let _ = self.hold.channel.room(at, 8).and_then(|room| room.copy_in(0, &bytes));
+        }
+    }
+
+    /// Punches holes into the rings of the lanes: requests and replies under way are lost.
+    fn punch_lanes(&mut self) {
+        self.lanes.iter_mut().for_each(|lane| lane.spoiled = true);
+        for _ in 0..1 + self.dice.below(8) {
+            let lane = RINGS + [0, 1, 2, 33, 34][self.dice.below(5) as usize] * LANE_BYTES;
+            let made = punch(self.files.channel.as_fd(), lane..lane + LANE_BYTES, self.dice);
+            self.holes += u64::from(made);
         }
     }
 }

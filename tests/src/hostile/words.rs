@@ -135,9 +135,12 @@ pub(super) fn say(speaker: &Speaker, goods: &Goods, fatal: bool, dice: &mut Dice
     let _ = speaker.0.send(&bytes, &descriptors);
 }
 
-/// Gives a segment of the same number again, so that there is one as a rule.
-pub(super) fn renew_segment(hold: &Hold) {
-    if let Some(fd) = filled(1 << 20) {
-        hold.speaker.tell(Request::Segment { number: 1, len: 1 << 20 }, &[fd.as_fd()]);
-    }
+/// Length of the segment with number 1, in bytes.
+pub(super) const SEGMENT: usize = 1 << 20;
+
+/// Gives a segment of the same number again, so that there is one as a rule. Returns its file.
+pub(super) fn renew_segment(hold: &Hold) -> Option<OwnedFd> {
+    let file = filled(SEGMENT)?;
+    hold.speaker.tell(Request::Segment { number: 1, len: SEGMENT as u64 }, &[file.as_fd()]);
+    Some(file)
 }
