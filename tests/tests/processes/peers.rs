@@ -50,23 +50,26 @@ impl Space {
         static REFUSED: Mutex<Vec<Space>> = Mutex::new(Vec::new());
         let commands =
             [&["unshare"][..], &["unshare", "--user", "--map-root-user"]].map(|first| [first, self.options()].concat());
-        let works = |words: &&Vec<&str>| {
-            let mut command = Command::new(words[0]);
-            command.args(&words[1..]);
-            if self.has_mounts() {
-                command.args(["mount", "-t", "tmpfs", "none", "/tmp"]);
-            } else {
-                command.arg("true");
-            }
-            command.output().is_ok_and(|output| output.status.success())
-        };
-        let found = commands.iter().find(works).map(|words| words.iter().map(|word| (*word).to_string()).collect());
+        let mut commands = commands.into_iter().map(|words| words.into_iter().map(String::from).collect::<Vec<_>>());
+        let found = commands.find(|words| self.is_made_by(words));
         let mut refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
         if found.is_none() && !refused.contains(&self) {
             eprintln!("skipped: parties in other namespaces: `unshare {}` is refused here", self.options().join(" "));
             refused.push(self);
         }
         found
+    }
+
+    /// Returns `true` if this machine lets a command make the namespaces.
+    fn is_made_by(self, words: &[String]) -> bool {
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        if self.has_mounts() {
+            command.args(["mount", "-t", "tmpfs", "none", "/tmp"]);
+        } else {
+            command.arg("true");
+        }
+        command.output().is_ok_and(|output| output.status.success())
     }
 }
 
@@ -81,18 +84,25 @@ fn wrapper(place: &Place, space: Space, user: u32) -> Vec<String> {
     if space != Space::Same {
         words.extend(space.unshare().expect("namespaces that can be had"));
     }
-    if space.has_mounts() {
-        let inside = place.path().join("inside");
-        std::fs::create_dir_all(&inside).expect("a place for the folder of names");
-        let inside = inside.display();
-        let mounts = format!("mount --bind \"$UPCALL_DIR\" {inside} && mount -t tmpfs none \"$UPCALL_DIR\"");
-        let script = format!("{mounts} && UPCALL_DIR={inside} && export UPCALL_DIR && exec \"$0\" \"$@\"");
-        words.extend(["sh".into(), "-c".into(), script]);
-    }
+    words.extend(mounts(place, space));
     if user != own_user() {
         words.extend(as_user(user));
     }
     words
+}
+
+/// The command that moves the folder of names of `place` within a mount namespace, and then runs a
+/// program; empty for a space that has the mounts of this program.
+fn mounts(place: &Place, space: Space) -> Vec<String> {
+    if !space.has_mounts() {
+        return Vec::new();
+    }
+    let inside = place.path().join("inside");
+    std::fs::create_dir_all(&inside).expect("a place for the folder of names");
+    let inside = inside.display();
+    let mounts = format!("mount --bind \"$UPCALL_DIR\" {inside} && mount -t tmpfs none \"$UPCALL_DIR\"");
+    let script = format!("{mounts} && UPCALL_DIR={inside} && export UPCALL_DIR && exec \"$0\" \"$@\"");
+    vec!["sh".into(), "-c".into(), script]
 }
 
 pub(crate) fn as_user(user: u32) -> Vec<String> {
@@ -243,18 +253,24 @@ fn calls_cross_namespaces_and_users_parked() {
     table("sleep");
 }
 
-/// A server in a PID namespace of its own does not see its clients' numbers. Each still has a share of its own.
+/// A server in a PID namespace of its own does not see its clients' numbers. Each client still has a
+/// share of its own, as where the server sees the numbers, and for all pairs of users.
 #[test]
 fn clients_without_a_visible_number_do_not_share_a_quota() {
     let _company = in_company();
-    let place = Place::shared(program(), own_user());
-    let Some(&space) = available(&[Space::Pid]).first() else { return };
-    let _server = serve(&place, space, own_user(), "objects=2");
-    let mut clients = [(); 2].map(|()| client(&place, Space::Same, own_user()));
-    for client in &mut clients {
-        client.ask("bind trial").expect_ok("binding");
-        client.ask("open 2").expect_ok("objects within the share of one client");
-        client.ask("open 1").expect_error("Refused", &["too many resources"]);
+    let Some(&own) = available(&[Space::Pid]).first() else { return };
+    for users in pairs() {
+        for (server_space, client_space) in [(own, Space::Same), (Space::Same, own), (own, own)] {
+            println!("server {server_space:?}, clients {client_space:?}, {}", users.what);
+            let place = Place::shared(program(), users.server);
+            let _server = serve(&place, server_space, users.server, &format!("objects=2 {}", users.options));
+            let mut clients = [(); 2].map(|()| client(&place, client_space, users.client));
+            for client in &mut clients {
+                client.ask(users.bind).expect_ok("binding");
+                client.ask("open 2").expect_ok("objects within the share of one client");
+                client.ask("open 1").expect_error("Refused", &["too many resources"]);
+            }
+        }
     }
 }
 
@@ -545,6 +561,48 @@ fn calls_cross_user_namespaces_polled() {
 #[test]
 fn calls_cross_user_namespaces_parked() {
     table_of_numbers("sleep");
+}
+
+/// The command that makes a user namespace in which `user` is root, and the namespaces of `space`
+/// within it. Prints why there is none.
+fn alone_inside_with(space: Space, user: u32) -> Option<Vec<String>> {
+    let mut words = alone_inside(user)?;
+    words.extend(space.options().iter().map(|option| (*option).to_string()));
+    let works = space.is_made_by(&words);
+    if !works {
+        eprintln!("skipped: {space:?} within a user namespace: `unshare --user {}` is refused here", space.options().join(" "));
+    }
+    works.then_some(words)
+}
+
+/// A server and clients of one user, of which the server, the clients, or all have user namespaces of
+/// their own. Each contains a namespace of every other kind, and the user is root there. Where a
+/// machine refuses that, each contains a PID namespace only.
+fn row_of_nested_namespaces(pacing: &str) {
+    if !may_change_users("namespaces within user namespaces") || alone_inside(ONE).is_none() {
+        return;
+    }
+    let nested = |space| Some((space, alone_inside_with(space, ONE)?));
+    let Some((space, nested)) = [Space::Container, Space::Pid].into_iter().find_map(nested) else { return };
+    let _company = in_company();
+    for (server_inside, clients_inside) in [(true, false), (false, true), (true, true)] {
+        println!("{space:?} within a user namespace: server {server_inside}, clients {clients_inside}, {pacing}");
+        let place = Place::shared(program(), ONE);
+        let words = |inside: bool| if inside { [nested.clone(), mounts(&place, space)].concat() } else { as_user(ONE) };
+        let server = serve_by(&place, &words(server_inside), pacing);
+        let clients = [(); 2].map(|()| place.start_by(&words(clients_inside), "client"));
+        lives(server, clients, "bind trial", pacing);
+    }
+}
+
+#[test]
+fn calls_cross_namespaces_within_user_namespaces_polled() {
+    row_of_nested_namespaces("poll");
+}
+
+#[test]
+fn calls_cross_namespaces_within_user_namespaces_parked() {
+    row_of_nested_namespaces("sleep");
 }
 
 /// The number that the kernel shows for users without one, unless the machine says otherwise.
