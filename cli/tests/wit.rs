@@ -222,6 +222,38 @@ fn explain_says_where_values_travel_and_what_that_takes() {
 }
 
 #[test]
+fn explain_shows_the_quotas_of_a_server_and_how_the_limits_raise_them() {
+    let wit = "package a:b; interface i { put: func(name: string) -> u64; }";
+    let files = Files::new(&[("i.wit", wit), ("large.wit", wit), ("large.toml", "[i.put]\nvalues = \"1024GiB\"\n")]);
+    for (file, values) in [("i.wit", 16 << 20), ("large.wit", 1 << 40)] {
+        let (code, said, error) = files.run(&format!("explain {file} --json"));
+        assert_eq!(code, 0, "{error}");
+        let json: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+        assert_eq!(json[0]["procedures"][0]["values_bytes"], values, "{said}");
+        let upcall::Ceilings { calls, client, all, .. } = upcall::Ceilings::default().with_values(values);
+        let shown = |name: &str| json[0]["server_ceilings"][name].as_u64().map(|number| number as usize);
+        assert_eq!(shown("calls"), Some(calls), "{said}");
+        for (whose, amounts) in [("client", client), ("all", all)] {
+            let upcall::Amounts { objects, bytes, results, values, unfilled, .. } = amounts;
+            let expected = [
+                ("objects", objects),
+                ("mapped_bytes", bytes),
+                ("results_bytes", results),
+                ("values_bytes", values),
+                ("unfilled_bytes", unfilled),
+            ];
+            for (what, amount) in expected {
+                assert_eq!(shown(&format!("{whose}_{what}")), Some(amount), "{whose} {what}: {said}");
+            }
+        }
+    }
+    let (_, said, _) = files.run("explain large.wit");
+    let line = |start: &str| said.lines().find(|line| line.trim_start().starts_with(start)).unwrap_or_default();
+    assert!(line("at most 1 TiB of values in the server for one call: put").ends_with("put"), "{said}");
+    assert!(line("one client").ends_with("1 TiB of values") && line("all clients").ends_with("2 TiB of values"), "{said}");
+}
+
+#[test]
 fn emit_writes_the_wit_of_a_rust_file() {
     let files = Files::new(&[
         (
