@@ -92,7 +92,7 @@ fn the_example_is_a_ring() {
     let (folder, example) = (folder(), here("examples/ring.c"));
     for (compiler, standard) in [("gcc", &["-std=c11"][..]), ("g++", &["-x", "c++", "-std=c++17"])] {
         if compiler == "g++" && Command::new(compiler).arg("--version").output().is_err() {
-            println!("left out: no g++ here");
+            eprintln!("skipped: no g++ here");
             continue;
         }
         let program = folder.join(format!("ring-{compiler}"));

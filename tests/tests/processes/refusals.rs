@@ -193,7 +193,7 @@ fn folders_of_names() {
     if !rustix::process::geteuid().is_root() {
         let text = with(std::path::Path::new("/root/upcall"));
         assert!(text.contains("error Folder"), "{text}");
-        return println!("not run as root: other users' folders are not tested");
+        return eprintln!("skipped: not run as root: other users' folders are not tested");
     }
     // As another user: the folder of root may not be entered, or not be written.
     let other = |folder: &std::path::Path, arguments: &str| {

@@ -39,7 +39,7 @@ pub fn compile(options: &[&str], sources: &[PathBuf], folder: &Path, output: &st
 pub fn left_out() -> bool {
     let out = std::env::var("RUSTFLAGS").is_ok_and(|flags| flags.contains("sanitizer"));
     if out {
-        println!("left out: the library has a sanitizer's runtime of its own");
+        eprintln!("skipped: the library has a sanitizer's runtime of its own");
     }
     out
 }

@@ -40,7 +40,7 @@ pub fn python() -> Command {
 pub fn left_out() -> bool {
     let out = std::env::var("RUSTFLAGS").is_ok_and(|flags| flags.contains("sanitizer"));
     if out {
-        println!("left out: the engine has a sanitizer's runtime of its own");
+        eprintln!("skipped: the engine has a sanitizer's runtime of its own");
     }
     out
 }
