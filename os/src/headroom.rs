@@ -56,7 +56,7 @@ fn of_machine(text: &str) -> Option<Headroom> {
 
 /// The bytes that this process can have without taking them from others: the machine's, or the least that its control
 /// groups have left, of either version. What the kernel does not say is no limit.
-pub(crate) fn available() -> u64 {
+pub fn available() -> u64 {
     all().map(|headroom| headroom.left).min().unwrap_or(u64::MAX)
 }
 

@@ -22,12 +22,37 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use upcall_os::clock;
 use upcall_os::fault::{Point, point};
+use upcall_os::headroom;
 use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place, TIMED_INLINE};
 use upcall_shm::span::{Room, Span};
 use upcall_transfer::{Late, Patience, Until, run_late};
 
 /// The longest result, in bytes, that later calls of its procedure bring room for: the segments of longer ones are not kept.
 const MOST_REMEMBERED: u32 = 16 << 20;
+
+/// Results of at most this many bytes are taken without a look at what memory is left.
+const SMALL: usize = 16 << 20;
+
+/// How many times the memory of a result there has to be: for the segment that it comes in, and for
+/// the value that is read from it, whose parts can be larger than in the segment.
+const TIMES: u64 = 4;
+
+/// Returns an error if a result of so many bytes could leave this process without memory. The
+/// length is the server's word: the server needs no memory for a result that it only claims to
+/// have.
+fn affordable(len: usize) -> Result<(), CallError> {
+    if len <= SMALL {
+        return Ok(());
+    }
+    let left = headroom::available();
+    if len as u64 <= left / TIMES {
+        return Ok(());
+    }
+    let error = format!(
+        "a result may take a quarter of the {left} bytes that this process can have; by the server's word the procedure has run"
+    );
+    Err(CallError::NoMemory { bytes: len as u64, error })
+}
 
 /// Reads the late results of a call that was given up, so that the resources in them are let go.
 pub(crate) trait Unread: Fn(&Binding, Span<'_>, Limits) + Copy + Send + 'static {}
@@ -459,10 +484,10 @@ impl Binding {
         let len = usize::try_from(len).map_err(|_| bad("a result larger than memory"))?;
         let mut request = Image::new(0, server::tag(near.id, server::FETCH), NO_ASTACK);
         request.values[0] = key;
-        let larger = match brought {
+        let larger = affordable(len).and_then(|()| match brought {
             Some(brought) => brought.exchange(len, terms.until),
             None => TakenSegment::take(&near.link, len, terms.until),
-        };
+        });
         let mut segment = match larger {
             Ok(segment) => Some(segment),
             Err(error @ CallError::Aborted { .. }) => return Err(error),

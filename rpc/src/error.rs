@@ -281,6 +281,8 @@ pub enum CallError {
         of: Quota,
     },
     /// There is no memory to carry the arguments or the result, or the server refused it, or did not map it within 5 s.
+    /// So it is for a result of more than 16 MiB that would take more than a quarter of the memory that this
+    /// process can have: its length is the server's word.
     NoMemory {
         /// Bytes that were needed.
         bytes: u64,

@@ -2,7 +2,7 @@
 
 use crate::client::say;
 use crate::dice::Dice;
-use crate::speech::{Answer, Refusal, Request, ToClient, ToServer, VERSION, any_list, plan};
+use crate::speech::{Answer, Refusal, Request, ToClient, ToServer, VERSION, any_list, outcome, plan};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,12 +12,12 @@ use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_os::socket::{Connection, Listener, Received};
 use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
-use upcall_shm::ring::{Receiver, Sender};
+use upcall_shm::ring::{Receiver, Sender, SingleServer};
 use upcall_shm::slot::{Image, Place};
 use upcall_shm::station::Station;
 
 /// Listens under `name` and answers in this manner: `silence`, `noise`, `hang-up`, `other-answer`, `other-version`, `few-descriptors`, `scribble`, `lies`,
-/// `blocks`.
+/// `blocks`, `boasts`.
 pub fn run(name: &str, manner: &str) {
     let listener = listen(name);
     say(Ok(Vec::new()));
@@ -108,13 +108,18 @@ fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
             (_, Request::Open { .. }) => {
                 descriptors.next().into_iter().for_each(|fd| given.add(CHANNEL, fd, channel::BYTES));
                 let (given, over, manner, mut dice) = (given.clone(), over.clone(), manner.to_string(), Dice::new(dice.any()));
-                let time = Duration::from_millis(if manner == "blocks" { 1500 } else { 5 + dice.below(60) });
+                let time = Duration::from_millis(match &*manner {
+                    "blocks" => 1500,
+                    "boasts" => 60_000,
+                    _ => 5 + dice.below(60),
+                });
                 let hung_up = connection.as_fd().try_clone_to_owned();
                 station.line(0).asleep.store(u32::from(manner == "blocks"), Ordering::SeqCst);
                 let copy = bell.as_fd().try_clone_to_owned();
                 std::thread::spawn(move || match &*manner {
                     "lies" => lie(&given, &over, dice),
                     "blocks" => block(copy, &over),
+                    "boasts" => boast(&given, &over),
                     _ => scribble(&given, &over, dice),
                 });
                 // It hangs up after a while, so that there are many rounds, and goes on disturbing for some moments.
@@ -186,17 +191,40 @@ fn scribble(given: &Given, over: &AtomicBool, mut dice: Dice) {
     }
 }
 
+/// The channel that the client has given. `None`: it is none.
+fn channel(given: &Given) -> Option<Channel> {
+    let all = given.all();
+    let (_, region) = all.iter().find(|(number, _)| *number == CHANNEL)?;
+    Channel::join(region.clone()).ok()
+}
+
+/// Answers each request of a kernel thread that polls: there is a result, of three quarters of the
+/// memory that is left.
+fn boast(given: &Given, over: &AtomicBool) {
+    let left = upcall_os::headroom::available();
+    let Some(channel) = channel(given) else { return };
+    let lanes: Vec<_> = (0..32).filter_map(|number| channel.lane(number)).map(|lane| SingleServer::new(lane.single)).collect();
+    while !over.load(Ordering::Relaxed) {
+        let mut request = Image::new(0, 0, 0);
+        for lane in &lanes {
+            while lane.take(&mut request) {
+                let mut reply = Image::new(request.call(), outcome::HELD, request.astack());
+                (reply.values[0], reply.values[1]) = (1, left / 4 * 3);
+                reply.place(Place::Inline, 0, 16);
+                lane.reply(&reply);
+            }
+        }
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
 /// Answers every request of a virtual processor in its proper slot, mostly with the right call number, and everything else wrong.
 fn lie(given: &Given, over: &AtomicBool, mut dice: Dice) {
-    let mut lanes: Vec<(Receiver<_>, Sender<_>)> = Vec::new();
+    let Some(channel) = channel(given) else { return };
+    let lanes = (32..channel::LANES).filter_map(|number| channel.lane(number));
+    let lanes: Vec<_> = lanes.map(|lane| (Receiver::new(lane.requests), Sender::new(lane.replies))).collect();
     while !over.load(Ordering::Relaxed) {
         let all = given.all();
-        if lanes.is_empty() {
-            let Some((_, region)) = all.iter().find(|(number, _)| *number == CHANNEL) else { continue };
-            let Ok(channel) = Channel::join(region.clone()) else { continue };
-            let rings = (32..channel::LANES).filter_map(|number| channel.lane(number));
-            lanes = rings.map(|lane| (Receiver::new(lane.requests), Sender::new(lane.replies))).collect();
-        }
         let mut idle = true;
         for (requests, replies) in &lanes {
             let Some(request) = requests.take() else { continue };

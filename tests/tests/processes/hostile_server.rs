@@ -2,6 +2,7 @@
 
 use crate::{in_company, place};
 use std::time::Duration;
+use upcall_tests::usage::Usage;
 
 fn endure(manner: &str, ms: u64) {
     let _company = in_company();
@@ -57,6 +58,27 @@ fn a_server_whose_bell_blocks() {
     println!("{} calls beside, the longest {:.1} ms", numbers[0], numbers[1] as f64 / 1e6);
     assert!(numbers[0] > 100 && numbers[1] < 10_000_000_000, "{numbers:?}");
     assert_eq!(client.ask("add 2 3").numbers("add"), [5]);
+}
+
+/// The server has no memory for the result that it claims to have, and its client takes none for it.
+#[test]
+fn a_server_that_claims_a_huge_result_has_its_client_take_no_memory() {
+    let _company = in_company();
+    let place = place();
+    let mut impostor = place.start("impostor other boasts");
+    impostor.hear().expect_ok("an impostor");
+    let _honest = place.serve("trial");
+    let mut client = place.client();
+    client.ask("bind other").expect_ok("binding");
+    client.ask("pace poll").expect_ok("pacing");
+    let before = Usage::of(client.pid());
+    for _ in 0..3 {
+        client.ask("make 10").expect_error("NoMemory", &["a quarter of the", "has run"]);
+    }
+    let now = Usage::of(client.pid());
+    assert!(now.shared <= before.shared, "{now:?}, before {before:?}");
+    client.ask("bind trial").expect_ok("binding to an honest server");
+    client.ask("honest 100").expect_ok("calls");
 }
 
 #[test]
