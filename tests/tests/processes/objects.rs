@@ -86,8 +86,11 @@ fn a_process_that_connects_again_and_again_leaves_room_for_others() {
     };
     let why = refused(connections.last().expect("60 of them"));
     assert!(why.contains("would hold") && why.contains("descriptors"), "{why}");
-    let held = Usage::of(home.pid()).descriptors - before.descriptors;
-    assert!(held <= 96, "{held} descriptors");
+    // The last connection is closed a moment after that was sent.
+    eventually("guests hold no more than their share", || {
+        let held = Usage::of(home.pid()).descriptors - before.descriptors;
+        if held <= 96 { Ok(()) } else { Err(format!("{held} descriptors")) }
+    });
     // Another process is let in during that, and the home gets all descriptors back.
     let mut other = found(&place);
     other.ask("count 1").expect_ok("counting beside it");
