@@ -242,18 +242,8 @@ pub(crate) mod tests {
 
     /// An account that may hold so many of each kind, without company.
     pub(crate) fn account(most: usize) -> Arc<Account> {
-        let client = Amounts {
-            descriptors: most,
-            mappings: most,
-            bytes: most,
-            objects: most,
-            results: most,
-            values: most,
-            unfilled: most,
-        };
-        let n = usize::MAX;
-        let all = Amounts { descriptors: n, mappings: n, bytes: n, objects: n, results: n, values: n, unfilled: n };
-        Ledger::new(Ceilings { calls: 1, client, all }, None).account(None, None)
+        let same = |n| Amounts { descriptors: n, mappings: n, bytes: n, objects: n, results: n, values: n, unfilled: n };
+        Ledger::new(Ceilings { calls: 1, client: same(most), all: same(usize::MAX) }, None).account(None, None)
     }
 
     trait Thing: Send + Sync {}

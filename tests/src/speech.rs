@@ -214,6 +214,18 @@ pub struct Hold {
     pub stacks: usize,
 }
 
+/// The descriptors of the memory of a [`Hold`], which closes them as a rule once it has mapped them.
+pub struct Files {
+    /// The channel's.
+    pub channel: MemoryFile,
+    /// The A-stacks'.
+    pub astacks: MemoryFile,
+    /// The segment's.
+    pub segment: MemoryFile,
+    /// The station of the server's domain.
+    pub station: OwnedFd,
+}
+
 /// Asks for all procedures of an interface, and brings no A-stacks yet.
 pub fn bind_all(id: u16, name: &str, interface: &Interface) -> Request {
     let wanted = interface.procedures.iter().map(|p| (p.name.to_string(), p.hash, p.signature.to_string()));
@@ -248,41 +260,50 @@ impl Hold {
     /// # Errors
     /// As [`Hold::new`].
     pub fn of(socket: &Path, name: &str, interface: &Interface) -> io::Result<Self> {
+        Self::with_files(socket, name, interface).map(|(hold, _)| hold)
+    }
+
+    /// The same, and the descriptors of all memory that both sides share.
+    ///
+    /// # Errors
+    /// As [`Hold::new`].
+    pub fn with_files(socket: &Path, name: &str, interface: &Interface) -> io::Result<(Self, Files)> {
         let speaker = Speaker::connect(socket)?;
         let station = Station::new()?;
-        let memory = MemoryFile::create("upcall-channel", channel::BYTES)?;
-        let region = mapped(&memory)?;
+        let channel_file = MemoryFile::create("upcall-channel", channel::BYTES)?;
+        let region = mapped(&channel_file)?;
         Channel::create(region.clone()).map_err(io::Error::other)?;
-        let opened = speaker.ask(Request::Open { version: VERSION }, &[memory.as_fd(), station.as_fd()]);
+        let opened = speaker.ask(Request::Open { version: VERSION }, &[channel_file.as_fd(), station.as_fd()]);
         let Came::Answer(Answer::Opened { .. }, descriptors) = opened else {
             return Err(io::Error::other(format!("not opened: {opened:?}")));
         };
-        let [_station, bell] = <[OwnedFd; 2]>::try_from(descriptors).map_err(|_| io::Error::other("descriptors"))?;
+        let [server_station, bell] = <[OwnedFd; 2]>::try_from(descriptors).map_err(|_| io::Error::other("descriptors"))?;
         let bound = speaker.ask(bind_all(0, name, interface), &[]);
         let Came::Answer(Answer::Bound { procedures }, _) = bound else {
             return Err(io::Error::other(format!("not bound: {bound:?}")));
         };
         let plan = plan(&procedures);
         // An interface whose calls need none gets some nevertheless, which the server does not know of.
-        let memory = MemoryFile::create("upcall-astacks", plan.bytes().max(64))?;
-        let astacks = mapped(&memory)?;
+        let astacks_file = MemoryFile::create("upcall-astacks", plan.bytes().max(64))?;
+        let astacks = mapped(&astacks_file)?;
         if plan.bytes() > 0 {
-            let given = speaker.ask(Request::Stacks { id: 0 }, &[memory.as_fd()]);
+            let given = speaker.ask(Request::Stacks { id: 0 }, &[astacks_file.as_fd()]);
             let Came::Answer(Answer::Mapped, _) = given else {
                 return Err(io::Error::other(format!("A-stacks not mapped: {given:?}")));
             };
         }
         let numbers = procedures.iter().map(|&(number, ..)| number).collect();
-        let (memory, segment) = MemoryFile::create_filled("upcall-segment", 1 << 20)?;
+        let (segment_file, segment) = MemoryFile::create_filled("upcall-segment", 1 << 20)?;
         let segment = Region::new(segment).ok_or_else(|| io::Error::other("read-only"))?;
-        let given = speaker.ask(Request::Segment { number: 1, len: 1 << 20 }, &[memory.as_fd()]);
+        let given = speaker.ask(Request::Segment { number: 1, len: 1 << 20 }, &[segment_file.as_fd()]);
         let Came::Answer(Answer::Mapped, _) = given else {
             return Err(io::Error::other(format!("not mapped: {given:?}")));
         };
         speaker.tell(Request::OpenLane { number: 0, vp: None }, &[]);
         let stacks = plan.classes().iter().map(|class| usize::from(class.count)).sum();
         let server_bell = Bell::adopt(bell)?;
-        Ok(Self { speaker, channel: region, astacks, segment, station, server_bell, numbers, stacks })
+        let files = Files { channel: channel_file, astacks: astacks_file, segment: segment_file, station: server_station };
+        Ok((Self { speaker, channel: region, astacks, segment, station, server_bell, numbers, stacks }, files))
     }
 
     /// The calling end of lane 0. To be asked for once: a second one would count its calls from the beginning again.

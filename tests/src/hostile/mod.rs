@@ -13,13 +13,14 @@ mod requests;
 pub mod server;
 mod words;
 
-use self::holes::{Files, PAGE, punch};
+use self::holes::{PAGE, punch, sealed};
 use self::lanes::{Expected, LANE_BYTES, Lane, RINGS};
 use self::requests::Memory;
 use self::words::Goods;
 use crate::client::{Outcome, show};
 use crate::dice::Dice;
-use crate::speech::{Hold, Request, Speaker, outcome};
+use crate::interfaces::trial;
+use crate::speech::{Files, Hold, Request, Speaker, outcome};
 use rustix::fs::OFlags;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -45,7 +46,7 @@ pub fn walk(socket: &Path, seed: u64, steps: u64) -> Outcome {
             continue;
         }
         // A server that is being talked to by many may be full for a moment.
-        let Ok(opened) = holes::open(socket) else {
+        let Ok(opened) = Hold::with_files(socket, "trial", &trial::INTERFACE) else {
             std::thread::sleep(std::time::Duration::from_millis(1));
             continue;
         };
@@ -222,7 +223,7 @@ impl<'a> Life<'a> {
             0..4 => punch(self.files.astacks.as_fd(), 0..self.hold.astacks.len(), self.dice),
             4 | 5 => punch(self.files.channel.as_fd(), 0..RINGS, self.dice),
             _ => {
-                let (what, file) = self.files.sealed(&self.hold)[self.dice.below(3) as usize];
+                let (what, file) = sealed(&self.hold, &self.files)[self.dice.below(3) as usize];
                 return if punch(file, 0..PAGE, self.dice) { Err(format!("a hole in {what}")) } else { Ok(()) };
             }
         };
