@@ -5,6 +5,7 @@
 # make mutants     breaks the product on purpose, one break at a time, and checks that a test notices
 # make fuzz        every reader of a peer's bytes under libFuzzer, for FUZZ_SECONDS (30) each
 # make bystander   measures how late another client's calls and binds are beside hostile ones
+# make against     compares the time of calls with that at the commit BASE (HEAD)
 # make bench       ours, the machine's limits and the peers, in one run
 # make wheel       the package `upcall` for Python, in target/wheels
 # make install     the command, upvmcc for PVM programs, and libupcall with its header for C, under PREFIX (/usr/local), behind DESTDIR if that is set
@@ -13,7 +14,7 @@
 
 CARGO ?= cargo
 PYTHON ?= python3
-.PHONY: all demo test test-long bench bench-c bench-python wheel install lint unit docs models soak bystander mutants mutants-cargo miri miri-threads run-miri run-miri-threads spin asan tsan lines fuzz clean
+.PHONY: all demo test test-long bench bench-c bench-python wheel install lint unit docs models soak bystander mutants mutants-cargo miri miri-threads run-miri run-miri-threads spin asan tsan lines fuzz against clean
 
 all:
 	$(CARGO) build --release
@@ -42,6 +43,12 @@ soak:
 # What hostile clients cost a bystander, beside what the kernel alone costs. ARGS=--help says more.
 bystander:
 	$(CARGO) run --quiet --release --package upcall-tests --bin bystander -- $(ARGS)
+
+# The library of the working tree and that of a commit, in turns. ARGS=--help says more.
+BASE ?= HEAD
+
+against:
+	@$(PYTHON) bench/against/against.py $(ARGS) $(BASE)
 
 # The breaks of tests/mutants.toml. ARGS="--list" prints those of each requirement, ARGS="--only U3"
 # makes those of one. Without ARGS cargo-mutants makes its own, too (.cargo/mutants.toml).

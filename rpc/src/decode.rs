@@ -6,7 +6,7 @@
 
 use crate::binding::Binding;
 use crate::interface::{Interface, Limits};
-use crate::pace::{PIECE, Pace};
+use crate::pace::{OF_MAKING, PIECE, Pace};
 use crate::session::Session;
 use crate::value::{Get, Layout};
 use std::cell::Cell;
@@ -207,6 +207,7 @@ impl<'a> Decoder<'a> {
         self.own(bytes)?;
         let mut list = Vec::new();
         list.try_reserve_exact(count).map_err(|_| Malformed::NoMemory { bytes: bytes as u64 })?;
+        self.spent(OF_MAKING);
         Ok(list)
     }
 
@@ -291,6 +292,7 @@ impl<'a> Decoder<'a> {
     pub fn string(&self, at: usize) -> Result<String, Malformed> {
         let tail = self.tail(at, self.limits.string)?;
         self.own(if tail.is_empty() { 0 } else { tail.len().saturating_add(OF_ALLOCATION) })?;
+        self.spent(OF_MAKING);
         tail.try_to_text(|bytes| self.spent(bytes)).map_err(|error| match error {
             NoText::NotUtf8 => Malformed::NotUtf8 { at },
             NoText::NoMemory => Malformed::NoMemory { bytes: tail.len() as u64 },

@@ -4,7 +4,7 @@
 //! of any length go to. It is written in place: into the slot's own words, the A-stack, or a segment (LRPC, section 3.5: one copy in).
 
 use crate::interface::Limits;
-use crate::pace::{PIECE, Pace};
+use crate::pace::{OF_WRITING, PIECE, Pace};
 use crate::session::{NoPlace, Session};
 use crate::value::Put;
 use std::sync::Arc;
@@ -146,6 +146,7 @@ impl<'a> Encoder<'a> {
         let limit = if what == "string" { self.limits.string } else { self.limits.list };
         if let Some(tail) = self.reserve(at, bytes.len(), 1, limit, what) {
             self.run(tail, bytes);
+            self.spent(OF_WRITING);
         }
     }
 

@@ -5,7 +5,7 @@
 
 use crate::decode::{Bytes, Decoder, Malformed};
 use crate::encode::{Encoder, piece};
-use crate::pace::{PIECE, Pace};
+use crate::pace::{OF_ELEMENT, PIECE, Pace};
 use std::sync::Arc;
 
 /// A type with a place in a block.
@@ -50,12 +50,13 @@ pub trait Put: Layout {
     where
         Self: Sized,
     {
-        let batch = max(PIECE / max(Self::SIZE, 1), 1);
+        let bytes = max(Self::SIZE, OF_ELEMENT);
+        let batch = max(PIECE / bytes, 1);
         for (chunk, values) in list.chunks(batch).enumerate() {
             for (i, value) in values.iter().enumerate() {
                 value.put(encoder, at + (chunk * batch + i) * Self::SIZE);
             }
-            encoder.spent(values.len() * Self::SIZE);
+            encoder.spent(values.len() * bytes);
         }
     }
 }
@@ -75,8 +76,8 @@ pub trait Get: Layout + Sized {
     fn get_all(decoder: &Decoder<'_>, at: usize) -> Result<Vec<Self>, Malformed> {
         let (start, count) = decoder.list(at, Self::SIZE)?;
         let mut list = decoder.room(count)?;
-        let bytes = max(Self::SIZE, size_of::<Self>());
-        let batch = max(PIECE / max(bytes, 1), 1);
+        let bytes = max(max(Self::SIZE, size_of::<Self>()), OF_ELEMENT);
+        let batch = max(PIECE / bytes, 1);
         for first in (0..count).step_by(batch) {
             let end = count.min(first + batch);
             for i in first..end {

@@ -325,6 +325,9 @@ impl Hold {
     }
 }
 
+/// Pause between two looks for a reply.
+pub const LOOKS: Duration = Duration::from_micros(20);
+
 /// The calling end of a kernel thread's lane, in the hands of somebody who sends what he likes.
 #[derive(Debug)]
 pub struct Caller<'a> {
@@ -345,7 +348,7 @@ impl Caller<'_> {
             if start.elapsed() > LIMIT {
                 return None;
             }
-            std::thread::sleep(Duration::from_micros(20));
+            std::thread::sleep(LOOKS);
         }
         Some(reply)
     }

@@ -39,33 +39,45 @@ pub struct Case {
     pub clients: Clients,
     /// The bare server computes all the time in this case.
     pub busy: bool,
-    /// Number of programs that compute beside the bare server.
-    pub copiers: usize,
+    /// The roles of programs beside the bare server: one for each client, which does as much.
+    pub beside: &'static [&'static str],
     /// What the case is, for people.
     pub text: &'static str,
 }
 
-const fn call(name: &'static str, clients: Clients, busy: bool, copiers: usize, text: &'static str) -> Case {
-    Case { name, what: What::Call, clients, busy, copiers, text }
+/// A client that computes.
+const COPIES: &str = "busy";
+
+/// A client that looks for its answer every 20 µs.
+const WAITS: &str = "waits";
+
+const fn call(name: &'static str, clients: Clients, busy: bool, beside: &'static [&'static str], text: &'static str) -> Case {
+    Case { name, what: What::Call, clients, busy, beside, text }
 }
 
 const fn bind(name: &'static str, clients: Clients, busy: bool, text: &'static str) -> Case {
-    Case { name, what: What::Bind, clients, busy, copiers: 0, text }
+    Case { name, what: What::Bind, clients, busy, beside: &[], text }
 }
 
 impl Case {
     /// All of them.
     pub const ALL: &'static [Self] = &[
-        call("quiet", Clients::Load("", 0), false, 0, "no other client"),
-        call("lists-1", Clients::Load("lists", 1), true, 0, "a client that sends a list of 16 MiB again and again, unchanged"),
-        call("lists-2", Clients::Load("lists", 2), true, 0, "two such clients"),
-        call("copied-1", Clients::Load("copied", 1), true, 1, "a client that copies a list of 16 MiB for each call"),
-        call("copied-2", Clients::Load("copied", 2), true, 2, "two such clients"),
-        call("texts-1", Clients::Load("texts", 1), true, 0, "a list of 250 000 texts of 8 bytes"),
-        call("fold-1", Clients::Load("fold", 1), true, 0, "a handler that folds over 1 GiB of the client's bytes"),
-        call("vector-1", Clients::Load("vector", 1), true, 0, "a handler that copies 64 MiB of the client's bytes"),
-        call("result-1", Clients::Load("result", 1), true, 0, "a result of 64 MiB, which the client does not fetch"),
-        call("fetched-1", Clients::Load("fetched", 1), true, 1, "a result of 64 MiB, which the client fetches"),
+        call("quiet", Clients::Load("", 0), false, &[], "no other client"),
+        call(
+            "lists-1",
+            Clients::Load("lists", 1),
+            true,
+            &[WAITS],
+            "a client that sends a list of 16 MiB again and again, unchanged",
+        ),
+        call("lists-2", Clients::Load("lists", 2), true, &[WAITS, WAITS], "two such clients"),
+        call("copied-1", Clients::Load("copied", 1), true, &[COPIES], "a client that copies a list of 16 MiB for each call"),
+        call("copied-2", Clients::Load("copied", 2), true, &[COPIES, COPIES], "two such clients"),
+        call("texts-1", Clients::Load("texts", 1), true, &[WAITS], "a list of 250 000 texts of 8 bytes"),
+        call("fold-1", Clients::Load("fold", 1), true, &[WAITS], "a handler that folds over 1 GiB of the client's bytes"),
+        call("vector-1", Clients::Load("vector", 1), true, &[WAITS], "a handler that copies 64 MiB of the client's bytes"),
+        call("result-1", Clients::Load("result", 1), true, &[WAITS], "a result of 64 MiB, which the client does not fetch"),
+        call("fetched-1", Clients::Load("fetched", 1), true, &[COPIES], "a result of 64 MiB, which the client fetches"),
         bind("bind-quiet", Clients::Load("", 0), false, "no other client"),
         bind("bind-lists-2", Clients::Load("lists", 2), true, "two clients that send lists of 16 MiB"),
         bind("drops", Clients::Load("drops", 1), false, "a client that brings and drops large segments"),

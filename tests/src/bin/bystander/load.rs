@@ -10,7 +10,7 @@ use std::time::Duration;
 use upcall_shm::slot::{Image, NO_ASTACK, Place};
 use upcall_tests::client::say;
 use upcall_tests::segments::{allocate, bring, bytes_of_texts, file, in_segment, list, texts};
-use upcall_tests::speech::{Hold, Request, outcome, tag};
+use upcall_tests::speech::{Hold, LOOKS, Request, outcome, tag};
 
 const MIB: u64 = 1 << 20;
 
@@ -69,6 +69,13 @@ fn again(socket: &str, procedure: &str, len: u64, fill: impl FnOnce(&OwnedFd)) -
         }
     }
     Ok(())
+}
+
+/// Does what a client does that waits for its answers in vain.
+pub fn wait() -> ! {
+    loop {
+        std::thread::sleep(LOOKS);
+    }
 }
 
 /// Calls by the library, which copies the list for each.

@@ -131,6 +131,7 @@ fn play(words: &[&str]) -> ExitCode {
     let played = bound.map_err(Into::into).and_then(|()| match words {
         ["serve", rest @ ..] => serve::run(rest.contains(&"poll")),
         ["stand", way] => stand::run(way),
+        ["bare", "waits"] => load::wait(),
         ["bare", rest @ ..] => serve::bare(rest.contains(&"busy")),
         ["load", socket, kind, segment] => load::run(socket, kind, segment.parse().unwrap_or(1)),
         _ => Err(format!("{words:?} is no role").into()),

@@ -191,7 +191,7 @@ impl Run<'_> {
             Ok(Ending(command.arg("role").args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?))
         };
         let mut server = start(if case.busy { &["bare", "busy"] } else { &["bare"] })?;
-        let _copiers: Vec<Ending> = (0..case.copiers).map(|_| start(&["bare", "busy"])).collect::<Result<_, _>>()?;
+        let _beside: Vec<Ending> = case.beside.iter().map(|role| start(&["bare", role])).collect::<Result<_, _>>()?;
         let (mut to, mut from) = server.0.stdin.take().zip(server.0.stdout.take()).ok_or("no pipes")?;
         // What it needs at first is there after one exchange.
         stand::bare(Duration::from_millis(1), case.what, &mut to, &mut from)?;
