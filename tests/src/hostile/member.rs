@@ -161,6 +161,8 @@ impl<'a> Hostile<'a> {
                 let station = Station::new()?;
                 Ok(Some(Self { place, dice, group, members, door, station, brought: Vec::new(), taken: Vec::new() }))
             }
+            // A member that was stopped or killed meanwhile. The others form the group anew, too.
+            Welcome::Refused(why) if why.ends_with("came in time") => Ok(None),
             Welcome::Refused(why) => Err(why.into()),
         }
     }
