@@ -20,7 +20,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Maximum number of threads that close. What is to be closed while all of them are held up stays open.
-const MOST: usize = 16;
+pub(crate) const MOST: usize = 16;
 
 /// From so many descriptors of a user on that wait to be closed, nothing is received from it.
 const CROWDED: usize = 64;

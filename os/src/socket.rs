@@ -769,18 +769,20 @@ mod tests {
     }
 
     #[test]
-    fn a_lingering_socket_does_not_hold_up_connections_that_are_hung_up() {
+    fn lingering_sockets_do_not_hold_up_connections_that_are_hung_up() {
         let connection = |carried: &dyn AsFd| {
             let (a, b) = Connection::pair().unwrap();
             a.send(b"x", &[carried.as_fd()]).unwrap();
             b
         };
         let (mut first, writer) = std::io::pipe().unwrap();
-        let (slow, mute) = lingering();
-        let connections = [&slow as &dyn AsFd, &slow, &writer].map(connection);
+        // One for each thread that closes, so that none is left for the last connection.
+        let (slow, mute): (Vec<_>, Vec<_>) = (0..closer::MOST).map(|_| lingering()).unzip();
+        let carried = slow.iter().map(|socket| socket as &dyn AsFd).chain([&writer as &dyn AsFd]);
+        let connections: Vec<_> = carried.map(connection).map(ManuallyDrop::new).collect();
         // From here on only the messages have them.
         drop((slow, writer));
-        for mut connection in connections.map(ManuallyDrop::new) {
+        for mut connection in connections {
             // SAFETY: the connection is not used any more.
             closer::hang_up(unsafe { ManuallyDrop::take(&mut connection.0) });
         }
