@@ -161,7 +161,7 @@ impl<'a> Hostile<'a> {
                 let station = Station::new()?;
                 Ok(Some(Self { place, dice, group, members, door, station, brought: Vec::new(), taken: Vec::new() }))
             }
-            // A member that was stopped or killed meanwhile. The others form the group anew, too.
+            // A member was stopped or killed. The others form the group again.
             Welcome::Refused(why) if why.ends_with("came in time") => Ok(None),
             Welcome::Refused(why) => Err(why.into()),
         }

@@ -9,7 +9,7 @@ const CLIENTS: usize = 8;
 /// A turn of all clients.
 const TIME: Duration = Duration::from_secs(3);
 
-/// So many calls to each server show that a client does not starve.
+/// Number of calls to each server that show that a client does not starve.
 const ENOUGH: u64 = 8;
 
 /// The longest that all of it may take, and each call.
