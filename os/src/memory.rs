@@ -485,8 +485,8 @@ pub fn merge_freed() {
     drop(hint::black_box(block));
 }
 
-/// Bytes of a request that has freed blocks merged: not in a list of small blocks, nor in the cache
-/// of a thread, which has at most 1,032.
+/// Bytes of a request that makes the C library merge. A smaller one, of up to 1,032 bytes, could come
+/// from the cache of the thread.
 const MERGES: usize = 4096;
 
 /// Gives the whole pages within `room` back to the kernel. They are allocated again when they are

@@ -15,9 +15,6 @@ pub(crate) use upcall_transfer::PIECE;
 /// What freeing one value costs at least, in bytes that are copied in the same time.
 const OF_FREEING: usize = 64;
 
-/// Values that are freed before the C library is asked to merge their blocks.
-const MERGED: usize = PIECE / OF_FREEING;
-
 /// What it costs to read or write one element of a list at least, likewise.
 pub(crate) const OF_ELEMENT: usize = 16;
 
@@ -27,6 +24,9 @@ pub(crate) const OF_WRITING: usize = 64;
 /// What it costs at least to make one text or list, likewise: an allocation, and its share of a page
 /// that the kernel has to make.
 pub(crate) const OF_MAKING: usize = 256;
+
+/// Number of values that are freed before the C library is asked to merge their blocks.
+const MERGED: usize = PIECE / OF_FREEING;
 
 /// See the module. It counts on a server's side only.
 #[derive(Debug)]

@@ -213,9 +213,9 @@ fn an_idle_caller_gives_its_processor() {
         })
     };
     // The caller is on processor 0. Now and then the server is awake for something of its own when the
-    // call comes: of some rounds one without that is enough.
-    let rounds: Vec<usize> = Vec::from_iter((0..5).map(|_| (0..8).map(place).filter(|&place| place == 0).count()));
-    assert!(rounds.iter().any(|&given| given >= 6), "of 8 calls of each round so many ran on the caller's processor: {rounds:?}");
+    // call comes.
+    let given = (0..40).map(place).filter(|&place| place == 0).count();
+    assert!(given >= 30, "of 40 calls {given} ran on the caller's processor");
 }
 
 /// U12.
