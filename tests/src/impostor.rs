@@ -17,7 +17,7 @@ use upcall_shm::slot::{Image, Place};
 use upcall_shm::station::Station;
 
 /// Listens under `name` and answers in this manner: `silence`, `noise`, `hang-up`, `other-answer`, `other-version`, `few-descriptors`, `scribble`, `lies`,
-/// `blocks`, `boasts`.
+/// `blocks`, `boasts`, `snatches-TID` (says that it sleeps, and that its thread is TID, or `own`). With `-for-ever` after it, it does not hang up.
 pub fn run(name: &str, manner: &str) {
     let listener = listen(name);
     say(Ok(Vec::new()));
@@ -77,6 +77,7 @@ impl Given {
 const CHANNEL: u16 = u16::MAX;
 
 fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
+    let (manner, stays) = manner.strip_suffix("-for-ever").map_or((manner, false), |manner| (manner, true));
     let (given, over) = (Given::default(), Arc::new(AtomicBool::new(false)));
     let station = Station::new().unwrap_or_else(|error| panic!("a station: {error}"));
     let bell = Bell::new().unwrap_or_else(|error| panic!("a bell: {error}"));
@@ -113,20 +114,30 @@ fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
                     "boasts" => 60_000,
                     _ => 5 + dice.below(60),
                 });
+                let snatched = manner.strip_prefix("snatches-").map(|tid| match tid {
+                    "own" => std::process::id(),
+                    tid => tid.parse().unwrap_or_else(|_| panic!("{tid} is no thread")),
+                });
                 let hung_up = connection.as_fd().try_clone_to_owned();
-                station.line(0).asleep.store(u32::from(manner == "blocks"), Ordering::SeqCst);
+                if let Some(tid) = snatched {
+                    station.line(0).tid.store(tid, Ordering::SeqCst);
+                }
+                station.line(0).asleep.store(u32::from(manner == "blocks" || snatched.is_some()), Ordering::SeqCst);
                 let copy = bell.as_fd().try_clone_to_owned();
                 std::thread::spawn(move || match &*manner {
                     "lies" => lie(&given, &over, dice),
                     "blocks" => block(copy, &over),
                     "boasts" => boast(&given, &over),
+                    _ if snatched.is_some() => {}
                     _ => scribble(&given, &over, dice),
                 });
                 // It hangs up after a while, so that there are many rounds, and goes on disturbing for some moments.
-                std::thread::spawn(move || {
-                    std::thread::sleep(time);
-                    hung_up.map(|fd| rustix::net::shutdown(fd, rustix::net::Shutdown::Both))
-                });
+                if !stays {
+                    std::thread::spawn(move || {
+                        std::thread::sleep(time);
+                        hung_up.map(|fd| rustix::net::shutdown(fd, rustix::net::Shutdown::Both))
+                    });
+                }
                 out = vec![station.as_fd(), bell.as_fd()];
                 Answer::Opened { home: 0 }
             }

@@ -1,6 +1,7 @@
 //! A folder of names for one test, and the programs that run in it.
 
 use crate::party::Party;
+use rustix::process::Uid;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -122,6 +123,16 @@ impl Place {
         self.start("client")
     }
 
+    /// Lets every user reach what is in it.
+    ///
+    /// # Panics
+    /// It cannot be done.
+    pub fn open_to_all(&self) {
+        for folder in [self.path(), &self.names()] {
+            fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).expect("a mode");
+        }
+    }
+
     /// What is in the folder of names.
     pub fn entries(&self) -> Vec<String> {
         let entries = fs::read_dir(self.names()).into_iter().flatten().flatten();
@@ -155,6 +166,21 @@ impl Drop for AtLast<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::SeqCst);
     }
+}
+
+/// A user that no machine has otherwise.
+pub const STRANGER: u32 = 61_003;
+
+/// What a kernel thread of this process does as [`STRANGER`]. Only root may.
+///
+/// # Panics
+/// It is not permitted, or `work` panics.
+pub fn as_stranger<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let work = || {
+        rustix::thread::set_thread_res_uid(None, Uid::from_raw(STRANGER), None).expect("another user");
+        work()
+    };
+    std::thread::scope(|scope| scope.spawn(work).join().expect("no panic"))
 }
 
 /// Tries again and again until it holds.

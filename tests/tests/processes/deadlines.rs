@@ -47,7 +47,7 @@ fn give_up_a_stopped_server(kernel: u64, users: u64, how: &str) {
     let (numbers, before) = abort_calls_to_a_stopped_server(&server, &mut client, kernel, users, how);
     let [_, sent, unsent, longest] = numbers;
     println!("{sent} calls were aborted after and {unsent} before they were sent, the longest after {longest} ms");
-    assert!(sent > 0 && (200..1000).contains(&longest), "{numbers:?}");
+    assert!(sent > 0 && longest >= 200, "{numbers:?}");
     server.signal(Signal::CONT);
     let made = client.hear().numbers("the same calls afterwards")[0];
     println!("{} objects were made, all of them are dropped", made - before);

@@ -2,6 +2,7 @@
 
 use crate::{in_company, place};
 use std::time::Duration;
+use upcall_os::processor::Processors;
 use upcall_tests::usage::Usage;
 
 fn endure(manner: &str, ms: u64) {
@@ -79,6 +80,77 @@ fn a_server_that_claims_a_huge_result_has_its_client_take_no_memory() {
     assert!(now.shared <= before.shared, "{now:?}, before {before:?}");
     client.ask("bind trial").expect_ok("binding to an honest server");
     client.ask("honest 100").expect_ok("calls");
+}
+
+/// The kernel threads and user-level threads that call a hostile server with a deadline, of each.
+const CALLERS: usize = 3;
+
+/// Calls with a deadline to a server that hangs up on nobody. All of them end while it lives. Returns how many were
+/// answered, with a value or an error, how many aborted after they were sent, and how many before.
+fn call_with_a_deadline(manner: &str) -> [u64; 3] {
+    let _company = in_company();
+    let place = place();
+    let mut impostor = place.start(&format!("impostor other {manner}-for-ever"));
+    impostor.hear().expect_ok("an impostor");
+    let mut client = place.client();
+    client.ask("bind other").expect_ok("binding");
+    // Each caller calls a second time without a deadline. So nothing but the deadline ends the first call.
+    client.say(&format!("deadlines {CALLERS} {CALLERS} 200"));
+    let numbers = client.hear().numbers("calls to an impostor");
+    let [done, sent, unsent, longest] = numbers[..] else { panic!("{numbers:?}") };
+    println!("{manner}: {sent} calls were aborted after and {unsent} before they were sent, the longest after {longest} ms");
+    assert_eq!(done + sent + unsent, 2 * CALLERS as u64, "{numbers:?}");
+    impostor.kill();
+    client.hear().expect_error("", &[]);
+    let _honest = place.serve("trial");
+    client.ask("bind trial").expect_ok("binding to an honest server afterwards");
+    client.ask("honest 50").expect_ok("calls");
+    [done, sent, unsent]
+}
+
+#[test]
+fn a_call_with_a_deadline_leaves_a_server_whose_bell_blocks() {
+    let [done, ..] = call_with_a_deadline("blocks");
+    assert_eq!(done, 0, "it answers nothing");
+}
+
+#[test]
+fn a_call_with_a_deadline_leaves_a_server_that_scribbles_or_lies() {
+    call_with_a_deadline("scribble");
+    call_with_a_deadline("lies");
+}
+
+/// The processors that the main thread of this process may run on, as the kernel writes them.
+fn processors_of(pid: u32) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("its status");
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    list.expect("a list of processors").trim().to_string()
+}
+
+/// A caller moves a server's sleeping thread to its own processor. It moves no thread of anybody else, whatever the server says.
+#[test]
+fn a_server_that_names_a_strangers_thread_has_nobody_moved() {
+    if Processors::allowed().is_ok_and(|allowed| allowed.count() < 2) {
+        println!("    skipped: two processors are needed");
+        return;
+    }
+    let _company = in_company();
+    let place = place();
+    let bystander = place.client();
+    let free = processors_of(bystander.pid());
+    for thread in ["own".to_string(), bystander.pid().to_string()] {
+        let mut impostor = place.start(&format!("impostor other snatches-{thread}-for-ever"));
+        impostor.hear().expect_ok("an impostor");
+        let mut client = place.client();
+        client.ask("bind other").expect_ok("binding");
+        client.say(&format!("deadlines {CALLERS} {CALLERS} 200"));
+        client.hear().numbers("calls to an impostor");
+        let moved = processors_of(impostor.pid()) != free;
+        assert_eq!(moved, thread == "own", "the impostor's own thread, when it names {thread}");
+        assert_eq!(processors_of(bystander.pid()), free, "the bystander's thread, when the impostor names {thread}");
+        impostor.kill();
+        client.hear().expect_error("", &["the server has ended"]);
+    }
 }
 
 #[test]

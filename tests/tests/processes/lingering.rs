@@ -2,16 +2,14 @@
 
 use crate::{in_company, place};
 use rustix::net::sockopt::set_socket_linger;
-use rustix::process::{Pid, Resource, Rlimit, Uid, geteuid, prlimit};
-use std::fs::{Permissions, set_permissions};
+use rustix::process::{Pid, Resource, Rlimit, geteuid, prlimit};
 use std::io::{self, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use upcall_tests::party::Party;
-use upcall_tests::place::{Place, eventually};
+use upcall_tests::place::{Place, as_stranger, eventually};
 use upcall_tests::slow_files::SlowFiles;
 use upcall_tests::speech::{Came, Request, Speaker};
 use upcall_tests::usage::Usage;
@@ -112,16 +110,9 @@ fn files_whose_file_system_does_not_answer_hold_nobody_up() {
     println!("    {} closings wait", files.waiting());
 }
 
-/// A user that no machine has otherwise.
-const STRANGER: u32 = 61_003;
-
 /// A connection of another user.
 fn connect_as_stranger(socket: &Path) -> io::Result<Speaker> {
-    let connect = || {
-        rustix::thread::set_thread_res_uid(None, Uid::from_raw(STRANGER), None)?;
-        Speaker::connect(socket)
-    };
-    std::thread::scope(|scope| scope.spawn(connect).join().expect("no panic"))
+    as_stranger(|| Speaker::connect(socket))
 }
 
 /// What cannot be closed takes places in the descriptor table: those of one user are bounded, and others are served.
@@ -134,9 +125,7 @@ fn a_user_whose_descriptors_cannot_be_closed_does_not_fill_the_table() {
     let place = place();
     let server = place.serve("trial mode=666 admit=any");
     let socket = place.sockets().remove(0);
-    for folder in [place.path(), &place.names()] {
-        set_permissions(folder, Permissions::from_mode(0o755)).expect("a mode");
-    }
+    place.open_to_all();
     let before = Usage::of(server.pid()).descriptors;
     // Two messages more would not fit.
     let limit = Some((before + 2 * MOST) as u64);

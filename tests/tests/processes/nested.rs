@@ -55,14 +55,14 @@ fn deadlines_travel_with_calls() {
     // Whatever is made at the first call is there.
     client.ask("go a,b,c 0").expect_ok("a way");
     // All of them give up at the same moment; whichever is first, the client is told.
-    client.ask("go a,b,c 5000 200").expect_error("", &["borted"]);
+    client.ask("go a,b,c 8000 2000").expect_error("", &["borted"]);
     for name in ["a", "b"] {
         way.expect_marks(&mut asks, name, [2, 2]);
     }
     assert_eq!(asks.ask("marks-of c").numbers("marks")[..2], [2, 1], "the end of the way was cut off");
     for name in NAMES {
         let left = asks.ask(&format!("marks-of {name}")).numbers("marks")[2];
-        assert!((1..=200).contains(&left), "{name} knows of {left} ms");
+        assert!((1..=2000).contains(&left), "{name} knows of {left} ms");
     }
     way.expect_marks(&mut asks, "c", [2, 2]);
     // The next call has none.

@@ -204,7 +204,8 @@ fn scene(server_space: Space, client_space: Space, users: Users, pacing: &str) {
     lives(server, clients, users.bind, pacing);
 }
 
-/// The clients bind, call from a kernel thread and from a user-level thread, and either side is ended.
+/// The clients bind, and call from a kernel thread and from a user-level thread. Then one client is killed, and the server,
+/// each while calls of both kinds are under way.
 fn lives(mut server: Party, mut clients: [Party; 2], bind: &str, pacing: &str) {
     for client in &mut clients {
         client.ask(bind).expect_ok("binding");
@@ -213,13 +214,19 @@ fn lives(mut server: Party, mut clients: [Party; 2], bind: &str, pacing: &str) {
         assert_eq!(client.ask(&format!("add-on-thread {pacing} 2 3")).numbers("a call from a user-level thread"), [5]);
     }
     expect_clients(&mut server, "2");
-    let [mut survivor, victim] = clients;
+    let [mut survivor, mut victim] = clients;
+    victim.say("storm 1 1");
+    victim.hear().expect_ok("calls that are under way");
     victim.kill();
     drop(victim);
     expect_clients(&mut server, "1");
     assert_eq!(survivor.ask("add 2 3").numbers("a call after another client's end"), [5]);
+    survivor.say("storm 1 1");
+    survivor.hear().expect_ok("calls that are under way");
     server.kill();
     drop(server);
+    let ends = survivor.hear().expect_ok("the ends of calls that were under way");
+    assert_eq!((&*ends[0], &ends[2..]), ("2", &["Failed.PeerEnded".to_string()][..]), "{ends:?}");
     survivor.ask("add 2 3").expect_error("Failed.PeerEnded", &["the server has ended"]);
     survivor.ask(&format!("add-on-thread {pacing} 2 3")).expect_error("Failed.PeerEnded", &["the server has ended"]);
     // What a dead server of another user left in the folder is not this client's to remove.

@@ -5,7 +5,10 @@ use super::{
     words,
 };
 use crate::in_company;
+use rustix::process::geteuid;
+use std::fs::{Permissions, set_permissions};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use upcall_os::bell::Bell;
@@ -13,7 +16,7 @@ use upcall_os::memory::MemoryFile;
 use upcall_os::socket::{Connection, Received};
 use upcall_shm::mailbag::Mailbag;
 use upcall_tests::dice::Dice;
-use upcall_tests::place::{AtLast, eventually};
+use upcall_tests::place::{AtLast, as_stranger, eventually};
 use upcall_tests::usage::Usage;
 
 #[test]
@@ -63,6 +66,31 @@ fn strangers_are_shown_the_door() {
     assert_eq!(scene.refusals(0), 11, "what was no queue, and the garbage");
     assert_eq!(scene.noticed(0, 2, "ended", "a second queue")[2..], ["ended"]);
     assert_eq!(scene.honest[0].ask("about 3").expect_ok("one who did nothing").len(), 2);
+}
+
+/// The members take this process for one of them, so that its user alone is what they can turn it away for.
+#[test]
+fn another_user_at_the_door_is_turned_away() {
+    let _company = in_company();
+    if !geteuid().is_root() {
+        return eprintln!("skipped: another user at a member's door: only root may act as another user");
+    }
+    let mut scene = Scene::new(2, 1, "");
+    let (door, own) = (scene.socket(0), 2);
+    scene.place.open_to_all();
+    set_permissions(&door, Permissions::from_mode(0o666)).expect("a mode");
+    scene.meanwhile("another user", |scene| {
+        let (bag, bell) = (Mailbag::create().unwrap(), Bell::new().unwrap());
+        let stranger = as_stranger(|| connect(&door));
+        // It may have been turned away before it says anything.
+        let _ = stranger.send(&pack(&scene.open(own, 0)), &[bag.as_fd(), bell.as_fd()]);
+        match stranger.receive_within(Duration::ZERO, Duration::from_secs(60)) {
+            Ok(Received::Closed) | Err(_) => {}
+            other => panic!("another user is let in: {other:?}"),
+        }
+        // The same, by the members' own user.
+        drop(Brought::new(scene, own, 0));
+    });
 }
 
 #[test]
