@@ -3,7 +3,7 @@
 use crate::client::{Outcome, done, say, show};
 use std::io::BufRead;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use upcall::policy;
 use upcall_home::{Background, Creating, DataError, Grant, Handle, Homed, List, Operation, Operations, Place, Torn, Verdict};
 use upcall_os::socket::Peer;
@@ -24,6 +24,9 @@ fn word(room: Room<'_>, at: usize) -> u64 {
 pub fn run(name: &str, options: &[&str]) {
     if let ["serve" | "ask"] = options {
         return invoke(name, options == ["serve"]);
+    }
+    if let ["endure", way] = options {
+        return endure_as_told(name, way == &"user-level");
     }
     if let ["list"] = options {
         return keep_list(name);
@@ -220,4 +223,59 @@ fn found(name: &str, serves: bool) -> Result<(Homed<u64>, Option<Background>), B
     let home = Homed::<u64>::create(name).repair(|_, _| Verdict::Keep).with(|_| Ok(()))?;
     let served = home.serve_in_background(Operations::new().operation::<Add>())?;
     Ok((home, Some(served)))
+}
+
+/// Finds the number again and again for so long, and uses it in each way. Values and errors are all the same to it. Says
+/// how often it was found, how many operations were done, and how many failed.
+fn endure(name: &str, time: Duration) -> Outcome {
+    /// What an operation waits for others.
+    const PATIENCE: Duration = Duration::from_millis(20);
+    let end = Instant::now() + time;
+    let (mut found, mut done, mut failed) = (0, 0, 0);
+    while Instant::now() < end {
+        let Ok(number) = Homed::<u64>::find(name) else {
+            failed += 1;
+            continue;
+        };
+        found += 1;
+        let number = number.patience(Some(PATIENCE));
+        for turn in 0..30 {
+            let is_done = match turn % 3 {
+                0 => number.urgent::<Add>(1).is_ok(),
+                1 => number.access(|number| number.update(|number| number.wrapping_add(1))).is_ok(),
+                _ => number.read(|number| number.get()).is_ok(),
+            };
+            *if is_done { &mut done } else { &mut failed } += 1_u64;
+        }
+    }
+    show([found, done, failed])
+}
+
+/// Runs `work` on a user-level thread, or here.
+fn run_on<T: Send + 'static>(user_level: bool, work: impl FnOnce() -> T + Send + 'static) -> T {
+    if !user_level {
+        return work();
+    }
+    let processors = upcall::thread::processors(1, upcall::Pacing::Sleep).unwrap_or_else(|error| panic!("{error}"));
+    processors.run(work).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn endure_as_told(name: &str, user_level: bool) {
+    say(done());
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        let (name, words) = (name.to_string(), line.split_whitespace().map(String::from).collect::<Vec<_>>());
+        let work = move || -> Result<Vec<String>, String> {
+            let outcome = match &words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+                ["for", ms] => ms.parse().map_err(Into::into).and_then(|ms| endure(&name, Duration::from_millis(ms))),
+                ["add-at", other, more] => add_at(other, more),
+                words => Err(format!("unknown command {words:?}").into()),
+            };
+            outcome.map_err(|error| error.to_string())
+        };
+        say(run_on(user_level, work).map_err(Into::into));
+    }
+}
+
+fn add_at(name: &str, more: &str) -> Outcome {
+    show([Homed::<u64>::find(name)?.urgent::<Add>(more.parse()?)?])
 }

@@ -173,15 +173,10 @@ fn a_job_is_stopped_and_goes_on_and_is_killed() {
         let mut job = start(&place, &format!("size=4 name=held way={way} grace=500"), "job-member sleep");
         job.hear().expect_ok("the start");
         let pids = members(&place, "held");
-        let frozen = |pid: u32| {
-            let wait = std::fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
-            state(pid) == Some('T') || wait.contains("freez") || wait.contains("do_signal_stop")
-        };
         for _ in 0..3 {
             ask(&place, "stop held").expect_ok("stopping");
-            // It is so when the answer is there.
             if way == "signals" {
-                assert!(pids.iter().all(|&pid| frozen(pid)), "not stopped");
+                are(&pids, "they are stopped", |state| state == Some('T'));
             }
             assert_eq!(jobs(&place)[0].1, "Stopped");
             ask(&place, "cont held").expect_ok("going on");

@@ -14,6 +14,7 @@ mod exhausted;
 mod faults;
 mod hand_off;
 mod hostile_client;
+mod hostile_home;
 mod hostile_members;
 mod hostile_seeded;
 mod hostile_server;

@@ -211,14 +211,21 @@ int main(int argc, char **argv)
     CHECK(synced > 2 && fsync(synced) == 0 && close(synced) == 0);
     start(argv[0], "leaves", 0);
     until_ended(1);
-    int before = descriptors();
-    start(argv[0], "leaves", 0);
-    start(argv[0], "closes", 0);
-    start(argv[0], "redirects", 0);
-    start(argv[0], "inherits", 0);
-    until_ended(4);
-    CHECK(pvm_nrecv(-1, TOLD) > 0 && pvm_nrecv(-1, TOLD) > 0 && pvm_nrecv(-1, TOLD) > 0 && pvm_nrecv(-1, TOLD) > 0);
-    CHECK(descriptors() == before);
+    /* The first tasks open what stays: queues between the processes, when the first message goes through them. What leaks
+     * grows with each turn. */
+    int before, now = descriptors(), turns = 0;
+    do {
+        before = now;
+        start(argv[0], "leaves", 0);
+        start(argv[0], "closes", 0);
+        start(argv[0], "redirects", 0);
+        start(argv[0], "inherits", 0);
+        until_ended(4);
+        for (int one = 0; one < 4; one++)
+            CHECK(pvm_nrecv(-1, TOLD) > 0);
+        now = descriptors();
+    } while (now != before && ++turns < 20);
+    CHECK(now == before);
     char here[256], there[256];
     CHECK(getcwd(here, sizeof here));
     for (int one = 0; one < 5; one++)
