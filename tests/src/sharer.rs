@@ -165,7 +165,7 @@ impl Operation for Add {
     const NAME: &'static str = "add";
 
     fn run(number: Place<'_, u64>, more: u64) -> Result<u64, DataError> {
-        number.update(|number| number + more)
+        number.update(|number| number.wrapping_add(more))
     }
 }
 
@@ -239,6 +239,7 @@ fn endure(name: &str, time: Duration) -> Outcome {
         };
         found += 1;
         let number = number.patience(Some(PATIENCE));
+        let failed_before = failed;
         for turn in 0..30 {
             let is_done = match turn % 3 {
                 0 => number.urgent::<Add>(1).is_ok(),
@@ -246,6 +247,9 @@ fn endure(name: &str, time: Duration) -> Outcome {
                 _ => number.read(|number| number.get()).is_ok(),
             };
             *if is_done { &mut done } else { &mut failed } += 1_u64;
+            if failed - failed_before > 3 {
+                break;
+            }
         }
     }
     show([found, done, failed])

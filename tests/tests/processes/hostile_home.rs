@@ -8,8 +8,8 @@ use crate::{in_company, place};
 use serde::{Deserialize, Serialize};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use upcall_os::bell::Bell;
 use upcall_os::memory::{Mapping, MemoryFile};
@@ -39,6 +39,8 @@ enum Opened {
 /// What stands between guests and the home at `home`.
 struct Between {
     home: PathBuf,
+    /// The bytes of the object, as its home has made it.
+    object: OnceLock<Vec<u8>>,
     over: AtomicBool,
     /// Answers that were passed on as they were, and others.
     passed: AtomicU64,
@@ -148,10 +150,19 @@ fn attend(guest: &Connection, between: &Between, mut dice: Dice) {
     let given: Vec<BorrowedFd<'_>> = asked.descriptors.iter().map(AsFd::as_fd).collect();
     let Ok(()) = home.send(&asked.bytes, &given) else { return };
     let Ok(Received::Message(said)) = home.receive_within(Duration::ZERO, PATIENCE) else { return };
+    // A lane that the guest has brought, or the memory of the object.
+    let invokes = asked.descriptors.len() == 4;
+    let memory = asked.descriptors.first().or(said.descriptors.first()).and_then(mapped);
+    if let Some(room) = memory.as_ref().filter(|_| !invokes).and_then(|memory| memory.room(0, memory.len())) {
+        let object = between.object.get_or_init(|| {
+            let mut bytes = Vec::new();
+            room.append_to(&mut bytes);
+            bytes
+        });
+        // As if it had been made anew: the last guest's object was written over.
+        let _ = room.copy_in(0, object);
+    }
     if answer(guest, &said, between, &mut dice) {
-        // A lane that the guest has brought, or the memory of the object.
-        let invokes = asked.descriptors.len() == 4;
-        let memory = asked.descriptors.first().or(said.descriptors.first()).and_then(mapped);
         let slot = memory.as_ref().filter(|_| invokes).and_then(|memory| memory.view(0)).map(SingleServer::new);
         let bell = asked.descriptors.get(2).and_then(|bell| Bell::adopt(bell.try_clone().ok()?).ok());
         // One of three lets its guest work.
@@ -197,32 +208,37 @@ fn guests_endure(ms: u64) {
     home.hear().expect_ok("an honest home");
     let home_socket = entered(&place.names(), "object.honest").expect("its socket");
     let zero = AtomicU64::default;
-    let between = Between { home: home_socket, over: AtomicBool::new(false), passed: zero(), bent: zero() };
+    let between =
+        Between { home: home_socket, object: OnceLock::new(), over: AtomicBool::new(false), passed: zero(), bent: zero() };
     let dice = Dice::thrown("a hostile home");
     std::thread::scope(|scope| {
         let _at_last = AtLast(&between.over);
         scope.spawn(|| between.stand(&place, dice));
         eventually("the hostile home stands", || entered(&place.names(), "object.evil").map(drop).ok_or_else(String::new));
+        let mut worked = 0;
         for way in ["kernel", "user-level"] {
             let mut guest = place.start(&format!("share evil endure {way}"));
             guest.hear().expect_ok("a guest");
-            // What the first turn leaves for later is no leak.
+            let mut other = place.start(&format!("share other-{way} serve"));
+            other.hear().expect_ok("another honest home");
+            // What the first use of an object leaves for later is no leak.
+            assert_eq!(guest.ask(&format!("add-at other-{way} 2")).numbers("adding"), [2]);
             guest.ask("for 300").numbers("a first turn");
             let before = Usage::of(guest.pid());
             let numbers = guest.ask(&format!("for {ms}")).numbers("what was endured");
             let [found, done, failed] = numbers[..] else { panic!("{numbers:?}") };
             println!("    {way} thread: found {found} times, {done} operations were done, {failed} failed");
-            assert!(found > 0 && done > 0 && failed > 0, "{numbers:?}");
+            assert!(found > 0 && failed > 0, "{numbers:?}");
+            worked += done;
             eventually("the guest has everything back", || {
                 let now = Usage::of(guest.pid());
                 let is_back = now.descriptors <= before.descriptors && now.shared <= before.shared;
                 if is_back { Ok(()) } else { Err(format!("{now:?}, before {before:?}")) }
             });
             // It can use an honest home afterwards.
-            let mut other = place.start(&format!("share other-{way} serve"));
-            other.hear().expect_ok("another honest home");
-            assert_eq!(guest.ask(&format!("add-at other-{way} 5")).numbers("adding"), [5]);
+            assert_eq!(guest.ask(&format!("add-at other-{way} 3")).numbers("adding"), [5]);
         }
+        assert!(worked > 0, "no guest was let work");
     });
     let [passed, bent] = [&between.passed, &between.bent].map(|count| count.load(Ordering::Relaxed));
     println!("    {passed} answers were passed on, and {bent} were bent");
