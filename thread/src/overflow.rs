@@ -81,7 +81,7 @@ fn tell(rec: Rec) {
         let _ = writeln!(
             line,
             "\na handler (thread number {number}) has overflowed its stack of {size} KiB; give handlers more: \
-             upcall_rpc::Server::stack_size, or upcall_thread::Processors::work_stack_size"
+             upcall::Server::stack_size, or upcall::thread::Processors::work_stack_size"
         );
         return os::write_to_stderr(&line.bytes[..line.used]);
     }
@@ -93,7 +93,7 @@ fn tell(rec: Rec) {
     };
     let _ = writeln!(
         line,
-        " has overflowed its stack of {size} KiB; give it more: upcall_thread::Builder::stack_size, or Processors::stack_size for all threads"
+        " has overflowed its stack of {size} KiB; give it more: upcall::thread::Builder::stack_size, or Processors::stack_size for all threads"
     );
     os::write_to_stderr(&line.bytes[..line.used]);
 }

@@ -133,6 +133,20 @@ fn a_folder_is_given_by_an_absolute_path() {
     place.start_with("serve trial", "UPCALL_DIR", &link).hear().expect_error("Folder", &[&link, "is no folder"]);
 }
 
+/// As two containers have it that mount one folder.
+#[test]
+fn the_folder_may_have_another_path_for_the_client() {
+    let _company = in_company();
+    let place = place();
+    let _server = place.serve("trial");
+    let other = tempfile::TempDir::new().unwrap();
+    symlink(place.path(), other.path().join("mounted")).unwrap();
+    let path = other.path().join("mounted/names").display().to_string();
+    let mut client = place.start_with("client", "UPCALL_DIR", &path);
+    client.ask("bind trial").expect_ok("binding by another path");
+    assert_eq!(client.ask("add 2 3").numbers("add"), [5]);
+}
+
 /// A place whose program other users may run.
 fn open_place() -> Place {
     let place = place();
