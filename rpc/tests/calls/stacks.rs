@@ -113,7 +113,7 @@ fn an_overflow_in_a_handler_says_how_to_give_handlers_more() {
     assert_eq!(child.status.signal(), Some(11), "{child:?}");
     let said = String::from_utf8_lossy(&child.stderr);
     assert!(said.contains("a handler (thread number ") && said.contains("overflowed its stack of 1024 KiB"), "{said}");
-    assert!(said.contains("upcall_rpc::Server::stack_size"), "{said}");
+    assert!(said.contains("upcall::Server::stack_size"), "{said}");
 }
 
 #[test]

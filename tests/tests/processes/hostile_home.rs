@@ -159,7 +159,7 @@ fn attend(guest: &Connection, between: &Between, mut dice: Dice) {
             room.append_to(&mut bytes);
             bytes
         });
-        // As if it had been made anew: the last guest's object was written over.
+        // Undoes what was written over the object for the last guest.
         let _ = room.copy_in(0, object);
     }
     if answer(guest, &said, between, &mut dice) {

@@ -85,7 +85,7 @@ fn a_server_that_claims_a_huge_result_has_its_client_take_no_memory() {
 /// The kernel threads and user-level threads that call a hostile server with a deadline, of each.
 const CALLERS: usize = 3;
 
-/// Calls with a deadline to a server that hangs up on nobody. All of them end while it lives. Returns how many were
+/// Calls, with a deadline, a server that keeps all connections. All calls end while it lives. Returns how many were
 /// answered, with a value or an error, how many aborted after they were sent, and how many before.
 fn call_with_a_deadline(manner: &str) -> [u64; 3] {
     let _company = in_company();
@@ -127,7 +127,7 @@ fn processors_of(pid: u32) -> String {
     list.expect("a list of processors").trim().to_string()
 }
 
-/// A caller moves a server's sleeping thread to its own processor. It moves no thread of anybody else, whatever the server says.
+/// A caller moves a server's sleeping thread to its own processor. If the server names the thread of another process, the caller moves nothing.
 #[test]
 fn a_server_that_names_a_strangers_thread_has_nobody_moved() {
     if Processors::allowed().is_ok_and(|allowed| allowed.count() < 2) {
