@@ -268,7 +268,7 @@ fn ten_thousand_threads() {
     let Some(text) = listed(&[&program.pid()]) else { return };
     let took = start.elapsed();
     println!("{took:?} for: {}", text.lines().next().unwrap_or(""));
-    assert!(took < Duration::from_secs(10), "{took:?}");
+    assert!(took < Duration::from_secs(60), "{took:?}");
     assert!(text.contains("10000 threads wait for the mutex at 0x"), "{text}");
     assert!(text.lines().count() < 150, "{text}");
     let whole = json(&[&program.pid()]).expect("as before");

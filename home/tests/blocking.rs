@@ -220,14 +220,14 @@ fn one_that_waits_for_the_lock_is_not_told() {
     thread::scope(|scope| {
         let [one, other] = asks;
         let invokes = scope.spawn(move || {
-            has_it.wait();
             let begun = Instant::now();
+            has_it.wait();
             let count = one.urgent::<Add>(1).unwrap();
             (count, begun.elapsed())
         });
         let performs = scope.spawn(move || {
-            has_it.wait();
             let begun = Instant::now();
+            has_it.wait();
             let count = other.perform::<Add>(1).unwrap();
             (count, begun.elapsed())
         });

@@ -19,7 +19,7 @@ fn name() -> String {
 /// Member 0 and member 1 of a group, each in a thread.
 fn both(zero: impl FnOnce(Joining) + Send, one: impl FnOnce(Joining) + Send) {
     let name = name();
-    let joining = |rank| Joining::new(&name, 2).rank(rank).within(Duration::from_secs(20));
+    let joining = |rank| Joining::new(&name, 2).rank(rank).within(Duration::from_secs(60));
     guarded(2, |guard| {
         thread::scope(|scope| {
             scope.spawn(|| guard.member(0, || zero(joining(0))));

@@ -150,7 +150,7 @@ fn what_is_held_can_be_read_when_the_group_is_left() {
 /// Two members, in two threads.
 fn both(zero: impl FnOnce(Joining) + Send, one: impl FnOnce(Joining) + Send) {
     let name = name();
-    let joining = |rank| Joining::new(&name, 2).rank(rank).within(Duration::from_secs(20));
+    let joining = |rank| Joining::new(&name, 2).rank(rank).within(Duration::from_secs(60));
     guarded(2, |guard| {
         std::thread::scope(|scope| {
             scope.spawn(|| guard.member(0, || zero(joining(0))));

