@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 /// How long a case may take, in seconds, if it says nothing else.
-const LIMIT: u64 = 20;
+const LIMIT: u64 = 60;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
