@@ -138,11 +138,11 @@ fn a_server_that_names_a_strangers_thread_has_nobody_moved() {
     let place = place();
     let bystander = place.client();
     let free = processors_of(bystander.pid());
-    for thread in ["own".to_string(), bystander.pid().to_string()] {
-        let mut impostor = place.start(&format!("impostor other snatches-{thread}-for-ever"));
+    for (name, thread) in [("one", "own".to_string()), ("other", bystander.pid().to_string())] {
+        let mut impostor = place.start(&format!("impostor {name} snatches-{thread}-for-ever"));
         impostor.hear().expect_ok("an impostor");
         let mut client = place.client();
-        client.ask("bind other").expect_ok("binding");
+        client.ask(&format!("bind {name}")).expect_ok("binding");
         client.say(&format!("deadlines {CALLERS} {CALLERS} 200"));
         client.hear().numbers("calls to an impostor");
         let moved = processors_of(impostor.pid()) != free;
