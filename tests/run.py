@@ -124,11 +124,26 @@ class Stopwatch:
 # The sessions that this program has started, by the process that leads each.
 SESSIONS: set[int] = set()
 
+# Set while nothing is left to run but what runs with the lowest priority. Then that runs as everything else: on a
+# machine with other work it would not come to an end.
+ALONE = threading.Event()
+
+
+def raise_priorities() -> None:
+    """Gives the usual priority to what runs with the lowest, where this user may."""
+    ALONE.set()
+    for leader in list(SESSIONS):
+        try:
+            Path(f"/proc/{leader}/autogroup").write_text("0")
+            os.setpriority(os.PRIO_PGRP, leader, 0)
+        except OSError:
+            pass
+
 
 @contextmanager
 def session(command: list[str], low: bool, **options):
     """A command in a session of its own; when the block ends, it has ended or is killed."""
-    child = subprocess.Popen([*LOW, *command] if low else command, stdin=subprocess.DEVNULL,
+    child = subprocess.Popen([*LOW, *command] if low and not ALONE.is_set() else command, stdin=subprocess.DEVNULL,
                              stdout=subprocess.PIPE, text=True, errors="replace", start_new_session=True, **options)
     SESSIONS.add(child.pid)
     try:
@@ -319,13 +334,10 @@ class Report:
 def unit(report: Report, options, environment: dict[str, str], binaries, computes: bool) -> None:
     """Runs the test binaries that only compute, or the others."""
     chosen = [options.filter] if options.filter else []
-    for turn in range(options.repeat):
-        if options.repeat > 1:
-            report.note(f"  turn {turn + 1} of {options.repeat}")
-        for name, path, folder in binaries:
-            if (name in COMPUTES) == computes and (not options.binary or options.binary in name):
-                threads = [f"--test-threads={THREADS[name]}"] if name in THREADS else []
-                report.add(run_binary(name, path, folder, [*threads, *chosen], environment, low=computes))
+    for name, path, folder in binaries:
+        if (name in COMPUTES) == computes and (not options.binary or options.binary in name):
+            threads = [f"--test-threads={THREADS[name]}"] if name in THREADS else []
+            report.add(run_binary(name, path, folder, [*threads, *chosen], environment, low=computes))
 
 
 def docs(report: Report, wrapper: dict[str, str] | None) -> None:
@@ -460,16 +472,15 @@ def main() -> int:
     wrapper = clippy_driver() if {"unit", "lint"} <= set(stages) else None
     checked = False
 
-    def background() -> None:
-        """What needs no test binary: runs beside the tests, with the lowest priority."""
-        if "lint" in stages:
+    def background(is_first: bool, is_last: bool) -> None:
+        """Runs with the lowest priority, beside the tests that wait for each other."""
+        if is_first and "lint" in stages:
             lint(report, True, checked)
         unit(report, options, environment, binaries, computes=True)
-        if "models" in stages:
+        if is_last and "models" in stages:
             models(report, environment)
 
     binaries: list = []
-    helper = threading.Thread(target=background, daemon=True)
     if "unit" in stages:
         # The tests are built first: the background would take the processors from that build.
         outcome, binaries, messages = build("build of the tests", ["--workspace", *options.cargo], wrapper)
@@ -481,15 +492,20 @@ def main() -> int:
             wrapper = None
             outcome, binaries, _ = build("build of the tests", ["--workspace", *options.cargo])
         report.add(outcome)
+    for turn in range(options.repeat):
+        is_last = turn + 1 == options.repeat
+        if options.repeat > 1:
+            report.note(f"  turn {turn + 1} of {options.repeat}")
+        helper = threading.Thread(target=background, args=(turn == 0, is_last), daemon=True)
         helper.start()
         unit(report, options, environment, binaries, computes=False)
-    else:
-        helper.start()
-    if "docs" in stages:
-        docs(report, wrapper)
-    if "soak" in stages:
-        soak(report)
-    helper.join()
+        if is_last and "docs" in stages:
+            docs(report, wrapper)
+        if is_last and "soak" in stages:
+            soak(report)
+        raise_priorities()
+        helper.join()
+        ALONE.clear()
     if "miri" in stages:
         miri(report)
     if options.json:

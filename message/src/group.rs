@@ -10,6 +10,7 @@ use crate::inbound::{Inbound, Next};
 use crate::kinds::{Handlers, Kind};
 use crate::link::Refusal;
 use crate::member::{Member, News, Roster};
+use crate::offers::Offers;
 use crate::payload::{Payload, Reader};
 use crate::sending::{Outward, Why};
 use crate::upcalls::Upcalls;
@@ -81,6 +82,7 @@ pub(crate) struct Inner {
     pub(crate) supply: Supply,
     /// When it diverted last, if it may have memory of segments that it could give back.
     pub(crate) spare: Cell<Option<Instant>>,
+    pub(crate) offers: Offers,
     /// How many sends that wait for room are running handlers, one within the other.
     pub(crate) nested: Cell<u32>,
 }
@@ -173,6 +175,7 @@ impl Group {
             share: joining.share(),
             supply: Supply::new(joining.headroom),
             spare: Cell::new(None),
+            offers: Offers::default(),
             nested: Cell::new(0),
         }))
     }
@@ -282,6 +285,9 @@ impl Group {
     pub fn poll(&self) -> usize {
         let _busy = self.busy();
         self.attend_if_there_is_news();
+        if self.0.offers.are_due() {
+            self.offer_again();
+        }
         let _more = Taken(self, self.taken());
         self.inbound().iter().map(|inbound| self.poll_one(inbound)).sum()
     }
@@ -383,7 +389,24 @@ impl Group {
 
     /// Waits until a message is there, or `met` is true, which news of other members may make.
     pub(crate) fn wait_unless(&self, limit: Option<Duration>, met: impl Fn() -> bool) -> bool {
+        let ends = limit.and_then(|limit| Instant::now().checked_add(limit));
+        loop {
+            let offer = self.offer_again();
+            let left = ends.map(|ends| ends.saturating_duration_since(Instant::now()));
+            let within = offer.map_or(left, |offer| Some(left.map_or(offer, |left| left.min(offer))));
+            let is_there = self.wait_once(within, &met);
+            let is_over = left.is_some_and(|left| within == Some(left));
+            // Else an offer is due, or a queue was refused during the wait.
+            if is_over || !self.0.offers.are_due() || self.available() || met() || self.is_interrupted() {
+                return is_there;
+            }
+        }
+    }
+
+    fn wait_once(&self, limit: Option<Duration>, met: impl Fn() -> bool) -> bool {
         let _busy = self.busy();
+        let knows_of_offers = self.0.offers.are_due();
+        let met = || met() || !knows_of_offers && self.0.offers.are_due();
         for inbound in self.inbound().iter() {
             inbound.tell();
         }
@@ -514,7 +537,11 @@ impl Group {
     fn refused(&self, rank: Rank, refusal: Refusal) {
         let outward = &mut *self.0.links[rank].borrow_mut();
         match (outward, refusal) {
-            (Outward::Open(link), Refusal::ForNow(why)) => link.refuse(why),
+            (Outward::Open(link), Refusal::ForNow(why)) => {
+                link.refuse(why);
+                self.0.offers.refused(Instant::now());
+                self.0.upcalls.wake();
+            }
             (outward @ Outward::Open(_), Refusal::ForGood(why)) => *outward = Outward::Closed(Why::Refused(why)),
             // The reason for which it was closed stands.
             (Outward::Unopened | Outward::Closed(_), _) => {}

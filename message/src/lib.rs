@@ -50,6 +50,7 @@ mod interrupts;
 mod kinds;
 mod link;
 mod member;
+mod offers;
 mod payload;
 mod reduction;
 mod sending;

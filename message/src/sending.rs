@@ -108,8 +108,9 @@ impl Group {
     ///
     /// A receiver that lives, and lacks a resource for the queue, refuses it ([`SendError::Refused`]).
     /// The first message waits for the receiver's answer for at most 5 ms, so the refusal may come when
-    /// messages were sent. They wait in this process: the next send, or report of a barrier, offers the
-    /// queue again. If this process ends before the queue is taken, they are lost.
+    /// messages were sent. They wait in this process. The next send, or report of a barrier, offers the
+    /// queue again, and so do [`poll`](Self::poll) and [`wait`](Self::wait), each second at least. If this
+    /// process ends before the queue is taken, they are lost.
     ///
     /// # Blocking
     /// Waits for room, not for the receiver. In the queue it waits no longer than the group's [timeout](crate::Joining::timeout): then messages
@@ -324,14 +325,18 @@ impl Group {
     }
 
     /// Gives back the memory that is kept for messages which do not fit into the queues, if none was sent for a while (10 ms). Else, after what time this is to be called again. [`wait`](Self::wait) does that by itself; this is for those who sleep otherwise.
+    ///
+    /// Also offers queues again that a living member has refused ([`send`](Self::send)).
     pub fn settle(&self) -> Option<Duration> {
+        let offer = self.offer_again();
         let _busy = self.busy();
-        let left = self.kept_for()?;
-        if left.is_zero() {
-            self.shrink();
-            return None;
-        }
-        Some(left)
+        let kept = self.kept_for().filter(|left| {
+            if left.is_zero() {
+                self.shrink();
+            }
+            !left.is_zero()
+        });
+        kept.into_iter().chain(offer).min()
     }
 
     /// Gives memory of segments back that is kept for the next ones. To be done where there is time for it.

@@ -355,15 +355,21 @@ fn on_the_callers_processor_a_server_gives_way_before_it_sleeps() {
         };
         (0..200).map(slept).min().unwrap()
     };
-    let by_thread = world.on_a_processor(least);
-    world.until_asleep();
-    let by_kernel_thread = confined_to(0, least);
-    world.until_asleep();
-    println!("    the server slept {by_thread} and {by_kernel_thread} times in 100 calls");
-    if by_thread.max(by_kernel_thread) >= 50 && others_want_processor_0() {
-        return println!("    skipped: others want the processor all the time, and then it sleeps");
+    // Other programs come and go. A turn with none of them is waited for, or a look that finds one.
+    for _ in 0..10 {
+        let by_thread = world.on_a_processor(least);
+        world.until_asleep();
+        let by_kernel_thread = confined_to(0, least);
+        world.until_asleep();
+        println!("    the server slept {by_thread} and {by_kernel_thread} times in 100 calls");
+        if by_thread < 50 && by_kernel_thread < 50 {
+            return;
+        }
+        if others_want_processor_0() {
+            return println!("    skipped: others want the processor all the time, and then it sleeps");
+        }
     }
-    assert!(by_thread < 50 && by_kernel_thread < 50, "it slept {by_thread} and {by_kernel_thread} times in 100 calls");
+    panic!("it sleeps between calls that follow each other closely");
 }
 
 /// A server that keeps the processor too long: the caller's other threads go on.

@@ -234,6 +234,32 @@ fn a_receiver_that_lacks_something_gets_all_that_was_sent_later() {
     scene.meanwhile("refusals", |_| ());
 }
 
+/// The sender does not send to that member again. It only waits for something else.
+#[test]
+fn a_refused_queue_is_offered_again_while_its_sender_waits() {
+    let _company = in_company();
+    let mut scene = Scene::new(2, 1, "");
+    let station = Station::new().unwrap();
+    let lacks = pack(&Opened::Lacks(Lacks { lack: Lack::Memory, errno: Some(12) }));
+    // The answer comes when three were sent.
+    scene.honest[0].say("send 2 3");
+    let taken = Taken::at(&scene.doors[0]);
+    assert_eq!(sent(scene.honest[0].hear()), (3, String::new()));
+    scene.honest[0].say("exchange 1 1");
+    taken.connection.send(&lacks, &[]).unwrap();
+    for _ in 0..3 {
+        Taken::at(&scene.doors[0]).connection.send(&lacks, &[]).unwrap();
+    }
+    let taken = Taken::at(&scene.doors[0]);
+    taken.answer(&station);
+    let messages = (0..3).filter(|at| taken.first[HOME_AT + 3 * at].load(Ordering::Acquire) & MESSAGE != 0);
+    assert_eq!(messages.count(), 3, "what was sent lies in the queue");
+    scene.honest[1].ask("exchange 0 1").expect_ok("what it waits for");
+    scene.honest[0].hear().expect_ok("what it waited for");
+    scene.honest[0].say("send 2 1");
+    assert_eq!(sent(scene.honest[0].hear()), (1, String::new()), "it is taken again");
+}
+
 #[test]
 fn a_barrier_whose_report_is_refused_ends_and_goes_on_with_the_next_call() {
     let _company = in_company();
