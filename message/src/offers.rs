@@ -80,7 +80,7 @@ impl Group {
                 !link.bring_again(&self.0.member, &self.0.roster, rank).unwrap_or(false)
             }
             Ok(_) => false,
-            // Somebody sends to it at the moment, and offers it.
+            // A send is under way, which offers the queue.
             Err(_) => true,
         }
     }
