@@ -66,9 +66,9 @@ impl Group {
         if !left.is_zero() {
             return Some(left);
         }
-        let is_refused = (0..self.size()).fold(false, |refused, rank| self.is_refused_again(rank) || refused);
+        let refused = (0..self.size()).filter(|&rank| self.is_refused_again(rank)).count();
         let now = Instant::now();
-        self.0.offers.made(now, is_refused);
+        self.0.offers.made(now, refused > 0);
         self.0.offers.left(now)
     }
 
