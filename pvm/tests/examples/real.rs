@@ -15,7 +15,7 @@ use crate::normal::Outcome;
 use crate::{packages, process};
 
 /// How long tasks that go on may take to end after the first has.
-const REST: Duration = Duration::from_secs(60);
+const REST: Duration = Duration::from_secs(10);
 const CONSOLE: Duration = Duration::from_secs(60);
 
 /// Compiles a program; the compiler's words if it fails.
