@@ -308,3 +308,34 @@ fn check_header(word: impl Fn(usize) -> Option<u64>, shape: u64, length: u64) ->
         found => Err(NotAnObject::Shape { found, expected: shape }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a home can hand over in place of the object, to those who write and to those who only read.
+    #[test]
+    fn memory_of_something_else_is_refused() {
+        const SHAPE_HERE: u64 = 7;
+        const LENGTH_HERE: u64 = 4096;
+        let body = Body::create("header", SHAPE_HERE, LENGTH_HERE, false).unwrap();
+        let memory = || body.descriptor(true).unwrap();
+        let join = |shape, length| [Body::join(memory(), shape, length).err(), View::join(memory(), false, shape, length).err()];
+        let all = |errors: [Option<NotAnObject>; 2], is: fn(&NotAnObject) -> bool| {
+            assert!(errors.iter().flatten().filter(|error| is(error)).count() == 2, "{errors:?}");
+        };
+        assert!(join(SHAPE_HERE, LENGTH_HERE).iter().all(Option::is_none));
+        all(join(SHAPE_HERE + 1, LENGTH_HERE), |error| matches!(error, NotAnObject::Shape { found: 7, expected: 8 }));
+        for length in [0, MOST + 1, u64::MAX] {
+            all(join(SHAPE_HERE, length), |error| matches!(error, NotAnObject::Length { .. }));
+        }
+        all(join(SHAPE_HERE, LENGTH_HERE + 8), |error| matches!(error, NotAnObject::Memory(_)));
+        let header = body.region.room(0, LOCK).unwrap();
+        for (at, right) in [(LENGTH, LENGTH_HERE), (0, MAGIC)] {
+            header.put_u64(at, right + 1);
+            all(join(SHAPE_HERE, LENGTH_HERE), |error| matches!(error, NotAnObject::Header));
+            header.put_u64(at, right);
+        }
+        assert!(join(SHAPE_HERE, LENGTH_HERE).iter().all(Option::is_none));
+    }
+}
