@@ -103,7 +103,8 @@ impl Link {
         // All that this member needs comes first: a queue that was brought is not given up for want of it.
         let (mut queue, bell) = (Mailbag::create().map_err(failed)?, Bell::new().map_err(failed)?);
         let clapper = Clapper::current().map_err(failed)?;
-        let Some((brought, ringer)) = bring(member, roster, rank, (queue.as_fd(), bell.as_fd()), 0)? else {
+        let descriptors = (queue.as_fd(), bell.as_fd());
+        let Some((brought, ringer)) = bring(member, roster, rank, descriptors, 0, answer_within(roster, rank))? else {
             return Ok(None);
         };
         let pair = member.account.pair(rank);
@@ -119,11 +120,17 @@ impl Link {
 
     /// Brings the queue again to a receiver that has refused it for now.
     ///
-    /// All messages that were sent before lie in it. Returns `false` if the queue of connections at the
-    /// receiver's door is full.
-    pub(crate) fn bring_again(&mut self, member: &Arc<Member>, roster: &Roster, rank: Rank) -> Result<bool, SendError> {
+    /// All messages that were sent before lie in it. Waits for the answer for `limit`; a later one comes as news. Returns
+    /// `false` if the queue of connections at the receiver's door is full.
+    pub(crate) fn bring_again(
+        &mut self,
+        member: &Arc<Member>,
+        roster: &Roster,
+        rank: Rank,
+        limit: Duration,
+    ) -> Result<bool, SendError> {
         let descriptors = (self.queue.memory().as_fd(), self.bell.as_fd());
-        let Some((brought, ringer)) = bring(member, roster, rank, descriptors, self.queue.sent())? else {
+        let Some((brought, ringer)) = bring(member, roster, rank, descriptors, self.queue.sent(), limit)? else {
             return Ok(false);
         };
         (self.brought, self.ringer, self.refused) = (brought, ringer, None);
@@ -193,10 +200,15 @@ impl Link {
     }
 }
 
+/// Maximum wait of a sender for the answer to its queue. A stopped receiver does not answer, so the wait is short.
+pub(crate) fn answer_within(roster: &Roster, rank: Rank) -> Duration {
+    if rank == roster.rank { OWN_ANSWER } else { ANSWER }
+}
+
 /// Brings a queue to its receiver, by descriptors of its memory and of its bell.
 ///
-/// `waiting` is the number of messages that wait in it. `None`: the queue of connections at the
-/// receiver's door is full. Once the queue was brought, no lack of resources here ends its connection:
+/// `waiting` is the number of messages that wait in it, `limit` the wait for the answer. `None`: the queue of connections at
+/// the receiver's door is full. Once the queue was brought, no lack of resources here ends its connection:
 /// the receiver would take that for the end of this member.
 fn bring(
     member: &Arc<Member>,
@@ -204,6 +216,7 @@ fn bring(
     rank: Rank,
     (memory, bell): (BorrowedFd<'_>, BorrowedFd<'_>),
     waiting: u64,
+    limit: Duration,
 ) -> Result<Option<(Brought, Option<Ringer>)>, SendError> {
     let unreachable = |why: String| SendError::Unreachable { rank, why };
     let failed = |error: io::Error| unreachable(error.to_string());
@@ -263,9 +276,7 @@ fn bring(
         });
     }
     point(Point::MemberBrought);
-    // Until the receiver has said where it sleeps each message would ring. A stopped receiver does not
-    // answer, so the wait is short.
-    let limit = if rank == roster.rank { OWN_ANSWER } else { ANSWER };
+    // Until the receiver has said where it sleeps each message would ring.
     let ringer = match far.connection.receive_within(EAGER, limit) {
         Ok(Received::Message(message)) => match far.said(message) {
             Answer::Reads(ringer) => ringer,

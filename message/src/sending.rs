@@ -3,7 +3,7 @@
 use crate::error::SendError;
 use crate::flow::{self, Full};
 use crate::kinds::Kind;
-use crate::link::Link;
+use crate::link::{Link, answer_within};
 use crate::payload::{Payload, Writer};
 use crate::{Event, Group, Rank};
 use std::cell::RefCell;
@@ -109,8 +109,8 @@ impl Group {
     /// A receiver that lives, and lacks a resource for the queue, refuses it ([`SendError::Refused`]).
     /// The first message waits for the receiver's answer for at most 5 ms, so the refusal may come when
     /// messages were sent. They wait in this process. The next send, or report of a barrier, offers the
-    /// queue again, and so do [`poll`](Self::poll) and [`wait`](Self::wait), each second at least. If this
-    /// process ends before the queue is taken, they are lost.
+    /// queue again. [`poll`](Self::poll) and [`wait`](Self::wait) offer one refused queue a second at least. If
+    /// this process ends before the queue is taken, they are lost.
     ///
     /// # Blocking
     /// Waits for room, not for the receiver. In the queue it waits no longer than the group's [timeout](crate::Joining::timeout): then messages
@@ -224,7 +224,7 @@ impl Group {
         }
         if let Outward::Open(link) = outward
             && link.is_refused()
-            && !link.bring_again(&self.0.member, &self.0.roster, to)?
+            && !link.bring_again(&self.0.member, &self.0.roster, to, answer_within(&self.0.roster, to))?
         {
             return Ok(Way::Crowded);
         }
