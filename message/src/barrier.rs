@@ -1,17 +1,20 @@
 //! Barriers: no member goes on before all have arrived.
 //!
-//! By dissemination (Hensgen, Finkel and Manber, 1988): in round `r` each member reports to the one `2^r` places after it, and waits for
-//! the report of the one `2^r` before. After ⌈log2 n⌉ rounds all have arrived. A pair has one round in each barrier, so the barrier's number is
-//! the whole report.
+//! By dissemination (Hensgen, Finkel and Manber, 1988): in round `r` each member reports to the one
+//! `2^r` places after it, and waits for the report of the one `2^r` before. After ⌈log2 n⌉ rounds
+//! all have arrived. A pair has one round in each barrier, so the barrier's number is the whole
+//! report.
 //!
 //! # Restart
-//! A report is a word of its own ([`Steps`]), with the number of the barrier. So no full queue keeps it back, and to repeat it changes
-//! nothing. A barrier counts once it is passed: one that ends with an error starts again with the next call, and waits for no report twice.
+//! A report is a word of its own ([`Steps`]), with the number of the barrier. So no full queue
+//! keeps it back, and to repeat it changes nothing. A barrier counts once it is passed: if it
+//! ends with an error it starts again with the next call, and waits for no report twice.
 //!
 //! # Peer death
-//! Only the kernel's word is a death. A member that waits for a dead one, in a barrier or reduction, gives the step up, and reports that to all
-//! that may wait for it; they do the same. So no member waits for a report that never comes, whichever of them die before they have
-//! reported. A report that was made before the death counts.
+//! Only the kernel's word is a death. A member that waits for a dead one, in a barrier or
+//! reduction, gives the step up, and reports that to all that may wait for it; they do the same. So
+//! no member waits for a report that never comes, whichever of them die before they have reported.
+//! A report that was made before the death counts.
 
 use crate::error::{RunError, SendError};
 use crate::link::Link;
@@ -66,8 +69,8 @@ impl Barrier {
         self.heard.borrow().iter().flatten().for_each(|heard| heard.seen.set(heard.steps.changes()));
     }
 
-    /// A report of another member that a member never comes: the reporting member, and the missed one.
-    /// Words that name no member are no report, and hide no other one.
+    /// A report of another member that a member never comes: the reporting member, and the missed
+    /// one. Words that name no member are no report, and hide no other one.
     fn reported(&self) -> Option<(Rank, Rank)> {
         let heard = self.heard.borrow();
         let of = |by: Rank| Some((by, heard[by].as_ref()?.steps.missing().filter(|missed| *missed < heard.len())?));
@@ -76,17 +79,18 @@ impl Barrier {
 }
 
 impl Group {
-    /// Waits until all members have come here, and runs the handlers of the messages that arrive. Takes a word, and the time that it needs to
-    /// come, for each doubling of the group. What the member before this one had sent here before it came was taken then.
+    /// Waits until all members have reached the barrier, and runs the handlers of the messages that
+    /// arrive. Takes a word, and the time that it needs to come, for each doubling of the group.
+    /// What the member before this one had sent here before it came was taken then.
     ///
     /// # Errors
-    /// [`RunError::Lost`]: a member has ended, or broken the protocol, before it came. All members learn of that, and neither this barrier
-    /// nor a later one holds. [`RunError::GivenUp`]: the same, by the report of another member only.
-    /// After any other error the members still wait for this one, and the next call goes on with the
-    /// same barrier:
-    /// [`RunError::Unhandled`]: a message that was sent here before its sender came has no handler.
-    /// [`RunError::Unsent`]: this process or another member has no memory or descriptor left for this
-    /// one's report to that member. [`RunError::Interrupted`].
+    /// [`RunError::Lost`]: a member has ended, or broken the protocol, before it came. All members
+    /// learn of that, and neither this barrier nor a later one holds. [`RunError::GivenUp`]: the
+    /// same, by the report of another member only. After any other error the members still wait for
+    /// this one, and the next call goes on with the same barrier: [`RunError::Unhandled`]: a
+    /// message that was sent here before its sender came has no handler. [`RunError::Unsent`]: this
+    /// process or another member has no memory or descriptor left for this one's report to that
+    /// member. [`RunError::Interrupted`].
     ///
     /// # Blocking
     /// For as long as another member lives and does not come. Full queues do not matter.
@@ -111,7 +115,8 @@ impl Group {
                 link.reported();
             }) {
                 Ok(Way::Open(())) => return Ok(()),
-                // A member that has ended, and had passed already, needs no report: only the awaited member is missed.
+                // A member that has ended, and had passed already, needs no report: only the
+                // awaited member is missed.
                 Err(SendError::Ended { .. } | SendError::Violation { .. }) => return Ok(()),
                 Err(error) => return Err(RunError::Unsent { rank: to, why: error.to_string() }),
                 Ok(Way::Crowded) => {}
@@ -127,7 +132,8 @@ impl Group {
         }
     }
 
-    /// Polls and waits for a report of another member, and until as many of its messages were taken as it had sent before.
+    /// Polls and waits for a report of another member, and until as many of its messages were taken
+    /// as it had sent before.
     pub(crate) fn await_report<R>(&self, from: Rank, read: impl Fn(&Steps) -> Option<(R, u64)>) -> Result<R, RunError> {
         let report = || self.barriers().heard.borrow()[from].as_ref().and_then(|heard| read(&heard.steps));
         let look = || match steps::find(|| self.never_comes(from), report) {
@@ -230,14 +236,16 @@ impl Group {
         }
     }
 
-    /// Reports that a member never comes to all that may wait for this one, which reports no further step. They do the same.
+    /// Reports that a member never comes to all that may wait for this one, which reports no
+    /// further step. They do the same.
     fn is_missed(&self, missed: Rank, error: RunError) -> RunError {
         *self.barriers().missing.borrow_mut() = Some((missed, error.clone()));
         let (rank, size) = (self.rank(), self.size());
         let next = steps::rounds(size).map(|step| (rank + step) % size);
         // To the missed one, too: it may live, if another member has lied about it.
         for other in next.chain(self.children()).chain(self.parent()) {
-            // A member that cannot be reached for want of resources learns of it when this one ends.
+            // A member that cannot be reached for want of resources learns of it when this one
+            // ends.
             let _ = self.way_to(other, |link| {
                 link.steps.report_missing(missed);
                 link.reported();

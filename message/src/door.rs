@@ -130,7 +130,8 @@ impl Guest {
         self.connection.send(&wire::pack(answer)?, descriptors)
     }
 
-    /// Attends to what it has sent, up to [`TURN`] messages. Returns `false` if it is gone, or is to go.
+    /// Attends to what it has sent, up to [`TURN`] messages. Returns `false` if it is gone, or is
+    /// to go.
     pub(crate) fn attend(&self) -> bool {
         let said = |message| self.member.upgrade().is_some_and(|member| self.said(&member, message));
         clerk::hear_or(&self.connection, said, |error| self.cannot(error))
@@ -192,8 +193,8 @@ impl Brought {
         (self.version == VERSION && self.descriptors.len() == 2).then(|| self.guest.process())
     }
 
-    /// Takes the queue in, and answers. Returns `false` to hang up. A queue that was taken in is kept
-    /// if the answer cannot be sent: then its sender rings for each message.
+    /// Takes the queue in, and answers. Returns `false` to hang up. A queue that was taken in is
+    /// kept if the answer cannot be sent: then its sender rings for each message.
     pub(crate) fn open(self, member: &Member, roster: &Roster) -> bool {
         let guest = self.guest.clone();
         let refusal = match self.check_and_open(member, roster) {
@@ -287,8 +288,8 @@ impl From<NotAMailbag> for Refused {
     }
 }
 
-/// Answers that this process lacks a resource, if the error reports that. The answer fits every request
-/// ([`Lacks`]). An end that cannot be answered sees that the connection is closed.
+/// Answers that this process lacks a resource, if the error reports that. The answer fits every
+/// request ([`Lacks`]). An end that cannot be answered sees that the connection is closed.
 fn answer_shortage(connection: &Connection, error: &io::Error) {
     if let Some(lacks) = Lacks::of(error) {
         let _ = wire::pack(&Opened::Lacks(lacks)).and_then(|bytes| connection.send(&bytes, &[]));

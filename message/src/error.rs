@@ -134,11 +134,11 @@ pub enum SendError {
         /// The most.
         most: usize,
     },
-    /// There is no room yet. Only [`Group::try_send`](crate::Group::try_send) and [`Group::send_within`](crate::Group::send_within) report this
-    /// and the two that follow.
+    /// There is no room yet. Only [`Group::try_send`](crate::Group::try_send) and
+    /// [`Group::send_within`](crate::Group::send_within) report this and the two that follow.
     Full,
-    /// This member has its share of what the group may buffer in use ([`Joining::limit`](crate::Joining::limit)), and the receiver has made no
-    /// room in time.
+    /// This member has its share of what the group may buffer in use
+    /// ([`Joining::limit`](crate::Joining::limit)), and the receiver has made no room in time.
     Overflow {
         /// The receiver.
         rank: Rank,
@@ -147,8 +147,8 @@ pub enum SendError {
         /// Its share.
         share: u64,
     },
-    /// The machine, or a control group of this process, has little memory left, so nothing more is buffered, and the receiver has made no room
-    /// in time.
+    /// The machine, or a control group of this process, has little memory left, so nothing more is
+    /// buffered, and the receiver has made no room in time.
     LowMemory {
         /// The receiver.
         rank: Rank,
@@ -192,7 +192,8 @@ pub enum SendError {
     },
     /// The payload is not what the kind of message carries ([`Group::send_foreign`](crate::Group::send_foreign)).
     Unfit(Unfit),
-    /// The wait for room was interrupted ([`Handlers::interruption`](crate::Handlers::interruption)).
+    /// The wait for room was interrupted
+    /// ([`Handlers::interruption`](crate::Handlers::interruption)).
     Interrupted,
 }
 
@@ -305,15 +306,17 @@ pub enum RunError {
         /// The kind of the message.
         kind: String,
     },
-    /// A member that waits for this one cannot be reached, because this process or that member has no
-    /// memory or descriptor left for the queue. A barrier or reduction goes on with the next call.
+    /// A member that waits for this one cannot be reached, because this process or that member has
+    /// no memory or descriptor left for the queue. A barrier or reduction goes on with the next
+    /// call.
     Unsent {
         /// The member.
         rank: Rank,
         /// Why, in the words of [`SendError`].
         why: String,
     },
-    /// See [`Handlers::interruption`](crate::Handlers::interruption). A barrier or reduction goes on with the next call.
+    /// See [`Handlers::interruption`](crate::Handlers::interruption). A barrier or reduction goes
+    /// on with the next call.
     Interrupted,
 }
 

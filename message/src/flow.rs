@@ -1,9 +1,12 @@
 //! What a sender does that finds no room: wait, or divert.
 //!
-//! Source: UDM, sections 3.2 and 3.3. There a receiver that keeps the network blocked for longer than the atomicity timeout loses the direct path, and what arrives is buffered for it (D8, D10). Here each pair has its own queue,
-//! so a slow receiver blocks nobody but who sends to it; and that one, too, waits no longer than the timeout: then its messages go to the buffer, and it to its other business. Correctness does not depend on the timeout: at 0 every
-//! message is buffered, and without one a sender waits as long as it takes. No time that passes is an error: only the kernel says that a
-//! receiver is dead.
+//! Source: UDM, sections 3.2 and 3.3. There a receiver that keeps the network blocked for longer
+//! than the atomicity timeout loses the direct path, and what arrives is buffered for it (D8, D10).
+//! Here each pair has its own queue, so a slow receiver blocks only its own senders. They wait no
+//! longer than the timeout, too: then their messages go to the buffer, and they go on. Correctness
+//! does not depend on the timeout: at 0 every message is buffered, and without one a sender waits
+//! as long as it takes. No time that passes is an error: only the kernel says that a receiver is
+//! dead.
 //!
 //! A sender that diverts runs no longer against a full queue, so one that is quicker than its receiver for long would fill the machine. At the end of each segment it waits once more, as long as the receiver takes messages. And each member
 //! has its share of what its group may buffer (D12): with all of it in use it is stopped until a receiver has left a segment. The paper has the scheduler stop all of a job's processes then; here those who do not flood need not notice, and the
@@ -16,8 +19,8 @@ use upcall_os::headroom::Headroom;
 /// The atomicity timeout where nothing else is said: several times what a receiver takes for a full queue, and less than a slice of the processor.
 pub const TIMEOUT: Duration = Duration::from_micros(200);
 
-/// A receiver that takes nothing for longer is slept for between two looks. It may be stopped, and this member with it, for any time: that
-/// is no fault of either, and no error.
+/// A receiver that takes nothing for longer is slept for between two looks. It may be stopped, and
+/// this member with it, for any time: that is no fault of either, and no error.
 pub(crate) const LONG: Duration = Duration::from_millis(2);
 
 /// What a member may buffer of what its group may, in bytes.

@@ -34,11 +34,12 @@ pub const MOST_MEMBERS: usize = account::MOST;
 /// So long the others are waited for where nothing else is said.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Longest wait between two looks whether the wait was interrupted, its time is over, or the leader is still there.
+/// Longest wait between two looks whether the wait was interrupted, its time is over, or the leader
+/// is still there.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// The time for which a member waits for the others. It passes only while this process runs: of one that was stopped, or whose machine was, two
-/// looks' worth passes.
+/// The time for which a member waits for the others. It passes only while this process runs: of one
+/// that was stopped, or whose machine was, two looks' worth passes.
 struct Left {
     time: Duration,
     looked: Instant,
@@ -141,7 +142,8 @@ impl Joining {
         Self { rank: Some(rank), ..self }
     }
 
-    /// How long to wait for the others: a minute, if nothing else is said. Time in which this process is stopped does not count.
+    /// How long to wait for the others: a minute, if nothing else is said. Time in which this
+    /// process is stopped does not count.
     #[must_use]
     pub fn within(self, patience: Duration) -> Self {
         Self { patience, ..self }
@@ -175,7 +177,9 @@ impl Joining {
         Self { headroom, ..self }
     }
 
-    /// Whether handlers run by themselves ([upcalls](Group#upcalls)), which they do if nothing else is said and the group is joined on a virtual processor that polls. Else they run when the group is polled, and while a [`send`](Group::send) waits for room.
+    /// Whether handlers run by themselves ([upcalls](Group#upcalls)), which they do if nothing else
+    /// is said and the group is joined on a virtual processor that polls. Else they run when the
+    /// group is polled, and while a [`send`](Group::send) waits for room.
     #[must_use]
     pub fn upcalls(self, upcalls: bool) -> Self {
         Self { upcalls, ..self }

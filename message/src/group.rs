@@ -9,7 +9,7 @@ use crate::forming::Joining;
 use crate::inbound::{Inbound, Next};
 use crate::kinds::{Handlers, Kind};
 use crate::link::Refusal;
-use crate::member::{Member, News, Roster};
+use crate::member::{Bringing, Member, News, Roster};
 use crate::offers::Offers;
 use crate::payload::{Payload, Reader};
 use crate::sending::{Outward, Why};
@@ -190,13 +190,14 @@ impl Group {
         self.0.roster.members.len()
     }
 
-    /// A member's process, by the kernel's word when the group formed. `None` if there is no such member, or its process
-    /// is not visible in this PID namespace.
+    /// A member's process, by the kernel's word when the group formed. `None` if there is no such
+    /// member, or its process is not visible in this PID namespace.
     pub fn process(&self, rank: Rank) -> Option<u32> {
         (rank < self.size()).then(|| self.0.roster.pid(rank)).filter(|pid| *pid != 0)
     }
 
-    /// Whether a message waits (UDM's message-available flag): a load for each member that has ever sent one here.
+    /// Whether a message waits (UDM's message-available flag): a load for each member that has ever
+    /// sent one here.
     #[inline]
     pub fn available(&self) -> bool {
         // Nothing is called here where nothing waits, so that nothing has to be saved for that.
@@ -210,7 +211,8 @@ impl Group {
         self.0.inbound.borrow().iter().any(|inbound| inbound.waits())
     }
 
-    /// Takes the next message (UDM's `receive`): `take` looks at it where it lies, and then it is disposed of. Members have their turns.
+    /// Takes the next message (UDM's `receive`): `take` looks at it where it lies, and then it is
+    /// disposed of. Members have their turns.
     ///
     /// # Errors
     /// [`NothingThere`].
@@ -382,7 +384,9 @@ impl Group {
         self.0.diversions.get() + self.inbound().iter().map(|inbound| inbound.diversions()).sum::<u64>()
     }
 
-    /// Waits until a message or an event is there, at most as long as `limit`; then [`poll`](Self::poll) or [`receive`](Self::receive). Spins first, as the group's pacing says, then blocks the kernel thread. Whether something is there.
+    /// Waits until a message or an event is there, at most as long as `limit`; then
+    /// [`poll`](Self::poll) or [`receive`](Self::receive). Spins first, as the group's pacing says,
+    /// then blocks the kernel thread. Whether something is there.
     pub fn wait(&self, limit: Option<Duration>) -> bool {
         self.wait_unless(limit, || !self.0.events.borrow().is_empty())
     }
@@ -393,32 +397,51 @@ impl Group {
         loop {
             let offer = self.offer_again();
             let left = ends.map(|ends| ends.saturating_duration_since(Instant::now()));
-            let within = offer.map_or(left, |offer| Some(left.map_or(offer, |left| left.min(offer))));
-            let is_there = self.wait_once(within, &met);
-            let is_over = left.is_some_and(|left| within == Some(left));
-            // Else an offer is due, or a queue was refused during the wait.
-            if is_over || !self.0.offers.are_due() || self.available() || met() || self.is_interrupted() {
-                return is_there;
+            let is_cut = offer.is_some_and(|offer| left.is_none_or(|left| offer < left));
+            match self.wait_once(if is_cut { offer } else { left }, &met) {
+                Woken::There => return true,
+                // From now on the wait is no longer than until the offer.
+                Woken::Refused => {}
+                Woken::ByTime if is_cut => {}
+                Woken::ByTime => return false,
             }
         }
     }
 
-    fn wait_once(&self, limit: Option<Duration>, met: impl Fn() -> bool) -> bool {
+    fn wait_once(&self, limit: Option<Duration>, met: impl Fn() -> bool) -> Woken {
         let _busy = self.busy();
         let knows_of_offers = self.0.offers.are_due();
-        let met = || met() || !knows_of_offers && self.0.offers.are_due();
         for inbound in self.inbound().iter() {
             inbound.tell();
         }
-        if self.blocks_a_thread() {
-            return self.wait_as_a_thread(limit, met);
-        }
-        let there = || {
-            self.attend_if_there_is_news();
-            self.available() || met() || self.is_interrupted()
+        // The last look ends the wait. What it finds may be taken before this returns.
+        let only_refused = Cell::new(false);
+        let is_there = if self.blocks_a_thread() {
+            let met = || {
+                only_refused.set(false);
+                met() || {
+                    only_refused.set(!knows_of_offers && self.0.offers.are_due());
+                    only_refused.get()
+                }
+            };
+            self.wait_as_a_thread(limit, met)
+        } else {
+            let there = || {
+                self.attend_if_there_is_news();
+                only_refused.set(false);
+                self.available() || met() || self.is_interrupted() || {
+                    only_refused.set(!knows_of_offers && self.0.offers.are_due());
+                    only_refused.get()
+                }
+            };
+            let after = self.kept_for().unwrap_or_default();
+            self.0.member.post.wait_and_rest(self.0.pacing, self.until_it_asks(limit), there, (after, || self.shrink()))
         };
-        let after = self.kept_for().unwrap_or_default();
-        self.0.member.post.wait_and_rest(self.0.pacing, self.until_it_asks(limit), there, (after, || self.shrink()))
+        match is_there {
+            false => Woken::ByTime,
+            true if only_refused.get() => Woken::Refused,
+            true => Woken::There,
+        }
     }
 
     /// Polls and waits until `done` is true, or another member ends or violates the protocol.
@@ -443,7 +466,8 @@ impl Group {
         Ok(())
     }
 
-    /// That no message is the next of its sender's which has no handler; or of one sender's, if one is given.
+    /// That no message is the next of its sender's which has no handler; or of one sender's, if one
+    /// is given.
     pub(crate) fn check_handlers(&self, from: Option<Rank>) -> Result<(), RunError> {
         let _busy = self.busy();
         for inbound in self.inbound().iter().filter(|inbound| from.is_none_or(|from| inbound.from() == from)) {
@@ -517,12 +541,14 @@ impl Group {
                     let more = self.inbound().iter().cloned().chain([Rc::from(inbound)]).collect();
                     *self.0.inbound.borrow_mut() = more;
                 }
-                News::Reads(rank, ringer) => {
-                    if let Outward::Open(link) = &mut *self.0.links[rank].borrow_mut() {
+                News::Reads(bringing, ringer) => {
+                    if let Outward::Open(link) = &mut *self.0.links[bringing.rank].borrow_mut()
+                        && link.is_brought_by(bringing)
+                    {
                         link.reads(ringer);
                     }
                 }
-                News::Refuses(rank, refusal) => self.refused(rank, refusal),
+                News::Refuses(bringing, refusal) => self.refused(bringing, refusal),
                 News::Unheard(rank) => {
                     if let Outward::Open(link) = &*self.0.links[rank].borrow() {
                         link.hear(&self.0.member);
@@ -534,17 +560,19 @@ impl Group {
     }
 
     /// A member that lives does not read this one's queue.
-    fn refused(&self, rank: Rank, refusal: Refusal) {
-        let outward = &mut *self.0.links[rank].borrow_mut();
-        match (outward, refusal) {
-            (Outward::Open(link), Refusal::ForNow(why)) => {
-                link.refuse(why);
-                self.0.offers.refused(Instant::now());
-                self.0.upcalls.wake();
+    fn refused(&self, bringing: Bringing, refusal: Refusal) {
+        let outward = &mut *self.0.links[bringing.rank].borrow_mut();
+        // If it is closed, the reason for which it was closed stands.
+        let Outward::Open(link) = outward else { return };
+        match refusal {
+            Refusal::ForNow(_) => {
+                if let Some(due) = link.refuse(bringing, Instant::now()) {
+                    self.0.offers.refused(due);
+                    self.0.upcalls.wake();
+                }
             }
-            (outward @ Outward::Open(_), Refusal::ForGood(why)) => *outward = Outward::Closed(Why::Refused(why)),
-            // The reason for which it was closed stands.
-            (Outward::Unopened | Outward::Closed(_), _) => {}
+            Refusal::ForGood(why) if link.is_brought_by(bringing) => *outward = Outward::Closed(Why::Refused(why)),
+            Refusal::ForGood(_) => {}
         }
     }
 
@@ -565,6 +593,15 @@ impl Group {
             None => self.happened(Event::Ended { rank }),
         }
     }
+}
+
+/// What has ended a wait.
+enum Woken {
+    /// What was waited for, or a message.
+    There,
+    /// A queue was refused, and nothing else has come.
+    Refused,
+    ByTime,
 }
 
 /// Tells threads that wait when more was taken than before, also if a handler panics.

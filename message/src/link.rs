@@ -3,15 +3,17 @@
 use crate::Rank;
 use crate::error::SendError;
 use crate::flow::Flow;
-use crate::member::{Member, News, Roster};
+use crate::member::{Bringing, Member, News, Roster, locked};
+use crate::offers::Schedule;
 use crate::wire::{self, Lacks, Opened, Process, Request, VERSION, shown};
 use std::cell::Cell;
 use std::io;
+use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
 use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
 use upcall_os::fault::{Point, point};
@@ -31,8 +33,9 @@ use upcall_transfer::post::Ringer;
 const EAGER: Duration = Duration::from_micros(30);
 const ANSWER: Duration = Duration::from_millis(5);
 
-/// Time limit for the answer to a member's queue to itself. The answer comes from the clerk of this process, which
-/// waits for no peer. So a message to the sender itself is there when `send` returns, however busy the machine is.
+/// Time limit for the answer to a member's queue to itself. The answer comes from the clerk of this
+/// process, which waits for no peer. So a message to the sender itself is there when `send`
+/// returns, however busy the machine is.
 const OWN_ANSWER: Duration = Duration::from_secs(10);
 
 /// See the module.
@@ -49,8 +52,10 @@ pub(crate) struct Link {
     /// In this member's account.
     pair: Shared<Pair>,
     brought: Brought,
-    /// Why the receiver does not read the queue for now, if it does not.
-    refused: Option<ForNow>,
+    /// The receiver does not read the queue for now.
+    is_refused: bool,
+    /// When it is offered again by itself.
+    offers: Schedule,
     /// The receiver may wait for a report of this member's.
     has_reported: Cell<bool>,
 }
@@ -79,20 +84,40 @@ pub(crate) enum ForNow {
     HungUp,
 }
 
-impl Refusal {
+/// Why a queue is not in the hands of its receiver.
+#[derive(Debug)]
+pub(crate) enum NotBrought {
+    /// The receiver has ended, or has left the group.
+    Ended,
+    /// The receiver lives, and does not read it.
+    Refused(Refusal),
+    /// This member lacks something for it, or does not reach the receiver.
+    Failed(String),
+}
+
+impl NotBrought {
     /// What a sender gets, of whose messages so many wait.
-    fn error(self, rank: Rank, waiting: u64) -> SendError {
+    pub(crate) fn error(self, rank: Rank, waiting: u64) -> SendError {
         match self {
-            Self::ForNow(ForNow::Lacks(Lacks { lack, errno })) => SendError::Refused { rank, lack, errno, waiting },
-            Self::ForNow(ForNow::HungUp) => SendError::Unreachable { rank, why: HUNG_UP.into() },
-            Self::ForGood(why) => SendError::Unreachable { rank, why },
+            Self::Ended => SendError::Ended { rank },
+            Self::Refused(Refusal::ForNow(ForNow::Lacks(Lacks { lack, errno }))) => {
+                SendError::Refused { rank, lack, errno, waiting }
+            }
+            Self::Refused(Refusal::ForNow(ForNow::HungUp)) => SendError::Unreachable { rank, why: HUNG_UP.into() },
+            Self::Refused(Refusal::ForGood(why)) | Self::Failed(why) => SendError::Unreachable { rank, why },
         }
     }
 }
 
+impl From<io::Error> for NotBrought {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
 impl Link {
-    /// Opens a queue to another member, which need not run for that. Takes about 0.1 ms. `None`: the
-    /// queue of connections at its door is full, which it is at most until the member runs.
+    /// Opens a queue to another member, which need not run for that. Takes about 0.1 ms. `None`:
+    /// the queue of connections at its door is full, which it is at most until the member runs.
     pub(crate) fn open(
         member: &Arc<Member>,
         roster: &Roster,
@@ -100,13 +125,13 @@ impl Link {
         timeout: Option<Duration>,
     ) -> Result<Option<Self>, SendError> {
         let failed = |error: io::Error| SendError::Unreachable { rank, why: error.to_string() };
-        // All that this member needs comes first: a queue that was brought is not given up for want of it.
+        // All that this member needs comes first: a queue that was brought is not given up for want
+        // of it.
         let (mut queue, bell) = (Mailbag::create().map_err(failed)?, Bell::new().map_err(failed)?);
         let clapper = Clapper::current().map_err(failed)?;
         let descriptors = (queue.as_fd(), bell.as_fd());
-        let Some((brought, ringer)) = bring(member, roster, rank, descriptors, 0, answer_within(roster, rank))? else {
-            return Ok(None);
-        };
+        let brought = bring(member, roster, rank, descriptors, answer_within(roster, rank));
+        let Some((brought, ringer)) = brought.map_err(|why| why.error(rank, 0))? else { return Ok(None) };
         let pair = member.account.pair(rank);
         queue.count_in(pair.clone());
         let steps = queue.steps();
@@ -114,42 +139,70 @@ impl Link {
         if flow.is_always_diverted() {
             queue.stay_diverted();
         }
-        let (refused, has_reported) = (None, Cell::new(false));
-        Ok(Some(Self { queue, flow, steps, bell, clapper, ringer, pair, brought, refused, has_reported }))
+        let (is_refused, offers, has_reported) = (false, Schedule::default(), Cell::new(false));
+        Ok(Some(Self { queue, flow, steps, bell, clapper, ringer, pair, brought, is_refused, offers, has_reported }))
     }
 
     /// Brings the queue again to a receiver that has refused it for now.
     ///
-    /// All messages that were sent before lie in it. Waits for the answer for `limit`; a later one comes as news. Returns
-    /// `false` if the queue of connections at the receiver's door is full.
+    /// All messages that were sent before lie in it. Waits for the answer for `limit`; a later one
+    /// comes as news. Returns `false` if the queue of connections at the receiver's door is full.
     pub(crate) fn bring_again(
         &mut self,
         member: &Arc<Member>,
         roster: &Roster,
         rank: Rank,
         limit: Duration,
-    ) -> Result<bool, SendError> {
+    ) -> Result<bool, NotBrought> {
         let descriptors = (self.queue.memory().as_fd(), self.bell.as_fd());
-        let Some((brought, ringer)) = bring(member, roster, rank, descriptors, self.queue.sent(), limit)? else {
-            return Ok(false);
-        };
-        (self.brought, self.ringer, self.refused) = (brought, ringer, None);
+        let Some((brought, ringer)) = bring(member, roster, rank, descriptors, limit)? else { return Ok(false) };
+        (self.brought, self.ringer, self.is_refused) = (brought, ringer, false);
         // What waits in it was launched without a receiver.
         self.ring();
         Ok(true)
     }
 
-    /// The receiver does not read the queue for now.
-    pub(crate) fn refuse(&mut self, why: ForNow) {
-        self.refused = Some(why);
+    /// The same by itself, not for a send: does not wait for the answer.
+    pub(crate) fn offer(&mut self, member: &Arc<Member>, roster: &Roster, rank: Rank, now: Instant) -> Result<(), NotBrought> {
+        self.offers.offered(now);
+        let brought = self.bring_again(member, roster, rank, Duration::ZERO);
+        if self.is_refused {
+            self.offers.refused(now);
+        }
+        brought.map(drop)
+    }
+
+    /// The receiver does not read for now what was brought so. Returns when the queue is to be
+    /// offered again; `None` if it was brought otherwise since.
+    pub(crate) fn refuse(&mut self, bringing: Bringing, now: Instant) -> Option<Instant> {
+        self.is_brought_by(bringing).then(|| {
+            self.is_refused = true;
+            self.offers.refused(now)
+        })
+    }
+
+    /// Returns `true` if this is how the queue was brought last.
+    pub(crate) fn is_brought_by(&self, bringing: Bringing) -> bool {
+        self.brought.far.bringing == bringing
     }
 
     /// Returns `true` if the receiver does not read the queue for now.
     pub(crate) fn is_refused(&self) -> bool {
-        self.refused.is_some()
+        self.is_refused
     }
 
-    /// Returns `true` if the receiver does not read the queue for now, and may wait for a report in it.
+    /// When the queue is to be offered again, if it is refused.
+    pub(crate) fn offer_due(&self) -> Option<Instant> {
+        self.offers.due().filter(|_| self.is_refused)
+    }
+
+    /// Number of messages that were sent by this queue.
+    pub(crate) fn sent(&self) -> u64 {
+        self.queue.sent()
+    }
+
+    /// Returns `true` if the receiver does not read the queue for now, and may wait for a report in
+    /// it.
     pub(crate) fn keeps_a_report_back(&self) -> bool {
         self.is_refused() && self.has_reported.get()
     }
@@ -200,26 +253,24 @@ impl Link {
     }
 }
 
-/// Maximum wait of a sender for the answer to its queue. A stopped receiver does not answer, so the wait is short.
+/// Maximum wait of a sender for the answer to its queue. A stopped receiver does not answer, so the
+/// wait is short.
 pub(crate) fn answer_within(roster: &Roster, rank: Rank) -> Duration {
     if rank == roster.rank { OWN_ANSWER } else { ANSWER }
 }
 
 /// Brings a queue to its receiver, by descriptors of its memory and of its bell.
 ///
-/// `waiting` is the number of messages that wait in it, `limit` the wait for the answer. `None`: the queue of connections at
-/// the receiver's door is full. Once the queue was brought, no lack of resources here ends its connection:
-/// the receiver would take that for the end of this member.
+/// `limit` is the wait for the answer; if it is zero, nothing is waited for. `None`: the queue of
+/// connections at the receiver's door is full. Once the queue was brought, no lack of resources
+/// here ends its connection: the receiver would take that for the end of this member.
 fn bring(
     member: &Arc<Member>,
     roster: &Roster,
     rank: Rank,
     (memory, bell): (BorrowedFd<'_>, BorrowedFd<'_>),
-    waiting: u64,
     limit: Duration,
-) -> Result<Option<(Brought, Option<Ringer>)>, SendError> {
-    let unreachable = |why: String| SendError::Unreachable { rank, why };
-    let failed = |error: io::Error| unreachable(error.to_string());
+) -> Result<Option<(Brought, Option<Ringer>)>, NotBrought> {
     let listed = &roster.members[rank];
     let path = member.folder().join(&listed.socket);
     let connection = match Connection::connect(&path) {
@@ -227,64 +278,66 @@ fn bring(
         Err(error) => {
             return match error.kind() {
                 io::ErrorKind::WouldBlock => Ok(None),
-                _ if is_shut(&error) => Err(SendError::Ended { rank }),
-                _ => Err(failed(error)),
+                _ if is_shut(&error) => Err(NotBrought::Ended),
+                _ => Err(error.into()),
             };
         }
     };
-    let lost = |connection: &Connection, why: &str| {
-        if connection.peer_ends_within(TO_END) || has_left(&path) { SendError::Ended { rank } } else { unreachable(why.into()) }
+    let to_end = if limit.is_zero() { Duration::ZERO } else { TO_END };
+    let lost = |connection: &Connection, why: NotBrought| {
+        if connection.peer_ends_within(to_end) || has_left(&path) { NotBrought::Ended } else { why }
     };
     let peer = match connection.peer() {
         Ok(peer) => peer,
-        Err(error) => return Err(lost(&connection, &error.to_string())),
+        Err(error) => return Err(lost(&connection, error.into())),
     };
     if !Process::of(&peer).is(listed.process) {
-        return Err(unreachable(format!("{} is at the door of {}", shown(peer.pid), shown(roster.pid(rank)))));
+        let who = format!("{} is at the door of {}", shown(peer.pid), shown(roster.pid(rank)));
+        return Err(NotBrought::Failed(who));
     }
     let open = Request::Open { version: VERSION, group: roster.group, from: roster.rank as u32, to: rank as u32 };
-    let bytes = wire::pack(&open).map_err(failed)?;
+    let bytes = wire::pack(&open)?;
     let far = Arc::new(FarEnd {
         connection,
-        rank,
+        bringing: Bringing { rank, number: NEXT.fetch_add(1, Ordering::Relaxed) },
         process: listed.process,
         socket: path.clone(),
         member: Arc::downgrade(member),
         opening: AtomicBool::new(true),
-        answered: AtomicBool::new(false),
+        heard: Mutex::new(Heard::Nothing),
         left: AtomicBool::new(false),
     });
-    let key = member.watch_for(far.clone(), Report::EachRing).map_err(failed)?;
+    let key = member.watch_for(far.clone(), Report::EachRing)?;
     let brought = Brought { far, key };
     let far = &brought.far;
     // A receiver without a descriptor for this member's process answers before it has the queue.
-    let early = |message| match far.said(message) {
-        Answer::Refuses(refusal) => refusal.error(rank, waiting),
-        Answer::Reads(_) => unreachable("it answers before it has the queue".into()),
+    let early = |message| match locked(&far.heard).answer(message) {
+        Answer::Refuses(refusal) => NotBrought::Refused(refusal),
+        Answer::Reads(_) => NotBrought::Failed("it answers before it has the queue".into()),
     };
     // After this the thread has its memory for answers.
     match far.connection.receive() {
         Ok(Received::Message(message)) => return Err(early(message)),
-        Err(error) if Lacks::of(&error).is_some() => return Err(failed(error)),
+        Err(error) if Lacks::of(&error).is_some() => return Err(error.into()),
         _ => {}
     }
     point(Point::MemberBrings);
     if let Err(error) = far.connection.send(&bytes, &[memory, bell]) {
         return Err(match far.connection.receive() {
             Ok(Received::Message(message)) => early(message),
-            _ => lost(&far.connection, &error.to_string()),
+            _ => lost(&far.connection, error.into()),
         });
     }
     point(Point::MemberBrought);
     // Until the receiver has said where it sleeps each message would ring.
     let ringer = match far.connection.receive_within(EAGER, limit) {
-        Ok(Received::Message(message)) => match far.said(message) {
+        Ok(Received::Message(message)) => match locked(&far.heard).answer(message) {
             Answer::Reads(ringer) => ringer,
-            Answer::Refuses(refusal) => return Err(refusal.error(rank, waiting)),
+            Answer::Refuses(refusal) => return Err(NotBrought::Refused(refusal)),
         },
         Ok(Received::Nothing) => None,
-        Ok(Received::Closed) => return Err(lost(&far.connection, HUNG_UP)),
-        Err(error) => return Err(lost(&far.connection, &error.to_string())),
+        Ok(Received::Closed) => return Err(lost(&far.connection, NotBrought::Refused(Refusal::ForNow(ForNow::HungUp)))),
+        Err(error) => return Err(lost(&far.connection, error.into())),
     };
     far.opening.store(false, Ordering::SeqCst);
     // While the queue was offered, the clerk left here what it was notified of.
@@ -292,8 +345,8 @@ fn bring(
     Ok(Some((brought, ringer)))
 }
 
-/// Returns `true` if a member has closed its door. A member that leaves, and lives, does that before
-/// it hangs up on those who wait there.
+/// Returns `true` if a member has closed its door. A member that leaves, and lives, does that
+/// before it hangs up on those who wait there.
 fn has_left(socket: &Path) -> bool {
     std::fs::symlink_metadata(socket).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
         || Connection::connect(socket).is_err_and(|error| is_shut(&error))
@@ -309,8 +362,8 @@ struct Brought {
 
 impl Drop for Brought {
     fn drop(&mut self) {
-        // The receiver has what was sent, and learns that no more comes. Our own clerk takes it for no
-        // member's end.
+        // The receiver has what was sent, and learns that no more comes. Our own clerk takes it for
+        // no member's end.
         self.far.left.store(true, Ordering::Relaxed);
         self.far.connection.shut_down();
         if let Some(member) = self.far.member.upgrade() {
@@ -319,86 +372,136 @@ impl Drop for Brought {
     }
 }
 
+/// The number of the next [`Bringing`].
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
 /// The connection by which a queue was brought, as the clerk watches it.
 #[derive(Debug)]
 struct FarEnd {
     connection: Connection,
-    rank: Rank,
+    bringing: Bringing,
     process: Process,
     /// Of its door.
     socket: PathBuf,
     member: Weak<Member>,
     /// The thread that brings the queue waits for the answer, and reads it.
     opening: AtomicBool,
-    /// It answers once: each answer takes memory here.
-    answered: AtomicBool,
+    /// Locked while a message is read: the clerk and the thread that sends can read at once.
+    heard: Mutex<Heard>,
     /// This side has closed it.
     left: AtomicBool,
 }
 
+/// What was read from the connection of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    Nothing,
+    /// The receiver reads the queue. It answers once: each answer takes memory here.
+    Reads,
+    /// The receiver refuses the queue, or has hung up. What follows means nothing.
+    Over,
+}
+
 /// The answer to a queue.
 enum Answer {
-    /// It is read. Without a ringer each message rings: this process cannot map the receiver's station.
+    /// It is read. Without a ringer each message rings: this process cannot map the receiver's
+    /// station.
     Reads(Option<Ringer>),
     Refuses(Refusal),
 }
 
+impl Heard {
+    fn answer(&mut self, message: Message) -> Answer {
+        let answer = match self {
+            Self::Nothing => said(message).unwrap_or_else(|why| Answer::Refuses(Refusal::ForGood(why))),
+            Self::Reads | Self::Over => Answer::Refuses(Refusal::ForGood("it answers more than once".into())),
+        };
+        *self = match answer {
+            Answer::Reads(_) => Self::Reads,
+            Answer::Refuses(_) => Self::Over,
+        };
+        answer
+    }
+}
+
+/// The next thing that the connection of a queue says.
+enum Next {
+    Answer(Answer),
+    Nothing,
+    /// There is no memory, or no descriptor, to read it.
+    Unheard,
+    /// The receiver has closed it, after this.
+    HungUp(Heard),
+    /// What it said last was its last word.
+    Over,
+}
+
 impl FarEnd {
-    fn said(&self, message: Message) -> Answer {
-        if self.answered.swap(true, Ordering::Relaxed) {
-            return Answer::Refuses(Refusal::ForGood("it answers more than once".into()));
+    /// Reads once. Two threads that read at the same time do not both hear one thing, and the
+    /// second one knows what the first one has heard.
+    fn next(&self) -> Next {
+        let heard = &mut *locked(&self.heard);
+        if *heard == Heard::Over {
+            return Next::Over;
         }
-        said(message).unwrap_or_else(|why| Answer::Refuses(Refusal::ForGood(why)))
+        match self.connection.receive() {
+            Ok(Received::Message(message)) => Next::Answer(heard.answer(message)),
+            Ok(Received::Nothing) => Next::Nothing,
+            Err(error) if Lacks::of(&error).is_some() => Next::Unheard,
+            Ok(Received::Closed) | Err(_) => Next::HungUp(mem::replace(heard, Heard::Over)),
+        }
     }
 
     /// Reads all messages of the connection. Returns `false` if no more can follow.
     fn hear(&self, member: &Member) -> bool {
         loop {
-            match self.connection.receive() {
-                // A second answer ends the loop.
-                Ok(Received::Message(message)) => match self.said(message) {
-                    Answer::Reads(Some(ringer)) => member.tell(News::Reads(self.rank, ringer)),
-                    Answer::Reads(None) => {}
-                    Answer::Refuses(refusal) => {
-                        member.tell(News::Refuses(self.rank, refusal));
-                        return false;
-                    }
-                },
-                Ok(Received::Nothing) => return true,
+            match self.next() {
+                Next::Answer(Answer::Reads(Some(ringer))) => member.tell(News::Reads(self.bringing, ringer)),
+                Next::Answer(Answer::Reads(None)) => {}
+                Next::Answer(Answer::Refuses(refusal)) => {
+                    member.tell(News::Refuses(self.bringing, refusal));
+                    return false;
+                }
+                Next::Nothing => return true,
                 // Nothing was read, and the clerk is not called again for it.
-                Err(error) if Lacks::of(&error).is_some() => {
-                    member.tell(News::Unheard(self.rank));
+                Next::Unheard => {
+                    member.tell(News::Unheard(self.bringing.rank));
                     return true;
                 }
-                Ok(Received::Closed) | Err(_) => {
+                Next::HungUp(after) => {
                     if !self.left.load(Ordering::Relaxed) {
-                        self.hung_up(member);
+                        self.hung_up(member, after);
                     }
                     return false;
                 }
+                Next::Over => return false,
             }
         }
     }
 
-    /// The receiver has closed the connection. Only the kernel's word and a closed door are an end.
-    fn hung_up(&self, member: &Member) {
+    /// The receiver has closed the connection, after this. Only the kernel's word and a closed door
+    /// are an end.
+    fn hung_up(&self, member: &Member, after: Heard) {
         let has_ended = match self.connection.peer() {
             Ok(Peer { pidfd: Some(pidfd), pid: 0, .. }) => ends_within(pidfd, TO_END),
             Ok(Peer { pidfd: Some(pidfd), pid, .. }) => has_ended(pidfd) || is_ending(pid),
-            // Before Linux 6.5 the kernel gives no pidfd, and the closed connection is all that is known.
+            // Before Linux 6.5 the kernel gives no pidfd, and the closed connection is all that is
+            // known.
             Ok(Peer { pidfd: None, .. }) => true,
             Err(error) => says_ended(&error),
         };
         if has_ended || has_left(&self.socket) {
-            member.has_ended(self.rank, self.process);
+            member.has_ended(self.bringing.rank, self.process);
             return;
         }
-        let refusal = match self.answered.load(Ordering::Relaxed) {
+        let refusal = match after {
             // A receiver answers when it has taken the queue in.
-            false => Refusal::ForNow(ForNow::HungUp),
-            true => Refusal::ForGood("it lives, and has hung up: what was sent before may have been lost".into()),
+            Heard::Nothing => Refusal::ForNow(ForNow::HungUp),
+            Heard::Reads | Heard::Over => {
+                Refusal::ForGood("it lives, and has hung up: what was sent before may have been lost".into())
+            }
         };
-        member.tell(News::Refuses(self.rank, refusal));
+        member.tell(News::Refuses(self.bringing, refusal));
     }
 }
 
@@ -434,8 +537,125 @@ impl Watched for FarEnd {
 
     fn failed(&self) -> bool {
         if let Some(member) = self.member.upgrade() {
-            member.tell(News::Ended(self.rank));
+            member.tell(News::Ended(self.bringing.rank));
         }
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Lack;
+    use std::sync::atomic::AtomicU32;
+    use std::thread;
+    use upcall_os::socket::Listener;
+    use upcall_shm::account::Account;
+    use upcall_shm::station::Station;
+    use upcall_transfer::post::Post;
+
+    /// A member, and the connection of its queue to a receiver in this process, which lives.
+    struct Scene {
+        member: Arc<Member>,
+        near: FarEnd,
+        far: Option<Connection>,
+        _door: Listener,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            static NEXT: AtomicU32 = AtomicU32::new(0);
+            let name = format!("upcall-link-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+            let socket = std::env::temp_dir().join(&name);
+            let door = Listener::bind(&socket).unwrap();
+            let account = Account::open(&name, 2, 1 << 20).unwrap();
+            let process = Process::own().unwrap();
+            let member = Member::new(socket.clone(), process, Post::take().unwrap(), account);
+            let (connection, far) = Connection::pair().unwrap();
+            let near = FarEnd {
+                connection,
+                bringing: Bringing { rank: 1, number: 7 },
+                process,
+                socket,
+                member: Arc::downgrade(&member),
+                opening: AtomicBool::new(false),
+                heard: Mutex::new(Heard::Nothing),
+                left: AtomicBool::new(false),
+            };
+            Self { member, near, far: Some(far), _door: door }
+        }
+
+        /// The receiver says something, or hangs up.
+        fn say(&mut self, answer: Option<(&Opened, &[BorrowedFd<'_>])>) {
+            match answer {
+                Some((answer, descriptors)) => {
+                    self.far.as_ref().unwrap().send(&wire::pack(answer).unwrap(), descriptors).unwrap();
+                }
+                None => self.far = None,
+            }
+        }
+
+        /// What was learned since the last time.
+        fn news(&self) -> Vec<&'static str> {
+            let told = |news| match news {
+                News::Reads(..) => "reads",
+                News::Refuses(_, Refusal::ForNow(ForNow::Lacks(_))) => "lacks",
+                News::Refuses(_, Refusal::ForNow(ForNow::HungUp)) => "hung up",
+                News::Refuses(_, Refusal::ForGood(_)) => "for good",
+                _ => "else",
+            };
+            self.member.news().into_iter().map(told).collect()
+        }
+    }
+
+    impl Drop for Scene {
+        fn drop(&mut self) {
+            self.member.leave();
+        }
+    }
+
+    const LACKS: Opened = Opened::Lacks(Lacks { lack: Lack::Memory, errno: None });
+
+    #[test]
+    fn the_end_of_a_connection_is_judged_by_what_came_before() {
+        // A refusal and the end: read by one thread, or the end by another one later.
+        let mut scene = Scene::new();
+        scene.say(Some((&LACKS, &[])));
+        assert!(!scene.near.hear(&scene.member));
+        scene.say(None);
+        assert!(!scene.near.hear(&scene.member));
+        assert_eq!(scene.news(), ["lacks"]);
+        // The end alone.
+        let mut scene = Scene::new();
+        assert!(scene.near.hear(&scene.member));
+        scene.say(None);
+        assert!(!scene.near.hear(&scene.member) && !scene.near.hear(&scene.member));
+        assert_eq!(scene.news(), ["hung up"]);
+        // The end after the queue was taken.
+        let (mut scene, station) = (Scene::new(), Station::new().unwrap());
+        scene.say(Some((&Opened::Yes { line: 0, makes_fences: true }, &[station.as_fd()])));
+        assert!(scene.near.hear(&scene.member));
+        scene.say(None);
+        assert!(!scene.near.hear(&scene.member));
+        assert_eq!(scene.news(), ["reads", "for good"]);
+    }
+
+    /// The clerk and the thread that sends.
+    #[test]
+    fn two_threads_that_read_at_once_hear_one_refusal() {
+        for _ in 0..300 {
+            let mut scene = Scene::new();
+            thread::scope(|scope| {
+                let hear = || while scene.near.hear(&scene.member) {};
+                let far = scene.far.take().unwrap();
+                let readers = [scope.spawn(hear), scope.spawn(hear)];
+                far.send(&wire::pack(&LACKS).unwrap(), &[]).unwrap();
+                drop(far);
+                for reader in readers {
+                    reader.join().unwrap();
+                }
+            });
+            assert_eq!(scene.news(), ["lacks"]);
+        }
     }
 }

@@ -49,15 +49,24 @@ impl Roster {
     }
 }
 
+/// One time that this member has brought its queue to another one. A queue that was refused is
+/// brought again, and then what is known of the last time means nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bringing {
+    pub(crate) rank: Rank,
+    /// No other one of this process has it.
+    pub(crate) number: u64,
+}
+
 /// What the clerk has learned, for the thread that polls.
 #[derive(Debug)]
 pub(crate) enum News {
     /// Another member has brought its queue.
     Brought(Box<Inbound>),
     /// Another member reads ours.
-    Reads(Rank, Ringer),
+    Reads(Bringing, Ringer),
     /// It does not.
-    Refuses(Rank, Refusal),
+    Refuses(Bringing, Refusal),
     /// It has answered, and the clerk has no memory to read that: the thread that polls does it.
     Unheard(Rank),
     /// A member has ended or left: nothing more comes from it.
@@ -128,7 +137,8 @@ impl Member {
         self.watch_for(watched, Report::WhileReadable).map(drop)
     }
 
-    /// The same with another rule for reports, and with the number by which [`unwatch`](Self::unwatch) ends it.
+    /// The same with another rule for reports, and with the number by which
+    /// [`unwatch`](Self::unwatch) ends it.
     pub(crate) fn watch_for(&self, watched: Arc<dyn Watched>, report: Report) -> io::Result<u64> {
         let key = Clerk::current()?.watch(watched, report)?;
         locked(&self.keys).push(key);
@@ -271,8 +281,8 @@ impl Member {
     }
 }
 
-/// Whether the kernel knows that the process of a member, whose socket this is, has ended or is about
-/// to. A process that cannot be seen counts as alive.
+/// Whether the kernel knows that the process of a member, whose socket this is, has ended or is
+/// about to. A process that cannot be seen counts as alive.
 pub(crate) fn has_ended(listed: &Listed, socket: &Path) -> bool {
     match see(listed, socket) {
         Seen::Lives { pidfd, pid } => upcall_os::socket::has_ended(&pidfd) || pid != 0 && upcall_os::socket::is_ending(pid),
@@ -292,7 +302,8 @@ enum Seen {
     Nothing,
 }
 
-/// Looks at the process of a member: by its number if that is one of this PID namespace, else by its door.
+/// Looks at the process of a member: by its number if that is one of this PID namespace, else by
+/// its door.
 fn see(listed: &Listed, socket: &Path) -> Seen {
     let lives = |(pidfd, pid)| Seen::Lives { pidfd, pid };
     match listed.process {

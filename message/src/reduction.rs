@@ -1,15 +1,18 @@
 //! Reductions: one value is made of a value of each member, and all members get it.
 //!
-//! By a binomial tree: values go up to member 0, combined on the way, and the result comes down. A value that goes up stands for its member
-//! and those after it, so values are combined in the order of ranks, and the way of combining need only be associative.
+//! By a binomial tree: values go up to member 0, combined on the way, and the result comes down. A
+//! value that goes up stands for its member and those after it, so values are combined in the order
+//! of ranks, and the way of combining need only be associative.
 //!
-//! A value is a word that its sender writes in place ([`steps`](upcall_shm::steps)). No member comes to the next reduction before its value
-//! for this one was used: a parent uses the values of its children before the result comes down, and a child uses the result before its next
-//! value goes up.
+//! A value is a word that its sender writes in place ([`steps`](upcall_shm::steps)). No member
+//! comes to the next reduction before its value for this one was used: a parent uses the values of
+//! its children before the result comes down, and a child uses the result before its next value
+//! goes up.
 //!
 //! # Restart
-//! A reduction that ends with an error, other than a loss, goes on with the next call. What has been reported stands: the value that went up,
-//! and the result, after which the children's words may belong to the next reduction.
+//! A reduction that ends with an error, other than a loss, goes on with the next call. What has
+//! been reported stands: the value that went up, and the result, after which the children's words
+//! may belong to the next reduction.
 
 use crate::error::RunError;
 use crate::{Group, Rank};
@@ -54,12 +57,14 @@ reducible! {
 }
 
 impl Group {
-    /// Combines a value of each member with `combine`, in the order of ranks, and gives the result to all. All members call it, with the same
-    /// `combine`, which is to be associative. Takes two words, and the time that they need to come, for each doubling of the group. Runs the
+    /// Combines a value of each member with `combine`, in the order of ranks, and gives the result
+    /// to all. All members call it, with the same `combine`, which is to be associative. Takes two
+    /// words, and the time that they need to come, for each doubling of the group. Runs the
     /// handlers of the messages that arrive.
     ///
     /// # Errors
-    /// As [`barrier`](Self::barrier). When the next call goes on with the same reduction, a value that has been used already stands.
+    /// As [`barrier`](Self::barrier). When the next call goes on with the same reduction, a value
+    /// that has been used already stands.
     ///
     /// # Blocking
     /// As [`barrier`](Self::barrier).

@@ -97,34 +97,41 @@ impl Why {
 }
 
 impl Group {
-    /// Sends a message (UDM's `send`). Once this has returned `Ok` it arrives, exactly once and in order, also if this process ends at once.
-    /// Only the death of the receiver can keep it back, or a receiver that lacks memory or descriptors
-    /// for this member's queue. May be called in a handler.
+    /// Sends a message (UDM's `send`). Once this has returned `Ok` it arrives, exactly once and in
+    /// order, also if this process ends at once. Only the death of the receiver can keep it back,
+    /// or a receiver that lacks memory or descriptors for this member's queue. May be called in a
+    /// handler.
     ///
     /// # Errors
-    /// See [`SendError`]: what the program did, a lack of memory or descriptors here or in the receiver,
-    /// or the end of the receiver, which is noticed when this process polls, or finds the queue full. No
-    /// time that passes is an error, and a full queue or buffer is none.
+    /// See [`SendError`]: what the program did, a lack of memory or descriptors here or in the
+    /// receiver, or the end of the receiver, which is noticed when this process polls, or finds the
+    /// queue full. No time that passes is an error, and a full queue or buffer is none.
     ///
-    /// A receiver that lives, and lacks a resource for the queue, refuses it ([`SendError::Refused`]).
-    /// The first message waits for the receiver's answer for at most 5 ms, so the refusal may come when
-    /// messages were sent. They wait in this process. The next send, or report of a barrier, offers the
-    /// queue again. [`poll`](Self::poll) and [`wait`](Self::wait) offer one refused queue a second at least. If
+    /// A receiver that lives, and lacks a resource for the queue, refuses it
+    /// ([`SendError::Refused`]). The first message waits for the receiver's answer for at most 5
+    /// ms, so the refusal may come when messages were sent. They wait in this process. The next
+    /// send, or report of a barrier, offers the queue again. So do [`poll`](Self::poll),
+    /// [`wait`](Self::wait), and a send that waits for room, after pauses of up to a second. If
     /// this process ends before the queue is taken, they are lost.
     ///
     /// # Blocking
-    /// Waits for room, not for the receiver. In the queue it waits no longer than the group's [timeout](crate::Joining::timeout): then messages
-    /// go to a buffer. With all of its share of that in use ([`Joining::limit`](crate::Joining::limit)), or little memory left, or no timeout,
-    /// it waits until the receiver has taken some, for as long as that takes: the receiver may be slow, or stopped. The first message to each
-    /// member takes some 0.1 ms more, and 5 ms if that is stopped. What a member sends to itself is there at once.
+    /// Waits for room, not for the receiver. In the queue it waits no longer than the group's
+    /// [timeout](crate::Joining::timeout): then messages go to a buffer. With all of its share of
+    /// that in use ([`Joining::limit`](crate::Joining::limit)), or little memory left, or no
+    /// timeout, it waits until the receiver has taken some, for as long as that takes: the receiver
+    /// may be slow, or stopped. The first message to each member takes some 0.1 ms more, and 5 ms
+    /// if that is stopped. What a member sends to itself is there at once.
     ///
-    /// While it waits it runs the handlers of what comes, as [`poll`](Self::poll) does, so members that flood each other go on. It runs none
-    /// in an [atomic section](Self::atomic), and none below 16 sends that wait one within the handler of the other. Members wait for
-    /// each other for ever if all of them wait for room so, or have messages before them that have no handler: that is a deadlock of the
-    /// program. [`send_within`](Self::send_within) ends it, and [`try_send`](Self::try_send) never waits.
+    /// While it waits it runs the handlers of what comes, as [`poll`](Self::poll) does, so members
+    /// that flood each other go on. It runs none in an [atomic section](Self::atomic), and none
+    /// below 16 sends that wait one within the handler of the other. Members wait for each other
+    /// for ever if all of them wait for room so, or have messages before them that have no handler:
+    /// that is a deadlock of the program. [`send_within`](Self::send_within) ends it, and
+    /// [`try_send`](Self::try_send) never waits.
     ///
     /// # Panics
-    /// The payload writes another size than it tells; and those of handlers, after which nothing was sent.
+    /// The payload writes another size than it tells; and those of handlers, after which nothing
+    /// was sent.
     // A call in its place would cost half as much again.
     #[inline(always)]
     pub fn send<T: Payload + ?Sized>(&self, to: Rank, kind: Kind<T>, value: &T) -> Result<(), SendError> {
@@ -155,8 +162,8 @@ impl Group {
     /// Sends a message as [`send`](Self::send), and waits for room for `limit` at most.
     ///
     /// # Errors
-    /// [`SendError::Full`], [`SendError::Overflow`] or [`SendError::LowMemory`]: the receiver has made no room in that time. Nothing was sent.
-    /// The others as [`send`](Self::send).
+    /// [`SendError::Full`], [`SendError::Overflow`] or [`SendError::LowMemory`]: the receiver has
+    /// made no room in that time. Nothing was sent. The others as [`send`](Self::send).
     pub fn send_within<T: Payload + ?Sized>(&self, to: Rank, kind: Kind<T>, value: &T, limit: Duration) -> Result<(), SendError> {
         let patience = Instant::now().checked_add(limit).map_or(Patience::Endless, Patience::Until);
         self.send_uncommonly(to, kind, value, patience)
@@ -224,9 +231,11 @@ impl Group {
         }
         if let Outward::Open(link) = outward
             && link.is_refused()
-            && !link.bring_again(&self.0.member, &self.0.roster, to, answer_within(&self.0.roster, to))?
         {
-            return Ok(Way::Crowded);
+            let brought = link.bring_again(&self.0.member, &self.0.roster, to, answer_within(&self.0.roster, to));
+            if !brought.map_err(|why| why.error(to, link.sent()))? {
+                return Ok(Way::Crowded);
+            }
         }
         match outward {
             Outward::Open(link) => Ok(Way::Open(with(link))),
@@ -273,8 +282,9 @@ impl Group {
         let takes = (room as u64).max(SEGMENT);
         let buffered = if diverts { self.buffered_beside(to, link, takes) } else { 0 };
         let low = if buffered > 0 || takes > SEGMENT { self.0.supply.is_low(now) } else { None };
-        // Answers to what comes while this member waits have as much again. The members that sent it may be stopped, too, until it is answered;
-        // and they have no more than their share of it under way.
+        // Answers to what comes while this member waits have as much again. The members that sent
+        // it may be stopped, too, until it is answered; and they have no more than their share of
+        // it under way.
         let share = if self.0.nested.get() > 0 { self.0.share.saturating_mul(2) } else { self.0.share };
         let stopped = match low {
             Some(Headroom { left, of }) => Some(SendError::LowMemory { rank: to, left, of }),
@@ -326,7 +336,8 @@ impl Group {
 
     /// Gives back the memory that is kept for messages which do not fit into the queues, if none was sent for a while (10 ms). Else, after what time this is to be called again. [`wait`](Self::wait) does that by itself; this is for those who sleep otherwise.
     ///
-    /// Also offers queues again that a living member has refused ([`send`](Self::send)).
+    /// Also offers queues again that a living member has refused ([`send`](Self::send)). A refusal
+    /// rings, so this is to be called again after each ring.
     pub fn settle(&self) -> Option<Duration> {
         let offer = self.offer_again();
         let _busy = self.busy();

@@ -4,8 +4,9 @@
 //! (`upcall_transfer::arrivals`), and handlers run on a worker: one that must block is a thread by that alone, and the next one runs meanwhile. All of it happens on one kernel thread, so a section is a count and no more, and needs no fence. Whoever finds something to run in a section leaves it, and a note that it did; the end of the section looks at that note only: what nobody has
 //! come to yet is found at the next safe point, as it would be without the section (the paper's hardware has two bits for the same).
 //!
-//! A send that waits for room is such a safe point. Where handlers do not run by themselves it polls, so that members that flood each other go on;
-//! a handler that sends, and waits, is then on the same stack, to a depth that is bounded.
+//! A send that waits for room is such a safe point. Where handlers do not run by themselves it
+//! polls, so that members that flood each other go on; a handler that sends, and waits, is then on
+//! the same stack, to a depth that is bounded.
 //!
 //! A section that keeps a message waiting for long loses the direct path (D8): its sender finds no room, waits for the atomicity timeout, and diverts ([`flow`](crate::flow)). The section goes on unharmed.
 
@@ -23,8 +24,8 @@ use upcall_thread::{Found, Ticket, Waited};
 use upcall_transfer::arrivals::{Arrivals, Attended};
 use upcall_transfer::post::Post;
 
-/// Greatest depth of handlers that run within sends that wait for room, whose handlers send, and wait. A user-level thread's stack of
-/// 64 KiB has room for so many.
+/// Greatest depth of handlers that run within sends that wait for room, whose handlers send, and
+/// wait. A user-level thread's stack of 64 KiB has room for so many.
 const DEEPEST: u32 = 16;
 
 /// What a group has for upcalls.
@@ -126,12 +127,15 @@ impl Group {
         }
     }
 
-    /// Runs the handlers of the messages that wait here, for a sender that waits for room: the receiver may wait for room here. In a section, none.
+    /// Runs the handlers of the messages that wait here, for a sender that waits for room: the
+    /// receiver may wait for room here. In a section, none.
     pub(crate) fn run_handlers_meanwhile(&self) {
+        self.offer_again();
         if self.0.upcalls.are_on() && self.blocks_a_thread() {
             return self.safe_point();
         }
-        // The handlers below this one on the stack have taken their messages, which is room for their senders.
+        // The handlers below this one on the stack have taken their messages, which is room for
+        // their senders.
         for inbound in self.inbound().iter() {
             inbound.tell();
         }
@@ -150,19 +154,20 @@ impl Group {
         self.0.upcalls.attended.get().is_some_and(Attended::is_here)
     }
 
-    /// Waits, on the virtual processor, for what upcalls do not take, until something was taken, or until `met` is true.
+    /// Waits, on the virtual processor, for what upcalls do not take, until something was taken, or
+    /// until `met` is true. `met` is asked last.
     pub(crate) fn wait_as_a_thread(&self, limit: Option<Duration>, met: impl Fn() -> bool) -> bool {
         let ends = limit.and_then(|limit| Instant::now().checked_add(limit));
         let taken = self.taken();
         loop {
             self.attend_if_there_is_news();
-            if met() || self.taken() != taken || self.has_unclaimed() {
+            if self.taken() != taken || self.has_unclaimed() || met() {
                 return true;
             }
             let waiting = &self.0.upcalls.waiting;
             if upcall_thread::block_until(ends, |ticket| waiting.borrow_mut().push(ticket)) == Waited::TimedOut {
                 waiting.borrow_mut().retain(|ticket| !ticket.is_over());
-                return met() || self.taken() != taken || self.available();
+                return self.taken() != taken || self.available() || met();
             }
         }
     }
@@ -213,6 +218,7 @@ impl Arrivals for Hook {
     fn look(&self) -> Found {
         let Some(group) = self.group.upgrade().map(Group) else { return Found::Nothing };
         group.attend_if_there_is_news();
+        group.offer_again();
         let waiting = !group.0.upcalls.waiting.borrow().is_empty();
         if waiting && (group.has_unclaimed() || group.barriers().has_reports()) {
             group.barriers().look();

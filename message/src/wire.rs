@@ -77,8 +77,8 @@ pub(crate) struct Listed {
 pub(crate) enum Process {
     /// The inode of its pidfds, which is the same in every PID namespace.
     Pidfd(u64),
-    /// On kernels before 6.9: the number that it has in the leader's PID namespace, 0 if it has none there, and when it
-    /// began, 0 if that could not be seen.
+    /// On kernels before 6.9: the number that it has in the leader's PID namespace, 0 if it has
+    /// none there, and when it began, 0 if that could not be seen.
     Numbered(u32, u64),
 }
 
@@ -96,12 +96,14 @@ impl Process {
         Ok(process::own()?.map_or(Self::Numbered(std::process::id(), 0), Self::from))
     }
 
-    /// Whether the leader can have meant this process by it, `own`: a number may be one of another PID namespace.
+    /// Whether the leader can have meant this process by it, `own`: a number may be one of another
+    /// PID namespace.
     pub(crate) fn may_be(self, own: Self) -> bool {
         !matches!((self, own), (Self::Pidfd(_), Self::Pidfd(_))) || self == own
     }
 
-    /// Whether both are the same process. A process without a number equals nothing, not even itself.
+    /// Whether both are the same process. A process without a number equals nothing, not even
+    /// itself.
     pub(crate) fn is(self, other: Self) -> bool {
         match (self, other) {
             (Self::Numbered(one, _), Self::Numbered(other, _)) => one == other && one != 0,

@@ -207,7 +207,8 @@ fn waits_can_be_interrupted() {
     );
 }
 
-/// What a member in the barrier has reported here is no message: `available` does not say so, and `receive` and `peek` find nothing.
+/// What a member in the barrier has reported here is no message: `available` does not say so, and
+/// `receive` and `peek` find nothing.
 #[test]
 fn a_barriers_reports_are_no_messages() {
     both(

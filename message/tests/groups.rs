@@ -318,7 +318,8 @@ fn a_barrier_ends_when_a_member_does() {
         }
         for _ in 0..3 {
             let lost = group.barrier().unwrap_err();
-            // The other one ends too when it has given up, or reports the end of member 1 before this one sees it.
+            // The other one ends too when it has given up, or reports the end of member 1 before
+            // this one sees it.
             let is_right = match lost {
                 RunError::Lost(Event::Ended { rank }) => rank != group.rank(),
                 RunError::GivenUp { missed, .. } => missed == 1,
@@ -350,7 +351,8 @@ fn a_message_without_a_handler_is_told_and_not_waited_for() {
     });
 }
 
-/// A member that passes a barrier first may send what others take without a handler, though they are in the barrier still.
+/// A member that passes a barrier first may send what others take without a handler, though they
+/// are in the barrier still.
 #[test]
 fn what_comes_after_a_barrier_does_not_end_it() {
     const ROUNDS: u64 = 200;

@@ -156,7 +156,8 @@ fn members_that_flood_each_other_go_on() {
     }
 }
 
-/// Handlers that answer, and wait for room within each other, at members that flood each other with messages of a word.
+/// Handlers that answer, and wait for room within each other, at members that flood each other with
+/// messages of a word.
 #[test]
 fn handlers_that_answer_floods_of_small_messages_go_on() {
     const ALL: u64 = 30_000;
@@ -186,7 +187,8 @@ fn handlers_that_answer_floods_of_small_messages_go_on() {
     }
 }
 
-/// Messages that no handler takes, more than may be buffered, to each other: that is the program's fault, and a deadline ends it.
+/// Messages that no handler takes, more than may be buffered, to each other: that is the program's
+/// fault, and a deadline ends it.
 #[test]
 fn a_deadline_ends_what_would_be_a_deadlock() {
     for (timeout, limit) in [(Some(Duration::from_micros(50)), 2 * MIB), (None, 4 * MIB)] {
@@ -264,7 +266,8 @@ fn a_send_that_waits_in_a_section_runs_no_handlers() {
 }
 
 /// No time that passes is an error: the receiver takes nothing for longer than a second, and then
-/// all. Once the sender waits for room in the queue, and once for its share of what may be buffered.
+/// all. Once the sender waits for room in the queue, and once for its share of what may be
+/// buffered.
 #[test]
 fn a_sender_waits_for_a_silent_receiver_as_long_as_it_takes() {
     for (timeout, limit) in [(None, 64 * MIB), (Some(Duration::from_micros(50)), 2 * MIB)] {

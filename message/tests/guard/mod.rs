@@ -5,10 +5,12 @@ use std::sync::Mutex;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// Longest time that a test, or a part of one with members of its own, takes. Only a hang lasts so long.
+/// Longest time that a test, or a part of one with members of its own, takes. Only a hang lasts so
+/// long.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The members of a test that have not ended. They end within the limit, or the process ends with their ranks in a message.
+/// The members of a test that have not ended. They end within the limit, or the process ends with
+/// their ranks in a message.
 pub struct Guard<'a> {
     running: &'a Mutex<Vec<usize>>,
     _over: Sender<()>,
@@ -28,7 +30,8 @@ pub fn guarded<R>(members: usize, body: impl FnOnce(&Guard<'_>) -> R) -> R {
                     let text = format!(
                         "\n{test} hangs: it waited for members {running:?} of {members} to end, for {LIMIT:?}; the others have ended\n"
                     );
-                    // The macros would write to a buffer of the test's, which goes with the process.
+                    // The macros would write to a buffer of the test's, which goes with the
+                    // process.
                     let _ = std::io::stderr().write_all(text.as_bytes());
                     std::process::exit(101);
                 }

@@ -130,11 +130,12 @@ impl Node {
             (Some(_), None) => Some(time.unwrap_or(SOON).min(SOON)),
             _ => time,
         };
-        let settles = self.link.as_ref().filter(|_| waits).and_then(Link::settle);
-        let time = settles.map_or(time, |settles| Some(time.unwrap_or(settles).min(settles)));
         let until = time.and_then(|time| Instant::now().checked_add(time));
         let ready = loop {
+            // A ring can be the news of a queue that is to be offered again.
+            let settles = self.link.as_ref().filter(|_| waits).and_then(Link::settle);
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let left = left.into_iter().chain(settles).min();
             let ready = descriptors::ready(&wanted, left);
             match bell.as_ref().zip(self.link.as_ref()) {
                 // For nothing: to end the wait and begin it anew would ring again.

@@ -37,8 +37,21 @@ fn main() {
     if let Err(error) = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)) {
         eprintln!("upcall-honest: would outlive its test: {error}");
     }
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let mut honest = match Honest::join(&words) {
+    let mut words: Vec<String> = std::env::args().skip(1).collect();
+    // On a virtual processor its handlers run by themselves.
+    let before = words.len();
+    words.retain(|word| word != "virtual");
+    if words.len() == before {
+        return run(&words);
+    }
+    let done = upcall::thread::processors(1, Pacing::Adaptive).and_then(|processors| processors.run(|| run(&words)));
+    if let Err(error) = done {
+        say(Err(error.into()));
+    }
+}
+
+fn run(words: &[String]) {
+    let mut honest = match Honest::join(words) {
         Ok(honest) => honest,
         Err(error) => return say(Err(error)),
     };
@@ -54,7 +67,7 @@ fn ended(step: Result<String, RunError>) -> String {
     step.unwrap_or_else(|error| format!("{error:?}").replace(' ', ""))
 }
 
-/// GROUP SIZE RANK [OPTIONS]; a rank of `-` is any.
+/// GROUP SIZE RANK [OPTIONS]; a rank of `-` is any. The option `virtual` is `main`'s.
 impl Honest {
     fn join(words: &[String]) -> Result<Self, Box<dyn std::error::Error>> {
         let [name, size, rank, options @ ..] = words else { return Err("GROUP SIZE RANK [OPTIONS]".into()) };
@@ -128,6 +141,18 @@ impl Honest {
             ["exchange", with, count] => self.exchange(with.parse()?, count.parse()?),
             // Polls and waits for so many ms. How often it came round, and how much longer it took.
             ["endure", ms] => self.endure(Duration::from_millis(ms.parse()?)),
+            // Waits until so many were taken from one, and how that ended.
+            ["await", from, count] => {
+                let (from, count): (Rank, u64) = (from.parse()?, count.parse()?);
+                let awaited = self.group.run_until(|| self.seen.borrow().taken[from] >= count);
+                Ok(vec![ended(awaited.map(|()| "held".into()))])
+            }
+            // Waits for so many ms. Whether something was there, and whether the time was over.
+            ["wait", ms] => {
+                let (start, time) = (Instant::now(), Duration::from_millis(ms.parse()?));
+                let is_there = self.group.wait(Some(time));
+                Ok(vec![is_there.to_string(), (start.elapsed() >= time).to_string()])
+            }
             // How a barrier ended; or a reduction, which adds numbers.
             ["barrier"] => Ok(vec![ended(self.group.barrier().map(|()| "held".into()))]),
             ["reduce", number] => {

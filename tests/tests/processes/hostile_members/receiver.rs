@@ -260,6 +260,60 @@ fn a_refused_queue_is_offered_again_while_its_sender_waits() {
     assert_eq!(sent(scene.honest[0].hear()), (1, String::new()), "it is taken again");
 }
 
+/// Sends three messages to hostile member 2, which refuses the queue when they were sent, after
+/// `meanwhile`.
+fn refused_late(scene: &mut Scene, lacks: &[u8], meanwhile: impl FnOnce(&mut Scene)) {
+    scene.honest[0].say("send 2 3");
+    let taken = Taken::at(&scene.doors[0]);
+    assert_eq!(sent(scene.honest[0].hear()), (3, String::new()));
+    meanwhile(scene);
+    taken.connection.send(lacks, &[]).unwrap();
+}
+
+/// Its handlers run by themselves, so the message is taken before the wait has ended.
+#[test]
+fn a_refused_queue_keeps_no_wait_from_its_end() {
+    let _company = in_company();
+    for options in ["virtual", ""] {
+        let mut scene = Scene::new(2, 1, options);
+        let lacks = pack(&Opened::Lacks(Lacks { lack: Lack::Memory, errno: Some(12) }));
+        refused_late(&mut scene, &lacks, |scene| scene.honest[0].say("await 1 1"));
+        let start = Instant::now();
+        for round in 0.. {
+            if let Some(said) = scene.honest[0].heard() {
+                assert_eq!(said.expect_ok("what it waited for"), ["held"], "{options}");
+                break;
+            }
+            assert!(start.elapsed() < Duration::from_secs(60), "{options}: the wait does not end");
+            if let Some(taken) = Taken::at_once(&scene.doors[0]) {
+                taken.connection.send(&lacks, &[]).unwrap();
+            }
+            // It has refused some offers by then.
+            if round == 100 {
+                scene.honest[1].say("send 0 1");
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(sent(scene.honest[1].hear()), (1, String::new()));
+    }
+}
+
+#[test]
+fn a_refusal_ends_no_wait() {
+    let _company = in_company();
+    for options in ["virtual", ""] {
+        let mut scene = Scene::new(2, 1, options);
+        let lacks = pack(&Opened::Lacks(Lacks { lack: Lack::Descriptors, errno: None }));
+        refused_late(&mut scene, &lacks, |scene| {
+            scene.honest[0].say("wait 300");
+            std::thread::sleep(Duration::from_millis(50));
+        });
+        assert_eq!(scene.honest[0].hear().expect_ok("a wait"), ["false", "true"], "{options}");
+        // It was offered meanwhile.
+        Taken::at(&scene.doors[0]);
+    }
+}
+
 #[test]
 fn a_barrier_whose_report_is_refused_ends_and_goes_on_with_the_next_call() {
     let _company = in_company();
