@@ -9,8 +9,10 @@ pub mod entries;
 
 use entries::{Keys, Random, check, value};
 use std::error::Error;
+use std::fmt;
 use std::io::{BufRead, BufReader, Write, stdin};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use upcall::home::{Blob, DataError, Homed, Map, MapAt, Operation, Operations, Procedure, Text, Verdict};
 
@@ -104,7 +106,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// Every one.
+    /// All of them.
     pub const ALL: [Self; 5] = [Self::Access, Self::Read, Self::Urgent, Self::Invoke, Self::Auto];
 
     /// Its name on the command line and in the table.
@@ -165,34 +167,73 @@ impl Cache {
     }
 }
 
+/// What callers do: so many percent of their operations are puts, the others gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mix(u64);
+
+impl Mix {
+    const GETS: Self = Self(0);
+    const PUTS: Self = Self(100);
+
+    /// The ways in which it can be done. Where there are gets, looks are one: puts then go by
+    /// access.
+    fn ways(self) -> impl Iterator<Item = Way> {
+        Way::ALL.into_iter().filter(move |way| self != Self::PUTS || *way != Way::Read)
+    }
+}
+
+impl fmt::Display for Mix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::GETS => f.pad("get"),
+            Self::PUTS => f.pad("put"),
+            Self(percent) => f.pad(&format!("put-{percent}%")),
+        }
+    }
+}
+
 /// What is said on the command line.
 struct Plan {
     entries: usize,
     callers: usize,
-    /// For each way.
+    /// What they do, one after the other.
+    mixes: Vec<Mix>,
+    /// A thread of the home puts all the time.
+    busy: bool,
+    /// Each way has a part of its time in each round.
+    rounds: u32,
+    /// For each way, in all rounds together.
     time: Duration,
     json: bool,
 }
 
 const HELP: &str = "A table of a million entries that processes share: get and put in all ways.
 
-Usage: cache [--entries N] [--callers N] [--ms N] [--json]
+Usage: cache [--entries N] [--callers N] [--puts PERCENT] [--busy] [--rounds N] [--ms N] [--json]
 
   --entries N   in the table (1000000)
   --callers N   processes that use it at once (2)
-  --ms N        so long each way is measured (1000)
+  --puts N      so many percent of the operations are puts, in place of gets and then puts;
+                beside looks, puts go by access
+  --busy        a thread of the home puts at the same time, as fast as it can
+  --rounds N    all ways take turns, so many times; rates are medians of the rounds (5)
+  --ms N        so long each way is measured, in all rounds together (1000)
   --json        records in place of a table
   --help        this
 
 Examples:
   cargo run --release -p upcall --example cache
   cargo run --release -p upcall --example cache -- --entries 100000 --callers 1 --ms 200
+  cargo run --release -p upcall --example cache -- --callers 3 --puts 10 --rounds 9
+  cargo run --release -p upcall --example cache -- --callers 1 --busy
   cargo run --release -p upcall --example cache -- --callers 8 --json > cache.json";
 
 impl Plan {
     /// None: it is to say what may be said.
     fn of(mut words: impl Iterator<Item = String>) -> Outcome<Option<Self>> {
-        let mut plan = Self { entries: 1_000_000, callers: 2, time: Duration::from_secs(1), json: false };
+        let mixes = vec![Mix::GETS, Mix::PUTS];
+        let time = Duration::from_secs(1);
+        let mut plan = Self { entries: 1_000_000, callers: 2, mixes, busy: false, rounds: 5, time, json: false };
         while let Some(word) = words.next() {
             let mut number = || -> Outcome<usize> {
                 let said = words.next().and_then(|number| number.parse().ok()).filter(|number| *number > 0);
@@ -201,6 +242,12 @@ impl Plan {
             match word.as_str() {
                 "--entries" => plan.entries = number()?,
                 "--callers" => plan.callers = number()?,
+                "--puts" => {
+                    let percent = words.next().and_then(|number| number.parse().ok()).filter(|percent| *percent <= 100);
+                    plan.mixes = vec![Mix(percent.ok_or("--puts takes a number from 0 to 100; see --help")?)];
+                }
+                "--busy" => plan.busy = true,
+                "--rounds" => plan.rounds = u32::try_from(number()?)?,
                 "--ms" => plan.time = Duration::from_millis(number()? as u64),
                 "--json" => plan.json = true,
                 "--help" | "-h" => return Ok(None),
@@ -218,8 +265,8 @@ const PARTS: usize = 1000;
 #[derive(Debug, Default)]
 struct Tally {
     done: u64,
-    /// Of all callers together.
-    per_s: f64,
+    /// Operations a second of all callers together, in each round.
+    rates: Vec<f64>,
     /// Each caller's quantiles, in ns.
     ns: Vec<u64>,
 }
@@ -237,37 +284,54 @@ impl Tally {
         words.map(|word| word.to_string()).collect::<Vec<_>>().join(" ")
     }
 
+    /// The median of the rounds.
+    fn per_s(&self) -> f64 {
+        let mut rates = self.rates.clone();
+        rates.sort_unstable_by(f64::total_cmp);
+        rates[rates.len() / 2]
+    }
+
+    fn begin_round(&mut self) {
+        self.rates.push(0.0);
+    }
+
     fn add(&mut self, told: &str) -> Option<()> {
         let mut words = told.split_whitespace().map(|word| word.parse::<u64>().ok());
         let (done, time) = (words.next()??, words.next()??);
         self.done += done;
-        self.per_s += done as f64 * 1e9 / time as f64;
+        *self.rates.last_mut()? += done as f64 * 1e9 / time as f64;
         self.ns.extend(words.collect::<Option<Vec<_>>>()?);
         self.ns.sort_unstable();
         self.ns.len().is_multiple_of(PARTS + 1).then_some(())
     }
 }
 
-/// A caller's process: each line says an operation, a way and a time, and is answered by a line.
+/// A caller's process: each line says a mix, a way and a time, and is answered by a line.
 fn caller(name: &str, entries: usize, seed: u64) -> Outcome<()> {
     let (keys, mut cache, mut random) = (Keys::find(entries)?, Cache::find(name)?, Random(seed));
     println!("ready");
     for line in stdin().lines() {
         let line = line?;
-        let [operation, way, ms] = line.split(' ').collect::<Vec<_>>()[..] else { return Err(line.into()) };
+        let [percent, way, ms] = line.split(' ').collect::<Vec<_>>()[..] else { return Err(line.into()) };
+        let percent: usize = percent.parse()?;
         let way = Way::ALL.into_iter().find(|one| one.name() == way).ok_or("no such way")?;
+        let put_way = if way == Way::Read { Way::Access } else { way };
         let (time, mut samples, mut spent) = (Duration::from_millis(ms.parse()?), Vec::new(), Duration::ZERO);
-        let mut next: Vec<(usize, String)> = Vec::new();
+        let mut next: Vec<(usize, String, bool)> = Vec::new();
         while spent < time {
             // Looked up before the time begins: a caller has its key at hand.
             next.clear();
-            next.extend((0..256).map(|_| random.below(keys.len())).map(|number| (number, keys.get(number).to_owned())));
+            next.extend((0..256).map(|_| {
+                let number = random.below(keys.len());
+                (number, keys.get(number).to_owned(), random.below(100) < percent)
+            }));
             let begun = Instant::now();
             let mut last = begun;
-            for (number, key) in &next {
-                match operation {
-                    "get" => check(*number, cache.get(way, key)?)?,
-                    _ => cache.put(way, key, &value(*number, samples.len() as u64))?,
+            for (number, key, puts) in &next {
+                if *puts {
+                    cache.put(put_way, key, &value(*number, samples.len() as u64))?;
+                } else {
+                    check(*number, cache.get(way, key)?)?;
                 }
                 let now = Instant::now();
                 samples.push((now - last).as_nanos() as u64);
@@ -303,6 +367,41 @@ impl Caller {
     }
 }
 
+/// Has callers work in each way in turn. Each round has the ways in the opposite order of the one
+/// before.
+fn measure(plan: &Plan, callers: &mut [Caller], rows: &mut [(Mix, Way, Tally)]) -> Outcome<()> {
+    let time = (plan.time / plan.rounds).max(Duration::from_millis(1));
+    for round in 1..=plan.rounds {
+        for (mix, way, tally) in &mut *rows {
+            eprintln!("round {round} of {}: {mix} by {} for {time:?}", plan.rounds, way.name());
+            for caller in &mut *callers {
+                writeln!(caller.to, "{} {} {}", mix.0, way.name(), time.as_millis())?;
+            }
+            tally.begin_round();
+            for caller in &mut *callers {
+                let told = caller.line()?;
+                tally.add(&told).ok_or_else(|| format!("a caller has said {told:?}"))?;
+            }
+        }
+        rows.reverse();
+    }
+    if plan.rounds % 2 == 1 {
+        rows.reverse();
+    }
+    Ok(())
+}
+
+/// The busy thread of the home: puts until it is over. Returns the number of puts.
+fn work(table: &Homed<Table>, keys: &Keys, over: &AtomicBool) -> Outcome<u64> {
+    let (mut random, mut done) = (Random(7), 0);
+    while !over.load(Ordering::Relaxed) {
+        let number = random.below(keys.len());
+        table.perform::<Put>((keys.get(number), &value(number, done)))?;
+        done += 1;
+    }
+    Ok(done)
+}
+
 /// The home: fills the table, serves it, and has callers use it.
 fn home(plan: &Plan) -> Outcome<()> {
     let keys = Keys::find(plan.entries)?;
@@ -321,32 +420,37 @@ fn home(plan: &Plan) -> Outcome<()> {
     let callers = (0..plan.callers).map(|number| Caller::start(&name, plan.entries, number));
     let mut callers = callers.collect::<Outcome<Vec<_>>>()?;
     callers.iter_mut().try_for_each(|caller| caller.line().map(drop))?;
+    let mut rows: Vec<_> = plan.mixes.iter().flat_map(|&mix| mix.ways().map(move |way| (mix, way, Tally::default()))).collect();
+    let (over, own) = (AtomicBool::new(false), plan.busy.then(|| table.try_clone()).transpose()?);
+    let (keys, over) = (&keys, &over);
+    let begun = Instant::now();
+    let of_the_home = std::thread::scope(|scope| {
+        let work = own.map(|own| scope.spawn(move || work(&own, keys, over)));
+        let measured = measure(plan, &mut callers, &mut rows);
+        over.store(true, Ordering::Relaxed);
+        let done = work.map_or(Ok(0), |work| work.join().map_err(|_| "the busy thread of the home has panicked")?);
+        measured.and(done)
+    })?;
     if !plan.json {
-        println!("{about}; {} callers\n", plan.callers);
-        println!("{:14}{:>10}{:>10}{:>10}{:>14}", "", "median ns", "99 %", "99.9 %", "a second");
+        println!("{about}; {} callers", plan.callers);
+        if plan.busy {
+            println!("a thread of the home put {:.0} a second meanwhile", of_the_home as f64 / begun.elapsed().as_secs_f64());
+        }
+        println!("\n{:16}{:>10}{:>10}{:>10}{:>14}", "", "median ns", "99 %", "99.9 %", "a second");
     }
-    let ways = ["get", "put"].into_iter().flat_map(|operation| Way::ALL.map(|way| (operation, way)));
     let mut records = Vec::new();
-    for (operation, way) in ways.filter(|way| *way != ("put", Way::Read)) {
-        eprintln!("{operation} by {} for {:?}", way.name(), plan.time);
-        for caller in &mut callers {
-            writeln!(caller.to, "{operation} {} {}", way.name(), plan.time.as_millis())?;
-        }
-        let mut tally = Tally::default();
-        for caller in &mut callers {
-            let told = caller.line()?;
-            tally.add(&told).ok_or_else(|| format!("a caller has said {told:?}"))?;
-        }
+    for (mix, way, tally) in &rows {
         let [p50, p99, p999] = [500, 990, 999].map(|part| tally.quantile(part));
         if !plan.json {
-            println!("{:14}{p50:>10}{p99:>10}{p999:>10}{:>14.0}", format!("{operation} {}", way.name()), tally.per_s);
+            println!("{:16}{p50:>10}{p99:>10}{p999:>10}{:>14.0}", format!("{mix} {}", way.name()), tally.per_s());
         }
         records.push(format!(
-            "{{\"case\":\"{operation}\",\"system\":\"upcall-{}\",\"callers\":{},\"entries\":{},\"p50_ns\":{p50},\"p99_ns\":{p99},\"p999_ns\":{p999},\"per_s\":{:.1},\"samples\":{}}}",
+            "{{\"case\":\"{mix}\",\"system\":\"upcall-{}\",\"callers\":{},\"entries\":{},\"busy\":{},\"p50_ns\":{p50},\"p99_ns\":{p99},\"p999_ns\":{p999},\"per_s\":{:.1},\"samples\":{}}}",
             way.name(),
             plan.callers,
             plan.entries,
-            tally.per_s,
+            plan.busy,
+            tally.per_s(),
             tally.done
         ));
     }
@@ -404,10 +508,15 @@ mod tests {
     #[test]
     fn what_callers_tell_is_put_together() {
         let mut tally = Tally::default();
+        tally.begin_round();
         tally.add(&Tally::told(&mut [3, 1, 2], Duration::from_nanos(6))).unwrap();
         tally.add(&Tally::told(&mut [1; 500], Duration::from_nanos(500))).unwrap();
         assert_eq!((tally.done, tally.quantile(0), tally.quantile(990)), (503, 1, 2));
-        assert!((tally.per_s - 1.5e9).abs() < 1.0 && tally.add("1 2 x").is_none() && tally.add("1 2 3").is_none());
+        for time in [500, 5] {
+            tally.begin_round();
+            tally.add(&Tally::told(&mut [1; 5], Duration::from_nanos(time))).unwrap();
+        }
+        assert!((tally.per_s() - 1e9).abs() < 1.0 && tally.add("1 2 x").is_none() && tally.add("1 2 3").is_none());
     }
 
     #[test]
@@ -415,6 +524,11 @@ mod tests {
         let of = |words: &str| Plan::of(words.split_whitespace().map(str::to_owned));
         let plan = of("--entries 10 --callers 3 --ms 7 --json").unwrap().unwrap();
         assert_eq!((plan.entries, plan.callers, plan.time.as_millis(), plan.json), (10, 3, 7, true));
+        assert_eq!((plan.mixes, plan.busy, plan.rounds), (vec![Mix::GETS, Mix::PUTS], false, 5));
+        let plan = of("--puts 10 --busy --rounds 3").unwrap().unwrap();
+        assert_eq!((plan.mixes[0].ways().count(), plan.busy, plan.rounds), (5, true, 3));
+        assert_eq!((&*format!("{}", plan.mixes[0]), Mix::PUTS.ways().count()), ("put-10%", 4));
         assert!(of("--json --help").unwrap().is_none() && of("--callers 0").is_err() && of("--bulk").is_err());
+        assert!(of("--puts 101").is_err() && of("--puts").is_err() && of("--rounds 0").is_err());
     }
 }
