@@ -3,6 +3,8 @@
 use crate::{in_company, place};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use upcall::directory::list_far;
 use upcall_tests::bad_input::{bend, frame_samples};
@@ -19,7 +21,7 @@ use upcall_transfer::network::{Block, Frame, Head, Kind};
 const LISTED: u8 = 6;
 
 struct Scene {
-    _place: Place,
+    place: Place,
     server: Party,
     honest: Party,
     address: String,
@@ -31,7 +33,7 @@ impl Scene {
         let (server, address) = place.serve_far(&format!("trial tcp {options}"));
         let mut honest = place.client();
         honest.ask(&format!("bind tcp://{address}/trial")).expect_ok("binding");
-        Self { _place: place, server, honest, address }
+        Self { place, server, honest, address }
     }
 
     /// A connection on which the greetings were said.
@@ -447,6 +449,55 @@ fn who_does_not_go_on_is_cut_off() {
     assert_eq!(scene.honest.ask("add 2 3").numbers("afterwards"), [5]);
 }
 
+/// Passes on what a client and the server at `to` say. Once the flag is set, what the server says
+/// comes byte by byte, 10 ms each.
+fn trickling(to: &str) -> (String, Arc<AtomicBool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, slow) = (listener.local_addr().unwrap().to_string(), Arc::new(AtomicBool::new(false)));
+    let (to, is_slow) = (to.to_owned(), slow.clone());
+    std::thread::spawn(move || {
+        let (client, _) = listener.accept().unwrap();
+        let server = TcpStream::connect(to).unwrap();
+        for stream in [&client, &server] {
+            stream.set_nodelay(true).unwrap();
+        }
+        let (mut asked, mut asking) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+        std::thread::spawn(move || std::io::copy(&mut asking, &mut asked));
+        let mut buffer = [0; 4096];
+        while let Ok(count @ 1..) = (&server).read(&mut buffer) {
+            let bytes = &buffer[..count];
+            let piece = if is_slow.load(SeqCst) { 1 } else { count };
+            for part in bytes.chunks(piece) {
+                if (&client).write_all(part).is_err() {
+                    return;
+                }
+                if piece == 1 {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+            }
+        }
+    });
+    (address, slow)
+}
+
+/// A reply that hardly goes on holds up its caller until the deadline, and so does what comes
+/// behind it.
+#[test]
+fn a_reply_that_trickles_is_given_up_at_the_deadline() {
+    let _company = in_company();
+    let mut scene = Scene::new("");
+    let (address, slow) = trickling(&scene.address);
+    let mut client = scene.place.client();
+    client.ask(&format!("bind tcp://{address}/trial")).expect_ok("binding");
+    assert_eq!(client.ask("add 2 3").numbers("before"), [5]);
+    slow.store(true, SeqCst);
+    client.ask("deadline 200").expect_ok("a deadline");
+    // The reply has 50 000 bytes and more, which would take eight minutes.
+    client.ask("echo 50000").expect_error("Aborted.sent", &["deadline"]);
+    client.ask("null").expect_error("Aborted.sent", &["deadline"]);
+    assert_eq!(scene.honest.ask("add 2 3").numbers("another client"), [5]);
+}
+
 /// A client that takes no replies is answered no more than it may leave, and others go on.
 #[test]
 fn who_does_not_read_holds_up_nobody() {
@@ -510,7 +561,7 @@ fn silent_connections_cost_no_threads_and_lock_nobody_out() {
     }
     assert_eq!(scene.honest.ask("add 2 3").numbers("who was there before"), [5]);
     for _ in 0..10 {
-        let mut late = scene._place.client();
+        let mut late = scene.place.client();
         late.ask(&format!("bind tcp://{}/trial", scene.address)).expect_ok("binding beside them");
         assert_eq!(late.ask("add 2 3").numbers("who came later"), [5]);
     }
